@@ -59,8 +59,8 @@ lint: setup  ## style and types
 WORKERS ?= 3
 PYTEST := $(BIN)/python -m pytest --dist loadscope
 
-test-unit: lint  ## style, types and all unit tests that take no seconds: the inner loop
-	$(PYTEST) -n 2 -m "not long and not slow" tests/unit
+test-unit: lint  ## style, types and all unit tests of less than half a second: the inner loop
+	$(PYTEST) -n 3 -m "not long and not slow" tests/unit
 
 test: setup  ## everything that proves Lookout in minutes
 	$(MAKE) --jobs 2 --output-sync=target lint collect

@@ -23,6 +23,7 @@ from lookout.backtest.answers import answer_of
 from lookout.backtest.jobs import plan_backtest, run_part
 from lookout.chains import ChainRange, load_block, plan_digest
 from lookout.engines import load_engine
+from lookout.jobs import planned_part
 from lookout.models import DEMO_QUESTIONS, TINY
 from lookout.segments import cut
 from lookout.v1.recordings_pb2 import BacktestAnswer, BacktestJob, PartOutcome, RecordingJob
@@ -61,12 +62,13 @@ def backtested(fleet: OneProcessFleet, watch: Watch) -> tuple[BacktestAnswer, di
         )
         end = len(fleet.topics[TOKENS.name])
         job = RecordingJob(id="bench", backtest=BacktestJob(watch=watch))
-        planned = plan_backtest(job, {0: ChainRange(0, 0, end)}, now_ms=0, home=0, most_parts=4)
+        plan = plan_backtest(job, {0: ChainRange(0, 0, end)}, now_ms=0, most_parts=4)
         digest = plan_digest(planner, reuse=fleet.settings.reuse)
         outcomes: dict[int, PartOutcome] = {}
-        for part in random.Random(1).sample(planned.parts, len(planned.parts)):
+        for number in random.Random(1).sample(range(plan.parts), plan.parts):
+            part = planned_part(plan, number, home=0)
             past = run_part(part.backtest, FleetLog(fleet), windows, plan_digest=digest)
-            outcomes[part.number] = PartOutcome(number=part.number, backtest=past)
+            outcomes[number] = PartOutcome(number=number, backtest=past)
     p_yes = {
         verdict.window: verdict.p_yes
         for outcome in outcomes.values()
@@ -74,7 +76,7 @@ def backtested(fleet: OneProcessFleet, watch: Watch) -> tuple[BacktestAnswer, di
         for verdict in stream.verdicts
         if verdict.HasField("p_yes")
     }
-    return answer_of(planned.plan, lambda numbers: [outcomes[number] for number in numbers]), p_yes
+    return answer_of(plan, lambda numbers: [outcomes[number] for number in numbers]), p_yes
 
 
 def measure(clips: Iterable[Path], seconds: float) -> dict[str, float]:

@@ -48,13 +48,13 @@ QUESTIONS = (Question("a", "Is anyone lying on the ground?"), Question("b", "Is 
 BLOCKS, FRAMES, SIDE, KEEP = 5, 4, 8, 0.25
 
 
-def block(stream: str, index: int) -> StrideBlock:
+def block(stream: str, index: int, hidden: int = TEXT["hidden_size"]) -> StrideBlock:
     """A stride of `FRAMES` frames of `SIDE` x `SIDE` groups: a whole anchor, then a kept quarter."""
     draw = np.random.default_rng([index, sum(stream.encode())])
     frames = []
     for number in range(FRAMES):
         mask = np.ones((SIDE, SIDE), bool) if number == 0 else draw.random((SIDE, SIDE)) < KEEP
-        tokens = draw.standard_normal((int(mask.sum()), TEXT["hidden_size"])).astype(np.float32)
+        tokens = draw.standard_normal((int(mask.sum()), hidden)).astype(np.float32)
         time_us = (index * FRAMES + number) * 500_000
         frames.append(EncodedFrame(time_us, number == 0, mask, torch.from_numpy(tokens)))
     return StrideBlock(stream, index, tuple(frames))

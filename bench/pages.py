@@ -1,7 +1,7 @@
 """Writes docs/results from the committed results of the benches: `python -m bench.pages`, or `make results`.
 
 One page a result, with every figure of its last line, and an index: what, command, device, commit, date. The
-five figures of the README are written between its marks. A test holds pages and results together.
+six figures of the README are written between its marks. A test holds pages and results together.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.plots import Bars, bar_chart
+from bench.plots import Bars, Lines, bar_chart, heat_map, line_chart
 from bench.record import RESULTS, ROOT, Record
 
 DOCS = ROOT / "docs" / "results"
@@ -21,13 +21,17 @@ BEGIN, END = "<!-- figures -->", "<!-- /figures -->"
 TITLES = {
     "backtest": "What a back-test costs",
     "codecsight": "CodecSight's figures with a small model",
+    "codecsight-16": "CodecSight's policies on sixteen cameras",
     "capacity": "What the fleet costs beside plain decoding",
     "damage": "Lost packets",
     "kamera": "A low-rank patch for reused KV beside the front run",
     "kept_tokens": "Which tokens and which text bring a long window near its dense answer",
+    "memory": "What a memory reads, and what its answers are worth",
     "memory_cost": "What a camera's memory costs",
     "peers_engine": "Windows that slide beside what others offer",
     "peers": "Samples of a recording beside torchcodec and decord",
+    "recordings": "What pruned KV does to answers",
+    "recordings-fleet": "Recordings on several workers, with decode pods and beside live cameras",
     "recall": "Questions about the past over the wire",
     "saving": "Arithmetic saved on fixed cameras",
     "scale": "Controller and agents at ten thousand cameras",
@@ -77,6 +81,14 @@ HEADLINES = (
         "peers",
         "{b_1fps:.1f}× faster; {worst:.2f}×",
         "the better mode of torchcodec and decord, frames equal to the byte",
+        "recordings",
+    ),
+    Headline(
+        "an hour of 1080p asked one question at 1 FPS with the tiny model, from the command's start to its "
+        "answer (from recordings of {hour_s[measured_s][0]} and {hour_s[measured_s][1]} s)",
+        "recordings-fleet",
+        "{hour_s[torchcodec_over_ours]:.1f}× faster; {hour_s[vllm_over_ours]:.1f}×",
+        "torchcodec and the stock transformers model in batches; vLLM's own video input",
         "recordings",
     ),
     Headline(
@@ -155,10 +167,19 @@ def policy_losses(record: Record) -> str:
     """Policies that see more than the default does, or are nearer to whole windows at no more FLOPs."""
     rows = dict(record.figures["tables"]["policies"])
     ours = rows.pop("default")
-    lines = [f"Where the default, at {ours['FLOPs of full']:.0%} of the FLOPs, loses:", ""]
+
+    def cost(row: dict[str, Any]) -> str:
+        tower = row.get("tower's FLOPs")
+        return f"{row['FLOPs of full']:.0%} of the FLOPs" + ("" if tower is None else f", tower {tower:.0%}")
+
+    lines = [
+        f"Where the default, at {cost(ours)}, loses (language model without its questions, and vision tower, "
+        "as shares of dense windows):",
+        "",
+    ]
     for score in ("video F1", "event F1", "window F1", "product", "contextual"):
         better = [
-            f"{name} ({row[score]} at {row['FLOPs of full']:.0%} of the FLOPs)"
+            f"{name} ({row[score]} at {cost(row)})"
             for name, row in rows.items()
             if (row[score] or 0) > (ours[score] or 0)
         ]
@@ -172,7 +193,7 @@ def policy_losses(record: Record) -> str:
     return "\n".join(lines) + "\n\n"
 
 
-LOSSES = {"peers_engine": losses, "codecsight": policy_losses}
+LOSSES = {"peers_engine": losses, "codecsight": policy_losses, "codecsight-16": policy_losses}
 """What the top of a page says before anything else."""
 
 
@@ -190,8 +211,11 @@ def page(name: str, record: Record) -> str:
 
 def plots(name: str, record: Record) -> dict[str, str]:
     """The plots of a result's page, SVG by file."""
-    if name != "peers_engine":
-        return {}
+    return PLOTS[name](record) if name in PLOTS else {}
+
+
+def peer_plots(record: Record) -> dict[str, str]:
+    """Time and |dp| of every peer."""
     tables = {kind: footings["equal"] for kind, footings in record.figures["tables"].items()}
     methods = list(dict.fromkeys(method for rows in tables.values() for method in rows))
 
@@ -203,9 +227,55 @@ def plots(name: str, record: Record) -> dict[str, str]:
         return bar_chart(title, groups, mark=mark)
 
     return {
-        f"{name}-time.svg": chart("Time of a window over ours, at equal tokens", "time_over_ours", 1.0),
-        f"{name}-dp.svg": chart("Difference of p(yes) from dense windows, at equal tokens", "dp"),
+        "peers_engine-time.svg": chart("Time of a window over ours, at equal tokens", "time_over_ours", 1.0),
+        "peers_engine-dp.svg": chart("Difference of p(yes) from dense windows, at equal tokens", "dp"),
     }
+
+
+def memory_plots(record: Record) -> dict[str, str]:
+    """Coverage of attention, frames that are activated together, bytes on the device by length."""
+    tables = record.figures["tables"]
+    out = {}
+    if coverage := tables.get("coverage"):
+        points = [(100 * float(share), row["attention"]) for share, row in coverage.items()]
+        even = [(x, x / 100) for x, _ in points]
+        lines = [Lines("heaviest tokens", points), Lines("any tokens", even)]
+        out["memory-coverage.svg"] = line_chart(
+            "Attention on the heaviest tokens of an hour", "% of the tokens", "share of the attention", lines
+        )
+    if together := tables.get("activated together"):
+        rows = [list(row.values()) for row in together.values()]
+        title = "Overlap of the 64 heaviest frames, by wording"
+        out["memory-together.svg"] = heat_map(title, list(together), rows)
+    if by_minutes := tables.get("bytes by minutes"):
+        kinds = next(iter(by_minutes.values()))
+        lines = [
+            Lines(kind, [(int(m), row[kind] / 2**20) for m, row in by_minutes.items()]) for kind in kinds
+        ]
+        title = "On the device, six layers as wide as a 7B's, by length of history"
+        out["memory-bytes.svg"] = line_chart(title, "minutes of history", "MiB", lines)
+    return out
+
+
+def recordings_plots(record: Record) -> dict[str, str]:
+    """Known answers that are right by share kept, for every score."""
+    out = {}
+    for length, cells in record.figures["tables"].items():
+        found: dict[str, list[tuple[float, float]]] = {}
+        for name, row in cells.items():
+            if name.startswith("rho ") and length != "20 frames":
+                rho, score = name.removeprefix("rho ").split(", ")
+                found.setdefault(score, []).append((float(rho), row["right"]))
+        if found:
+            lines = [Lines(score, points) for score, points in found.items()]
+            out[f"recordings-{length.split()[0]}.svg"] = line_chart(
+                f"Known answers that are right, {length}", "share kept (rho)", "right", lines
+            )
+    return out
+
+
+PLOTS = {"memory": memory_plots, "peers_engine": peer_plots, "recordings": recordings_plots}
+"""What is drawn on a result's page."""
 
 
 def index(records: dict[str, Record]) -> str:
@@ -233,7 +303,7 @@ def headlines(records: dict[str, Record]) -> str:
     for line in HEADLINES:
         record = records[line.result]
         rows.append(
-            f"| {line.what} | {line.value.format(**record.figures)} "
+            f"| {line.what.format(**record.figures)} | {line.value.format(**record.figures)} "
             f"| {line.against.format(**record.figures)} "
             f"| {record.device}, [{record.commit}](docs/results/{line.result}.md) "
             f"| [{line.page}](docs/{line.page}.md) |"

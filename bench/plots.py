@@ -108,3 +108,19 @@ def line_chart(title: str, across: str, up: str, lines: Sequence[Lines]) -> str:
         points = " ".join("{:.1f},{:.1f}".format(*place(x, y)) for x, y in line.points)
         body.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2"/>')
     return _page(right + 30, bottom + 46, body)
+
+
+def heat_map(title: str, names: Sequence[str], rows: Sequence[Sequence[float]]) -> str:
+    """A square of shades from white (the least value) to dark (1), rows and columns by the same names."""
+    cell, left, top = 22.0, 110.0, 40.0
+    low = min(value for row in rows for value in row)
+    body = [_text(12, 20, title, extra='font-weight="bold"')]
+    for y, (name, row) in enumerate(zip(names, rows, strict=True)):
+        body.append(_text(left - 6, top + cell * (y + 0.7), name, "end"))
+        for x, value in enumerate(row):
+            depth = (value - low) / max(1e-9, 1 - low)
+            place = f'x="{left + cell * x:g}" y="{top + cell * y:g}" width="{cell:g}" height="{cell:g}"'
+            body.append(f'<rect {place} fill="{COLOURS[0]}" fill-opacity="{depth:.2f}"/>')
+    size = cell * len(names)
+    body.append(_text(left, top + size + 18, f"white: {low:.2f}, dark: 1"))
+    return _page(left + size + 20, top + size + 30, body)

@@ -276,7 +276,7 @@ def over_wire(
                 "holders": holders,
                 "foresee": foresee,
                 "vs_local": _ratio(cold[foresee][1:], local[1:]),
-                "interval": _interval(cold[foresee][1:], local[1:]),
+                "interval": interval(cold[foresee][1:], local[1:]),
                 "again_vs_local": _ratio(again[foresee][1:], local[1:]),
                 "stages": _stages(answers[1:], cold[foresee][1:], statistics.median(local[1:])),
                 "bytes": traffic.fetched_bytes,
@@ -325,7 +325,7 @@ def _ratio(above: Sequence[float], below: Sequence[float]) -> float:
     return statistics.median(above) / statistics.median(below)
 
 
-def _interval(above: Sequence[Any], below: Sequence[Any], of: Any = _ratio) -> list[float]:
+def interval(above: Sequence[Any], below: Sequence[Any], of: Any = _ratio) -> list[float]:
     """95 % of a ratio over bootstrapped rounds: both sides of a round are drawn together."""
     draw = np.random.default_rng(0)
     drawn = [
@@ -335,7 +335,7 @@ def _interval(above: Sequence[Any], below: Sequence[Any], of: Any = _ratio) -> l
     return [round(float(end), 3) for end in np.quantile(drawn, (0.025, 0.975))]
 
 
-def _p95_ratio(above: Sequence[Sequence[float]], below: Sequence[Sequence[float]]) -> float:
+def p95_ratio(above: Sequence[Sequence[float]], below: Sequence[Sequence[float]]) -> float:
     """Of the 95th percentiles of all windows of some rounds."""
     return float(np.quantile(np.concatenate(above), 0.95) / np.quantile(np.concatenate(below), 0.95))
 
@@ -379,11 +379,11 @@ def live_latency(
         off, on, beside = (spent[kind][1:] for kind in PHASES)
         count = len(spent["yielding"]) * PHASE
         return {
-            "latency_with_asks": round(_p95_ratio(on, off), 3),
-            "latency_interval": _interval(on, off, _p95_ratio),
+            "latency_with_asks": round(p95_ratio(on, off), 3),
+            "latency_interval": interval(on, off, p95_ratio),
             "latency_median": round(_ratio(np.concatenate(on).tolist(), np.concatenate(off).tolist()), 3),
-            "latency_without_yielding": round(_p95_ratio(beside, off), 3),
-            "without_yielding_interval": _interval(beside, off, _p95_ratio),
+            "latency_without_yielding": round(p95_ratio(beside, off), 3),
+            "without_yielding_interval": interval(beside, off, p95_ratio),
             # A question that is not answered in a tenth of a second holds the next one up.
             "reads_a_window": round(reads["yielding"] / count, 1),
             "reads_without_yielding": round(reads["beside"] / count, 1),

@@ -1,8 +1,9 @@
-"""`make bench-recordings`: pruned KV and answers, overlap of decode and prefill, prefill by length, four
-workers against one, an hour beside peers.
+"""`make bench-recordings`: pruned KV and answers in clips of 20 and of 64 to 256 frames, overlap of decode
+and prefill, prefill by length, four workers against one, decode pods, live windows
+beside jobs, an hour beside peers, one question beside stock `generate`.
 
-A part for each (recordings_answers, _overlap, _memory, _workers, _hour); each keeps what it measured in
---results, so that a run that was stopped continues. The last line is JSON.
+A part for each (recordings_answers, _long, _overlap, _memory, _workers, _layouts, _live, _hour, _question);
+each keeps what it measured in --results, so that a run that was stopped continues. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -19,7 +20,11 @@ import torch
 from bench import (
     recordings_answers as answers,
     recordings_hour as hour,
+    recordings_layouts as layouts,
+    recordings_live as live,
+    recordings_long as long,
     recordings_memory as memory,
+    recordings_question as question,
     recordings_workers as workers,
 )
 from bench.peers import SOURCE, base_clip, repeated
@@ -30,7 +35,7 @@ from lookout.recordings import PrefillSettings
 from tests.conftest import find_footage
 from watchbench.sight import HELD_BACK
 
-PARTS = ("answers", "memory", "overlap", "workers", "hour")
+PARTS = ("answers", "long", "memory", "overlap", "workers", "layouts", "live", "hour", "question")
 
 
 def options_of() -> argparse.Namespace:
@@ -48,6 +53,10 @@ def options_of() -> argparse.Namespace:
         default=list(answers.CELLS),
         help="answers: parts of the grid",
     )
+    parser.add_argument(
+        "--lengths", type=int, nargs="+", choices=list(long.LENGTHS), default=list(long.LENGTHS),
+        help="long: frames of a clip",
+    )  # fmt: skip
     parser.add_argument("--minutes", type=int, default=60, help="memory: the longest recording")
     parser.add_argument("--recording", type=Path, help="overlap: a file (default: 720p of real footage)")
     parser.add_argument("--seconds", type=int, default=1800, help="overlap: length, one sample a second")
@@ -62,6 +71,8 @@ def options_of() -> argparse.Namespace:
     )
     parser.add_argument("--threads", type=int, default=2, help="overlap: decoding threads")
     parser.add_argument("--worker-seconds", type=int, default=1200, help="workers: length of the recording")
+    parser.add_argument("--live-rounds", type=int, default=24, help="live: rounds of its three phases")
+    parser.add_argument("--question-rounds", type=int, default=9, help="question: rounds of its four calls")
     parser.add_argument(
         "--hour-seconds", type=int, nargs=2, default=(60, 240), help="hour: lengths of the two recordings"
     )
@@ -87,11 +98,17 @@ def main() -> int:
         return bool(time.monotonic() - begun < options.within)
 
     results = Results(options.results, fresh=options.fresh)
-    out: dict[str, object] = {"paper": memory.paper()}
+    tables: dict[str, object] = {}
+    out: dict[str, object] = {"paper": memory.paper(), "tables": tables}
     if "answers" in options.only:
         out |= answers.quality(results, options.clips, options.first, options.cells)
+        tables["20 frames"] = out.pop("grid")
         if options.plot is not None:
             draw(options.plot, out)
+    if "long" in options.only:
+        first = options.first + long.FIRST
+        out["accuracy_long"], more = long.measured(results, options.lengths, first, within)
+        tables |= more
     if "memory" in options.only:
         memory.measure(results, options.minutes, within)
         out["memory"] = memory.table(results)
@@ -112,7 +129,19 @@ def main() -> int:
         out["overlap"], out["end_to_end"] = fake.get("efficiency"), fake.get("end_to_end")
     if footage is not None:
         out |= fleet_and_peers(options, results, footage, within)
-    order = ("overlap", "end_to_end", "dp", "kv", "accuracy", "workers", "hour_s")
+    order = (
+        "overlap",
+        "end_to_end",
+        "dp",
+        "kv",
+        "accuracy",
+        "accuracy_long",
+        "workers",
+        "layouts",
+        "live",
+        "hour_s",
+        "question",
+    )
     print(json.dumps({**{name: out[name] for name in order if name in out}, **out}))
     return 0
 
@@ -120,23 +149,34 @@ def main() -> int:
 def fleet_and_peers(
     options: argparse.Namespace, results: Results, footage: Path, within: Callable[[], bool]
 ) -> dict[str, object]:
-    """Four workers against one, and an hour beside peers, as far as they were asked for."""
+    """The service of recordings, and an hour beside peers, as far as they were asked for."""
     out: dict[str, object] = {}
     options.keep.mkdir(parents=True, exist_ok=True)
     base = base_clip(footage / SOURCE, options.keep, "b250").resolve()
+    seconds = options.worker_seconds
     if "workers" in options.only:
-        path = repeated(base, options.worker_seconds)
         for share in workers.shares():
             if within():
-                workers.measure(results, path, options.worker_seconds, share)
-        out["workers"] = workers.summary(results, options.worker_seconds)
+                workers.measure(results, repeated(base, seconds), seconds, share)
+        out["workers"] = workers.summary(results, seconds)
+    if "layouts" in options.only:
+        if within():
+            workers.measure(results, repeated(base, seconds), seconds, "0/1")
+            layouts.measure(results, repeated(base, seconds), seconds)
+        out["layouts"] = layouts.summary(results, seconds)
+    if "live" in options.only:
+        if "live" not in results and within():
+            results.add("live", live.measure(repeated(base, seconds), options.live_rounds))
+        out["live"] = results.found.get("live")
     if "hour" in options.only:
         lengths = (min(options.hour_seconds), max(options.hour_seconds))
-        for seconds in lengths:
+        for length in lengths:
             for way in hour.WAYS:
                 if within():
-                    hour.measure(results, repeated(base, seconds), seconds, way, options.threads)
+                    hour.measure(results, repeated(base, length), length, way, options.threads)
         out["hour_s"] = hour.summary(results, lengths)
+    if "question" in options.only:
+        out["question"] = question.once(results, repeated(base, question.SECONDS), options.question_rounds)
     return out
 
 

@@ -46,13 +46,13 @@ class Clip:
     truth: np.ndarray
 
 
-def clip_of(analyzer: Analyzer, seed: int) -> Clip:
-    """An unseen rendered clip."""
+def clip_of(analyzer: Analyzer, seed: int, length: int = FRAMES) -> Clip:
+    """An unseen rendered clip of `length` frames."""
     grid = analyzer.tower.grid
-    times = torch.arange(FRAMES) * STEP_S
+    times = torch.arange(length) * STEP_S
     step = round(STEP_S * 1e6)
-    scene = scenes.sample(1, FRAMES * STEP_S, seed)
-    shown = cameras.frames(scene, FRAMES * STEP_S, grid.height, Fraction(round(1 / STEP_S)))
+    scene = scenes.sample(1, length * STEP_S, seed)
+    shown = cameras.frames(scene, length * STEP_S, grid.height, Fraction(round(1 / STEP_S)))
     frames = [
         FileFrame(i, i, i, i * step, i == 0, Picture.I if i == 0 else Picture.P, False, pixels)
         for i, pixels in enumerate(shown)

@@ -175,9 +175,9 @@ def by_vllm(path: str, seconds: int, threads: int) -> float:
     return best
 
 
-def asked(processor: Any) -> str:
+def asked(processor: Any, question: str = QUESTION) -> str:
     """The prompt of a part, by the checkpoint's chat template."""
-    content = [{"type": "video"}, {"type": "text", "text": QUESTION}]
+    content = [{"type": "video"}, {"type": "text", "text": question}]
     message = [{"role": "user", "content": content}]
     return str(processor.apply_chat_template(message, add_generation_prompt=True, tokenize=False))
 

@@ -1,20 +1,25 @@
-"""How long cameras of a killed prefill pod are behind: a simulation.
+"""`python -m bench.relive`: how long cameras of a lost prefill pod are behind, by a simulation.
 
 Simulated: the pods' time. Batches are chosen by prefill's own `choose_windows`; partitions are moved as the
-sticky assignor moves them, to the pods that have the fewest. Assumed: an evenly loaded fleet
-whose pods compute `BUSY` of their time, key windows that cost `KEY` times a window that reuses KV, and a
-group that needs `REBALANCE_S` after the session has run out.
+sticky assignor moves them, to the pods that have the fewest. Assumed: an evenly loaded fleet whose pods
+compute `BUSY` of their time, and a group that needs `REBALANCE_S` after the session has run out. What a key
+window costs beside one that reuses KV, alone and in a batch, is measured on the tiny model that comes with
+Lookout (`key_costs`) and printed; the simulation takes `KEY`, which is above it.
 """
 
 from __future__ import annotations
 
+import json
 import random
+import statistics
+import time
 from collections import deque
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
-from lookout.services.prefill.batcher import choose_windows
+from lookout.services.prefill.batcher import KeyRoom, choose_windows
 from lookout.services.prefill.settings import PrefillSettings
 
 STRIDE_S = 2.0
@@ -24,6 +29,9 @@ REBALANCE_S = 3.0
 OVERHEAD_S = 0.005  # of a batch
 SLOTS = 32  # cameras computed at the same time, and windows of a batch
 LONGEST_S = 900.0
+ROWS = 100  # of a window that reuses KV; only their ratio to a key window's counts
+#: key windows of a batch as prefill had it before they were bounded by their time
+BEFORE = 1
 
 
 @dataclass(slots=True)
@@ -32,6 +40,11 @@ class Plan:
 
     stream: str
     parent: object | None
+
+    @property
+    def computed(self) -> int:
+        """Rows that are computed."""
+        return ROWS if self.parent is not None else round(KEY * ROWS)
 
 
 @dataclass(slots=True)
@@ -68,7 +81,7 @@ def relive_s(
         pods: Pods before.
         cameras: Cameras of all pods.
         partitions: Partitions, which have the same number of cameras each.
-        key_limit: Key windows of a batch; None: prefill's default.
+        key_limit: Key windows of a batch; None: as many as prefill's defaults allow.
         notice_s: Until its partitions are given to others; None: its session runs out, as after a kill.
     """
     counts = [partitions // pods + (number < partitions % pods) for number in range(pods)]
@@ -80,7 +93,6 @@ def relive_s(
         target = min(range(len(survivors)), key=lambda pod: survivors[pod] + moved[pod])
         moved[target] += 1
     taken_over_s = REBALANCE_S + (_default("session_timeout_s") if notice_s is None else notice_s)
-    key_limit = key_limit or _default("key_batch")
     times = [
         _pod(round(own * share), round(more * share), window_s, key_limit, taken_over_s)
         for own, more in set(zip(survivors, moved, strict=True))
@@ -93,19 +105,28 @@ def waited_s(pods: int, cameras: int, load_s: float) -> float | None:
     is loaded; None: they are never caught up with.
     """
     own = round(cameras / pods)
-    return _pod(0, own, BUSY * STRIDE_S / own, _default("key_batch"), load_s)
+    return _pod(0, own, BUSY * STRIDE_S / own, None, load_s)
 
 
 def _default(setting: str) -> Any:
     return PrefillSettings.model_fields[setting].default
 
 
-def _pod(own: int, more: int, window_s: float, key_limit: int, taken_over_s: float) -> float | None:
+def key_room(key_limit: int | None, window_s: float) -> KeyRoom:
+    """How many key windows a batch of the simulated pod may have."""
+    if key_limit is not None:
+        return KeyRoom(key_limit)
+    room = KeyRoom(_default("key_batch"), _default("batch_rows"), _default("key_delay_s"))
+    room.measure(ROWS, window_s)
+    return room
+
+
+def _pod(own: int, more: int, window_s: float, key_limit: int | None, taken_over_s: float) -> float | None:
     """Seconds until none of a pod's cameras is behind, `more` of which it has taken over."""
     draw = random.Random(0)
     cameras = [Camera(f"own-{number}", draw.uniform(0, STRIDE_S), True) for number in range(own)]
     new = [Camera(f"new-{number}", draw.uniform(0, STRIDE_S), False) for number in range(more)]
-    now, pods_cameras = 0.0, cameras
+    now, pods_cameras, keys = 0.0, cameras, key_room(key_limit, window_s)
     while now < LONGEST_S:
         if new and now >= taken_over_s:
             pods_cameras, new = [*cameras, *new], []
@@ -116,16 +137,16 @@ def _pod(own: int, more: int, window_s: float, key_limit: int, taken_over_s: flo
         last = max((camera.behind_until for camera in pods_cameras), default=0.0)
         if not new and now > max(last, taken_over_s) + 10 * STRIDE_S:
             return max(last, taken_over_s)
-        now += _batch(pods_cameras, window_s, key_limit) or 0.01
+        now += _batch(pods_cameras, window_s, keys) or 0.01
     return None
 
 
-def _batch(cameras: Sequence[Camera], window_s: float, key_limit: int) -> float:
+def _batch(cameras: Sequence[Camera], window_s: float, keys: KeyRoom) -> float:
     """Run the next batch of those that wait longest; returns its seconds."""
     lanes = sorted((camera for camera in cameras if camera.waiting), key=lambda camera: camera.waiting[0])
     lanes = lanes[:SLOTS]
     requests: list[Any] = [Request(Plan(lane.name, lane if lane.warm else None)) for lane in lanes]
-    chosen = [lanes[index] for index in choose_windows(requests, SLOTS, key_limit)]
+    chosen = [lanes[index] for index in choose_windows(requests, SLOTS, keys)]
     if not chosen:
         return 0.0
     seconds = OVERHEAD_S + sum(window_s * (1 if lane.warm else KEY) for lane in chosen)
@@ -133,3 +154,67 @@ def _batch(cameras: Sequence[Camera], window_s: float, key_limit: int) -> float:
         lane.waiting.popleft()
         lane.warm = True
     return seconds
+
+
+def key_costs(streams: int = 8, rounds: int = 5) -> dict[str, float]:
+    """Real batches of the tiny model: what key windows cost.
+
+    Args:
+        streams: Windows of a batch.
+        rounds: Measured turns; key windows and windows that reuse KV take turns within each.
+
+    Returns:
+        `key`: a key window beside a window that reuses KV, both in batches; `batch`: a key window of a batch
+        beside a key window alone. Medians of the turns.
+    """
+    from bench.engines import BLOCKS, QUESTIONS, block
+    from lookout.engines import WindowRequest, load_engine
+    from lookout.models import TINY
+    from lookout.windows import Planner, WindowSettings
+
+    hidden = json.loads((TINY / "config.json").read_text())["text_config"]["hidden_size"]
+    ratios, gains = list[float](), list[float]()
+    with closing(load_engine(TINY)) as engine:
+        planner = Planner(engine.layout, WindowSettings(blocks=BLOCKS, key_every=10_000))
+
+        def seconds(*requests: WindowRequest) -> float:
+            begin = time.perf_counter()
+            for answer in engine.run(requests):
+                answer.unwrap()
+            return time.perf_counter() - begin
+
+        for turn in range(rounds):
+            names = [f"cam-{turn}-{number}/0" for number in range(streams)]
+            first, second = (
+                [[block(name, index, hidden) for index in range(begin, begin + BLOCKS)] for name in names]
+                for begin in (0, 1)
+            )
+            plans = [planner.plan(blocks) for blocks in first]
+            keys = [WindowRequest(plan, blocks, QUESTIONS) for plan, blocks in zip(plans, first, strict=True)]
+            alone = sum(seconds(request) for request in keys)
+            together = seconds(*keys)
+            slides = [
+                WindowRequest(planner.plan(blocks, plan), blocks, QUESTIONS)
+                for blocks, plan in zip(second, plans, strict=True)
+            ]
+            ratios.append(together / seconds(*slides))
+            gains.append(together / alone)
+    return {"key": statistics.median(ratios), "batch": statistics.median(gains)}
+
+
+def main() -> None:
+    """Measure, simulate and print; the last line is JSON."""
+    costs = key_costs()
+    figures = {
+        "key_cost": round(costs["key"], 2),
+        "key_cost_batched": round(costs["batch"], 2),
+        "relive_s_1000_before": relive_s(10, 1000, 120, key_limit=BEFORE),
+        "relive_s_1000": relive_s(10, 1000, 120),
+        "planned_before": relive_s(10, 1000, 120, key_limit=BEFORE, notice_s=0.0),
+        "planned": relive_s(10, 1000, 120, notice_s=0.0),
+    }
+    print(json.dumps({name: value and round(value, 2) for name, value in figures.items()}))
+
+
+if __name__ == "__main__":
+    main()

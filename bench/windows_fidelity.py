@@ -16,9 +16,11 @@ windows.
   this model; its labels weigh more than a large model's (see bench-windows).
 
 Intervals are 95 % over cameras (bootstrap). The cheapest setting with `dp` of at most --bound is named
-for every kind of mask. `random-k` computes as many rows as `front`, anywhere: the floor. Under vectors fewer
-settings are compared. For the default, `sources` says where `dp` comes from: by camera, by strides since the
-key window, and how much of it falls on answers that are undecided in full windows (p(yes) from .05 to .95).
+for every kind of mask; `chosen elsewhere` lets every other camera choose it and reports it on the rest, then
+the other way round, so that no camera chose what is reported of it. `random-k` computes as many rows as
+`front`, anywhere: the floor. Under vectors fewer settings are compared. For the default, `sources` says where
+`dp` comes from: by camera, by strides since the key window, and how much of it falls on answers that are
+undecided in full windows (p(yes) from .05 to .95).
 20 cameras take about 12 minutes of a core, of which 3 are rendering. Answers are kept under --results by
 camera, mask and setting and are not computed again, so that the command can be stopped and continues, and a
 setting can be added. The last line is JSON.
@@ -66,7 +68,8 @@ PERIOD = WindowSettings().key_every  # weighs key windows against the others
 QUESTIONS = [Question(one.name, one.text) for one in KNOWN]
 BUDGETS = (0, 1, 2, 3, 4, 6, 8)
 SURPLUSES = ((1, 0.1), (2, 0.05), (2, 0.1), (2, 0.2), (3, 0.1))  # frames of budget and surplus
-LONG_SURPLUSES = ((2, 0.05), (2, 0.1), (4, 0.05), (4, 0.1), (8, 0.05))
+LONG_BUDGETS = (0, 2, 4, 8, 16, 24, 32)
+LONG_SURPLUSES = ((2, 0.05), (2, 0.1), (4, 0.05), (4, 0.1), (8, 0.05), (16, 0.05))
 RANDOM = (1, 2, 4, 8)  # budgets that are compared with as many rows anywhere
 UNDECIDED = (0.05, 0.95)
 LIMITS = (0.01, 0.02, 0.05, 0.1)  # of an audit
@@ -157,7 +160,7 @@ def settings(kind: str, cut: Cut) -> list[Setting]:
     if kind == VECTORS:
         return [FULL, *fronts(0, 2, 4), default(), anchors]
     if cut.frames > 4:
-        out = [FULL, *fronts(0, 2, 4, 8), Setting(LabelPolicy.FRAME, Policy.RANDOM_K, 8)]
+        out = [FULL, *fronts(*LONG_BUDGETS), Setting(LabelPolicy.FRAME, Policy.RANDOM_K, 8)]
         out += [Setting(LabelPolicy.FRAME, Policy.FRONT, *pair) for pair in LONG_SURPLUSES]
         return out if default() in out else [*out, default()]
     out = [FULL, *fronts(*BUDGETS)]
@@ -391,6 +394,47 @@ def cheapest(rows: Mapping[str, Mapping[str, object]], bound: float) -> str | No
     return max(fit, key=lambda name: fit[name], default=None)
 
 
+def chosen_elsewhere(
+    found: Sequence[Mapping[str, Answered]],
+    dense: Sequence[Answered],
+    names: Sequence[str],
+    bound: float,
+) -> dict[str, Any]:
+    """`dp` and `saved` of the cheapest setting under a bound where the other half of the cameras chose it.
+
+    Args:
+        found: Of each camera its answers by setting.
+        dense: Of each camera its answers when every patch is kept.
+        names: The settings to choose from.
+        bound: Largest `dp` on the choosing half.
+    """
+    halves = [list(range(first, len(found), 2)) for first in (0, 1)]
+    if not all(halves):
+        return {}
+    apart, saved, chosen = [], [], []
+    for chooses, reports in (halves, halves[::-1]):
+        rows = {
+            name: compared(
+                [found[n][name] for n in chooses],
+                [found[n][FULL.name] for n in chooses],
+                [dense[n] for n in chooses],
+            )
+            for name in names
+        }
+        best = cheapest(rows, bound) or FULL.name
+        chosen.append(best)
+        own = [found[n][best] for n in reports]
+        apart += apart_of(own, [found[n][FULL.name] for n in reports]).tolist()
+        saved += (1 - shares(own, [dense[n] for n in reports])).tolist()
+    return {
+        "settings": chosen,
+        "dp": round(float(np.mean(apart)), 5),
+        "interval": interval(np.array(apart)),
+        "saved": round(float(np.mean(saved)), 4),
+        "saved_interval": interval(np.array(saved)),
+    }
+
+
 def real(where: Path, tower: Tower, cut: Cut) -> Iterator[Path]:
     """Clips of fixed cameras with at least one chain."""
     for path in clips_of(where):
@@ -446,12 +490,15 @@ def report(  # noqa: PLR0917
     )
     print(f"where dp of the default comes from: {json.dumps(where)}")
     best = cheapest(rows, bound)
-    print(f"cheapest with dp of at most {bound}: {best}", flush=True)
+    print(f"cheapest with dp of at most {bound}: {best}")
+    elsewhere = chosen_elsewhere([one.answers for one in every], dense, list(rows), bound)
+    print(f"chosen by the other half of the cameras: {json.dumps(elsewhere)}", flush=True)
     return {
         "cameras": len(found),
         "windows": windows,
         "kept": round(kept, 4),
         "cheapest": best,
+        "chosen elsewhere": elsewhere,
         "audits": audits,
         "sources": where,
         "front_less_random": floor,

@@ -80,6 +80,9 @@ SETTINGS: dict[str, type[ServiceSettings]] = {
     "cameraAgent.settings": AgentSettings,
 }
 _TEXT_MAP = {"type": "object", "additionalProperties": {"type": "string"}}
+#: what Kubernetes takes for the value of a label
+_LABEL = r"^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$"
+_LABELS = {"type": "object", "additionalProperties": {"type": "string", "pattern": _LABEL}}
 _QUANTITY = {"type": "string", "pattern": r"^([0-9]+(\.[0-9]+)?(m|k|M|G|T|Ki|Mi|Gi|Ti)?)?$"}
 _RESOURCES = {
     "type": "object",
@@ -99,12 +102,30 @@ _RESOURCES = {
 #: names of Kubernetes objects (RFC 1123), or nothing
 _NAME = {"type": "string", "pattern": r"^$|^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$"}
 _NAMES = {"type": "array", "items": {**_NAME, "minLength": 1}}
-_TOLERATIONS = {"type": "array", "items": {"type": "object"}}
+_TOLERATIONS = {
+    "type": "array",
+    "items": {
+        "type": "object",
+        "additionalProperties": False,
+        "properties": {
+            "key": {"type": "string"},
+            "operator": {"enum": ["Exists", "Equal", "Lt", "Gt"]},
+            "value": {"type": "string"},
+            "effect": {"enum": ["NoSchedule", "PreferNoSchedule", "NoExecute"]},
+            "tolerationSeconds": {"type": "integer"},
+        },
+    },
+}
 _OBJECTS = {"type": "array", "items": {"type": "object"}}
 #: parts of a release that are clients of Kafka, as the table of rights in docs/kubernetes.md has them
 _CLIENTS = (
     *("decode", "prune-encode", "prefill", "alerts", "recall", "recordings-plan", "recordings"),
     *("recordings-reduce", "controller", "camera-agent", "topics"),
+)
+#: images of docker/build.py
+_IMAGES = (
+    *("alerts", "decode", "prune-encode", "prefill", "recall", "recordings", "controller", "camera-agent"),
+    *("tryout", "decode-gpu", "prune-encode-gpu", "prefill-gpu"),
 )
 _OWN_SECRETS = {
     "type": "object",
@@ -116,7 +137,7 @@ _POD = {
     "type": "object",
     "additionalProperties": False,
     "properties": {
-        "labels": _TEXT_MAP,
+        "labels": _LABELS,
         "annotations": _TEXT_MAP,
         "extraEnv": _NAMED,
         "extraVolumes": _NAMED,
@@ -132,20 +153,35 @@ _OCTET = "(25[0-5]|2[0-4][0-9]|1?[0-9]{1,2})"
 _IPV4 = rf"{_OCTET}(\.{_OCTET}){{3}}/([12]?[0-9]|3[0-2])"
 _IPV6 = r"[0-9a-fA-F]*:[0-9a-fA-F:.]*/([1-9]?[0-9]|1[01][0-9]|12[0-8])"
 _CIDRS = {"type": "array", "items": {"type": "string", "pattern": f"^({_IPV4}|{_IPV6})$"}}
+_PORT = "([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
+_HOST = r"([A-Za-z0-9._\-]+|\[[0-9a-fA-F:.]+\])"
 _PORTS = {"type": "array", "minItems": 1, "items": {"type": "integer", "minimum": 1, "maximum": 65535}}
+#: a folder below another one
+_BELOW = {"type": "string", "not": {"pattern": r"(^|/)\.\.(/|$)"}}
+
+
+def _strategy(*kinds: str) -> dict[str, Any]:
+    """How pods are replaced, in one of some ways."""
+    properties = {"type": {"enum": list(kinds)}, "rollingUpdate": {"type": "object"}}
+    return {"type": "object", "additionalProperties": False, "properties": properties}
+
+
 #: constraints by the end of a value's path
 CONSTRAINTS: dict[str, dict[str, Any]] = {
-    "commonLabels": _TEXT_MAP,
+    "commonLabels": _LABELS,
     "serviceAccounts.annotations": _TEXT_MAP,
     "services.ipFamilyPolicy": {"enum": ["", "SingleStack", "PreferDualStack", "RequireDualStack"]},
     "services.ipFamilies": {"type": "array", "maxItems": 2, "items": {"enum": ["IPv4", "IPv6"]}},
-    "updateStrategy": {"type": "object", "properties": {"type": {"type": "string"}}},
+    "recall.updateStrategy": _strategy("RollingUpdate", "Recreate"),
+    "controller.updateStrategy": _strategy("RollingUpdate", "Recreate"),
+    "updateStrategy": _strategy("RollingUpdate", "OnDelete"),
     "pod": _POD,
     "image.digests": {
         "type": "object",
-        "additionalProperties": {"type": "string", "pattern": "^sha256:[0-9a-f]{64}$"},
+        "additionalProperties": False,
+        "properties": {name: {"type": "string", "pattern": "^sha256:[0-9a-f]{64}$"} for name in _IMAGES},
     },
-    "image.prefix": {"type": "string", "pattern": "^[a-z0-9][a-zA-Z0-9.:_/-]*$"},
+    "image.prefix": {"type": "string", "pattern": "^[a-z0-9][a-z0-9.-]*(:[0-9]+)?[a-z0-9._/-]*$"},
     "image.pullPolicy": {"enum": ["Always", "IfNotPresent", "Never"]},
     "image.pullSecrets": _NAMES,
     "image.tag": {"type": "string", "pattern": r"^$|^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$"},
@@ -160,7 +196,8 @@ CONSTRAINTS: dict[str, dict[str, Any]] = {
     },
     "memory.url": {"type": "string", "pattern": r"^$|^[a-z0-9]+://[^\s@]+$|^/"},
     "memory.endpoint": {"type": "string", "pattern": r"^$|^https?://[^\s@]+$"},
-    "recall.callers": _TEXT_MAP,
+    "recall.callers": _LABELS,
+    "decodeReplicas": {"type": "integer", "minimum": 0},
     "recordings.claims": {
         "type": "object",
         "additionalProperties": False,
@@ -186,7 +223,7 @@ CONSTRAINTS: dict[str, dict[str, Any]] = {
     "outside.port": {"type": "integer", "minimum": 30000, "maximum": 32767},
     "kafka.bootstrap": {
         "type": "string",
-        "pattern": r"^$|^[A-Za-z0-9.\-\[\]:]+:[0-9]+(,[A-Za-z0-9.\-\[\]:]+:[0-9]+)*$",
+        "pattern": f"^$|^{_HOST}:{_PORT}(,{_HOST}:{_PORT})*$",
     },
     "sasl.mechanism": {"enum": ["", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]},
     "sasl.tokenUrl": {"type": "string", "pattern": "^$|^https?://[^@ ]+$"},
@@ -195,7 +232,10 @@ CONSTRAINTS: dict[str, dict[str, Any]] = {
         "type": "object",
         "additionalProperties": {"type": ["string", "number", "boolean"]},
     },
-    "redis.url": {"type": "string", "pattern": "^$|^rediss?://[^@]+$"},
+    "redis.url": {
+        "type": "string",
+        "pattern": rf"^$|^rediss?://{_HOST}(:{_PORT})?(,{_HOST}(:{_PORT})?)*(/[0-9]*)?(\?[^@\s]*)?$",
+    },
     "grpc.source": {"enum": ["auto", "cert-manager", "job"]},
     "grpc.days": {"type": "number", "exclusiveMinimum": 0, "maximum": 3650},
     "topics.partitions": {"type": "integer", "minimum": 1, "maximum": 10000},
@@ -204,8 +244,10 @@ CONSTRAINTS: dict[str, dict[str, Any]] = {
     "model.digest": {"type": "string", "pattern": "^$|^[0-9a-f]{16}$"},
     "url.address": {"type": "string", "pattern": "^$|^https://"},
     "url.sha256": {"type": "string", "pattern": "^$|^[0-9a-f]{64}$"},
+    "vision.address": {"type": "string", "pattern": "^$|^https://"},
+    "vision.sha256": {"type": "string", "pattern": "^$|^[0-9a-f]{64}$"},
     "resources": _RESOURCES,
-    "nodeSelector": _TEXT_MAP,
+    "nodeSelector": _LABELS,
     "tolerations": _TOLERATIONS,
     "replicas": _PODS,
     "minReplicas": _PODS,
@@ -220,12 +262,22 @@ CONSTRAINTS: dict[str, dict[str, Any]] = {
     "dependencyPorts": _PORTS,
     "apiNetworks": _CIDRS,
     "apiPorts": _PORTS,
-    "dnsLabels": {**_TEXT_MAP, "minProperties": 1},
+    "dnsLabels": {**_LABELS, "minProperties": 1},
     "dnsNetworks": _CIDRS,
     "dnsPorts": _PORTS,
-    "metricsNamespaces": _TEXT_MAP,
+    "metricsNamespaces": _LABELS,
     "credentialSecrets": _NAMES,
-    "monitoring.labels": _TEXT_MAP,
+    "monitoring.labels": _LABELS,
+    "monitoring.intervalS": {"type": "integer", "minimum": 1, "maximum": 3600},
+    "heapMb": {"type": "integer", "minimum": 256, "maximum": 65536},
+    "kafka.rackLabel": {
+        "type": "string",
+        "pattern": r"^$|^([a-z0-9.-]+/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$",
+    },
+    "gpuResource": {"type": "string", "pattern": r"^[a-z0-9.-]+/[A-Za-z0-9][A-Za-z0-9._-]*$"},
+    "volume.path": _BELOW,
+    "image.path": _BELOW,
+    "image.reference": {"type": "string", "pattern": r"^$|^[a-z0-9][A-Za-z0-9._/:@-]*$"},
     "runAsUser": {"type": "integer", "minimum": 0, "maximum": 2147483647},
     "startupSeconds": {"type": "integer", "minimum": 30, "maximum": 86400},
     "terminationGracePeriodSeconds": {"type": "integer", "minimum": 5, "maximum": 3600},
@@ -351,8 +403,10 @@ def _settings_schema(kind: type[ServiceSettings]) -> dict[str, Any]:
                 properties[f"{name}__{inner}"] = _plain(facts)
         else:
             properties[name] = _plain(each)
-    enums = {name: _plain(each) for name, each in definitions.items() if each.get("type") != "object"}
-    return {"type": "object", "additionalProperties": False, "properties": properties, "$defs": enums}
+    parts = {
+        name: _plain(facts) for name, facts in definitions.items() if f'/{name}"' in json.dumps(properties)
+    }
+    return {"type": "object", "additionalProperties": False, "properties": properties, "$defs": parts}
 
 
 def _plain(facts: Mapping[str, Any]) -> dict[str, Any]:

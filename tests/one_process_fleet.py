@@ -29,6 +29,7 @@ from lookout.v1.verdicts_pb2 import Verdict
 from lookout.v1.watches_pb2 import Watch
 from lookout.windows import Planner
 from lookout.wire import FRAMES, SEGMENTS, TOKENS, VERDICTS, from_json, to_json
+from lookout.wire.headers import Headers
 from lookout.worker import Record, Result, View, load_settings
 
 START_MS = 1_700_000_000_000
@@ -96,10 +97,10 @@ class OneProcessFleet:
         """Records of a topic, read again."""
         return [self.topics[topic][offset] for offset in offsets]
 
-    def send(self, data: bytes, after_ms: int = 2000) -> None:
+    def send(self, data: bytes, after_ms: int = 2000, headers: Headers = ()) -> None:
         """One segment of the camera, and what all stages make of it."""
         self.now_ms += after_ms
-        segment = self._append(SEGMENTS.name, data)
+        segment = self._append(SEGMENTS.name, data, headers)
         self._prune(self.decode.handle(self._decoded, segment))
 
     def end(self) -> None:
@@ -117,9 +118,9 @@ class OneProcessFleet:
         self.batcher.close()
         self.encoder.close()
 
-    def _append(self, topic: str, value: bytes) -> Record:
+    def _append(self, topic: str, value: bytes, headers: Headers = ()) -> Record:
         log = self.topics[topic]
-        log.append(Record(topic, 0, len(log), self.camera, value, (), self.now_ms))
+        log.append(Record(topic, 0, len(log), self.camera, value, headers, self.now_ms))
         return log[-1]
 
     def _prune(self, decoded: Result) -> None:

@@ -11,7 +11,8 @@ import gi
 
 gi.require_version("Gst", "1.0")
 gi.require_version("GstRtspServer", "1.0")
-from gi.repository import GLib, Gst, GstRtspServer  # noqa: E402
+gi.require_version("GstRtsp", "1.0")
+from gi.repository import GLib, Gst, GstRtsp, GstRtspServer  # noqa: E402
 
 
 def main() -> None:
@@ -22,6 +23,7 @@ def main() -> None:
     parser.add_argument("--port", default="0")
     parser.add_argument("--user")
     parser.add_argument("--password")
+    parser.add_argument("--digest", action="store_true", help="take the password's digest, not the password")
     given = parser.parse_args()
     Gst.init(None)
     server = GstRtspServer.RTSPServer()
@@ -34,7 +36,7 @@ def main() -> None:
     )
     factory.set_shared(True)
     if given.user:
-        protect(server, factory, given.user, given.password)
+        protect(server, factory, given.user, given.password, digest=given.digest)
     server.get_mount_points().add_factory("/stream", factory)
     if not server.attach(None):
         sys.exit("cannot listen")
@@ -43,13 +45,22 @@ def main() -> None:
 
 
 def protect(
-    server: GstRtspServer.RTSPServer, factory: GstRtspServer.RTSPMediaFactory, user: str, password: str
+    server: GstRtspServer.RTSPServer,
+    factory: GstRtspServer.RTSPMediaFactory,
+    user: str,
+    password: str,
+    *,
+    digest: bool,
 ) -> None:
     """Ask for a user name and a password."""
     token = GstRtspServer.RTSPToken()
     token.set_string("media.factory.role", "viewer")
     auth = GstRtspServer.RTSPAuth()
-    auth.add_basic(GstRtspServer.RTSPAuth.make_basic(user, password), token)
+    if digest:
+        auth.set_supported_methods(GstRtsp.RTSPAuthMethod.DIGEST)
+        auth.add_digest(user, password, token)
+    else:
+        auth.add_basic(GstRtspServer.RTSPAuth.make_basic(user, password), token)
     server.set_auth(auth)
     permissions = GstRtspServer.RTSPPermissions()
     permissions.add_permission_for_role("viewer", "media.factory.access", True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -12,19 +13,28 @@ import torch
 
 from bench.windows_fidelity import Setting, default
 from lookout.engines.transformers import attention, forward
-from lookout.motion.grids import GroupedPatches, spread
+from lookout.motion.grids import GroupedPatches, Mask, spread
 from lookout.pruning import (
     PRESETS as PRUNING,
     Carry,
     DissimilarTokens,
+    EncodedGroups,
     MaskPolicy,
     PrunePolicy,
     Sample,
     TemporalMask,
+    TokenPolicy,
+    WholeFrames,
 )
+from lookout.pruning.luma import patch_difference
 from lookout.windows import EncodedFrame, LabelPolicy, Policy, StrideBlock
 
 DENSE, PRUNED, VECTORS, EVS, DEJA_VU, WRONG = "dense", "default", "codecsight", "evs", "deja-vu", "wrong"
+BEHIND = "default behind the tower"
+ANYWHERE, ANCHORS, SHARE = "random tokens", "anchors alone", "luma by block"
+#: EVS's choice of what the tower encodes under a low threshold of luma, grey levels
+LOOSE: Final = {f"luma {tau:g}": PrunePolicy(luma_tau=tau) for tau in (0.5, 1.0)}
+THINNED: Final = {f"evs of {name}": name for name in LOOSE}
 WHOLE: Final = Setting(LabelPolicy.FRAME, Policy.PRUNE_ONLY)
 
 
@@ -68,6 +78,73 @@ class TurnedMasks(MaskPolicy):
         return [replace(mask, dynamic=spread(mask.keep, grid)) for mask in turned], carry
 
 
+@dataclass(frozen=True)
+class LumaShare(MaskPolicy):
+    """The groups of a block whose luma differs most from the frame before: EVS's choice without a tower.
+
+    Attributes:
+        share: Of the groups behind a block's anchor, above 0 and at most 1.
+    """
+
+    share: float
+
+    def masks(
+        self, samples: Sequence[Sample], grid: GroupedPatches, carry: Carry | None = None
+    ) -> tuple[list[TemporalMask], Carry | None]:
+        """See `MaskPolicy.masks`."""
+        masks, _ = WholeFrames().masks(samples, grid)
+        anchor = next((i for i, mask in enumerate(masks) if mask.anchor), len(masks))
+        behind = masks[anchor + 1 :]
+        if behind:
+            pictures = [samples[mask.frames[0]].luma for mask in masks[anchor:]]
+            changes = [
+                _of_groups(patch_difference(now, before, grid), grid) for before, now in pairwise(pictures)
+            ]
+            scores = np.concatenate([change.ravel() for change in changes])
+            chosen = np.zeros(scores.size, np.bool_)
+            chosen[np.argsort(-scores, kind="stable")[: max(1, round(self.share * scores.size))]] = True
+            keeps = [part.reshape(changes[0].shape) for part in np.split(chosen, len(behind))]
+            masks[anchor + 1 :] = [
+                replace(mask, keep=keep, dynamic=spread(keep, grid))
+                for mask, keep in zip(behind, keeps, strict=True)
+            ]
+        return masks, None
+
+
+def _of_groups(patches: np.ndarray, grid: GroupedPatches) -> np.ndarray:
+    """The largest of the patches behind every group: [rows, cols] -> [group rows, group cols]."""
+    rows = np.stack([patches[list(taps)].max(axis=0) for taps in grid.row_taps])
+    return np.stack([rows[:, list(taps)].max(axis=1) for taps in grid.col_taps], axis=1)
+
+
+@dataclass(frozen=True)
+class RandomTokens(TokenPolicy):
+    """Tokens of whole frames anywhere in a block: what EVS's choice is compared with.
+
+    Attributes:
+        share: Of the tokens behind a block's anchor, 0 to 1; 0: anchors alone.
+    """
+
+    share: float
+
+    def masks(
+        self, samples: Sequence[Sample], grid: GroupedPatches, carry: Carry | None = None
+    ) -> tuple[list[TemporalMask], Carry | None]:
+        """See `MaskPolicy.masks`: everything is encoded."""
+        return PrunePolicy(everything=True).masks(samples, grid, carry)
+
+    def tokens(self, frames: Sequence[EncodedGroups]) -> list[Mask]:
+        """See `TokenPolicy.tokens`."""
+        masks = [frame.keep.copy() for frame in frames]
+        behind = [mask for mask, frame in zip(masks, frames, strict=True) if not frame.anchor]
+        if behind:
+            places = np.random.default_rng(len(behind)).permutation(sum(mask.size for mask in behind))
+            chosen = places < round(self.share * len(places))
+            for mask, part in zip(behind, np.split(chosen, len(behind)), strict=True):
+                mask[:] = part.reshape(mask.shape)
+        return masks
+
+
 def _turned(mask: TemporalMask) -> np.ndarray:
     return np.ascontiguousarray(mask.keep[::-1, ::-1])
 
@@ -79,6 +156,7 @@ def front(frames: int) -> Setting:
 
 PAPER: Final = PRUNING["codecsight"]
 BUDGET = 2  # frames; the default's without a burst
+EQUAL = 8  # frames; about the FLOPs that the default spends with its bursts
 #: name of a policy: kind of masks, and how windows are computed
 WAYS: Final[dict[str, tuple[str, Setting]]] = {
     "full": (DENSE, WHOLE),
@@ -91,35 +169,79 @@ WAYS: Final[dict[str, tuple[str, Setting]]] = {
     "cacheblend": (PRUNED, Setting(LabelPolicy.FRAME, Policy.CACHEBLEND, BUDGET)),
     "vlcache": (PRUNED, Setting(LabelPolicy.FRAME, Policy.VLCACHE, BUDGET)),
     "random-k": (PRUNED, Setting(LabelPolicy.FRAME, Policy.RANDOM_K, BUDGET)),
+    **{
+        f"{policy.value} {EQUAL}": (PRUNED, Setting(LabelPolicy.FRAME, policy, EQUAL))
+        for policy in (Policy.CACHEBLEND, Policy.VLCACHE, Policy.RANDOM_K)
+    },
     "evs": (EVS, WHOLE),
+    "evs, reused": (EVS, default()),
+    "behind": (BEHIND, WHOLE),
+    "behind, reused": (BEHIND, default()),
+    **{f"{kind}, reused": (kind, default()) for kind in (*THINNED, ANYWHERE, ANCHORS, SHARE)},
     "deja-vu": (DEJA_VU, WHOLE),
     "wrong mask": (WRONG, WHOLE),
     "refresh, corner mask": (VECTORS, Setting(LabelPolicy.FRAME, Policy.REFRESH)),
 }
 FAULTY: Final = ("refresh, corner mask",)  # computed within `corner_mask`
+REFERENCES: Final = {
+    f"{name}, whole": (kind, WHOLE)
+    for name, kind in {
+        "codecsight": VECTORS,
+        **{kind: kind for kind in (*THINNED, ANYWHERE, ANCHORS, SHARE)},
+    }.items()
+}
 #: kinds of masks in which windows are also computed whole, as the measure of |dp|
-MEASURES: Final = {PRUNED: "prune only", DENSE: "full", VECTORS: "codecsight, whole"}
-REFERENCES: Final = {"codecsight, whole": (VECTORS, WHOLE)}
+MEASURES: Final = {
+    PRUNED: "prune only",
+    DENSE: "full",
+    EVS: "evs",
+    BEHIND: "behind",
+    **{kind: name for name, (kind, _) in REFERENCES.items()},
+}
+#: kinds of masks that keep as many tokens behind anchors as the default does
+EQUAL_TOKENS: Final = (EVS, ANYWHERE, SHARE, *THINNED)
+#: kinds of masks whose tokens the tower encodes under another kind
+ENCODED: Final = {EVS: DENSE, BEHIND: DENSE, DEJA_VU: PRUNED, ANYWHERE: DENSE, **THINNED}
 
 
 def masks_of(kind: str, share: float) -> MaskPolicy:
     """The rule of masks of a kind.
 
     Args:
-        kind: Dense, default, codecsight, evs or wrong.
-        share: Of the tokens behind anchors, kept by EVS.
+        kind: Any but Deja Vu's and that behind the tower.
+        share: Of the tokens behind anchors that a choice of so many keeps.
     """
     if kind == DENSE:
         return PrunePolicy(everything=True)
     if kind == EVS:
-        return DissimilarTokens(min(1.0, max(0.001, share)))
-    return {PRUNED: PrunePolicy(), WRONG: TurnedMasks(), VECTORS: PAPER}[kind]
+        return DissimilarTokens(share)
+    if kind == SHARE:
+        return LumaShare(share)
+    if kind in {ANYWHERE, ANCHORS}:
+        return RandomTokens(share if kind == ANYWHERE else 0.0)
+    if kind in THINNED:
+        return DissimilarTokens(share, LOOSE[THINNED[kind]])
+    return {PRUNED: PrunePolicy(), WRONG: TurnedMasks(), VECTORS: PAPER, **LOOSE}[kind]
 
 
 def kept_behind_anchors(blocks: Sequence[StrideBlock]) -> float:
     """Share of the tokens that the frames behind anchors keep."""
     frames = [frame for block in blocks for frame in block.frames if not frame.anchor]
     return sum(len(frame.kept) for frame in frames) / max(1, sum(frame.keep.size for frame in frames))
+
+
+def kept_behind(whole: Sequence[StrideBlock], pruned: Sequence[StrideBlock]) -> list[StrideBlock]:
+    """The tokens of `whole` at the places that `pruned` keeps: its masks, applied behind the tower."""
+    return [
+        replace(
+            block,
+            frames=tuple(
+                replace(frame, keep=one.keep, tokens=frame.tokens[torch.from_numpy(one.kept)])
+                for frame, one in zip(block.frames, other.frames, strict=True)
+            ),
+        )
+        for block, other in zip(whole, pruned, strict=True)
+    ]
 
 
 def reused(blocks: Sequence[StrideBlock]) -> list[StrideBlock]:

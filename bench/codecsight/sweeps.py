@@ -15,7 +15,17 @@ import numpy as np
 import lookout.streams.blocks
 from bench.codecsight.policies import PAPER, WHOLE, corner_mask
 from bench.codecsight.scores import Answers, Counts, by_video, rounded
-from bench.codecsight.streams import Camera, Outcome, Workplace, camera, encoded, judged, outcome, truth_of
+from bench.codecsight.streams import (
+    Camera,
+    Outcome,
+    Workplace,
+    camera,
+    encoded,
+    encodings,
+    judged,
+    outcome,
+    truth_of,
+)
 from bench.codecsight.table import LEARNT, summed
 from bench.motion import MOVING, clips_of
 from bench.windows_fidelity import Setting, answered, apart_of, default, over_period
@@ -107,13 +117,16 @@ def groups_of_pictures(count: int, place: Workplace, sparse: bool = False) -> di
     rows: dict[str, Row] = {}
     dense = PrunePolicy(everything=True, anchors=Anchors.GOP)
     kinds = {"refresh": dense, "paper": PAPER}
+    for number in range(count):
+        if not place.late:
+            encodings(number, place, [_with_gop(gop) for gop in _some(GOPS, sparse)])
     for name, masks in kinds.items():
         for gop in _some(GOPS, sparse):
             cameras = []
             for number in range(count):
                 if place.late:
                     break
-                cameras.append(camera(number, place, encode.Encoding(gop_s=gop / 2, crf=28)))
+                cameras.append(camera(number, place, _with_gop(gop)))
             truths = [truth_of(shown, place) for shown in cameras]
             right, wrong, whole = (
                 [
@@ -146,6 +159,10 @@ def groups_of_pictures(count: int, place: Workplace, sparse: bool = False) -> di
                 "FLOPs": flops(right),
             }
     return _beside(rows, "refresh, GOP 16")
+
+
+def _with_gop(samples: int) -> encode.Encoding:
+    return encode.Encoding(gop_s=samples / 2, crf=28)
 
 
 def _compared(

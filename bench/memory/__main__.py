@@ -18,8 +18,9 @@ At equal budget, 64 frames of tokens in every layer, each policy reads an hour o
 `recall` is the share of the exact top-k that a policy read, `mass` the attention it caught of what the exact
 top-k caught, `evidence` the share of tokens of frames that show the asked-for thing (bounded by the budget),
 all means over layers; `dp` the mean |difference| of p(yes) to attention over everything. Intervals are
-bootstrap 95 % over streams and questions. `accuracy` is the chance that a question whose answer is yes gets a
-higher p(yes) than one whose answer is no (0.5: chance); weights trained for history come later.
+bootstrap 95 % over streams and questions. `accuracy` is of questions about the past (`history.py`): how often
+the history of two that shows the asked-for thing, one to sixty minutes ago, gets the higher p(yes) (0.5:
+chance, which the window alone has to score).
 
 Settings were chosen on the streams `TUNING` (`--tuning` reads those instead), which are not reported. Ten
 hours are ten of all streams one after the other: times only.
@@ -48,6 +49,7 @@ from tqdm import tqdm
 
 from bench.memory.budgets import budgets
 from bench.memory.executors import executors
+from bench.memory.history import history
 from bench.memory.quality import quality
 from bench.memory.report import report
 from bench.memory.shape import shape_times
@@ -67,6 +69,8 @@ def units(tuning: bool = False) -> dict[str, Callable[[World], dict[str, Any]]]:
         out[f"quality {spec.name}"] = lambda world, spec=spec: quality(world, spec)  # type: ignore[misc]
     if tuning:
         return out
+    for spec in QUALITY:
+        out[f"history {spec.name}"] = lambda world, spec=spec: history(world, spec)  # type: ignore[misc]
     for spec in QUALITY:
         out[f"budgets {spec.name}"] = lambda world, spec=spec: budgets(world, spec)  # type: ignore[misc]
     for spec in QUALITY[:EXECUTORS]:
@@ -90,7 +94,9 @@ def main() -> None:
     )
     parser.add_argument("--out", type=Path, default=Path("out/bench-memory"), help="where results are kept")
     parser.add_argument("--minutes", type=float, default=1e9, help="begin no unit after so many minutes")
-    parser.add_argument("--only", default="", help="only units whose name begins with this")
+    parser.add_argument(
+        "--only", default="", nargs="*", help="only units whose name begins with one of these"
+    )
     parser.add_argument(
         "--tuning", action="store_true", help="what is read of the streams for tuning instead"
     )
@@ -104,7 +110,9 @@ def main() -> None:
     world: World | None = None
     for name, run in tqdm(work.items(), desc="units"):
         path = options.out / f"{name.replace(' ', '-')}.json"
-        wanted = name.startswith(options.only) and time.monotonic() - begun < options.minutes * 60
+        wanted = (
+            name.startswith(tuple(options.only or [""])) and time.monotonic() - begun < options.minutes * 60
+        )
         if not path.is_file() and wanted:
             world = world or World(options.out)
             result = json.dumps(run(world))
@@ -116,7 +124,7 @@ def main() -> None:
     def done(prefix: str) -> list[dict[str, Any]]:
         return [row for name, row in told.items() if name.startswith(prefix)]
 
-    kinds = ("quality", "budgets", "times of executors", "times by length", "times at the shape")
+    kinds = ("quality", "history", "budgets", "times of executors", "times by length", "times at the shape")
     parts = [done(prefix) for prefix in kinds]
     line = report(*parts, options.out)
     print(json.dumps({"bench": "memory", "units": f"{len(told)} of {len(work)}", **line}))

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from bench.memory import history
 from bench.memory.budgets import FRAMES
 from bench.memory.streams import STEP_S
 from bench.memory.timing import POINTS
@@ -105,22 +106,39 @@ def by_layer(units: Sequence[dict[str, Any]]) -> None:
         )
 
 
-def rights(units: Sequence[dict[str, Any]]) -> dict[str, float]:
-    """Per policy the chance that a true question gets a higher p(yes) than a false one of the same kind."""
-    out: dict[str, float] = {}
-    rows = rows_of(units)
-    for policy in [*rows[0]["policies"], "everything"]:
-        wins = []
-        for name in PRODUCT:
-            told = [
-                (row["true"], row["p_all"] if policy == "everything" else row["policies"][policy]["p"])
-                for row in rows
-                if row["question"] == name
-            ]
-            yes, no = [p for t, p in told if t], [p for t, p in told if not t]
-            wins += [float(a > b) + 0.5 * float(a == b) for a in yes for b in no]
-        out[policy] = round(float(np.mean(wins)), 3) if wins else float("nan")
-    return out
+def history_report(told: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Print how often questions about the past are answered rightly, what attention weighs, and bytes on the
+    device by length; returns what the last line says."""
+    found = history.table(told)
+    print("\nquestions about the past: of two histories, how often that with the episode gets more")
+    for name, row in sorted(found.items(), key=lambda item: -item[1]["chosen"]):
+        print(f"{name:16}", row)
+    wordings = [f"{name} {n + 1}" for name in PRODUCT for n in range(history.WORDINGS)]
+    together = np.mean([one["activated"]["map"] for one in told], 0).round(3).tolist()
+    lengths = told[0]["bytes"]
+    return {
+        "accuracy": {name: row["chosen"] for name, row in found.items()},
+        "tables": {
+            "history": found,
+            "coverage": _mean_rows([one["activated"]["coverage"] for one in told], "attention"),
+            "frames alike": _mean_rows([one["activated"]["alike"] for one in told], "cosine"),
+            "activated together": {
+                name: dict(zip(wordings, row, strict=True))
+                for name, row in zip(wordings, together, strict=True)
+            },
+            "bytes by minutes": {
+                minutes: {
+                    key: round(float(np.mean([one["bytes"][minutes][key] for one in told])))
+                    for key in lengths[minutes]
+                }
+                for minutes in lengths
+            },
+        },
+    }
+
+
+def _mean_rows(rows: Sequence[dict[str, float]], column: str) -> dict[str, dict[str, float]]:
+    return {key: {column: round(float(np.mean([row[key] for row in rows])), 4)} for key in rows[0]}
 
 
 def maintenance(units: Sequence[dict[str, Any]]) -> None:
@@ -145,6 +163,12 @@ def fewer_splits(units: Sequence[dict[str, Any]], lazy: str, eager: str) -> floa
     """The share of eager splits that deferring saves."""
     splits = {name: sum(unit["counts"][name]["splits"] for unit in units) for name in (lazy, eager)}
     return float(1 - splits[lazy] / max(1, splits[eager]))
+
+
+def less_time(units: Sequence[dict[str, Any]], lazy: str, eager: str) -> list[float]:
+    """The share of the CPU time of upkeep and its questions that deferring saves, with its interval."""
+    told = [1 - unit["counts"][lazy]["seconds"] / unit["counts"][eager]["seconds"] for unit in units]
+    return [round(x, 3) for x in interval(told)]
 
 
 def prefetching(units: Sequence[dict[str, Any]]) -> dict[str, float]:
@@ -330,6 +354,7 @@ def plots(longs: Sequence[dict[str, Any]], told: Sequence[dict[str, Any]], folde
 
 def report(  # noqa: PLR0917
     units: Sequence[dict[str, Any]],
+    histories: Sequence[dict[str, Any]],
     budgets: Sequence[dict[str, Any]],
     executors: Sequence[dict[str, Any]],
     longs: Sequence[dict[str, Any]],
@@ -352,18 +377,20 @@ def report(  # noqa: PLR0917
         out["flat_10m_10h"] = round(float(np.mean(ratio(longs, ("10h", BOUNDED), ("10m", BOUNDED)))), 2)
     if units:
         show("an hour: all streams", table(units))
-        show("an hour with a scene cut every ten minutes", table([u for u in units if "cut" in u["stream"]]))
+        if cuts := [unit for unit in units if "cut" in unit["stream"]]:
+            show("an hour with a scene cut every ten minutes", table(cuts))
         against(units)
         by_layer(units)
-        print("\naccuracy:", rights(units))
         maintenance(units)
         hits = prefetching(units)
         every = table(units)
         for metric in ("recall", "evidence"):
             out[metric] = {name: round(row[metric][0], 3) for name, row in every.items() if metric in row}
-        out["accuracy"] = rights(units)
         out["splits_deferred"] = round(fewer_splits(units, "ours", "eager"), 3)
+        out["upkeep_time_deferred"] = less_time(units, "ours", "eager")
         out["prefetch_hits"] = round(max(hits.values()), 3)
+    if histories:
+        out |= history_report(histories)
     if units and len(budgets) == len(units):
         splits_by_residency(units, budgets)
     if budgets:

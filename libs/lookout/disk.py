@@ -12,6 +12,7 @@ import os
 import stat
 from collections.abc import Iterable
 from pathlib import Path
+from typing import BinaryIO
 
 FOLDER_MODE, FILE_MODE = 0o700, 0o600
 
@@ -42,8 +43,27 @@ def is_own(path: Path) -> bool:
     return stat.S_ISREG(facts.st_mode) and facts.st_uid == os.getuid() and not facts.st_mode & 0o022
 
 
+def open_regular(path: Path | str, *, links: bool = True) -> BinaryIO:
+    """A regular file for reading: a pipe or a device may have its name, which waits or never ends.
+
+    Args:
+        path: Which.
+        links: Whether a link is followed.
+
+    Raises:
+        OSError: It cannot be opened, or is no regular file.
+        ValueError: No file can have the name.
+    """
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | (0 if links else os.O_NOFOLLOW))
+    file = open(handle, "rb")  # noqa: SIM115 - the caller closes it
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        file.close()
+        raise OSError(errno.EINVAL, "no regular file", str(path))
+    return file
+
+
 def read_file(path: Path, *, limit: int | None = None, links: bool = False) -> bytes:
-    """The bytes of a regular file: others may have put a device or a pipe in its place, which never ends.
+    """The bytes of a regular file (`open_regular`).
 
     Args:
         path: Which.
@@ -53,13 +73,10 @@ def read_file(path: Path, *, limit: int | None = None, links: bool = False) -> b
     Raises:
         OSError: It cannot be read, is no regular file, or is larger.
     """
-    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | (0 if links else os.O_NOFOLLOW))
-    with open(handle, "rb") as file:
-        facts = os.fstat(handle)
-        if not stat.S_ISREG(facts.st_mode):
-            raise OSError(errno.EINVAL, "no regular file", str(path))
-        if limit is not None and facts.st_size > limit:
-            raise OSError(errno.EFBIG, f"{facts.st_size} bytes; {limit} are allowed", str(path))
+    with open_regular(path, links=links) as file:
+        size = os.fstat(file.fileno()).st_size
+        if limit is not None and size > limit:
+            raise OSError(errno.EFBIG, f"{size} bytes; {limit} are allowed", str(path))
         return file.read()
 
 

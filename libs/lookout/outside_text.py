@@ -42,6 +42,15 @@ def clean(text: object, limit: int = CHARACTERS) -> str:
     return shown if len(full) <= limit else f"{shown}… ({len(full) - limit} more characters)"
 
 
+def is_encodable(text: str) -> bool:
+    """Whether a text can be written in UTF-8: a word of a command line in another encoding cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def clean_event(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     """The same for every text of a log line: a processor of structlog, the last one before lines are made.
 

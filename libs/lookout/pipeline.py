@@ -7,9 +7,10 @@ step a service (docs/architecture.md).
 
 from __future__ import annotations
 
+import sys
 from collections import defaultdict
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import partial
 from inspect import GEN_CLOSED, getgeneratorstate
@@ -22,11 +23,12 @@ from lookout import models
 from lookout.engines.transformers.recall import Recall, Recollection, ask_folder
 from lookout.errors import LookoutError
 from lookout.files import UrlSource
-from lookout.outside_text import public_url
+from lookout.outside_text import clean, public_url
 from lookout.presets import DEFAULT, PresetError, preset_of
 from lookout.pruning import MaskPolicy, policy_of
-from lookout.sandbox import downloaded
+from lookout.sandbox import camera_segments, downloaded
 from lookout.segments import CodecError, Reason, cut
+from lookout.segments.webcam import is_webcam, webcam_frames
 from lookout.session import EngineHost, HostSettings, Session, SessionWindow
 
 __all__ = ["Pipeline", "PipelineError", "Recollection", "Verdict", "ask_folder"]
@@ -106,6 +108,8 @@ class Pipeline:
         """
         if memory_dir is not None and memory is None:
             raise PipelineError("memory_dir needs memory: how much of the past to keep, such as '2h'")
+        if memory is not None:
+            Recall.check(memory)
         self._folder = models.find_model(model)
         self._questions = models.check_questions(self._folder, questions)
         try:
@@ -142,17 +146,19 @@ class Pipeline:
     def watch(self, source: str | Path | BinaryIO) -> Iterator[Verdict]:
         """The verdicts of a video, window by window, as they are decided.
 
-        Where the clock of the video jumps, a new stream begins: windows never reach across a jump. A pipe is
-        read as it comes: live cameras are watched through one, such as that of `ffmpeg -i
-        rtsp://camera/stream -c copy -f mpegts -`.
+        Where the clock of the video jumps, a new stream begins: windows never reach across a jump. Pipes and
+        cameras are read as they come, and end with the iteration; a camera that ends its stream, or cannot be
+        reached any more, is a `CodecError` behind its last verdict. Watch it again to go on: its windows are
+        those of a new stream.
 
         Args:
-            source: A file, an http(s) URL, which is downloaded first, or a file object or pipe open for
-                reading bytes.
+            source: A file; an http(s) URL, which is downloaded first; a camera's address, rtsp:// or rtsps://,
+                with user name and password where it wants any; a webcam, /dev/video0; a file object or pipe
+                open for reading bytes; "-", which is standard input.
 
         Raises:
-            CodecError: The source cannot be read.
-            PipelineError: It is an address that is not HTTP, nothing is asked, or the pipeline is closed.
+            CodecError: The source cannot be read, or breaks off.
+            PipelineError: It is another kind of address, nothing is asked, or the pipeline is closed.
         """
         if self._closed:
             raise PipelineError("this pipeline is closed: its model is gone; open another")
@@ -171,11 +177,26 @@ class Pipeline:
 
     def _watch(self, source: str | Path | BinaryIO) -> Generator[Verdict]:
         with ExitStack() as opened:
-            readable, name = _opened(source, opened)
+            pushes, name = self._pushes(source, opened)
             session = opened.enter_context(self._session(name))
-            for piece in cut(readable):
-                yield from _verdicts(session.push(piece.data, piece.start_us / 1e6))
+            failure: CodecError | None = None
+            try:
+                for data, times in pushes:
+                    yield from _verdicts(session.push(data, times))
+            except _EndedError as end:
+                failure = end.reason
             yield from _verdicts(session.flush())
+            if failure is not None:
+                raise failure
+
+    def _pushes(self, source: str | Path | BinaryIO, opened: ExitStack) -> tuple[Iterator[_Push], str]:
+        """What a session takes of a source, as it comes, and how the source is called."""
+        if isinstance(source, str) and source.lower().startswith(("rtsp://", "rtsps://")):
+            return opened.enter_context(closing(_of_camera(source))), public_url(source)
+        if is_webcam(source):
+            return webcam_frames(str(source), self._sampling.fps), str(source)
+        readable, name = _opened(source, opened)
+        return _of_file(readable, name), name
 
     def _session(self, source: str) -> Session:
         """A session for one reading of a source."""
@@ -244,6 +265,36 @@ class Pipeline:
                 rest.callback(verdicts.close)
 
 
+_Push = tuple[Any, float | None]
+
+
+class _EndedError(Exception):
+    """A source ended before its end: what was pushed still has its verdicts."""
+
+    def __init__(self, reason: CodecError) -> None:
+        super().__init__(str(reason))
+        self.reason = reason
+
+
+def _of_file(readable: Path | BinaryIO, name: str) -> Iterator[_Push]:
+    why: list[str] = []
+    for piece in cut(readable, broken_off=why.append):
+        yield piece.data, piece.start_us / 1e6
+    if why:
+        raise _EndedError(CodecError(Reason.UNREADABLE, f"{clean(name)} breaks off: {why[0]}"))
+
+
+def _of_camera(url: str) -> Generator[_Push]:
+    segments = camera_segments(url)
+    first = next(segments)  # a camera that gives nothing is an error at once
+    yield first, None
+    try:
+        for segment in segments:
+            yield segment, None
+    except CodecError as error:
+        raise _EndedError(error) from error
+
+
 def _verdicts(windows: Sequence[SessionWindow]) -> Iterator[Verdict]:
     """The verdicts of windows; the fleet publishes an outcome for those without an answer, too."""
     for window in windows:
@@ -266,12 +317,17 @@ def _opened(source: str | Path | BinaryIO, opened: ExitStack) -> tuple[Path | Bi
             raise PipelineError(f"a video is a path, a URL or a file object, not {source!r:.80}")
         return source, str(getattr(source, "name", "pipe"))
     text = str(source)
+    if source == "-":
+        if sys.stdin.isatty():
+            raise PipelineError("standard input is a terminal: give a video through a pipe")
+        return sys.stdin.buffer, "standard input"
     if text.lower().startswith(("http://", "https://")) and isinstance(source, str):
         return opened.enter_context(downloaded(UrlSource(text))).path, public_url(text)
     if isinstance(source, str) and "://" in text:
         url = public_url(text)
         raise PipelineError(
-            f"{url} is not read directly: pass a pipe, such as of `ffmpeg -i {url} -c copy -f mpegts -`"
+            f"{url} is not read: files, http(s), rtsp(s), /dev/video0, pipes and - are; pass a pipe, such as "
+            f"of `ffmpeg -i {url} -c copy -f mpegts -`"
         )
     path = Path(source)
     if not path.exists() or path.is_dir():

@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    import torch
 
 app = typer.Typer(
     help="Rendered cameras with ground truth, and the tiny model that watches them.", no_args_is_help=True
@@ -156,6 +159,10 @@ def finetune(
     steps: Annotated[int, typer.Option(min=1, help="Steps of 160 frames.")] = 800,
     threads: Annotated[int, typer.Option(min=1, help="Threads for learning.")] = 1,
     seed: Annotated[int, typer.Option(help="Another seed, other clips.")] = 71,
+    device: Annotated[str, typer.Option(help="Where losses and updates run: cpu, cuda, cuda:1.")] = "cpu",
+    estimate: Annotated[
+        bool, typer.Option(help="Print steps, FLOPs and minutes on an H100 as JSON, and learn nothing.")
+    ] = False,
     install: Annotated[bool, typer.Option(help="Replace the committed weights at the end.")] = False,
 ) -> None:
     """Teach tower, projector and language model together under the product's masks; resumable."""
@@ -177,9 +184,12 @@ def finetune(
         signal.signal(number, lambda got, _: stopped.append(got))
     card = json.loads((initial / "watchbench.json").read_text())
     try:
-        trainer = Finetuner(plan, folder / f"{name}-finetune-{seed}", initial)
+        trainer = Finetuner(plan, folder / f"{name}-finetune-{seed}", initial, _device(device))
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--folder") from None
+    if estimate:
+        print(json.dumps(_on_h100(trainer.estimate())))
+        return
     whole = trainer.run(lambda: bool(stopped))
     if output is not None:
         vlm.save(trainer.averaged(), output, trainer.card(card))
@@ -188,6 +198,36 @@ def finetune(
         print(f"stopped after step {trainer.step} of {steps}; the same command continues")
     elif install:
         print(trainer.install(name, card))
+
+
+H100_FLOPS, LAUNCH_S, UTILISATION = 67e12, 10e-6, 0.05
+"""Float32 of an H100 SXM, a launch of a small kernel, and how much of it such small matrices use: assumed."""
+
+
+def _on_h100(cost: dict[str, float]) -> dict[str, object]:
+    """What training costs, with minutes on an H100 by what limits it; updates are as many launches again."""
+    arithmetic = cost["flops"] / (H100_FLOPS * UTILISATION)
+    launches = cost["steps"] * 2 * cost["operations_a_step"] * LAUNCH_S
+    minutes = round(max(arithmetic, launches) / 60, 1)
+    assumed = f"float32, {UTILISATION:.0%} of {H100_FLOPS:.0e} FLOP/s, {LAUNCH_S:g} s a launch; drawing apart"
+    return cost | {"h100_minutes": minutes, "assumed": assumed}
+
+
+def _device(name: str) -> torch.device:
+    import torch
+
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise typer.BadParameter(
+            f"unknown device {name!r}: cpu, cuda or cuda:1", param_hint="--device"
+        ) from None
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        count = torch.cuda.device_count()
+        raise typer.BadParameter(
+            f"{name!r} is not there: this machine has {count} CUDA devices", param_hint="--device"
+        )
+    return device
 
 
 def _committed(name: str) -> Path:

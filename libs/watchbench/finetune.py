@@ -21,7 +21,7 @@ from watchbench import drawing, model as vlm, scenes, training
 from watchbench.clips import SHORT, joined, product_masks
 from watchbench.footage import Composite
 from watchbench.questions import NAMES, answers
-from watchbench.stage import LABELS, Lesson, Stage, StagePlan, asked_of
+from watchbench.stage import CPU, LABELS, Lesson, Stage, StagePlan, asked_of, truth_on
 
 LONG = 80
 # What each clip of a group shows; None: anything.
@@ -67,6 +67,10 @@ class Group:
     pixels: Tensor
     keep: Tensor
     truth: scenes.Truth
+
+    def on(self, device: torch.device) -> Group:
+        """The same on a device."""
+        return Group(self.pixels.to(device), self.keep.to(device), truth_on(self.truth, device))
 
     def mirrored(self) -> Group:
         """The same in a mirror: other pictures at no cost of drawing."""
@@ -143,8 +147,8 @@ class Finetuner(Stage[FinetunePlan]):
 
     key = "finetune"
 
-    def __init__(self, plan: FinetunePlan, folder: Path, initial: Path) -> None:
-        super().__init__(plan, folder, initial)
+    def __init__(self, plan: FinetunePlan, folder: Path, initial: Path, device: torch.device = CPU) -> None:
+        super().__init__(plan, folder, initial, device)
         self.store = GroupStore(folder.parent / f"groups-{plan.seed}", plan.seed)
 
     @staticmethod
@@ -167,13 +171,41 @@ class Finetuner(Stage[FinetunePlan]):
         group = self.store.group(frames, dice.randrange(min(plan.groups, plan.stock + int(step * share / 2))))
         if dice.random() < 0.5:
             group = group.mirrored()
+        group = group.on(self.device)
         keep = group.keep if dice.random() < plan.drop else None
         kept = None if keep is None else keep.flatten(0, 1)
-        states = vlm.patches(self.model, group.pixels.flatten(0, 1).float() / 255, kept)
-        tokens = vlm.gather(self.model, states)
-        coarse, fine = training.cell_labels(group.truth)
-        dense = self.heads.loss(tokens, states, (coarse.flatten(0, 1), fine.flatten(0, 1)), kept)
+        with self.device:
+            states = vlm.patches(self.model, group.pixels.flatten(0, 1).float() / 255, kept)
+            tokens = vlm.gather(self.model, states)
+            coarse, fine = training.cell_labels(group.truth)
+            dense = self.heads.loss(tokens, states, (coarse.flatten(0, 1), fine.flatten(0, 1)), kept)
         asked, which = asked_of(plan, group.keep.shape[1], step)
         shaped = tokens.view(*group.keep.shape, -1)
         first = dice.randrange(1, LABELS)
         return Lesson(shaped, keep, group.truth, (), first, asked, which), plan.dense * dense
+
+    def estimate(self) -> dict[str, float]:
+        """What the plan takes: steps, FLOPs of all steps, operations of a step, groups to draw.
+
+        Draws the first group of each length, and counts a step of each.
+        """
+        plan, costs = self.plan, {}
+        for step in range(plan.warm, plan.steps):
+            frames = LONG if random.Random(f"{plan.seed}-{step}").random() < plan.long else SHORT
+            if frames not in costs:
+                costs[frames] = self.cost(step)
+            if len(costs) == 1 + (0 < plan.long < 1):
+                break
+        share = {LONG: plan.long, SHORT: 1 - plan.long}
+        flops, operations = (
+            sum(share[frames] * cost[part] for frames, cost in costs.items()) for part in (0, 1)
+        )
+        drawn = sum(
+            min(plan.groups, plan.stock + int(plan.steps * part / 2)) for part in share.values() if part
+        )
+        return {
+            "steps": plan.steps,
+            "flops": flops * plan.steps,
+            "operations_a_step": round(operations),
+            "groups": drawn,
+        }

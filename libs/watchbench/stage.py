@@ -6,19 +6,22 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode
 from tqdm import tqdm
 
 from watchbench import model as vlm, training
 from watchbench.questions import answers
 from watchbench.scenes import Truth
 
+CPU = torch.device("cpu")
 LABELS = 480  # frame numbers count from the key window, every 30 strides of up to 16 frames
 
 
@@ -66,10 +69,33 @@ class Lesson:
     asked: list[vlm.Asked]
     which: Tensor
 
+    def on(self, device: torch.device) -> Lesson:
+        """The same on a device."""
+        keep = None if self.keep is None else self.keep.to(device)
+        truth, which = truth_on(self.truth, device), self.which.to(device)
+        return replace(self, tokens=self.tokens.to(device), keep=keep, truth=truth, which=which)
+
     @property
     def name(self) -> str:
         """What the progress bar calls lessons of this length."""
         return "history" if self.parts else str(self.tokens.shape[1])
+
+
+def truth_on(truth: Truth, device: torch.device) -> Truth:
+    """The truth of some clips on a device."""
+    return Truth(**{part.name: getattr(truth, part.name).to(device) for part in fields(Truth)})
+
+
+class Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Counts what is handed to the device: on an accelerator each is a launch or more."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += 1
+        return func(*args, **(kwargs or {}))
 
 
 P = TypeVar("P", bound=StagePlan)
@@ -81,14 +107,16 @@ class Stage(ABC, Generic[P]):
     key: str
     """Where the model card tells the plan."""
 
-    def __init__(self, plan: P, folder: Path, initial: Path) -> None:
+    def __init__(self, plan: P, folder: Path, initial: Path, device: torch.device = CPU) -> None:
         torch.set_num_threads(plan.threads)
+        self.device = device
         torch.manual_seed(plan.seed)
         training.use_footage(Path(plan.footage) if plan.footage else None)
         self.plan, self.folder, self.step = plan, folder, 0
         self.model = vlm.build(vlm.shape_of(vlm.load(initial)))
         self.model.load_state_dict(vlm.inherited(initial))
-        self.heads = training.Heads(vlm.shape_of(self.model))
+        self.model.to(device)
+        self.heads = training.Heads(vlm.shape_of(self.model)).to(device)
         self.model.model.language_model.embed_tokens.weight.is_table = True
         groups = self._groups()
         self.opts = training.optimisers(groups)
@@ -113,7 +141,7 @@ class Stage(ABC, Generic[P]):
         path = self.folder / "state.pt"
         if not path.is_file():
             return
-        state = torch.load(path, weights_only=True)
+        state = torch.load(path, map_location=self.device, weights_only=True)
         if state["plan"] != asdict(self.plan):
             raise ValueError(f"{path} belongs to another plan: {state['plan']}; choose another folder")
         self.step, self.mean = state["step"], state["mean"]
@@ -151,7 +179,8 @@ class Stage(ABC, Generic[P]):
             if stop():
                 break
             lesson, more = self._lesson(step)
-            loss, asked = self._loss(lesson)
+            with self.device:
+                loss, asked = self._loss(lesson)
             training.update(loss + more, self.opts, self.learning, step / self.plan.steps)
             self._average()
             self.step = step + 1
@@ -170,7 +199,19 @@ class Stage(ABC, Generic[P]):
         for name, value in self._learnt(self.model).state_dict().items():
             self.mean[name].lerp_(value, 1 - decay)
 
+    def cost(self, lesson: int) -> tuple[int, int]:
+        """FLOPs and operations of a step, forward and backward; what is drawn for it is left out."""
+        operations = Operations()
+        with FlopCounterMode(display=False) as flops, operations:
+            given, more = self._lesson(lesson)
+            with self.device:
+                loss, _ = self._loss(given)
+            (loss + more).backward()  # type: ignore[no-untyped-call]
+        self.model.zero_grad()
+        return flops.get_total_flops(), operations.count
+
     def _loss(self, lesson: Lesson) -> tuple[Tensor, float]:
+        lesson = lesson.on(self.device)
         yes, known = answers(lesson.truth)
         after = torch.tensor([question.after for question in lesson.asked])
         target, sure = yes[:, after, lesson.which], known[:, after, lesson.which].float()

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import fnmatch
 from dataclasses import replace
 
-from lookout.rules import Outcome, Rule, WatchVerdict
+from lookout.rules import Outcome, Rule, WatchVerdict, covers
 from lookout.rules.messages import rule_of
 from lookout.v1 import verdicts_pb2, watches_pb2
-from lookout.wire import CAMERA_OFFLINE
+from lookout.wire import CAMERA_OFFLINE, tenant_of
 
 #: the reason of a gap that is no fault of the camera's clock: nothing came
 SILENCE = "silence"
@@ -37,7 +36,7 @@ def offline_answer(
     Raises:
         RuleError: The rule of the watch cannot be followed.
     """
-    if watch.cameras and not any(fnmatch.fnmatchcase(answer.camera, pattern) for pattern in watch.cameras):
+    if not covers(watch, answer.camera, tenant_of(verdict.tenant)):
         return None
     reason = verdict.reason if answer.outcome is Outcome.GAP else ""
     number = 2 * answer.end_ms

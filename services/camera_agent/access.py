@@ -10,21 +10,12 @@ import re
 import socket
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import SplitResult, urlsplit, urlunsplit
+from urllib.parse import urlsplit
 
-from lookout.outside_text import clean
+from lookout.sandbox.places import PASSWORD_PLACE, AccessError
 
-#: where a camera's URL wants the secret's user name and password, if not before the host
-USER_PLACE, PASSWORD_PLACE = "{username}", "{password}"
-
-_PORTS = {"rtsp": 554, "rtsps": 322}
 _REPLY_BYTES = 16_384
-
-
-class AccessError(RuntimeError):
-    """A camera that may not be asked, or not with its secret; the message says why."""
 
 
 def allowed_hosts(folder: Path, secret: str) -> list[str]:
@@ -59,67 +50,6 @@ def is_for(host: str, hosts: Sequence[str]) -> bool:
     return False
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a camera is.
-
-    Attributes:
-        addresses: Of its host, checked.
-        port: Of its server.
-        url: Without credentials.
-    """
-
-    addresses: tuple[str, ...]
-    port: int
-    url: str
-
-    def connect(self, patience_s: float) -> tuple[socket.socket, str]:
-        """A connection to the first address that takes one, and the URL with that address for its host: who
-        reads the connection can look up no names.
-
-        Raises:
-            OSError: None does; the message names the host.
-        """
-        parts = urlsplit(self.url)
-        failure: OSError | None = None
-        for address in self.addresses:
-            try:
-                connection = socket.create_connection((address, self.port), patience_s)
-            except OSError as error:
-                failure = error
-                continue
-            return connection, _at(parts, address, self.port)
-        why = getattr(failure, "strerror", None) or failure
-        raise OSError(f"cannot reach {clean(parts.netloc.rpartition('@')[2], 100)}: {why}")
-
-
-def placed(url: str, networks: Sequence[str]) -> Place:
-    """Where a camera is, with all addresses of its host, so that what was checked is what is asked.
-
-    Args:
-        url: An RTSP address.
-        networks: Networks (CIDR) in which cameras live; none: every address is allowed.
-
-    Raises:
-        AccessError: The host, or one of its addresses, is outside the networks.
-        OSError: The host is not known, or the URL is none; the message names it.
-    """
-    try:
-        parts = urlsplit(url)
-        port = parts.port or _PORTS.get(parts.scheme, 554)
-        found = socket.getaddrinfo(parts.hostname or "", port, type=socket.SOCK_STREAM)
-    except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or error
-        raise OSError(f"cannot reach {clean(_public(url), 100)}: {why}") from None
-    addresses = tuple(dict.fromkeys(str(entry[4][0]).partition("%")[0] for entry in found))
-    inside = [ipaddress.ip_network(network, strict=False) for network in networks]
-    for address in addresses if networks else ():
-        if not any(ipaddress.ip_address(address) in network for network in inside):
-            raise AccessError(f"{clean(parts.hostname, 100)} is {address}, outside LOOKOUT_CAMERA_NETWORKS")
-    bare = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
-    return Place(addresses, port, bare)
-
-
 def check_scheme(connection: socket.socket, url: str, patience_s: float, *, basic: bool) -> None:
     """Ask a camera without credentials how it wants them, before any are sent.
 
@@ -146,11 +76,6 @@ def check_scheme(connection: socket.socket, url: str, patience_s: float, *, basi
             "the camera takes the password in the clear only (Basic): use rtsps://, or allow it with "
             "LOOKOUT_BASIC_AUTH=true"
         )
-
-
-def has_places(url: str) -> bool:
-    """Whether a URL says where user name and password belong: some recorders want them in path or query."""
-    return USER_PLACE in url or PASSWORD_PLACE in url
 
 
 def check_places(url: str, *, basic: bool) -> None:
@@ -181,13 +106,3 @@ def _describe(connection: socket.socket, url: str, patience_s: float) -> str:
             break
         reply += piece
     return reply[:_REPLY_BYTES].decode("latin-1")
-
-
-def _public(url: str) -> str:
-    """The host of a URL that may be none, without what may be a password."""
-    return url.rpartition("@")[2].rpartition("://")[2].partition("/")[0]
-
-
-def _at(parts: SplitResult, address: str, port: int) -> str:
-    host = f"[{address}]" if ":" in address else address
-    return urlunsplit(parts._replace(netloc=f"{host}:{port}"))

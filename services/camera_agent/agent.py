@@ -14,12 +14,12 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 from lookout.net.redis_errors import REDIS_ERRORS
 from lookout.observe import logs
 from lookout.outside_text import public_url
-from lookout.services.camera_agent.cutter import CutSegment
+from lookout.sandbox.cutter import CutSegment
 from lookout.services.camera_agent.leases import Leases
 from lookout.services.camera_agent.settings import AgentSettings
 from lookout.services.camera_agent.stream import Stream
 from lookout.v1.cameras_pb2 import Camera
-from lookout.wire import SEGMENTS, WireError, from_json
+from lookout.wire import SEGMENTS, WireError, check_tenant, from_json, label_headers
 from lookout.wire.headers import CAPTURED_AT, encode
 
 
@@ -27,6 +27,10 @@ def camera_fault(key: str, value: bytes) -> str | None:
     """Why a record of cameras.v1 cannot be used; None where it can."""
     try:
         camera = from_json(value, Camera)
+    except WireError as error:
+        return str(error)
+    try:
+        check_tenant(camera.tenant)
     except WireError as error:
         return str(error)
     return None if camera.id == key else f"its key must be its id, which is {camera.id[:40]!r}"
@@ -132,7 +136,7 @@ class Agent:
                 self._leases.add(name)
 
     def _start(self, camera: Camera) -> None:
-        stream = Stream(camera, self._settings, lambda segment, ms: self._publish(camera.id, segment, ms))
+        stream = Stream(camera, self._settings, lambda segment, ms: self._publish(camera, segment, ms))
         self._streams[camera.id] = stream
         stream.start()
         self._log.info("a camera is pulled", camera=camera.id, url=public_url(camera.url))
@@ -142,8 +146,8 @@ class Agent:
         self._reported.pop(name, None)
         self._log.info("a camera is no longer pulled", camera=name)
 
-    def _publish(self, camera: str, segment: CutSegment, captured_ms: int) -> bool:
-        if not self._leases.holds(camera):
+    def _publish(self, camera: Camera, segment: CutSegment, captured_ms: int) -> bool:
+        if not self._leases.holds(camera.id):
             self._numbers.lost.labels("no lease").inc()
             return False
         try:
@@ -151,8 +155,8 @@ class Agent:
                 self._producer.produce(
                     SEGMENTS.name,
                     segment.data,
-                    key=camera,
-                    headers=list(encode({CAPTURED_AT: str(captured_ms)})),
+                    key=camera.id,
+                    headers=list(encode({CAPTURED_AT: str(captured_ms), **label_headers(camera)})),
                     on_delivery=self._delivered,
                 )
         except BufferError:

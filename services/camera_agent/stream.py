@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import re
 import socket
 import threading
 import time
@@ -12,30 +11,26 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import quote, urlsplit, urlunsplit
+from urllib.parse import urlsplit
 
 from lookout.observe import logs
 from lookout.outside_text import public_url
 from lookout.sandbox import sandbox_pb2 as pb
-from lookout.services.camera_agent.access import (
-    PASSWORD_PLACE,
-    USER_PLACE,
+from lookout.sandbox.cutter import CutSegment
+from lookout.sandbox.places import (
     AccessError,
-    allowed_hosts,
-    check_places,
-    check_scheme,
     has_places,
-    is_for,
     placed,
+    with_credentials,
+    without_addresses,
 )
-from lookout.services.camera_agent.cutter import CutSegment
-from lookout.services.camera_agent.pull import Pull, PullError
+from lookout.sandbox.pull import Pull, PullError
+from lookout.services.camera_agent.access import allowed_hosts, check_places, check_scheme, is_for
 from lookout.services.camera_agent.settings import AgentSettings
 from lookout.v1.cameras_pb2 import Camera
 
 _FIRST_PAUSE_S = 0.5
 _SEGMENT_S = 4.0
-_ADDRESS = re.compile(r"\b\w+://[^\s,;]\S*")
 #: starting a process costs a third of a CPU second: cameras that break again and again take half the cores
 _STARTS = threading.BoundedSemaphore(max(1, (os.cpu_count() or 2) // 2))
 
@@ -96,7 +91,7 @@ class Stream:
             try:
                 self._pull()
             except (AccessError, CredentialsError, PullError, OSError, ValueError) as error:
-                self._fail(_without_addresses(str(error), public_url(self.camera.url)))
+                self._fail(without_addresses(str(error), public_url(self.camera.url)))
             except Exception:
                 self._log.exception("the stream failed for no known reason")
                 self._fail("internal error, see the agent's log")
@@ -193,18 +188,3 @@ def credentials(secret: str, folder: Path | None) -> tuple[str, str]:
             "with keys username and password"
         ) from None
     return user, password
-
-
-def with_credentials(url: str, secret: tuple[str, str]) -> str:
-    """An RTSP address with user name and password: where it has a place for them, else before the host."""
-    user, password = (quote(part, safe="") for part in secret)
-    if has_places(url):
-        return url.replace(USER_PLACE, user).replace(PASSWORD_PLACE, password)
-    parts = urlsplit(url)
-    return urlunsplit(parts._replace(netloc=f"{user}:{password}@{parts.netloc}"))
-
-
-def _without_addresses(text: str, public: str) -> str:
-    """An error text in which any address is replaced by the camera's public one: FFmpeg names the one that it
-    was given, with its password."""
-    return _ADDRESS.sub(lambda _: public, " ".join(text.split()))[:300]

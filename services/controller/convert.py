@@ -11,13 +11,9 @@ from lookout.outside_text import clean
 from lookout.rules import check_watch, next_version
 from lookout.v1.cameras_pb2 import Camera
 from lookout.v1.watches_pb2 import Point, Rule, ScheduleEntry, Watch, Zone
+from lookout.wire import PRIORITIES, check_tenant
 from lookout.wire.ranges import check_ranges
 
-_PRIORITIES = {
-    "low": Watch.PRIORITY_LOW,
-    "normal": Watch.PRIORITY_UNSPECIFIED,
-    "high": Watch.PRIORITY_HIGH,
-}
 _TRANSPORTS = {"tcp": Camera.TRANSPORT_TCP, "udp": Camera.TRANSPORT_UDP}
 
 
@@ -53,6 +49,8 @@ def camera(resource: Mapping[str, Any]) -> Camera:
             segment_s=float(spec.get("segmentSeconds", 4)),
             credentials=spec.get("credentialsSecret", ""),
             paused=bool(spec.get("paused", False)),
+            tenant=check_tenant(spec.get("tenant", "")),
+            priority=PRIORITIES[spec.get("priority", "normal")],
         )
         check_ranges(camera)
     except (KeyError, TypeError, ValueError) as error:  # RangeError is a ValueError
@@ -85,7 +83,8 @@ def watch(resource: Mapping[str, Any]) -> Watch:
             rule=rule,
             describe=bool(spec.get("describe", False)),
             disabled=bool(spec.get("disabled", False)),
-            priority=_PRIORITIES[spec.get("priority", "normal")],
+            priority=PRIORITIES[spec.get("priority", "normal")],
+            tenant=spec.get("tenant", ""),
         )
         check_watch(watch)
     except (AttributeError, KeyError, TypeError, ValueError) as error:  # RuleError is a ValueError

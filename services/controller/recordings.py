@@ -67,6 +67,7 @@ def job_of(resource: Resource) -> RecordingJob:
         questions=spec.get("questions", ()),
         settings=settings,
         expires_s=float(spec.get("expiresSeconds", 0)),
+        tenant=spec.get("tenant", ""),
     )
     job.requested.FromDatetime(datetime.fromisoformat(resource["metadata"]["creationTimestamp"]))
     check_ranges(job)
@@ -76,11 +77,14 @@ def job_of(resource: Resource) -> RecordingJob:
 def status_of(answers: RecordingAnswers) -> dict[str, Any]:
     """What the status of a resource says of its job's answers, without conditions."""
     state = _STATES.get(answers.state, "running")
+    # Of a job nothing of which can be read, the reasons are those of its recordings.
+    reasons = [answers.reason, *(recording.reason for recording in answers.recordings)]
+    reason = next(filter(None, reasons), "") if state == "refused" else answers.reason
     return {
         "state": state,
         "parts": answers.parts,
         "done": answers.done,
-        "reason": clean(answers.reason, 500),
+        "reason": clean(reason, 500),
         "results": [
             {
                 "recording": clean(recording.uri, 500),

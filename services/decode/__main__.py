@@ -9,6 +9,7 @@ from lookout.services.decode.handler import DecodeHandler
 from lookout.services.decode.metrics import Numbers
 from lookout.services.decode.settings import DecodeSettings
 from lookout.store import Node
+from lookout.tenants import open_usage
 from lookout.v1.lineage_pb2 import STAGE_FRAMES
 from lookout.wire import SEGMENTS, Stage
 from lookout.worker import Context, main
@@ -33,7 +34,10 @@ def make_handler(context: Context[DecodeSettings]) -> DecodeHandler:
     node = Node(settings.store, settings.redis_url, traced=traced, security=settings, topics=[SEGMENTS.name])
     context.on_close(node.close)
     fence, erasures = live_fence(context)
-    handler = DecodeHandler(settings, decoder, node.store, context.rereader, backend=backend, fence=fence)
+    tenants = open_usage(context, settings, ("bytes", "cameras"))
+    handler = DecodeHandler(
+        settings, decoder, node.store, context.rereader, backend=backend, fence=fence, tenants=tenants
+    )
     steps = {"tensors": lambda erasure: node.store.forget_camera(erasure.camera)}
     join(context, erasures, steps, stays=settings.store.spool is not None)
     context.grpc.add(node.service.register, node.service.NAME)

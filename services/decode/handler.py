@@ -32,6 +32,8 @@ from lookout.store import (
     TensorStore,
     Unread,
 )
+from lookout.tenants import TenantUsage
+from lookout.v1.cameras_pb2 import CameraLabels
 from lookout.v1.frames_pb2 import FramesRecord
 from lookout.v1.lineage_pb2 import (
     CAUSE_CLOCK_JUMP,
@@ -50,7 +52,18 @@ from lookout.v1.lineage_pb2 import (
     TensorRef,
 )
 from lookout.v1.state_pb2 import Checkpoint
-from lookout.wire import FRAMES, SEGMENTS, Stage, dead_letters, headers, tensor_id
+from lookout.wire import (
+    FRAMES,
+    SEGMENTS,
+    Stage,
+    WireError,
+    dead_letters,
+    headers,
+    labelled,
+    read_labels,
+    tenant_of,
+    tensor_id,
+)
 from lookout.worker import (
     DeadLetter,
     Handler,
@@ -91,6 +104,7 @@ _CAUSES = {
     "two-cameras": CAUSE_TWO_CAMERAS,
     "retention": CAUSE_RETENTION,
     "moved": CAUSE_MOVED,
+    "tenant": CAUSE_CONFIGURATION,
 }
 #: reasons of the decoder that say nothing about the segment
 _AWAY = frozenset({Reason.UNAVAILABLE, Reason.CLOSED})
@@ -107,6 +121,7 @@ class CameraState:
     lines: TimeLines = field(default_factory=TimeLines)
     usage: Usage = field(default_factory=Usage)
     left_out: LeftOutCount = field(default_factory=LeftOutCount)
+    left_out_why: str = ""  # of the newest of them, where this process left it out
     quiet_s: float = 0.0
     ticked_at: float | None = None
     told_until: float = 0.0  # monotonic seconds: the warning of two cameras is not repeated before
@@ -135,8 +150,12 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
         clock: Callable[[], float] = time.monotonic,
         backend: str = "software",
         fence: Fence | None = None,
+        tenants: TenantUsage | None = None,
     ) -> None:
         self._fence = fence or Fence()
+        self._tenants = tenants or TenantUsage(
+            settings.quotas, ("bytes", "cameras"), interval_s=settings.tenant_interval_s
+        )
         self._settings, self._decoder, self._store = settings, decoder, store
         self._keeper = Keeper(store, clock)
         self._records, self._clock = records, clock
@@ -201,7 +220,10 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
         began_us = began_ms(record) * 1000
         if (erasure := self._fence.hides(state.camera, began_us, began_us)) is not None:
             return self._erased(state, record, erasure.id)
-        if (exceeded := state.usage.exceeded(self._settings.quota)) is not None:
+        tenant = tenant_of(_labels(record).tenant)
+        # The camera's own quota first: what it says is nearer to the cause.
+        exceeded = state.usage.exceeded(self._settings.quota) or self._tenants.refusal(tenant, state.camera)
+        if exceeded is not None:
             return self._skipped(state, record, exceeded)
         try:
             # Before anything is decoded: a camera whose unread pixels fill its share of the store costs no
@@ -217,13 +239,15 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
     def _segment(self, state: CameraState, record: Record) -> Result:
         stream = state.stream
         captured_ms(record)  # refused before anything is decoded
-        broken = self._broken(state, record)
+        labels = _labels(record)
+        broken = self._broken(state, record, labels)
         expected = None if broken or not stream.open else self._expected(stream)
         started = self._clock()
         try:
             # Counted also where it fails: bytes that no decoder reads have cost the fetch and the try.
             value = self._bytes(record)
             state.usage = state.usage.add(size=len(value))
+            self._tenants.add(tenant_of(labels.tenant), "bytes", len(value))
             decoded = self._decode(value, expected, stream.next_sample)
         finally:
             state.usage = state.usage.add(work_s=self._clock() - started)
@@ -329,10 +353,12 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
         self._claims.release(partition)
         super().revoked(partition)
 
-    def _broken(self, state: CameraState, record: Record) -> str | None:
+    def _broken(self, state: CameraState, record: Record, labels: CameraLabels) -> str | None:
         """Why the segment cannot continue the epoch, before it is decoded."""
         if state.reconfigured:
             return "configuration"
+        if labels.tenant != state.stream.labels.tenant:
+            return "tenant"  # no window shows one tenant's footage to another's watch
         quiet_ms = began_ms(record) - state.stream.heard_ms
         return "silence" if quiet_ms > self._settings.silence_s * 1000 else None
 
@@ -443,6 +469,7 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
             origin_us=following.epoch_us,
             next_us=following.next_us,
             next_sample=decoded.next_slot,
+            labels=_labels(record),
         ).heard(record, ended_ms(record, decoded))
         segment = RecordRef(topic=record.topic, partition=record.partition, offset=record.offset)
         message = self._message(state.camera, after)
@@ -506,7 +533,7 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
         """The segment is left out: the camera used up its quota. Its time will be missing from its blocks."""
         state.quiet_s, state.ticked_at = 0.0, None
         state.stream = state.stream.heard(record, began_ms(record))
-        state.left_out = state.left_out.add(record)
+        state.left_out, state.left_out_why = state.left_out.add(record), reason
         self._skips.warning(state.camera, "segment left out", reason=reason)
         return self._left_out(state, record, reason, CAUSE_QUOTA, {"over_quota": 1})
 
@@ -543,7 +570,7 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
         limits, segments = self._settings.quota, state.left_out.segments
         if segments is None or (now_ms is not None and not state.left_out.due(now_ms, limits)):
             return []
-        why = state.usage.exceeded(limits) or "the camera was over its quota of segments or of pixels"
+        why = state.left_out_why or "the camera or its tenant was over a quota"
         detail = (
             f"{segments.count} segments were left out, the first at offset {segments.first}, the last at "
             f"offset {segments.last}: {why}"
@@ -581,6 +608,7 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
             epoch=stream.epoch,
             wall_offset_us=stream.wall_us,
             sampling=self._settings.sampling,
+            labels=stream.labels if labelled(stream.labels) else None,
         )
 
     @staticmethod
@@ -622,6 +650,14 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
         if ref.length and google_crc32c.value(np.ascontiguousarray(pixels).tobytes()) != ref.crc32c:
             raise LineageBrokenError(f"{ref.id}: the segment gives other pixels than at first")
         return pixels
+
+
+def _labels(record: Record) -> CameraLabels:
+    """What a segment says of its camera. Raises BadRecordError."""
+    try:
+        return read_labels(record.headers)
+    except WireError as error:
+        raise BadRecordError("bad-labels", str(error)) from error
 
 
 def _counted(result: Result, **more: int) -> Result:

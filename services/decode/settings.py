@@ -11,6 +11,7 @@ from lookout.segments import Limits, SamplingGrid
 from lookout.services.decode.backend import Backend
 from lookout.services.decode.quota import QuotaLimits
 from lookout.store import StoreSettings
+from lookout.tenants import TenantSettings
 from lookout.wire import MAX_SEGMENT_BYTES
 from lookout.worker import FetchSettings
 
@@ -18,7 +19,7 @@ from lookout.worker import FetchSettings
 TINY_INPUT = ModelInput(112, 112, 14)
 
 
-class DecodeSettings(FetchSettings, PruningSettings):
+class DecodeSettings(FetchSettings, PruningSettings, TenantSettings):
     """What decode adds to every service's settings; each field is `LOOKOUT_<FIELD>`."""
 
     input_width: int | None = Field(

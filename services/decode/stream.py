@@ -1,11 +1,12 @@
 """Where a camera's stream stands: its epoch, its clocks, and what a checkpoint keeps of them."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from lookout.errors import BadRecordError
 from lookout.segments import DecodedSegment
+from lookout.v1.cameras_pb2 import CameraLabels
 from lookout.v1.state_pb2 import DecodeState
-from lookout.wire import headers
+from lookout.wire import headers, labelled
 from lookout.worker import Record
 
 #: record time beyond this (the year 2255) is no time: epochs stay exact in every JSON reader, below 2^53
@@ -34,6 +35,7 @@ class Stream:
         heard_ms: until when the camera was heard, by its own clock if it tells it, else by Kafka's.
         arrived_ms: record time of its newest segment.
         silent: the gap of the present silence is written.
+        labels: what its newest segment says of the camera.
     """
 
     epoch: int = 0
@@ -47,6 +49,7 @@ class Stream:
     heard_ms: int = 0
     arrived_ms: int = 0
     silent: bool = False
+    labels: CameraLabels = field(default_factory=CameraLabels)
 
     @property
     def open(self) -> bool:
@@ -68,6 +71,7 @@ class Stream:
             heard_ms=kept.last_arrival_ms,
             arrived_ms=kept.arrived_ms,
             silent=kept.silent,
+            labels=kept.labels,
         )
 
     def message(self) -> DecodeState:
@@ -84,6 +88,7 @@ class Stream:
             last_arrival_ms=self.heard_ms,
             arrived_ms=self.arrived_ms,
             silent=self.silent,
+            labels=self.labels if labelled(self.labels) else None,
         )
 
     def following(self, record: Record, decoded: DecodedSegment) -> "Stream":

@@ -16,22 +16,25 @@ from lookout.engines import Engine, load_engine
 from lookout.engines.born import KeepsRows
 from lookout.erasures import Fence, Step, join, live_fence
 from lookout.errors import StartupError
+from lookout.fairness import FairShares
 from lookout.memory import HistoryError, Keep, MemorySettings
 from lookout.memory.chapters import ChapterFolder, ChapterRules
 from lookout.observe import logs, traced
 from lookout.outside_text import public_url
 from lookout.rules import watch_fault
-from lookout.services.prefill.batcher import Batcher
+from lookout.services.prefill.batcher import Batcher, KeyRoom
 from lookout.services.prefill.handler import PrefillHandler
 from lookout.services.prefill.loading import BlockCache, BlockLoader
 from lookout.services.prefill.metrics import Numbers, audit_histogram
 from lookout.services.prefill.remembering import Captures, ChapterLanes, MemoryNumbers
 from lookout.services.prefill.settings import PrefillSettings
+from lookout.services.prefill.shares import DeviceShares, ShareNumbers
 from lookout.services.prefill.sizing import kv_bytes
 from lookout.services.prefill.watches import Watches
 from lookout.store import Announcer, Directory, Node, StoreNumbers
 from lookout.store.signing import AddressSigner
 from lookout.streams import ChainRule, ChainRunner
+from lookout.tenants import open_usage
 from lookout.v1.erasures_pb2 import Erasure
 from lookout.v1.lineage_pb2 import STAGE_CHAPTERS, STAGE_TOKENS
 from lookout.windows import Planner
@@ -52,14 +55,17 @@ def make_handler(context: Context[PrefillSettings]) -> PrefillHandler:
     fence, erasures = live_fence(context)
     idle = Event()
     memory = _memory(context, engine, model, fence, idle)
+    tenants = open_usage(context, settings, ("questions", "device_s"))
+    shares = DeviceShares(FairShares(settings.quotas.weight), tenants)
     batcher = Batcher(
         engine,
         settings.batch,
-        settings.key_batch,
+        KeyRoom(settings.key_batch, settings.batch_rows, settings.key_delay_s),
         context.supervisor,
         context.metrics.computing(),
         after=None if memory is None else memory.lanes.captures.after,
         idle=idle,
+        tenants=shares,
     )
     context.on_close(batcher.close)
     replicas: dict[int, Sequence[str]] = {STAGE_TOKENS: settings.token_replicas}
@@ -83,6 +89,8 @@ def make_handler(context: Context[PrefillSettings]) -> PrefillHandler:
         on_audit=audits.observe,
         memory=None if memory is None else memory.lanes,
         fence=fence,
+        tenants=tenants,
+        shares=shares,
     )
     steps: dict[str, Step] = {"windows": lambda erasure: handler.erase(erasure.camera)}
     if memory is not None:
@@ -93,6 +101,7 @@ def make_handler(context: Context[PrefillSettings]) -> PrefillHandler:
         memory.start()
     context.metrics.registry.register(Numbers(batcher, cache))
     context.metrics.registry.register(StoreNumbers(node.store))
+    context.metrics.registry.register(ShareNumbers(shares.numbers))
     return handler
 
 

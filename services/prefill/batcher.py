@@ -1,14 +1,65 @@
 """Windows of different cameras that wait at the same time run as one batch."""
 
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from threading import Event
 
 from lookout.engines import DeviceError, Engine, WindowAnswer, WindowRequest
 from lookout.errors import DeviceFailedError
+from lookout.services.prefill.shares import DeviceShares
 from lookout.worker import BatchingThread, Supervisor
 
+#: share of the newest batch in the expected time of a row
+_NEWEST = 0.1
 After = Callable[[Sequence[WindowRequest], Sequence[WindowAnswer]], object]
+
+
+class KeyRoom:
+    """How many key windows a batch may have, by what they cost. Used by one thread.
+
+    A key window computes several times the rows of one that reuses KV. After a pod was lost its cameras all
+    need one: together they would hold up the cameras that the instance has already, one by one they would
+    wait for each other for long.
+
+    Args:
+        limit: Key windows of a batch at most; None: any number.
+        rows: Rows of a batch's key windows at most: more do not fit into one pass.
+        delay_s: Seconds by which key windows may delay windows that wait beside them; None: any time.
+    """
+
+    def __init__(
+        self, limit: int | None = None, rows: int | None = None, delay_s: float | None = None
+    ) -> None:
+        self._limit, self._rows, self._delay_s = limit, rows, delay_s
+        self._row_s: float | None = None
+
+    def fits(self, count: int, rows: int, more: int, contended: bool) -> bool:
+        """Whether one more key window may join a batch. The first one always may.
+
+        Args:
+            count: Key windows of the batch.
+            rows: Their rows.
+            more: Rows of the next one.
+            contended: Windows that reuse KV wait too.
+        """
+        if count == 0:
+            return True
+        if self._limit is not None and count >= self._limit:
+            return False
+        if self._rows is not None and rows + more > self._rows:
+            return False
+        if self._delay_s is None or not contended:
+            return True
+        # Before the first batch nothing is known of their time.
+        return self._row_s is not None and (rows + more) * self._row_s <= self._delay_s
+
+    def measure(self, rows: int, seconds: float) -> None:
+        """Note the time of a batch."""
+        if rows:
+            newest = seconds / rows
+            before = newest if self._row_s is None else self._row_s
+            self._row_s = before + _NEWEST * (newest - before)
 
 
 class Batcher:
@@ -17,30 +68,33 @@ class Batcher:
     Args:
         engine: Runs the batches; out of memory it halves them itself.
         limit: Windows of a batch.
-        key_limit: Key windows of a batch whose KV is kept.
+        keys: How many key windows a batch may have; None: any number.
         supervisor: Told when the thread dies.
         busy: Told the seconds of each batch.
         after: Told every batch and its answers on the engine's thread, while the engine holds its KV.
         idle: Set while no batch is computed.
+        tenants: Whose windows come first, and what each tenant's cost; None: they come in order of arrival.
     """
 
     def __init__(
         self,
         engine: Engine,
         limit: int,
-        key_limit: int | None = None,
+        keys: KeyRoom | None = None,
         supervisor: Supervisor | None = None,
         busy: Callable[[float], object] | None = None,
         *,
         after: After | None = None,
         idle: Event | None = None,
+        tenants: DeviceShares | None = None,
     ) -> None:
         self._engine, self._after, self._idle = engine, after, idle or Event()
+        self._tenants, self._limit, self._keys = tenants, limit, keys or KeyRoom()
         self._idle.set()
         self._thread: BatchingThread[WindowRequest, WindowAnswer] = BatchingThread(
             "engine",
             self._run,
-            choose=partial(choose_windows, limit=limit, key_limit=key_limit or limit),
+            choose=self._choose,
             supervisor=supervisor,
             busy=busy,
         )
@@ -68,10 +122,19 @@ class Batcher:
         except DeviceError as error:
             raise DeviceFailedError(str(error)) from error
 
+    def _choose(self, waiting: Sequence[WindowRequest]) -> list[int]:
+        order = None if self._tenants is None else self._tenants.order(waiting)
+        return choose_windows(waiting, self._limit, self._keys, order)
+
     def _run(self, requests: Sequence[WindowRequest]) -> list[WindowAnswer]:
         self._idle.clear()
+        begun = time.perf_counter()
         try:
             answers = self._engine.run(requests)
+            seconds = time.perf_counter() - begun
+            self._keys.measure(sum(request.plan.computed for request in requests), seconds)
+            if self._tenants is not None:
+                self._tenants.charge(requests, seconds)
             if self._after is not None:
                 self._after(requests, answers)
             return answers
@@ -88,30 +151,42 @@ class Batcher:
         self._engine.close()
 
 
-def choose_windows(waiting: Sequence[WindowRequest], limit: int, key_limit: int) -> list[int]:
-    """The windows of the next batch, in order of arrival: one of each stream.
+def choose_windows(
+    waiting: Sequence[WindowRequest],
+    limit: int,
+    keys: KeyRoom,
+    order: Sequence[int] | None = None,
+) -> list[int]:
+    """The windows of the next batch: one of each stream.
 
-    At most `key_limit` of them are key windows whose KV is kept; the others wait for the next batches while
-    windows that reuse KV pass them. So a takeover of many cameras does not delay the others.
+    Key windows whose KV is kept are limited; those beyond it wait for the next batches while windows that
+    reuse KV pass them. So a takeover of many cameras does not delay the others. Between key windows the order
+    decides: those that wait longest come first.
 
     Args:
         waiting: Requests in order of arrival.
         limit: Windows of a batch.
-        key_limit: Key windows of a batch.
+        keys: How many of them may be key windows.
+        order: Indices in the order in which they are served; None: in order of arrival.
 
     Returns:
         Indices into `waiting`.
     """
     streams: set[str] = set()
     places: list[int] = []
-    keys = 0
-    for index, request in enumerate(waiting):
-        key = request.keep and request.plan.parent is None
-        stream = request.plan.stream
-        room = len(places) < limit and stream not in streams
-        if room and not (key and keys >= key_limit):
+    count, rows = 0, 0
+    contended = any(not _is_key(request) for request in waiting)
+    for index in range(len(waiting)) if order is None else order:
+        request = waiting[index]
+        key, stream = _is_key(request), request.plan.stream
+        fits = not key or keys.fits(count, rows, request.plan.computed, contended)
+        if len(places) < limit and stream not in streams and fits:
             places.append(index)
-            keys += key
+            count, rows = count + key, rows + key * request.plan.computed
         # Also where it was not chosen: a later window of the stream must not pass this one.
         streams.add(stream)
     return places
+
+
+def _is_key(request: WindowRequest) -> bool:
+    return request.keep and request.plan.parent is None

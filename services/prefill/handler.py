@@ -4,6 +4,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Protocol
 
 import structlog
@@ -13,11 +14,13 @@ from lookout.chains.verdicts import WindowTime, answered, output, unanswered
 from lookout.engines import EngineError, Question
 from lookout.erasures import Fence
 from lookout.errors import BadRecordError, RecordsGoneError
+from lookout.fairness import FairShares
 from lookout.memory.chapters import Born
 from lookout.services.prefill.idle import Answered
 from lookout.services.prefill.loading import BlockLoader, LostTokensError, WindowRecord
-from lookout.services.prefill.overload import OverloadPolicy, priority_of
+from lookout.services.prefill.overload import OverloadPolicy, Standing
 from lookout.services.prefill.settings import PrefillSettings
+from lookout.services.prefill.shares import DeviceShares
 from lookout.services.prefill.watches import Active, Watches
 from lookout.streams import (
     AnsweredWindow,
@@ -29,10 +32,11 @@ from lookout.streams import (
     WindowChain,
     WindowRule,
 )
+from lookout.tenants import TenantUsage
 from lookout.v1 import lineage_pb2, tokens_pb2, verdicts_pb2
 from lookout.v1.state_pb2 import Checkpoint, PrefillState
 from lookout.windows import WindowError, WindowPlan
-from lookout.wire import TOKENS, WireError, check_epoch, from_bytes
+from lookout.wire import TOKENS, WireError, check_epoch, from_bytes, tenant_of
 from lookout.worker import (
     DeadLetter,
     Delivery,
@@ -126,8 +130,14 @@ class PrefillHandler(Handler[CameraState]):
         clock: Callable[[], float] = time.time,
         memory: Remembers | None = None,
         fence: Fence | None = None,
+        tenants: TenantUsage | None = None,
+        shares: DeviceShares | None = None,
     ) -> None:
         self._memory, self._fence = memory, fence or Fence()
+        self._tenants = tenants or TenantUsage(
+            settings.quotas, ("questions", "device_s"), interval_s=settings.tenant_interval_s, clock=clock
+        )
+        self._shares = shares or DeviceShares(FairShares(), self._tenants)
         self.config_digest = digest(
             "prefill", STATE_VERSION, model_digest, settings.window_s, settings.stride_s, settings.fps
         )
@@ -158,6 +168,7 @@ class PrefillHandler(Handler[CameraState]):
         state = self._current.pop(camera, None)
         if state is not None:
             self._leave(state)
+        self._shares.forget(camera)
         if self._memory is not None:
             self._memory.leave(camera)
 
@@ -246,7 +257,7 @@ class PrefillHandler(Handler[CameraState]):
         if not ours or message.WhichOneof("body") != "block" or self._is_stale(state, message):
             return None
         span = _span([WindowRecord(record.offset, message)])
-        active = self._watches.active(span.camera, span.start_wall_ms)
+        active = self._watches.active(span.camera, span.start_wall_ms, tenant_of(span.tenant))
         refusal = NoAnswer(Cause.REJECTED, f"{reason.reason}: {reason.detail}")
         verdicts = [unanswered(span, watch, refusal) for watch in active.watches]
         self._enter(state, message.epoch)
@@ -293,7 +304,7 @@ class PrefillHandler(Handler[CameraState]):
     def _decide(
         self, state: CameraState, span: WindowTime, window: list[WindowRecord], record: Record
     ) -> tuple[Active, list[verdicts_pb2.Verdict]]:
-        active = self._watches.active(span.camera, span.start_wall_ms)
+        active = self._watches.active(span.camera, span.start_wall_ms, tenant_of(span.tenant))
         if not active.watches:
             return active, []
         verdicts = self._idle(state, span, window, active)
@@ -354,7 +365,11 @@ class PrefillHandler(Handler[CameraState]):
         refusal = self._rule.refusal(self._facts(window))
         if refusal is not None and refusal.kind is not NoAnswerKind.DEGRADED:
             return refusal
-        overload = self._overload.skips(record, span.window, priority_of(active.watches))
+        tenant = tenant_of(span.tenant)
+        if (quota := self._tenants.refusal(tenant)) is not None:
+            return NoAnswer(Cause.QUOTA, quota)
+        standing = Standing.of(window[-1].record.labels.priority, active.watches)
+        overload = self._overload.skips(record, span.window, standing, partial(self._shares.excess, tenant))
         return refusal if overload is None else NoAnswer(Cause.OVERLOAD, overload)
 
     def _facts(self, window: Sequence[WindowRecord]) -> list[BlockFacts]:
@@ -375,6 +390,9 @@ class PrefillHandler(Handler[CameraState]):
             Question(watch.id, watch.question, describe if watch.describe else 0) for watch in active.watches
         ]
         blocks = self._loader.load(window)
+        tenant = tenant_of(span.tenant)
+        self._shares.note(state.camera, tenant)
+        self._tenants.add(tenant, "questions", len(questions))
         outcome = self._runner.ask(state.chain, blocks, questions, audited=not shed)
         verdicts = self._verdicts(state, span, window, active, outcome)
         if self._memory is not None:
@@ -429,9 +447,15 @@ class PrefillHandler(Handler[CameraState]):
         self._enter(state, message.epoch)
         window = 0 if state.last is None else state.last + 1
         span = WindowTime(
-            message.camera, message.epoch, message.wall_offset_us, window, event.start_us, event.end_us
+            message.camera,
+            message.epoch,
+            message.wall_offset_us,
+            window,
+            event.start_us,
+            event.end_us,
+            message.labels.tenant,
         )
-        active = self._watches.active(span.camera, span.start_wall_ms)
+        active = self._watches.active(span.camera, span.start_wall_ms, tenant_of(span.tenant))
         cause = cause_of(event.cause) or Cause.NO_FRAMES
         verdicts = [unanswered(span, watch, NoAnswer(cause, event.reason)) for watch in active.watches]
         self._advance(state, message, [], span)
@@ -499,4 +523,5 @@ def _span(window: Sequence[WindowRecord]) -> WindowTime:
         newest.block.index,
         window[0].record.block.start_us,
         newest.block.end_us,
+        newest.labels.tenant,
     )

@@ -1,25 +1,51 @@
 """What prefill leaves out when it falls behind; every outcome says so."""
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from lookout.services.prefill.settings import PrefillSettings
 from lookout.v1.watches_pb2 import Watch
+from lookout.wire import priority_name
 from lookout.worker import Record
 
-#: how much of the settings' ages a window may have before it is left out, by its priority
+#: how much of the settings' ages a window may have before it is left out, by the priority of its camera, and
+#: again by that of its watches
 PATIENCE = {Watch.PRIORITY_LOW: 0.5, Watch.PRIORITY_NORMAL: 1.0, Watch.PRIORITY_HIGH: 2.0}
 
 
-def priority_of(watches: Iterable[Watch]) -> Watch.Priority:
-    """The priority of a window: that of its most important watch; the window costs more than a question."""
-    return max((watch.priority or Watch.PRIORITY_NORMAL for watch in watches), default=Watch.PRIORITY_NORMAL)
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How long a window may wait, as a share of the settings' ages, and why.
+
+    Attributes:
+        share: Below 1 it is left out earlier than others, above 1 later.
+        classes: What the share comes from, for people.
+    """
+
+    share: float = 1.0
+    classes: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, camera: Watch.Priority, watches: Sequence[Watch]) -> "Standing":
+        """Of a window of a camera that these watches ask. Its most important watch counts: the window costs
+        more than a question."""
+        normal = Watch.PRIORITY_NORMAL
+        highest = max((watch.priority or normal for watch in watches), default=normal)
+        standing = cls()
+        for priority, name in ((camera or normal, "camera"), (highest, "watch")):
+            share = PATIENCE.get(priority, 1.0)
+            if share != 1.0:
+                text = f"{name} of {priority_name(priority)} priority"
+                standing = cls(standing.share * share, (*standing.classes, text))
+        return standing
 
 
 class OverloadPolicy:
     """Compares a record's age with the settings. What users need least is left out first:
-    descriptions and audits, then every second window, then all windows; of windows, those of low priority
-    at half the age and those of high priority at twice the age."""
+    descriptions and audits, then every second window, then all windows. A camera of low priority halves
+    these ages for its windows, one of high priority doubles them; so does the most important watch. Where
+    tenants share the device, those that have more than their part lose windows that are old."""
 
     def __init__(self, settings: PrefillSettings, clock: Callable[[], float] = time.time) -> None:
         self._settings = settings
@@ -34,12 +60,23 @@ class OverloadPolicy:
         """Why there is no description."""
         return f"overload: older than {self._settings.shed_after_s:g} s, not described"
 
-    def skips(self, record: Record, window: int, priority: Watch.Priority) -> str | None:
-        """Why the window is not answered; None where it is."""
-        share = PATIENCE.get(priority, 1.0)
-        of_class = "" if share == 1.0 else f", {Watch.Priority.Name(priority)[9:].lower()} priority"
+    def skips(
+        self, record: Record, window: int, standing: Standing, excess: Callable[[], str | None]
+    ) -> str | None:
+        """Why the window is not answered; None where it is.
+
+        Args:
+            record: Its newest block's.
+            window: Its number.
+            standing: Of its camera and watches.
+            excess: Says what its tenant has more than its part of the device; None: it has not.
+        """
+        fair_s = self._settings.tenant_fair_after_s
+        if self._is_older(record, fair_s) and (why := excess()) is not None:
+            return f"overload: older than {fair_s:g} s, and {why}"
+        of_class = "".join(f", {name}" for name in standing.classes)
         skip_s, thin_s = (
-            None if limit_s is None else share * limit_s
+            None if limit_s is None else standing.share * limit_s
             for limit_s in (self._settings.skip_after_s, self._settings.thin_after_s)
         )
         if self._is_older(record, skip_s):

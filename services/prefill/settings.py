@@ -10,6 +10,7 @@ from lookout.engines.sizing import PASS_ROWS, WINDOW_ROWS
 from lookout.memory import HistoryError, Keep
 from lookout.models.device import engine_device
 from lookout.store import StoreSettings
+from lookout.tenants import TenantSettings
 from lookout.windows import WindowSettings
 from lookout.worker import WindowPlanSettings
 
@@ -25,7 +26,7 @@ def _kept(value: object) -> object:
     return value.strip()
 
 
-class PrefillSettings(WindowPlanSettings):
+class PrefillSettings(WindowPlanSettings, TenantSettings):
     """What prefill adds to every service's settings; each field is `LOOKOUT_<FIELD>`."""
 
     threads: int = Field(
@@ -64,8 +65,17 @@ class PrefillSettings(WindowPlanSettings):
     )
     cuda_graphs: bool = Field(False, description="vllm: replay captured CUDA graphs instead of eager steps")
 
-    key_batch: int = Field(
-        1, ge=1, description="limit of key windows in one batch; the key windows of other cameras wait"
+    key_batch: int | None = Field(
+        None,
+        ge=1,
+        description="limit of key windows in one batch; the key windows of other cameras wait; unset: as "
+        "many as batch_rows and key_delay_s allow",
+    )
+    key_delay_s: float = Field(
+        0.5,
+        gt=0,
+        description="seconds by which key windows may delay the windows of other cameras in one batch, by "
+        "the measured time of a row; one key window always may",
     )
     audit_limit: float | None = Field(
         0.05,
@@ -95,6 +105,12 @@ class PrefillSettings(WindowPlanSettings):
     )
     skip_after_s: float | None = Field(
         None, gt=0, description="overload: skip windows older than this; unset: never"
+    )
+    tenant_fair_after_s: float | None = Field(
+        20.0,
+        gt=0,
+        description="overload: skip windows older than this of a tenant that has more than its part of the "
+        "device, while other tenants use it; unset: never",
     )
     idle_age_s: float | None = Field(
         None,
@@ -163,7 +179,7 @@ class PrefillSettings(WindowPlanSettings):
         if numbers != sorted(numbers):
             raise ValueError(
                 "LOOKOUT_SHED_AFTER_S, LOOKOUT_THIN_AFTER_S and LOOKOUT_SKIP_AFTER_S must not fall, "
-                f"but are {', '.join(f'{each:g}' for each in numbers)}"
+                f"but are {', '.join(f'{number:g}' for number in numbers)}"
             )
         return self
 

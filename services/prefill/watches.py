@@ -1,6 +1,5 @@
 """The standing questions, with their versions."""
 
-import fnmatch
 import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -9,9 +8,9 @@ from dataclasses import dataclass
 import structlog
 
 from lookout.outside_text import clean
-from lookout.rules import RuleError, read_watch
+from lookout.rules import RuleError, covers, read_watch
 from lookout.v1.watches_pb2 import Watch
-from lookout.wire import CAMERA_OFFLINE
+from lookout.wire import CAMERA_OFFLINE, DEFAULT_TENANT
 from lookout.wire.limits import CAMERA_WATCHES
 from lookout.worker import View
 
@@ -32,11 +31,16 @@ class Active:
 
 @dataclass(frozen=True, slots=True)
 class _Resolved:
-    """The watches of one camera for windows that start in [since_ms, until_ms)."""
+    """The watches of one camera for windows that start in [since_ms, until_ms), while it is of one tenant."""
 
     since_ms: float
     until_ms: float
+    tenant: str
     watches: tuple[Watch, ...]
+
+    def holds(self, start_wall_ms: int, tenant: str) -> bool:
+        """Whether it is the answer for such a window."""
+        return tenant == self.tenant and self.since_ms <= start_wall_ms < self.until_ms
 
 
 class Watches:
@@ -54,23 +58,23 @@ class Watches:
         self._resolved: dict[str, _Resolved] = {}
         self._crowded: dict[str, str] = {}
 
-    def active(self, camera: str, start_wall_ms: int) -> Active:
+    def active(self, camera: str, start_wall_ms: int, tenant: str = DEFAULT_TENANT) -> Active:
         """The watches of `camera` for a window that starts then: of each the highest version active by
-        then."""
+        then, if it is of the camera's tenant or of none."""
         view = self._view()
         with self._lock:
             if view.history is not self._history:
                 self._take(view.history)
             resolved = self._resolved.get(camera)
-            if resolved is None or not resolved.since_ms <= start_wall_ms < resolved.until_ms:
-                resolved = self._resolve(camera, start_wall_ms)
+            if resolved is None or not resolved.holds(start_wall_ms, tenant):
+                resolved = self._resolve(camera, start_wall_ms, tenant)
                 if len(self._resolved) >= CAMERAS:
                     self._resolved.clear()
                     self._crowded.clear()
                 self._resolved[camera] = resolved
         return Active(resolved.watches, view.offset)
 
-    def _resolve(self, camera: str, start_wall_ms: int) -> "_Resolved":
+    def _resolve(self, camera: str, start_wall_ms: int, tenant: str) -> "_Resolved":
         """The watches of a camera, and the span of starts for which they are the same."""
         active: list[Watch] = []
         # Between two starts of versions nothing changes, so one resolution serves many windows of a camera.
@@ -80,12 +84,12 @@ class Watches:
             since = max(since, *(at for at in begins if at <= start_wall_ms), -math.inf)
             until = min(until, *(at for at in begins if at > start_wall_ms), math.inf)
             watch = _in_force(versions, start_wall_ms)
-            if watch is not None and not watch.disabled and _covers(watch, camera):
+            if watch is not None and not watch.disabled and covers(watch, camera, tenant):
                 active.append(watch)
         # By id, so that every instance leaves out the same ones where there are too many.
         active.sort(key=lambda watch: watch.id)
         self._note_crowd(camera, len(active))
-        return _Resolved(since, until, tuple(active[:CAMERA_WATCHES]))
+        return _Resolved(since, until, tenant, tuple(active[:CAMERA_WATCHES]))
 
     def crowded(self) -> dict[str, str]:
         """Cameras with more watches than are asked, and how many: for /readyz."""
@@ -125,7 +129,3 @@ def _in_force(versions: Sequence[Watch], start_wall_ms: int) -> Watch | None:
     """The highest version that has begun; of one written twice the later record."""
     begun = [watch for watch in reversed(versions) if watch.active_from.ToMilliseconds() <= start_wall_ms]
     return max(begun, key=lambda watch: watch.version, default=None)
-
-
-def _covers(watch: Watch, camera: str) -> bool:
-    return not watch.cameras or any(fnmatch.fnmatchcase(camera, pattern) for pattern in watch.cameras)

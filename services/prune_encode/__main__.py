@@ -20,7 +20,7 @@ from lookout.worker import Context, checked_model, loading, main
 def make_handler(context: Context[PruneEncodeSettings]) -> PruneEncodeHandler:
     """The handler with its vision tower, its store and its way to the pixels."""
     settings = context.settings
-    folder, model = checked_model(settings, settings.model_dir)
+    folder, model = checked_model(settings, settings.model_dir, tower_only=True)
     with loading(folder, "the vision tower"):
         tower = load_tower(folder, device=settings.device, dtype=getattr(torch, settings.dtype))
     encoder = Encoder(tower, settings.batch, context.supervisor, context.metrics.computing())

@@ -39,6 +39,7 @@ from lookout.store import (
     TensorStore,
     Unread,
 )
+from lookout.v1.cameras_pb2 import CameraLabels
 from lookout.v1.frames_pb2 import FramesRecord
 from lookout.v1.lineage_pb2 import (
     CAUSE_LATE,
@@ -107,6 +108,7 @@ class Open:
     ended: bool = False  # the epoch was cut by a gap
     missing: Missing | None = None  # why samples of the open block are missing, where that is known
     late_block: int | None = None  # the open block at the newest late segment
+    labels: CameraLabels | None = None  # as the newest record says; None: nothing but defaults
 
     @property
     def started(self) -> bool:
@@ -195,6 +197,7 @@ class PruneEncodeHandler(StoreLifecycle, Handler[CameraState]):
             ended=checkpoint.any and checkpoint.last_block >= checkpoint.block,
             missing=Missing(checkpoint.missing_cause, checkpoint.missing) if checkpoint.missing else None,
             late_block=checkpoint.late_block - 1 if checkpoint.late_block else None,
+            labels=checkpoint.labels if checkpoint.HasField("labels") else None,
         )
         if not checkpoint.offsets:
             return CameraState(camera, state)
@@ -241,7 +244,8 @@ class PruneEncodeHandler(StoreLifecycle, Handler[CameraState]):
                 "bad-frames",
                 f"{sampling_text(sampling)} in an epoch of {sampling_text(now.sampling)}",
             )
-        now = replace(now, wall_us=message.wall_offset_us)
+        labels = message.labels if message.HasField("labels") else None
+        now = replace(now, wall_us=message.wall_offset_us, labels=labels)
         if message.HasField("segment"):
             return self._segment(camera, now, record, message, draft)
         if message.event.kind == StreamEvent.KIND_GAP:
@@ -345,7 +349,13 @@ class PruneEncodeHandler(StoreLifecycle, Handler[CameraState]):
         draft: Draft,
     ) -> Carry | None:
         wall_us = chosen[-1].held.record.wall_offset_us if chosen else now.wall_us
-        record = TokensRecord(camera=camera, epoch=now.epoch, wall_offset_us=wall_us, sampling=now.sampling)
+        record = TokensRecord(
+            camera=camera,
+            epoch=now.epoch,
+            wall_offset_us=wall_us,
+            sampling=now.sampling,
+            labels=now.labels,
+        )
         block, stride = record.block, now.sampling.block_samples * now.sampling.step_us
         block.index, block.start_us, block.end_us = index, index * stride, (index + 1) * stride
         block.model_digest = self._model
@@ -491,6 +501,7 @@ class PruneEncodeHandler(StoreLifecycle, Handler[CameraState]):
                 missing=now.missing.reason[:200] if now.missing else "",
                 missing_cause=now.missing.cause if now.missing else CAUSE_UNSPECIFIED,
                 late_block=0 if now.late_block is None else now.late_block + 1,
+                labels=now.labels,
             )
         )
 
@@ -575,5 +586,6 @@ def _forwarded(message: FramesRecord) -> Output:
         wall_offset_us=message.wall_offset_us,
         sampling=message.sampling,
         event=message.event,
+        labels=message.labels if message.HasField("labels") else None,
     )
     return Output(TOKENS.name, message.camera, event.SerializeToString())

@@ -1,4 +1,4 @@
-"""`python -m lookout.services.recordings plan|parts|reduce`: questions about recordings, as jobs."""
+"""`python -m lookout.services.recordings plan|parts|reduce|decode`: questions about recordings, as jobs."""
 
 from __future__ import annotations
 
@@ -12,13 +12,18 @@ from lookout.analysis import AnalysisSettings
 from lookout.analysis.cutting import trained_frames
 from lookout.backtest.answers import Hidden, hidden_by
 from lookout.erasures import read_fence
+from lookout.families import model_input
 from lookout.jobs import Sources
 from lookout.net.fetch import UriFetcher
+from lookout.observe import logs, traced
 from lookout.outside_text import visible
+from lookout.services.recordings.quotas import RunningJobs
 from lookout.services.recordings.settings import RecordingsSettings
+from lookout.store import Node, StoreError
+from lookout.v1.lineage_pb2 import STAGE_SAMPLES
 from lookout.v1.recordings_pb2 import RecordingJob
 from lookout.wire import PARTS, PLAN, RECORDINGS, REDUCE, Flow, WireError, from_json
-from lookout.worker import Context, Handler, checked_model, loading, main
+from lookout.worker import Context, Handler, checked_model, loading, main, serve
 from lookout.worker.service import MISCONFIGURED, MakeHandler
 from lookout.worker.topic_reader import tried_again
 
@@ -27,6 +32,11 @@ if TYPE_CHECKING:
 
     from lookout.analysis import Analyzer
     from lookout.chains import ChainRange
+    from lookout.services.recordings.running import Ahead
+    from lookout.store import Array, TensorClient
+    from lookout.v1.recordings_pb2 import RecordingPart
+
+_log = logs.get("recordings")
 
 
 def plan(context: Context[RecordingsSettings]) -> Handler[Any]:
@@ -52,13 +62,20 @@ def plan(context: Context[RecordingsSettings]) -> Handler[Any]:
 
     reach_s = (2 * settings.key_every + settings.window_blocks) * settings.stride_s
     return PlanHandler(
-        folder, part_frames, _sources(context), context.partitions, ranges=ranges, reach_s=reach_s
+        folder,
+        part_frames,
+        _sources(context),
+        ranges=ranges,
+        reach_s=reach_s,
+        stride_s=settings.stride_s,
+        quotas=settings.job_quotas,
+        running_jobs=_running_jobs(context),
     )
 
 
 def parts(context: Context[RecordingsSettings]) -> Handler[Any]:
     """Parts become outcomes."""
-    from lookout.services.recordings.past import PastParts, kafka_log, token_node
+    from lookout.services.recordings.past import PastParts, kafka_log, tensor_node
     from lookout.services.recordings.running import PartsHandler
 
     settings = context.settings
@@ -68,7 +85,7 @@ def parts(context: Context[RecordingsSettings]) -> Handler[Any]:
     with loading(folder):
         analyzer.load()
     jobs = context.table(RECORDINGS.name)
-    node = token_node(settings)
+    node = tensor_node(settings)
     context.on_close(node.close)
     past = PastParts(
         settings, analyzer, digest, node.client, log=kafka_log(settings), hidden=erased_now(settings)
@@ -80,6 +97,7 @@ def parts(context: Context[RecordingsSettings]) -> Handler[Any]:
         model_digest=digest,
         cancelled=lambda job: is_cancelled(jobs.newest(job)),
         past=past,
+        ahead=_ahead(node.client, analyzer) if settings.ahead else None,
         decoders=settings.decoders,
     )
     context.on_close(handler.close)
@@ -87,10 +105,50 @@ def parts(context: Context[RecordingsSettings]) -> Handler[Any]:
 
 
 def reduce(context: Context[RecordingsSettings]) -> Handler[Any]:
-    """Outcomes become answers."""
+    """Outcomes become further parts, and answers."""
     from lookout.services.recordings.reducing import ReduceHandler
 
-    return ReduceHandler(context.rereader, erased_now(context.settings))
+    settings = context.settings
+    return ReduceHandler(
+        context.rereader,
+        partitions=context.partitions,
+        most_parts=settings.tenant_parts or 2 * context.partitions,
+        running_jobs=_running_jobs(context),
+        hidden=erased_now(settings),
+    )
+
+
+def decode(context: Context[RecordingsSettings]) -> None:
+    """Pixels of parts for the workers that will answer them."""
+    from lookout.services.recordings.sampling import SamplesMaker
+
+    settings = context.settings
+    os.nice(settings.niceness)
+    folder, _ = checked_model(settings, settings.model_dir, tower_only=True)
+    given = model_input(folder)
+    maker = SamplesMaker(_sources(context), (given.height, given.width), settings.decoders)
+    node = Node(settings.store, settings.redis_url, traced=traced, security=settings)
+    node.store.makes(STAGE_SAMPLES, maker.make)
+    context.on_close(maker.close)
+    context.on_close(node.close)
+    context.grpc.add(node.service.register, node.service.NAME)
+    node.join(STAGE_SAMPLES, settings.instance, context.address)
+
+
+def _ahead(client: TensorClient, analyzer: Analyzer) -> Ahead:
+    """Gets pixels from decode pods."""
+    from lookout.jobs.samples import samples_ref
+
+    grid = analyzer.tower.grid
+
+    def pixels(part: RecordingPart) -> Array | None:
+        try:
+            return client.fetch(samples_ref(part, (grid.height, grid.width)), part).array
+        except StoreError as error:  # the worker decodes it itself, and says what is wrong with it
+            _log.info("no decode pod has a part's pixels", job=part.job, part=part.number, error=str(error))
+            return None
+
+    return pixels
 
 
 ROLES: Final[dict[str, tuple[Flow, MakeHandler[RecordingsSettings]]]] = {
@@ -120,6 +178,11 @@ def erased_now(settings: RecordingsSettings) -> Callable[[], Hidden]:
     return erased
 
 
+def _running_jobs(context: Context[RecordingsSettings]) -> RunningJobs:
+    """The jobs that run; a row has the newest state of one, and grows with its parts."""
+    return RunningJobs(context.table(REDUCE.state.name, kept=1))
+
+
 @cache
 def _analyzer(folder: Path, device: str, dtype: str) -> Analyzer:
     from lookout.analysis import Analyzer
@@ -140,8 +203,10 @@ def _sources(context: Context[RecordingsSettings]) -> Sources:
 
 
 if __name__ == "__main__":
+    if sys.argv[1:] == ["decode"]:
+        serve("recordings-decode", RecordingsSettings, decode)
     if sys.argv[1:] not in [[role] for role in ROLES]:
-        sys.stderr.write(visible(f"lookout recordings: name one of {', '.join(ROLES)}\n"))
+        sys.stderr.write(visible(f"lookout recordings: name one of {', '.join(ROLES)}, decode\n"))
         sys.exit(MISCONFIGURED)
     flow, make_handler = ROLES[sys.argv[1]]
     main(flow, RecordingsSettings, make_handler)

@@ -14,7 +14,7 @@ from lookout.chains import KafkaPartition, PartitionLog, load_block, plan_digest
 from lookout.errors import TransientError
 from lookout.services.recordings.settings import RecordingsSettings
 from lookout.store import LineageBrokenError, Node, StoreError, TensorClient
-from lookout.v1.lineage_pb2 import STAGE_TOKENS
+from lookout.v1.lineage_pb2 import STAGE_SAMPLES, STAGE_TOKENS
 from lookout.v1.recordings_pb2 import BacktestOutcome, BacktestPart
 from lookout.v1.tokens_pb2 import TokensRecord
 from lookout.windows import Planner, StrideBlock
@@ -90,7 +90,10 @@ def kafka_log(settings: RecordingsSettings) -> Log:
     return lambda partition: KafkaPartition(settings, partition)
 
 
-def token_node(settings: RecordingsSettings) -> Node:
-    """The way to tokens: their holders, or prune-encode, which makes them again."""
-    replicas: dict[int, Sequence[str]] = {STAGE_TOKENS: settings.token_replicas}
+def tensor_node(settings: RecordingsSettings) -> Node:
+    """The way to tokens and pixels: their holders, or the pods that make them."""
+    replicas: dict[int, Sequence[str]] = {
+        STAGE_TOKENS: settings.token_replicas,
+        STAGE_SAMPLES: settings.samples_replicas,
+    }
     return Node(settings.store, settings.redis_url, replicas=replicas, security=settings)

@@ -1,7 +1,8 @@
-"""A request becomes a plan and its parts."""
+"""A request becomes a plan."""
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -11,13 +12,14 @@ from typing import TYPE_CHECKING
 from lookout import models
 from lookout.analysis import AnalysisError
 from lookout.errors import BadRecordError
-from lookout.jobs import JobError, Planned, Sources, check_job, job_digest, plan_job, refused
+from lookout.jobs import JobError, Sources, check_job, job_digest, plan_job, refused
 from lookout.jobs.plans import PartFrames
 from lookout.models import QuestionError
 from lookout.recordings import RecordingError
-from lookout.v1.recordings_pb2 import PlanState, RecordingJob, RecordingOutcome
+from lookout.services.recordings.quotas import JobQuota, RunningJobs, Use, quota_of, use_of
+from lookout.v1.recordings_pb2 import PlanState, RecordingJob, RecordingOutcome, RecordingPlan
 from lookout.v1.state_pb2 import Checkpoint
-from lookout.wire import RECORDING_PARTS, RECORDING_RESULTS, RECORDINGS, WireError, from_json
+from lookout.wire import RECORDING_RESULTS, RECORDINGS, WireError, from_json, tenant_of
 from lookout.worker import (
     DeadLetter,
     Handler,
@@ -72,9 +74,11 @@ class PlanHandler(Handler[JobState]):
         folder: The model's checkpoint.
         part_frames: How many samples of a part the model reads at once.
         sources: Where recordings are read.
-        partitions: Of the topics of parts and outcomes.
         ranges: What tokens.v1 has of a time of Kafka (Unix milliseconds), by partition.
         reach_s: How far before a time a chain of windows may have begun, seconds.
+        stride_s: Seconds of footage behind a record of tokens.v1.
+        quotas: By tenant; None: no job is refused for its size.
+        running_jobs: The jobs that run; None: there are none.
         clock: Unix seconds.
     """
 
@@ -86,15 +90,18 @@ class PlanHandler(Handler[JobState]):
         folder: Path,
         part_frames: PartFrames,
         sources: Sources,
-        partitions: int,
         *,
         ranges: Ranges,
         reach_s: float = 0.0,
+        stride_s: float = 0.0,
+        quotas: Mapping[str, JobQuota] | None = None,
+        running_jobs: RunningJobs | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._folder, self._part_frames, self._sources = folder, part_frames, sources
         self._ranges, self._reach_ms = ranges, round(1000 * (reach_s + _SLACK_S))
-        self._partitions, self._clock = partitions, clock
+        self._stride_s, self._quotas, self._running_jobs = stride_s, quotas or {}, running_jobs
+        self._clock, self._counting = clock, threading.Lock()
 
     def load(self, camera: str, stored: StoredCheckpoint | None) -> JobState:
         """What is known of a job."""
@@ -110,8 +117,7 @@ class PlanHandler(Handler[JobState]):
         job = _job(record)
         asked = job_digest(job)
         if not state.stands:
-            planned = self._planned(job, record)
-            return self._result(state, asked, planned, record, job.cancelled)
+            return _result(state, asked, self._within_quota(self._planned(job, record)), job.cancelled)
         if asked != state.digest:
             raise BadRecordError("job-exists", f"job {job.id} asks something else already: give another id")
         if not job.cancelled or state.cancelled:
@@ -124,15 +130,15 @@ class PlanHandler(Handler[JobState]):
         """The answer of a request that becomes a dead letter says so; that of a job that exists stays."""
         if state.stands:
             return None
-        planned = refused(RecordingJob(id=state.job), f"{reason.reason}: {reason.detail}")
-        result = self._result(state, reason.reason, planned, record, False)
+        plan = refused(RecordingJob(id=state.job), f"{reason.reason}: {reason.detail}")
+        result = _result(state, reason.reason, plan, False)
         return Result(result.outputs, result.checkpoint)
 
     def forget(self, state: JobState) -> Result | None:
         """A job that is long over leaves the topic of requests."""
         return Result([Output(RECORDINGS.name, state.job, None)])
 
-    def _planned(self, job: RecordingJob, record: Record) -> Planned:
+    def _planned(self, job: RecordingJob, record: Record) -> RecordingPlan:
         if job.cancelled:
             return refused(job, "cancelled before it was planned")
         try:
@@ -140,17 +146,25 @@ class PlanHandler(Handler[JobState]):
                 return self._backtest(job, record)
             for question in job.questions:
                 models.check_question(self._folder, question, text=job.settings.describe > 0)
-            return plan_job(
-                job,
-                self._sources,
-                self._part_frames,
-                now_ms=self._now_ms(record),
-                home=record.partition,
-            )
+            return plan_job(job, self._sources, self._part_frames, now_ms=self._now_ms(record))
         except (JobError, QuestionError, RecordingError, AnalysisError) as error:
             return refused(job, str(error))
 
-    def _backtest(self, job: RecordingJob, record: Record) -> Planned:
+    def _within_quota(self, plan: RecordingPlan) -> RecordingPlan:
+        """A plan, refused where its tenant's jobs would use too much together."""
+        if not plan.parts:
+            return plan
+        job, tenant, use = plan.job, tenant_of(plan.job.tenant), use_of(plan)
+        # Two requests are looked at one after the other: the second one counts the first.
+        with self._counting:
+            running = Use() if self._running_jobs is None else self._running_jobs.running(tenant, job.id)
+            if fault := quota_of(self._quotas, tenant).fault(tenant, running, use):
+                return refused(job, fault)
+            if self._running_jobs is not None:
+                self._running_jobs.begin(job.id, tenant, use)
+        return plan
+
+    def _backtest(self, job: RecordingJob, record: Record) -> RecordingPlan:
         from lookout.backtest.jobs import plan_backtest, scope_of
 
         check_job(job)
@@ -158,23 +172,20 @@ class PlanHandler(Handler[JobState]):
         scope = scope_of(job.backtest)
         since_ms = max(0, scope.since_ms - self._reach_ms)
         ranges = self._ranges(since_ms, scope.until_ms + self._reach_ms)
-        return plan_backtest(job, ranges, now_ms=self._now_ms(record), home=record.partition)
+        plan = plan_backtest(job, ranges, now_ms=self._now_ms(record))
+        plan.seconds = self._stride_s * sum(span.stop - span.read_from for span in ranges.values())
+        return plan
 
     def _now_ms(self, record: Record) -> int:
         return record.timestamp_ms or round(self._clock() * 1000)
 
-    def _result(
-        self, state: JobState, asked: str, planned: Planned, record: Record, cancelled: bool
-    ) -> Result:
-        state.digest, state.cancelled, state.refused = asked, cancelled, not planned.parts
-        outputs = [_to_reduce(RecordingOutcome(job=state.job, plan=planned.plan))]
-        for part in planned.parts:
-            # Neighbours lie in different partitions, so that all pods work on a recording.
-            place = (record.partition + part.number) % max(1, self._partitions)
-            value = part.SerializeToString()
-            outputs.append(Output(RECORDING_PARTS.name, f"{part.job}/{part.number}", value, partition=place))
-        event = "refused" if planned.plan.reason else "planned"
-        return Result(outputs, checkpoint=_checkpoint(state), counts={event: 1})
+
+def _result(state: JobState, asked: str, plan: RecordingPlan, cancelled: bool) -> Result:
+    """A plan; the service that collects outcomes writes its parts."""
+    state.digest, state.cancelled, state.refused = asked, cancelled, not plan.parts
+    outcome = RecordingOutcome(job=state.job, plan=plan)
+    event = "refused" if plan.reason else "planned"
+    return Result([_to_reduce(outcome)], checkpoint=_checkpoint(state), counts={event: 1})
 
 
 def _job(record: Record) -> RecordingJob:

@@ -1,4 +1,4 @@
-"""Outcomes of a job's parts become its answers."""
+"""Outcomes of a job's parts become its further parts, and in the end its answers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 
 from lookout.backtest.answers import Hidden, answer_of, nothing_hidden
 from lookout.errors import BadRecordError, RecordsGoneError
-from lookout.jobs import answers_of
+from lookout.jobs import answers_of, has_parts, planned_part
+from lookout.services.recordings.quotas import RunningJobs, Use, use_of
 from lookout.v1.recordings_pb2 import (
     PartOutcome,
     RecordingAnswers,
@@ -17,7 +18,16 @@ from lookout.v1.recordings_pb2 import (
     ReduceState,
 )
 from lookout.v1.state_pb2 import Checkpoint
-from lookout.wire import ANSWERS, RECORDING_RESULTS, WireError, from_bytes, to_json
+from lookout.wire import (
+    ANSWERS,
+    DEFAULT_TENANT,
+    RECORDING_PARTS,
+    RECORDING_RESULTS,
+    WireError,
+    from_bytes,
+    tenant_of,
+    to_json,
+)
 from lookout.worker import (
     Handler,
     Output,
@@ -49,6 +59,10 @@ class Reduction:
         offsets: Where outcomes are, by the part's number.
         expires_ms: Unix milliseconds; 0: never.
         ended: Its answers are written.
+        sent: Parts that were written, the first ones of the plan.
+        tenant: Whose it is.
+        use: What it needs.
+        plan: The plan; None: it is read again when it is needed.
     """
 
     job: str
@@ -58,6 +72,10 @@ class Reduction:
     offsets: dict[int, int] = field(default_factory=dict)
     expires_ms: int = 0
     ended: bool = False
+    sent: int = 0
+    tenant: str = DEFAULT_TENANT
+    use: Use = field(default_factory=Use)
+    plan: RecordingPlan | None = None
 
     def become(self, other: Reduction) -> None:
         """Take over another's fields."""
@@ -68,8 +86,14 @@ class Reduction:
 class ReduceHandler(Handler[Reduction]):
     """Collects outcomes. A checkpoint names their offsets; at the end they are read again.
 
+    A job has a few parts written at a time, and an outcome brings the next one: so the parts of all jobs take
+    turns, and a small job does not wait for the end of a large one.
+
     Args:
-        records: Reads outcomes again.
+        records: Reads plans and outcomes again.
+        partitions: Of the topic of parts.
+        most_parts: Parts of a tenant's jobs that wait or run at a time, one of each job at least.
+        running_jobs: The jobs that run; None: each counts as the only one.
         hidden: What is erased now.
         tick_every: Seconds between looks for jobs whose time is over.
         clock: Unix seconds.
@@ -81,11 +105,16 @@ class ReduceHandler(Handler[Reduction]):
     def __init__(
         self,
         records: RecordSource,
+        *,
+        partitions: int,
+        most_parts: int,
+        running_jobs: RunningJobs | None = None,
         hidden: Callable[[], Hidden] = lambda: nothing_hidden,
         tick_every: float = 10.0,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._records, self._clock, self._hidden = records, clock, hidden
+        self._partitions, self._most_parts, self._running_jobs = partitions, most_parts, running_jobs
         self.tick_every = tick_every
 
     def load(self, camera: str, stored: StoredCheckpoint | None) -> Reduction:
@@ -101,6 +130,9 @@ class ReduceHandler(Handler[Reduction]):
             dict(zip(own.numbers, own.offsets, strict=True)),
             own.expires.ToMilliseconds() if own.HasField("expires") else 0,
             own.ended,
+            own.sent,
+            tenant_of(own.tenant),
+            Use(1, own.parts, own.seconds, own.questions),
         )
 
     def handle(self, state: Reduction, record: Record) -> Result:
@@ -126,15 +158,24 @@ class ReduceHandler(Handler[Reduction]):
         if state.ended:
             return Result(counts={"late": 1})
         if kind == "part":
-            return self._take(state, record, outcome.part.number)
+            place = outcome.place if outcome.HasField("place") else None
+            return self._take(state, record, outcome.part.number, place)
         return self._end(state, RecordingAnswers.STATE_CANCELLED)
 
     def tick(self, state: Reduction, now: float) -> Result | None:
-        """A job whose time is over ends with what was answered."""
-        if state.ended or not state.expires_ms or now * 1000 <= state.expires_ms:
+        """A job whose time is over ends with what was answered. One that may have more parts at a time than
+        before, or was planned while an earlier release collected outcomes, gets them.
+        """
+        if state.ended or state.plan_offset is None:
             return None
         after = replace(state)
-        result = self._end(after, RecordingAnswers.STATE_EXPIRED)
+        if state.expires_ms and now * 1000 > state.expires_ms:
+            result = self._end(after, RecordingAnswers.STATE_EXPIRED)
+        else:
+            result = self._progress(after)
+            if after.sent == state.sent and not after.ended:
+                state.plan = after.plan
+                return None
         state.become(after)
         return result
 
@@ -146,27 +187,66 @@ class ReduceHandler(Handler[Reduction]):
         refused = state.ended and not state.parts  # nothing of it was answered: another request has its id
         if state.plan_offset is not None and not refused:
             return Result(counts={"repeated": 1})
-        state.ended = False
+        state.ended, state.sent, state.plan = False, 0, plan
         state.partition, state.plan_offset, state.parts = record.partition, record.offset, plan.parts
         state.expires_ms = plan.expires.ToMilliseconds() if plan.HasField("expires") else 0
+        state.tenant, state.use = tenant_of(plan.job.tenant), use_of(plan)
         if plan.reason and plan.job.cancelled:
             return self._end(state, RecordingAnswers.STATE_CANCELLED)
         if not plan.parts:
             return self._end(state, RecordingAnswers.STATE_REFUSED)
         return self._progress(state)
 
-    def _take(self, state: Reduction, record: Record, number: int) -> Result:
+    def _take(self, state: Reduction, record: Record, number: int, place: int | None) -> Result:
         if number in state.offsets or number >= state.parts:
             return Result(counts={"repeated": 1})
         state.offsets[number] = record.offset
         whole = len(state.offsets) == state.parts
-        return self._end(state, RecordingAnswers.STATE_DONE) if whole else self._progress(state)
+        return self._end(state, RecordingAnswers.STATE_DONE) if whole else self._progress(state, place)
 
-    def _progress(self, state: Reduction) -> Result:
+    def _parts(self, state: Reduction, freed: int | None = None) -> list[Output]:
+        """The parts that are next.
+
+        Args:
+            state: Of the job.
+            freed: Partition of the part that ended: a worker that is fast gets more of them.
+        """
+        if state.sent >= state.parts:
+            return []
+        assert state.plan_offset is not None
+        if state.plan is None:
+            (first,) = self._read(state, [state.plan_offset])
+            state.plan = first.plan
+        if not has_parts(state.plan):  # its parts came with it
+            state.sent = state.parts
+            return []
+        begin = state.sent
+        state.sent = max(begin, min(state.parts, len(state.offsets) + self._share(state)))
+        outputs = []
+        for number in range(begin, state.sent):
+            part = planned_part(state.plan, number, state.partition)
+            # Neighbours begin in different partitions, so that all workers share a recording.
+            place, freed = (state.partition + number) % self._partitions if freed is None else freed, None
+            key = f"{part.job}/{part.number}"
+            outputs.append(Output(RECORDING_PARTS.name, key, part.SerializeToString(), partition=place))
+        return outputs
+
+    def _share(self, state: Reduction) -> int:
+        """Parts of a job that may wait or run now."""
+        others = (
+            self._running_jobs.running(state.tenant, state.job).jobs if self._running_jobs is not None else 0
+        )
+        return max(1, self._most_parts // (1 + others))
+
+    def _progress(self, state: Reduction, freed: int | None = None) -> Result:
+        try:
+            parts = self._parts(state, None if freed is None or freed >= self._partitions else freed)
+        except RecordsGoneError:  # the plan is past its retention
+            return self._end(state, RecordingAnswers.STATE_EXPIRED)
         answers = RecordingAnswers(
             id=state.job, state=RecordingAnswers.STATE_RUNNING, parts=state.parts, done=len(state.offsets)
         )
-        return self._result(state, answers, {})
+        return self._result(state, answers, {}, parts)
 
     def _end(self, state: Reduction, how: RecordingAnswers.State) -> Result:
         """Write a job's answers, from its plan and the outcomes that came."""
@@ -175,7 +255,7 @@ class ReduceHandler(Handler[Reduction]):
             answers = self._answers(state, how)
         except RecordsGoneError as error:
             answers = RecordingAnswers(id=state.job, state=how, parts=state.parts, reason=str(error))
-        state.ended = True
+        state.ended, state.plan = True, None
         state.offsets = {}
         return self._result(state, answers, {"ended": 1})
 
@@ -204,10 +284,16 @@ class ReduceHandler(Handler[Reduction]):
         records = self._records.read(RECORDING_RESULTS.name, state.partition, list(offsets))
         return [from_bytes(record.value, RecordingOutcome) for record in records]
 
-    def _result(self, state: Reduction, answers: RecordingAnswers, counts: Mapping[str, int]) -> Result:
+    def _result(
+        self,
+        state: Reduction,
+        answers: RecordingAnswers,
+        counts: Mapping[str, int],
+        parts: Sequence[Output] = (),
+    ) -> Result:
         answers.updated.FromMilliseconds(round(self._clock() * 1000))
         output = Output(ANSWERS.name, state.job, to_json(answers))
-        return Result([output], checkpoint=_checkpoint(state), counts=counts)
+        return Result([output, *parts], checkpoint=_checkpoint(state), counts=counts)
 
 
 def _checkpoint(state: Reduction) -> Checkpoint:
@@ -217,6 +303,10 @@ def _checkpoint(state: Reduction) -> Checkpoint:
         numbers=list(state.offsets),
         offsets=list(state.offsets.values()),
         ended=state.ended,
+        sent=state.sent,
+        tenant=state.tenant,
+        seconds=state.use.seconds,
+        questions=state.use.questions,
     )
     if state.expires_ms:
         own.expires.FromMilliseconds(state.expires_ms)

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
 
 import structlog
 
 from lookout.analysis import AnalysisError, Analyzer
 from lookout.engines import Question
 from lookout.errors import BadRecordError
-from lookout.files import RecordingReader
 from lookout.jobs import (
     JobError,
-    OpenSource,
     SourceError,
     Sources,
     outcome_of,
@@ -23,9 +19,11 @@ from lookout.jobs import (
     settings_of,
     unanswered,
 )
+from lookout.jobs.samples import SampledReader, SamplesError
+from lookout.motion.types import U8
 from lookout.recordings import RecordingError
-from lookout.sandbox import open_recording
 from lookout.segments import CodecError
+from lookout.services.recordings.opening import OpenedRecording
 from lookout.services.recordings.past import PastParts
 from lookout.v1.recordings_pb2 import PartOutcome, RecordingOutcome, RecordingPart
 from lookout.wire import RECORDING_RESULTS, WireError, from_bytes
@@ -33,6 +31,7 @@ from lookout.worker import DeadLetter, Handler, Output, Record, Result, StoredCh
 from lookout.worker.settings import digest
 
 EVENTS = {
+    "ahead": "parts whose pixels came from decode pods",
     "answered": "parts answered",
     "unanswered": "parts that could not be read, are cancelled or came too late",
 }
@@ -40,6 +39,8 @@ _log = structlog.get_logger(__name__)
 
 Check = Callable[[], None]
 """Raises where nobody waits for the part any more."""
+Ahead = Callable[[RecordingPart], U8 | None]
+"""The pixels of a part from elsewhere (`lookout.jobs.samples`); None: they are decoded here."""
 
 
 class _StoppedError(Exception):
@@ -47,7 +48,8 @@ class _StoppedError(Exception):
 
 
 class PartsHandler(Handler[None]):
-    """Runs parts, one after the other: a part uses every core, or the GPU.
+    """Runs parts, one after the other: a part uses every core, or the GPU. Other threads that call it
+    meanwhile get pixels of the next parts from decode pods.
 
     Args:
         analyzer: The model.
@@ -56,6 +58,7 @@ class PartsHandler(Handler[None]):
         model_digest: Of the model.
         cancelled: Whether a job is cancelled.
         past: Runs parts of back-tests; None: there are none.
+        ahead: Gets pixels from decode pods; None: every part is decoded here, while it is prefilled.
         decoders: Decoding processes; None: the machine's cores.
         idle_s: Seconds without a part after which the recording of the last one is closed.
         clock: Unix seconds.
@@ -72,18 +75,16 @@ class PartsHandler(Handler[None]):
         model_digest: str,
         cancelled: Callable[[str], bool],
         past: PastParts | None = None,
+        ahead: Ahead | None = None,
         decoders: int | None = None,
         idle_s: float = 60.0,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._analyzer, self._sources, self._decoders = analyzer, sources, decoders
+        self._analyzer, self._ahead = analyzer, ahead
+        self._recording = OpenedRecording(sources, decoders, idle_s)
         self._model_digest, self._cancelled, self._clock = model_digest, cancelled, clock
         self._partitions, self._past = partitions, past
-        self._turn = threading.Lock()
         self._gone: set[int] = set()  # partitions that were given back since the part began
-        self._idle_s, self._idle = idle_s, threading.Timer(idle_s, self._rest)
-        self._opened = ExitStack()
-        self._reader: tuple[OpenSource, RecordingReader] | None = None
         self.config_digest = digest("recordings", 1, model_digest)
         self.shared_settings = {"model": model_digest}
 
@@ -93,14 +94,11 @@ class PartsHandler(Handler[None]):
     def handle(self, state: None, record: Record) -> Result:
         """Answer a part, or say why it has no answers."""
         part = self._part(record)
-        with self._turn:
-            self._idle.cancel()
+        pixels = self._pixels(part)
+        with self._recording.turn():
             self._gone.clear()
-            outcome = self._outcome(part, record.partition)
-            self._idle = threading.Timer(self._idle_s, self._rest)
-            self._idle.daemon = True
-            self._idle.start()
-        return _result(part, outcome)
+            outcome = self._outcome(part, record.partition, pixels)
+        return _result(part, outcome, record, ahead=pixels is not None)
 
     def rejected(self, state: None, record: Record, reason: DeadLetter) -> Result | None:
         """A part that becomes a dead letter has its outcome too."""
@@ -108,7 +106,7 @@ class PartsHandler(Handler[None]):
             part = self._part(record)
         except BadRecordError:
             return None
-        return _result(part, unanswered(part, f"{reason.reason}: {reason.detail}"))
+        return _result(part, unanswered(part, f"{reason.reason}: {reason.detail}"), record)
 
     def revoked(self, partition: int) -> None:
         """Another worker answers its parts."""
@@ -116,14 +114,7 @@ class PartsHandler(Handler[None]):
 
     def close(self) -> None:
         """End the decoder processes, and remove what was fetched."""
-        self._idle.cancel()
-        self._reader = None
-        self._opened.close()
-
-    def _rest(self) -> None:
-        """No part came for a while."""
-        with self._turn:
-            self.close()
+        self._recording.close()
 
     def _part(self, record: Record) -> RecordingPart:
         try:
@@ -134,18 +125,35 @@ class PartsHandler(Handler[None]):
             raise BadRecordError("bad-part", f"home {part.home}: there are {self._partitions} partitions")
         return part
 
-    def _outcome(self, part: RecordingPart, partition: int) -> PartOutcome:
+    def _pixels(self, part: RecordingPart) -> U8 | None:
+        """Its pixels from a decode pod. Before its turn: the part before is answered meanwhile."""
+        if self._ahead is None or part.HasField("backtest"):
+            return None
+        try:
+            self._check(part)
+        except _StoppedError:
+            return None
+        return self._ahead(part)
+
+    def _check(self, part: RecordingPart) -> None:
+        if self._cancelled(part.job):
+            raise _StoppedError("cancelled")
+        if part.HasField("expires") and self._clock() * 1000 > part.expires.ToMilliseconds():
+            raise _StoppedError("expired")
+
+    def _outcome(self, part: RecordingPart, partition: int, pixels: U8 | None) -> PartOutcome:
         def check() -> None:
-            if self._cancelled(part.job):
-                raise _StoppedError("cancelled")
-            if part.HasField("expires") and self._clock() * 1000 > part.expires.ToMilliseconds():
-                raise _StoppedError("expired")
+            self._check(part)
             if partition in self._gone:
                 raise _StoppedError("given back")
 
         try:
             check()
-            return self._answered(part, check)
+            try:
+                return self._answered(part, check, pixels)
+            except SamplesError as error:
+                _log.warning("a part is decoded here", job=part.job, part=part.number, reason=str(error))
+                return self._answered(part, check, None)
         except _StoppedError as stopped:
             return unanswered(part, str(stopped))
         except (CodecError, SourceError, AnalysisError, RecordingError, JobError) as error:
@@ -156,19 +164,23 @@ class PartsHandler(Handler[None]):
             self.close()
             raise
 
-    def _answered(self, part: RecordingPart, check: Check) -> PartOutcome:
+    def _answered(self, part: RecordingPart, check: Check, pixels: U8 | None) -> PartOutcome:
         _log.info("a part begins", job=part.job, part=part.number)
         if part.HasField("backtest"):
             return self._backtested(part, check)
-        settings = settings_of(part.settings, self._decoders)
+        settings = settings_of(part.settings, self._recording.decoders)
         questions = [
             Question(str(place), text, settings.describe) for place, text in enumerate(part.questions)
         ]
-        source, reader = self._open(part)
+        source, reader = self._recording.open(part)
         if part_of(part.span) not in self._analyzer.parts(reader, settings)[1]:
             raise AnalysisError("the recording has no such part: was it planned with another model?")
         results, _, _ = self._analyzer.run(
-            reader, questions, settings, parts=[part_of(part.span)], progress=lambda _: check()
+            reader if pixels is None else SampledReader(reader, pixels),
+            questions,
+            settings,
+            parts=[part_of(part.span)],
+            progress=lambda _: check(),
         )
         source.check()
         return outcome_of(part, results[0], self._model_digest)
@@ -179,21 +191,9 @@ class PartsHandler(Handler[None]):
         past = self._past.run(part.backtest, check)
         return PartOutcome(number=part.number, span=part.span, model_digest=self._model_digest, backtest=past)
 
-    def _open(self, part: RecordingPart) -> tuple[OpenSource, RecordingReader]:
-        """A part's recording; that of the part before stays open, for its neighbours."""
-        if self._reader is not None:
-            source, reader = self._reader
-            if (source.uri, source.mark) == (part.uri, part.mark):
-                source.check()
-                return source, reader
-            self.close()
-        source = self._opened.enter_context(self._sources.open(part.uri, part.mark))
-        reader = self._opened.enter_context(open_recording(source.data, sandbox=True, workers=self._decoders))
-        self._reader = source, reader
-        return source, reader
 
-
-def _result(part: RecordingPart, outcome: PartOutcome) -> Result:
-    value = RecordingOutcome(job=part.job, part=outcome).SerializeToString()
+def _result(part: RecordingPart, outcome: PartOutcome, record: Record, *, ahead: bool = False) -> Result:
+    value = RecordingOutcome(job=part.job, part=outcome, place=record.partition).SerializeToString()
     event = "unanswered" if outcome.reason else "answered"
-    return Result([Output(RECORDING_RESULTS.name, part.job, value, partition=part.home)], counts={event: 1})
+    counts = {event: 1, **({"ahead": 1} if ahead else {})}
+    return Result([Output(RECORDING_RESULTS.name, part.job, value, partition=part.home)], counts=counts)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
+from lookout.services.recordings.quotas import JobQuotas
 from lookout.store import StoreSettings
+from lookout.wire.limits import JOB_PARTS
 from lookout.worker import FetchSettings, Listed, WindowPlanSettings
 
 
@@ -34,10 +37,35 @@ class RecordingsSettings(FetchSettings, WindowPlanSettings):
     decoders: int | None = Field(
         None, ge=1, le=1024, description="decoding processes of a part; unset: the machine's cores"
     )
+    ahead: int = Field(
+        0,
+        ge=0,
+        le=16,
+        description="parts whose pixels decode pods make while this one answers another; 0: it decodes its "
+        "parts itself, while it prefills them",
+    )
+    samples_replicas: Listed = Field(
+        (),
+        description="addresses of decode pods of recordings, comma-separated; beside those that the "
+        "directory knows",
+    )
     niceness: int = Field(
         10, ge=0, le=19, description="how far parts give way to other processes of their machine (nice)"
     )
     threads: int = Field(1, ge=1, le=256, description="jobs planned, or outcomes collected, at the same time")
+    tenant_parts: int | None = Field(
+        None,
+        ge=1,
+        le=JOB_PARTS,
+        description="parts of a tenant's jobs that wait or run at a time, shared evenly, so that jobs take "
+        "turns; unset: two for each partition of recording.parts.v1",
+    )
+    job_quotas: JobQuotas = Field(
+        default_factory=dict,
+        description="the most that a tenant's jobs may use together while they run, by tenant, as JSON; * is "
+        'every other one: {"*": {"jobs": 20, "parts": 5000, "seconds": 86400, "questions": 200}}; unset: any '
+        "amount",
+    )
     work_limit_s: float = Field(
         7200.0,
         gt=1,
@@ -45,5 +73,13 @@ class RecordingsSettings(FetchSettings, WindowPlanSettings):
         "work ends (exit code 1)",
     )
     store: StoreSettings = Field(
-        default_factory=StoreSettings, description="how back-tests fetch the tokens of windows"
+        default_factory=StoreSettings,
+        description="how pixels of parts, and tokens of back-tests' windows, are fetched and held",
     )
+
+    @model_validator(mode="after")
+    def _one_thread_a_part(self) -> Self:
+        # One part is answered; each other thread waits for the pixels of a later one.
+        if self.ahead:
+            object.__setattr__(self, "threads", 1 + self.ahead)
+        return self

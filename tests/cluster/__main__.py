@@ -57,7 +57,7 @@ def _run(wanted: list[str], given: argparse.Namespace) -> int:
     build_all()
     workshop.build_base()
     images = tuple(dict.fromkeys(image for name in wanted for image in _images(name)))
-    if not given.no_build:
+    if images and not given.no_build:
         build_images(images)
     tell("programs and images are there")
     record, total, wrong = Record(CACHE / "passed.json"), Score(), list[str]()
@@ -85,14 +85,18 @@ def _run(wanted: list[str], given: argparse.Namespace) -> int:
 
 def _images(step: str) -> tuple[str, ...]:
     """The images that a step needs."""
-    return (*IMAGES, *STEPS[step].images)
+    return (*IMAGES, *STEPS[step].images) if STEPS[step].installs else ()
 
 
 def _prepare(cluster: Cluster, steps: list[str], images: Sequence[str], tell: Progress) -> None:
     if cluster.join():
         tell("a cluster is running and is used")
         cluster.helm("uninstall", RELEASE, "--namespace", NAMESPACE, "--wait", check=False)
-        cluster.kubectl("delete", "namespace", NAMESPACE, "--ignore-not-found", "--timeout=180s")
+        # Of steps that failed: each has namespaces of its own.
+        spaces = cluster.kubectl("get", "namespaces", "-o", "jsonpath={.items[*].metadata.name}").split()
+        for space in spaces:
+            if space != "default" and not space.startswith("kube-"):
+                cluster.kubectl("delete", "namespace", space, "--timeout=180s")
     else:
         cluster.up()
     tell("importing images")

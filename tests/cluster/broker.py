@@ -1,7 +1,7 @@
 """One of three brokers, run inside the try-out image: format once, then become Kafka.
 
 Environment: NODE_ID, POD_IP, SERVICE (headless service of the brokers), PASSWORD (of the user `fleet`),
-CERTIFICATE (PEM file with key and chain).
+CERTIFICATE (PEM file with key and chain; ca.crt of the clients' authority lies beside it).
 """
 
 import os
@@ -47,6 +47,9 @@ def main() -> None:
         ),
         "ssl.keystore.type": "PEM",
         "ssl.keystore.location": os.environ["CERTIFICATE"],
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(Path(os.environ["CERTIFICATE"]).with_name("ca.crt")),
+        "listener.name.clients.ssl.client.auth": "required",
         "log.dirs": str(DATA / "log"),
         "auto.create.topics.enable": "false",
         "default.replication.factor": "3",

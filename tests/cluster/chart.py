@@ -50,6 +50,7 @@ VARIANTS: dict[str, dict[str, str]] = {
         "recall.callers.app": "console",
         "recordings.enabled": "true",
         "recordings.claims.yard": "cctv",
+        "recordings.decodeReplicas": "1",
         "prefill.memory.keep": "2h",
         "prefill.memory.url": "s3://chapters/fleet",
         "prefill.memory.endpoint": "https://objects.example:9000",
@@ -123,6 +124,10 @@ REFUSED = {
     "model.source=image": "model.image.reference: name the image",
     "model.source=url": "model.url.sha256: give the SHA-256",
     "model.url.address=http://models/model.tar": "'/model/url/address'",
+    "model.url.vision.address=https://models/half.tar": "model.url.vision: the model comes from elsewhere",
+    "model.url.vision.sha256=abc": "'/model/url/vision/sha256'",
+    f"model.source=url model.url.sha256={'0' * 64} model.url.address=https://models/model.tar "
+    "model.url.vision.address=https://models/half.tar": "model.url.vision.sha256: give the SHA-256",
     "kafka.bootstrap=kafka:9092": "tryout.enabled brings a Kafka and a Redis of its own",
     "redis.url=rediss://redis": "set tryout.enabled=false to use yours",
     f"{_OWN} kafka.tls.caSecret=ca": "set kafka.tls.enabled=true",
@@ -153,7 +158,7 @@ REFUSED = {
     "image.pullSecrets={my/secret}": "'/image/pullSecrets/0'",
     "recall.enabled=true": "say in prefill.memory.keep how much of its past a camera keeps",
     "recordings.enabled=true recordings.replicas=13": "recordings.replicas: only topics.partitions (12)",
-    "recordings.claims.A_b=cctv": "'/recordings/claims'",
+    "recordings.enabled=true recordings.claims.A_b=cctv": "'/recordings/claims'",
     "prefill.memory.url=s3://chapters": "nothing is remembered",
     "prefill.memory.keep=2h prefill.memory.endpoint=https://objects": "let prefill.memory.url begin with s3://",
     "prefill.memory.keep=long": "'/prefill/memory/keep'",
@@ -163,6 +168,34 @@ REFUSED = {
         "recall.callers: nobody is kept out"
     ),
     "jobs.resources.request.cpu=1": "additional properties 'request' not allowed",
+    "decode.resources.requests.memory=4Gi decode.resources.limits.memory=1Gi": "4Gi is more than its limit",
+    "decode.resources.requests.cpu=4": "decode.resources.requests.cpu: 4 is more than its limit (2)",
+    "jobs.resources.limits.memory=64": "64 is less than 16Mi",
+    "tryout.redis.resources.limits.memory=0.5Mi": "0.5Mi is less than 16Mi",
+    "tryout.kafka.heapMb=4096": "larger than tryout.kafka.resources.limits.memory (1536Mi)",
+    "tryout.kafka.heapMb=-1": "'/tryout/kafka/heapMb': minimum",
+    f"{_OWN} kafka.bootstrap=kafka:99999": "'/kafka/bootstrap'",
+    f"{_OWN} kafka.bootstrap=http://kafka:9092": "'/kafka/bootstrap'",
+    f"{_OWN} redis.url=redis://redis:70000": "'/redis/url'",
+    f"{_OWN} redis.url=redis://redis/abc": "'/redis/url'",
+    "settings.otlp_endpoint=collector": "'/settings/otlp_endpoint'",
+    "settings.otlp_endpoint=ftp://collector:4317": "'/settings/otlp_endpoint'",
+    "topics.tieredLocalHours.tokens\\.v1=6": "the broker of tryout.enabled has no remote storage",
+    f"{_OWN} topics.tieredLocalHours.tokens\\.v1=6 topics.retentionHours.tokens\\.v1=6": "not less than",
+    "pod.labels.app=x_y!": "'/pod/labels/app'",
+    "networkPolicy.metricsNamespaces.name=a/b": "'/networkPolicy/metricsNamespaces/name'",
+    "decode.tolerations[0].operator=Sometimes": "'/decode/tolerations/0/operator'",
+    "decode.updateStrategy.type=Rolling": "'/decode/updateStrategy/type'",
+    "controller.updateStrategy.type=OnDelete": "'/controller/updateStrategy/type'",
+    "monitoring.intervalS=0": "'/monitoring/intervalS': minimum",
+    "image.prefix=registry.example:port/x-": "'/image/prefix'",
+    f"image.digests.decoder=sha256:{'0' * 64}": "additional properties 'decoder' not allowed",
+    "model.source=volume model.volume.claim=c model.volume.path=../../etc": "'/model/volume/path'",
+    "model.source=image model.image.reference=BAD:ref:x": "'/model/image/reference'",
+    "recordings.claims.yard=cctv": "set recordings.enabled=true",
+    "recordings.decodeReplicas=1": "set recordings.enabled=true",
+    "decode.gpuResource=gpu decode.gpus=1 decode.image=decode-gpu": "'/decode/gpuResource'",
+    "kafka.rackLabel=zone/a/b": "'/kafka/rackLabel'",
 }
 #: the same in a cluster that has every extension
 REFUSED_EXTENDED = {
@@ -179,7 +212,7 @@ OPENED = {
     f"{_OWN} kafka.sasl.mechanism=OAUTHBEARER kafka.sasl.secret=u kafka.sasl.tokenUrl=https://idp:8443/t": {
         8443
     },
-    f"{_OWN} prefill.settings.otlp_endpoint=https://collector": {4317},
+    f"{_OWN} prefill.settings.otlp_endpoint=https://collector": {443},
     "decode.settings.uri_hosts=media.example": {443},
     "prefill.memory.keep=2h prefill.memory.url=s3://chapters": {443},
     "prefill.memory.keep=2h prefill.memory.url=s3://chapters prefill.memory.endpoint=http://objects:9000": {
@@ -278,6 +311,7 @@ def check() -> list[str]:
     for value, ports in OPENED.items():
         wrong += _closed(value, ports)
     wrong += _additions()
+    wrong += _models()
     manifests = {name: render(values) for name, values in VARIANTS.items()}
     rendered = {name: security(text) for name, text in manifests.items()}
     if json.loads(SNAPSHOT.read_text()) != json.loads(json.dumps(rendered)):
@@ -292,6 +326,14 @@ def _additions() -> list[str]:
     """What users add to pods, accounts and services, and what of it is missing in the manifests."""
     added = {
         "pod.labels.team": "yard",
+        "pod.annotations.note": "kept",
+        "pod.affinity.nodeAffinity.anything": "as given",
+        "pod.topologySpreadConstraints[0].topologyKey": "rack",
+        "serviceAccounts.annotations.role": "reader",
+        "services.ipFamilies[0]": "IPv6",
+        "recordings.enabled": "true",
+        "recall.enabled": "true",
+        "prefill.memory.keep": "2h",
         "pod.extraEnv[0].name": "HTTP_PROXY",
         "pod.extraEnv[0].value": "http://proxy:3128",
         "pod.extraVolumes[0].name": "models",
@@ -312,7 +354,7 @@ def _additions() -> list[str]:
         for item in yaml.safe_load_all(render(added))
         if item and "name" in item["metadata"]
     }
-    wrong = []
+    wrong = _every_pod(objects)
     for name in ("decode", "prune-encode", "prefill", "alerts"):
         pod = objects["StatefulSet", f"lookout-{name}"]["spec"]["template"]
         own = ["SECOND"] if name == "prefill" else []
@@ -345,6 +387,69 @@ def _additions() -> list[str]:
     if len(roles) != 2:
         wrong.append(f"rbac.aggregate: the ClusterRoles are {roles}")
     return wrong
+
+
+def _every_pod(objects: Mapping[tuple[str, str], Any]) -> list[str]:
+    """What of the additions to all pods and accounts is missing in one."""
+    pods = {
+        name: item["spec"]["template"]
+        for (kind, name), item in objects.items()
+        if kind in ("StatefulSet", "Deployment") and "tryout" not in name
+    }
+    stages = {"decode", "prune-encode", "prefill", "alerts", "recall", "controller"}
+    expected = {f"lookout-{name}" for name in (*stages, "recordings", "recordings-plan", "recordings-reduce")}
+    wrong = [] if set(pods) == expected else [f"the pods are {sorted(pods)}"]
+    for name, pod in pods.items():
+        facts = (pod["metadata"].get("annotations"), pod["spec"].get("affinity"))
+        if facts != ({"note": "kept"}, {"nodeAffinity": {"anything": "as given"}}):
+            wrong.append(f"pod.annotations, pod.affinity: {name} has {facts}")
+        spread = pod["spec"].get("topologySpreadConstraints", [{"topologyKey": "rack"}])
+        if spread != [{"topologyKey": "rack"}]:
+            wrong.append(f"pod.topologySpreadConstraints: {name} has {spread}")
+    for name in ("lookout", "lookout-controller"):
+        account = objects["ServiceAccount", name]["metadata"]
+        if account.get("annotations") != {"role": "reader"}:
+            wrong.append(f"serviceAccounts.annotations: {name} has {account.get('annotations')}")
+    return wrong
+
+
+def _models() -> list[str]:
+    """Which stages fetch a model: decode needs none where its input's size is set."""
+    source = {
+        "model.source": "url",
+        "model.url.address": "https://models/m.tar",
+        "model.url.sha256": "a" * 64,
+    }
+    size = {f"decode.settings.{name}": "448" for name in ("input_width", "input_height")}
+    wrong = []
+    for values, needed in ((source, True), ({**source, **size, "decode.settings.patch": "14"}, False)):
+        stages = {
+            item["metadata"]["name"]: item["spec"]["template"]["spec"]
+            for item in yaml.safe_load_all(render(values))
+            if item and item["kind"] == "StatefulSet"
+        }
+        for name, expected in (("lookout-decode", needed), ("lookout-prune-encode", True)):
+            if (fetches := bool(stages[name].get("initContainers"))) != expected:
+                wrong.append(f"{name}: fetches a model: {fetches}, with {sorted(values)}")
+    return wrong + _halves(source)
+
+
+def _halves(source: Mapping[str, str]) -> list[str]:
+    """Which pods fetch tower and projector alone, where the chart is told of an archive with these."""
+    half = {"model.url.vision.address": "https://models:8443/half.tar", "model.url.vision.sha256": "b" * 64}
+    memory = {"prefill.memory.keep": "2h", "recall.enabled": "true"}
+    recordings = {"recordings.enabled": "true", "recordings.decodeReplicas": "1"}
+    wanted = dict.fromkeys(("lookout-decode", "lookout-prune-encode", "lookout-recordings-decode"), "b" * 64)
+    fetched = {}
+    for item in yaml.safe_load_all(render({**source, **half, **memory, **recordings})):
+        if item and item["kind"] in ("StatefulSet", "Deployment"):
+            for container in item["spec"]["template"]["spec"].get("initContainers", ()):
+                variables = {variable["name"]: variable.get("value") for variable in container["env"]}
+                fetched[item["metadata"]["name"]] = variables["LOOKOUT_MODEL_SHA256"]
+    whole = set(fetched) - set(wanted)
+    wanted |= dict.fromkeys(whole, "a" * 64)
+    missing = {"lookout-prefill", "lookout-recall", "lookout-recordings"} - whole
+    return [f"these archives are fetched: {fetched}"] if fetched != wanted or missing else []
 
 
 def _not_refused(value: str, words: str, api_versions: Sequence[str]) -> list[str]:

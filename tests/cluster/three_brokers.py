@@ -1,7 +1,8 @@
-"""Three brokers with TLS and SCRAM, and a Redis with a password: what production brings itself."""
+"""Three brokers and a Redis with TLS, client certificates and passwords: what production brings itself."""
 
 import base64
 import secrets
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,15 @@ import yaml
 from tests.cluster import storage
 from tests.cluster.cluster import STATE, Cluster
 from tests.cluster.pki import Authority, Subject
+from tests.cluster.tools import ToolError
+from tests.tls_redis import tls_redis
 
 NAME = "brokers"
 USER = "fleet"
 COUNT = 3
+#: the volume with Redis' program: the one of the try-out image is built without TLS
+REDIS_PROGRAM = "redis-program"
+_REDIS_PORT = 6380
 
 
 def start(cluster: Cluster, namespace: str, image: str) -> list[str]:
@@ -26,16 +32,20 @@ def start(cluster: Cluster, namespace: str, image: str) -> list[str]:
     """
     authority = Authority(STATE / "brokers")
     dns = tuple(f"{NAME}-{number}.{NAME}" for number in range(COUNT))
-    authority.issue(Subject("broker", NAME, dns=dns))
-    files = {name: (STATE / "brokers" / name).read_bytes() for name in ("ca.crt", "broker.crt", "broker.key")}
+    for subject in (Subject("broker", NAME, dns=dns), Subject("redis", "redis", dns=("redis",))):
+        authority.issue(subject)
+    authority.issue(Subject("client", USER))
+    files = {path.name: path.read_bytes() for path in (STATE / "brokers").iterdir()}
     password = secrets.token_urlsafe(24)
+    broker = {"broker.pem": _pkcs8(files["broker.key"]) + files["broker.crt"], "ca.crt": files["ca.crt"]}
     cluster.apply(
         yaml.safe_dump_all(
             [
-                _secret("kafka-ca", {"ca.crt": files["ca.crt"]}),
-                _secret("kafka-user", {"username": USER.encode(), "password": password.encode()}),
-                _secret("kafka-broker", {"broker.pem": _pkcs8(files["broker.key"]) + files["broker.crt"]}),
-                _secret("redis-user", {"password": password.encode()}),
+                _secret("authority", {"ca.crt": files["ca.crt"]}),
+                _secret("fleet-user", {"username": USER.encode(), "password": password.encode()}),
+                _secret("fleet-client", _pair(files, "client")),
+                _secret("kafka-broker", broker),
+                _secret("redis-server", {**_pair(files, "redis"), "ca.crt": files["ca.crt"]}),
                 _scripts(),
                 *_brokers(image),
                 *_redis(image),
@@ -50,13 +60,30 @@ def start(cluster: Cluster, namespace: str, image: str) -> list[str]:
         "tryout.enabled": "false",
         "kafka.bootstrap": "\\,".join(f"{name}:9093" for name in dns),
         "kafka.tls.enabled": "true",
-        "kafka.tls.caSecret": "kafka-ca",
+        "kafka.tls.caSecret": "authority",
+        "kafka.tls.clientSecret": "fleet-client",
         "kafka.sasl.mechanism": "SCRAM-SHA-512",
-        "kafka.sasl.secret": "kafka-user",
-        "redis.url": "redis://redis:6379/0",
-        "redis.passwordSecret": "redis-user",
+        "kafka.sasl.secret": "fleet-user",
+        "redis.url": f"rediss://redis:{_REDIS_PORT}/0",
+        "redis.passwordSecret": "fleet-user",
+        "redis.caSecret": "authority",
+        "redis.clientSecret": "fleet-client",
     }
     return [word for name, value in values.items() for word in ("--set", f"{name}={value}")]
+
+
+def provide_redis() -> None:
+    """Copy a Redis that speaks TLS into the folder behind its volume.
+
+    Raises:
+        ToolError: There is none on this machine.
+    """
+    programs = tls_redis()
+    if programs is None:
+        raise ToolError("no Redis with TLS: it comes from Debian's packages")
+    target = storage.folder(REDIS_PROGRAM)
+    shutil.copytree(programs, target, dirs_exist_ok=True)
+    target.chmod(0o755)
 
 
 def outside_addresses(cluster: Cluster, namespace: str) -> str:
@@ -75,6 +102,11 @@ def kill_one(cluster: Cluster, namespace: str, number: int) -> str:
 def _secret(name: str, files: dict[str, bytes]) -> dict[str, Any]:
     data = {key: base64.b64encode(value).decode() for key, value in files.items()}
     return {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "data": data}
+
+
+def _pair(files: dict[str, bytes], name: str) -> dict[str, bytes]:
+    """Certificate and key under the names of a secret of type kubernetes.io/tls."""
+    return {"tls.crt": files[f"{name}.crt"], "tls.key": files[f"{name}.key"]}
 
 
 def _pkcs8(key: bytes) -> bytes:
@@ -141,7 +173,7 @@ def _brokers(image: str) -> list[dict[str, Any]]:
             _field("POD_IP", "status.podIP"),
             {"name": "SERVICE", "value": NAME},
             {"name": "CERTIFICATE", "value": "/certificate/broker.pem"},
-            {"name": "PASSWORD", "valueFrom": {"secretKeyRef": {"name": "kafka-user", "key": "password"}}},
+            {"name": "PASSWORD", "valueFrom": {"secretKeyRef": {"name": "fleet-user", "key": "password"}}},
         ],
         "readinessProbe": {"tcpSocket": {"port": 9093}, "periodSeconds": 2},
         "resources": {"requests": {"cpu": "50m", "memory": "512Mi"}, "limits": {"memory": "1Gi"}},
@@ -168,20 +200,30 @@ def _brokers(image: str) -> list[dict[str, Any]]:
 
 
 def _redis(image: str) -> list[dict[str, Any]]:
-    start = (
-        "import os; from lookout.local.redis import find_redis_server as f; "
-        "os.execv(f(), ['redis-server', '--requirepass', os.environ['PASSWORD'], '--save', ''])"
-    )
+    tls = {"cert": "tls.crt", "key": "tls.key", "ca-cert": "ca.crt"}
+    options = " ".join(f"--tls-{name}-file /certificate/{file}" for name, file in tls.items())
+    start = f"exec /program/redis-server --port 0 --tls-port {_REDIS_PORT} {options} --save ''"
     pod = {
         "name": "redis",
         "image": image,
         "imagePullPolicy": "IfNotPresent",
-        "command": ["python", "-c", start],
+        "command": ["sh", "-c", f'{start} --requirepass "$PASSWORD"'],
         "env": [
-            {"name": "PASSWORD", "valueFrom": {"secretKeyRef": {"name": "redis-user", "key": "password"}}}
+            {"name": "PASSWORD", "valueFrom": {"secretKeyRef": {"name": "fleet-user", "key": "password"}}}
         ],
-        "readinessProbe": {"tcpSocket": {"port": 6379}, "periodSeconds": 2},
+        "readinessProbe": {"tcpSocket": {"port": _REDIS_PORT}, "periodSeconds": 2},
         "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}, "limits": {"memory": "256Mi"}},
-        "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],
+        "volumeMounts": [
+            {"name": "program", "mountPath": "/program"},
+            {"name": "certificate", "mountPath": "/certificate"},
+            {"name": "tmp", "mountPath": "/tmp"},
+        ],
+        "workingDir": "/tmp",
     }
-    return [_stateful("redis", 1, pod, [{"name": "tmp", "emptyDir": {}}]), _service("redis", 6379)]
+    volumes = [
+        {"name": "program", "persistentVolumeClaim": {"claimName": REDIS_PROGRAM}},
+        {"name": "certificate", "secret": {"secretName": "redis-server"}},
+        {"name": "tmp", "emptyDir": {}},
+    ]
+    claim = yaml.safe_load(storage.claim(REDIS_PROGRAM))
+    return [claim, _stateful("redis", 1, pod, volumes), _service("redis", _REDIS_PORT)]

@@ -80,7 +80,7 @@ class Definitions:
 
 #: what the chart makes objects for when it is installed
 DEFINITIONS = {
-    "keda": Definitions("github.com/kedacore/keda/v2", "2.21.0", "config/crd/bases/keda.sh_*.yaml"),
+    "keda": Definitions("github.com/kedacore/keda/v2", "2.21.0", "config/crd/bases/*.yaml"),
     "cert-manager": Definitions(
         "github.com/cert-manager/cert-manager", "1.21.2", "deploy/crds/cert-manager.io_*.yaml"
     ),
@@ -194,8 +194,8 @@ def _build_api_server() -> None:
     lines = ["module lookout.example/api", "go 1.26", f"require k8s.io/apiextensions-apiserver {staged}", ""]
     (folder / "go.mod").write_text("\n".join(lines))
     environment = {**go_environment(), "GOFLAGS": go_environment()["GOFLAGS"] + " -mod=mod"}
-    _call(["go", "mod", "tidy", "-e"], environment, folder)
-    _call(["go", "build", "-ldflags", _LINK, "-o", str(BIN / "kube-api"), "."], environment, folder)
+    call(["go", "mod", "tidy", "-e"], environment, folder)
+    call(["go", "build", "-ldflags", _LINK, "-o", str(BIN / "kube-api"), "."], environment, folder)
 
 
 def definitions(name: str) -> list[Path]:
@@ -244,7 +244,7 @@ def install_packages() -> None:
     say(f"installing Debian packages: {' '.join(_PACKAGES)}")
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     for command in (["update", "-qq"], ["install", "-y", "-qq", "--no-install-recommends", *_PACKAGES]):
-        _call(["apt-get", "-o", "DPkg::Lock::Timeout=300", *command], environment)
+        call(["apt-get", "-o", "DPkg::Lock::Timeout=300", *command], environment)
 
 
 def _has_packages() -> bool:
@@ -253,7 +253,7 @@ def _has_packages() -> bool:
 
 
 def _build(tool: GoTool) -> None:
-    _call(["go", "install", "-ldflags", f"{_LINK} {tool.link}".strip(), tool.package], go_environment())
+    call(["go", "install", "-ldflags", f"{_LINK} {tool.link}".strip(), tool.package], go_environment())
 
 
 def _build_kube() -> None:
@@ -272,7 +272,7 @@ def _build_kube() -> None:
     upstream = Path(json.loads(found.stdout)["GoMod"]).read_text()
     (folder / "go.mod").write_text(kube_module(upstream, KUBERNETES))
     shutil.copy(Path(__file__).parent / "kube" / "main.go", folder / "main.go")
-    _call(["go", "mod", "tidy", "-e"], environment, folder)
+    call(["go", "mod", "tidy", "-e"], environment, folder)
     link = [_LINK]
     for package in ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version"):
         major, minor, _ = KUBERNETES.split(".")
@@ -285,7 +285,7 @@ def _build_kube() -> None:
             "buildDate": "2026-01-01T00:00:00Z",
         }
         link += [f"-X {package}.{name}={value}" for name, value in facts.items()]
-    _call(["go", "build", "-ldflags", " ".join(link), "-o", str(BIN / "kube"), "."], environment, folder)
+    call(["go", "build", "-ldflags", " ".join(link), "-o", str(BIN / "kube"), "."], environment, folder)
 
 
 def kube_module(upstream: str, version: str) -> str:
@@ -306,7 +306,12 @@ def kube_module(upstream: str, version: str) -> str:
     return "\n".join([*lines, ")", ""])
 
 
-def _call(command: list[str], environment: dict[str, str], folder: Path | None = None) -> None:
+def call(command: list[str], environment: dict[str, str], folder: Path | None = None) -> None:
+    """Run a program of a build.
+
+    Raises:
+        ToolError: It failed; the end of its output is in the message.
+    """
     done = subprocess.run(
         ["nice", "-n", "5", *command],  # at the lowest priority it gets nothing beside other work
         env=environment,

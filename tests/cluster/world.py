@@ -26,6 +26,16 @@ from tests.cluster.tools import CACHE, ToolError, say
 CHART = workshop.ROOT / "charts" / "lookout"
 RELEASE, NAMESPACE = "lookout", "cameras"
 STAGES = ("decode", "prune-encode", "prefill", "alerts")
+#: components beside the stages, whose logs a failure shows
+_BESIDE = (
+    "topics",
+    "tryout-kafka",
+    "controller",
+    "camera-agent",
+    "recordings-plan",
+    "recordings",
+    "recordings-reduce",
+)
 #: the images of every release; a step names those that it needs beside them
 IMAGES = ("alerts", "decode", "prune-encode", "prefill", "controller", "tryout")
 #: the tag of an image of the same code with another label, which counts as the next release
@@ -128,15 +138,20 @@ class World:
             self.uninstall(name, namespace)
 
     def install(
-        self, *options: str, name: str = RELEASE, namespace: str = NAMESPACE, outside_port: int = 30094
+        self,
+        *options: str,
+        name: str = RELEASE,
+        namespace: str = NAMESPACE,
+        outside_port: int = 30094,
+        chart: Path = CHART,
     ) -> None:
-        """Install the chart with its default values, and wait until every pod is ready."""
+        """Install a chart with its default values, and wait until every pod is ready."""
         self.tell("helm install")
         values = [] if "tryout.enabled=false" in options else ["--set", f"tryout.kafka.outside.host={API}"]
         values += ["--set", f"tryout.kafka.outside.port={outside_port}"] if values else []
         values += ["--set", f"image.tag={tag()}", *options]
         timeout = ("--wait", "--timeout", "600s")
-        self.cluster.helm("install", name, str(CHART), "--namespace", namespace, *values, *timeout)
+        self.cluster.helm("install", name, str(chart), "--namespace", namespace, *values, *timeout)
         self.tell("installed, every pod is ready")
 
     def upgrade(self, *options: str, name: str = RELEASE, namespace: str = NAMESPACE) -> None:
@@ -451,6 +466,6 @@ def describe(cluster: Cluster) -> None:
 
         show("get", "pods,jobs", "-o", "wide")
         show("get", "events", "--sort-by=.lastTimestamp")
-        for component in (*STAGES, "topics", "tryout-kafka", "controller", "camera-agent"):
+        for component in (*STAGES, *_BESIDE):
             say(f"--- {name}: {component}")
             show("logs", "-l", f"app.kubernetes.io/component={component}", "--tail=25", "--all-containers")

@@ -173,6 +173,8 @@ def main() -> None:
         second.start()
         fleet.services.append(second)
         trial = Trial(fleet, options.seed)
+        # A service that was never ready is given up after four deaths in a row.
+        trial.until(second.ready, "the second worker is not ready")
         trial.run(options.kills)
         outcomes, answers, begun = trial.outcomes(), trial.answers(), trial.begun()
     expected = sum(answer.parts for answer in answers.values())

@@ -55,6 +55,7 @@ def _takes(file: IO[bytes], size: int) -> bool:
         return False
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_a_broker_without_room_loses_and_doubles_nothing(small_disk: Path, prefix: str) -> None:
     ballast = small_disk / "ballast"

@@ -75,6 +75,29 @@ def test_records_of_a_growing_topic_count_once_through_kills(
     }
 
 
+def test_a_static_member_that_was_away_while_partitions_were_added_reads_them(
+    kafka: str, prefix: str, tmp_path: Path
+) -> None:
+    bench = Bench(kafka, prefix, BEFORE)
+    settings = bench.settings(static_member=True, session_timeout_s=6.0)
+    worker = process(settings, tmp_path / "log")
+    try:
+        bench.send("gate", 1, BEFORE - 1)
+        bench.flush()
+        eventually(lambda: bench.counted(["gate"], 1))
+        worker.kill()
+        worker.wait()
+        grow(bench, AFTER)
+        worker = process(settings, tmp_path / "log")
+        bench.send("yard", 1, AFTER - 1)
+        bench.flush()
+        eventually(lambda: "yard" in bench.outputs())
+    finally:
+        worker.kill()
+        worker.wait()
+
+
+@pytest.mark.long
 def test_partitions_are_added_and_old_ones_told_of_cameras_that_left(own_kafka: KafkaServer) -> None:
     options = {"bootstrap.servers": own_kafka.bootstrap}
     create_topics(own_kafka.bootstrap, BEFORE)
@@ -85,7 +108,8 @@ def test_partitions_are_added_and_old_ones_told_of_cameras_that_left(own_kafka: 
     assert changed[-1] == SEGMENTS.name
     assert set(changed) == {topic.name for topic in camera_topics()}
     assert add_partitions(options, AFTER) == (), "a second call finds nothing to do"
-    with pytest.raises(LookoutRuntimeError, match="cannot take partitions away"):
+    refusal = f"{SEGMENTS.name} has {AFTER} partitions, {BEFORE} are asked for: Kafka cannot take"
+    with pytest.raises(LookoutRuntimeError, match=refusal):
         add_partitions(options, BEFORE)
     _check_notices(options)
 

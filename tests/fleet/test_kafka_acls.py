@@ -27,14 +27,26 @@ from confluent_kafka.admin import (
 
 from lookout.cli.connect import reading
 from lookout.cli.options import Position
-from lookout.local import Fleet, KafkaServer, free_ports
+from lookout.cli.recordings import read_jobs
+from lookout.local import RECORDINGS_ROLES, Fleet, KafkaServer, free_ports
 from lookout.models import DEMO_QUESTIONS, TINY
 from lookout.segments import cut
 from lookout.services.controller import topics as topics_job
 from lookout.services.controller.activity import ActivityFollower
 from lookout.services.controller.settings import ControllerSettings
+from lookout.v1.recordings_pb2 import BacktestJob, RecordingAnswers, RecordingJob, RecordingSettings
 from lookout.v1.watches_pb2 import Rule, Watch
-from lookout.wire import ALERTS, CAMERAS, MAX_MESSAGE_BYTES, SEGMENTS, VERDICTS, WATCHES, Stage, to_json
+from lookout.wire import (
+    ALERTS,
+    CAMERAS,
+    MAX_MESSAGE_BYTES,
+    RECORDINGS,
+    SEGMENTS,
+    VERDICTS,
+    WATCHES,
+    Stage,
+    to_json,
+)
 from lookout.worker import ServiceSettings, Table, load_settings
 from lookout.worker.startup import check_kafka
 from tests.eventually import eventually
@@ -216,9 +228,14 @@ def acting_as(guarded: Guarded, user: str) -> Iterator[None]:
 
 @contextmanager
 def fleet(guarded: Guarded) -> Iterator[Fleet]:
-    """The four services, each with its own principal."""
-    own = {stage: guarded.settings(stage.value) for stage in Stage}
-    running = Fleet(kafka=guarded.checked, settings={"model_dir": str(TINY)}, stage_settings=own)
+    """The four services and those of recordings, each with its own principal."""
+    own = {name: guarded.settings(name) for name in (*map(str, Stage), *RECORDINGS_ROLES)}
+    running = Fleet(
+        kafka=guarded.checked,
+        settings={"model_dir": str(TINY)},
+        stage_settings=own,
+        recordings=[film().parent],
+    )
     try:
         with acting_as(guarded, "topics"):
             running.start()
@@ -227,9 +244,22 @@ def fleet(guarded: Guarded) -> Iterator[Fleet]:
         running.close()
 
 
+def film() -> Path:
+    (path,) = (Path(str(files("watchbench"))) / "films").glob("room-*.mp4")
+    return path
+
+
 def segments() -> list[bytes]:
-    (film,) = (Path(str(files("watchbench"))) / "films").glob("room-*.mp4")
-    return [each.data for each in cut(film) if each.start_us < SECONDS * 1e6]
+    return [each.data for each in cut(film()) if each.start_us < SECONDS * 1e6]
+
+
+def jobs(watch: Watch) -> list[RecordingJob]:
+    """One about a recording, one about what the camera saw."""
+    settings = RecordingSettings(fps=1, part_frames=8, end_s=24)
+    return [
+        RecordingJob(id="film", uris=[film().as_uri()], questions=[watch.question], settings=settings),
+        RecordingJob(id="past", backtest=BacktestJob(watch=watch)),
+    ]
 
 
 def verdicts(guarded: Guarded, least: int) -> list[Mapping[str, object]]:
@@ -242,6 +272,19 @@ def verdicts(guarded: Guarded, least: int) -> list[Mapping[str, object]]:
             if (message := reader.poll(0.5)) is not None:
                 found.append(json.loads(message.value()))
     return found
+
+
+def ended(guarded: Guarded, job: str) -> RecordingAnswers:
+    """The answers of a job, as the broker's owner reads them."""
+
+    def over() -> RecordingAnswers | None:
+        answers = read_jobs(guarded.open)[job].answers
+        running = (None, RecordingAnswers.STATE_RUNNING)
+        return None if answers is None or answers.state in running else answers
+
+    answers = eventually(over, seconds=240, every=0.5)
+    assert answers is not None
+    return answers
 
 
 def test_a_segment_is_answered_with_the_rights_of_the_table(guarded: Guarded) -> None:
@@ -271,6 +314,12 @@ def test_a_segment_is_answered_with_the_rights_of_the_table(guarded: Guarded) ->
         with reading(guarded.open, [ALERTS.name], Position(oldest=True)) as reader:
             eventually(lambda: reader.poll(0.5) is not None)
         eventually(lambda: "lastVerdict" in activity.status("person", 0))
+        for job in jobs(watch):
+            produce(guarded.kafka("controller"), RECORDINGS.name, job.id, [to_json(job)])
+            answers = ended(guarded, job.id)
+            assert answers.state == RecordingAnswers.STATE_DONE, answers
+            assert answers.done == answers.parts > 0
+            assert answers.backtest.incidents_total or answers.recordings[0].answers
         activity.stop()
         for each in (*watches, cameras):
             each.stop()

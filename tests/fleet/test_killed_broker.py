@@ -97,7 +97,7 @@ def all_closed(bootstrap: str) -> bool:
         return False
 
 
-@pytest.mark.parametrize("kills", [2, pytest.param(12, marks=pytest.mark.long)])
+@pytest.mark.parametrize("kills", [1, pytest.param(12, marks=pytest.mark.long)])
 def test_transactions_are_whole(own_kafka: KafkaServer, kills: int) -> None:
     bootstrap = own_kafka.bootstrap
     admin = AdminClient({"bootstrap.servers": bootstrap})

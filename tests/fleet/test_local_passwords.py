@@ -92,6 +92,7 @@ def test_servers_that_died_ask_again(fleet: Fleet) -> None:
     assert Path(fleet.address.security["redis_password_file"]).read_text() != before
 
 
+@pytest.mark.long
 def test_a_folder_keeps_kafka_s_password_but_none_that_others_could_read(tmp_path: Path) -> None:
     with Fleet(tmp_path, stages=(), open_servers=True) as fleet:
         assert fleet.address.security == {}

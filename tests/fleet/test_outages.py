@@ -30,6 +30,7 @@ from lookout.v1.watches_pb2 import Watch
 from lookout.wire import to_json
 from lookout.wire.limits import ALL_WATCHES, CAMERA_WATCHES
 from lookout.worker import Table
+from lookout.worker.polling import static_name
 from lookout.worker.tables import REACH_S
 from tests.eventually import eventually
 from tests.fleet.bench import Bench, process, running
@@ -82,12 +83,12 @@ def test_a_worker_fenced_after_a_standstill_joins_again(own_kafka: KafkaServer, 
             time.sleep(FROZEN_S)
         finally:
             os.kill(own_kafka.pid, signal.SIGCONT)
-        group, topic = bench.settings().group, f"{prefix}in"
+        settings, topic = bench.settings(), f"{prefix}in"
         echo = Consumer(
             {
                 "bootstrap.servers": own_kafka.bootstrap,
-                "group.id": group,
-                "group.instance.id": f"{group}.{bench.settings().instance}",
+                "group.id": settings.group,
+                "group.instance.id": static_name(settings, topic, f"{settings.group}.{settings.instance}"),
                 "partition.assignment.strategy": "cooperative-sticky",
                 "session.timeout.ms": 6000,
                 "enable.auto.commit": False,  # an offset of its own would hide a record from the worker

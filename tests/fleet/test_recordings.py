@@ -21,7 +21,7 @@ from lookout.cli.connect import reading
 from lookout.cli.options import Position
 from lookout.local import RECORDINGS_ROLES, Fleet, Service
 from lookout.models import DEMO_QUESTIONS, TINY
-from lookout.v1.recordings_pb2 import RecordingOutcome
+from lookout.v1.recordings_pb2 import PartOutcome, RecordingOutcome
 from lookout.wire import RECORDING_RESULTS, from_bytes, key_text
 from tests.eventually import eventually
 
@@ -67,12 +67,27 @@ def lookout(fleet: Fleet, *words: str) -> tuple[int, str]:
     return result.exit_code, result.stdout
 
 
-def outcomes(fleet: Fleet, job: str) -> list[int]:
-    """The parts of a job that have a committed outcome, in the order of their commits."""
+def committed(fleet: Fleet, job: str) -> list[PartOutcome]:
+    """The committed outcomes of a job's parts, in the order of their commits."""
     with reading(fleet.bootstrap, [RECORDING_RESULTS.name], Position(oldest=True)) as reader:
         records = [message for message in reader.until_now() if key_text(message.key()) == job]
-    found = [from_bytes(message.value() or b"", RecordingOutcome) for message in records]
-    return [outcome.part.number for outcome in found if outcome.HasField("part")]
+    results = [from_bytes(message.value() or b"", RecordingOutcome) for message in records]
+    return [result.part for result in results if result.HasField("part")]
+
+
+def outcomes(fleet: Fleet, job: str) -> list[int]:
+    """The parts of a job that have a committed outcome."""
+    return [outcome.number for outcome in committed(fleet, job)]
+
+
+def reasons(fleet: Fleet, job: str) -> list[str]:
+    """Why parts of a job were not answered; empty for those that were."""
+    return [outcome.reason for outcome in committed(fleet, job)]
+
+
+def listed(fleet: Fleet) -> list[dict[str, Any]]:
+    """The jobs of a fleet."""
+    return [json.loads(line) for line in lookout(fleet, "recordings", "list", "--json")[1].splitlines()]
 
 
 def kill(fleet: Fleet, name: str) -> None:
@@ -102,6 +117,7 @@ def assert_answered(fleet_answer: dict[str, Any], film: Path) -> None:
 @pytest.mark.timeout(300)
 def test_a_job_is_answered_asked_again_and_cancelled(film: Path) -> None:
     with answering(film.parent, workers=1) as fleet:
+        log = fleet.logs / "recordings-0.log"
         nothing = film.with_name("nothing.mp4")
         assert lookout(fleet, "analyze", str(nothing), *OPTIONS, "--fleet", "--id", "film", "--wait")[0] == 1
         # The id of a refused job is free.
@@ -118,11 +134,18 @@ def test_a_job_is_answered_asked_again_and_cancelled(film: Path) -> None:
             ("recordings", "show", "another"),
         ):
             assert lookout(fleet, *refused)[0] == 1, refused
-        # 96 parts: it does not end before it is cancelled
-        long = ("-q", QUESTION, "--part", "2", "--fps", "4")
+        # One part of 84 groups: many seconds of work, all of it in one call of the worker.
+        long = ("-q", QUESTION, "--part", "1000", "--fps", "7", "--group", "4", "--rho", "1")
         assert lookout(fleet, "analyze", str(film), *long, "--fleet", "--id", "ended")[0] == 0
+        eventually(
+            lambda: '"job": "ended", "part": 0, "event": "a part begins"' in log.read_text(), seconds=60
+        )
         assert lookout(fleet, "recordings", "cancel", "ended")[0] == 0
         assert lookout(fleet, "recordings", "show", "ended", "--wait")[0] == 1
+        eventually(lambda: reasons(fleet, "ended") == ["cancelled"], seconds=60)
+        (state,) = [job["state"] for job in listed(fleet) if job["job"] == "ended"]
+        assert state == "cancelled"
+        assert {job["tenant"] for job in listed(fleet)} == {"default"}
     assert_answered(fleet_answer, film)
 
 

@@ -1,94 +1,54 @@
-"""The directory over TLS with a password: a real Redis behind a TLS front.
-
-The redis-server that comes as a wheel is built without TLS, so the handshake is done in front of it.
-"""
+"""The directory over TLS with client certificates and a password: a real Redis that speaks TLS itself."""
 
 from __future__ import annotations
 
-import socket
-import ssl
-import threading
+import os
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 import redis
 
 from lookout.errors import StartupError
-from lookout.local import RedisServer
 from lookout.net import RedisSecurity, load_connections
 from tests.certificates import Authority
+from tests.tls_redis import TlsRedis, tls_redis
 
 pytestmark = pytest.mark.fleet
 
 USER, PASSWORD = "lookout", "a-long-password"
 
 
-class Front:
-    """Ends TLS, asks for a client certificate, and passes bytes on to `port`."""
-
-    def __init__(self, port: int, files: dict[str, Path]) -> None:
-        self._target = port
-        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        self._context.load_cert_chain(files["grpc_cert_file"], files["grpc_key_file"])
-        self._context.load_verify_locations(files["grpc_ca_file"])
-        self._context.verify_mode = ssl.CERT_REQUIRED
-        self._socket = socket.create_server(("127.0.0.1", 0))
-        self.port: int = self._socket.getsockname()[1]
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def close(self) -> None:
-        self._socket.close()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                plain, _ = self._socket.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._serve, args=(plain,), daemon=True).start()
-
-    def _serve(self, plain: socket.socket) -> None:
-        with (
-            suppress(OSError),
-            self._context.wrap_socket(plain, server_side=True) as client,
-            socket.create_connection(("127.0.0.1", self._target)) as server,
-        ):
-            back = threading.Thread(target=self._pass, args=(server, client), daemon=True)
-            back.start()
-            self._pass(client, server)
-            back.join(10.0)
-
-    @staticmethod
-    def _pass(source: socket.socket, target: socket.socket) -> None:
-        with suppress(OSError):
-            while data := source.recv(65536):
-                target.sendall(data)
-        with suppress(OSError):
-            target.shutdown(socket.SHUT_WR)
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TlsRedis]:
+    """A Redis with TLS and one ACL user."""
+    if (programs := tls_redis()) is None:
+        pytest.skip("no Redis with TLS: it comes from Debian's packages")
+    folder = tmp_path_factory.mktemp("tls-redis")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", str(programs), prepend=os.pathsep)
+        with TlsRedis(folder / "redis", Authority().write(folder / "tls")) as running:
+            admin = redis.Redis.from_url(running.url)
+            admin.acl_setuser(
+                USER, enabled=True, passwords=[f"+{PASSWORD}"], keys=["lookout:*"], categories=["+@all"]
+            )
+            admin.acl_setuser("default", enabled=False)
+            admin.close()
+            yield running
 
 
 @pytest.fixture
-def secured(own_redis: RedisServer, tmp_path: Path) -> Iterator[dict[str, str]]:
-    """Settings that reach a Redis over TLS as an ACL user, without the LOOKOUT_ prefix."""
-    admin = redis.Redis.from_url(own_redis.url)
-    admin.acl_setuser(
-        USER, enabled=True, passwords=[f"+{PASSWORD}"], keys=["lookout:*"], categories=["+@all"]
-    )
-    admin.acl_setuser("default", enabled=False)
-    files = Authority().write(tmp_path / "tls")
+def secured(server: TlsRedis, tmp_path: Path) -> dict[str, str]:
+    """Settings that reach it over TLS as that user, without the LOOKOUT_ prefix."""
     (tmp_path / "password").write_text(PASSWORD + "\n")
-    front = Front(own_redis.port, files)
-    yield {
-        "url": f"rediss://127.0.0.1:{front.port}/0",
+    return {
+        "url": f"rediss://127.0.0.1:{server.tls_port}/0",
         "redis_username": USER,
         "redis_password_file": str(tmp_path / "password"),
-        "redis_ca_file": str(files["grpc_ca_file"]),
-        "redis_cert_file": str(files["grpc_cert_file"]),
-        "redis_key_file": str(files["grpc_key_file"]),
+        "redis_ca_file": str(server.files["grpc_ca_file"]),
+        "redis_cert_file": str(server.files["grpc_cert_file"]),
+        "redis_key_file": str(server.files["grpc_key_file"]),
     }
-    front.close()
 
 
 def client(given: dict[str, str], **changed: str | None) -> redis.Redis:

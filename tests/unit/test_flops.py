@@ -14,6 +14,7 @@ from tests import tiny_models
 ROWS = 23
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", tiny_models.FAMILIES)
 def test_a_forward_pass_costs_what_pytorch_counts(family: str) -> None:
     whole = AutoModelForImageTextToText.from_pretrained(

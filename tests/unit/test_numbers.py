@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 
 from lookout import LookoutError, Pipeline, Session
 from lookout.analysis import AnalysisSettings
 from lookout.analysis.settings import with_options
-from lookout.numbers import check_finite
+from lookout.numbers import check_finite, check_whole
 
 DIGITS = 10**4999
 WRONG = {"digits": DIGITS, "below": -DIGITS, "nan": math.nan, "inf": math.inf, "text": "1,5", "none": None}
@@ -56,3 +57,10 @@ def test_a_pipeline_that_asks_nothing_says_so() -> None:
 def test_a_number_is_no_text(name: str, value: Any) -> None:
     with pytest.raises(LookoutError, match=f"^{name} must be a number, not"):
         with_options(AnalysisSettings(), {name: value})
+
+
+def test_whole_numbers_are_whole() -> None:
+    assert check_whole("frames", np.int64(3), 1, 5, LookoutError) == 3
+    for value in (1.5, True, "3", None, 0, 6, 10**5000):
+        with pytest.raises(LookoutError, match=r"^frames must be "):
+            check_whole("frames", value, 1, 5, LookoutError)  # type: ignore[arg-type]

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 import tempfile
 import threading
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from lookout import LookoutError, Pipeline, PipelineError
-from lookout.engines.transformers import TransformersEngine
 from lookout.memory.shelf import entries
-from lookout.segments import CodecError
+from lookout.segments import CodecError, Reason
+from tests.rtsp_player import RtspPlayer
 from tests.tiny_models import checkpoint
 from tests.unit.files.test_reader import served
 from tests.unit.segments.clips import encode
@@ -40,6 +42,16 @@ def test_a_verdict_is_not_later_than_the_video(pipeline: Pipeline, tmp_path: Pat
     assert [time for time, _ in watched(pipeline, path)] == [2.0, 4.0, 6.0]
 
 
+@pytest.mark.parametrize("name", ["fps", "stride_s", "window_s", "memory"])
+@pytest.mark.parametrize(
+    "value", [*map(float, ("inf", "nan", "1e308")), 0, -1, pytest.param(10**5000, id="digits")]
+)
+def test_numbers_that_make_no_sense_are_refused_by_name(name: str, value: float) -> None:
+    with pytest.raises(LookoutError, match=f"{name}( must|=)"):
+        Pipeline(checkpoint("internvl"), [QUESTION], **{name: value})  # type: ignore[arg-type]
+
+
+@pytest.mark.slow
 def test_files_addresses_and_pipes_give_the_same(pipeline: Pipeline, tmp_path: Path) -> None:
     data = encode("ts", frames=60, fps=10, speed=1)
     path = tmp_path / "clip.ts"
@@ -62,11 +74,61 @@ def test_files_addresses_and_pipes_give_the_same(pipeline: Pipeline, tmp_path: P
     thread.join()
 
 
-def test_an_address_of_a_camera_is_refused_with_the_way(pipeline: Pipeline) -> None:
-    with pytest.raises(PipelineError, match="ffmpeg -i rtsp://camera/1 -c copy -f mpegts -"):
-        watched(pipeline, "rtsp://guard:password@camera/1")
+def test_an_address_that_is_not_read_is_refused_with_the_way(pipeline: Pipeline) -> None:
+    with pytest.raises(PipelineError, match="ffmpeg -i rtmp://camera/1 -c copy -f mpegts -"):
+        watched(pipeline, "rtmp://guard:password@camera/1")
 
 
+def test_a_file_that_breaks_off_is_named_behind_its_last_verdict(pipeline: Pipeline, tmp_path: Path) -> None:
+    data = encode("fmp4", frames=60, fps=10, speed=1)
+    path = tmp_path / "clip.mp4"
+    path.write_bytes(data[: 3 * len(data) // 4])
+    times: list[float] = []
+    with pytest.raises(CodecError, match=r"clip\.mp4 breaks off: ") as caught:
+        times.extend(verdict.time for verdict in pipeline.watch(path))
+    assert caught.value.reason is Reason.UNREADABLE
+    assert times[0] == 2.0
+    assert 3 < times[-1] < 6
+    path.write_bytes(data)
+    assert [time for time, _ in watched(pipeline, path)] == [2.0, 4.0, 6.0]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="confinement is Linux's")
+def test_a_camera_is_watched_until_its_stream_ends(pipeline: Pipeline) -> None:
+    player = RtspPlayer(encode("ts", frames=80, fps=10, gop=10, speed=1), login=("guard", "pass/word"))
+    url = player.url.replace("rtsp://", "rtsp://guard:pass%2Fword@")
+    verdicts = pipeline.watch(url)
+    assert [next(verdicts).time, next(verdicts).time] == [2.0, 4.0]
+    (reader,) = [
+        child for child in psutil.Process().children() if "lookout.sandbox.puller" in child.cmdline()
+    ]
+    reader.kill()  # as a stream that ends
+    with pytest.raises(CodecError, match=r"rtsp://127\.0\.0\.1:\d+/live: .* died of SIGKILL") as caught:
+        list(verdicts)
+    assert "word" not in str(caught.value)
+    player.close()
+    with pytest.raises(CodecError, match=r"rtsp://.*: cannot reach") as caught:
+        watched(pipeline, url)
+    assert "word" not in str(caught.value)
+
+
+def test_standard_input_is_watched(
+    pipeline: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "clip.ts"
+    path.write_bytes(encode("ts", frames=60, fps=10, speed=1))
+    with path.open() as file:
+        monkeypatch.setattr("sys.stdin", file)
+        assert [time for time, _ in watched(pipeline, "-")] == [2.0, 4.0, 6.0]
+
+
+def test_a_webcam_that_is_not_there_is_named(pipeline: Pipeline) -> None:
+    with pytest.raises(CodecError, match=r"the webcam /dev/video77 cannot be read \(No such file"):
+        watched(pipeline, "/dev/video77")
+
+
+@pytest.mark.slow
 def test_two_files_of_one_stem_are_two_cameras(tmp_path: Path) -> None:
     memories = tmp_path / "memories"
     for folder in ("a", "b"):
@@ -169,12 +231,12 @@ def test_a_source_that_is_no_file_is_named(pipeline: Pipeline, tmp_path: Path) -
             watched(pipeline, source)
 
 
-def test_a_memory_that_cannot_be_kept_leaves_no_engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    closed: list[bool] = []
-    monkeypatch.setattr(TransformersEngine, "close", lambda _: closed.append(True))
+def test_a_memory_that_cannot_be_kept_loads_no_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded: list[object] = []
+    monkeypatch.setattr("lookout.pipeline.EngineHost", loaded.append)
     with pytest.raises(LookoutError, match="soon"):
         Pipeline(checkpoint("internvl"), memory="soon")
-    assert closed == [True]
+    assert not loaded
 
 
 def test_a_video_cut_off_by_closing_is_no_video_that_ends(tmp_path: Path) -> None:

@@ -389,3 +389,10 @@ annotations: {{- toYaml . | nindent 2 }}
     {{- end }}
   {{- end }}
 {{- end }}
+
+{{/* A quantity of Kubernetes (500m, 2, 1.5Gi) as a number. */}}
+{{- define "lookout.quantity" -}}
+{{- $text := toString . }}
+{{- $units := dict "m" 0.001 "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "P" 1e15 "Ki" 1024.0 "Mi" 1048576.0 "Gi" 1073741824.0 "Ti" 1099511627776.0 "Pi" 1125899906842624.0 }}
+{{- mulf (regexFind "^[0-9.]+" $text | float64) (get $units (regexFind "[a-zA-Z]+$" $text) | default 1.0) }}
+{{- end }}

@@ -36,30 +36,40 @@
 {{- end }}
 {{- end }}
 
-{{/* Downloads the checkpoint, compares its SHA-256 and unpacks it. */}}
+{{/*
+Downloads the checkpoint, compares its SHA-256 and unpacks it; call with (dict "root" $ "tower" whether tower and
+projector are all that the pod needs of it).
+*/}}
 {{- define "lookout.modelDownload" -}}
-{{- $url := .Values.model.url }}
+{{- $url := .root.Values.model.url }}
+{{- $caSecret := $url.caSecret }}
+{{- $resources := $url.resources }}
+{{- $key := "model.url" }}
+{{- if and .tower $url.vision.sha256 }}
+{{- $url = $url.vision }}
+{{- $key = "model.url.vision" }}
+{{- end }}
 - name: model
-  image: {{ include "lookout.image" (dict "root" . "image" "controller") }}
-  imagePullPolicy: {{ .Values.image.pullPolicy }}
-  securityContext: {{- include "lookout.containerSecurity" . | nindent 4 }}
+  image: {{ include "lookout.image" (dict "root" .root "image" "controller") }}
+  imagePullPolicy: {{ .root.Values.image.pullPolicy }}
+  securityContext: {{- include "lookout.containerSecurity" .root | nindent 4 }}
   command: [python, -m, lookout.services.controller.download, --folder, /model]
   env:
-    - {name: LOOKOUT_MODEL_SHA256, value: {{ required "model.url.sha256: give the SHA-256 of the file" $url.sha256 | quote }}}
+    - {name: LOOKOUT_MODEL_SHA256, value: {{ required (printf "%s.sha256: give the SHA-256 of the file" $key) $url.sha256 | quote }}}
     {{- if $url.addressSecret }}
     - name: LOOKOUT_MODEL_URL
       valueFrom: {secretKeyRef: {name: {{ $url.addressSecret }}, key: url}}
     {{- else }}
-    - {name: LOOKOUT_MODEL_URL, value: {{ required "model.url.address: give the address of the checkpoint's archive" $url.address | quote }}}
+    - {name: LOOKOUT_MODEL_URL, value: {{ required (printf "%s.address: give the address of the archive" $key) $url.address | quote }}}
     {{- end }}
-    {{- if $url.caSecret }}
+    {{- if $caSecret }}
     - {name: SSL_CERT_FILE, value: /etc/lookout/model-ca/ca.crt}
     {{- end }}
-  resources: {{- toYaml $url.resources | nindent 4 }}
+  resources: {{- toYaml $resources | nindent 4 }}
   volumeMounts:
     - {name: model, mountPath: /model}
     - {name: tmp, mountPath: /tmp}
-    {{- if $url.caSecret }}
+    {{- if $caSecret }}
     - {name: model-ca, mountPath: /etc/lookout/model-ca, readOnly: true}
     {{- end }}
 {{- end }}

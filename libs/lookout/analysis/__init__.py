@@ -22,13 +22,15 @@ from lookout.lazy import lazy_names
 
 if TYPE_CHECKING:
     from lookout.analysis.analyzer import Analyzer as Analyzer
+    from lookout.analysis.clips import ClipFile as ClipFile, write_clips as write_clips
     from lookout.analysis.journal import Journal as Journal
     from lookout.analysis.recording import analyze as analyze, release as release
     from lookout.analysis.run import encode_frames as encode_frames
 
-#: what imports torch: who reads answers, or plans them, needs none
+#: what imports torch or FFmpeg: who reads answers, or plans them, needs none
 _LAZY = {
     "analyzer": ["Analyzer"],
+    "clips": ["ClipFile", "write_clips"],
     "journal": ["Journal"],
     "recording": ["analyze", "release"],
     "run": ["encode_frames"],

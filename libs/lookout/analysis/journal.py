@@ -13,9 +13,13 @@ import numpy as np
 
 from lookout.analysis.results import PartResult
 from lookout.analysis.settings import AnalysisSettings
+from lookout.disk import private_folder, replace_file
 from lookout.engines import Question
 from lookout.files import RecordingReader
 from lookout.recordings import Mode
+
+#: how recordings are cut into parts: another number where their bounds change
+_CUTTING = 2
 
 
 class Journal:
@@ -31,12 +35,12 @@ class Journal:
         """The parts that are finished, by number. Begins the file where it is missing or another's."""
         lines = self._lines()
         if not lines or lines[0].get("request") != self.identity:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            self.path.write_text(json.dumps({"request": self.identity}) + "\n")
+            private_folder(self.path.parent)
+            replace_file(self.path, (json.dumps({"request": self.identity}) + "\n").encode())
             return {}
         results = [PartResult.from_dict(line) for line in lines[1:]]
         valid_lines = [json.dumps(lines[0]), *(json.dumps(result.to_dict()) for result in results)]
-        self.path.write_text("\n".join(valid_lines) + "\n")
+        replace_file(self.path, ("\n".join(valid_lines) + "\n").encode())
         return {result.part.number: result for result in results}
 
     def _lines(self) -> list[dict[str, Any]]:
@@ -64,7 +68,7 @@ def identity_of(
     canonical = dataclasses.replace(settings, mode=Mode.OVERLAPPED, waiting=1, threads=None)
     table = reader.table
     state = hashlib.blake2b(digest_size=16)
-    state.update(repr((model, [(q.text, q.describe) for q in questions])).encode())
+    state.update(repr((model, _CUTTING, [(q.text, q.describe) for q in questions])).encode())
     state.update(repr(canonical).encode())
     state.update(repr(reader.facts).encode())
     for array in (table.pts, table.size):

@@ -12,12 +12,12 @@ from typing import Any
 
 from lookout import models
 from lookout.analysis.analyzer import Analyzer
+from lookout.analysis.cutting import gaps_in_file
 from lookout.analysis.journal import Journal, identity_of
-from lookout.analysis.results import Analysis, PartResult, Progress, answer_of, joined
+from lookout.analysis.results import Analysis, PartResult, Progress, answer_of, gaps_of_parts
 from lookout.analysis.settings import AnalysisError, AnalysisSettings, with_options
 from lookout.engines import Question
 from lookout.files import RecordingReader, Source
-from lookout.files.recording import broken_off
 from lookout.recordings import Timings
 from lookout.sandbox import open_recording
 
@@ -73,7 +73,7 @@ def analyze(
         return _analyzed(ready, reader, numbered, how, journal, on_part, progress, begun, loaded)
 
 
-_kept: dict[tuple[str, str], Analyzer] = {}
+_models: dict[tuple[str, str], Analyzer] = {}
 _keeping = threading.Lock()
 
 
@@ -82,16 +82,16 @@ def _loaded(model: Path | str | None, device: str) -> Analyzer:
     fresh = Analyzer(model, device=device)
     key = (fresh.digest, device)
     with _keeping:
-        if key not in _kept:
+        if key not in _models:
             release()
-            _kept[key] = fresh
-        return _kept[key]
+            _models[key] = fresh
+        return _models[key]
 
 
 def release() -> None:
     """Free the model that `analyze` keeps loaded for its next call."""
-    while _kept:
-        _kept.popitem()[1].close()
+    while _models:
+        _models.popitem()[1].close()
 
 
 def _analyzed(  # noqa: PLR0917
@@ -132,7 +132,7 @@ def _analyzed(  # noqa: PLR0917
         questions=tuple(question.text for question in questions),
         answers=tuple(answer_of(question.text, i, results) for i, question in enumerate(questions)),
         parts=results,
-        gaps=(*joined(gap for result in results for gap in result.gaps), *broken_off(reader.facts)),
+        gaps=tuple(gaps_of_parts(results, gaps_in_file(reader, settings))),
         timings=timings,
         work=work,
         wall_s=time.perf_counter() - begun,

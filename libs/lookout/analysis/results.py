@@ -199,7 +199,18 @@ class Progress:
     parts: int
 
 
-def joined(gaps: Iterable[Gap]) -> list[Gap]:
+def gaps_of_parts(results: Iterable[PartResult], gaps_in_file: Iterable[Gap]) -> list[Gap]:
+    """What a recording does not show, in order.
+
+    Args:
+        results: Its parts.
+        gaps_in_file: What no part says (`lookout.analysis.cutting.gaps_in_file`).
+    """
+    gaps = [*_joined(gap for result in results for gap in result.gaps), *gaps_in_file]
+    return sorted(gaps, key=lambda gap: (gap.start_us, gap.end_us))
+
+
+def _joined(gaps: Iterable[Gap]) -> list[Gap]:
     """Gaps of parts in order, those that go on in the next part as one."""
     out: list[Gap] = []
     for gap in gaps:

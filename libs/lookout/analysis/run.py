@@ -13,7 +13,7 @@ from lookout.engines.transformers import TransformersEngine
 from lookout.engines.transformers.prefill import GroupPrefill
 from lookout.files import FileFrame, Gap, Sampling
 from lookout.motion import Basis
-from lookout.pruning import Carry, PrunePolicy, Sample
+from lookout.pruning import Carry, MaskPolicy, PrunePolicy, Sample, WholeFrames
 from lookout.recordings import GroupPlanner
 from lookout.streams import EncodedStrides, StrideFrame, encode_strides
 from lookout.vision import Tower
@@ -194,5 +194,5 @@ def encode_frames(
     ]
     size = settings.stride_frames
     strides = [members[begin : begin + size] for begin in range(0, len(members), size)]
-    policy = PrunePolicy(everything=not settings.prune)
+    policy: MaskPolicy = PrunePolicy() if settings.prune else WholeFrames()
     return encode_strides(strides, tower, policy, max(1, round(1e6 / settings.fps)), carry)

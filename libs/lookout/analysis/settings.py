@@ -9,7 +9,7 @@ from typing import Any
 
 from lookout.errors import LookoutError
 from lookout.motion import Fit
-from lookout.numbers import check_finite
+from lookout.numbers import check_finite, check_whole
 from lookout.recordings import Mode, PrefillSettings, Score
 
 PART_FRAMES = 768
@@ -66,9 +66,11 @@ class AnalysisSettings:
         if self.start_s < 0 or (self.end_s is not None and self.end_s <= self.start_s):
             until = "the end" if self.end_s is None else f"{self.end_s:g} s"
             raise AnalysisError(f"the range from {self.start_s:g} s to {until} is empty or begins before 0")
-        counts = (self.part_frames, self.threads, self.stride_frames, self.waiting)
-        if any(count is not None and not 1 <= count <= MOST for count in counts):
-            raise AnalysisError(f"part_frames, threads, stride_frames and waiting must be 1 to {MOST}")
+        for name in ("part_frames", "threads", "stride_frames", "waiting"):
+            if getattr(self, name) is not None:
+                check_whole(name, getattr(self, name), 1, MOST, AnalysisError)
+        for name in ("evidence", "describe"):
+            check_whole(name, getattr(self, name), 0, MOST, AnalysisError)
 
 
 def with_options(settings: AnalysisSettings, options: Mapping[str, Any]) -> AnalysisSettings:

@@ -9,14 +9,18 @@ from lookout.lazy import lazy_names
 
 if TYPE_CHECKING:
     from lookout.backtest.clips import clip_backtest as clip_backtest
-    from lookout.backtest.results import Backtest as Backtest, PastIncident as PastIncident
+    from lookout.backtest.results import (
+        Backtest as Backtest,
+        PastIncident as PastIncident,
+        PastOutcome as PastOutcome,
+    )
     from lookout.backtest.windows import PastWindows as PastWindows
 
 __getattr__ = lazy_names(
     __name__,
     {
         "clips": ["clip_backtest"],
-        "results": ["Backtest", "PastIncident"],
+        "results": ["Backtest", "PastIncident", "PastOutcome"],
         "windows": ["PastWindows"],
     },
 )

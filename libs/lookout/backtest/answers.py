@@ -128,6 +128,7 @@ def _take(
     past = outcome.backtest
     remove_hidden(past, hidden)
     answer.replanned += past.replanned
+    answer.other_tenants[:] = sorted({*answer.other_tenants, *past.other_tenants})
     for name in _COSTS:
         setattr(answer.cost, name, getattr(answer.cost, name) + getattr(past.cost, name))
     for stream in past.streams:
@@ -137,6 +138,19 @@ def _take(
             key = stream.epoch, verdict.window
             if not (known := verdicts[stream.camera].get(key)) or not known.outcome:
                 verdicts[stream.camera][key] = verdict
+
+
+def incident_of(message: recordings_pb2.PastIncident) -> PastIncident:
+    """An incident of an answer."""
+    return PastIncident(
+        message.camera,
+        message.opened.ToMilliseconds(),
+        message.end.ToMilliseconds(),
+        message.peak,
+        message.windows,
+        message.reason,
+        tuple(frame.SerializeToString(deterministic=True) for frame in message.evidence),
+    )
 
 
 def incident_message(past: PastIncident) -> recordings_pb2.PastIncident:

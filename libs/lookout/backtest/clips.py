@@ -8,6 +8,8 @@ from pathlib import Path
 from lookout.backtest.results import Backtest
 from lookout.pipeline import Pipeline
 from lookout.rules import Outcome, Rule, WatchVerdict
+from lookout.segments import CodecError
+from lookout.v1.verdicts_pb2 import Evidence
 
 
 def clip_backtest(pipeline: Pipeline, clips: Iterable[Path], rule: Rule) -> Backtest:
@@ -15,16 +17,18 @@ def clip_backtest(pipeline: Pipeline, clips: Iterable[Path], rule: Rule) -> Back
 
     Args:
         pipeline: With the question.
-        clips: Files; each is a camera of its own, and its times are milliseconds of the file.
+        clips: Files; each is a camera of its own, and its times are milliseconds of the file. What cannot be
+            read of them is in `Backtest.unread`. The evidence of an incident is the middle of its strongest
+            windows: a reference to a frame without a record, its time is that of the file.
         rule: When answers become an incident.
-
-    Raises:
-        LookoutError: A file cannot be read.
     """
-    backtest = Backtest(rule)
+    backtest = Backtest(rule, timeline={})
     for clip in clips:
-        for verdict in _verdicts(pipeline, clip, rule):
-            backtest.add(verdict)
+        try:
+            for verdict in _verdicts(pipeline, clip, rule):
+                backtest.add(verdict)
+        except CodecError as error:
+            backtest.unread[str(clip)] = str(error)
     return backtest
 
 
@@ -48,4 +52,12 @@ def _verdicts(pipeline: Pipeline, clip: Path, rule: Rule) -> Iterator[WatchVerdi
             start_ms=round(verdict.start * 1000),
             end_ms=round(verdict.time * 1000),
             rule=rule,
+            evidence=(_middle(verdict.start, verdict.time),),
         )
+
+
+def _middle(start_s: float, end_s: float) -> bytes:
+    """A reference to the middle of a window of a file."""
+    frame = Evidence()
+    frame.time.FromMilliseconds(round(500 * (start_s + end_s)))
+    return frame.SerializeToString(deterministic=True)

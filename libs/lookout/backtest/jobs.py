@@ -10,17 +10,15 @@ from typing import Final
 from lookout.backtest.answers import Hidden, nothing_hidden, remove_hidden
 from lookout.backtest.windows import PastVerdict, PastWindows
 from lookout.chains import ChainRange, EpochRecords, PartitionLog, PastScope, computed_verdict, read_range
-from lookout.jobs import JobError, Planned, check_job, expiry_of
+from lookout.jobs import JobError, check_job, expiry_of
 from lookout.rules import messages
 from lookout.v1.recordings_pb2 import (
     BacktestCost,
     BacktestJob,
     BacktestOutcome,
     BacktestPart,
-    PartSpan,
     PastStream,
     RecordingJob,
-    RecordingPart,
     RecordingPlan,
 )
 from lookout.v1.verdicts_pb2 import Verdict
@@ -37,7 +35,7 @@ def scope_of(job: BacktestJob) -> PastScope:
     """The cameras and windows that a back-test is about."""
     since_ms = job.since.ToMilliseconds() if job.HasField("since") else 0
     until_ms = job.until.ToMilliseconds() if job.HasField("until") else _LATEST_MS
-    return PastScope("*", since_ms, until_ms, job.watch.cameras)
+    return PastScope("*", since_ms, until_ms, job.watch.cameras, job.watch.tenant)
 
 
 def plan_backtest(
@@ -45,16 +43,14 @@ def plan_backtest(
     ranges: Mapping[int, ChainRange],
     *,
     now_ms: int,
-    home: int,
     most_parts: int = JOB_PARTS // 2,
-) -> Planned:
+) -> RecordingPlan:
     """Cut a back-test into parts.
 
     Args:
         job: The request.
         ranges: What tokens.v1 has of its time, by partition.
         now_ms: The request's time in Kafka, Unix milliseconds.
-        home: Partition that collects the outcomes.
         most_parts: About so many parts at most.
 
     Raises:
@@ -66,35 +62,19 @@ def plan_backtest(
     records = sum(span.stop - span.read_from for span in ranges.values())
     size = max(LEAST_RECORDS, -(-records // most_parts))
     plan = RecordingPlan(job=job, expires=expiry_of(job, now_ms))
-    asked = BacktestJob()
-    asked.CopyFrom(job.backtest)
-    asked.ClearField("labels")  # they are compared with the windows of all parts
-    parts: list[RecordingPart] = []
     for _, span in sorted(ranges.items()):
         pieces = list(_pieces(span, size))
         plan.partition_parts.append(len(pieces))
-        for piece in pieces:
-            own = BacktestPart(
-                job=asked,
-                partition=piece.partition,
-                first=piece.first,
-                stop=piece.stop,
-                read_from=piece.read_from,
+        plan.past.extend(
+            BacktestPart(
+                partition=piece.partition, first=piece.first, stop=piece.stop, read_from=piece.read_from
             )
-            parts.append(
-                RecordingPart(
-                    job=job.id,
-                    number=len(parts),
-                    span=PartSpan(number=len(parts)),
-                    expires=plan.expires,
-                    home=home,
-                    backtest=own,
-                )
-            )
-    if len(parts) > JOB_PARTS:
-        raise JobError(f"{len(parts)} parts, {JOB_PARTS} at most: tokens.v1 has {len(ranges)} partitions")
-    plan.parts = len(parts)
-    return Planned(plan, tuple(parts))
+            for piece in pieces
+        )
+    plan.parts = len(plan.past)
+    if plan.parts > JOB_PARTS:
+        raise JobError(f"{plan.parts} parts, {JOB_PARTS} at most: tokens.v1 has {len(ranges)} partitions")
+    return plan
 
 
 def _pieces(span: ChainRange, size: int) -> Iterator[ChainRange]:
@@ -132,7 +112,7 @@ def run_part(
     began = time.process_time()
     span = ChainRange(part.partition, part.first, part.stop, part.read_from)
     records = read_range(log, span, scope, windows.planner)
-    outcome = BacktestOutcome()
+    outcome = BacktestOutcome(other_tenants=sorted(records.other_tenants))
     cost = outcome.cost
     clear = messages.rule_of(watch.rule).clear
     for epoch in records.epochs:

@@ -12,6 +12,23 @@ from lookout.rules import EventKind, Outcome, Rule, WatchVerdict
 _DAY_MS = 86_400_000
 
 
+@dataclass(frozen=True, slots=True)
+class PastOutcome:
+    """A window's outcome, for a timeline.
+
+    Attributes:
+        start_ms: When it begins, in the times of its camera's incidents.
+        end_ms: When it ends.
+        outcome: Its outcome.
+        p_yes: Its p(yes); 0 without an answer.
+    """
+
+    start_ms: int
+    end_ms: int
+    outcome: Outcome
+    p_yes: float
+
+
 @dataclass(slots=True)
 class PastIncident:
     """An incident that there would have been.
@@ -60,6 +77,8 @@ class Backtest:
         window_flops: What the answered windows cost a fleet that watches them, questions apart.
         question_flops: What this question adds to them.
         dense_flops: What asking every answered window whole would cost.
+        unread: Files that could not be read, or break off, with the reason.
+        timeline: Windows by camera, for a page; None: they are not kept.
     """
 
     rule: Rule
@@ -71,6 +90,8 @@ class Backtest:
     window_flops: int = 0
     question_flops: int = 0
     dense_flops: int = 0
+    unread: dict[str, str] = field(default_factory=dict)
+    timeline: dict[str, list[PastOutcome]] | None = None
     _states: dict[str, rules.WatchState] = field(default_factory=dict)
     _open: dict[str, PastIncident] = field(default_factory=dict)
 
@@ -94,6 +115,9 @@ class Backtest:
         camera = verdict.camera
         self.cameras.add(camera)
         self.outcomes[verdict.outcome.value] += 1
+        if self.timeline is not None:
+            window = PastOutcome(verdict.start_ms, verdict.end_ms, verdict.outcome, verdict.p_yes)
+            self.timeline.setdefault(camera, []).append(window)
         before = self._states.get(camera)
         if verdict.outcome in (Outcome.ANSWERED, Outcome.IDLE):
             begun_ms = before.newest_ms if before is not None and before.epoch == verdict.epoch else 0

@@ -15,7 +15,7 @@ from lookout.erasures import Fence, read_fence
 from lookout.errors import BadRecordError
 from lookout.v1.tokens_pb2 import TokensRecord
 from lookout.v1.verdicts_pb2 import Verdict
-from lookout.wire import TOKENS, VERDICTS, WireError, check_epoch, from_bytes, from_json
+from lookout.wire import TOKENS, VERDICTS, WireError, check_epoch, from_bytes, from_json, tenant_of
 from lookout.worker import ServiceSettings
 from lookout.worker.topic_reader import read_topic
 
@@ -28,13 +28,18 @@ _ENDLESS_MS: Final = 1 << 62
 class PastScope:
     """Cameras that match a glob, and windows that end in [since_ms, until_ms) (Unix milliseconds).
 
-    `cameras`: several globs instead of one.
+    `cameras`: several globs instead of one. `tenant`: only what cameras of this tenant sent; empty: of all.
     """
 
     camera: str = "*"
     since_ms: int = 0
     until_ms: int = _ENDLESS_MS
     cameras: Sequence[str] = ()
+    tenant: str = ""
+
+    def is_own(self, tenant: str) -> bool:
+        """Whether a record is of the tenant; `tenant` as the record says it."""
+        return not self.tenant or tenant_of(tenant) == self.tenant
 
     def covers(self, camera: str) -> bool:
         """Whether `camera` is one of them."""

@@ -53,10 +53,12 @@ class RangeRecords:
     Attributes:
         epochs: Rising by camera and epoch.
         windows: By stream, those whose chain begins in the range.
+        other_tenants: Cameras that the scope names, whose records are of another tenant.
     """
 
     epochs: Sequence[EpochRecords]
     windows: Mapping[str, frozenset[int]]
+    other_tenants: frozenset[str] = frozenset()
 
 
 class PlacedBlock(NamedTuple):
@@ -199,6 +201,7 @@ class _RangeReader:
     keys: dict[str, dict[int, int]] = field(default_factory=dict)
     chains: dict[str, frozenset[int]] = field(default_factory=dict)
     windows: dict[str, frozenset[int]] = field(default_factory=dict)
+    other_tenants: set[str] = field(default_factory=set)
 
     def read(self) -> RangeRecords:
         begin, end = max(self.log.lowest, self.span.read_from), self.span.stop
@@ -223,7 +226,8 @@ class _RangeReader:
                 at_end = self._blocks(end, end + size) or max(self.times_ms) > latest_ms
                 end += size
             else:
-                return RangeRecords([self.epochs[key] for key in sorted(self.epochs)], self.windows)
+                epochs = [self.epochs[key] for key in sorted(self.epochs)]
+                return RangeRecords(epochs, self.windows, frozenset(self.other_tenants))
             size *= 2
 
     def _blocks(self, first: int, stop: int) -> bool:
@@ -231,6 +235,10 @@ class _RangeReader:
         for offset, time_ms, record in placed:
             self.times_ms.append(time_ms)
             if not self.scope.covers(record.camera):
+                continue
+            if not self.scope.is_own(record.labels.tenant):
+                if record.camera in self.scope.cameras:  # of those that only match a pattern it says nothing
+                    self.other_tenants.add(record.camera)
                 continue
             epoch = self._epoch(record.camera, record.epoch)
             index, offsets = record.block.index, self.offsets[epoch.stream]
@@ -245,7 +253,7 @@ class _RangeReader:
         if not self.epochs:
             return
         for verdict in self.log.verdicts(min(self.times_ms) - _SLACK_MS, max(self.times_ms) + _LATE_MS):
-            if self.scope.covers(verdict.camera):
+            if self.scope.covers(verdict.camera) and self.scope.is_own(verdict.tenant):
                 self._epoch(verdict.camera, verdict.epoch).verdicts[verdict.window].append(verdict)
 
     def _epoch(self, camera: str, number: int) -> EpochRecords:

@@ -36,6 +36,7 @@ class WindowTime:
     window: int
     start_us: int
     end_us: int
+    tenant: str = ""  # the camera's; empty: default
 
     @property
     def start_wall_ms(self) -> int:
@@ -76,6 +77,7 @@ def outcome(
         outcome=kind,
         reason=clean(reason, REASON),
         rule=_numbers_of(watch.rule),
+        tenant=span.tenant,
     )
     verdict.start.FromMilliseconds(span.start_wall_ms)
     verdict.end.FromMilliseconds(span.end_wall_ms)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -24,30 +26,36 @@ from rich.table import Table
 
 from lookout.cli.footage import footage_files
 from lookout.cli.model import ModelOption
-from lookout.cli.options import BootstrapOption, CliError, asked
+from lookout.cli.options import BootstrapOption, CliError, asked, check_page
 from lookout.cli.output import TerminalConsole, echo, escaped, say
 from lookout.cli.recording_text import EARLIER, clock, cost_line, damage_lines
 from lookout.cli.signals import ending_quietly
 from lookout.cli.times import parse_offset
-from lookout.outside_text import public_url
+from lookout.disk import private_folder
+from lookout.errors import LookoutError
+from lookout.outside_text import clean, public_url
 
 if TYPE_CHECKING:
-    from lookout.analysis import Analysis, AnalysisSettings, Analyzer, Progress as Done
+    from lookout.analysis import Analysis, AnalysisSettings, Analyzer, ClipFile, Progress as Done
     from lookout.files import RecordingReader, Source
     from lookout.segments import CodecError
 
 #: decoding threads, or confined processes, of a command: beyond, the number is a slip
 THREADS = 1024
-#: what the command writes and may replace
-PAGES = (".html", ".htm", ".csv", ".srt")
+
+STOPPED = "stopped; run the same command again to continue"
 
 TimeOption = Annotated[str | None, typer.Option(metavar="TIME", help="Start time: 90, 1:30 or 1:02:03.")]
 UntilOption = Annotated[str | None, typer.Option(metavar="TIME", help="Only before this time.")]
 RhoOption = Annotated[float, typer.Option(help="Share of the KV cache that is kept: above 0, at most 1.")]
-GroupOption = Annotated[int, typer.Option(help="Encoded frames in a group; smaller groups need less memory.")]
+GroupOption = Annotated[
+    int, typer.Option(min=1, help="Encoded frames in a group; smaller groups need less memory.")
+]
 PartOption = Annotated[
     int | None,
-    typer.Option(help="Samples read at once.  [default: what the model was made for]", show_default=False),
+    typer.Option(
+        min=1, help="Samples read at once.  [default: what the model was made for]", show_default=False
+    ),
 ]
 DescribeOption = Annotated[
     int,
@@ -66,7 +74,16 @@ PageOption = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
-        help="Write a page with the timeline; with a name that ends with .csv a table, with .srt subtitles.",
+        help="Write a page with the timeline; of recordings, a name that ends with .csv makes a table, "
+        "with .srt subtitles.",
+    ),
+]
+ClipsOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR",
+        help="Write a clip of every range that says yes into this folder: cut at keyframes, not encoded "
+        "again, without sound, a minute at most.",
     ),
 ]
 QuestionOption = Annotated[
@@ -76,7 +93,7 @@ JsonOption = Annotated[
     bool, typer.Option("--json", help="Print one JSON object per line, one for each recording.")
 ]
 FreshOption = Annotated[
-    bool, typer.Option("--fresh", help="Start again; ignore what an earlier run has answered.")
+    bool, typer.Option("--fresh", help="Start again; ignore what an earlier run has answered or downloaded.")
 ]
 SandboxOption = Annotated[bool, typer.Option(help="Decode in sandboxed processes.")]
 FleetOption = Annotated[
@@ -91,6 +108,13 @@ WaitOption = Annotated[
 IdOption = Annotated[
     str | None,
     typer.Option("--id", help="With --fleet: name of the job.  [default: a new one]", show_default=False),
+]
+
+JobTenantOption = Annotated[
+    str,
+    typer.Option(
+        "--tenant", help="With --fleet: whose the job is, for quotas.  [default: default]", show_default=False
+    ),
 ]
 
 
@@ -109,48 +133,58 @@ def analyze(
     threads: ThreadsOption = None,
     device: DeviceOption = "cpu",
     page: PageOption = None,
+    clips: ClipsOption = None,
     as_json: JsonOption = False,
     fresh: FreshOption = False,
     sandbox: SandboxOption = True,
     fleet: FleetOption = False,
     wait: WaitOption = False,
     identity: IdOption = None,
+    tenant: JobTenantOption = "",
     bootstrap: BootstrapOption = None,
 ) -> None:
     """Ask yes/no questions about recordings.
 
     Several cost hardly more than one. A run that was stopped continues when the same command is given again.
-    Files are decoded in confined processes; a URL is downloaded first. Progress goes to standard error.
+    Files are decoded in confined processes. A URL is downloaded first, and stays in the cache folder for a
+    day after its last use, 16 GiB of all at most. Progress goes to standard error.
     With --fleet a fleet answers: it reads the file itself, and the answers stay.
     """
     question = [asked(text) for text in question]
     start_s, end_s = parse_offset(since, "--since") or 0.0, parse_offset(until, "--until")
-    _check(threads, page)
+    _check(threads)
+    check_page(page)
+    _check_clips(clips, source)
     plain = {"fps": fps, "start_s": start_s, "end_s": end_s, "part_frames": part, "prune": prune}
     options = {**plain, "threads": threads, "describe": describe, "rho": rho, "group_frames": group}
+    settings = _settings(options)
     if not fleet:
-        if wait or identity or bootstrap:
-            raise CliError("--wait, --id and --bootstrap are for --fleet")
-        _answer_here(source, question, options, model, device, sandbox, fresh, page, as_json)
+        if wait or identity or tenant or bootstrap:
+            raise CliError("--wait, --id, --tenant and --bootstrap are for --fleet")
+        _answer_here(source, question, settings, model, device, sandbox, fresh, page, clips, as_json)
         return
+    if clips is not None:
+        raise CliError("--clips needs the recording on this machine: leave --fleet out")
     if model is not None or device != "cpu" or threads is not None or fresh or not sandbox:
         raise CliError(
             "--model, --device, --threads, --fresh and --no-sandbox are the fleet's own with --fleet"
         )
-    from lookout.cli.recordings import ask_fleet_about
+    from lookout.cli.recordings import fleet_job, send_job
 
-    ask_fleet_about(source, question, options, identity, bootstrap, wait=wait, page=page, as_json=as_json)
+    job = fleet_job(source, question, options, identity, tenant)
+    send_job(job, identity is not None, bootstrap, wait=wait, page=page, as_json=as_json)
 
 
 def _answer_here(
     source: str,
     questions: Sequence[str],
-    options: Mapping[str, Any],
+    settings: AnalysisSettings,
     model: Path | None,
     device: str,
     sandbox: bool,
     fresh: bool,
     page: Path | None,
+    clips: Path | None,
     as_json: bool,
 ) -> None:
     """Answer with a model of this process, and print.
@@ -158,30 +192,58 @@ def _answer_here(
     Raises:
         CliError: A recording cannot be read.
     """
+    _check_cache()
     names = recordings(source)  # what is cheap to refuse is refused before the imports, which take seconds
     opened: dict[str, str | Source | RecordingReader] = {}
     with ExitStack() as files:
         if len(names) == 1:  # opening it may refuse it, and needs no model
-            opened[names[0]] = _opened(names[0], sandbox, options["threads"], files)
+            opened[names[0]] = _opened(names[0], sandbox, settings.threads, fresh, files)
 
-        from lookout.analysis import AnalysisSettings, Analyzer
-        from lookout.analysis.settings import with_options
+        from lookout.analysis import Analyzer
 
-        settings = with_options(AnalysisSettings(), options)
         with Analyzer(model, device=device) as analyzer:
-            batch = _Batch(analyzer, questions, settings, sandbox, fresh, opened, files)
+            batch = _Batch(analyzer, questions, settings, sandbox, fresh, opened, files, clips)
             try:
                 with ending_quietly():
                     for analysis in batch.run(names):
-                        echo(json.dumps(analysis.to_dict())) if as_json else show(analysis)
+                        _print(analysis, batch.cut(analysis), as_json)
             except KeyboardInterrupt:
-                echo("stopped; run the same command again to continue", err=True)
+                echo(STOPPED, err=True)
                 raise
             finally:
                 if page is not None:
                     batch.write_page(page)
     if batch.refused:
         raise CliError(f"{len(batch.refused)} of {len(names)} recordings could not be read")
+    if batch.uncut:
+        raise CliError(f"not every clip could be cut: {'; '.join(batch.uncut)}")
+
+
+_OPTIONS = {
+    "fps": "--fps",
+    "rho": "--rho",
+    "group_frames": "--group",
+    "part_frames": "--part",
+    "threads": "--threads",
+    "describe": "--describe",
+}
+"""Options by the settings that they give."""
+
+
+def _settings(options: Mapping[str, Any]) -> AnalysisSettings:
+    """How a recording is analysed.
+
+    Raises:
+        CliError: A number makes no sense; by the option's name.
+    """
+    from lookout.analysis.settings import AnalysisSettings, with_options
+
+    try:
+        return with_options(AnalysisSettings(), options)
+    except LookoutError as error:
+        setting, _, rest = re.split(r"(?<=\w)([= ])", str(error), maxsplit=1)
+        option = _OPTIONS.get(setting)
+        raise CliError(f"{option} {rest}" if option else str(error)) from None
 
 
 @dataclass
@@ -195,8 +257,11 @@ class _Batch:
     fresh: bool
     opened: dict[str, str | Source | RecordingReader]
     files: ExitStack
+    clips: Path | None = None
     analyses: list[Analysis] = field(default_factory=list)
     refused: list[tuple[str, str]] = field(default_factory=list)
+    uncut: list[str] = field(default_factory=list)
+    _stems: Counter[str] = field(default_factory=Counter)
 
     def run(self, names: Sequence[str]) -> Iterator[Analysis]:
         """Each recording's answers; one that cannot be read is left out.
@@ -212,12 +277,28 @@ class _Batch:
                 journal.unlink(missing_ok=True)
             try:
                 if name not in self.opened:
-                    self.opened[name] = _fetched(name, self.files) if self.sandbox else name
-                self.analyses.append(self._one(self.opened[name], journal))
+                    self.opened[name] = _fetched(name, self.files, self.fresh) if self.sandbox else name
+                analysis = self._one(self.opened[name], journal)
             except CodecError as error:
                 self.refused.append(_refused(name, error, alone=len(names) == 1))
                 continue
-            yield self.analyses[-1]
+            self.opened.setdefault(analysis.source, self.opened[name])  # a URL's public form
+            self.analyses.append(analysis)
+            yield analysis
+
+    def cut(self, analysis: Analysis) -> list[ClipFile] | None:
+        """The clips of a recording; None where none are wanted."""
+        if self.clips is None:
+            return None
+        from lookout.analysis.clips import recording_stem, write_clips
+
+        stem = recording_stem(analysis.source)
+        self._stems[stem] += 1  # folders may hold several recordings of one name
+        name = stem if self._stems[stem] == 1 else f"{stem}-{self._stems[stem]}"
+        source = self.opened.get(analysis.source, analysis.source)
+        clips = write_clips(analysis, self.clips, source=source, sandbox=self.sandbox, name=name)
+        self.uncut += [clip.reason for clip in clips if clip.path is None]
+        return clips
 
     def write_page(self, page: Path) -> None:
         """One page of all answers; none where nothing was read or refused."""
@@ -244,13 +325,13 @@ class _Batch:
             )
 
 
-def _opened(name: str, sandbox: bool, threads: int | None, files: ExitStack) -> RecordingReader:
+def _opened(name: str, sandbox: bool, threads: int | None, fresh: bool, files: ExitStack) -> RecordingReader:
     """A recording, open until `files` closes."""
     from lookout.sandbox import open_recording
     from lookout.segments import CodecError
 
     try:
-        source = _fetched(name, files) if sandbox else name
+        source = _fetched(name, files, fresh) if sandbox else name
         return files.enter_context(open_recording(source, sandbox=sandbox, workers=threads))
     except CodecError as error:
         raise CliError(f"{_shown(name)}: {error}") from error
@@ -281,46 +362,88 @@ def recordings(source: str) -> list[str]:
     """
     if source.lower().startswith(("http://", "https://")):
         return [source]
+    if not source.strip():
+        raise CliError("the source is empty: name a file, a URL or a folder")
     return [str(path) for path in footage_files(Path(source))]
 
 
-def _check(threads: int | None, page: Path | None) -> None:
-    """Refuse a number of threads that is a slip, and a page that could not be written in the end."""
+def _check(threads: int | None) -> None:
+    """Refuse a number of threads that is a slip."""
     if threads is not None and not 1 <= threads <= THREADS:
         raise CliError(f"--threads {threads}: it must be from 1 to {THREADS}")
-    if page is None:
+
+
+def _check_clips(clips: Path | None, source: str) -> None:
+    """Refuse a folder of clips that cannot be written, or whose clips the next run would take for footage."""
+    if clips is None:
         return
-    if page.is_dir():
-        raise CliError(f"--page names the folder {page}; name a file in it")
-    if page.exists() and page.suffix.lower() not in PAGES:
-        raise CliError(f"--page names {page}, which is no page: only {', '.join(PAGES)} are replaced")
-    page.parent.mkdir(parents=True, exist_ok=True)
+    if clips.exists() and not clips.is_dir():
+        raise CliError(f"--clips names the file {clean(clips)}; name a folder")
+    if (
+        "://" not in source
+        and Path(source).is_dir()
+        and clips.resolve().is_relative_to(Path(source).resolve())
+    ):
+        raise CliError(
+            f"--clips {clean(clips)} lies in the folder that is analysed: the next run would take clips for "
+            "recordings; name another folder"
+        )
+    try:
+        private_folder(clips)
+    except OSError as error:
+        raise CliError(f"--clips {clean(clips)}: the folder cannot be made ({error.strerror})") from error
 
 
 def journal_of(source: str, questions: Sequence[str], settings: object, analyzer: Analyzer) -> Path:
     """Where finished parts of a request are remembered."""
-    import platformdirs
-
     where = source if "://" in source else str(Path(source).resolve())
     name = hashlib.blake2b(
         repr((where, list(questions), settings, str(analyzer.folder))).encode(), digest_size=12
     )
-    return Path(platformdirs.user_cache_dir("lookout")) / "analyze" / f"{name.hexdigest()}.jsonl"
+    return _cache() / f"{name.hexdigest()}.jsonl"
 
 
-def _fetched(name: str, files: ExitStack) -> str | Source:
-    """A URL's bytes in a temporary file, because sandboxed processes have no sockets; a path as it is."""
-    from lookout.files import UrlSource
-    from lookout.sandbox import downloaded
+def _cache() -> Path:
+    """The folder of what runs remember."""
+    import platformdirs
 
+    return Path(platformdirs.user_cache_dir("lookout")) / "analyze"
+
+
+def _check_cache() -> None:
+    """Refuse a folder of the cache that cannot be made: parts that are finished are remembered there."""
+    folder = _cache()
+    try:
+        private_folder(folder)
+    except OSError as error:
+        raise CliError(
+            f"the cache folder {clean(folder)} cannot be made ({error.strerror}): set XDG_CACHE_HOME to "
+            "a folder that can be written"
+        ) from None
+
+
+def _fetched(name: str, files: ExitStack, fresh: bool) -> str | Source:
+    """A URL's bytes in a file, because sandboxed processes have no sockets; a path as it is."""
     if "://" not in name:
         return name
+    from lookout.cli.downloads import Downloads
+    from lookout.files import UrlSource
+
+    console = TerminalConsole(stderr=True)
     columns = (TextColumn("downloading"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=TerminalConsole(stderr=True), transient=True) as bar:
-        task = bar.add_task(name, total=None)
-        return files.enter_context(
-            downloaded(UrlSource(name), lambda done, size: bar.update(task, completed=done, total=size))
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task(_shown(name), total=None)
+        recording = Downloads(_cache() / "downloads").recording(
+            UrlSource(name),
+            lambda done, size: bar.update(task, completed=done, total=size),
+            fresh=fresh,
+            notice=lambda change: say(console, "[yellow]{}[/]", change),
         )
+        try:
+            return files.enter_context(recording)
+        except KeyboardInterrupt:
+            echo(STOPPED, err=True)
+            raise
 
 
 def _name(source: str | Source | RecordingReader) -> str:
@@ -355,6 +478,24 @@ def _bar(source: str) -> Iterator[Callable[[Done], None]]:
             bar.update(task, completed=done.prefilled, total=done.samples, rates=rates)
 
         yield advance
+
+
+def _print(found: Analysis, clips: Sequence[ClipFile] | None, as_json: bool) -> None:
+    """A recording's answers, and its clips where they were wanted."""
+    if as_json:
+        paths = {} if clips is None else {"clips": [clip.to_dict() for clip in clips]}
+        echo(json.dumps({**found.to_dict(), **paths}))
+        return
+    show(found)
+    console = TerminalConsole()
+    if clips is not None and not clips:
+        say(console, "no clip: no answer is above one half")
+    for clip in clips or ():
+        if clip.path is not None:
+            questions = ", ".join(clip.moment.questions)
+            say(
+                console, "clip {}  {}", clip.path, f"{clock(clip.start_s)} - {clock(clip.end_s)}  {questions}"
+            )
 
 
 def show(found: Analysis, answered: str = EARLIER) -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import csv
+import io
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lookout.analysis.results import COLUMNS
+from lookout.cli.options import page_kind
+from lookout.disk import replace_file
 from lookout.outside_text import clean
 
 if TYPE_CHECKING:
@@ -31,12 +34,13 @@ def write_answers(
     Returns:
         The files.
     """
-    kind = path.suffix.lower()
+    kind = page_kind(path)
     if kind == ".csv":
-        with path.open("w", newline="", encoding="utf-8") as file:
-            table = csv.writer(file)
-            table.writerow(COLUMNS)
-            table.writerows(_row(row) for analysis in analyses for row in analysis.rows())
+        text = io.StringIO(newline="")
+        table = csv.writer(text)
+        table.writerow(COLUMNS)
+        table.writerows(_row(row) for analysis in analyses for row in analysis.rows())
+        replace_file(path, text.getvalue().encode())
         return [path]
     if kind == ".srt":
         paths = [
@@ -44,7 +48,7 @@ def write_answers(
             for number in range(1, len(analyses) + 1)
         ]
         for place, analysis in zip(paths, analyses, strict=True):
-            place.write_text("\n".join(_cues(analysis)), encoding="utf-8")
+            replace_file(place, "\n".join(_cues(analysis)).encode())
         return paths
     from lookout.cli.report.recording import write_recording_page
 

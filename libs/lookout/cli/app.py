@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Annotated
 
 import typer
 
-from lookout.cli.commands import CommandGroup
+from lookout.cli.commands import CommandGroup, without_long_words
 from lookout.errors import LookoutError
 
 app = typer.Typer(
@@ -53,6 +55,7 @@ def main() -> None:
     try:
         if os.environ.get("LOOKOUT_PREFIX"):
             _check_prefix()
+        _check_words(sys.argv[1:])
         app()
     except LookoutError as error:
         _fail(str(error), error)
@@ -72,6 +75,18 @@ def _check_prefix() -> None:
         raise LookoutError(f"LOOKOUT_PREFIX={NAME_PREFIX[:60]!r} {fault}")
 
 
+def _check_words(words: Sequence[str]) -> None:
+    """Refuse an empty word, which a script passes for a variable that is not set: an empty folder would be
+    the working folder, an empty tenant all tenants."""
+    for before, word in pairwise(["", *words]):
+        option = word.removesuffix("=") if word.startswith("--") else before
+        name = option if option.startswith("-") else "an argument"
+        if not word.strip() or (word.startswith("--") and word.find("=") == len(word) - 1):
+            raise LookoutError(f"{name} is empty: give it a value, or leave it out")
+        if "\0" in word:
+            raise LookoutError(f"{name} holds a NUL character, which no name of a file has")
+
+
 def _is_kafka(error: Exception) -> bool:
     """Whether Kafka's client raised it. A command that does not use the client has not imported it."""
     kafka = sys.modules.get("confluent_kafka")
@@ -81,6 +96,7 @@ def _is_kafka(error: Exception) -> bool:
 def _fail(text: str, error: BaseException) -> None:
     if _state["debug"]:
         raise error
+    text = without_long_words(text, 300)  # paths are shorter
     from rich.markup import escape
 
     from lookout.cli.output import TerminalConsole

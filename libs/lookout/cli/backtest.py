@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -13,14 +15,24 @@ import typer
 from rich.progress import Progress
 
 from lookout import models
+from lookout.backtest.answers import incident_of
 from lookout.backtest.labels import LabelShare, Quality, quality, threshold_for
+from lookout.cli.analyze import JobTenantOption
 from lookout.cli.connect import check_reachable, find_bootstrap, kafka_settings, read_erasures
 from lookout.cli.label import read_labels
 from lookout.cli.model import ModelOption, find_model
-from lookout.cli.options import BootstrapOption, CliError, PresetOption, SettingOption, asked
-from lookout.cli.output import TerminalConsole, echo
+from lookout.cli.options import (
+    WEB_PAGES,
+    BootstrapOption,
+    CliError,
+    PresetOption,
+    SettingOption,
+    asked,
+    check_page,
+)
+from lookout.cli.output import TerminalConsole, echo, say
 from lookout.cli.recordings import PrecisionOption, new_id, send_job
-from lookout.cli.times import parse_span
+from lookout.cli.times import is_length, parse_span
 from lookout.cli.up import parse_settings
 from lookout.cli.watches import (
     CameraOption,
@@ -45,9 +57,22 @@ from lookout.wire import TOKENS
 from lookout.wire.limits import JOB_LABELS
 
 if TYPE_CHECKING:
-    from lookout.backtest import Backtest
+    from lookout.backtest import Backtest, PastIncident as Past, PastOutcome
+    from lookout.cli.report import PastFacts
 
 _LATEST_MS = 1 << 62
+LabelsOption = Annotated[
+    bool,
+    typer.Option(
+        "--labels", help="With --fleet: precision and recall by what people said (`lookout label`)."
+    ),
+]
+PastPageOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE", help="Write a page (.html) of the incidents, with pictures, how often, and the cost."
+    ),
+]
 
 
 def backtest(
@@ -71,13 +96,10 @@ def backtest(
     identity: Annotated[
         str | None, typer.Option("--id", help="With --fleet: the job's id; the default is new.")
     ] = None,
-    labels: Annotated[
-        bool,
-        typer.Option(
-            "--labels", help="With --fleet: precision and recall by what people said (`lookout label`)."
-        ),
-    ] = False,
+    tenant: JobTenantOption = "",
+    labels: LabelsOption = False,
     precision: PrecisionOption = None,
+    page: PastPageOption = None,
 ) -> None:
     """Ask a question of what the cameras saw already: the incidents there would have been, and the cost.
 
@@ -86,21 +108,24 @@ def backtest(
     """
     if camera and not all(pattern.strip() for pattern in camera):
         raise CliError("--camera is empty: name a camera or a pattern, or leave it out for all cameras")
+    check_page(page, WEB_PAGES)
     rule = watch_rule(threshold=threshold, of=of, schedule=schedule, zone=zone)
     watch = Watch(id="backtest", version=1, question=asked(question), cameras=camera or [], rule=rule)
     begin_ms, end_ms = parse_span(since, until)
     if fleet:
         if model is not None or setting or preset != "default":
             raise CliError("--model, --preset and --set are those of the fleet with --fleet: leave them out")
-        job = _job(watch, begin_ms, end_ms, identity)
+        job = _job(watch, begin_ms, end_ms, identity, tenant)
+        ago = [name for name, text in (("since", since), ("until", until)) if is_length(text)]
         if labels:
             job.backtest.labels.extend(_labels_of(find_bootstrap(bootstrap), job.backtest))
         if precision is not None and not (labels and wait):
             raise CliError("--precision needs --labels and --wait, or later `lookout backtests show`")
-        send_job(job, identity is not None, bootstrap, wait=wait, as_json=as_json, precision=precision)
+        how = {"wait": wait, "as_json": as_json}
+        send_job(job, bool(identity), bootstrap, **how, page=page, precision=precision, moving=ago)
         return
-    if wait or labels or precision is not None or identity is not None:
-        raise CliError("--wait, --id, --labels and --precision need --fleet")
+    if wait or labels or precision is not None or identity is not None or tenant:
+        raise CliError("--wait, --id, --tenant, --labels and --precision need --fleet")
     folder = find_model(model)
     models.check_question(folder, watch.question)
     address = find_bootstrap(bootstrap)
@@ -108,6 +133,34 @@ def backtest(
     scope = begin_ms or 0, end_ms or _LATEST_MS
     past = _ask_here(folder, address, watch, scope, *parse_settings(setting or [], preset))
     echo(json.dumps(past.as_json())) if as_json else _show(past)
+    if page is not None:
+        _write_page(page, address, _facts_here(past, watch), past.incidents, past.timeline)
+
+
+def _facts_here(past: Backtest, watch: Watch) -> PastFacts:
+    from lookout.cli.report import PastFacts
+
+    return PastFacts.of(past, watch.question)
+
+
+def _write_page(
+    page: Path,
+    bootstrap: str,
+    facts: PastFacts,
+    incidents: Sequence[Past],
+    timeline: Mapping[str, Sequence[PastOutcome]] | None,
+) -> None:
+    """The page of a back-test of cameras, with pictures out of Kafka."""
+    from lookout.cli.report import Album, write_past_page
+
+    news, album = TerminalConsole(stderr=True), Album(bootstrap)
+    command = shlex.join(["lookout", *sys.argv[1:]])
+    try:
+        with news.status("fetching pictures"):
+            written = write_past_page(page.resolve(), facts, incidents, timeline, album, command)
+    finally:
+        album.close()
+    say(news, "page: {}", written)
 
 
 def _ask_here(
@@ -137,8 +190,10 @@ def _ask_here(
         )
 
 
-def _job(watch: Watch, begin_ms: int | None, end_ms: int | None, identity: str | None) -> RecordingJob:
-    job = RecordingJob(id=identity or new_id(), backtest=BacktestJob(watch=watch))
+def _job(
+    watch: Watch, begin_ms: int | None, end_ms: int | None, identity: str | None, tenant: str
+) -> RecordingJob:
+    job = RecordingJob(id=identity or new_id(), backtest=BacktestJob(watch=watch), tenant=tenant)
     if begin_ms is not None:
         job.backtest.since.FromMilliseconds(begin_ms)
     if end_ms is not None:
@@ -171,11 +226,23 @@ def _labels_of(bootstrap: str, past: BacktestJob) -> list[Label]:
     for entry in labels:
         entry.ClearField("labelled_by")
         entry.ClearField("question")
+    if len(labels) > JOB_LABELS:
+        echo(
+            f"--labels: a back-test takes the newest {JOB_LABELS} of {len(labels)} labels; ask shorter times "
+            "for the others",
+            err=True,
+        )
     return sorted(labels, key=lambda entry: entry.end.ToMilliseconds())[-JOB_LABELS:]
 
 
 def show_answer(
-    bootstrap: str, answers: RecordingAnswers, *, as_json: bool, precision: float | None = None
+    bootstrap: str,
+    answers: RecordingAnswers,
+    *,
+    as_json: bool,
+    precision: float | None = None,
+    page: Path | None = None,
+    watch: Watch | None = None,
 ) -> None:
     """Print the answer of a back-test as a job, without what was erased since.
 
@@ -184,6 +251,8 @@ def show_answer(
         answers: Of the job.
         as_json: Print JSON.
         precision: A threshold with this precision is wanted.
+        page: Where a page is written.
+        watch: What was asked; None: the request is not there any more.
     """
     from lookout.erasures.fence import Fence
 
@@ -200,7 +269,48 @@ def show_answer(
     if as_json:
         facts = _answer_json(answers.id, answer, incidents)
         echo(json.dumps({**facts, **labels_json(labels, answer.threshold, precision)}))
-        return
+    else:
+        _show_answer(answer, incidents, labels, precision)
+    if page is not None:
+        _write_page(page, bootstrap, answer_facts(answer, watch), list(map(incident_of, incidents)), None)
+
+
+def answer_facts(answer: BacktestAnswer, watch: Watch | None) -> PastFacts:
+    """What a page says of a back-test as a job.
+
+    Args:
+        answer: The answer.
+        watch: What was asked; None: it is not known any more.
+    """
+    from lookout.cli.report import PastFacts
+    from lookout.rules import Rule, messages
+
+    cost = answer.cost
+    notices = [f"part {gap.samples} has no answer: {gap.reason}" for gap in answer.unanswered]
+    if answer.replanned:
+        notices.append(
+            f"{_count(answer.replanned, 'window')} planned with other settings: answers may differ"
+        )
+    notices += [_other_tenant(camera) for camera in answer.other_tenants]
+    return PastFacts(
+        watch.question if watch is not None else "a question whose request is gone",
+        messages.rule_of(watch.rule) if watch is not None else Rule(threshold=answer.threshold),
+        answer.incidents_total,
+        answer.cameras,
+        answer.watched_s,
+        {count.outcome: count.windows for count in answer.windows},
+        cost.flops_question / max(1, cost.flops_windows) if cost.flops_dense else None,
+        cost.flops / cost.flops_dense if cost.flops_dense else None,
+        notices,
+    )
+
+
+def _show_answer(
+    answer: BacktestAnswer,
+    incidents: Sequence[PastIncident],
+    labels: Sequence[LabelScore],
+    precision: float | None,
+) -> None:
     for past in incidents:
         _show_incident(
             past.camera, past.opened.ToMilliseconds(), past.end.ToMilliseconds(), past.peak, past.reason
@@ -227,10 +337,16 @@ def show_answer(
         echo(f"it took {cost.cpu_s:.1f} s of processor time{device}")
     if answer.replanned:
         echo(f"{_count(answer.replanned, 'window')} planned with other settings: answers may differ")
+    for camera in answer.other_tenants:
+        echo(clean(_other_tenant(camera)))
     for gap in answer.unanswered:
         echo(f"part {gap.samples} has no answer: {clean(gap.reason)}")
     if labels:
         _show_labels(labels, answer.threshold, precision)
+
+
+def _other_tenant(camera: str) -> str:
+    return f"camera {camera} is of another tenant: a job reads cameras of its own"
 
 
 def labels_json(scores: Sequence[LabelScore], threshold: float, precision: float | None) -> dict[str, Any]:
@@ -305,6 +421,7 @@ def _answer_json(identity: str, answer: BacktestAnswer, incidents: Sequence[Past
         "cpu_s": round(cost.cpu_s, 3),
         "device_s": round(cost.device_s, 3),
         "replanned": answer.replanned,
+        "other_tenants": list(answer.other_tenants),
         "unanswered": [{"part": gap.samples, "reason": gap.reason} for gap in answer.unanswered],
     }
 

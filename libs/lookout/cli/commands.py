@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import math
+import re
 import sys
 from dataclasses import dataclass
+from functools import wraps
 from importlib import import_module
 from typing import Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
+
+from lookout.cli.options import CliError
+
+
+def without_long_words(text: str, limit: int) -> str:
+    """A text whose words of more than so many characters are cut after sixty."""
+    return re.sub(rf"\S{{{limit},}}", lambda word: f"{word[0][:60]}...", text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,16 +133,34 @@ def load_command(name: str) -> Any:
     if place.logs:
         log_plainly()
     if place.group:
-        command = typer.main.get_group(found)
-        command.name = name
-        return command
+        group = typer.main.get_group(found)
+        group.name = name
+        for command in group.commands.values():
+            _check_numbers(command)
+        return group
     app = typer.Typer(
         add_completion=False,
         rich_markup_mode="markdown",
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.command(name)(found)
-    return typer.main.get_command(app)
+    command = typer.main.get_command(app)
+    _check_numbers(command)
+    return command
+
+
+def _check_numbers(command: Any) -> None:
+    """Let a command refuse infinite numbers, and those that are none, which ranges of options let through."""
+    run, options = command.callback, {option.name: option.opts[0] for option in command.params}
+
+    @wraps(run)
+    def checked(**values: Any) -> Any:
+        for name, value in values.items():
+            if isinstance(value, float) and not math.isfinite(value):
+                raise CliError(f"{options[name]}: {value} is not a finite number")
+        return run(**values)
+
+    command.callback = checked
 
 
 def log_plainly() -> None:
@@ -157,6 +185,14 @@ class CommandGroup(TyperGroup):
     """All commands; the list of them needs none."""
 
     _listing = False
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command; an error does not repeat thousands of characters of a value."""
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as error:
+            error.message = without_long_words(error.message, 80)
+            raise
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Names in the order of the list."""

@@ -5,19 +5,21 @@ from __future__ import annotations
 import os
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import (
     OFFSET_END,
     Consumer,
+    IsolationLevel,
     KafkaError,
     KafkaException,
     Message,
     Producer,
     TopicPartition,
 )
+from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from lookout.cli.options import CliError, Position
 from lookout.v1.alerts_pb2 import Alert
@@ -40,6 +42,8 @@ if TYPE_CHECKING:
 
 _NO_LEADER_YET = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE)
 _ANSWER_S = 10.0
+#: all that is asked of Kafka before records are read, together
+_OPEN_S = 30.0
 
 
 def find_bootstrap(given: str | None) -> str:
@@ -209,6 +213,7 @@ class CommittedReader:
     ) -> None:
         from lookout.erasures.fence import Fence
 
+        self._bootstrap, self._deadline = bootstrap, time.monotonic() + _OPEN_S
         shows = any(topic in _SHOWN for topic in topics)
         self._fence = Fence(read_erasures(bootstrap).erasures.values()) if shows else Fence()
         self._consumer = Consumer(
@@ -221,11 +226,12 @@ class CommittedReader:
                 **(options or {}),
             }
         )
+        self._admin = AdminClient(client_options(bootstrap))
         try:
-            self._places = [place for topic in topics for place in self._start_of(topic, start)]
-        except KafkaException as error:
+            self._places = self._begin(topics, start)
+        except BaseException:
             self._consumer.close()
-            raise CliError(f"Kafka at {bootstrap} does not answer: {error.args[0].str()}") from error
+            raise
         self._consumer.assign(self._places)
 
     def poll(self, timeout: float) -> Message | None:
@@ -255,11 +261,13 @@ class CommittedReader:
         Raises:
             CliError: The broker stopped answering before the end.
         """
-        ends = {}
+        self._deadline = time.monotonic() + _OPEN_S
+        begins = self._edges(self._places, OffsetSpec.earliest())
+        ends = self._edges(self._places, OffsetSpec.latest())
         for place in self._places:
-            low, high = self._ends_of(TopicPartition(place.topic, place.partition))
-            if max(low, place.offset) < high and place.offset != OFFSET_END:
-                ends[place.topic, place.partition] = high
+            key = place.topic, place.partition
+            if max(begins[key], place.offset) >= ends[key] or place.offset == OFFSET_END:
+                del ends[key]
         deadline = time.monotonic() + 3 * _ANSWER_S
         while ends:
             if (message := self._poll(0.2)) is not None:
@@ -276,32 +284,68 @@ class CommittedReader:
     def close(self) -> None:
         self._consumer.close()
 
-    def _ends_of(self, place: TopicPartition) -> tuple[int, int]:
-        """Where a partition begins and ends. A broker that has just created it is not its leader yet."""
-        deadline = time.monotonic() + _ANSWER_S
-        while True:
-            try:
-                low, high = self._consumer.get_watermark_offsets(place, timeout=_ANSWER_S)
-                return low, high
-            except KafkaException as error:
-                if error.args[0].code() not in _NO_LEADER_YET or time.monotonic() > deadline:
-                    raise
-                time.sleep(0.1)
+    def _begin(self, topics: Iterable[str], start: Position) -> list[TopicPartition]:
+        """Where reading begins in every partition."""
+        places = [
+            TopicPartition(topic, partition) for topic in topics for partition in self._partitions(topic)
+        ]
+        if start.at_ms is not None:
+            timed = [TopicPartition(place.topic, place.partition, start.at_ms) for place in places]
+            with self._answering() as left_s:
+                return list(self._consumer.offsets_for_times(timed, timeout=left_s))
+        edges = self._edges(places, OffsetSpec.earliest() if start.oldest else OffsetSpec.latest())
+        for place in places:
+            place.offset = edges[place.topic, place.partition]
+        return places
 
-    def _start_of(self, topic: str, start: Position) -> list[TopicPartition]:
-        metadata = self._consumer.list_topics(topic, timeout=_ANSWER_S).topics[topic]
+    def _partitions(self, topic: str) -> list[int]:
+        with self._answering() as left_s:
+            metadata = self._consumer.list_topics(topic, timeout=left_s).topics[topic]
         if metadata.error is not None:
             raise CliError(
                 f"Kafka has no topic {topic}: `lookout up` creates it; `lookout doctor` shows more"
             )
-        places = [TopicPartition(topic, partition) for partition in metadata.partitions]
-        if start.at_ms is not None:
-            timed = [TopicPartition(topic, place.partition, start.at_ms) for place in places]
-            return list(self._consumer.offsets_for_times(timed, timeout=_ANSWER_S))
-        for place in places:
-            low, high = self._ends_of(place)
-            place.offset = low if start.oldest else high
-        return places
+        return sorted(metadata.partitions)
+
+    def _edges(self, places: Iterable[TopicPartition], edge: OffsetSpec) -> dict[tuple[str, int], int]:
+        """Where committed records of partitions begin or end.
+
+        All are asked for at once: one by one, a broker under load took seconds for each. A broker that just
+        created a partition does not lead it yet.
+        """
+        asked = {TopicPartition(place.topic, place.partition): edge for place in places}
+        edges: dict[tuple[str, int], int] = {}
+        while asked:
+            with self._answering() as left_s:
+                answers = self._admin.list_offsets(
+                    asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=left_s
+                )
+                for place, answer in answers.items():
+                    try:
+                        edges[place.topic, place.partition] = int(answer.result(left_s).offset)
+                        del asked[place]
+                    except KafkaException as error:
+                        if error.args[0].code() not in _NO_LEADER_YET:
+                            raise
+            if asked:
+                time.sleep(0.1)
+        return edges
+
+    @contextmanager
+    def _answering(self) -> Iterator[float]:
+        """What Kafka is asked within what is left of the time, in seconds.
+
+        Raises:
+            CliError: It does not answer.
+        """
+        left_s = min(_ANSWER_S, self._deadline - time.monotonic())
+        try:
+            if left_s <= 0:
+                raise TimeoutError(f"{_OPEN_S:g} s are over")
+            yield left_s
+        except (KafkaException, TimeoutError) as error:
+            why = error.args[0].str() if isinstance(error, KafkaException) else str(error)
+            raise CliError(f"Kafka at {self._bootstrap} does not answer: {why}") from error
 
 
 @contextmanager

@@ -79,7 +79,7 @@ def _nothing(camera: str | None, watch: str | None, since: str) -> str:
 
 
 def remarks(verdicts: Iterable[Verdict]) -> list[str]:
-    """A line for each camera of which windows have no answer or show damage: how many, and why."""
+    """A line for each camera some of whose windows have no answer or show damage: how many, and why."""
     causes: dict[str, dict[str, set[tuple[int, int]]]] = defaultdict(lambda: defaultdict(set))
     for verdict in verdicts:
         window = verdict.epoch, verdict.window
@@ -87,12 +87,15 @@ def remarks(verdicts: Iterable[Verdict]) -> list[str]:
             name = (
                 enum_name("Cause", Cause.Name(verdict.cause)) if verdict.cause in Cause.values() else "other"
             )
-            causes[verdict.camera][name].add(window)
+            causes[verdict.camera][f"without an answer ({name})"].add(window)
         elif verdict.damaged:
             causes[verdict.camera]["answered with damaged frames"].add(window)
     return [
         f"{camera}: "
-        + ", ".join(f"{len(windows)} windows {name}" for name, windows in sorted(counts.items()))
+        + ", ".join(
+            f"{len(windows)} window{'s'[: len(windows) > 1]} {name}"
+            for name, windows in sorted(counts.items())
+        )
         for camera, counts in sorted(causes.items())
     ]
 

@@ -18,6 +18,7 @@ from rich.table import Table
 
 from lookout.cli.alerts import LinePrinter
 from lookout.cli.connect import CommittedReader, reading
+from lookout.cli.fleet_settings import settings_of_services
 from lookout.cli.footage import footage_files
 from lookout.cli.model import ModelOption, find_model
 from lookout.cli.options import CliError, Position, PresetOption, SettingOption
@@ -102,8 +103,9 @@ def demo(
     folder = find_model(model)
     common, own = parse_settings(setting or [], preset)
     own.setdefault(Stage.DECODE, {}).setdefault("silence_s", f"{_SILENCE_S:g}")
-    settings = {"model_dir": str(folder), **common}
-    fleet = Fleet(kafka=kafka, redis_url=redis, settings=settings, stage_settings=own, announced=True)
+    settings = {"model_dir": str(folder)}
+    checked = settings_of_services({**settings, **common}, own, list(Stage))
+    fleet = Fleet(kafka=kafka, redis_url=redis, settings=settings, stage_settings=checked, announced=True)
     with ending_quietly():
         try:
             with console.status("starting the fleet") as status:

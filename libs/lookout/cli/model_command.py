@@ -17,6 +17,7 @@ from lookout.cli.model import find_model
 from lookout.cli.options import CliError, Preset
 from lookout.cli.output import TerminalConsole, escaped
 from lookout.models.device import Dtype
+from lookout.models.errors import ModelError
 
 if TYPE_CHECKING:
     from lookout.evaluation.check import ModelReport
@@ -112,6 +113,31 @@ def check(
     console.print(json.dumps(document), soft_wrap=True, highlight=False, markup=False)
     if not report.same:
         raise typer.Exit(1)
+
+
+@app.command("vision")
+def vision(
+    folder: FolderArgument,
+    target: Annotated[Path, typer.Argument(help="A new folder for the half.", show_default=False)],
+) -> None:
+    """Write the half of a checkpoint that prune-encode pods need: tower and projector, no language layers.
+
+    It counts as the whole checkpoint and has its digest. The last line is JSON.
+    """
+    from lookout.models.vision_half import write_vision_half
+
+    console = TerminalConsole()
+    try:
+        half = write_vision_half(folder, target)
+    except ModelError as error:
+        raise CliError(str(error)) from error
+    console.print(
+        f"weights: {half.half_bytes / MIB:.1f} of {half.whole_bytes / MIB:.1f} MiB; for the chart's "
+        f"model.url.vision: tar -C {escaped(str(target))} -czf vision.tar.gz .",
+        soft_wrap=True,
+    )
+    document = {"digest": half.digest, "half_bytes": half.half_bytes, "whole_bytes": half.whole_bytes}
+    console.print(json.dumps(document), soft_wrap=True, highlight=False, markup=False)
 
 
 def evaluate_model(

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from pathlib import Path
+from typing import Annotated, Final, Literal
 
 import typer
 
@@ -23,7 +26,7 @@ SettingOption = Annotated[
     list[str] | None,
     typer.Option(
         "--set",
-        help="A setting of all services or of one: window_s=20, decode.silence_s=5; repeat for more.",
+        help="A setting: window_s=20 where a service has it, decode.silence_s=5 of one; repeat for more.",
         show_default=False,
     ),
 ]
@@ -34,6 +37,11 @@ PresetOption = Annotated[
 ]
 
 
+WEB_PAGES: Final = (".html", ".htm")
+PAGES: Final = (*WEB_PAGES, ".csv", ".srt")
+"""Kinds of pages that `--page` replaces."""
+
+
 class CliError(LookoutError):
     """An error for people: one line that says what is wrong and what to do."""
 
@@ -42,16 +50,51 @@ def asked(question: str) -> str:
     """A question without the blanks around it.
 
     Raises:
-        CliError: It is empty, or longer than any question may be.
+        CliError: It is empty, no text in UTF-8, or longer than any question may be.
     """
-    from lookout.outside_text import MAX_QUESTION
+    from lookout.outside_text import MAX_QUESTION, clean, is_encodable
 
     text = question.strip()
+    if not is_encodable(text):
+        raise CliError(f"the question {clean(text, 60)} is no text in UTF-8")
     if not text:
         raise CliError("the question is empty")
     if len(text) > MAX_QUESTION:
         raise CliError(f"the question has {len(text)} characters; {MAX_QUESTION} is the limit")
     return text
+
+
+def check_page(page: Path | None, kinds: Sequence[str] = PAGES) -> None:
+    """Refuse a page that could not be written in the end, and make its folder.
+
+    Args:
+        page: Where it will be written.
+        kinds: What it can be, by the endings of names; a file with another name is replaced by none.
+
+    Raises:
+        CliError: It is a folder, another file, a page of a kind that the command does not write, or no file
+            can be made there.
+    """
+    if page is None:
+        return
+    kind, endings = page_kind(page), ", ".join(kinds)
+    if page.is_dir():
+        raise CliError(f"--page names the folder {page}; name a file in it")
+    if page.exists() and kind not in kinds:
+        raise CliError(f"--page names {page}, which is no page: only {endings} are replaced")
+    if kind in PAGES and kind not in kinds:
+        raise CliError(f"--page names {page}: here a page is {endings}; {kind} is for recordings")
+    try:
+        page.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=page.parent):
+            pass
+    except OSError as error:
+        raise CliError(f"--page {page}: no file can be made in its folder ({error.strerror})") from None
+
+
+def page_kind(page: Path) -> str:
+    """What a page is, by the end of its name: `.srt` of both answers.srt and .srt."""
+    return page.suffix.lower() or page.name.lower()
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, BinaryIO, Protocol
+from types import MappingProxyType
+from typing import Annotated, BinaryIO, Literal, Protocol
 
 import typer
 from confluent_kafka import Message, Producer
@@ -19,12 +20,22 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from lookout.cli.connect import check_reachable, find_bootstrap, make_producer
 from lookout.cli.footage import footage_files
 from lookout.cli.options import BootstrapOption, CliError
-from lookout.cli.output import TerminalConsole, escaped
+from lookout.cli.output import TerminalConsole, escaped, say
 from lookout.cli.times import parse_moment
 from lookout.cli.watches import read_watches
 from lookout.sandbox import SandboxPool, SandboxSettings
 from lookout.segments import CodecError
-from lookout.wire import CAMERA_ID_BYTES, MAX_SEGMENT_BYTES, SEGMENTS, is_camera_id
+from lookout.v1.cameras_pb2 import Camera
+from lookout.wire import (
+    CAMERA_ID_BYTES,
+    MAX_SEGMENT_BYTES,
+    PRIORITIES,
+    SEGMENTS,
+    WireError,
+    check_tenant,
+    is_camera_id,
+    label_headers,
+)
 from lookout.wire.headers import CAPTURED_AT, Headers, encode
 
 _FLUSH_S = 120.0
@@ -120,6 +131,13 @@ SecondsOption = Annotated[
     float,
     typer.Option(min=0.0, help="Length of a segment: cut at the first keyframe after this many seconds."),
 ]
+TenantOption = Annotated[
+    str, typer.Option(help="Whose the camera is.  [default: default]", show_default=False)
+]
+PriorityOption = Annotated[
+    Literal["low", "normal", "high"],
+    typer.Option(help="What of the camera is left out later where the fleet falls behind."),
+]
 CapturedAtOption = Annotated[
     str | None,
     typer.Option(
@@ -146,6 +164,8 @@ def publish(
     whole: Annotated[
         bool, typer.Option("--whole", help="Send each file as it is, as one segment, without looking inside.")
     ] = False,
+    tenant: TenantOption = "",
+    priority: PriorityOption = "normal",
     bootstrap: BootstrapOption = None,
 ) -> None:
     """Publish footage to camera.segments.v1.
@@ -163,6 +183,7 @@ def publish(
         ffmpeg -i rtsp://camera/stream -c copy -f mpegts - | lookout publish - --camera gate --rate real
     """
     cameras = {file: camera_of(camera, file) for file in sources_of(source)}
+    labels = _labels(tenant, priority)
     address = find_bootstrap(bootstrap)
     check_reachable(address, SEGMENTS.name)
     _warn_unwatched(address)
@@ -175,7 +196,8 @@ def publish(
             label = file.name if file else "stdin"
             try:
                 pieces = _whole(file) if whole else _cut(pool, file, seconds)
-                published = publish_one(publisher, name, pieces, rate, start_us, _teller(bar, task, label))
+                tell = _teller(bar, task, label)
+                published = publish_one(publisher, name, pieces, rate, start_us, tell, labels=labels)
                 if "{name}" not in camera:
                     start_us += published.duration_us
             except CodecError as error:
@@ -183,12 +205,7 @@ def publish(
                 bar.console.print(f"[red]✗[/] {escaped(label)}: {escaped(error)}", highlight=False)
             bar.advance(task)
         publisher.confirm()
-    TerminalConsole(stderr=True).print(
-        f"[green]✓[/] Kafka confirmed {count_of(publisher.confirmed, 'segment')}"
-        + (f"; {failed} of {count_of(len(cameras), 'file')} could not be cut" if failed else "")
-    )
-    if failed:
-        raise typer.Exit(1)
+    _conclude(publisher.confirmed, failed, len(cameras))
 
 
 def _cut(pool: SandboxPool, file: Path | None, seconds: float) -> Iterator[Piece]:
@@ -250,6 +267,23 @@ def camera_of(camera: str, path: Path | None) -> str:
     return name
 
 
+def _conclude(confirmed: int, failed: int, files: int) -> None:
+    """Say what was sent. Raises typer.Exit where a file was not."""
+    broken = f"; {failed} of {count_of(files, 'file')} could not be cut" if failed else ""
+    console = TerminalConsole(stderr=True)
+    say(console, "[green]✓[/] Kafka confirmed {}{}", count_of(confirmed, "segment"), broken)
+    if failed:
+        raise typer.Exit(1)
+
+
+def _labels(tenant: str, priority: str) -> dict[str, str]:
+    """The headers that say whose the footage is and what of it is left out later."""
+    try:
+        return label_headers(Camera(tenant=check_tenant(tenant), priority=PRIORITIES[priority]))
+    except WireError as error:
+        raise CliError(f"--tenant: {error}") from None
+
+
 def count_of(number: int, thing: str) -> str:
     """ "1 file", "2 files"."""
     return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
@@ -262,12 +296,15 @@ def publish_one(
     rate: Rate,
     start_us: int,
     tell: Callable[[Published], None] = lambda _: None,
+    *,
+    labels: Mapping[str, str] = MappingProxyType({}),
 ) -> Published:
     """Send the pieces of one source under one camera id.
 
     Args:
         start_us: wall clock of the first picture, Unix microseconds; a header carries each segment's own.
         tell: called after every segment.
+        labels: headers of every segment, beside its time.
     """
     published = Published(camera)
     begin = time.monotonic()
@@ -275,7 +312,7 @@ def publish_one(
         if rate is Rate.REAL:
             # A camera can send a segment only once its last picture is taken.
             _wait_until(publisher, begin + (piece.start_us + piece.duration_us) / 1e6)
-        headers = encode({CAPTURED_AT: str((start_us + piece.start_us) // 1000)})
+        headers = encode({CAPTURED_AT: str((start_us + piece.start_us) // 1000), **labels})
         publisher.send(camera, piece.data, headers)
         published.segments += 1
         published.bytes += len(piece.data)

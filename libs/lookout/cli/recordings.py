@@ -18,12 +18,12 @@ from rich.table import Table
 
 from lookout.cli.analyze import PageOption
 from lookout.cli.connect import check_reachable, find_bootstrap, reading, send_and_confirm
-from lookout.cli.options import BootstrapOption, CliError, Position
+from lookout.cli.options import PAGES, WEB_PAGES, BootstrapOption, CliError, Position, check_page
 from lookout.cli.output import TerminalConsole, echo, escaped, say
 from lookout.cli.signals import ending_quietly
 from lookout.outside_text import clean, public_url
 from lookout.v1.recordings_pb2 import RecordingAnswers, RecordingJob
-from lookout.wire import ANSWERS, RECORDINGS, WireError, from_json, key_text, to_json
+from lookout.wire import ANSWERS, RECORDINGS, WireError, from_json, key_text, tenant_of, to_json
 
 app = typer.Typer(
     help="Jobs about recordings that a fleet answers: list, show, cancel.", no_args_is_help=True
@@ -80,35 +80,25 @@ class Job:
         return self.answers if refused else None
 
 
-def ask_fleet_about(
-    source: str,
-    questions: Sequence[str],
-    options: Mapping[str, Any],
-    identity: str | None,
-    bootstrap: str | None,
-    *,
-    wait: bool,
-    page: Path | None,
-    as_json: bool,
-) -> None:
-    """Send a job, and wait for its answers if that is wanted.
+def fleet_job(
+    source: str, questions: Sequence[str], options: Mapping[str, Any], identity: str | None, tenant: str
+) -> RecordingJob:
+    """A request about a recording, or a folder of them.
 
     Raises:
-        CliError: The job cannot be followed, or Kafka does not take it.
+        CliError: A relative path leads to nothing.
     """
     from lookout.analysis import AnalysisSettings
     from lookout.analysis.settings import with_options
     from lookout.jobs import settings_message
 
-    if page is not None and not wait:
-        raise CliError("--page needs --wait: the page is written from the answers")
-    job = RecordingJob(
+    return RecordingJob(
         id=identity or new_id(),
         uris=[uri_of(source)],
         questions=questions,
         settings=settings_message(with_options(AnalysisSettings(), options)),
+        tenant=tenant,
     )
-    send_job(job, identity is not None, bootstrap, wait=wait, page=page, as_json=as_json)
 
 
 def send_job(
@@ -120,6 +110,7 @@ def send_job(
     page: Path | None = None,
     as_json: bool = False,
     precision: float | None = None,
+    moving: Sequence[str] = (),
 ) -> None:
     """Send a request, and wait for its answers if that is wanted.
 
@@ -131,12 +122,16 @@ def send_job(
         page: Where the page is written.
         as_json: Print JSON.
         precision: Of a back-test: a threshold with this precision is wanted.
+        moving: Times of a back-test that were told by how long ago they are: where a job of this name stands,
+            they are its own.
 
     Raises:
         CliError: The job cannot be followed, or Kafka does not take it.
     """
     from lookout.jobs import JobError, check_job, job_digest
 
+    if page is not None and not wait:
+        raise CliError("--page needs --wait: the page is written from the answers")
     job.requested.GetCurrentTime()
     try:
         check_job(job)
@@ -146,6 +141,8 @@ def send_job(
     standing = read_jobs(where).get(job.id) if named else None
     refusal = standing.refusal if standing is not None else None
     if standing is not None and refusal is None:
+        if standing.request is not None:
+            take_times(job, standing.request, moving)
         if standing.request is None or job_digest(standing.request) != job_digest(job):
             raise CliError(f"job {clean(job.id)} asks something else already: give another --id")
     else:
@@ -156,6 +153,19 @@ def send_job(
         say(news, "lookout {} show {} --wait", Job(job).group, job.id)
         return
     tell(where, awaited(where, job.id, after=refusal), page=page, as_json=as_json, precision=precision)
+
+
+def take_times(job: RecordingJob, standing: RecordingJob, names: Sequence[str]) -> None:
+    """Give a back-test the times of an earlier request: "24h ago" was another moment then.
+
+    Args:
+        job: The new request.
+        standing: The earlier one.
+        names: Of the times.
+    """
+    for name in names:
+        if standing.backtest.HasField(name):  # type: ignore[arg-type]
+            getattr(job.backtest, name).CopyFrom(getattr(standing.backtest, name))
 
 
 def new_id() -> str:
@@ -259,7 +269,9 @@ def tell(
     if answers.HasField("backtest"):
         from lookout.cli.backtest import show_answer
 
-        show_answer(bootstrap, answers, as_json=as_json, precision=precision)
+        request = read_jobs(bootstrap)[answers.id].request if page is not None else None
+        watch = request.backtest.watch if request is not None else None
+        show_answer(bootstrap, answers, as_json=as_json, precision=precision, page=page, watch=watch)
     refused = [
         (public_url(recording.uri), recording.reason) for recording in answers.recordings if recording.reason
     ]
@@ -308,11 +320,12 @@ def _list(bootstrap: str, group: str, as_json: bool) -> None:
     )
     if as_json:
         for identity, job in ordered:
-            echo(json.dumps({"job": identity, "state": job.state, **_counts(job)}))
+            tenant = None if job.request is None else tenant_of(job.request.tenant)
+            echo(json.dumps({"job": identity, "tenant": tenant, "state": job.state, **_counts(job)}))
         return
     table = Table(box=None, header_style="bold", pad_edge=False)
     about = "recordings" if group == "recordings" else "cameras"
-    for name in ("job", "state", "parts", about, "questions"):
+    for name in ("job", "tenant", "state", "parts", about, "questions"):
         table.add_column(name, overflow="fold")
     for identity, job in ordered:
         counts = _counts(job)
@@ -322,6 +335,7 @@ def _list(bootstrap: str, group: str, as_json: bool) -> None:
         uris = ", ".join([public_url(uri) for uri in request.uris] or watch.cameras or ["all"])
         table.add_row(
             escaped(identity, 100),
+            escaped(tenant_of(request.tenant), 100) if job.request is not None else "",
             job.state,
             parts,
             escaped(uris, 200),
@@ -343,6 +357,7 @@ def show_job(
     """Show a job's answers, or how far it is."""
     where = find_bootstrap(bootstrap)
     job = _known(where, identity)
+    check_page(page, WEB_PAGES if job.group == "backtests" else PAGES)
     if wait and (job.answers is None or job.answers.state not in _OVER):
         tell(where, awaited(where, identity), page=page, as_json=as_json, precision=precision)
         return

@@ -12,6 +12,7 @@ from lookout.cli.options import CliError, Position
 LATEST_S = 100 * 365 * 86400
 #: how a moment of the past is written, for help texts
 PAST = "start, how long ago (90s, 15m, 6h, 2d), or a time (2026-05-01T13:30)"
+_LENGTH = r"(\d+(?:\.\d+)?)([smhd])"
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
@@ -57,7 +58,7 @@ def parse_since(text: str, option: str = "--since") -> Position:
     """
     if text in ("now", "start"):
         return Position(oldest=text == "start")
-    if match := re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", text):
+    if match := re.fullmatch(_LENGTH, text):
         length_s = min(float(match[1]) * _UNITS[match[2]], time.time())  # nothing is older than the clock
         return Position(at_ms=int((time.time() - length_s) * 1000))
     try:
@@ -67,6 +68,11 @@ def parse_since(text: str, option: str = "--since") -> Position:
             f"{option} {text!r} must be now, start, a duration such as 90s, 15m, 6h or 2d, or a time such as "
             "2026-05-01T13:30"
         ) from None
+
+
+def is_length(text: str) -> bool:
+    """Whether a time is told by how long ago it is: the same words mean another time later."""
+    return re.fullmatch(_LENGTH, text) is not None
 
 
 def parse_span(since: str, until: str) -> tuple[int | None, int | None]:

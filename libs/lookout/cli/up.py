@@ -16,11 +16,12 @@ from rich.status import Status
 from lookout.cli.advice import CameraAdvice
 from lookout.cli.connect import client_options
 from lookout.cli.dead_letters import DeadLetterNews
+from lookout.cli.fleet_settings import settings_of_services
 from lookout.cli.model import ModelOption, find_model
 from lookout.cli.options import CliError, Preset, PresetOption, SettingOption
 from lookout.cli.output import TerminalConsole, escaped
 from lookout.cli.signals import ending_quietly
-from lookout.local import RECALL, RECORDINGS_ROLES, Fleet, running_fleets
+from lookout.local import RECALL, RECORDINGS_DECODE, RECORDINGS_ROLES, Fleet, running_fleets
 from lookout.net import GrpcSecurity, KafkaSecurity, RedisSecurity
 from lookout.outside_text import public_url
 from lookout.wire import ALERTS, MAX_MESSAGE_BYTES, SEGMENTS, Stage
@@ -89,20 +90,32 @@ def up(
     Other commands on this machine find the fleet without an address.
     """
     common, own = parse_settings(setting or [], preset)
+    length, folders = kept(memory), _folders(recordings or [])
+    services = [*Stage, *([RECALL] if length else []), *(RECORDINGS_ROLES if folders else [])]
+    if folders and own.get("recordings", {}).get("ahead", common.get("ahead", "0")) != "0":
+        services.append(RECORDINGS_DECODE)
+    folder = str(find_model(model))
+    checked = settings_of_services({"model_dir": folder, **common}, own, services)
     fleet = Fleet(
         data,
         kafka=kafka,
         redis_url=redis,
         kafka_port=port,
         partitions=partitions,
-        settings={"model_dir": str(find_model(model)), **common},
-        stage_settings=own,
+        settings={"model_dir": folder},
+        stage_settings=checked,
         announced=True,
-        memory=kept(memory),
-        recordings=_folders(recordings or []),
+        memory=length,
+        recordings=folders,
         open_servers=open_servers,
     )
-    if ignored := unread_settings(os.environ):
+    _say_unread(unread_settings(os.environ))
+    _run(fleet)
+
+
+def _say_unread(ignored: list[str]) -> None:
+    """Say which variables of the environment are no settings here."""
+    if ignored:
         console.print(
             f"[yellow]![/] not read: {escaped(', '.join(ignored))}; "
             "services of this fleet get settings with --set "
@@ -110,7 +123,6 @@ def up(
             highlight=False,
             soft_wrap=True,
         )
-    _run(fleet)
 
 
 def _run(fleet: Fleet) -> None:
@@ -182,7 +194,7 @@ def parse_settings(
 ) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
     """NAME=VALUE for all services and STAGE.NAME=VALUE for one, with or without the LOOKOUT_ prefix; after
     those of a preset."""
-    known = (*Stage, RECALL, *RECORDINGS_ROLES)
+    known = (*Stage, RECALL, *RECORDINGS_ROLES, RECORDINGS_DECODE)
     common: dict[str, str] = {} if preset == "default" else {"preset": preset}
     own: dict[str, dict[str, str]] = {}
     for pair in pairs:

@@ -18,29 +18,25 @@ from lookout.outside_text import clean
 from lookout.rules import RuleError, check_watch, next_version, read_watch
 from lookout.rules.messages import rule_of
 from lookout.v1.watches_pb2 import Point, Rule, ScheduleEntry, Watch, Zone
-from lookout.wire import CAMERA_OFFLINE, WATCHES, key_text, to_json
+from lookout.wire import CAMERA_OFFLINE, PRIORITIES, WATCHES, key_text, to_json
 from lookout.wire.limits import ALL_WATCHES, CAMERA_WATCHES
 
 app = typer.Typer(help="Standing questions: add, list, remove.", no_args_is_help=True)
 out = TerminalConsole()
 
-_PRIORITIES = {
-    "low": Watch.PRIORITY_LOW,
-    "normal": Watch.PRIORITY_UNSPECIFIED,
-    "high": Watch.PRIORITY_HIGH,
-}
-
 CameraOption = Annotated[
     list[str] | None,
     typer.Option("--camera", "-c", help="Camera id or pattern ('yard-*'); repeat for more.  [default: all]"),
 ]
-ThresholdOption = Annotated[float, typer.Option(min=0.0, max=1.0, help="p(yes) that counts as yes.")]
+ThresholdOption = Annotated[
+    float,
+    typer.Option(help="p(yes) from which an answer is yes: above 0, at most 1."),
+]
 ClearOption = Annotated[
     float | None,
     typer.Option(
-        min=0.0,
-        max=1.0,
-        help="p(yes) below this counts as no; between the two nothing changes.  [default: --threshold]",
+        help="p(yes) below this counts as no, above 0; between the two nothing changes.  "
+        "[default: --threshold]",
         show_default=False,
     ),
 ]
@@ -152,13 +148,16 @@ def add(
         Literal["low", "normal", "high"],
         typer.Option(help="What is left out later where the fleet falls behind."),
     ] = "normal",
+    tenant: Annotated[
+        str,
+        typer.Option(help="Ask only cameras of this tenant.  [default: of all tenants]", show_default=False),
+    ] = "",
     bootstrap: BootstrapOption = None,
 ) -> None:
     """Ask a question about every window of every camera (or of some), from now on.
 
     The same --id again changes the watch: its version grows, its open incidents close.
     """
-    address = find_bootstrap(bootstrap)
     question = asked(question)
     if camera and not all(pattern.strip() for pattern in camera):
         raise CliError("--camera is empty: name a camera or a pattern, or leave it out for all cameras")
@@ -166,6 +165,7 @@ def add(
         threshold=threshold, clear=clear, of=of, cooldown=cooldown, schedule=schedule, zone=zone
     )
     name = identity or slug(question)
+    address = find_bootstrap(bootstrap)
     standing = read_watches(address)
     existing = _replaced(standing, name, None if identity else question)
     watch = Watch(
@@ -175,13 +175,14 @@ def add(
         cameras=camera or [],
         rule=rule,
         describe=describe,
-        priority=_PRIORITIES[priority],
+        priority=PRIORITIES[priority],
+        tenant=tenant,
     )
     if existing:  # a first version also covers footage recorded before; a change holds from now on
         watch.active_from.GetCurrentTime()
     _check_crowd(watch, standing)
     write_watches(address, [watch])
-    where = ", ".join(watch.cameras) or "all cameras"
+    where = f"{cameras_text(watch)}{priority_text(watch)}"
     say(out, "[green]✓[/] watch [bold]{}[/] version {}: “{}” on {}", name, watch.version, question, where)
     if advice := question_advice(question):
         say(TerminalConsole(stderr=True), "[yellow]{}[/]", advice)
@@ -230,9 +231,9 @@ def watch_rule(
     Raises:
         CliError: An option cannot be read, or the rule cannot be followed.
     """
-    if threshold == 0 or clear == 0:
-        option = "--threshold" if threshold == 0 else "--clear"
-        raise CliError(f"{option} 0: every answer would be yes; give a number above 0")
+    for option, value in (("--threshold", threshold), ("--clear", threshold if clear is None else clear)):
+        if not 0 < value <= 1:
+            raise CliError(f"{option} {value:g} must be above 0 and at most 1")
     k, n = _parse_of(of)
     rule = Rule(
         threshold=threshold,
@@ -328,7 +329,8 @@ def list_(
     for column in ("id", "version", "question", "cameras", "rule"):
         table.add_column(column, overflow="fold")
     for name, watch in sorted(watches.items()):
-        cells = (name, watch.version, watch.question, ", ".join(watch.cameras) or "all", rule_text(watch))
+        rule = f"{rule_text(watch)}{priority_text(watch)}"
+        cells = (name, watch.version, watch.question, cameras_text(watch), rule)
         table.add_row(*(Text(clean(cell)) for cell in cells))
     out.print(table)
 
@@ -353,6 +355,18 @@ def remove(
         raise CliError(f"no watch {', '.join(missing)}; there are: {names}{more}")
     send_and_confirm(address, WATCHES.name, dict.fromkeys(shown[name] for name in identities))
     say(out, "[green]✓[/] removed {}", ", ".join(identities))
+
+
+def cameras_text(watch: Watch) -> str:
+    """Which cameras a watch asks."""
+    cameras = ", ".join(watch.cameras) or "all cameras"
+    return f"{cameras} of tenant {watch.tenant}" if watch.tenant else cameras
+
+
+def priority_text(watch: Watch) -> str:
+    """A watch's class where it is not the usual one, behind other words."""
+    names = {number: name for name, number in PRIORITIES.items() if name != "normal"}
+    return f", priority {names[watch.priority]}" if watch.priority in names else ""
 
 
 def rule_text(watch: Watch) -> str:

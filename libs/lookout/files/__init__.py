@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from lookout.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from lookout.files.clipping import RecordingClip as RecordingClip
     from lookout.files.parallel import FileDecoder as FileDecoder, FileFrame as FileFrame
     from lookout.files.reader import VideoReader as VideoReader
     from lookout.files.recording import (
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from lookout.files.source import Source as Source, UrlSource as UrlSource
 
 _NEEDS_FFMPEG = {
+    "clipping": ["RecordingClip"],
     "parallel": ["FileDecoder", "FileFrame"],
     "reader": ["VideoReader"],
     "recording": ["Gap", "RecordingFacts", "RecordingReader", "Samples", "Sampling"],

@@ -58,6 +58,11 @@ class PacketReader:
         self._stream = self._video.packets()
         self._next = 0
 
+    @property
+    def video(self) -> Video:
+        """The opened video; a call of `packets` may open it again."""
+        return self._video
+
     def __enter__(self) -> PacketReader:
         return self
 

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 
+from lookout.files.clipping import RecordingClip, clip
 from lookout.files.parallel import DecodeWork, FileDecoder, FileFrame, Scan, scanned
 from lookout.files.recording import (
     UNDECODABLE,
@@ -23,7 +24,7 @@ from lookout.files.source import Given, Source, UrlSource, source_of
 from lookout.motion.geometry import Fit
 from lookout.segments.container import Video
 from lookout.segments.sampling import Pick
-from lookout.segments.types import FILE_LIMITS, Limits
+from lookout.segments.types import FILE_LIMITS, CodecError, Limits, Reason
 
 
 class VideoReader(RecordingReader):
@@ -53,11 +54,13 @@ class VideoReader(RecordingReader):
             self._opened = opened.pop_all()
         self._video: Video | None = video  # serves the first `sample`
         self._process = os.getpid()
+        self._closed = False
         self._upright: tuple[int, int] | None = None
 
     @property
     def size(self) -> tuple[int, int]:
         """(height, width) of the upright picture, from the first frame that decodes."""
+        self._check_open()
         if self._upright is None:
             self._upright = first_size(self.source, self._limits, self.scan)
         return self._upright
@@ -66,7 +69,8 @@ class VideoReader(RecordingReader):
         return _opened_again, (self.source, self._limits)
 
     def close(self) -> None:
-        """Let go of the packets and, for a URL, of its connections."""
+        """Let go of the packets and, for a URL, of its connections; nothing is read any more."""
+        self._closed = True
         self.scan, self._video = Scan(self.scan.table, damage=self.scan.damage), None
         self._opened.close()
         if isinstance(self.source, UrlSource):
@@ -81,6 +85,7 @@ class VideoReader(RecordingReader):
         lookahead: int,
         intervals: int | None,
     ) -> Sampling:
+        self._check_open()
         video, opened = self._video, self._opened
         self._video, self._opened = None, ExitStack()
         if self._process != os.getpid():
@@ -100,6 +105,19 @@ class VideoReader(RecordingReader):
             opened=opened,
         )
         return DecodedSampling(decoder, self.facts)
+
+    def _clip(self, start_us: int, end_us: int, max_bytes: int) -> RecordingClip:
+        self._check_open()
+        return clip(self.source, self._limits, self.scan, (start_us, end_us), max_bytes)
+
+    def _check_open(self) -> None:
+        """Refuse what would read a closed recording.
+
+        Raises:
+            CodecError: With CLOSED.
+        """
+        if self._closed:
+            raise CodecError(Reason.CLOSED, f"{self.facts.name} was closed: open it again")
 
 
 def _opened_again(source: Source, limits: Limits) -> VideoReader:

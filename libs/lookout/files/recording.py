@@ -11,15 +11,20 @@ from typing import Self, SupportsIndex
 
 import numpy as np
 
+from lookout.files.clipping import CLIP_BYTES, RecordingClip
 from lookout.files.parallel import DecodeWork, FileFrame, Scan
 from lookout.files.source import Source, open_video
-from lookout.files.table import FrameTable
+from lookout.files.table import FrameTable, Hole, holes_of
 from lookout.motion.geometry import Fit
 from lookout.motion.types import U8
-from lookout.segments.container import Video, ticks_to_us
+from lookout.numbers import check_finite, check_whole
+from lookout.segments.container import Video, missing_packets, ticks_to_us
 from lookout.segments.picture import orientation
 from lookout.segments.sampling import Pick, SamplingGrid
 from lookout.segments.types import FILE_LIMITS, CodecError, Limits, Reason
+
+#: beyond, a number is a slip
+_MOST_THREADS, _MOST_WAITING, _MOST_PIXELS = 1024, 1_000_000, 16_384
 
 Progress = Callable[[int, int], None]
 """Called with samples done and samples in all."""
@@ -165,6 +170,11 @@ class RecordingReader(_Closable):
         return np.asarray(self._times, np.int64)
 
     @property
+    def holes(self) -> tuple[Hole, ...]:
+        """Times of more than ten seconds without packets, though nothing was lost."""
+        return holes_of(self._times, round(1e6 / max(1e-3, self.facts.fps)))
+
+    @property
     @abstractmethod
     def size(self) -> tuple[int, int]:
         """(height, width) of the upright picture, from the first frame that decodes."""
@@ -228,11 +238,13 @@ class RecordingReader(_Closable):
         request = self._asked(times_us, times_s, indices)
         if (fps is None) == (request is None):
             raise CodecError(Reason.REQUEST, "give either fps, times_us, times_s or indices")
+        for name, value in (("start_us", start_us), *(() if end_us is None else (("end_us", end_us),))):
+            check_finite(name, value, _refused)
         if end_us is not None and end_us <= start_us:
             raise CodecError(Reason.REQUEST, f"the range ends ({end_us} us) before it begins ({start_us} us)")
         if fps is not None:
-            if not 0 < fps <= 1e6:
-                raise CodecError(Reason.REQUEST, f"{fps:g} frames a second make no sense")
+            if not 0 < check_finite("fps", fps, _refused) <= 1e6:
+                raise _refused(f"fps={fps:g} must be above 0 and at most 1000000")
             return self.table.picks(SamplingGrid(max(1, round(1e6 / fps))), start_us, end_us)
         assert request is not None
         shown = sorted(set(request.tolist()))
@@ -274,6 +286,12 @@ class RecordingReader(_Closable):
         Raises:
             CodecError: As `picks`.
         """
+        if threads is not None:
+            check_whole("threads", threads, 1, _MOST_THREADS, _refused)
+        if intervals is not None:
+            check_whole("intervals", intervals, 1, _MOST_WAITING, _refused)
+        check_whole("lookahead", lookahead, 1, _MOST_WAITING, _refused)
+        _check_size(size)
         if picks is None:
             picks = self.picks(
                 fps, times_us=times_us, times_s=times_s, indices=indices, start_us=start_us, end_us=end_us
@@ -326,6 +344,7 @@ class RecordingReader(_Closable):
         Raises:
             CodecError: As `picks`.
         """
+        _check_size(size)
         picks = self.picks(
             fps, times_us=times_us, times_s=times_s, indices=indices, start_us=start_us, end_us=end_us
         )
@@ -351,6 +370,30 @@ class RecordingReader(_Closable):
             pixels = pixels[rows]
         return Samples(pixels, times, gaps)
 
+    def clip(self, start_us: int, end_us: int, *, max_bytes: int = CLIP_BYTES) -> RecordingClip:
+        """A range as a file that plays alone, its packets as they are: nothing is encoded again.
+
+        Args:
+            start_us: Begin of the range; the clip begins with the keyframe before it.
+            end_us: End of the range, excluded.
+            max_bytes: Largest clip.
+
+        Raises:
+            CodecError: It cannot be cut.
+        """
+        check_finite("start_us", start_us, _refused)
+        check_finite("end_us", end_us, _refused)
+        try:
+            return self._clip(start_us, end_us, max_bytes)
+        except CodecError as error:
+            raise CodecError(
+                error.reason, f"no clip of {self.facts.name} can be cut: {error.detail}"
+            ) from error
+
+    @abstractmethod
+    def _clip(self, start_us: int, end_us: int, max_bytes: int) -> RecordingClip:
+        """A range as a file."""
+
     @abstractmethod
     def close(self) -> None:
         """Let go of what is held."""
@@ -367,7 +410,7 @@ class RecordingReader(_Closable):
             try:
                 seconds = np.asarray(times_s, np.float64)
             except (TypeError, ValueError, OverflowError):
-                raise CodecError(Reason.REQUEST, f"times_s takes seconds, not {times_s!r:.80}") from None
+                raise CodecError(Reason.REQUEST, f"times_s takes seconds, not {_text(times_s)}") from None
             if seconds.ndim != 1 or not (np.abs(seconds) < FILE_LIMITS.seconds).all():
                 raise CodecError(Reason.REQUEST, "times_s holds what is no time, or beyond every recording")
             return self._shown(np.round(seconds * 1e6).astype(np.int64))
@@ -396,6 +439,33 @@ class RecordingReader(_Closable):
 
     def _pick(self, index: int, slot: int) -> Pick:
         return Pick(index, slot, self._times[index], int(self.table.pts[self._order[index]]))
+
+
+def _refused(text: str) -> CodecError:
+    """A request that makes no sense."""
+    return CodecError(Reason.REQUEST, text)
+
+
+def _text(value: object) -> str:
+    """A value as a short text; Python writes no number of thousands of digits."""
+    try:
+        return f"{value!r:.80}"
+    except ValueError:
+        return "a number of thousands of digits"
+
+
+def _check_size(size: tuple[int, int] | None) -> None:
+    """Refuse a size that no picture has.
+
+    Raises:
+        CodecError: With REQUEST.
+    """
+    if size is None:
+        return
+    if not isinstance(size, tuple | list) or len(size) != 2:
+        raise _refused(f"size must be (height, width), not {_text(size)}")
+    for name, value in zip(("height", "width"), size, strict=True):
+        check_whole(f"{name} in size", value, 1, _MOST_PIXELS, _refused)
 
 
 def _whole_numbers(values: Sequence[int], name: str, unit: str) -> np.ndarray:
@@ -471,9 +541,7 @@ def facts_of(name: str, stream: StreamFacts, table: FrameTable) -> RecordingFact
     _, times = table.times()
     nominal = max(1, round(1e6 / float(table.fps)))
     step = int(np.median(np.diff(times))) if len(times) > 2 else nominal
-    damage, counted = stream.damage, len(table)
-    if not damage and stream.listed > counted + 2:
-        damage = f"the container lists {stream.listed} frames, but {counted} are there"
+    damage = stream.damage or missing_packets(stream.listed, len(table))
     return RecordingFacts(
         name=name,
         container=stream.container,

@@ -13,12 +13,20 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, BinaryIO, Protocol, cast
+from typing import IO, TYPE_CHECKING, Any, BinaryIO, Protocol, TypeVar, cast
 
-from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_exponential_jitter
+from tenacity import (
+    RetryCallState,
+    Retrying,
+    retry_if_exception,
+    stop_after_attempt,
+    wait_exponential_jitter,
+)
+from tenacity.stop import stop_base
 
-from lookout.disk import write_all
-from lookout.outside_text import public_url
+from lookout.content_version import version_of
+from lookout.disk import open_regular, write_all
+from lookout.outside_text import clean, public_url
 from lookout.segments.container import ByteSource, Video
 from lookout.segments.types import CodecError, Limits, Reason
 
@@ -30,12 +38,18 @@ PIECE = 1 << 20
 HELD = 32
 """Pieces of a URL kept in memory."""
 TRIES = 3
+"""Connections in a row that may break off without a byte."""
+CONNECTIONS = 64
+"""Connections for one piece at most, however many bytes of it come through each."""
 WEB_PAGES = ("text/html", "application/xhtml+xml")
 LONGEST = 1 << 40
 """Bytes of a recording behind a URL at most; what a server announces is not believed beyond."""
 PIECE_S = 120.0
 """Seconds until a piece has to be there. Every wait has a time-out of its own, which a server that sends a
 byte now and then never reaches."""
+
+
+_T = TypeVar("_T")
 
 
 class Source(Protocol):
@@ -70,9 +84,10 @@ class FileSource:
     def open(self) -> Iterator[ByteSource]:
         """The opened file."""
         try:
-            file = self.path.open("rb")
-        except OSError as error:
-            raise CodecError(Reason.UNREADABLE, f"{self.path} cannot be read ({error.strerror})") from None
+            file = open_regular(self.path)
+        except (OSError, ValueError) as error:
+            why = getattr(error, "strerror", None) or error
+            raise CodecError(Reason.UNREADABLE, f"{clean(self.path)} cannot be read ({why})") from None
         with file:
             yield cast(ByteSource, file)
 
@@ -188,6 +203,8 @@ class UrlSource:
     between two ranges, has no deadline for a piece, cannot be used in a forked process, and fetches nothing
     where the server serves no ranges.
 
+    A connection that breaks off goes on at the byte it reached (`If-Range`), without ranges from the first.
+
     Raises `CodecError` with UNREADABLE where the server does not answer in time,
     has no such file, sends a web page, announces more than `longest` bytes or more than the disk holds, or
     where the file changes while it is read.
@@ -205,7 +222,7 @@ class UrlSource:
     ) -> None:
         import httpx
 
-        self._url, self.name = url, public_url(url)
+        self.url, self.name = url, public_url(url)  # `url` may hold a password: never shown
         self._piece, self._held, self._piece_s, self._longest = piece, held, piece_s, longest
         self._timeout_s = timeout_s
         self._sockets: list[socket.socket] = []
@@ -218,6 +235,7 @@ class UrlSource:
         self._lock = threading.Lock()
         self._size: int | None = None
         self._tag = ""
+        self._version = ""
         self.requests = 0
         self.fetched = 0  # bytes
 
@@ -234,6 +252,25 @@ class UrlSource:
         assert self._size is not None
         return self._size
 
+    @property
+    def version(self) -> str:
+        """Names the version of the bytes (`lookout.content_version`); empty where the server names none."""
+        return self._version if self.size else ""
+
+    def look_up(self) -> tuple[int | None, str]:
+        """Ask for one byte, to learn what the server has now; no body is read where it serves no ranges.
+
+        Returns:
+            Bytes of the recording, None where the server does not say; its version. Later reads must be of
+            them, if the server serves ranges.
+
+        Raises:
+            CodecError: The server does not give it.
+        """
+        self._own_connections()
+        with self._lock:
+            return self._tried(self._look_up, bytearray(), "the size of the recording")
+
     @contextmanager
     def open(self) -> Iterator[ByteSource]:
         """A reader with a position of its own over the shared pieces."""
@@ -246,7 +283,7 @@ class UrlSource:
             self._whole.close()
 
     def __reduce__(self) -> tuple[Callable[..., UrlSource], tuple[str, float, int, int]]:
-        return _url_source, (self._url, self._timeout_s, self._piece, self._held)
+        return _url_source, (self.url, self._timeout_s, self._piece, self._held)
 
     def _own_connections(self) -> None:
         """A forked process must not read from its parent's connections, nor wait for a lock held there."""
@@ -269,25 +306,29 @@ class UrlSource:
             return self._pieces[number]
 
     def _fetch(self, start: int) -> bytes:
-        import httpx
-
         if self._whole is not None:
             return os.pread(self._whole.fileno(), self._piece, start)
+        body = bytearray()  # of a piece, over the connections that it takes
+        what = f"{self._piece} bytes from byte {start} on"
+        return self._tried(lambda: self._request(start, body), body, what)
+
+    def _tried(self, request: Callable[[], _T], body: bytearray, what: str) -> _T:
+        """The answer to a request that is tried again while it brings bytes of `body`."""
+        import httpx
+
         tries = Retrying(
-            stop=stop_after_attempt(TRIES),
+            stop=_Stalled(body) | stop_after_attempt(CONNECTIONS),
             wait=wait_exponential_jitter(multiplier=0.05, max=1.0),
             retry=retry_if_exception(self._passing),
             reraise=True,
         )
         try:
-            return tries(self._request_in_time, start)
+            return cast(_T, tries(self._in_time, request))
         except (httpx.InvalidURL, httpx.UnsupportedProtocol, httpx.TooManyRedirects) as error:
             raise self._error(str(error)) from None
         except httpx.RequestError as error:
             if self._late:
-                raise self._error(
-                    f"{self._piece} bytes from byte {start} on took longer than {self._piece_s:g} s"
-                ) from None
+                raise self._error(f"{what} took longer than {self._piece_s:g} s") from None
             raise self._error(f"{type(error).__name__}: {error}") from None
 
     def _passing(self, error: BaseException) -> bool:
@@ -297,9 +338,9 @@ class UrlSource:
         lasting = (httpx.UnsupportedProtocol, httpx.TooManyRedirects)
         return isinstance(error, httpx.RequestError) and not isinstance(error, lasting) and not self._late
 
-    def _request_in_time(self, start: int) -> bytes:
+    def _in_time(self, request: Callable[[], _T]) -> _T:
         with self._deadline():
-            return self._request(start)
+            return request()
 
     @contextmanager
     def _deadline(self) -> Iterator[None]:
@@ -332,32 +373,71 @@ class UrlSource:
         if event in {"connection.connect_tcp.complete", "connection.start_tls.complete"}:
             self._sockets = [*self._sockets[-3:], facts["return_value"].get_extra_info("socket")]
 
-    def _request(self, start: int) -> bytes:
-        headers = {"range": f"bytes={start}-{start + self._piece - 1}", "accept-encoding": "identity"}
+    @contextmanager
+    def _asked(self, first: int, last: int) -> Iterator[httpx.Response]:
+        """The answer to a request for a range; with status 200 it is the whole, since no range is served."""
+        headers = {"range": f"bytes={first}-{last}", "accept-encoding": "identity"}
+        if self._version:
+            headers["if-range"] = self._version
         traced = {"trace": self._connected}
-        with self._client.stream("GET", self._url, headers=headers, extensions=traced) as answer:
+        with self._client.stream("GET", self.url, headers=headers, extensions=traced) as answer:
             self.requests += 1
+            if answer.status_code == 416 and self._size is not None:
+                self._check_same(*_facts(answer))
             if answer.status_code not in (200, 206):
                 raise self._error(f"the server answered with status {answer.status_code}")
+            coding = answer.headers.get("content-encoding", "identity").strip().lower()
+            if coding not in {"", "identity"}:
+                raise self._error(f"the server sends it encoded as {clean(coding, 40)}, unasked")
             if answer.headers.get("content-type", "").lower().startswith(WEB_PAGES):
                 raise self._error("the server sent a web page, perhaps to log in, and not a video")
+            if answer.status_code == 206:
+                self._check_range(answer, first)
+            elif self._size is not None:
+                self._check_same(*_facts(answer))
+                raise self._error("the server stopped serving ranges while the file was read")
+            yield answer
+
+    def _check_range(self, answer: httpx.Response, first: int) -> None:
+        """Refuse a range of another recording than the one before, or from another byte."""
+        size, tag = _facts(answer)
+        if size is None:
+            raise self._error("the server does not report the size of the file")
+        if size > self._longest:
+            raise self._error(f"the server announces {str(size)[:20]} bytes, the limit is {self._longest}")
+        if self._size is not None:
+            self._check_same(size, tag)
+        if not answer.headers["content-range"].strip().startswith(f"bytes {first}-"):
+            raise self._error(f"the server does not answer with the bytes from byte {first} on")
+        self._size, self._tag, self._version = size, tag, version_of(answer.headers.raw)
+
+    def _check_same(self, size: int | None, tag: str) -> None:
+        """Refuse what is of another size or version than the bytes before."""
+        if size is not None and size != self._size:
+            raise self._error(f"the file changed while it was read: it had {self._size} bytes, now {size}")
+        if tag != self._tag:
+            raise self._error(
+                f"the file changed while it was read: its version was {clean(self._tag, 80) or 'not named'}, "
+                f"now {clean(tag, 80) or 'not named'}"
+            )
+
+    def _look_up(self) -> tuple[int | None, str]:
+        with self._asked(0, 0) as answer:
+            return _facts(answer)[0], version_of(answer.headers.raw)
+
+    def _request(self, start: int, body: bytearray) -> bytes:
+        """A piece; `body` has the bytes that came before its connection broke off, and takes the others."""
+        if self._size is not None and len(body) == min(self._piece, self._size - start):
+            return bytes(body)  # it broke off behind the last byte
+        with self._asked(start + len(body), start + self._piece - 1) as answer:
             if answer.status_code == 200:
                 return self._take_whole(answer, start)
-            _, _, total = answer.headers.get("content-range", "").rpartition("/")
-            tag = answer.headers.get("etag", "") or answer.headers.get("last-modified", "")
-            if not total.isdigit():
-                raise self._error("the server does not report the size of the file")
-            if len(total) > 18 or int(total) > self._longest:
-                raise self._error(f"the server announces {total[:20]} bytes, the limit is {self._longest}")
-            if self._size is not None and (int(total), tag) != (self._size, self._tag):
-                raise self._error("the file changed while it was read")
-            self._size, self._tag = int(total), tag
-            body = bytearray()
             for part in answer.iter_raw():
                 body += part
+                self.fetched += len(part)
                 if len(body) > self._piece:
                     break
-            self.fetched += len(body)
+            assert self._size is not None
             if len(body) != min(self._piece, self._size - start):
                 raise self._error(
                     f"{len(body)} bytes or more arrived for the {self._piece} bytes at byte {start}"
@@ -366,8 +446,6 @@ class UrlSource:
 
     def _take_whole(self, answer: httpx.Response, start: int) -> bytes:
         """The body of an answer to a range request that the server did not heed: its piece at `start`."""
-        if self._size is not None:
-            raise self._error("the server stopped serving ranges while the file was read")
         folder = tempfile.gettempdir()
         limit = min(self._longest, shutil.disk_usage(folder).free)
         announced = answer.headers.get("content-length", "")
@@ -386,7 +464,7 @@ class UrlSource:
         except BaseException:
             file.close()
             raise
-        self._whole, self._size = file, size
+        self._whole, self._size, self._version = file, size, version_of(answer.headers.raw)
         return os.pread(file.fileno(), self._piece, start)
 
     def _copy(self, answer: httpx.Response, file: IO[bytes], limit: int) -> int:
@@ -405,6 +483,34 @@ class UrlSource:
 
     def _error(self, why: str) -> CodecError:
         return CodecError(Reason.UNREADABLE, f"{self.name} cannot be read ({why})")
+
+
+class _Stalled(stop_base):
+    """Whether connections break off in a row without a byte.
+
+    Args:
+        body: What they bring.
+    """
+
+    def __init__(self, body: bytearray) -> None:
+        self._body, self._reached, self._idle = body, 0, 0
+
+    def __call__(self, retry_state: RetryCallState) -> bool:
+        """True after `TRIES` of them."""
+        self._idle = 0 if len(self._body) > self._reached else self._idle + 1
+        self._reached = len(self._body)
+        return self._idle >= TRIES
+
+
+def _facts(answer: httpx.Response) -> tuple[int | None, str]:
+    """Bytes of the whole, None where the server does not say; what names their version, strong or weak."""
+    headers = answer.headers
+    size = headers.get("content-length", "")
+    if answer.status_code != 200:
+        size = headers.get("content-range", "").rpartition("/")[2]
+    # Longer numbers than Python converts are sizes beyond any limit.
+    bytes_ = int(size[:1000]) if size.isdigit() else None
+    return bytes_, headers.get("etag", "") or headers.get("last-modified", "")
 
 
 def _url_source(url: str, timeout_s: float, piece: int, held: int) -> UrlSource:
@@ -454,6 +560,8 @@ def source_of(given: Given) -> Source:
         return BytesSource(given.getvalue())
     if isinstance(given, str) and given.lower().startswith(("http://", "https://")):
         return UrlSource(given)
+    if given == "":
+        raise CodecError(Reason.REQUEST, "the name of the recording is empty: give a path or a URL")
     if isinstance(given, (str, os.PathLike)):
         return FileSource(given)
     if callable(getattr(given, "read", None)):

@@ -13,7 +13,15 @@ import numpy.typing as npt
 from lookout.segments.container import Video, ticks_to_us
 from lookout.segments.nal import begins_clean, skipped_leading
 from lookout.segments.sampling import Pick, SamplingGrid
-from lookout.segments.timeline import MAX_GAP_US, Timeline
+from lookout.segments.timeline import Timeline, usual_step
+
+#: by how much a picture of a recording may come late; a player waits for it. A longer step is a fault of the
+#: clock, such as a first picture at 0 and the second at the seconds since 1970.
+JUMP_US = 86_400_000_000
+#: a longer step than this, and than `HOLE_STEPS` usual ones, is a hole: a window of the default length sees
+#: nothing in it
+HOLE_US = 10_000_000
+HOLE_STEPS = 10
 
 I64 = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -130,7 +138,7 @@ class FrameTable(FrameColumns):
         order = shown[np.argsort(self.pts[shown], kind="stable")]
         times = self._plain_times(order)
         if times is None:
-            timeline = Timeline(self.fps)
+            timeline = Timeline(self.fps, JUMP_US)
             for packet in order:
                 timeline.add(ticks_to_us(int(self.pts[packet]), self.time_base))
             times = timeline.times
@@ -143,7 +151,7 @@ class FrameTable(FrameColumns):
             return None
         times = ticks * (base.numerator * 1_000_000) // base.denominator
         steps = np.diff(times)
-        if (steps < 1).any() or (steps > MAX_GAP_US).any():
+        if (steps < 1).any() or (steps > JUMP_US).any():
             return None
         offsets: list[int] = (times - times[0]).tolist()
         return offsets
@@ -157,6 +165,34 @@ class FrameTable(FrameColumns):
             for slot, index in picks
             if start_us <= times[index] and (end_us is None or times[index] < end_us)
         ]
+
+
+@dataclass(frozen=True, slots=True)
+class Hole:
+    """A time of a recording without packets: nothing was recorded, or it was cut out.
+
+    Attributes:
+        index: The picture behind it, in presentation order.
+        start_us: When the picture before it ends, in microseconds since the first picture.
+        end_us: When the picture behind it is shown.
+    """
+
+    index: int
+    start_us: int
+    end_us: int
+
+
+def holes_of(times_us: Sequence[int], nominal_us: int) -> tuple[Hole, ...]:
+    """The holes of a recording.
+
+    Args:
+        times_us: When its pictures are shown, rising.
+        nominal_us: Nominal distance of pictures.
+    """
+    usual_us = usual_step(times_us, nominal_us)
+    steps = np.diff(np.asarray(times_us, np.int64))
+    late = np.flatnonzero(steps > max(HOLE_US, HOLE_STEPS * usual_us))
+    return tuple(Hole(int(i) + 1, times_us[i] + usual_us, times_us[i + 1]) for i in late)
 
 
 class Lead:

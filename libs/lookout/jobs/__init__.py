@@ -3,10 +3,11 @@
 from lookout.jobs.answers import analysis_of as analysis_of, answers_of as answers_of
 from lookout.jobs.outcomes import outcome_of as outcome_of, part_of as part_of, unanswered as unanswered
 from lookout.jobs.plans import (
-    Planned as Planned,
     expiry_of as expiry_of,
+    has_parts as has_parts,
     job_digest as job_digest,
     plan_job as plan_job,
+    planned_part as planned_part,
     refused as refused,
     settings_message as settings_message,
     settings_of as settings_of,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from lookout.analysis import Analysis, QuestionAnswer
-from lookout.analysis.results import answer_of, joined
+from lookout.analysis.results import answer_of, gaps_of_parts
 from lookout.jobs.outcomes import gap_messages, gap_of, moments, result_of, times
 from lookout.segments import CodecError
 from lookout.v1.recordings_pb2 import (
@@ -55,7 +55,7 @@ def _answer(
 ) -> RecordingAnswer:
     """One recording over its parts."""
     results = [result_of(outcome, questions) for outcome in outcomes]
-    gaps = [*joined(gap for result in results for gap in result.gaps), *map(gap_of, recording.gaps)]
+    gaps = gaps_of_parts(results, map(gap_of, recording.gaps))
     answer = RecordingAnswer(
         uri=recording.uri,
         reason=recording.reason,

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from lookout.analysis import AnalysisError, AnalysisSettings, Part
-from lookout.analysis.cutting import cut_parts
-from lookout.files.recording import broken_off
+from lookout.analysis import AnalysisError, AnalysisSettings
+from lookout.analysis.cutting import cut_parts, gaps_in_file
 from lookout.jobs.outcomes import gap_messages, reason_text, span_of
 from lookout.jobs.ranges import SourceError
 from lookout.jobs.requests import JobError, check_job
@@ -26,18 +24,12 @@ from lookout.v1.recordings_pb2 import (
     RecordingPlan,
     RecordingSettings,
 )
-from lookout.wire.limits import JOB_ANSWERS, JOB_PARTS, JOB_RECORDINGS, JOB_S, RECORDING_GAPS, URI_CHARS
+from lookout.wire.limits import JOB_ANSWERS, JOB_PARTS, JOB_RECORDINGS, JOB_S, URI_CHARS
 
 PartFrames = Callable[[AnalysisSettings], int]
 """How many samples of a part the model reads at once (`Analyzer.part_frames`)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Planned:
-    """A job's plan, and its parts in order."""
-
-    plan: RecordingPlan
-    parts: tuple[RecordingPart, ...] = ()
+#: bytes of a plan; a record of recording.results.v1 holds 1 MiB
+_MOST_BYTES = 900_000
 
 
 def job_digest(job: RecordingJob) -> str:
@@ -90,9 +82,9 @@ def settings_message(settings: AnalysisSettings) -> RecordingSettings:
     )
 
 
-def refused(job: RecordingJob, reason: str) -> Planned:
+def refused(job: RecordingJob, reason: str) -> RecordingPlan:
     """The plan of a job that is not followed."""
-    return Planned(RecordingPlan(job=job, reason=reason_text(reason)))
+    return RecordingPlan(job=job, reason=reason_text(reason))
 
 
 def expiry_of(job: RecordingJob, now_ms: int) -> Timestamp:
@@ -108,9 +100,7 @@ def expiry_of(job: RecordingJob, now_ms: int) -> Timestamp:
     return expiry
 
 
-def plan_job(
-    job: RecordingJob, sources: Sources, part_frames: PartFrames, *, now_ms: int, home: int
-) -> Planned:
+def plan_job(job: RecordingJob, sources: Sources, part_frames: PartFrames, *, now_ms: int) -> RecordingPlan:
     """List a job's recordings and cut each into parts. One that cannot be read is named in the plan.
 
     Args:
@@ -118,7 +108,6 @@ def plan_job(
         sources: Where recordings are read.
         part_frames: How many samples of a part the model reads at once.
         now_ms: The request's time in Kafka, Unix milliseconds.
-        home: Partition that collects the outcomes.
 
     Raises:
         JobError: The job cannot be followed.
@@ -127,29 +116,53 @@ def plan_job(
     check_job(job)
     settings = settings_of(job.settings, threads=1)
     plan = RecordingPlan(job=job, expires=expiry_of(job, now_ms))
-    uris = _listed(job, sources)
-    parts: list[RecordingPart] = []
-    for number, uri in enumerate(uris):
-        recording, mark, own_parts = _cut(uri, sources, part_frames, settings)
+    for uri in _listed(job, sources):
+        recording = _cut(uri, sources, part_frames, settings)
         plan.recordings.append(recording)
-        for part in own_parts:
-            parts.append(
-                RecordingPart(
-                    job=job.id,
-                    number=len(parts),
-                    recording=number,
-                    uri=recording.uri,
-                    mark=mark,
-                    span=span_of(part),
-                    questions=job.questions,
-                    settings=job.settings,
-                    expires=plan.expires,
-                    home=home,
-                )
-            )
-        _check_size(len(parts), len(job.questions))
-    plan.parts = len(parts)
-    return Planned(plan, tuple(parts))
+        plan.parts += recording.parts
+        plan.seconds += sum(span.end_s - span.start_s for span in recording.spans)
+        _check_size(plan.parts, len(job.questions))
+    if plan.ByteSize() > _MOST_BYTES:
+        raise JobError(
+            f"the names of its {len(plan.recordings)} recordings take {plan.ByteSize()} bytes, "
+            f"{_MOST_BYTES} at most: ask about fewer"
+        )
+    return plan
+
+
+def has_parts(plan: RecordingPlan) -> bool:
+    """Whether a plan says what its parts are. That of an earlier release does not: parts came with it."""
+    return bool(plan.past) or any(recording.spans for recording in plan.recordings)
+
+
+def planned_part(plan: RecordingPlan, number: int, home: int) -> RecordingPart:
+    """A part of a job.
+
+    Args:
+        plan: The job's plan.
+        number: Of the part in the job.
+        home: Partition that collects the outcomes.
+    """
+    job = plan.job
+    part = RecordingPart(job=job.id, number=number, expires=plan.expires, home=home)
+    if job.HasField("backtest"):
+        part.span.number = number
+        part.backtest.CopyFrom(plan.past[number])
+        part.backtest.job.CopyFrom(job.backtest)
+        if job.tenant:  # a job reads cameras of its own tenant only
+            part.backtest.job.watch.tenant = job.tenant
+        part.backtest.job.ClearField("labels")  # they are compared with the windows of all parts
+        return part
+    first = 0
+    for place, recording in enumerate(plan.recordings):
+        if number < first + recording.parts:
+            part.recording, part.uri, part.mark = place, recording.uri, recording.mark
+            part.span.CopyFrom(recording.spans[number - first])
+            break
+        first += recording.parts
+    part.questions.extend(job.questions)
+    part.settings.CopyFrom(job.settings)
+    return part
 
 
 def _listed(job: RecordingJob, sources: Sources) -> list[str]:
@@ -169,25 +182,24 @@ def _listed(job: RecordingJob, sources: Sources) -> list[str]:
     return list(uris)
 
 
-def _cut(
-    uri: str, sources: Sources, part_frames: PartFrames, settings: AnalysisSettings
-) -> tuple[PlannedRecording, str, list[Part]]:
-    """A recording, its mark and its parts."""
+def _cut(uri: str, sources: Sources, part_frames: PartFrames, settings: AnalysisSettings) -> PlannedRecording:
+    """A recording and its parts."""
     try:
         with sources.open(uri) as source, open_recording(source.data, sandbox=True, workers=1) as reader:
             _, parts = cut_parts(reader, settings, part_frames(settings))
             source.check()
             facts = reader.facts
-            recording = PlannedRecording(
+            return PlannedRecording(
                 uri=uri,
                 seconds=facts.duration_us / 1e6,
                 frames=facts.frames,
                 parts=len(parts),
-                gaps=gap_messages(broken_off(facts)[:RECORDING_GAPS]),
+                gaps=gap_messages(gaps_in_file(reader, settings)),
+                mark=source.mark,
+                spans=map(span_of, parts),
             )
-            return recording, source.mark, parts
     except (CodecError, AnalysisError, SourceError) as error:
-        return PlannedRecording(uri=uri, reason=reason_text(str(error))), "", []
+        return PlannedRecording(uri=uri, reason=reason_text(str(error)))
 
 
 def _check_size(parts: int, questions: int) -> None:

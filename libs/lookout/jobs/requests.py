@@ -8,7 +8,7 @@ from lookout.errors import LookoutError
 from lookout.outside_text import clean
 from lookout.rules import RuleError, check_watch
 from lookout.v1.recordings_pb2 import RecordingJob
-from lookout.wire import is_camera_id
+from lookout.wire import WireError, check_tenant, is_camera_id
 from lookout.wire.limits import JOB_BYTES
 from lookout.wire.ranges import RangeError, check_ranges
 
@@ -31,6 +31,10 @@ def check_job(job: RecordingJob) -> None:
         raise JobError(
             f"id {clean(job.id, 60)!r}: a job's id is printable text of 1 to {JOB_BYTES} bytes without '/'"
         )
+    try:
+        check_tenant(job.tenant)
+    except WireError as error:
+        raise JobError(str(error)) from None
     if job.HasField("backtest"):
         _check_backtest(job)
         return
@@ -51,6 +55,11 @@ def _check_backtest(job: RecordingJob) -> None:
         check_watch(past.watch)
     except RuleError as error:
         raise JobError(f"backtest: watch: {error}") from None
+    if job.tenant and past.watch.tenant not in ("", job.tenant):
+        raise JobError(
+            f"backtest: watch: tenant '{past.watch.tenant}': the job is of tenant '{job.tenant}', and reads "
+            "cameras of its own"
+        )
     if past.HasField("since") and past.HasField("until") and _ms(past.since) >= _ms(past.until):
         raise JobError("backtest: the time from `since` to `until` is empty")
 

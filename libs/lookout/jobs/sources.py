@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import posixpath
@@ -32,6 +33,7 @@ from lookout.outside_text import public_url
 
 T = TypeVar("T")
 _PIECE = 1 << 20
+_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 _OBJECTS = frozenset({"s3", "gs", "az"})
 
 
@@ -62,6 +64,10 @@ class OpenSource:
             self.data.renew()  # every range was of one version
         elif not self.fetched and (mark := _mark(self.uri, self.data)) != self.mark:
             raise SourceError(f"{public_url(self.uri)} changed while it was read ({self.mark}, now {mark})")
+
+
+class NoRoomError(TransientError):
+    """The disk does not hold what is fetched now; the recording is tried again when others have left."""
 
 
 class Sources:
@@ -120,6 +126,7 @@ class Sources:
 
         Raises:
             SourceError: It may not be read, is not there, or is another one by now.
+            NoRoomError: The disk has no room for a copy now.
         """
         url = _parsed(uri)
         if url.scheme == "file":
@@ -165,12 +172,15 @@ class Sources:
 
         Raises:
             SourceError: They failed, or none more would help.
+            NoRoomError: The disk has no room now.
         """
         for last in (*[False] * (TRIES - 1), True):
             try:
                 return fetch()
             except BadRecordError as error:
                 raise SourceError(f"{public_url(uri)}: {error.detail}") from error
+            except NoRoomError:
+                raise
             except TransientError as error:
                 if last:
                     raise SourceError(f"{public_url(uri)} cannot be read now ({error})") from error
@@ -255,7 +265,8 @@ class _Copy:
         """Add a piece.
 
         Raises:
-            SourceError: It is too large, or the disk does not hold it.
+            SourceError: It is too large, or the disk fails.
+            NoRoomError: The disk has no room now.
         """
         self._size += len(piece)
         if self._size > self._limit:
@@ -267,7 +278,8 @@ class _Copy:
             while view:
                 view = view[self._file.write(view) :]
         except OSError as error:
-            raise SourceError(f"{public_url(self._uri)} cannot be stored ({error.strerror})") from error
+            why = f"{public_url(self._uri)} cannot be stored in {tempfile.gettempdir()} ({error.strerror})"
+            raise (NoRoomError if error.errno in _NO_ROOM else SourceError)(why) from error
         self._digest.update(piece)
 
     @property

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from lookout.lazy import lazy_names
 from lookout.local.addresses import (
     RECALL as RECALL,
+    RECORDINGS_DECODE as RECORDINGS_DECODE,
     RECORDINGS_ROLES as RECORDINGS_ROLES,
     FleetAddress as FleetAddress,
     running_fleets as running_fleets,

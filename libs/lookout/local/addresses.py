@@ -24,6 +24,8 @@ RECALL = "recall"
 """The service that answers questions about the past; no stage of the pipeline: it reads no topic."""
 RECORDINGS_ROLES = {"recordings-plan": "plan", "recordings": "parts", "recordings-reduce": "reduce"}
 """The services of recordings as jobs, with the argument that their module takes."""
+RECORDINGS_DECODE = "recordings-decode"
+"""The service that decodes parts of recordings ahead; it reads no topic."""
 PLAN_SETTINGS = ("reuse", "refresh_frames", "refresh_surplus", "labels", "key_every", "max_damage")
 """Settings of prefill that back-tests must have as well (`lookout.worker.WindowPlanSettings`)."""
 

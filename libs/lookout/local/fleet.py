@@ -22,6 +22,7 @@ from lookout.errors import StartupError
 from lookout.local.addresses import (
     PLAN_SETTINGS,
     RECALL,
+    RECORDINGS_DECODE,
     RECORDINGS_ROLES,
     FleetAddress,
     announcement,
@@ -238,10 +239,12 @@ class Fleet(Startable):
             roots = ",".join(str(folder.resolve()) for folder in recordings)
             planned = self._own.get(Stage.PREFILL, {})
             shared = {name: planned[name] for name in PLAN_SETTINGS if name in planned}
-            for stage, role in RECORDINGS_ROLES.items():
+            ahead = self._own.get("recordings", {}).get("ahead", "0") != "0"
+            roles = RECORDINGS_ROLES | ({RECORDINGS_DECODE: "decode"} if ahead else {})
+            for stage, role in roles.items():
                 self._own[stage] = {"recording_roots": roots, **shared, **self._own.get(stage, {})}
                 self._modules.setdefault(stage, (service_module("recordings"), role))
-            self._stages = (*self._stages, *RECORDINGS_ROLES)
+            self._stages = (*self._stages, *roles)
         self._python_path = python_path
         self._announced = announced
         self._progress: Progress = lambda _: None

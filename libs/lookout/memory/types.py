@@ -12,6 +12,8 @@ import torch
 from numpy.typing import NDArray
 
 from lookout.memory.errors import HistoryError
+from lookout.numbers import check_whole
+from lookout.outside_text import clean
 
 Ints = NDArray[np.int64]
 
@@ -224,6 +226,7 @@ def raw(tensor: torch.Tensor) -> NDArray[np.uint8]:
 
 
 _UNITS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
+_MOST_BYTES = 1 << 60
 _BYTES = {"b": 1, "kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30, "tb": 1 << 40}
 
 
@@ -241,12 +244,14 @@ class Keep:
         Raises:
             HistoryError: the text is none of these.
         """
-        if isinstance(text, int):
-            return cls(bytes=text)
-        match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-zA-Z]+)\s*", text)
+        if not isinstance(text, str):
+            return cls(bytes=check_whole("memory", text, 1, _MOST_BYTES, HistoryError))
+        match = re.fullmatch(r"\s*([0-9]{1,18}(?:\.[0-9]{1,18})?)\s*([a-zA-Z]+)\s*", text)
         number, unit = (float(match[1]), match[2].lower()) if match else (0.0, "")
         if unit in _UNITS and number > 0:
             return cls(seconds=number * _UNITS[unit])
         if unit in _BYTES and number > 0:
             return cls(bytes=int(number * _BYTES[unit]))
-        raise HistoryError(f"{text!r} is neither a duration such as '2h' nor a size such as '500MB'")
+        raise HistoryError(
+            f"{clean(repr(text), 60)} is neither a duration such as '2h' nor a size such as '500MB'"
+        )

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from lookout.models.checkpoint import check_checkpoint
+from lookout.models.digest import is_vision_half
 from lookout.models.errors import ModelError as ModelError, SamplingError as SamplingError
 from lookout.models.questions import (
     QuestionError as QuestionError,
@@ -42,7 +43,7 @@ def find_model(folder: Path | str | None = None) -> Path:
         folder: The folder of a vision-language model's checkpoint; None: the one that comes with Lookout.
 
     Raises:
-        ModelError: The folder does not exist, holds no checkpoint, or claims what cannot be.
+        ModelError: The folder does not exist, holds no whole checkpoint, or claims what cannot be.
     """
     if folder is not None and not isinstance(folder, (str, Path)):
         raise ModelError(f"model is the folder of a checkpoint, not {folder!r:.80}")
@@ -51,5 +52,7 @@ def find_model(folder: Path | str | None = None) -> Path:
         raise ModelError(f"{path} does not exist")
     if not (path / "config.json").exists():
         raise ModelError(f"{path} holds no checkpoint: config.json is missing")
+    if is_vision_half(path):
+        raise ModelError(f"{path} holds the vision half of a checkpoint, which prune-encode alone uses")
     check_checkpoint(path)
     return path.resolve()

@@ -1,9 +1,15 @@
 """Which model a folder holds."""
 
 import hashlib
+import json
 from pathlib import Path
+from typing import Final
+
+from lookout.models.errors import ModelError
 
 _FILES = ("*.safetensors", "*.json")
+#: in a folder with tower and projector alone: the digest of the whole checkpoint
+VISION_HALF: Final = "lookout_vision_half.json"
 
 
 def folder_digest(folder: Path) -> str:
@@ -14,3 +20,25 @@ def folder_digest(folder: Path) -> str:
         with open(path, "rb") as file:
             state.update(hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=32)).digest())
     return state.hexdigest()
+
+
+def is_vision_half(folder: Path) -> bool:
+    """Whether a folder holds tower and projector of a checkpoint alone (`lookout model vision`)."""
+    return (folder / VISION_HALF).is_file()
+
+
+def tower_digest(folder: Path) -> str:
+    """The digest of the whole checkpoint that a folder holds, or holds the vision half of.
+
+    Raises:
+        ModelError: The half does not say of which checkpoint it is.
+    """
+    if not is_vision_half(folder):
+        return folder_digest(folder)
+    try:
+        digest = json.loads((folder / VISION_HALF).read_text())["digest"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ModelError(f"{folder / VISION_HALF} names no digest: write the half again") from error
+    if not isinstance(digest, str):
+        raise ModelError(f"{folder / VISION_HALF} names no digest: write the half again")
+    return digest

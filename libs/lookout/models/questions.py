@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from lookout.errors import LookoutError
-from lookout.outside_text import MAX_QUESTION
+from lookout.outside_text import MAX_QUESTION, clean, is_encodable
 
 TRAINED = "watchbench.json"
 """In the folder of a model that `watchbench` trained: it answers yes or no, and nothing else."""
@@ -50,10 +50,12 @@ def check_question(folder: Path, question: str, *, text: bool = False) -> None:
         text: Whether an answer in words is asked for.
 
     Raises:
-        QuestionError: It is no text, or the model answers short questions of yes or no only.
+        QuestionError: It is no text in UTF-8, or the model answers short questions of yes or no only.
     """
     if not isinstance(question, str):
         raise QuestionError(f"a question is a text, such as 'Is a person in view?', not {question!r:.80}")
+    if not is_encodable(question):
+        raise QuestionError(f"the question {clean(question, 60)} is no text in UTF-8")
     if not (folder / TRAINED).is_file():
         return
     if text:

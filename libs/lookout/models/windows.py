@@ -12,6 +12,9 @@ from lookout.models.errors import ModelError, SamplingError
 from lookout.numbers import check_finite
 
 SECOND_US = 1_000_000
+#: samples a second, and seconds of a stride or window: beyond, a number is a slip (eleven days)
+LEAST: Final = 1e-6
+MOST: Final = 1e6
 
 #: beside config.json: {"fps": 2, "stride_s": 2, "window_s": 10}; each entry may be left out
 WINDOWS_FILE: Final = "lookout_windows.json"
@@ -64,6 +67,8 @@ class SamplingNumbers:
         for name, value in values.items():
             if value <= 0:
                 raise SamplingError(f"{shown[name]} must be above 0")
+            if not LEAST <= value <= MOST:
+                raise SamplingError(f"{shown[name]} must be from {LEAST:g} to {MOST:g}")
         if not _is_whole(self.stride_s * self.fps):
             raise SamplingError(
                 f"{shown['stride_s']} holds {self.stride_s * self.fps:g} samples at {shown['fps']}: "

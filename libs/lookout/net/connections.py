@@ -11,7 +11,7 @@ from pydantic import Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict
 
 from lookout.errors import StartupError
-from lookout.outside_text import public_url
+from lookout.outside_text import clean, public_url
 
 if TYPE_CHECKING:
     import redis
@@ -323,7 +323,7 @@ def explain(error: ValidationError) -> str:
         elif str(fault["loc"][0]) in SECRET_SETTINGS:
             lines.append(f"{setting(where)}: {message}")
         else:
-            lines.append(f"{setting(where)}={fault['input']!r}: {message}")
+            lines.append(f"{setting(where)}={clean(repr(fault['input']), 80)}: {message}")
     return "; ".join(lines)
 
 

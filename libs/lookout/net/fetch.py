@@ -162,6 +162,9 @@ class UriFetcher:
     def _check(self, answer: httpcore.Response) -> None:
         check_status(answer, 200)
         headers = {name.lower(): value for name, value in answer.headers}
+        coding = headers.get(b"content-encoding", b"identity").strip().lower()
+        if coding not in {b"", b"identity"}:
+            raise BadRecordError("uri-encoding", f"the host sends it encoded ({coding[:40]!r})")
         length = headers.get(b"content-length", b"")
         if length.isdigit() and (len(length) > 18 or int(length) > self.limit):
             announced = length[:20].decode()

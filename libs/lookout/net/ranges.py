@@ -10,13 +10,12 @@ from typing import Self
 
 import httpcore
 
+from lookout.content_version import version_of
 from lookout.errors import BadRecordError, TransientError
 from lookout.net.fetch import Deadline, UriFetcher, check_status, connected, passing, request_of
 
 RANGE_S = 60.0
 """Seconds for one range at most."""
-_MARK = 120
-"""Characters of an ETag at most; what is longer is no name of a version here."""
 _CONTENT_RANGE = re.compile(rb"bytes (\d{1,18})-(\d{1,18})/(\d{1,18})")
 
 
@@ -57,7 +56,7 @@ class UriRanges:
         with passing(self._url):
             answer = self._ask(0, 1)
             check_status(answer, 200, 206, 416)
-            self.version = _version(answer)
+            self.version = version_of(answer.headers)
             span = _span(answer)
             if answer.status != 206 or span is None or not self.version:
                 return False
@@ -85,7 +84,7 @@ class UriRanges:
             with self._pool.stream("GET", where, headers=ranged) as answer:
                 self.requests += 1
                 check_status(answer, 200, 206, 412, 416)
-                span, version = _span(answer), _version(answer)
+                span, version = _span(answer), version_of(answer.headers)
                 if answer.status != 206 or version != self.version or (span and span[2] != self.size):
                     raise BadRecordError("uri-changed", "it changed while it was read")
                 if span is None or span[:2] != (start, stop - 1):
@@ -123,22 +122,6 @@ class UriRanges:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._pool.close()
-
-
-def _version(answer: httpcore.Response) -> str:
-    """What names the version of the bytes: a strong ETag, else the time of the last change; else nothing."""
-    headers = {name.lower(): value for name, value in answer.headers}
-    for name in (b"etag", b"last-modified"):
-        value = headers.get(name, b"").decode("latin-1").strip()
-        if (
-            value
-            and not value.startswith("W/")
-            and value.isascii()
-            and value.isprintable()
-            and len(value) <= _MARK
-        ):
-            return value
-    return ""
 
 
 def _span(answer: httpcore.Response) -> tuple[int, int, int] | None:

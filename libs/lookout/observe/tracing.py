@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextvars
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import grpc
 from opentelemetry import context as otel, trace
@@ -16,6 +16,9 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from lookout.wire import headers as names
 from lookout.wire.headers import Headers
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace.export import SpanExporter
 
 _PROPAGATOR = TraceContextTextMapPropagator()
 
@@ -28,12 +31,17 @@ def setup(stage: str, instance: str, endpoint: str | None = None) -> None:
         resource=Resource.create({"service.name": f"lookout-{stage}", "service.instance.id": instance})
     )
     if endpoint:
-        from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
-        exporter = OTLPSpanExporter(endpoint=endpoint, insecure=not endpoint.startswith("https://"))
-        provider.add_span_processor(BatchSpanProcessor(exporter))
+        provider.add_span_processor(BatchSpanProcessor(exporter(endpoint)))
     trace.set_tracer_provider(provider)
+
+
+def exporter(endpoint: str) -> SpanExporter:
+    """What sends spans to a collector: with TLS to an https:// address, else without."""
+    from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
+
+    return OTLPSpanExporter(endpoint=endpoint, insecure=not endpoint.startswith("https://"))
 
 
 def tracer() -> trace.Tracer:

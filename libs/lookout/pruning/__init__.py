@@ -45,6 +45,7 @@ from lookout.pruning.policies import (
     DissimilarTokens as DissimilarTokens,
     PolicyError as PolicyError,
     RandomPolicy as RandomPolicy,
+    WholeFrames as WholeFrames,
     anchored_masks as anchored_masks,
     keeping_everything as keeping_everything,
     policies_table as policies_table,

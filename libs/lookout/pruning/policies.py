@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final
 
@@ -104,43 +104,81 @@ class RandomPolicy(MaskPolicy):
 
 
 @dataclass(frozen=True)
+class WholeFrames(MaskPolicy):
+    """Every patch of every frame; no frame is compared with another, which takes a fifth of encoding."""
+
+    def masks(
+        self, samples: Sequence[Sample], grid: GroupedPatches, carry: Carry | None = None
+    ) -> tuple[list[TemporalMask], Carry | None]:
+        """See `MaskPolicy.masks`."""
+        everything = np.ones((len(grid.row_taps), len(grid.col_taps)), np.bool_)
+        return anchored_masks(samples, grid, lambda members: everything), None
+
+
+@dataclass(frozen=True)
 class DissimilarTokens(TokenPolicy):
-    """The tokens least like those of the frame before, as in Efficient Video Sampling (arXiv 2510.14624),
-    which chooses over a whole video. Every patch is encoded: it saves prefill, not vision.
+    """The tokens least like those last encoded at their place, as in Efficient Video Sampling (arXiv
+    2510.14624), which chooses over a whole video and encodes every patch: that saves prefill, not vision.
 
     Attributes:
-        share: Of the tokens behind a block's anchor, above 0 and at most 1.
+        share: Of the places behind a block's anchor, above 0 and at most 1.
+        encoded: Which patches the tower encodes at all; a place that it leaves out is never kept.
     """
 
     share: float = 0.5
+    encoded: MaskPolicy = field(default_factory=WholeFrames)
 
     def __post_init__(self) -> None:
         if not 0 < self.share <= 1:
             raise PolicyError(f"share {self.share} of dissimilar tokens is not above 0 and at most 1")
 
+    @property
+    def gathers(self) -> GatherMethod | None:
+        """See `MaskPolicy.gathers`."""
+        return self.encoded.gathers
+
+    @property
+    def residual(self) -> bool:
+        """See `MaskPolicy.residual`."""
+        return self.encoded.residual
+
     def masks(
         self, samples: Sequence[Sample], grid: GroupedPatches, carry: Carry | None = None
     ) -> tuple[list[TemporalMask], Carry | None]:
-        """See `MaskPolicy.masks`: everything is encoded."""
-        everything = np.ones((len(grid.row_taps), len(grid.col_taps)), np.bool_)
-        return anchored_masks(samples, grid, lambda members: everything), None
+        """See `MaskPolicy.masks`: those of `encoded`."""
+        return self.encoded.masks(samples, grid, carry)
 
     def tokens(self, frames: Sequence[EncodedGroups]) -> list[Mask]:
-        """See `TokenPolicy.tokens`: the anchor and what stands before it are kept whole."""
-        anchor = next((i for i, frame in enumerate(frames) if frame.anchor), len(frames))
+        """See `TokenPolicy.tokens`: anchors and what stands before the first are kept whole."""
         masks = [frame.keep.copy() for frame in frames]
-        apart = [
-            _dissimilarity(frame.tokens, before.tokens)
-            for before, frame in zip(frames[anchor:], frames[anchor + 1 :], strict=False)
-        ]
-        if apart:
-            scores = np.concatenate(apart)
-            chosen = np.zeros(len(scores), np.bool_)
-            # A stable order, so that equal tokens of a still picture give the same masks on every machine.
-            chosen[np.argsort(-scores, kind="stable")[: max(1, round(self.share * len(scores)))]] = True
-            for mask, part in zip(masks[anchor + 1 :], np.split(chosen, len(apart)), strict=True):
-                mask[:] = part.reshape(mask.shape)
+        anchor = next((i for i, frame in enumerate(frames) if frame.anchor), len(frames))
+        behind = [i for i in range(anchor + 1, len(frames)) if not frames[i].anchor]
+        if not behind:
+            return masks
+        scores = _dissimilarities(frames[anchor:])[[i - anchor for i in behind]]
+        count = max(1, round(self.share * scores.size))
+        chosen = np.zeros(scores.size, np.bool_)
+        # A stable order, so that equal tokens of a still picture give the same masks on every machine.
+        chosen[np.argsort(-scores, axis=None, kind="stable")[:count]] = True
+        for i, part in zip(behind, chosen.reshape(scores.shape), strict=True):
+            masks[i] &= part.reshape(masks[i].shape)
         return masks
+
+
+def _dissimilarities(frames: Sequence[EncodedGroups]) -> F32:
+    """How unlike every token is to what was last encoded at its place, from an anchor on.
+
+    Returns:
+        float32 [frames, groups]: 1 - cosine; -inf where nothing was encoded, 0 in the anchor.
+    """
+    last = np.array(frames[0].tokens, np.float32)
+    scores = np.full((len(frames), frames[0].keep.size), -np.inf, np.float32)
+    scores[0] = 0.0
+    for row, frame in zip(scores[1:], frames[1:], strict=True):
+        places = np.flatnonzero(frame.keep)
+        row[places] = _dissimilarity(frame.tokens, last[places])
+        last[places] = frame.tokens
+    return scores
 
 
 def _dissimilarity(tokens: F32, before: F32) -> F32:

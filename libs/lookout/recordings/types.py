@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from lookout.errors import LookoutError
-from lookout.numbers import check_finite
+from lookout.numbers import check_finite, check_whole
 
 if TYPE_CHECKING:  # they import torch; settings need none
     from lookout.windows import PromptPart
@@ -23,11 +23,12 @@ class Score(StrEnum):
     """Which KV entries of a group stay (QuickVideo section 3.2): those of the highest score.
 
     `KEY_NORM`: small key norm, the paper's default. `VALUE_NORM`: large value norm. `ATTENTION`: dot product
-    with the mean query of the questions. For comparison, at equal cost: `RANDOM` by a seed, `UNIFORM` evenly
-    spaced rows, `FIRST` the group's first rows.
+    with the mean query of the questions. For comparison, at equal cost: `LARGE_KEY_NORM`, the opposite of the
+    paper's default, `RANDOM` by a seed, `UNIFORM` evenly spaced rows, `FIRST` the group's first rows.
     """
 
     KEY_NORM = "key-norm"
+    LARGE_KEY_NORM = "large-key-norm"
     VALUE_NORM = "value-norm"
     ATTENTION = "attention"
     RANDOM = "random"
@@ -56,8 +57,8 @@ class PrefillSettings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.group_frames < 1:
-            raise RecordingError("group_frames must be at least 1")
+        check_whole("group_frames", self.group_frames, 1, 1_000_000, RecordingError)
+        check_whole("seed", self.seed, 0, (1 << 63) - 1, RecordingError)
         if not 0 < check_finite("rho", self.rho, RecordingError) <= 1:
             raise RecordingError(f"rho={self.rho:g} must be above 0 and at most 1")
 

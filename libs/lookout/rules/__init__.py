@@ -21,6 +21,7 @@ from lookout.rules.types import (
 )
 from lookout.rules.watches import (
     check_watch as check_watch,
+    covers as covers,
     next_version as next_version,
     read_watch as read_watch,
     watch_fault as watch_fault,

@@ -85,9 +85,9 @@ class Rule:
 
     def __post_init__(self) -> None:
         if not 0 < self.threshold <= 1:
-            raise RuleError(f"threshold must lie in (0, 1], not {self.threshold}")
+            raise RuleError(f"threshold must be above 0 and at most 1, not {self.threshold}")
         if not 0 <= self.clear <= self.threshold:
-            raise RuleError(f"clear_threshold must lie in [0, {self.threshold}], not {self.clear_threshold}")
+            raise RuleError(f"clear_threshold must be 0 to {self.threshold}, not {self.clear_threshold}")
         if not 1 <= self.k <= self.n <= LAST_ANSWERS:
             raise RuleError(f"k of n needs 1 <= k <= n <= {LAST_ANSWERS}, not {self.k} of {self.n}")
         if not 0 <= self.cooldown_ms <= COOLDOWN_S * 1000:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import fnmatch
+
 from lookout.outside_text import MAX_QUESTION
 from lookout.rules.messages import rule_of
 from lookout.rules.types import Rule, RuleError
 from lookout.v1.watches_pb2 import Watch
-from lookout.wire import CAMERA_OFFLINE, WireError, from_json, is_camera_id, to_json
+from lookout.wire import CAMERA_OFFLINE, WireError, check_tenant, from_json, is_camera_id, to_json
 from lookout.wire.limits import ID_BYTES, LEAST_THRESHOLD, WATCH_BYTES
 from lookout.wire.ranges import RangeError, check_ranges
 
@@ -72,6 +74,10 @@ def check_watch(watch: Watch) -> Rule:
     for pattern in watch.cameras:
         if not is_camera_id(pattern):
             raise RuleError(f"cameras: {pattern[:40]!r} is no camera id or pattern of 1 to {ID_BYTES} bytes")
+    try:
+        check_tenant(watch.tenant)
+    except WireError as error:
+        raise RuleError(str(error)) from error
     if 0 < watch.rule.threshold < LEAST_THRESHOLD:
         raise RuleError(
             f"threshold {watch.rule.threshold:g} is below {LEAST_THRESHOLD:g}, the least there is"
@@ -81,6 +87,19 @@ def check_watch(watch: Watch) -> Rule:
     if size > WATCH_BYTES:
         raise RuleError(f"{size} bytes as JSON, {WATCH_BYTES} at most")
     return rule
+
+
+def covers(watch: Watch, camera: str, tenant: str) -> bool:
+    """Whether a watch asks about a camera.
+
+    Args:
+        watch: The watch.
+        camera: The camera's id.
+        tenant: The camera's tenant (`lookout.wire.tenant_of`).
+    """
+    if watch.tenant and watch.tenant != tenant:
+        return False
+    return not watch.cameras or any(fnmatch.fnmatchcase(camera, pattern) for pattern in watch.cameras)
 
 
 def next_version(watch: Watch) -> int:

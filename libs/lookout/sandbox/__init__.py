@@ -11,6 +11,7 @@ from lookout.lazy import lazy_names
 
 if TYPE_CHECKING:
     from lookout.sandbox.confined_reader import SandboxedReader as SandboxedReader
+    from lookout.sandbox.live import camera_segments as camera_segments
     from lookout.sandbox.opening import downloaded as downloaded, open_recording as open_recording
     from lookout.sandbox.pool import (
         SandboxError as SandboxError,
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 _LAZY = {
     "confined_reader": ["SandboxedReader"],
+    "live": ["camera_segments"],
     "opening": ["downloaded", "open_recording"],
     "pool": ["SandboxError", "SandboxPool", "SandboxSettings"],
     "survey": ["inspect", "inspect_all"],

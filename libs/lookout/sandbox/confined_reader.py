@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
+from lookout.files.clipping import RecordingClip
 from lookout.files.parallel import DecodeWork, FileFrame
 from lookout.files.ranged import RangedSource
 from lookout.files.recording import (
@@ -26,9 +27,10 @@ from lookout.files.recording import (
     facts_of,
     gaps_of,
 )
+from lookout.files.source import FileSource
 from lookout.files.table import FrameColumns, FrameTable, intervals_of, plan_ranges, share_out
 from lookout.motion.geometry import Fit
-from lookout.sandbox.jobs import SampleRequest
+from lookout.sandbox.jobs import ClipRequest, SampleRequest
 from lookout.sandbox.pool import SandboxPool, SandboxSettings
 from lookout.sandbox.reply_reader import SampledPick, SamplesReply, TableReply
 from lookout.segments.sampling import Pick
@@ -56,8 +58,9 @@ class SandboxedReader(RecordingReader):
         name = os.fspath(source) if not isinstance(source, RangedSource) else source.name
         self._name = name if self._source is not None else os.path.abspath(name)
         self.workers = workers or os.cpu_count() or 1
-        if self._source is None and not os.path.isfile(name):
-            raise CodecError(Reason.UNREADABLE, f"{name} cannot be read (no such file)")
+        if self._source is None:
+            with FileSource(name).open():  # refuses what cannot be read, before processes are started
+                pass
         self._pool = SandboxPool(self.workers, SandboxSettings(start_s=300.0, wall_s=600.0, cpu_s=600.0))
         try:
             reply = self._pool.recording_table(self._name, self._source)
@@ -90,6 +93,9 @@ class SandboxedReader(RecordingReader):
         jobs = self._jobs(list(picks), min(JOB_FRAMES, max(1, JOB_BYTES // (3 * size[0] * size[1]))), count)
         requests = [SampleRequest(self._name, tuple(job), size, fit) for job in jobs]
         return SandboxedSampling(self._pool, self._source, requests, self.workers, self.facts)
+
+    def _clip(self, start_us: int, end_us: int, max_bytes: int) -> RecordingClip:
+        return self._pool.recording_clip(ClipRequest(self._name, start_us, end_us, max_bytes), self._source)
 
     def _jobs(self, picks: list[Pick], limit: int, intervals: int) -> list[list[Pick]]:
         """The samples of every job, in order."""

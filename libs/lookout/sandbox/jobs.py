@@ -10,6 +10,7 @@ from typing import Protocol, Self, runtime_checkable
 
 from lookout.motion.geometry import Fit
 from lookout.motion.types import Gather
+from lookout.outside_text import clean
 from lookout.sandbox import sandbox_pb2 as pb
 from lookout.segments.sampling import Expected, Pick, SamplingGrid, Tail
 from lookout.segments.types import CodecError, CutRequest, DecodeRequest, Limits, Reason
@@ -44,7 +45,17 @@ class SampleRequest:
     fit: Fit
 
 
-Request = DecodeRequest | InspectRequest | CutRequest | TableRequest | SampleRequest
+@dataclass(frozen=True, slots=True)
+class ClipRequest:
+    """A range of a file as a file of its own, see `lookout.files.clipping.clip`."""
+
+    path: str
+    start_us: int
+    end_us: int
+    max_bytes: int
+
+
+Request = DecodeRequest | InspectRequest | CutRequest | TableRequest | SampleRequest | ClipRequest
 
 
 @runtime_checkable
@@ -78,6 +89,11 @@ def job_message(number: int, request: Request, *, size: int = 0, with_file: bool
     job = pb.Job(number=number, with_file=with_file)
     try:
         _fill(job, request, size)
+    except UnicodeEncodeError as error:
+        name = clean(error.object, 200)
+        raise CodecError(
+            Reason.REQUEST, f"its name {name} is not UTF-8: rename it, or decode without a sandbox"
+        ) from None
     except ValueError as error:  # a number beyond 64 bits
         raise CodecError(Reason.REQUEST, f"the request cannot be sent to a decoder ({error})") from None
     return job.SerializeToString()
@@ -99,6 +115,9 @@ def _fill(job: pb.Job, request: Request, size: int) -> None:
             job.sample.height, job.sample.width = height, width
             for pick in picks:
                 job.sample.picks.add(index=pick.index, slot=pick.slot, time_us=pick.time_us, pts=pick.pts)
+        case ClipRequest(path, start_us, end_us, max_bytes):
+            job.clip.path, job.clip.max_bytes = path, max_bytes
+            job.clip.start_us, job.clip.end_us = start_us, end_us
 
 
 def _fill_decode(job: pb.DecodeJob, request: DecodeRequest, size: int) -> None:
@@ -171,3 +190,8 @@ def sample_request(job: pb.SampleJob) -> SampleRequest:
     fits = {value: fit for fit, value in FITS.items()}
     picks = tuple(Pick(pick.index, pick.slot, pick.time_us, pick.pts) for pick in job.picks)
     return SampleRequest(job.path, picks, (job.height, job.width), fits[job.fit])
+
+
+def clip_request(job: pb.ClipJob) -> ClipRequest:
+    """What a clip job asks for."""
+    return ClipRequest(job.path, job.start_us, job.end_us, job.max_bytes)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from lookout.disk import write_all
+from lookout.disk import private_opener, write_all
 from lookout.files.ranged import RangedSource
 from lookout.files.reader import VideoReader
 from lookout.files.recording import RecordingReader
@@ -93,25 +93,32 @@ def downloaded(
 
 
 def download(source: UrlSource, path: str, progress: Callable[[int, int], None] | None = None) -> None:
-    """Write a URL's bytes into a file, piece by piece; nothing of them is parsed.
+    """Write a URL's bytes into a file, piece by piece, behind those it has; nothing of them is parsed.
+
+    Args:
+        source: The URL.
+        path: The file. What it has must be the first bytes of the same version.
+        progress: Called with bytes done and in all.
 
     Raises:
-        CodecError: The URL cannot be read, or the disk does not hold it.
+        CodecError: The URL cannot be read, or the disk does not hold it. What was written stays.
     """
     size, folder = source.size, Path(path).parent
-    free = shutil.disk_usage(folder).free
-    # Before the first byte: a full disk would fail others on this machine, too.
-    if size > free:
-        raise _not_stored(source, f"it has {size} bytes, and {folder} has room for {free}")
     try:
-        with open(path, "wb", buffering=0) as file:
+        with open(path, "ab", buffering=0, opener=private_opener) as file:
+            free = shutil.disk_usage(folder).free
+            # Before the first byte: a full disk would fail others on this machine, too.
+            if size - file.tell() > free:
+                raise not_stored(source, f"it has {size} bytes, and {folder} has room for {free}")
             while (position := file.tell()) < size:
-                write_all(file.fileno(), source.piece(position // source.piece_bytes))
+                number, begin = divmod(position, source.piece_bytes)
+                write_all(file.fileno(), source.piece(number)[begin:])
                 if progress is not None:
                     progress(file.tell(), size)
     except OSError as error:
-        raise _not_stored(source, f"{folder}: {error.strerror}") from error
+        raise not_stored(source, f"{folder}: {error.strerror}") from error
 
 
-def _not_stored(source: UrlSource, why: str) -> CodecError:
+def not_stored(source: UrlSource, why: str) -> CodecError:
+    """The error of a recording whose bytes have no place on this machine."""
     return CodecError(Reason.UNREADABLE, f"{source.name} cannot be stored ({why})")

@@ -21,10 +21,18 @@ from types import TracebackType
 from typing import TYPE_CHECKING, BinaryIO, cast
 
 from lookout.errors import LookoutError
+from lookout.files.clipping import RecordingClip
 from lookout.sandbox import sandbox_pb2 as pb
 from lookout.sandbox.child import bare_environment, cpu_seconds
 from lookout.sandbox.exchange import receive_message, send_message, shared_file, write_all
-from lookout.sandbox.jobs import InspectRequest, Request, SampleRequest, TableRequest, job_message
+from lookout.sandbox.jobs import (
+    ClipRequest,
+    InspectRequest,
+    Request,
+    SampleRequest,
+    TableRequest,
+    job_message,
+)
 from lookout.sandbox.reply_reader import (
     MAX_REPLY,
     BugError,
@@ -365,6 +373,19 @@ class SandboxPool:
             return cast(SamplesReply, self._run(_Job(request, opened=partial(served, source))))
         absolute = replace(request, path=os.path.abspath(request.path))
         return cast(SamplesReply, self._run(_Job(absolute, opened=partial(_opened, absolute.path))))
+
+    def recording_clip(self, request: ClipRequest, source: ServedSource | None = None) -> RecordingClip:
+        """A range of a file as a file of its own.
+
+        Args:
+            request: Which.
+            source: As of `recording_table`.
+
+        Raises:
+            CodecError: It cannot be cut; with POISON where it kills the decoder twice.
+        """
+        opened = partial(_opened, request.path) if source is None else partial(served, source)
+        return cast(RecordingClip, self._run(_Job(request, opened=opened)))
 
     def pids(self) -> list[int]:
         """Process ids of the workers that run now."""

@@ -6,11 +6,12 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import BinaryIO
 
+from lookout.files.clipping import RecordingClip, clip
 from lookout.files.parallel import DecodeWork, FileDecoder, FileFrame, Scan, scanned
 from lookout.files.recording import StreamFacts, first_size
 from lookout.files.source import FileSource, OpenFileSource, Source
 from lookout.files.table import FrameTable
-from lookout.sandbox.jobs import SampleRequest
+from lookout.sandbox.jobs import ClipRequest, SampleRequest
 from lookout.segments.types import FILE_LIMITS
 
 
@@ -63,6 +64,28 @@ class RecordingJobs:
         with file if file is not None else nullcontext():
             return self._sample(request, _source(request.path, file))
 
+    def clip(self, request: ClipRequest, file: BinaryIO | None = None) -> RecordingClip:
+        """A range of a file as a file of its own.
+
+        Args:
+            request: Which range.
+            file: As of `table`.
+
+        Raises:
+            CodecError: It cannot be cut.
+        """
+        with file if file is not None else nullcontext():
+            source = _source(request.path, file)
+            scan = self._scan_of(request.path, source)
+            range_us = (request.start_us, request.end_us)
+            return clip(source, FILE_LIMITS, scan, range_us, request.max_bytes)
+
+    def _scan_of(self, path: str, source: Source) -> Scan:
+        if self._scan is None or self._scan[0] != path:
+            self._table(path, source)
+        assert self._scan is not None
+        return self._scan[1]
+
     def _table(self, path: str, source: Source) -> TableResult:
         with scanned(source, FILE_LIMITS) as (video, scan):
             stream = StreamFacts.of(video, scan)
@@ -72,9 +95,7 @@ class RecordingJobs:
         return TableResult(stream, scan.table, size)
 
     def _sample(self, request: SampleRequest, source: Source) -> SampleResult:
-        if self._scan is None or self._scan[0] != request.path:
-            self._table(request.path, source)
-        assert self._scan is not None
+        scan = self._scan_of(request.path, source)
         height, width = request.size
         decoder = FileDecoder(
             source,
@@ -84,7 +105,7 @@ class RecordingJobs:
             fit=request.fit,
             threads=1,
             lookahead=max(1, len(request.picks)),
-            scan=self._scan[1],
+            scan=scan,
         )
         with decoder:
             return SampleResult(tuple(decoder), decoder.work)

@@ -19,11 +19,19 @@ import numpy as np
 import numpy.typing as npt
 from google.protobuf.message import DecodeError, Message
 
+from lookout.files.clipping import CLIP_CONTAINERS, RecordingClip
 from lookout.motion.geometry import Geometry
 from lookout.motion.types import F16, U8, Basis, FrameInfo, Motion, Picture
 from lookout.sandbox import sandbox_pb2 as pb
 from lookout.sandbox.exchange import read_all
-from lookout.sandbox.jobs import InspectRequest, PortableGather, Request, SampleRequest, TableRequest
+from lookout.sandbox.jobs import (
+    ClipRequest,
+    InspectRequest,
+    PortableGather,
+    Request,
+    SampleRequest,
+    TableRequest,
+)
 from lookout.sandbox.reply_writer import BASES, REASONS, WORK
 from lookout.segments.inspection import INSPECT_LIMITS, Inspection
 from lookout.segments.types import (
@@ -106,7 +114,7 @@ class SamplesReply:
     work: dict[str, int]
 
 
-Result = DecodedSegment | Inspection | tuple[Segment, ...] | TableReply | SamplesReply
+Result = DecodedSegment | Inspection | tuple[Segment, ...] | TableReply | SamplesReply | RecordingClip
 
 
 class Planes:
@@ -198,6 +206,8 @@ def read_result(reply: pb.Reply, request: Request, size: int, planes: Planes) ->
             return _table(_outcome(reply, "table"), request, planes)
         case SampleRequest():
             return _samples(_outcome(reply, "samples"), request, planes)
+        case ClipRequest():
+            return _clip(_outcome(reply, "clip"), request, planes)
 
 
 def clean_text(text: str, limit: int, *, lines: bool = False) -> str:
@@ -476,3 +486,13 @@ def _samples(message: pb.Samples, request: SampleRequest, planes: Planes) -> Sam
         for row, (place, sample, picture) in enumerate(zip(places, message.samples, pictures, strict=True))
     ]
     return SamplesReply(tuple(frames), work)
+
+
+def _clip(message: pb.Clip, request: ClipRequest, planes: Planes) -> RecordingClip:
+    size = _whole(message, "bytes", 1, request.max_bytes)
+    start_us = _whole(message, "start_us", 0, request.end_us)
+    container = _name(message, "container")
+    if container not in CLIP_CONTAINERS.values():
+        raise ReplyError(f"a clip in {container}")
+    end_us, frames = _whole(message, "end_us", start_us + 1, MOST), _whole(message, "frames", 1, MOST)
+    return RecordingClip(bytes(planes.take(size)), start_us, end_us, frames, container)

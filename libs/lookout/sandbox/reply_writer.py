@@ -16,6 +16,7 @@ from lookout.segments.inspection import Inspection
 from lookout.segments.types import CodecError, DecodedSegment, Reason, SampledFrame, Segment
 
 if TYPE_CHECKING:
+    from lookout.files.clipping import RecordingClip
     from lookout.sandbox.recording_jobs import SampleResult, TableResult
 
 BASES = {Basis.VECTORS: pb.BASIS_VECTORS, Basis.LUMA: pb.BASIS_LUMA, Basis.NONE: pb.BASIS_NONE}
@@ -28,7 +29,9 @@ TEXT_BYTES = 20_000
 """Longer texts are cut."""
 
 Plane = np.ndarray | bytes
-Result: TypeAlias = "DecodedSegment | Inspection | tuple[Segment, ...] | TableResult | SampleResult"
+Result: TypeAlias = (
+    "DecodedSegment | Inspection | tuple[Segment, ...] | TableResult | SampleResult | RecordingClip"
+)
 
 
 class ReplyWriter:
@@ -96,8 +99,11 @@ def _reply(result: Result) -> tuple[pb.Reply, Iterable[Plane]]:
             for piece in result
         ]
         return pb.Reply(pieces=pb.Pieces(pieces=pieces)), [piece.data for piece in result]
+    from lookout.files.clipping import RecordingClip
     from lookout.sandbox.recording_jobs import TableResult
 
+    if isinstance(result, RecordingClip):
+        return _clip(result)
     return _table(result) if isinstance(result, TableResult) else _samples(result)
 
 
@@ -166,6 +172,17 @@ def _table(found: TableResult) -> tuple[pb.Reply, list[Plane]]:
     )
     flags = [flag.astype(np.uint8) for flag in (table.key, table.clean, table.discard)]
     return pb.Reply(table=message), [table.pts, table.dts, table.size, *flags]
+
+
+def _clip(clip: RecordingClip) -> tuple[pb.Reply, list[Plane]]:
+    message = pb.Clip(
+        bytes=len(clip.data),
+        start_us=clip.start_us,
+        end_us=clip.end_us,
+        frames=clip.frames,
+        container=clip.container,
+    )
+    return pb.Reply(clip=message), [clip.data]
 
 
 def _samples(result: SampleResult) -> tuple[pb.Reply, list[Plane]]:

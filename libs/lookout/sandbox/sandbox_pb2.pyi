@@ -72,7 +72,7 @@ REASON_UNAVAILABLE: Reason
 REASON_CLOSED: Reason
 
 class Job(_message.Message):
-    __slots__ = ("number", "with_file", "decode", "inspect", "cut", "table", "sample")
+    __slots__ = ("number", "with_file", "decode", "inspect", "cut", "table", "sample", "clip")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     WITH_FILE_FIELD_NUMBER: _ClassVar[int]
     DECODE_FIELD_NUMBER: _ClassVar[int]
@@ -80,6 +80,7 @@ class Job(_message.Message):
     CUT_FIELD_NUMBER: _ClassVar[int]
     TABLE_FIELD_NUMBER: _ClassVar[int]
     SAMPLE_FIELD_NUMBER: _ClassVar[int]
+    CLIP_FIELD_NUMBER: _ClassVar[int]
     number: int
     with_file: bool
     decode: DecodeJob
@@ -87,7 +88,8 @@ class Job(_message.Message):
     cut: CutJob
     table: TableJob
     sample: SampleJob
-    def __init__(self, number: _Optional[int] = ..., with_file: _Optional[bool] = ..., decode: _Optional[_Union[DecodeJob, _Mapping]] = ..., inspect: _Optional[_Union[InspectJob, _Mapping]] = ..., cut: _Optional[_Union[CutJob, _Mapping]] = ..., table: _Optional[_Union[TableJob, _Mapping]] = ..., sample: _Optional[_Union[SampleJob, _Mapping]] = ...) -> None: ...
+    clip: ClipJob
+    def __init__(self, number: _Optional[int] = ..., with_file: _Optional[bool] = ..., decode: _Optional[_Union[DecodeJob, _Mapping]] = ..., inspect: _Optional[_Union[InspectJob, _Mapping]] = ..., cut: _Optional[_Union[CutJob, _Mapping]] = ..., table: _Optional[_Union[TableJob, _Mapping]] = ..., sample: _Optional[_Union[SampleJob, _Mapping]] = ..., clip: _Optional[_Union[ClipJob, _Mapping]] = ...) -> None: ...
 
 class Limits(_message.Message):
     __slots__ = ("bytes", "side", "pixels", "seconds", "frames")
@@ -209,8 +211,20 @@ class SampleJob(_message.Message):
     picks: _containers.RepeatedCompositeFieldContainer[Pick]
     def __init__(self, path: _Optional[str] = ..., height: _Optional[int] = ..., width: _Optional[int] = ..., fit: _Optional[_Union[Fit, str]] = ..., picks: _Optional[_Iterable[_Union[Pick, _Mapping]]] = ...) -> None: ...
 
+class ClipJob(_message.Message):
+    __slots__ = ("path", "start_us", "end_us", "max_bytes")
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    START_US_FIELD_NUMBER: _ClassVar[int]
+    END_US_FIELD_NUMBER: _ClassVar[int]
+    MAX_BYTES_FIELD_NUMBER: _ClassVar[int]
+    path: str
+    start_us: int
+    end_us: int
+    max_bytes: int
+    def __init__(self, path: _Optional[str] = ..., start_us: _Optional[int] = ..., end_us: _Optional[int] = ..., max_bytes: _Optional[int] = ...) -> None: ...
+
 class Reply(_message.Message):
-    __slots__ = ("number", "ready", "refusal", "bug", "decoded", "inspected", "pieces", "table", "samples")
+    __slots__ = ("number", "ready", "refusal", "bug", "decoded", "inspected", "pieces", "table", "samples", "clip")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     READY_FIELD_NUMBER: _ClassVar[int]
     REFUSAL_FIELD_NUMBER: _ClassVar[int]
@@ -220,6 +234,7 @@ class Reply(_message.Message):
     PIECES_FIELD_NUMBER: _ClassVar[int]
     TABLE_FIELD_NUMBER: _ClassVar[int]
     SAMPLES_FIELD_NUMBER: _ClassVar[int]
+    CLIP_FIELD_NUMBER: _ClassVar[int]
     number: int
     ready: Ready
     refusal: Refusal
@@ -229,7 +244,8 @@ class Reply(_message.Message):
     pieces: Pieces
     table: Table
     samples: Samples
-    def __init__(self, number: _Optional[int] = ..., ready: _Optional[_Union[Ready, _Mapping]] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ..., bug: _Optional[_Union[Bug, _Mapping]] = ..., decoded: _Optional[_Union[Decoded, _Mapping]] = ..., inspected: _Optional[_Union[Inspected, _Mapping]] = ..., pieces: _Optional[_Union[Pieces, _Mapping]] = ..., table: _Optional[_Union[Table, _Mapping]] = ..., samples: _Optional[_Union[Samples, _Mapping]] = ...) -> None: ...
+    clip: Clip
+    def __init__(self, number: _Optional[int] = ..., ready: _Optional[_Union[Ready, _Mapping]] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ..., bug: _Optional[_Union[Bug, _Mapping]] = ..., decoded: _Optional[_Union[Decoded, _Mapping]] = ..., inspected: _Optional[_Union[Inspected, _Mapping]] = ..., pieces: _Optional[_Union[Pieces, _Mapping]] = ..., table: _Optional[_Union[Table, _Mapping]] = ..., samples: _Optional[_Union[Samples, _Mapping]] = ..., clip: _Optional[_Union[Clip, _Mapping]] = ...) -> None: ...
 
 class Ready(_message.Message):
     __slots__ = ("confinement",)
@@ -484,6 +500,20 @@ class Samples(_message.Message):
     repaired: int
     missing: int
     def __init__(self, samples: _Optional[_Iterable[_Union[Sample, _Mapping]]] = ..., packets: _Optional[int] = ..., fed: _Optional[int] = ..., skipped: _Optional[int] = ..., frames: _Optional[int] = ..., painted: _Optional[int] = ..., runs: _Optional[int] = ..., seeks: _Optional[int] = ..., repaired: _Optional[int] = ..., missing: _Optional[int] = ...) -> None: ...
+
+class Clip(_message.Message):
+    __slots__ = ("bytes", "start_us", "end_us", "frames", "container")
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    START_US_FIELD_NUMBER: _ClassVar[int]
+    END_US_FIELD_NUMBER: _ClassVar[int]
+    FRAMES_FIELD_NUMBER: _ClassVar[int]
+    CONTAINER_FIELD_NUMBER: _ClassVar[int]
+    bytes: int
+    start_us: int
+    end_us: int
+    frames: int
+    container: str
+    def __init__(self, bytes: _Optional[int] = ..., start_us: _Optional[int] = ..., end_us: _Optional[int] = ..., frames: _Optional[int] = ..., container: _Optional[str] = ...) -> None: ...
 
 class PullJob(_message.Message):
     __slots__ = ("url", "datagrams", "connect_s", "segment_s", "segment_bytes", "jump_s", "memory_bytes")

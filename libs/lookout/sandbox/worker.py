@@ -26,7 +26,7 @@ from lookout.sandbox.confine import confine, limit_resources
 from lookout.sandbox.confinement import ConfinementError
 from lookout.sandbox.cuts import Cuts
 from lookout.sandbox.exchange import read_all, receive_message, send_message
-from lookout.sandbox.jobs import cut_request, decode_request, sample_request
+from lookout.sandbox.jobs import clip_request, cut_request, decode_request, sample_request
 from lookout.sandbox.recording_jobs import RecordingJobs
 from lookout.sandbox.reply_writer import ReplyWriter, Result
 from lookout.sandbox.serving import ServedFile
@@ -91,6 +91,8 @@ def _run(job: pb.Job, channels: _Channels, threads: int, jobs: _Jobs) -> Result:
             return jobs.recordings.table(job.table.path, file)
         case "sample":
             return jobs.recordings.sample(sample_request(job.sample), file)
+        case "clip":
+            return jobs.recordings.clip(clip_request(job.clip), file)
     segment = bytes(read_all(channels.shared_in, job.decode.bytes))
     return decode_segment(segment, decode_request(job.decode), threads=threads)
 

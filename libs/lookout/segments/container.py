@@ -84,6 +84,7 @@ class Video:
         except BaseException:
             self.close()
             raise
+        self.demuxed = 0  # packets given so far
         self.refused = 0  # packets the demuxer or decoder would not take
         self.damage = ""  # what it said the first time
 
@@ -203,6 +204,7 @@ class Video:
             # PyAV ends a stream with an empty packet, which drains the decoder; `decode(None)` does that
             # here.
             if packet.size:
+                self.demuxed += 1
                 yield packet
 
     def decode(self, packet: av.Packet | None) -> list[av.VideoFrame]:
@@ -247,14 +249,33 @@ class Video:
         self.close()
 
 
+def missing_packets(listed: int, counted: int) -> str:
+    """What to say of a container that lists more frames than it holds; empty where it does not.
+
+    Args:
+        listed: Packets that it claims, 0 where it claims none.
+        counted: Packets that were there.
+    """
+    if listed <= counted + 2:  # some writers count the open one
+        return ""
+    return f"the container lists {listed} frames, but {counted} are there"
+
+
 def source_size(source: ByteSource) -> int | None:
-    """Bytes of a source, None for a pipe. Leaves it at its beginning."""
+    """Bytes of a source, None for a pipe. Leaves it at its beginning.
+
+    Raises:
+        CodecError: With UNREADABLE where its end cannot be found.
+    """
     seekable = getattr(source, "seekable", None)
     if seekable is not None and not seekable():
         return None
-    source.seek(0, io.SEEK_END)
-    size = source.tell()
-    source.seek(0)
+    try:
+        source.seek(0, io.SEEK_END)
+        size = source.tell()
+        source.seek(0)
+    except OSError as error:  # such as of a process's memory
+        raise CodecError(Reason.UNREADABLE, f"its size cannot be told ({_text(error)})") from None
     return size
 
 

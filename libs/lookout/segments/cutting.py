@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, cast
@@ -13,7 +13,7 @@ import av
 import av.error
 from av.bitstream import BitStreamFilterContext
 
-from lookout.segments.container import ByteSource, Video, ticks_to_us
+from lookout.segments.container import ByteSource, Video, missing_packets, ticks_to_us
 from lookout.segments.damage import CounterScan, with_breaks, with_damage
 from lookout.segments.nal import begins_clean
 from lookout.segments.picture import orientation
@@ -102,6 +102,7 @@ def cut(
     target_s: float = 2.0,
     max_bytes: int = 15 * 1024 * 1024,
     keyframes: int | None = None,
+    broken_off: Callable[[str], object] | None = None,
 ) -> Iterator[Segment]:
     """Cut a file or stream (a pipe will do) at keyframes, lazily, without re-encoding.
 
@@ -109,18 +110,25 @@ def cut(
     of them; and earlier where it would grow beyond `max_bytes`. What precedes the first keyframe is
     dropped. Time stamps are the source's own, moved by one constant if decoding times begin below zero; a
     source without time stamps gives pieces without (elementary streams). Leading pictures stay behind their
-    keyframe; those that refer to the piece before are lost there, and counted when decoded. Errors:
-    `CodecError` (also BYTES for a group of pictures that alone exceeds max_bytes)."""
+    keyframe; those that refer to the piece before are lost there, and counted when decoded. `broken_off` is
+    called behind the last piece with the reason where the source ends before its end. Errors: `CodecError`
+    (also BYTES for a group of pictures that alone exceeds max_bytes)."""
     if target_s <= 0 or max_bytes <= 0 or (keyframes is not None and keyframes < 1):
         raise CodecError(Reason.REQUEST, "target_s, max_bytes and keyframes must be positive")
     if isinstance(source, (str, Path)):
         with Path(source).open("rb") as file:
-            yield from _cut(cast(ByteSource, file), target_s, max_bytes, keyframes)
+            yield from _cut(cast(ByteSource, file), target_s, max_bytes, keyframes, broken_off)
     else:
-        yield from _cut(cast(ByteSource, source), target_s, max_bytes, keyframes)
+        yield from _cut(cast(ByteSource, source), target_s, max_bytes, keyframes, broken_off)
 
 
-def _cut(source: ByteSource, target_s: float, max_bytes: int, keyframes: int | None) -> Iterator[Segment]:
+def _cut(
+    source: ByteSource,
+    target_s: float,
+    max_bytes: int,
+    keyframes: int | None,
+    broken_off: Callable[[str], object] | None,
+) -> Iterator[Segment]:
     scanned = _ScannedSource(source)
     with Video(scanned, vectors=False, limits=OPEN_LIMITS, recording=True) as video:
         breaks = scanned.follow(video.stream.id) if video.container == "mpegts" else scanned.leave()
@@ -135,6 +143,9 @@ def _cut(source: ByteSource, target_s: float, max_bytes: int, keyframes: int | N
             why = f" ({video.damage})" if video.damage else ""
             raise CodecError(Reason.NO_KEYFRAME, f"the {video.codec} stream holds no keyframe{why}")
         yield writer.write(open_groups, None)
+        why = video.damage or missing_packets(video.listed, video.demuxed)
+        if why and broken_off is not None:
+            broken_off(why)
 
 
 class _ScannedSource:

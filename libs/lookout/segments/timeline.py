@@ -15,12 +15,13 @@ BACKWARD_US = 1_000_000
 class Timeline:
     """Container time of frames in presentation order -> segment time in microseconds, strictly rising.
 
-    A step back by more than a second, or forward by more than `MAX_GAP_US`, is a jump of the clock and not of
+    A step back by more than a second, or forward by more than `max_gap_us`, is a jump of the clock and not of
     the world: time continues by one nominal frame. Smaller steps back and repeated stamps advance by one
     microsecond, so that no frame is lost. A frame without a time stamp comes one nominal frame after the
     last."""
 
-    def __init__(self, fps: Fraction) -> None:
+    def __init__(self, fps: Fraction, max_gap_us: int = MAX_GAP_US) -> None:
+        self._max_gap_us = max_gap_us
         self.nominal_us = max(1, round(1_000_000 / fps))
         self.first_us: int | None = None  # container time of the first stamped frame, taken back to frame 0
         self.jumps = 0
@@ -44,7 +45,7 @@ class Timeline:
             return following, False
         time = container_us - self._shift
         step = time - self.times[-1]
-        if step < -BACKWARD_US or step > MAX_GAP_US:
+        if step < -BACKWARD_US or step > self._max_gap_us:
             self._shift = container_us - following
             return following, True
         return max(time, self.times[-1] + 1), False

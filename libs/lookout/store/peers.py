@@ -20,6 +20,7 @@ from lookout.store.tensors import Array, Rows, numpy_dtype, shape_of_rows, tenso
 from lookout.v1 import tensors_pb2_grpc
 from lookout.v1.frames_pb2 import FramesRecord
 from lookout.v1.lineage_pb2 import TensorRef
+from lookout.v1.recordings_pb2 import RecordingPart
 from lookout.v1.tensors_pb2 import GetTensorRequest, MaterializeTensorRequest, RowRange, TensorHeader
 from lookout.v1.tokens_pb2 import TokensRecord
 
@@ -77,6 +78,8 @@ class Peers:
             request.frames.CopyFrom(record)
         elif isinstance(record, TokensRecord):
             request.tokens.CopyFrom(record)
+        elif isinstance(record, RecordingPart):
+            request.part.CopyFrom(record)
         else:
             raise StoreError(f"no tensor is made from a {type(record).__name__}")
         return self._receive(address, "MaterializeTensor", request, self._settings.materialize_s)

@@ -22,17 +22,20 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from lookout.v1 import watches_pb2 as lookout_dot_v1_dot_watches__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18lookout/v1/cameras.proto\x12\nlookout.v1\"\xd8\x01\n\x06\x43\x61mera\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0b\n\x03url\x18\x02 \x01(\t\x12/\n\ttransport\x18\x03 \x01(\x0e\x32\x1c.lookout.v1.Camera.Transport\x12\x11\n\tsegment_s\x18\x04 \x01(\x01\x12\x13\n\x0b\x63redentials\x18\x05 \x01(\t\x12\x0e\n\x06paused\x18\x06 \x01(\x08\"L\n\tTransport\x12\x19\n\x15TRANSPORT_UNSPECIFIED\x10\x00\x12\x11\n\rTRANSPORT_TCP\x10\x01\x12\x11\n\rTRANSPORT_UDP\x10\x02\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18lookout/v1/cameras.proto\x12\nlookout.v1\x1a\x18lookout/v1/watches.proto\"\x96\x02\n\x06\x43\x61mera\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0b\n\x03url\x18\x02 \x01(\t\x12/\n\ttransport\x18\x03 \x01(\x0e\x32\x1c.lookout.v1.Camera.Transport\x12\x11\n\tsegment_s\x18\x04 \x01(\x01\x12\x13\n\x0b\x63redentials\x18\x05 \x01(\t\x12\x0e\n\x06paused\x18\x06 \x01(\x08\x12\x0e\n\x06tenant\x18\x07 \x01(\t\x12,\n\x08priority\x18\x08 \x01(\x0e\x32\x1a.lookout.v1.Watch.Priority\"L\n\tTransport\x12\x19\n\x15TRANSPORT_UNSPECIFIED\x10\x00\x12\x11\n\rTRANSPORT_TCP\x10\x01\x12\x11\n\rTRANSPORT_UDP\x10\x02\"L\n\x0c\x43\x61meraLabels\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12,\n\x08priority\x18\x02 \x01(\x0e\x32\x1a.lookout.v1.Watch.Priorityb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'lookout.v1.cameras_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_CAMERA']._serialized_start=41
-  _globals['_CAMERA']._serialized_end=257
-  _globals['_CAMERA_TRANSPORT']._serialized_start=181
-  _globals['_CAMERA_TRANSPORT']._serialized_end=257
+  _globals['_CAMERA']._serialized_start=67
+  _globals['_CAMERA']._serialized_end=345
+  _globals['_CAMERA_TRANSPORT']._serialized_start=269
+  _globals['_CAMERA_TRANSPORT']._serialized_end=345
+  _globals['_CAMERALABELS']._serialized_start=347
+  _globals['_CAMERALABELS']._serialized_end=423
 # @@protoc_insertion_point(module_scope)

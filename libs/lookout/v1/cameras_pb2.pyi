@@ -1,3 +1,4 @@
+from lookout.v1 import watches_pb2 as _watches_pb2
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
@@ -6,7 +7,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Camera(_message.Message):
-    __slots__ = ("id", "url", "transport", "segment_s", "credentials", "paused")
+    __slots__ = ("id", "url", "transport", "segment_s", "credentials", "paused", "tenant", "priority")
     class Transport(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         TRANSPORT_UNSPECIFIED: _ClassVar[Camera.Transport]
@@ -21,10 +22,22 @@ class Camera(_message.Message):
     SEGMENT_S_FIELD_NUMBER: _ClassVar[int]
     CREDENTIALS_FIELD_NUMBER: _ClassVar[int]
     PAUSED_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
     id: str
     url: str
     transport: Camera.Transport
     segment_s: float
     credentials: str
     paused: bool
-    def __init__(self, id: _Optional[str] = ..., url: _Optional[str] = ..., transport: _Optional[_Union[Camera.Transport, str]] = ..., segment_s: _Optional[float] = ..., credentials: _Optional[str] = ..., paused: _Optional[bool] = ...) -> None: ...
+    tenant: str
+    priority: _watches_pb2.Watch.Priority
+    def __init__(self, id: _Optional[str] = ..., url: _Optional[str] = ..., transport: _Optional[_Union[Camera.Transport, str]] = ..., segment_s: _Optional[float] = ..., credentials: _Optional[str] = ..., paused: _Optional[bool] = ..., tenant: _Optional[str] = ..., priority: _Optional[_Union[_watches_pb2.Watch.Priority, str]] = ...) -> None: ...
+
+class CameraLabels(_message.Message):
+    __slots__ = ("tenant", "priority")
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    tenant: str
+    priority: _watches_pb2.Watch.Priority
+    def __init__(self, tenant: _Optional[str] = ..., priority: _Optional[_Union[_watches_pb2.Watch.Priority, str]] = ...) -> None: ...

@@ -1,3 +1,4 @@
+from lookout.v1 import cameras_pb2 as _cameras_pb2
 from lookout.v1 import lineage_pb2 as _lineage_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
@@ -9,20 +10,22 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class FramesRecord(_message.Message):
-    __slots__ = ("camera", "epoch", "wall_offset_us", "segment", "event", "sampling")
+    __slots__ = ("camera", "epoch", "wall_offset_us", "segment", "event", "sampling", "labels")
     CAMERA_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     WALL_OFFSET_US_FIELD_NUMBER: _ClassVar[int]
     SEGMENT_FIELD_NUMBER: _ClassVar[int]
     EVENT_FIELD_NUMBER: _ClassVar[int]
     SAMPLING_FIELD_NUMBER: _ClassVar[int]
+    LABELS_FIELD_NUMBER: _ClassVar[int]
     camera: str
     epoch: int
     wall_offset_us: int
     segment: SegmentFrames
     event: _lineage_pb2.StreamEvent
     sampling: _lineage_pb2.Sampling
-    def __init__(self, camera: _Optional[str] = ..., epoch: _Optional[int] = ..., wall_offset_us: _Optional[int] = ..., segment: _Optional[_Union[SegmentFrames, _Mapping]] = ..., event: _Optional[_Union[_lineage_pb2.StreamEvent, _Mapping]] = ..., sampling: _Optional[_Union[_lineage_pb2.Sampling, _Mapping]] = ...) -> None: ...
+    labels: _cameras_pb2.CameraLabels
+    def __init__(self, camera: _Optional[str] = ..., epoch: _Optional[int] = ..., wall_offset_us: _Optional[int] = ..., segment: _Optional[_Union[SegmentFrames, _Mapping]] = ..., event: _Optional[_Union[_lineage_pb2.StreamEvent, _Mapping]] = ..., sampling: _Optional[_Union[_lineage_pb2.Sampling, _Mapping]] = ..., labels: _Optional[_Union[_cameras_pb2.CameraLabels, _Mapping]] = ...) -> None: ...
 
 class SegmentFrames(_message.Message):
     __slots__ = ("segment", "start_us", "end_us", "frames", "pixels", "picture", "facts")

@@ -12,6 +12,7 @@ class Stage(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     STAGE_UNSPECIFIED: _ClassVar[Stage]
     STAGE_FRAMES: _ClassVar[Stage]
     STAGE_TOKENS: _ClassVar[Stage]
+    STAGE_SAMPLES: _ClassVar[Stage]
     STAGE_CHAPTERS: _ClassVar[Stage]
 
 class Cause(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
@@ -40,6 +41,7 @@ class Cause(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
 STAGE_UNSPECIFIED: Stage
 STAGE_FRAMES: Stage
 STAGE_TOKENS: Stage
+STAGE_SAMPLES: Stage
 STAGE_CHAPTERS: Stage
 CAUSE_UNSPECIFIED: Cause
 CAUSE_NO_FRAMES: Cause

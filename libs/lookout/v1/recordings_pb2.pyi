@@ -14,7 +14,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class RecordingJob(_message.Message):
-    __slots__ = ("id", "uris", "questions", "settings", "requested", "expires_s", "cancelled", "backtest")
+    __slots__ = ("id", "uris", "questions", "settings", "requested", "expires_s", "cancelled", "backtest", "tenant")
     ID_FIELD_NUMBER: _ClassVar[int]
     URIS_FIELD_NUMBER: _ClassVar[int]
     QUESTIONS_FIELD_NUMBER: _ClassVar[int]
@@ -23,6 +23,7 @@ class RecordingJob(_message.Message):
     EXPIRES_S_FIELD_NUMBER: _ClassVar[int]
     CANCELLED_FIELD_NUMBER: _ClassVar[int]
     BACKTEST_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
     id: str
     uris: _containers.RepeatedScalarFieldContainer[str]
     questions: _containers.RepeatedScalarFieldContainer[str]
@@ -31,7 +32,8 @@ class RecordingJob(_message.Message):
     expires_s: float
     cancelled: bool
     backtest: BacktestJob
-    def __init__(self, id: _Optional[str] = ..., uris: _Optional[_Iterable[str]] = ..., questions: _Optional[_Iterable[str]] = ..., settings: _Optional[_Union[RecordingSettings, _Mapping]] = ..., requested: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., expires_s: _Optional[float] = ..., cancelled: _Optional[bool] = ..., backtest: _Optional[_Union[BacktestJob, _Mapping]] = ...) -> None: ...
+    tenant: str
+    def __init__(self, id: _Optional[str] = ..., uris: _Optional[_Iterable[str]] = ..., questions: _Optional[_Iterable[str]] = ..., settings: _Optional[_Union[RecordingSettings, _Mapping]] = ..., requested: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., expires_s: _Optional[float] = ..., cancelled: _Optional[bool] = ..., backtest: _Optional[_Union[BacktestJob, _Mapping]] = ..., tenant: _Optional[str] = ...) -> None: ...
 
 class BacktestJob(_message.Message):
     __slots__ = ("watch", "since", "until", "labels")
@@ -119,49 +121,91 @@ class PartSpan(_message.Message):
     end_s: float
     def __init__(self, number: _Optional[int] = ..., first: _Optional[int] = ..., stop: _Optional[int] = ..., start_s: _Optional[float] = ..., end_s: _Optional[float] = ...) -> None: ...
 
+class PartSamples(_message.Message):
+    __slots__ = ("height", "width", "frames", "lost")
+    HEIGHT_FIELD_NUMBER: _ClassVar[int]
+    WIDTH_FIELD_NUMBER: _ClassVar[int]
+    FRAMES_FIELD_NUMBER: _ClassVar[int]
+    LOST_FIELD_NUMBER: _ClassVar[int]
+    height: int
+    width: int
+    frames: _containers.RepeatedCompositeFieldContainer[PartSample]
+    lost: _containers.RepeatedCompositeFieldContainer[LostSample]
+    def __init__(self, height: _Optional[int] = ..., width: _Optional[int] = ..., frames: _Optional[_Iterable[_Union[PartSample, _Mapping]]] = ..., lost: _Optional[_Iterable[_Union[LostSample, _Mapping]]] = ...) -> None: ...
+
+class PartSample(_message.Message):
+    __slots__ = ("place", "key", "picture", "corrupt")
+    PLACE_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    PICTURE_FIELD_NUMBER: _ClassVar[int]
+    CORRUPT_FIELD_NUMBER: _ClassVar[int]
+    place: int
+    key: bool
+    picture: int
+    corrupt: bool
+    def __init__(self, place: _Optional[int] = ..., key: _Optional[bool] = ..., picture: _Optional[int] = ..., corrupt: _Optional[bool] = ...) -> None: ...
+
+class LostSample(_message.Message):
+    __slots__ = ("place", "reason")
+    PLACE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    place: int
+    reason: str
+    def __init__(self, place: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+
 class RecordingOutcome(_message.Message):
-    __slots__ = ("job", "plan", "part", "cancelled")
+    __slots__ = ("job", "plan", "part", "cancelled", "place")
     JOB_FIELD_NUMBER: _ClassVar[int]
     PLAN_FIELD_NUMBER: _ClassVar[int]
     PART_FIELD_NUMBER: _ClassVar[int]
     CANCELLED_FIELD_NUMBER: _ClassVar[int]
+    PLACE_FIELD_NUMBER: _ClassVar[int]
     job: str
     plan: RecordingPlan
     part: PartOutcome
     cancelled: bool
-    def __init__(self, job: _Optional[str] = ..., plan: _Optional[_Union[RecordingPlan, _Mapping]] = ..., part: _Optional[_Union[PartOutcome, _Mapping]] = ..., cancelled: _Optional[bool] = ...) -> None: ...
+    place: int
+    def __init__(self, job: _Optional[str] = ..., plan: _Optional[_Union[RecordingPlan, _Mapping]] = ..., part: _Optional[_Union[PartOutcome, _Mapping]] = ..., cancelled: _Optional[bool] = ..., place: _Optional[int] = ...) -> None: ...
 
 class RecordingPlan(_message.Message):
-    __slots__ = ("job", "recordings", "parts", "reason", "expires", "partition_parts")
+    __slots__ = ("job", "recordings", "parts", "reason", "expires", "partition_parts", "past", "seconds")
     JOB_FIELD_NUMBER: _ClassVar[int]
     RECORDINGS_FIELD_NUMBER: _ClassVar[int]
     PARTS_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     EXPIRES_FIELD_NUMBER: _ClassVar[int]
     PARTITION_PARTS_FIELD_NUMBER: _ClassVar[int]
+    PAST_FIELD_NUMBER: _ClassVar[int]
+    SECONDS_FIELD_NUMBER: _ClassVar[int]
     job: RecordingJob
     recordings: _containers.RepeatedCompositeFieldContainer[PlannedRecording]
     parts: int
     reason: str
     expires: _timestamp_pb2.Timestamp
     partition_parts: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, job: _Optional[_Union[RecordingJob, _Mapping]] = ..., recordings: _Optional[_Iterable[_Union[PlannedRecording, _Mapping]]] = ..., parts: _Optional[int] = ..., reason: _Optional[str] = ..., expires: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., partition_parts: _Optional[_Iterable[int]] = ...) -> None: ...
+    past: _containers.RepeatedCompositeFieldContainer[BacktestPart]
+    seconds: float
+    def __init__(self, job: _Optional[_Union[RecordingJob, _Mapping]] = ..., recordings: _Optional[_Iterable[_Union[PlannedRecording, _Mapping]]] = ..., parts: _Optional[int] = ..., reason: _Optional[str] = ..., expires: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., partition_parts: _Optional[_Iterable[int]] = ..., past: _Optional[_Iterable[_Union[BacktestPart, _Mapping]]] = ..., seconds: _Optional[float] = ...) -> None: ...
 
 class PlannedRecording(_message.Message):
-    __slots__ = ("uri", "reason", "seconds", "frames", "parts", "gaps")
+    __slots__ = ("uri", "reason", "seconds", "frames", "parts", "gaps", "mark", "spans")
     URI_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     SECONDS_FIELD_NUMBER: _ClassVar[int]
     FRAMES_FIELD_NUMBER: _ClassVar[int]
     PARTS_FIELD_NUMBER: _ClassVar[int]
     GAPS_FIELD_NUMBER: _ClassVar[int]
+    MARK_FIELD_NUMBER: _ClassVar[int]
+    SPANS_FIELD_NUMBER: _ClassVar[int]
     uri: str
     reason: str
     seconds: float
     frames: int
     parts: int
     gaps: _containers.RepeatedCompositeFieldContainer[RecordingGap]
-    def __init__(self, uri: _Optional[str] = ..., reason: _Optional[str] = ..., seconds: _Optional[float] = ..., frames: _Optional[int] = ..., parts: _Optional[int] = ..., gaps: _Optional[_Iterable[_Union[RecordingGap, _Mapping]]] = ...) -> None: ...
+    mark: str
+    spans: _containers.RepeatedCompositeFieldContainer[PartSpan]
+    def __init__(self, uri: _Optional[str] = ..., reason: _Optional[str] = ..., seconds: _Optional[float] = ..., frames: _Optional[int] = ..., parts: _Optional[int] = ..., gaps: _Optional[_Iterable[_Union[RecordingGap, _Mapping]]] = ..., mark: _Optional[str] = ..., spans: _Optional[_Iterable[_Union[PartSpan, _Mapping]]] = ...) -> None: ...
 
 class RecordingGap(_message.Message):
     __slots__ = ("start_us", "end_us", "samples", "reason")
@@ -216,14 +260,16 @@ class PartOutcome(_message.Message):
     def __init__(self, number: _Optional[int] = ..., recording: _Optional[int] = ..., span: _Optional[_Union[PartSpan, _Mapping]] = ..., reason: _Optional[str] = ..., answers: _Optional[_Iterable[_Union[RecordingPartAnswer, _Mapping]]] = ..., frames: _Optional[int] = ..., damaged: _Optional[int] = ..., rows: _Optional[int] = ..., kept: _Optional[int] = ..., kv_bytes: _Optional[int] = ..., tokens: _Optional[int] = ..., tokens_total: _Optional[int] = ..., flops_vision: _Optional[int] = ..., flops_prefill: _Optional[int] = ..., flops_questions: _Optional[int] = ..., gaps: _Optional[_Iterable[_Union[RecordingGap, _Mapping]]] = ..., model_digest: _Optional[str] = ..., backtest: _Optional[_Union[BacktestOutcome, _Mapping]] = ...) -> None: ...
 
 class BacktestOutcome(_message.Message):
-    __slots__ = ("streams", "replanned", "cost")
+    __slots__ = ("streams", "replanned", "cost", "other_tenants")
     STREAMS_FIELD_NUMBER: _ClassVar[int]
     REPLANNED_FIELD_NUMBER: _ClassVar[int]
     COST_FIELD_NUMBER: _ClassVar[int]
+    OTHER_TENANTS_FIELD_NUMBER: _ClassVar[int]
     streams: _containers.RepeatedCompositeFieldContainer[PastStream]
     replanned: int
     cost: BacktestCost
-    def __init__(self, streams: _Optional[_Iterable[_Union[PastStream, _Mapping]]] = ..., replanned: _Optional[int] = ..., cost: _Optional[_Union[BacktestCost, _Mapping]] = ...) -> None: ...
+    other_tenants: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, streams: _Optional[_Iterable[_Union[PastStream, _Mapping]]] = ..., replanned: _Optional[int] = ..., cost: _Optional[_Union[BacktestCost, _Mapping]] = ..., other_tenants: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class PastStream(_message.Message):
     __slots__ = ("camera", "epoch", "verdicts")
@@ -304,7 +350,7 @@ class RecordingAnswers(_message.Message):
     def __init__(self, id: _Optional[str] = ..., state: _Optional[_Union[RecordingAnswers.State, str]] = ..., parts: _Optional[int] = ..., done: _Optional[int] = ..., reason: _Optional[str] = ..., updated: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., recordings: _Optional[_Iterable[_Union[RecordingAnswer, _Mapping]]] = ..., backtest: _Optional[_Union[BacktestAnswer, _Mapping]] = ...) -> None: ...
 
 class BacktestAnswer(_message.Message):
-    __slots__ = ("incidents", "incidents_total", "cameras", "watched_s", "windows", "cost", "unanswered", "replanned", "labels", "threshold")
+    __slots__ = ("incidents", "incidents_total", "cameras", "watched_s", "windows", "cost", "unanswered", "replanned", "labels", "threshold", "other_tenants")
     INCIDENTS_FIELD_NUMBER: _ClassVar[int]
     INCIDENTS_TOTAL_FIELD_NUMBER: _ClassVar[int]
     CAMERAS_FIELD_NUMBER: _ClassVar[int]
@@ -315,6 +361,7 @@ class BacktestAnswer(_message.Message):
     REPLANNED_FIELD_NUMBER: _ClassVar[int]
     LABELS_FIELD_NUMBER: _ClassVar[int]
     THRESHOLD_FIELD_NUMBER: _ClassVar[int]
+    OTHER_TENANTS_FIELD_NUMBER: _ClassVar[int]
     incidents: _containers.RepeatedCompositeFieldContainer[PastIncident]
     incidents_total: int
     cameras: int
@@ -325,7 +372,8 @@ class BacktestAnswer(_message.Message):
     replanned: int
     labels: _containers.RepeatedCompositeFieldContainer[LabelScore]
     threshold: float
-    def __init__(self, incidents: _Optional[_Iterable[_Union[PastIncident, _Mapping]]] = ..., incidents_total: _Optional[int] = ..., cameras: _Optional[int] = ..., watched_s: _Optional[float] = ..., windows: _Optional[_Iterable[_Union[OutcomeCount, _Mapping]]] = ..., cost: _Optional[_Union[BacktestCost, _Mapping]] = ..., unanswered: _Optional[_Iterable[_Union[RecordingGap, _Mapping]]] = ..., replanned: _Optional[int] = ..., labels: _Optional[_Iterable[_Union[LabelScore, _Mapping]]] = ..., threshold: _Optional[float] = ...) -> None: ...
+    other_tenants: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, incidents: _Optional[_Iterable[_Union[PastIncident, _Mapping]]] = ..., incidents_total: _Optional[int] = ..., cameras: _Optional[int] = ..., watched_s: _Optional[float] = ..., windows: _Optional[_Iterable[_Union[OutcomeCount, _Mapping]]] = ..., cost: _Optional[_Union[BacktestCost, _Mapping]] = ..., unanswered: _Optional[_Iterable[_Union[RecordingGap, _Mapping]]] = ..., replanned: _Optional[int] = ..., labels: _Optional[_Iterable[_Union[LabelScore, _Mapping]]] = ..., threshold: _Optional[float] = ..., other_tenants: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class LabelScore(_message.Message):
     __slots__ = ("camera", "watch", "incident", "right", "score")
@@ -424,17 +472,25 @@ class PlanState(_message.Message):
     def __init__(self, digest: _Optional[str] = ..., cancelled: _Optional[bool] = ..., refused: _Optional[bool] = ...) -> None: ...
 
 class ReduceState(_message.Message):
-    __slots__ = ("plan_offset", "parts", "numbers", "offsets", "expires", "ended")
+    __slots__ = ("plan_offset", "parts", "numbers", "offsets", "expires", "ended", "sent", "tenant", "seconds", "questions")
     PLAN_OFFSET_FIELD_NUMBER: _ClassVar[int]
     PARTS_FIELD_NUMBER: _ClassVar[int]
     NUMBERS_FIELD_NUMBER: _ClassVar[int]
     OFFSETS_FIELD_NUMBER: _ClassVar[int]
     EXPIRES_FIELD_NUMBER: _ClassVar[int]
     ENDED_FIELD_NUMBER: _ClassVar[int]
+    SENT_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    SECONDS_FIELD_NUMBER: _ClassVar[int]
+    QUESTIONS_FIELD_NUMBER: _ClassVar[int]
     plan_offset: int
     parts: int
     numbers: _containers.RepeatedScalarFieldContainer[int]
     offsets: _containers.RepeatedScalarFieldContainer[int]
     expires: _timestamp_pb2.Timestamp
     ended: bool
-    def __init__(self, plan_offset: _Optional[int] = ..., parts: _Optional[int] = ..., numbers: _Optional[_Iterable[int]] = ..., offsets: _Optional[_Iterable[int]] = ..., expires: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., ended: _Optional[bool] = ...) -> None: ...
+    sent: int
+    tenant: str
+    seconds: float
+    questions: int
+    def __init__(self, plan_offset: _Optional[int] = ..., parts: _Optional[int] = ..., numbers: _Optional[_Iterable[int]] = ..., offsets: _Optional[_Iterable[int]] = ..., expires: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., ended: _Optional[bool] = ..., sent: _Optional[int] = ..., tenant: _Optional[str] = ..., seconds: _Optional[float] = ..., questions: _Optional[int] = ...) -> None: ...

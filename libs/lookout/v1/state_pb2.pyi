@@ -1,5 +1,6 @@
 from google.protobuf import any_pb2 as _any_pb2
 from lookout.v1 import alerts_pb2 as _alerts_pb2
+from lookout.v1 import cameras_pb2 as _cameras_pb2
 from lookout.v1 import lineage_pb2 as _lineage_pb2
 from lookout.v1 import verdicts_pb2 as _verdicts_pb2
 from google.protobuf.internal import containers as _containers
@@ -29,7 +30,7 @@ class Checkpoint(_message.Message):
     def __init__(self, config_digest: _Optional[str] = ..., record_ms: _Optional[int] = ..., decode: _Optional[_Union[DecodeState, _Mapping]] = ..., prune: _Optional[_Union[PruneState, _Mapping]] = ..., prefill: _Optional[_Union[PrefillState, _Mapping]] = ..., alerts: _Optional[_Union[AlertsState, _Mapping]] = ..., own: _Optional[_Union[_any_pb2.Any, _Mapping]] = ...) -> None: ...
 
 class DecodeState(_message.Message):
-    __slots__ = ("epoch", "wall_offset_us", "watermark_us", "epoch_pts", "last_pts", "last_arrival_ms", "silent", "next_sample", "anchored_us", "least_offset_us", "quota", "arrived_ms")
+    __slots__ = ("epoch", "wall_offset_us", "watermark_us", "epoch_pts", "last_pts", "last_arrival_ms", "silent", "next_sample", "anchored_us", "least_offset_us", "quota", "arrived_ms", "labels")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     WALL_OFFSET_US_FIELD_NUMBER: _ClassVar[int]
     WATERMARK_US_FIELD_NUMBER: _ClassVar[int]
@@ -42,6 +43,7 @@ class DecodeState(_message.Message):
     LEAST_OFFSET_US_FIELD_NUMBER: _ClassVar[int]
     QUOTA_FIELD_NUMBER: _ClassVar[int]
     ARRIVED_MS_FIELD_NUMBER: _ClassVar[int]
+    LABELS_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     wall_offset_us: int
     watermark_us: int
@@ -54,7 +56,8 @@ class DecodeState(_message.Message):
     least_offset_us: int
     quota: Quota
     arrived_ms: int
-    def __init__(self, epoch: _Optional[int] = ..., wall_offset_us: _Optional[int] = ..., watermark_us: _Optional[int] = ..., epoch_pts: _Optional[float] = ..., last_pts: _Optional[float] = ..., last_arrival_ms: _Optional[int] = ..., silent: _Optional[bool] = ..., next_sample: _Optional[int] = ..., anchored_us: _Optional[int] = ..., least_offset_us: _Optional[int] = ..., quota: _Optional[_Union[Quota, _Mapping]] = ..., arrived_ms: _Optional[int] = ...) -> None: ...
+    labels: _cameras_pb2.CameraLabels
+    def __init__(self, epoch: _Optional[int] = ..., wall_offset_us: _Optional[int] = ..., watermark_us: _Optional[int] = ..., epoch_pts: _Optional[float] = ..., last_pts: _Optional[float] = ..., last_arrival_ms: _Optional[int] = ..., silent: _Optional[bool] = ..., next_sample: _Optional[int] = ..., anchored_us: _Optional[int] = ..., least_offset_us: _Optional[int] = ..., quota: _Optional[_Union[Quota, _Mapping]] = ..., arrived_ms: _Optional[int] = ..., labels: _Optional[_Union[_cameras_pb2.CameraLabels, _Mapping]] = ...) -> None: ...
 
 class Quota(_message.Message):
     __slots__ = ("since_ms", "bytes", "work_us", "failures", "left_out", "first_left_out", "last_left_out", "left_out_since_ms")
@@ -77,7 +80,7 @@ class Quota(_message.Message):
     def __init__(self, since_ms: _Optional[int] = ..., bytes: _Optional[int] = ..., work_us: _Optional[int] = ..., failures: _Optional[int] = ..., left_out: _Optional[int] = ..., first_left_out: _Optional[_Union[_lineage_pb2.RecordRef, _Mapping]] = ..., last_left_out: _Optional[int] = ..., left_out_since_ms: _Optional[int] = ...) -> None: ...
 
 class PruneState(_message.Message):
-    __slots__ = ("epoch", "wall_offset_us", "block", "offsets", "active", "last_block", "any", "watermark_us", "sampling", "heard_ms", "missing", "missing_cause", "late_block")
+    __slots__ = ("epoch", "wall_offset_us", "block", "offsets", "active", "last_block", "any", "watermark_us", "sampling", "heard_ms", "missing", "missing_cause", "late_block", "labels")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     WALL_OFFSET_US_FIELD_NUMBER: _ClassVar[int]
     BLOCK_FIELD_NUMBER: _ClassVar[int]
@@ -91,6 +94,7 @@ class PruneState(_message.Message):
     MISSING_FIELD_NUMBER: _ClassVar[int]
     MISSING_CAUSE_FIELD_NUMBER: _ClassVar[int]
     LATE_BLOCK_FIELD_NUMBER: _ClassVar[int]
+    LABELS_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     wall_offset_us: int
     block: int
@@ -104,7 +108,8 @@ class PruneState(_message.Message):
     missing: str
     missing_cause: _lineage_pb2.Cause
     late_block: int
-    def __init__(self, epoch: _Optional[int] = ..., wall_offset_us: _Optional[int] = ..., block: _Optional[int] = ..., offsets: _Optional[_Iterable[int]] = ..., active: _Optional[bytes] = ..., last_block: _Optional[int] = ..., any: _Optional[bool] = ..., watermark_us: _Optional[int] = ..., sampling: _Optional[_Union[_lineage_pb2.Sampling, _Mapping]] = ..., heard_ms: _Optional[int] = ..., missing: _Optional[str] = ..., missing_cause: _Optional[_Union[_lineage_pb2.Cause, str]] = ..., late_block: _Optional[int] = ...) -> None: ...
+    labels: _cameras_pb2.CameraLabels
+    def __init__(self, epoch: _Optional[int] = ..., wall_offset_us: _Optional[int] = ..., block: _Optional[int] = ..., offsets: _Optional[_Iterable[int]] = ..., active: _Optional[bytes] = ..., last_block: _Optional[int] = ..., any: _Optional[bool] = ..., watermark_us: _Optional[int] = ..., sampling: _Optional[_Union[_lineage_pb2.Sampling, _Mapping]] = ..., heard_ms: _Optional[int] = ..., missing: _Optional[str] = ..., missing_cause: _Optional[_Union[_lineage_pb2.Cause, str]] = ..., late_block: _Optional[int] = ..., labels: _Optional[_Union[_cameras_pb2.CameraLabels, _Mapping]] = ...) -> None: ...
 
 class PrefillState(_message.Message):
     __slots__ = ("epoch", "offsets", "last_window", "any", "watches_offset", "watermark_us", "since_key", "key_every")

@@ -1,5 +1,6 @@
 from lookout.v1 import frames_pb2 as _frames_pb2
 from lookout.v1 import lineage_pb2 as _lineage_pb2
+from lookout.v1 import recordings_pb2 as _recordings_pb2
 from lookout.v1 import tokens_pb2 as _tokens_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
@@ -34,16 +35,18 @@ class GetTensorResponse(_message.Message):
     def __init__(self, header: _Optional[_Union[TensorHeader, _Mapping]] = ..., chunk: _Optional[bytes] = ...) -> None: ...
 
 class MaterializeTensorRequest(_message.Message):
-    __slots__ = ("ref", "rows", "frames", "tokens")
+    __slots__ = ("ref", "rows", "frames", "tokens", "part")
     REF_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
     FRAMES_FIELD_NUMBER: _ClassVar[int]
     TOKENS_FIELD_NUMBER: _ClassVar[int]
+    PART_FIELD_NUMBER: _ClassVar[int]
     ref: _lineage_pb2.TensorRef
     rows: _containers.RepeatedCompositeFieldContainer[RowRange]
     frames: _frames_pb2.FramesRecord
     tokens: _tokens_pb2.TokensRecord
-    def __init__(self, ref: _Optional[_Union[_lineage_pb2.TensorRef, _Mapping]] = ..., rows: _Optional[_Iterable[_Union[RowRange, _Mapping]]] = ..., frames: _Optional[_Union[_frames_pb2.FramesRecord, _Mapping]] = ..., tokens: _Optional[_Union[_tokens_pb2.TokensRecord, _Mapping]] = ...) -> None: ...
+    part: _recordings_pb2.RecordingPart
+    def __init__(self, ref: _Optional[_Union[_lineage_pb2.TensorRef, _Mapping]] = ..., rows: _Optional[_Iterable[_Union[RowRange, _Mapping]]] = ..., frames: _Optional[_Union[_frames_pb2.FramesRecord, _Mapping]] = ..., tokens: _Optional[_Union[_tokens_pb2.TokensRecord, _Mapping]] = ..., part: _Optional[_Union[_recordings_pb2.RecordingPart, _Mapping]] = ...) -> None: ...
 
 class MaterializeTensorResponse(_message.Message):
     __slots__ = ("header", "chunk")

@@ -1,3 +1,4 @@
+from lookout.v1 import cameras_pb2 as _cameras_pb2
 from lookout.v1 import lineage_pb2 as _lineage_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
@@ -8,20 +9,22 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class TokensRecord(_message.Message):
-    __slots__ = ("camera", "epoch", "wall_offset_us", "block", "event", "sampling")
+    __slots__ = ("camera", "epoch", "wall_offset_us", "block", "event", "sampling", "labels")
     CAMERA_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     WALL_OFFSET_US_FIELD_NUMBER: _ClassVar[int]
     BLOCK_FIELD_NUMBER: _ClassVar[int]
     EVENT_FIELD_NUMBER: _ClassVar[int]
     SAMPLING_FIELD_NUMBER: _ClassVar[int]
+    LABELS_FIELD_NUMBER: _ClassVar[int]
     camera: str
     epoch: int
     wall_offset_us: int
     block: StrideBlock
     event: _lineage_pb2.StreamEvent
     sampling: _lineage_pb2.Sampling
-    def __init__(self, camera: _Optional[str] = ..., epoch: _Optional[int] = ..., wall_offset_us: _Optional[int] = ..., block: _Optional[_Union[StrideBlock, _Mapping]] = ..., event: _Optional[_Union[_lineage_pb2.StreamEvent, _Mapping]] = ..., sampling: _Optional[_Union[_lineage_pb2.Sampling, _Mapping]] = ...) -> None: ...
+    labels: _cameras_pb2.CameraLabels
+    def __init__(self, camera: _Optional[str] = ..., epoch: _Optional[int] = ..., wall_offset_us: _Optional[int] = ..., block: _Optional[_Union[StrideBlock, _Mapping]] = ..., event: _Optional[_Union[_lineage_pb2.StreamEvent, _Mapping]] = ..., sampling: _Optional[_Union[_lineage_pb2.Sampling, _Mapping]] = ..., labels: _Optional[_Union[_cameras_pb2.CameraLabels, _Mapping]] = ...) -> None: ...
 
 class StrideBlock(_message.Message):
     __slots__ = ("index", "start_us", "end_us", "frames", "patches", "embeddings", "deepstack", "group_rows", "group_cols", "model_digest", "inputs", "patches_total", "patches_encoded", "flops_vision", "flops_vision_dense", "anchor_luma", "missing", "missing_cause")

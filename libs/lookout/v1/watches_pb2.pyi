@@ -11,7 +11,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Watch(_message.Message):
-    __slots__ = ("id", "version", "question", "cameras", "active_from", "rule", "describe", "disabled", "priority")
+    __slots__ = ("id", "version", "question", "cameras", "active_from", "rule", "describe", "disabled", "priority", "tenant")
     class Priority(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         PRIORITY_UNSPECIFIED: _ClassVar[Watch.Priority]
@@ -31,6 +31,7 @@ class Watch(_message.Message):
     DESCRIBE_FIELD_NUMBER: _ClassVar[int]
     DISABLED_FIELD_NUMBER: _ClassVar[int]
     PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
     id: str
     version: int
     question: str
@@ -40,7 +41,8 @@ class Watch(_message.Message):
     describe: bool
     disabled: bool
     priority: Watch.Priority
-    def __init__(self, id: _Optional[str] = ..., version: _Optional[int] = ..., question: _Optional[str] = ..., cameras: _Optional[_Iterable[str]] = ..., active_from: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., rule: _Optional[_Union[Rule, _Mapping]] = ..., describe: _Optional[bool] = ..., disabled: _Optional[bool] = ..., priority: _Optional[_Union[Watch.Priority, str]] = ...) -> None: ...
+    tenant: str
+    def __init__(self, id: _Optional[str] = ..., version: _Optional[int] = ..., question: _Optional[str] = ..., cameras: _Optional[_Iterable[str]] = ..., active_from: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., rule: _Optional[_Union[Rule, _Mapping]] = ..., describe: _Optional[bool] = ..., disabled: _Optional[bool] = ..., priority: _Optional[_Union[Watch.Priority, str]] = ..., tenant: _Optional[str] = ...) -> None: ...
 
 class Rule(_message.Message):
     __slots__ = ("threshold", "clear_threshold", "k", "n", "cooldown_s", "schedule", "zones")

@@ -38,7 +38,7 @@ def fleet_backtest(
         LookoutError: The settings or the model cannot be used.
         TimeoutError: A topic cannot be read to its end.
     """
-    backtest = Backtest(messages.rule_of(watch.rule))
+    backtest = Backtest(messages.rule_of(watch.rule), timeline={})
     with fleet_replay(model, bootstrap, common, own) as fleet:
         settings = fleet.settings
         reach_s = (settings.windows.longest_chain + settings.window_blocks) * settings.stride_s

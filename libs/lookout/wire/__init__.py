@@ -28,6 +28,16 @@ from lookout.wire.prefix import (
     prefix_fault as prefix_fault,
     prefixed as prefixed,
 )
+from lookout.wire.tenants import (
+    DEFAULT_TENANT as DEFAULT_TENANT,
+    PRIORITIES as PRIORITIES,
+    check_tenant as check_tenant,
+    label_headers as label_headers,
+    labelled as labelled,
+    priority_name as priority_name,
+    read_labels as read_labels,
+    tenant_of as tenant_of,
+)
 from lookout.wire.topics import (
     ALERTS as ALERTS,
     ANSWERS as ANSWERS,

@@ -15,6 +15,8 @@ TRACEPARENT: Final = "traceparent"
 CAPTURED_AT: Final = "captured-at"  # optional on segments: Unix milliseconds of the first frame
 # on a segment without a value: the camera's segments are in another partition from now on, whose number it is
 MOVED: Final = "lookout-moved"
+TENANT: Final = "lookout-tenant"  # optional on segments: whose the camera is
+PRIORITY: Final = "lookout-priority"  # optional on segments: low, normal or high
 ARRIVED: Final = "lookout-arrived-ms"  # when the segment behind a record reached Kafka, Unix milliseconds
 
 # On dead letters:

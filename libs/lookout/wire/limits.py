@@ -10,6 +10,8 @@ from typing import Final
 
 #: bytes of a camera's or a watch's id in UTF-8: keys of records, parts of tensor ids
 ID_BYTES: Final = 200
+#: characters of a tenant's name, as those of a Kubernetes label
+TENANT_CHARS: Final = 63
 #: camera ids or patterns of one watch
 WATCH_CAMERAS: Final = 1000
 #: polygons of a watch, corners of a polygon, characters of its name

@@ -19,10 +19,12 @@ from typing import Any, Final
 from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto, FileDescriptorSet
 
 from lookout.wire.message_json import TIMESTAMP, enum_name
+from lookout.wire.tenants import TENANT_PATTERN
 
 #: file name: message
 PUBLISHED: Final = {
     "watch": "lookout.v1.Watch",
+    "camera": "lookout.v1.Camera",
     "verdict": "lookout.v1.Verdict",
     "alert": "lookout.v1.Alert",
     "label": "lookout.v1.Label",
@@ -39,6 +41,10 @@ _SCALARS: Final[Mapping[int, dict[str, Any]]] = {
     _Field.TYPE_DOUBLE: {"type": "number"},
     _Field.TYPE_FLOAT: {"type": "number"},
 }
+
+
+#: what texts of some names look like
+_PATTERNS: Final = {"tenant": TENANT_PATTERN}
 
 
 def schemas(protos: Path) -> dict[str, dict[str, Any]]:
@@ -145,7 +151,8 @@ def _schema(
     if field.type == _Field.TYPE_MESSAGE:
         _define(kind, messages, comments, done)
         return {"$ref": f"#/$defs/{kind.removeprefix('lookout.v1.')}"}
-    return dict(_SCALARS.get(field.type, {"type": "integer"}))
+    pattern = {"pattern": _PATTERNS[field.name]} if field.name in _PATTERNS else {}
+    return {**_SCALARS.get(field.type, {"type": "integer"}), **pattern}
 
 
 def write(protos: Path, folder: Path) -> None:

@@ -237,9 +237,9 @@ PIPELINE: Final[dict[Stage, Flow]] = {
 }
 """The services of every installation."""
 
-PLAN: Final = Flow("recordings-plan", RECORDINGS, (RECORDING_PARTS, RECORDING_RESULTS))
+PLAN: Final = Flow("recordings-plan", RECORDINGS, (RECORDING_RESULTS,))
 PARTS: Final = Flow("recordings", RECORDING_PARTS, (RECORDING_RESULTS,))
-REDUCE: Final = Flow("recordings-reduce", RECORDING_RESULTS, (ANSWERS,))
+REDUCE: Final = Flow("recordings-reduce", RECORDING_RESULTS, (RECORDING_PARTS, ANSWERS))
 RECORDING_FLOWS: Final = (PLAN, PARTS, REDUCE)
 """The services of recordings as jobs: one folder, run by an installation that wants them."""
 

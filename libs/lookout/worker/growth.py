@@ -87,7 +87,8 @@ def _counts(admin: AdminClient, names: Iterable[str]) -> dict[str, int]:
 def _check(counts: Mapping[str, int], partitions: int) -> None:
     if not 1 <= partitions <= MOST_PARTITIONS:
         raise LookoutRuntimeError(f"{partitions} partitions: 1 to {MOST_PARTITIONS} are possible")
-    name, count = max(counts.items(), key=lambda item: item[1])
+    # Of topics with the same number, that of the cameras' segments: it is the one that users know.
+    name, count = max(counts.items(), key=lambda item: (item[1], item[0] == SEGMENTS.name))
     if count > partitions:
         raise LookoutRuntimeError(
             f"{name} has {count} partitions, {partitions} are asked for: Kafka cannot take partitions away"

@@ -13,7 +13,9 @@ from lookout.errors import FencedError, LookoutRuntimeError
 from lookout.observe import logs
 from lookout.worker.record_reader import record_of
 from lookout.worker.records import Record
+from lookout.worker.retry import CALL_S, retry_until
 from lookout.worker.settings import ServiceSettings
+from lookout.worker.topic_reader import TopicReader
 
 MESSAGES_A_TURN = 256
 #: share of a session that is for loading; the rest is for a container, Python and its imports
@@ -58,6 +60,24 @@ def is_static(settings: ServiceSettings, load_s: float) -> bool:
     return load_s <= LOAD_SHARE * settings.session_timeout_s
 
 
+def static_name(settings: ServiceSettings, topic: str, identity: str) -> str:
+    """The name of a static member: who it is, and how many partitions its topic has.
+
+    Kafka gives a restarted member of the same name its partitions back without a rebalance: partitions that
+    were added while it was away would have no reader. With another name it is a new member, and the group
+    shares all partitions out once the session of the old one is over.
+
+    Raises:
+        StartupError: Kafka does not tell the partitions in time.
+    """
+    reader = TopicReader(settings, "partitions")
+    try:
+        partitions = retry_until(lambda: reader.partitions(topic, CALL_S), settings, topic)
+    finally:
+        reader.close()
+    return f"{identity}.{len(partitions)}"
+
+
 class Source:
     """One topic, read as a member of a group. Only the polling thread calls it.
 
@@ -93,6 +113,9 @@ class Source:
             group: Its name.
             client_id: What members compare.
             load_s: Seconds that this process needed to load what its handler needs.
+
+        Raises:
+            StartupError: Kafka does not tell the topic's partitions in time.
         """
         options: dict[str, Any] = {
             "group.id": group,
@@ -118,8 +141,7 @@ class Source:
             "error_cb": self.on_error,
         }
         if is_static(settings, load_s):
-            # Kafka gives a member of the same static name its partitions back without a rebalance.
-            options["group.instance.id"] = self._identity
+            options["group.instance.id"] = static_name(settings, self._topic, self._identity)
         else:
             self._log.info("dynamic member: others take its partitions over when it stops", load_s=load_s)
         self.use(

@@ -24,7 +24,7 @@ from lookout.worker.records import Handler
 from lookout.worker.settings import ServiceSettings, load_settings
 from lookout.worker.startup import check_kafka, check_open_files, check_redis
 from lookout.worker.supervision import Supervisor
-from lookout.worker.tables import Check, Table, tell_left_out
+from lookout.worker.tables import KEPT, Check, Table, tell_left_out
 from lookout.worker.transactions import Topics
 from lookout.worker.worker import Worker
 
@@ -59,7 +59,9 @@ class Context(Generic[T]):
         """host:port at which peers reach this instance."""
         return self.settings.address(self.grpc.port)
 
-    def table(self, topic: str, *, check: Check | None = None, limit: int | None = None) -> Table:
+    def table(
+        self, topic: str, *, check: Check | None = None, limit: int | None = None, kept: int = KEPT
+    ) -> Table:
         """A compacted topic, read to its end and then followed.
 
         Rows that cannot be used are named in /readyz and counted in `lookout_left_out_rows`.
@@ -68,8 +70,9 @@ class Context(Generic[T]):
             topic: Its name.
             check: Why a value cannot be used; None: every value can.
             limit: Most keys; None: any number.
+            kept: Newest values of a key that are kept.
         """
-        table = Table(self.settings, topic, check=check, limit=limit)
+        table = Table(self.settings, topic, check=check, limit=limit, kept=kept)
         tell_left_out(table, self.health, self.metrics)
         table.start(self.settings.start_timeout_s, self.supervisor)
         self.on_close(table.stop)

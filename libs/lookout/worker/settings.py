@@ -84,8 +84,9 @@ class ServiceSettings(Connections, SamplingSettings):
     log_human: bool = Field(False, description="write log lines for people instead of JSON")
     otlp_endpoint: str | None = Field(
         None,
-        description="where traces are sent (OTLP over gRPC; https: TLS); unset: trace ids are only passed "
-        "on in headers",
+        pattern=r"^(https?://[^\s@/]+/?|[^\s@/:]+:[0-9]+)$",
+        description="where traces are sent (OTLP over gRPC: http://HOST:4317, https with TLS); unset: trace "
+        "ids are only passed on in headers",
     )
 
     bootstrap: str = Field("", description="Kafka bootstrap servers")
@@ -370,6 +371,7 @@ def _unknown(kind: type[ServiceSettings], environ: Mapping[str, str]) -> Iterabl
 
 
 def _unknown_text(name: str, kind: type[ServiceSettings]) -> str:
-    close = difflib.get_close_matches(name, [setting(field) for field in kind.model_fields], n=1)
-    hint = f"; did you mean {close[0]}?" if close else ""
+    word = name.removeprefix(PREFIX).lower()  # the prefix, which all share, makes any two look alike
+    close = difflib.get_close_matches(word, kind.model_fields, n=1, cutoff=0.65)
+    hint = f"; did you mean {setting(close[0])}?" if close else ""
     return f"unknown setting {name}{hint}"

@@ -10,7 +10,8 @@ from pathlib import Path
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType, TopicMetadata
 
 from lookout.errors import StartupError
-from lookout.models.digest import folder_digest
+from lookout.models.digest import is_vision_half, tower_digest
+from lookout.models.errors import ModelError
 from lookout.net.redis_errors import REDIS_ERRORS
 from lookout.observe import logs
 from lookout.outside_text import public_url
@@ -99,15 +100,30 @@ def check_redis(settings: ServiceSettings) -> None:
     retry_until(ask, settings, f"LOOKOUT_REDIS_URL={where}: Redis is not usable")
 
 
-def checked_model(settings: ServiceSettings, folder: Path | None) -> tuple[Path, str]:
+def checked_model(
+    settings: ServiceSettings, folder: Path | None, *, tower_only: bool = False
+) -> tuple[Path, str]:
     """The model's folder and its digest, if it is the one that was asked for.
 
+    Args:
+        settings: Of the service.
+        folder: Of the checkpoint.
+        tower_only: Whether the service uses nothing of the language model: a vision half is enough for it.
+
     Raises:
-        StartupError: There is no such folder, or it holds another model; the message names the setting.
+        StartupError: There is no such folder, it holds another model, or only the half of one; the message
+            names the setting.
     """
     if folder is None or not folder.is_dir():
         raise StartupError(f"LOOKOUT_MODEL_DIR={folder}: give the folder of a model's checkpoint")
-    digest = folder_digest(folder)
+    if not tower_only and is_vision_half(folder):
+        raise StartupError(
+            f"LOOKOUT_MODEL_DIR={folder} holds the vision half of a checkpoint: give the whole one"
+        )
+    try:
+        digest = tower_digest(folder)
+    except ModelError as error:
+        raise StartupError(f"LOOKOUT_MODEL_DIR={folder}: {error}") from error
     check_digest(settings, digest)
     return folder, digest
 

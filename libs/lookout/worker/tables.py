@@ -22,7 +22,8 @@ from lookout.worker.settings import ServiceSettings
 from lookout.worker.supervision import Supervisor
 from lookout.worker.topic_reader import BEGINNING, End, TopicReader
 
-#: newest values of a key that are kept: a version that begins later leaves the one before it in force
+#: newest values of a key that are kept, unless fewer are asked for: a version that begins later leaves the
+#: one before it in force
 KEPT = 16
 #: deleted keys whose values are kept
 PAST_KEYS = 10_000
@@ -80,6 +81,7 @@ class Table:
         topic: The topic.
         check: Why a value cannot be used. None: every value can.
         limit: Most keys; further ones are left out. None: any number.
+        kept: Newest values of a key that are kept.
     """
 
     def __init__(
@@ -89,8 +91,10 @@ class Table:
         *,
         check: Check | None = None,
         limit: int | None = None,
+        kept: int = KEPT,
     ) -> None:
         self.topic = topic
+        self._kept = kept
         self._check = check
         self._limit = limit
         self._left_out: dict[str, str] = {}
@@ -166,7 +170,8 @@ class Table:
             while self._offset() < offset:
                 if not self._changed.wait(deadline - time.monotonic()):
                     # Anybody can write an offset that never comes; an outage of Kafka does not count.
-                    why = f"{self.topic} is read to {self._offset()}, a record needs {offset}"
+                    why = f"{self.topic} is read to {self._offset()}, a record needs {offset}; "
+                    why += "a topic that was restored or made again has other offsets"
                     raise TransientError(why, give_up_s=REACH_S)
 
     def past(self, key: str) -> tuple[PastRow, ...]:
@@ -240,9 +245,9 @@ class Table:
             if self._read_once:
                 self._limited.error(self.topic, "a row cannot be used and is left out", key=key, reason=why)
             return
-        self._history[key] = (*self._history.get(key, ()), value)[-KEPT:]
+        self._history[key] = (*self._history.get(key, ()), value)[-self._kept :]
         row = PastRow(message.offset() or 0, value)
-        self._past[key] = (*self._past.get(key, ()), row)[-KEPT:]
+        self._past[key] = (*self._past.get(key, ()), row)[-self._kept :]
         if len(self._past) > len(self._history) + PAST_KEYS:
             del self._past[next(key for key in self._past if key not in self._history)]
 

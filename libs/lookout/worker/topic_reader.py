@@ -17,6 +17,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 from confluent_kafka.admin import AdminClient, OffsetSpec
+from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
 from lookout.errors import RecordsGoneError, TransientError
 from lookout.observe import logs
@@ -26,6 +27,15 @@ from lookout.worker.settings import ServiceSettings
 BEGINNING = OFFSET_BEGINNING
 _READ_S: Final = 60.0
 _GONE = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})
+#: the group's coordinator moves, or reads its offsets first; the client does not ask again by itself
+_COORDINATOR_MOVES = frozenset(
+    {
+        KafkaError.NOT_COORDINATOR,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    }
+)
+_ASK_AGAIN_S: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,16 +109,26 @@ class TopicReader:
         Raises:
             KafkaException: Kafka does not answer, or refuses.
         """
-        places = [TopicPartition(topic, answer) for answer in partitions]
-        answers = self._open().committed(places, timeout=timeout_s)
-        for answer in answers:
-            if answer.error:
-                raise KafkaException(answer.error)
+        places = [TopicPartition(topic, partition) for partition in partitions]
+        retrying = Retrying(
+            stop=stop_after_delay(timeout_s),
+            wait=wait_fixed(_ASK_AGAIN_S),
+            retry=retry_if_exception(_coordinator_moves),
+            reraise=True,
+        )
+        answers = retrying(self._committed, places, timeout_s)
         return {
             place.partition: Commit(int(place.offset), place.metadata or "")
             for place in answers
             if place.offset >= 0
         }
+
+    def _committed(self, places: list[TopicPartition], timeout_s: float) -> list[TopicPartition]:
+        answers: list[TopicPartition] = self._open().committed(places, timeout=timeout_s)
+        for answer in answers:
+            if answer.error:
+                raise KafkaException(answer.error)
+        return answers
 
     def ends(self, topic: str, partitions: Collection[int], timeout_s: float) -> dict[int, int]:
         """High watermarks, open transactions included.
@@ -202,6 +222,10 @@ class TopicReader:
             }
             self._consumer = Consumer(self._settings.kafka(**options), logger=logs.client_logger(self._name))
         return self._consumer
+
+
+def _coordinator_moves(error: BaseException) -> bool:
+    return isinstance(error, KafkaException) and error.args[0].code() in _COORDINATOR_MOVES
 
 
 def read_topic(settings: ServiceSettings, name: str, topic: str, start_ms: int = 0) -> Iterator[Message]:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tests.cluster.steps import (
+    autoscaling,
     base,
     brokers,
     cameras,
@@ -15,7 +16,9 @@ from tests.cluster.steps import (
     memory,
     models,
     policies,
+    recordings,
     releases,
+    upgrades,
     watches,
 )
 from tests.cluster.world import World
@@ -30,28 +33,46 @@ class Step:
         text: What it shows.
         nodes: How many nodes it needs.
         images: What it needs beside the images of every release.
+        installs: Whether it installs a release, and needs those images.
     """
 
     run: Callable[[World], None]
     text: str
     nodes: int = 1
     images: tuple[str, ...] = ()
+    installs: bool = True
 
 
 STEPS = {
-    "chart": Step(chart.run, "lint, refused values, security fields, server-side dry run"),
+    "chart": Step(chart.run, "lint, refused values, security fields, server-side dry run", installs=False),
     "base": Step(base.run, "install, helm test, alerts, killed pods, resources, uninstall"),
     "watches": Step(watches.run, "kubectl get watches, wrong resources, a controller that dies"),
     "extensions": Step(extensions.run, "KEDA, cert-manager, Prometheus operator: real schemas"),
+    "autoscaling": Step(
+        autoscaling.run,
+        "KEDA and Kubernetes' autoscaler follow a simulated load, sixty times faster than real time",
+        installs=False,
+    ),
     "policies": Step(policies.run, "NetworkPolicies enforced"),
     "models": Step(models.run, "the model from a volume, an image and an address"),
     "memory": Step(
         memory.run, "two holders and recall, a handover, holders that end, an erasure", images=("recall",)
     ),
+    "recordings": Step(
+        recordings.run,
+        "Recording resources: answers, refusals, a worker that dies, decode pods",
+        images=("recordings",),
+    ),
     "releases": Step(releases.run, "two releases side by side"),
     "cameras": Step(cameras.run, "RTSP cameras, an agent that dies", images=("camera-agent",)),
-    "brokers": Step(brokers.run, "three brokers with TLS and SCRAM, each killed"),
-    "changes": Step(changes.run, "scaling, restarts, upgrade, drain, certificates, rollback", nodes=2),
+    "brokers": Step(brokers.run, "three brokers and Redis with mutual TLS and passwords, each broker killed"),
+    "upgrades": Step(
+        upgrades.run,
+        "a release of version 0.2.0 becomes this one while cameras publish: definitions, values, resources",
+    ),
+    "changes": Step(
+        changes.run, "scaling, evictions, restarts, upgrade, drain, certificates, rollback", nodes=2
+    ),
 }
 #: what `make test-cluster` runs
 FIRST = ("chart", "base")

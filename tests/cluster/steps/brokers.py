@@ -1,4 +1,4 @@
-"""An external Kafka of three brokers with TLS and SCRAM, and a Redis with a password, by existing secrets."""
+"""Three brokers and a Redis of the platform, with client certificates and passwords from existing secrets."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ _CATCH_UP_S = 15.0
 
 def run(world: World) -> None:
     """Play the films while each broker is killed once; nothing is lost."""
-    names = [f"broker-{number}" for number in range(three_brokers.COUNT)]
+    names = [f"broker-{number}" for number in range(three_brokers.COUNT)] + [three_brokers.REDIS_PROGRAM]
+    three_brokers.provide_redis()
     storage.provide(world.cluster, names)
     try:
         with world.namespace():
             values = three_brokers.start(world.cluster, NAMESPACE, image_name("tryout"))
-            world.tell("three brokers with TLS and SCRAM, a Redis with a password")
+            world.tell("three brokers and a Redis ask for certificates and passwords")
             refuse_wrong_password(world, values)
             values += [
                 "--set",

@@ -29,6 +29,7 @@ def run(world: World) -> None:
         world.kubectl(
             *("create", "secret", "generic", "yard"),
             *(f"--from-literal=username={_USER}", f"--from-literal=password={_PASSWORD}"),
+            f"--from-literal=hosts={OUTSIDE_ADDRESS}",
         )
         world.install(
             *("--set", "cameraAgent.enabled=true", "--set", "cameraAgent.replicas=2"),
@@ -130,7 +131,7 @@ def _film() -> Path:
 def servers(film: Path) -> Iterator[list[RtspCamera]]:
     """Run three cameras beside the cluster; the last one asks for a password."""
     prefix = ("ip", "netns", "exec", OUTSIDE)
-    options: list[tuple[str, ...]] = [(), (), ("--user", _USER, "--password", _PASSWORD)]
+    options: list[tuple[str, ...]] = [(), (), ("--user", _USER, "--password", _PASSWORD, "--digest")]
     made = [
         RtspCamera(film, *each, address=OUTSIDE_ADDRESS, prefix=prefix, port=_FIRST_PORT + index)
         for index, each in enumerate(options)

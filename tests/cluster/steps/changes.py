@@ -1,8 +1,9 @@
-"""The films once more while the release is scaled, restarted, upgraded, drained and rolled back."""
+"""The films once more while the release is scaled, evicted, restarted, upgraded, drained and rolled back."""
 
 from __future__ import annotations
 
 import base64
+import json
 import time
 from functools import partial
 
@@ -10,7 +11,7 @@ from cryptography import x509
 
 from tests.cluster import storage
 from tests.cluster.tools import ToolError
-from tests.cluster.world import LONG_SILENCE_S, NAMESPACE, NEXT, RELEASE, World, tag
+from tests.cluster.world import LONG_SILENCE_S, NAMESPACE, NEXT, RELEASE, STAGES, World, tag
 
 #: certificates live about six minutes, so that some are replaced meanwhile
 _SHORT_DAYS = 0.004
@@ -40,7 +41,7 @@ def _changes(world: World) -> None:
     world.ask(client)
     world.ensure_reference(client, LONG_SILENCE_S)
     before = serial(world)
-    steps = (scale_out, restart_redis, upgrade, restart_kafka, drain, roll_back, scale_in)
+    steps = (scale_out, evict, restart_redis, upgrade, restart_kafka, drain, roll_back, scale_in)
     world.play_during(lambda: client, "changes-", [partial(step, world) for step in steps], _PAUSE_S)
     world.count(client, "changes-", LONG_SILENCE_S)
     deadline = time.monotonic() + _CERTIFICATE_S
@@ -91,6 +92,25 @@ def upgrade(world: World) -> str:
     """Roll every pod to other images."""
     world.upgrade("--set", f"image.tag={tag()}{NEXT}")
     return f"upgraded to images {tag()}{NEXT}"
+
+
+def evict(world: World) -> str:
+    """A pod of each stage leaves by the eviction API; a second one of prefill may not go beside the first."""
+    for stage in sorted(STAGES, key="prefill".__eq__):
+        world.check(_evict(world, f"{RELEASE}-{stage}-0"), "Success")
+    refusal = _evict(world, f"{RELEASE}-prefill-1")
+    world.check(refusal, "disruption budget")
+    for stage in STAGES:
+        wait(world, stage)
+    return f"evicted a pod of {', '.join(STAGES)}; a second one of prefill: {refusal.strip()[-100:]}"
+
+
+def _evict(world: World, pod: str) -> str:
+    """Ask for the eviction of a pod; returns what the API server says."""
+    metadata = {"name": pod, "namespace": NAMESPACE}
+    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata}
+    path = f"/api/v1/namespaces/{NAMESPACE}/pods/{pod}/eviction"
+    return world.kubectl("create", "--raw", path, "-f", "-", stdin=json.dumps(eviction), check=False)
 
 
 def roll_back(world: World) -> str:

@@ -1,4 +1,4 @@
-"""The model from a volume, an OCI image and an https address with its SHA-256."""
+"""The model from a volume, an OCI image and an https address with its SHA-256; its vision half alone."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import base64
 import hashlib
 import io
 import tarfile
+import tempfile
 from pathlib import Path
 
+from lookout.models.vision_half import write_vision_half
 from tests.cluster import storage, workshop
 from tests.cluster.cluster import STATE
 from tests.cluster.pki import Authority, Subject
@@ -17,6 +19,7 @@ from tests.cluster.world import CHART, NAMESPACE, RELEASE, World, image_name
 MODEL = workshop.ROOT / "libs/lookout/models/tiny"
 IMAGE = "localhost/lookout-model:test"
 _SERVER = "models"
+_WHOLE, _HALF = "model.tar.gz", "half.tar.gz"
 _SERVE = (
     "import http.server,ssl\n"
     "context=ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)\n"
@@ -37,26 +40,32 @@ def run(world: World) -> None:
     try:
         with world.namespace():
             world.kubectl("apply", "-f", "-", stdin=storage.claim("model"))
-            archive = serve(world)
+            whole, half = serve(world)
             world.install("--set", "model.source=volume", *_set("volume", claim="model", path="tiny"))
             client = world.client()
             world.ask(client)
             _play(world, "volume")
-            world.upgrade("--set", "model.source=image", *_set("image", reference=IMAGE, path="tiny"))
+            image = _set("image", reference=IMAGE, path="tiny")
+            # What another source needs may not stand beside the one that counts.
+            world.upgrade("--set", "model.source=image", *image, *_set("volume", claim=""))
             _play(world, "image")
-            address = f"https://{_SERVER}.{NAMESPACE}.svc:8443/model.tar.gz"
-            digest = hashlib.sha256(archive).hexdigest()
+            address = f"https://{_SERVER}.{NAMESPACE}.svc:8443"
             source = (
-                "--set",
-                "model.source=url",
-                *_set("url", address=address, caSecret="models-ca", size="1Gi"),
+                *("--set", "model.source=url", *_set("image", reference="")),
+                *_set("url", address=f"{address}/{_WHOLE}", caSecret="models-ca", size="1Gi"),
             )
             _refused(world, *source, *_set("url", sha256="0" * 64))
-            world.upgrade(*source, *_set("url", sha256=digest))
+            world.upgrade(*source, *_set("url", sha256=_digest(whole)))
             _play(world, "url")
+            world.upgrade(*_set("url.vision", address=f"{address}/{_HALF}", sha256=_digest(half)))
+            _play(world, "half")
             world.uninstall()
     finally:
         storage.remove(world.cluster, ["archive", "model"])
+
+
+def _digest(archive: bytes) -> str:
+    return hashlib.sha256(archive).hexdigest()
 
 
 def _set(source: str, **values: str) -> list[str]:
@@ -105,21 +114,30 @@ def build_image() -> str:
     return IMAGE
 
 
-def serve(world: World) -> bytes:
-    """Start an https server with the checkpoint's archive; returns the archive."""
+def serve(world: World) -> tuple[bytes, bytes]:
+    """Start an https server with the checkpoint's archive and that of its vision half; returns both."""
     authority = Authority(STATE / "models")
     authority.issue(Subject("server", _SERVER, dns=(f"{_SERVER}.{NAMESPACE}.svc",)))
     files = {name: (STATE / "models" / name).read_bytes() for name in ("ca.crt", "server.crt", "server.key")}
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
-        for path in sorted(MODEL.iterdir()):
-            if path.is_file():
-                tar.add(path, path.name)
-    (storage.folder("archive") / "model.tar.gz").write_bytes(buffer.getvalue())
+    with tempfile.TemporaryDirectory() as folder:
+        write_vision_half(MODEL, Path(folder))
+        archives = {_WHOLE: _archive(MODEL), _HALF: _archive(Path(folder))}
+    for name, archive in archives.items():
+        (storage.folder("archive") / name).write_bytes(archive)
     text = {name: base64.b64encode(data).decode() for name, data in files.items()}
     world.kubectl("apply", "-f", "-", stdin=storage.claim("archive"))
     world.kubectl("apply", "-f", "-", stdin=_server(text))
     world.kubectl("wait", "--for=condition=Ready", f"pod/{_SERVER}", "--timeout=60s")
+    return archives[_WHOLE], archives[_HALF]
+
+
+def _archive(folder: Path) -> bytes:
+    """An archive of a folder's files."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
+        for path in sorted(folder.iterdir()):
+            if path.is_file():
+                tar.add(path, path.name)
     return buffer.getvalue()
 
 

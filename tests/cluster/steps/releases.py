@@ -16,6 +16,13 @@ def refuse_third(world: World) -> None:
     world.check(said, f"the namespace {_SECOND} has the release other")
 
 
+def refuse_other_prefix(world: World) -> None:
+    """A release keeps the prefix of its topics."""
+    options = ("--namespace", _SECOND, "--reuse-values", "--set", "kafka.prefix=site-a.")
+    said = world.cluster.helm("upgrade", "other", str(CHART), *options, check=False)
+    world.check(said, "kafka.prefix: the release runs with the prefix")
+
+
 def run(world: World) -> None:
     """Both get the films of their own; uninstalling one leaves the other alone."""
     small = [
@@ -25,6 +32,7 @@ def run(world: World) -> None:
         # the second one as a user that the images do not know
         world.install(*small, "--set", "runAsUser=20002", name="other", namespace=_SECOND, outside_port=_PORT)
         refuse_third(world)
+        refuse_other_prefix(world)
         with world.release(*small):
             first, second = world.client(), world.client(_PORT)
             world.ask(first)

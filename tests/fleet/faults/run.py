@@ -46,9 +46,14 @@ class Plan:
     lossy: tuple[float, ...] = ()
 
     @property
+    def strides(self) -> int:
+        """Windows of each camera."""
+        return int(self.seconds / STRIDE_S)
+
+    @property
     def expected(self) -> int:
         """One outcome for each camera, window and watch."""
-        return (self.cameras + len(self.lossy)) * len(QUESTIONS) * int(self.seconds / STRIDE_S)
+        return (self.cameras + len(self.lossy)) * len(QUESTIONS) * self.strides
 
 
 class Publisher:

@@ -25,11 +25,11 @@ from lookout.analysis import (
 )
 from lookout.analysis.cutting import part_bounds
 from lookout.engines import Question
-from lookout.files import VideoReader
+from lookout.files import Gap, VideoReader
 from lookout.recordings import Mode, PrefillSettings, RecordingError
 from lookout.segments import CodecError
 from tests.tiny_models import FAMILIES, checkpoint
-from tests.unit.segments.clips import encode, without_packets
+from tests.unit.segments.clips import encode, with_hole, without_packets
 
 QUESTIONS = ["Is anyone there?", "Is it dark?"]
 SETTINGS = AnalysisSettings(fps=5.0, part_frames=8, prefill=PrefillSettings(group_frames=3, rho=0.5))
@@ -75,11 +75,13 @@ def test_every_family_answers_every_part(family: str) -> None:
     json.dumps(found.to_dict())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", list(Mode))
 def test_the_mode_changes_no_answer(mode: Mode) -> None:
     assert told(run(mode=mode)) == told(run())
 
 
+@pytest.mark.slow
 def test_parts_are_jobs() -> None:
     """Parts run one by one, in any order, give what one run gives."""
     whole = run()
@@ -98,6 +100,7 @@ def test_results_survive_json() -> None:
         assert PartResult.from_dict(json.loads(json.dumps(part.to_dict()))) == part
 
 
+@pytest.mark.slow
 def test_a_run_that_was_stopped_goes_on(tmp_path: Path) -> None:
     journal = tmp_path / "run.jsonl"
 
@@ -119,6 +122,7 @@ def test_a_run_that_was_stopped_goes_on(tmp_path: Path) -> None:
     assert again.parts == found.parts
 
 
+@pytest.mark.slow
 def test_gaps_are_named_once_whether_or_not_the_run_was_stopped(tmp_path: Path) -> None:
     """Two seconds are lost; they end one part, are all of the next and begin a third."""
     closed = {"x264-params": "bframes=0:keyint=10:min-keyint=10:scenecut=0"}
@@ -135,6 +139,25 @@ def test_gaps_are_named_once_whether_or_not_the_run_was_stopped(tmp_path: Path) 
         assert [(gap.start_us, gap.end_us, gap.samples) for gap in found.gaps] == [(3_000_000, 5_000_000, 10)]
     assert found.run_s == 0.0  # the last run had nothing left to do
     assert run(broken, start_s=6.0).run_s == pytest.approx(3.0)
+
+
+def test_a_hole_is_a_gap_and_no_part_spans_it() -> None:
+    """Three seconds of pictures, a minute of nothing, three seconds of pictures."""
+    found = run(with_hole(encode("mp4", frames=60, speed=1, gop=10), 3.0, 60.0))
+    assert [(part.part.start_s, part.part.end_s) for part in found.parts] == [
+        (0.0, 1.6),
+        (1.6, 3.0),
+        (63.0, 64.6),
+        (64.6, 66.0),
+    ]
+    assert found.gaps == (Gap(3_000_000, 63_000_000, 0, "no footage: the file has no picture for 60 s"),)
+    for answer in found.answers:
+        assert not [span for span in answer.yes_s if span[0] < 60 and span[1] > 3.01]
+    part = run(with_hole(encode("mp4", frames=60, speed=1, gop=10), 3.0, 60.0), start_s=2.0, end_s=30.0)
+    assert (part.parts[-1].part.end_s, [(gap.start_s, gap.end_s) for gap in part.gaps]) == (
+        3.0,
+        [(3.0, 30.0)],
+    )
 
 
 def test_another_request_begins_its_journal_anew(tmp_path: Path) -> None:
@@ -166,6 +189,7 @@ def test_a_time_range_and_changed_patches_only() -> None:
     assert all(part.tokens <= part.tokens_total for part in found.parts)
 
 
+@pytest.mark.slow
 def test_several_questions_cost_one_prefill() -> None:
     one = analyze(clip(), QUESTIONS[:1], analyzer=analyzer(), settings=SETTINGS)
     both = run()
@@ -253,18 +277,19 @@ def test_questions_of_yes_or_no_are_known_by_a_verb() -> None:
 def test_the_model_stays_loaded_between_calls() -> None:
     folder = checkpoint("internvl")
     analyze(clip(), QUESTIONS, model=folder, settings=SETTINGS)
-    (kept,) = recording._kept.values()
+    (kept,) = recording._models.values()
     first = kept.engine
     found = analyze(clip(), QUESTIONS, model=folder, settings=SETTINGS)
     assert told(found) == told(run())
-    (kept,) = recording._kept.values()
+    (kept,) = recording._models.values()
     assert kept.engine is first
     analyze(clip(), QUESTIONS, model=checkpoint("qwen3_vl"), settings=SETTINGS)
-    assert len(recording._kept) == 1
+    assert len(recording._models) == 1
     release()
-    assert not recording._kept
+    assert not recording._models
 
 
+@pytest.mark.slow
 def test_an_analyzer_frees_its_model_and_loads_it_again() -> None:
     with Analyzer(checkpoint("internvl")) as analyzer:
         before = analyze(clip(), QUESTIONS, analyzer=analyzer, settings=SETTINGS)

@@ -95,7 +95,7 @@ def replayed(
         lambda record: load_block(record, fleet.client, fleet.settings.step_us).block,
         fleet.digest,
     )
-    verdicts, backtest = [], Backtest(messages.rule_of(watch.rule))
+    verdicts, backtest = [], Backtest(messages.rule_of(watch.rule), timeline={})
     for epoch in epochs(fleet):
         for past in windows.verdicts(epoch, watch, scope or PastScope()):
             assert not past.expired
@@ -161,6 +161,7 @@ def test_another_question_says_what_it_would_have_said() -> None:
     both.close()
 
 
+@pytest.mark.slow
 def test_a_part_of_the_past_has_the_answers_of_the_whole() -> None:
     encoded, values = STREAMS["key windows"]
     fleet = run(encoded, [FALL], values)

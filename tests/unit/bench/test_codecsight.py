@@ -9,14 +9,25 @@ import pytest
 import torch
 
 from bench.codecsight.paper import beside_paper
-from bench.codecsight.policies import TurnedMasks, corner_mask, kept_behind_anchors, reused
+from bench.codecsight.policies import (
+    LumaShare,
+    RandomTokens,
+    TurnedMasks,
+    corner_mask,
+    kept_behind,
+    kept_behind_anchors,
+    reused,
+)
+from bench.codecsight.rules import compared
 from bench.codecsight.scores import Answers, Counts, by_event, by_video, by_window, expired, interval_of, mean
+from bench.codecsight.streams import Outcome
 from bench.codecsight.sweeps import timers
-from bench.codecsight.table import SATURATED, families
+from bench.codecsight.table import SATURATED, default_less, families
 from bench.pages import page
 from bench.record import Record
+from bench.windows_fidelity import Answered
 from lookout.engines.transformers import forward
-from lookout.pruning import PatchGrid, PrunePolicy, Sample, prune_block
+from lookout.pruning import EncodedGroups, PatchGrid, PrunePolicy, Sample, drop_tokens, prune_block
 from tests.unit.engines.scenes import block
 from watchbench.questions import QUESTIONS
 
@@ -92,6 +103,61 @@ def test_reused_tokens_are_those_last_encoded_at_their_place() -> None:
         reused([replace(pruned[0], frames=pruned[0].frames[1:])])
 
 
+def test_masks_behind_the_tower_choose_among_the_tokens_of_whole_frames() -> None:
+    pruned = [block("internvl", "cam/0", index, frames=3, keep=0.4) for index in range(2)]
+    whole = [block("internvl", "cam/0", index, frames=3, keep=1.0) for index in range(2)]
+    chosen = kept_behind(whole, pruned)
+    for own, other, full in zip(chosen, pruned, whole, strict=True):
+        assert own.tokens == other.tokens < full.tokens
+        for one, kept, all_of_it in zip(own.frames, other.frames, full.frames, strict=True):
+            assert np.array_equal(one.keep, kept.keep)
+            assert torch.equal(one.tokens, all_of_it.tokens[torch.from_numpy(kept.kept)])
+
+
+def test_random_tokens_are_as_many_as_asked_for_and_anchors_stay_whole() -> None:
+    whole = np.ones((4, 4), np.bool_)
+    frames = [EncodedGroups(i == 0, whole, np.zeros((16, 2), np.float32)) for i in range(5)]
+    masks = drop_tokens(RandomTokens(0.25), frames)
+    assert masks[0].all()
+    assert sum(int(mask.sum()) for mask in masks[1:]) == 16
+    assert not any(mask.any() for mask in drop_tokens(RandomTokens(0.0), frames)[1:])
+
+
+def test_a_share_of_luma_keeps_what_changed_most_in_the_block() -> None:
+    grid = PatchGrid.merged(8, 8, 14, 2)
+    still = np.full((112, 112, 3), 100, np.uint8)
+    little, much = still.copy(), still.copy()
+    little[:28, :28], much[-28:, :28] = 120, 250
+    samples = [Sample(picture) for picture in (still, little, much)]
+    for count, kept in ((1, [[], [(3, 0)]]), (3, [[(0, 0)], [(0, 0), (3, 0)]])):
+        masks, _ = prune_block(samples, grid, LumaShare(count / 32))
+        assert masks[0].keep.all()
+        assert [[tuple(place) for place in np.argwhere(mask.keep).tolist()] for mask in masks[1:]] == kept
+
+
+def test_rules_of_rows_are_paired_with_the_default_by_camera() -> None:
+    def outcome(p: float, flops: float) -> Outcome:
+        return Outcome(Answered(np.full((2, 4), p), np.full(2, flops), np.arange(2)), 0.1)
+
+    cameras = [
+        {
+            "prune only": outcome(0.5, 9.0),
+            "default": outcome(0.5 + by, 2.0),
+            "front 8": outcome(0.55 + by, 3.0),
+            "vlcache 8": outcome(0.6 + by, 3.0),
+        }
+        for by in (0.0, 0.1)
+    ]
+    found = compared(cameras)
+    assert set(found) == {"default", "front 8", "vlcache 8"}
+    assert found["vlcache 8"]["front less it"] == -0.05
+    assert "front less it" not in found["default"]
+    assert found["vlcache 8"]["FLOPs over the default's"] == 1.5
+    assert found["vlcache 8"]["default less it"] == -0.1
+    assert found["vlcache 8"]["default less it 95 %"] == [-0.1, -0.1]
+    assert found["default"]["dp"] == 0.05
+
+
 def test_the_corner_mask_is_wrong_for_scattered_rows_alone_and_is_taken_back() -> None:
     usual = forward.chunks_of
     rows = torch.tensor([1, 4])
@@ -165,3 +231,21 @@ def test_the_page_says_first_what_is_better_than_the_default() -> None:
     assert "- video F1 (0.75): full (0.9 at 20% of the FLOPs), prune only (0.8" in top
     assert "codecsight (0.006)" in top
     assert "## beside the paper" in rest
+
+
+def test_the_default_is_paired_with_every_policy_by_camera() -> None:
+    right, wrong = answers("nyyn", "nyyn"), answers("nnnn", "nyyn")
+    told = {"full": right, "prune only": wrong, "default": wrong}
+    judged = {name: [[one] * len(QUESTIONS)] * 3 for name, one in told.items()}
+
+    def outcome(p: float, flops: float) -> Outcome:
+        return Outcome(Answered(np.full((2, 4), p), np.full(2, flops), np.arange(2)), 0.1)
+
+    camera = {"full": outcome(0.9, 80.0), "prune only": outcome(0.5, 20.0), "default": outcome(0.5, 10.0)}
+    found = default_less(judged, [camera] * 3, rounds=20)
+    assert "default" not in found
+    assert found["prune only"]["video F1"] == 0.0
+    assert found["prune only"]["dp 95 %"] == [0.0, 0.0]
+    assert found["prune only"]["FLOPs over the default's"] == 2.0
+    assert found["full"]["video F1"] == found["full"]["product"] == -1.0
+    assert found["full"]["contextual 95 %"] == [-1.0, -1.0]

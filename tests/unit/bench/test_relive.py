@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bench.relive import REBALANCE_S, relive_s, waited_s
+from bench.relive import BEFORE, REBALANCE_S, relive_s, waited_s
 from lookout.services.prefill.settings import PrefillSettings
 
 
@@ -25,8 +25,20 @@ def test_waiting_for_a_model_to_load_is_worse_than_leaving_the_group() -> None:
     assert left < killed < waited
 
 
-def test_key_windows_of_a_takeover_are_spread_by_their_limit() -> None:
-    """The more of them a batch takes, the sooner its cameras are caught up with."""
-    times = [relive_s(10, 1000, 120, key_limit=limit) for limit in (1, 2, 8)]
-    assert None not in times
-    assert times == sorted(times, key=lambda seconds: -(seconds or 0))
+def test_key_windows_of_a_takeover_are_spread_by_their_time() -> None:
+    """The more of them a batch takes, the sooner its cameras are caught up with; prefill's defaults are
+    nearly as fast as no limit, and cameras that a pod has already wait for less than half a second more."""
+    one, two, default, any_number = (
+        relive_s(10, 1000, 120, key_limit=limit) for limit in (BEFORE, 2, None, 1000)
+    )
+    assert one is not None
+    assert two is not None
+    assert default is not None
+    assert any_number is not None
+    assert any_number <= default < two < one
+    assert default - any_number < 1.5
+
+
+def test_a_planned_restart_is_over_with_its_rebalance() -> None:
+    """Feeding the successor before its partitions move could save nothing of it."""
+    assert relive_s(10, 1000, 120, notice_s=0.0) == REBALANCE_S

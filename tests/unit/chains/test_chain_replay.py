@@ -80,6 +80,7 @@ def answers(played: Sequence[ReplayedWindow]) -> dict[int, float]:
     return {p.window.index: p.answered.answer.answers[0].p_yes for p in played if p.answered is not None}
 
 
+@pytest.mark.slow
 def test_another_question_is_answered_as_it_would_have_been(
     past: tuple[World, EpochRecords, dict[int, float]], engine: Engine
 ) -> None:
@@ -93,6 +94,7 @@ def test_another_question_is_answered_as_it_would_have_been(
     assert bases == {"key", "incremental"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("window", [2, 4, 8, 11, 13])
 def test_a_window_alone_is_reached_by_its_chain(
     past: tuple[World, EpochRecords, dict[int, float]], engine: Engine, window: int
@@ -113,6 +115,7 @@ def test_a_block_that_is_gone_costs_the_windows_that_need_it(
     assert later == pytest.approx({index: crowd[index] for index in later}, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_windows_without_verdicts_are_planned_as_a_fleet_would(
     batcher: Batcher, engine: Engine, past: tuple[World, EpochRecords, dict[int, float]]
 ) -> None:

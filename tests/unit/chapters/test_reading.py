@@ -110,6 +110,7 @@ def test_every_split_over_holders_answers_alike(
     assert (len(asked.chapters), asked.missing, asked.tries) == (3, (), 1)
 
 
+@pytest.mark.slow
 def test_a_holder_that_came_back_is_asked_at_once(world: World, three: ChapterFolder) -> None:
     holder = world.hold(three)
     reader = Holders(read_s=10.0, list_s=10.0)
@@ -207,6 +208,7 @@ def test_the_prefix_of_many_heads_comes_once(world: World, three: ChapterFolder)
         reader.listing(holder.address, "*", None, None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("state", ["whole", "wiped", "down", "lying", "none"])
 def test_redis_costs_time_and_never_an_answer(
     world: World, three: ChapterFolder, redis_server: RedisServer, state: str
@@ -233,6 +235,7 @@ def test_redis_costs_time_and_never_an_answer(
     assert asked.missing == ()
 
 
+@pytest.mark.slow
 def test_a_full_redis_leaves_scenes_out(tmp_path: Path, three: ChapterFolder) -> None:
     with RedisServer(max_memory_mb=3) as server, ExitStack() as stack:
         server.start()
@@ -290,6 +293,7 @@ def test_a_killed_holder_changes_covered_alone(world: World, three: ChapterFolde
     assert any(_names(first)[0] in text for text in asked.missing)  # Redis still knows of it
 
 
+@pytest.mark.slow
 def test_a_holder_that_dies_at_any_call_is_replaced(world: World, three: ChapterFolder) -> None:
     """Two holders have everything sealed; one of them stops after each number of calls in turn."""
     names = [chapter.name for chapter in three.chapters() if chapter.sealed]
@@ -465,6 +469,7 @@ def test_what_was_on_its_way_when_a_camera_was_erased_is_not_kept(three: Chapter
     assert cache.bytes == 0
 
 
+@pytest.mark.slow
 def test_a_growing_chapter_may_grow_while_it_is_asked(world: World, tmp_path: Path) -> None:
     chapters = folder(tmp_path / "own")
     fill(chapters, range(7))

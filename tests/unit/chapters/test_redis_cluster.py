@@ -82,6 +82,7 @@ def test_cameras_spread_over_nodes_and_a_lost_node_costs_no_answer(
     holder.announcer.announce()  # cameras of the lost node are announced when it is back
 
 
+@pytest.mark.slow
 def test_tensors_are_found_through_a_cluster(world: World) -> None:
     store = TensorStore(world.settings)
     directory = world.directory()
@@ -107,6 +108,7 @@ def test_tensors_are_found_through_a_cluster(world: World) -> None:
     assert directory.find(references[0]) == []
 
 
+@pytest.mark.slow
 def test_leases_of_cameras_are_taken_in_a_cluster(world: World) -> None:
     client = world.client()
     leases = Leases(client, "agent-0", 10.0)

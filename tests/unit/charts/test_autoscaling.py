@@ -19,6 +19,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from bench.relive import KEY, STRIDE_S
+
 CHART = Path(__file__).parents[3] / "charts/lookout"
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text())["prefill"]["autoscaling"]
 TEMPLATE = (CHART / "templates/autoscaling.yaml").read_text()
@@ -150,3 +152,36 @@ def test_pods_that_are_busy_and_not_behind_stay() -> None:
     by_lag, behind = replay(lag_alone, steady, pods=6)
     assert min(by_lag) < 4
     assert max(behind) > VALUES["lagSeconds"]
+
+
+def kv_losses(loads: Sequence[float], counts: Sequence[int]) -> list[tuple[float, float]]:
+    """What each pod that leaves costs and saves, in seconds of one pod's work.
+
+    Its cameras begin a key window elsewhere, which costs `KEY` of their strides; it saves the time until as
+    many pods run again.
+    """
+    losses = []
+    for step in range(1, len(counts)):
+        if counts[step] < counts[step - 1]:
+            again = next((n for n in range(step, len(counts)) if counts[n] >= counts[step - 1]), len(counts))
+            share = loads[step] / counts[step - 1]
+            losses.append((share * STRIDE_S * KEY, (again - step) * STEP_S))
+    return losses
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_pod_that_leaves_saves_more_than_the_kv_that_goes_with_it(seed: int) -> None:
+    """Days of load that wobbles around a rise and a fall, with another factor each minute."""
+    dice = random.Random(seed)
+    wave = [4 + 3 * math.sin(2 * math.pi * step / (8 * HOUR)) for step in range(24 * HOUR)]
+    loads = [load * dice.uniform(0.7, 1.3) for load in wave[:: 60 // STEP_S] for _ in range(60 // STEP_S)]
+    counts, _ = replay(chart_rule, loads, pods=6)
+    losses = kv_losses(loads, counts)
+    assert losses
+    assert all(saved > 5 * lost for lost, saved in losses), losses
+
+
+def test_pods_by_lag_alone_leave_and_come_back() -> None:
+    steady = [4.0] * 6 * HOUR
+    assert len(kv_losses(steady, replay(lag_alone, steady, pods=6)[0])) > 1
+    assert kv_losses(steady, replay(chart_rule, steady, pods=6)[0]) == []

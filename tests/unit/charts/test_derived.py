@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -38,6 +40,7 @@ def check(derive: ModuleType) -> Callable[[object], None]:
     return validator.validate
 
 
+@pytest.mark.slow
 def test_derived_files_are_current(derive: ModuleType) -> None:
     stale = [path.name for path, text in derive.derived().items() if path.read_text() != text]
     assert not stale, f"run `make chart`: {stale}"
@@ -45,6 +48,14 @@ def test_derived_files_are_current(derive: ModuleType) -> None:
 
 def test_every_value_has_a_comment(derive: ModuleType) -> None:
     assert not [value.path for value in derive.values() if not value.comment]
+
+
+@pytest.mark.slow
+def test_every_reference_of_the_schema_has_its_definition(derive: ModuleType) -> None:
+    """Helm refuses every value where one is missing."""
+    schema = derive.schema()
+    references = set(re.findall(r'"\$ref": "#/definitions/(\w+)"', json.dumps(schema)))
+    assert references == set(schema["definitions"])
 
 
 def test_the_defaults_follow_the_schema(check: Callable[[object], None]) -> None:
@@ -56,6 +67,8 @@ def test_the_defaults_follow_the_schema(check: Callable[[object], None]) -> None
     [
         ("tryout.enabeld", False),
         ("topics.partitions", 0),
+        ("recordings.settings.job_quotas", {"*": {"jobs": -1}}),
+        ("recordings.decodeReplicas", -1),
         ("topics.retentionHours", {"verdict.v1": 5}),
         ("topics.retentionHours", {"watches.v1": 5}),
         ("topics.tieredLocalHours", {"watches.v1": 5}),
@@ -73,6 +86,13 @@ def test_the_defaults_follow_the_schema(check: Callable[[object], None]) -> None
         ("model.digest", "xyz"),
         ("prefill.memory.keep", "2hours"),
         ("prefill.gpus", -1),
+        ("redis.url", "redis://redis:70000"),
+        ("image.digests", {"decoder": "sha256:" + "0" * 64}),
+        ("settings", {"otlp_endpoint": "collector"}),
+        ("decode.tolerations", [{"key": "gpu", "operator": "Sometimes"}]),
+        ("recall.updateStrategy", {"type": "OnDelete"}),
+        ("model.volume.path", "../etc"),
+        ("pod", {"labels": {"team": "x_y!"}}),
     ],
 )
 def test_wrong_values_are_refused(check: Callable[[object], None], path: str, value: object) -> None:
@@ -84,6 +104,30 @@ def test_wrong_values_are_refused(check: Callable[[object], None], path: str, va
     inner[name] = value
     with pytest.raises(jsonschema.ValidationError):
         check(values)
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("kafka.bootstrap", "kafka-0.kafka:9092,[fd00::1]:65535"),
+        ("redis.url", "redis://a:26379,b_1:26379/0"),
+        ("redis.url", "rediss://[fd00::1]:6380"),
+        ("redis.url", "rediss://redis.example/3?socket_timeout=5"),
+        ("image.prefix", "registry.example:5000/team/lookout-"),
+        ("settings", {"otlp_endpoint": "https://collector.example:4317/"}),
+        ("settings", {"otlp_endpoint": "collector:4317"}),
+        ("model.volume.path", "qwen/a..b"),
+        ("decode.updateStrategy", {"rollingUpdate": {"maxUnavailable": "10%"}}),
+    ],
+)
+def test_values_are_accepted(check: Callable[[object], None], path: str, value: object) -> None:
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    folder, name = path.rsplit(".", 1) if "." in path else ("", path)
+    inner = values
+    for part in filter(None, folder.split(".")):
+        inner = inner[part]
+    inner[name] = value
+    check(values)
 
 
 @pytest.mark.parametrize(

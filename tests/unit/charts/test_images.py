@@ -142,6 +142,7 @@ def test_every_requirement_is_locked_with_hashes(path: Path) -> None:
         assert re.search(r"--hash=sha256:[0-9a-f]{64}", entry), entry[:80]
 
 
+@pytest.mark.slow
 def test_the_bill_of_materials_lists_every_package_of_an_image_without_network(tmp_path: Path) -> None:
     recipe = re.search(r"(?m)^sbom:.*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text())
     assert recipe is not None
@@ -233,6 +234,7 @@ for service in sys.argv[2].split(","):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("image", SERVICES)
 def test_a_service_imports_nothing_that_its_image_lacks(image: str) -> None:
     text = (ROOT / f"docker/requirements/{image}.txt").read_text()

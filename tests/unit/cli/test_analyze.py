@@ -17,8 +17,10 @@ from lookout.cli.analyze import recordings
 from lookout.cli.app import app
 from lookout.cli.options import CliError
 from lookout.errors import LookoutError
+from lookout.files import VideoReader
 from tests.eventually import eventually
 from tests.unit.segments.clips import encode
+from watchbench.cameras import FILMS
 
 QUESTION = models.DEMO_QUESTIONS["person"]
 
@@ -36,6 +38,7 @@ def run(*words: str) -> tuple[int, str]:
     return result.exit_code, result.stdout
 
 
+@pytest.mark.slow
 def test_answers_a_page_and_json(clip: Path) -> None:
     page = clip.with_name("page.html")
     code, out = run(str(clip), "-q", QUESTION, "-q", "Is a vehicle in view?", "--json", "--page", str(page))
@@ -46,16 +49,19 @@ def test_answers_a_page_and_json(clip: Path) -> None:
     assert all(0 <= answer["p_yes"] <= 1 for answer in found["answers"])
     assert {"t_dec", "t_prefill", "t_total", "bound", "efficiency"} <= set(found["timings"])
     text = page.read_text()
-    assert text.count("<section") == 2
+    assert text.count('<section class="line"') == 2
     assert text.count("data:image/jpeg") == 6
     assert "<text" not in text, "text in a stretched drawing is unreadable on a phone"
     assert "http" not in text.replace("http://www.w3.org", "")
     code, out = run(str(clip), "-q", QUESTION, "-q", "Is a vehicle in view?", "--json")
     again = json.loads(out)
     assert again["timings"] is None, "the first run's parts were not remembered"
+    journals = list((clip.parent / "cache").rglob("*.jsonl"))
+    assert [journal.stat().st_mode & 0o777 for journal in journals] == [0o600]
     assert again["answers"] == found["answers"]
 
 
+@pytest.mark.slow
 def test_a_table_for_people_and_a_time_range(clip: Path) -> None:
     code, out = run(str(clip), "-q", QUESTION, "--since", "0:02", "--until", "6", "--fps", "4")
     assert code == 0
@@ -83,7 +89,8 @@ def test_what_cannot_be_done_is_refused_in_a_sentence(clip: Path) -> None:
     assert "no file or folder" in refusal("nowhere.mp4", "-q", QUESTION)
     assert "name a file in it" in refusal(name, "-q", QUESTION, "--page", str(clip.parent))
     assert "is no page: only .html" in refusal(name, "-q", QUESTION, "--page", name)
-    assert "must be 1 to 1000000" in refusal(name, "-q", QUESTION, "--part", "0")
+    assert "--part must be 1 to 1000000" in refusal(name, "-q", QUESTION, "--part", "1000000000")
+    assert CliRunner().invoke(app, ["analyze", name, "-q", QUESTION, "--part", "0"]).exit_code == 2
     for threads in ("-1", "0", "99999999"):
         assert "must be from 1 to 1024" in refusal(name, "-q", QUESTION, "--threads", threads)
     assert "is empty" in refusal(name, "-q", QUESTION, "--since", "5", "--until", "3")
@@ -91,9 +98,16 @@ def test_what_cannot_be_done_is_refused_in_a_sentence(clip: Path) -> None:
     assert "from 20 s to its end" in refusal(name, "-q", QUESTION, "--since", "20")
     assert "is empty" in refusal(name, "-q", " ")
     assert "1000 is the limit" in refusal(name, "-q", "a" * 1001)
+    assert "is no text in UTF-8" in refusal(name, "-q", "Is a\ud800?")
+    assert "no file can be made" in refusal(name, "-q", QUESTION, "--page", "/proc/answers.html")
     assert "cannot run on 'nowhere'" in refusal(name, "-q", QUESTION, "--device", "nowhere")
     clip.write_bytes(b"no video")
     assert refusal(name, "-q", QUESTION).startswith(f"{name}: unreadable: this is not a video")
+
+
+def test_a_cache_that_cannot_be_made_is_named(clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", "/proc/nowhere")
+    assert "set XDG_CACHE_HOME" in refusal(str(clip), "-q", QUESTION)
 
 
 @pytest.mark.slow
@@ -108,6 +122,7 @@ def test_one_bad_file_of_a_folder_is_named_and_the_others_are_answered(clip: Pat
     assert "a-bad.mp4</h2><p class=cost>not analysed: unreadable: this is not a video" in page.read_text()
 
 
+@pytest.mark.slow
 def test_a_name_that_looks_like_markup_is_printed_as_it_is(clip: Path) -> None:
     strange = clip.parent / "a[" / "x][red] \x1b[2J.mp4"
     strange.parent.mkdir()
@@ -144,3 +159,28 @@ def test_ctrl_c_ends_cleanly_and_the_next_run_goes_on(clip: Path) -> None:
     # 201 samples, the last of which is the picture nearest to the end: the last two parts share 21
     assert [part["part"]["stop"] - part["part"]["first"] for part in found["parts"]] == [20] * 9 + [11, 10]
     assert found["work"]["painted"] == 201 - 20 * (len(done) - 1)
+
+
+@pytest.mark.slow
+def test_clips_of_what_says_yes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    film = next(FILMS.glob("room-*.mp4"))
+    words = [str(film), "-q", models.DEMO_QUESTIONS["lying"], "--since", "12", "--until", "16"]
+    code, out = run(*words, "--clips", str(tmp_path / "clips"), "--json")
+    assert code == 0
+    (clip,) = json.loads(out)["clips"]
+    assert clip["p_yes"] > 0.5
+    with VideoReader(clip["path"]) as shown, VideoReader(film) as whole:
+        place = whole.times_us.tolist().index(round(1e6 * clip["start_s"]))
+        assert (shown[0] == whole[place]).all()
+    assert [str(path) for path in (tmp_path / "clips").iterdir()] == [clip["path"]]
+
+
+def test_a_folder_of_clips_that_cannot_be_is_refused_at_once(clip: Path) -> None:
+    name = str(clip)
+    assert "names the file" in refusal(name, "-q", QUESTION, "--clips", name)
+    assert "cannot be made (Not a directory)" in refusal(name, "-q", QUESTION, "--clips", f"{name}/a")
+    folder = str(clip.parent)
+    for inside in (folder, f"{folder}/clips"):
+        assert "name another folder" in refusal(folder, "-q", QUESTION, "--clips", inside)
+    assert "leave --fleet out" in refusal(name, "-q", QUESTION, "--fleet", "--clips", f"{folder}/clips")

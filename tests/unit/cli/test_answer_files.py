@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 
 import av
@@ -11,6 +13,7 @@ import pytest
 from lookout.analysis import Analysis, Part, PartAnswer, PartResult, QuestionAnswer
 from lookout.analysis.results import COLUMNS, answer_of
 from lookout.cli.answer_files import write_answers
+from lookout.cli.options import page_kind
 from lookout.files import Gap
 
 QUESTIONS = ("=1+1, is it?", "Is a\x1b[2J person in view?")
@@ -54,6 +57,19 @@ def test_a_table_has_every_part_and_gap_and_no_formula(analysis: Analysis, tmp_p
     assert (last["question"], last["start_s"], last["gap"]) == (None, 8.0, "damaged")
 
 
+@pytest.mark.parametrize("name", ["answers.csv", "answers.srt", "answers.html"])
+@pytest.mark.parametrize("link", [Path.hardlink_to, Path.symlink_to])
+def test_a_file_that_a_link_leads_to_stays_as_it_is(
+    name: str, link: Callable[[Path, Path], None], analysis: Analysis, tmp_path: Path
+) -> None:
+    footage = tmp_path / "film.mp4"
+    footage.write_bytes(b"footage")
+    link(tmp_path / name, footage)
+    write_answers(tmp_path / name, [dataclasses.replace(analysis, questions=(), parts=(), answers=())], {})
+    assert footage.read_bytes() == b"footage"
+    assert (tmp_path / name).read_bytes() != b"footage"
+
+
 def test_subtitles_are_the_ranges_that_say_yes(analysis: Analysis, tmp_path: Path) -> None:
     first, second = write_answers(tmp_path / "answers.srt", [analysis, analysis], {})
     assert second.name == "answers-2.srt"
@@ -64,3 +80,7 @@ def test_subtitles_are_the_ranges_that_say_yes(analysis: Analysis, tmp_path: Pat
     with av.open(str(first)) as subtitles:  # as a player reads them
         starts = [packet.pts for packet in subtitles.demux() if packet.pts is not None]
     assert starts == [0, 0, 3_600_000]
+
+
+def test_a_name_that_is_an_ending_says_what_it_is() -> None:
+    assert [page_kind(Path(name)) for name in (".srt", "a.CSV", "answers")] == [".srt", ".csv", "answers"]

@@ -60,6 +60,7 @@ def run(*words: str) -> tuple[int, str]:
     return result.exit_code, result.stdout
 
 
+@pytest.mark.slow
 def test_a_folder_answers_as_the_pipeline_that_filled_it(clip: Path, kept: Path) -> None:
     pipeline = Pipeline(memory="1h")
     list(pipeline.watch(clip))
@@ -70,6 +71,7 @@ def test_a_folder_answers_as_the_pipeline_that_filled_it(clip: Path, kept: Path)
     assert [m.time for m in told.moments] == [m.time for m in mine.moments]
 
 
+@pytest.mark.slow
 def test_ask_prints_one_line_of_json_and_writes_frames(kept: Path, tmp_path: Path) -> None:
     words = ["ask", str(kept), "Is a person in view?", "--json", "--since", "0:04", "--until", "12"]
     code, out = run(*words, "--frames", str(tmp_path))
@@ -90,6 +92,7 @@ def test_what_the_small_model_cannot_answer_is_refused_before_anything_is_decode
             assert result.stdout == ""
 
 
+@pytest.mark.slow
 def test_a_kept_memory_is_asked_and_not_made_twice(
     clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -125,6 +128,7 @@ def test_a_folder_of_memories_is_listed_and_checked(kept: Path) -> None:
     assert "clusters checked, no damage" in out
 
 
+@pytest.mark.slow
 def test_damage_of_one_memory_is_named_and_hides_no_other(kept: Path, tmp_path: Path) -> None:
     sound = entries(kept)[0].path
     for epoch in ("000000", "000001"):
@@ -150,6 +154,7 @@ def test_damage_of_one_memory_is_named_and_hides_no_other(kept: Path, tmp_path: 
     assert run("ask", str(tmp_path), "Is a person in view?", "--camera", "yard")[0] == 0
 
 
+@pytest.mark.slow
 def test_a_time_range_and_then_a_camera_are_removed(clip: Path, tmp_path: Path) -> None:
     pipeline = Pipeline(memory="1h", memory_dir=tmp_path)
     list(pipeline.watch(clip))

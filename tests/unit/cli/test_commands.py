@@ -21,16 +21,19 @@ from lookout.cli.app import app, main
 from lookout.cli.connect import find_bootstrap
 from lookout.cli.coverage import coverage_table
 from lookout.cli.demo import DemoResult, footage_sources, product_watches
+from lookout.cli.fleet_settings import settings_of_services
 from lookout.cli.footage import footage_files
 from lookout.cli.model import find_model
 from lookout.cli.options import CliError
 from lookout.cli.publish import camera_of
+from lookout.cli.recordings import Job
 from lookout.cli.report import FleetRecord
 from lookout.cli.report.run import Point
 from lookout.cli.up import parse_settings, unread_settings
 from lookout.cli.watches import parse_span, parse_zone, rule_text, slug, span_text
 from lookout.local import LocalError, create_topics
 from lookout.v1.alerts_pb2 import Alert
+from lookout.v1.recordings_pb2 import RecordingJob
 from lookout.v1.verdicts_pb2 import Verdict
 from lookout.v1.watches_pb2 import Rule, ScheduleEntry, Watch
 from lookout.wire import Stage
@@ -152,8 +155,9 @@ def test_a_schedule_is_shown_as_it_is_read(days: list[int], start: time, end: ti
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--threshold", "0"], "--threshold 0: every answer would be yes"),
-        (["--clear", "0"], "--clear 0"),
+        (["--threshold", "0"], "--threshold 0 must be above 0 and at most 1"),
+        (["--threshold", "1.5"], "--threshold 1.5 must be above 0 and at most 1"),
+        (["--clear", "0"], "--clear 0 must be"),
         (["--camera", ""], "--camera is empty"),
         (["--of", "70/80"], "n <= 64"),
         (["--cooldown", "inf"], "cooldown"),
@@ -238,6 +242,58 @@ def test_the_version_is_the_package_s() -> None:
     assert run("--version") == (0, f"lookout {metadata.version('lookout-fleet')}\n")
 
 
+@pytest.mark.parametrize("group", ["recordings", "backtests"])
+def test_jobs_are_listed_with_their_tenant(group: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs = {}
+    for number, tenant in enumerate(("", "acme")):
+        request = RecordingJob(id=f"job-{number}", tenant=tenant, questions=["Is it?"])
+        if group == "backtests":
+            request.backtest.SetInParent()
+        jobs[request.id] = Job(request)
+    monkeypatch.setattr("lookout.cli.recordings.read_jobs", lambda _: jobs)
+    _, text = run(group, "list", "--bootstrap", "127.0.0.1:1", "--json")
+    assert [json.loads(line)["tenant"] for line in text.splitlines()] == ["default", "acme"]
+    _, text = run(group, "list", "--bootstrap", "127.0.0.1:1")
+    assert [line.split()[1] for line in text.splitlines()] == ["tenant", "default", "acme"]
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["--fps", "inf"], "--fps: inf is not a finite number"),
+        (["--fps", "nan"], "--fps: nan is not a finite number"),
+        (["--fps", "0"], "--fps 0 must be above 0 and at most 1000"),
+        (["--fps", "1e308"], "--fps 1e+308 must be above 0 and at most 1000"),
+        (["--fps", "9" * 5000], "--fps: inf is not a finite number"),
+        (["--fps", "9" * 5000 + "x"], "999... is not a valid float"),
+        (["--rho", "nan"], "--rho: nan is not a finite number"),
+        (["--rho", "-1"], "--rho -1 must be above 0 and at most 1"),
+        (["--group", "9" * 4000], "--group must be 1 to 1000000"),
+        (["--group", "9" * 5000], "999... is not a valid int"),
+        (["--part", "2000000"], "--part must be 1 to 1000000, not 2000000"),
+        (["--threads", "0"], "--threads 0"),
+    ],
+)
+def test_a_number_that_makes_no_sense_is_refused_by_its_option(words: list[str], problem: str) -> None:
+    result = CliRunner().invoke(app, ["analyze", "no-such-file.mp4", "-q", "Is a person in view?", *words])
+    text = result.output + str(result.exception)
+    assert problem in " ".join(text.replace("│", " ").replace("'", "").split())
+    assert "no-such-file" not in text
+    assert len(text) < 1000
+
+
+def test_errors_repeat_no_thousands_of_characters(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for words in (["x.mp4", "-q", "Is it?", "--since", "9" * 5000], ["9" * 5000, "-q", "Is it?"]):
+        monkeypatch.setattr("sys.argv", ["lookout", "analyze", *words])
+        with pytest.raises(SystemExit):
+            main()
+        text = "".join(capsys.readouterr())
+        assert "999..." in text
+        assert len(text) < 300
+
+
 def test_settings_of_the_fleet() -> None:
     common, own = parse_settings(
         ["window_s=20", "LOOKOUT_FPS=1", "prune-encode.tau=0.5", "decode.silence_s=3"]
@@ -249,6 +305,37 @@ def test_settings_of_the_fleet() -> None:
         code, text = run("up", "--set", wrong)
         assert code == 2
         assert "NAME=VALUE" in text
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["--set", "fsp=3"], "--set fsp: no service has such a setting; did you mean fps?"),
+        (["--set", "decode.fsp=3"], "--set: decode: unknown setting LOOKOUT_FSP; did you mean LOOKOUT_FPS?"),
+        (["--set", "prefill.silence_s=3"], "--set: prefill: unknown setting LOOKOUT_SILENCE_S"),
+        (["--set", "fps=inf"], "LOOKOUT_FPS='inf'"),
+        (["--set", "decode.silence_s=never"], "--set: decode: LOOKOUT_SILENCE_S='never'"),
+        (["--set", f"fps={'9' * 5000}"], "LOOKOUT_FPS='999"),
+        (["--set", "recall.device=cpu"], "--set recall.device: recall does not run; give --memory"),
+    ],
+)
+def test_settings_are_checked_before_a_fleet_starts(
+    words: list[str], problem: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[object] = []
+    monkeypatch.setattr("lookout.cli.up._run", started.append)
+    result = CliRunner().invoke(app, ["up", *words])
+    assert isinstance(result.exception, CliError)
+    assert problem in str(result.exception)
+    assert len(str(result.exception)) < 600
+    assert not started
+
+
+def test_a_setting_goes_to_the_services_that_have_it() -> None:
+    common, own = {"fps": "1", "uri_hosts": "cameras"}, {"decode": {"silence_s": "3"}}
+    settings = settings_of_services(common, own, list(Stage))
+    assert settings["decode"] == {"fps": "1", "uri_hosts": "cameras", "silence_s": "3"}
+    assert settings["alerts"] == settings["prefill"] == {"fps": "1"}
 
 
 def test_footage_is_found_by_suffix(tmp_path: Path) -> None:
@@ -290,6 +377,7 @@ def test_the_model_that_comes_along_is_found() -> None:
     assert (find_model(None) / "model.safetensors").is_file()
 
 
+@pytest.mark.slow
 def test_inspect_prints_what_bytes_gave(tmp_path: Path) -> None:
     import av
     import numpy as np

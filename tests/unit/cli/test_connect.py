@@ -1,15 +1,20 @@
-"""How commands that read Kafka as a stage does, verify and backtest, reach one that asks for a password."""
+"""How commands reach Kafka: one that asks for a password, and one that takes its time."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
-from lookout.cli.connect import client_options, kafka_settings
+from lookout.cli.connect import client_options, kafka_settings, reading
+from lookout.cli.options import CliError, Position
 from lookout.local import FleetAddress
 from lookout.services.prefill.settings import PrefillSettings
 from lookout.worker import load_settings
+from tests.mock_kafka import mock_kafka
 
 
 def test_settings_of_a_local_fleet_and_of_the_environment_log_in(
@@ -37,3 +42,40 @@ def test_settings_of_a_local_fleet_and_of_the_environment_log_in(
         options = settings.kafka_security()
         assert options["sasl.password"] == "canary"
         assert options.items() <= client_options(bootstrap).items()
+
+
+@pytest.fixture
+def fake_kafka() -> Iterator[str]:
+    """Two topics of four partitions and a record in each."""
+    topics = ("requests", "answers")
+    with mock_kafka((name, part, None, name.encode()) for name in topics for part in range(4)) as address:
+        yield address
+
+
+def test_topics_are_read_with_a_few_questions_to_kafka(
+    fake_kafka: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not with some for every partition: under load `recordings list` waited minutes for them."""
+    asked = []
+    ask = AdminClient.list_offsets
+
+    def counted(self: AdminClient, *words: Any, **options: Any) -> Any:
+        asked.append(words)
+        return ask(self, *words, **options)
+
+    monkeypatch.setattr(AdminClient, "list_offsets", counted)
+    with reading(fake_kafka, ["requests", "answers"], Position(oldest=True)) as reader:
+        values = [message.value() for message in reader.until_now()]
+    assert sorted(values) == [b"answers"] * 4 + [b"requests"] * 4
+    assert len(asked) == 3
+    with reading(fake_kafka, ["requests"], Position()) as reader:
+        assert list(reader.until_now()) == []
+
+
+def test_a_kafka_that_takes_too_long_is_named(fake_kafka: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lookout.cli.connect._OPEN_S", 0.0)
+    with (
+        pytest.raises(CliError, match=f"Kafka at {fake_kafka} does not answer: 0 s are over"),
+        reading(fake_kafka, ["requests"], Position(oldest=True)),
+    ):
+        pass

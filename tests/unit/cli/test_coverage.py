@@ -48,6 +48,6 @@ def test_what_was_not_answered_and_what_was_damaged_is_said_by_camera() -> None:
     messages += [Message(camera="gate", epoch=1, window=window, cause=CAUSE_LATE) for window in (4, 6)]
     messages += [Message(camera="door", epoch=1, window=1, damaged=0.1), Message(camera="yard", window=2)]
     assert remarks(messages) == [
-        "door: 1 windows answered with damaged frames",
-        "gate: 1 windows damaged, 2 windows late",
+        "door: 1 window answered with damaged frames",
+        "gate: 1 window without an answer (damaged), 2 windows without an answer (late)",
     ]

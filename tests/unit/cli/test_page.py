@@ -164,6 +164,7 @@ def test_what_a_camera_says_cannot_end_the_script() -> None:
     assert "<script>alert(1)" not in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", ["\u202egnp\u202c", "\x1b[2J", "\x9b", "a\u2066b\u2069", "\x07\x00"])
 def test_what_a_camera_says_turns_no_text_on_the_page(text: str) -> None:
     run = example_run()

@@ -41,11 +41,13 @@ def loaded(words: list[str], modules: tuple[str, ...]) -> str:
     return done.stdout.splitlines()[-1].removeprefix("loaded: ")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("word", ["--help", "--version", "nothing"])
 def test_the_list_of_commands_imports_none(word: str) -> None:
     assert loaded([word], HEAVY) == "[]"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words", [["watch", "list"], ["watch", "add"], ["memory", "list"], ["memory", "trim"]]
 )

@@ -10,7 +10,11 @@ from hypothesis import given, strategies as st
 
 from lookout.cli.options import CliError, Position
 from lookout.cli.recording_text import clock
-from lookout.cli.times import parse_moment, parse_offset, parse_since, parse_span
+from lookout.cli.recordings import take_times
+from lookout.cli.times import is_length, parse_moment, parse_offset, parse_since, parse_span
+from lookout.jobs import job_digest
+from lookout.v1.recordings_pb2 import BacktestJob, RecordingJob
+from lookout.v1.watches_pb2 import Watch
 
 
 @given(st.integers(0, 99), st.integers(0, 59), st.integers(0, 599).map(lambda tenths: tenths / 10))
@@ -64,6 +68,22 @@ def test_a_span_holds_time() -> None:
     for since, until in (("now", "now"), ("start", "start"), ("1h", "2h"), ("1h", "2026-05-01T13:30")):
         with pytest.raises(CliError):
             parse_span(since, until)
+
+
+def test_the_same_words_later_are_the_same_question() -> None:
+    """`--since 24h` means the time at which the job of this name was first asked."""
+    assert [text for text in ("24h", "1.5d", "start", "now", "2026-05-01", "24h ") if is_length(text)] == [
+        "24h",
+        "1.5d",
+    ]
+    jobs = [RecordingJob(id="a", backtest=BacktestJob(watch=Watch(question="Is it?"))) for _ in range(2)]
+    for seconds, job in enumerate(jobs):
+        job.backtest.since.FromSeconds(1000 + seconds)
+    assert job_digest(jobs[0]) != job_digest(jobs[1])
+    take_times(jobs[1], jobs[0], ["until"])
+    assert job_digest(jobs[0]) != job_digest(jobs[1])
+    take_times(jobs[1], jobs[0], ["since"])
+    assert job_digest(jobs[0]) == job_digest(jobs[1])
 
 
 def test_a_moment_has_an_offset_or_is_local() -> None:

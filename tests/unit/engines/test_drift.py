@@ -57,6 +57,7 @@ def check(family: str, policy: Policy, slides: int) -> str:
     return "; ".join(report)
 
 
+@pytest.mark.slow
 def test_forty_slides_do_not_drift() -> None:
     check("qwen2_5_vl", Policy.REFRESH, 40)
 

@@ -91,6 +91,7 @@ def yes(answer: WindowAnswer) -> list[float]:
     return [one.yes_logit - one.no_logit for one in answer.unwrap().answers]
 
 
+@pytest.mark.slow
 def test_it_is_an_engine(runner: TransformersEngine) -> None:
     assert isinstance(runner, Engine)
 
@@ -156,6 +157,7 @@ def test_asking_leaves_the_kv_untouched(runner: TransformersEngine, family: str)
     )
 
 
+@pytest.mark.slow
 def test_a_batch_equals_its_streams_alone(runner: TransformersEngine, family: str) -> None:
     names = ["a/0", "b/0", "c/0"]
     policies = [Policy.REFRESH, Policy.VLCACHE, Policy.CACHEBLEND]
@@ -181,6 +183,7 @@ def test_a_batch_equals_its_streams_alone(runner: TransformersEngine, family: st
             assert yes(answer) == pytest.approx(yes(alone[name]), abs=2e-4)
 
 
+@pytest.mark.slow
 def test_a_batch_may_take_several_passes(family: str) -> None:
     wide, narrow = engine(family), load_transformers(checkpoint(family), rows_per_pass=150)
     batch = []
@@ -192,6 +195,7 @@ def test_a_batch_may_take_several_passes(family: str) -> None:
     assert wide.memory() == narrow.memory() == []
 
 
+@pytest.mark.slow
 def test_a_failing_stream_leaves_its_neighbours_untouched(
     runner: TransformersEngine, family: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -267,6 +271,7 @@ def test_streams_leave_under_the_budget_and_come_back_equal(family: str, tmp_pat
     assert tight.memory() == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "damaged",
     [

@@ -83,6 +83,7 @@ class Failing:
         return self.inner(*args, **extra)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("calls", range(1, 9))
 def test_kv_that_moved_half_way_answers_nothing(
     runner: TransformersEngine, monkeypatch: pytest.MonkeyPatch, calls: int
@@ -139,6 +140,7 @@ def test_a_window_that_was_not_finished_is_continued_by_nothing(
         assert isinstance(after.error, StreamLostError)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", [Policy.REFRESH, Policy.VLCACHE])
 def test_out_of_memory_halves_the_batch_and_loses_nothing(policy: Policy) -> None:
     streams = [f"cam-{number}/0" for number in range(5)]
@@ -309,6 +311,7 @@ def test_out_of_memory_anywhere_in_a_batch_that_spills_and_restores(tmp_path: Pa
     assert answered >= 3 * places * 0.8 or count > 1
 
 
+@pytest.mark.slow
 def test_a_window_spilled_to_make_room_within_its_batch_is_read_back(tmp_path: Path) -> None:
     """Three windows have moved their rows when memory ends; the first then runs with no other KV beside it.
     The others' rows were on disk: they are read back, not taken for zeros."""
@@ -336,6 +339,7 @@ def test_a_key_window_reads_nothing_back(tmp_path: Path) -> None:
     runner.close()
 
 
+@pytest.mark.slow
 def test_a_group_that_ran_out_of_memory_can_be_given_again() -> None:
     """Room for a recording's KV is made layer by layer; failing half way, it is made for the rest later."""
     how = PrefillSettings(group_frames=2)

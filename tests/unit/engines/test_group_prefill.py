@@ -64,6 +64,7 @@ def reference(
 # Plans.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 @settings(max_examples=10, deadline=None)
 @given(st.integers(1, 12), st.integers(1, 5), st.integers(0, 99))
@@ -150,14 +151,14 @@ def test_the_same_entries_kept_give_the_same_answer(family: str, score: Score) -
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("score", [Score.KEY_NORM, Score.VALUE_NORM])
+@pytest.mark.parametrize("score", [Score.KEY_NORM, Score.LARGE_KEY_NORM, Score.VALUE_NORM])
 def test_norms_keep_the_entries_they_name(family: str, score: Score) -> None:
     shown = oracle.frames(family, 8)
     run, plans = prefilled(family, shown, PrefillSettings(group_frames=4, rho=0.4, score=score))
     _, state = reference(family, run, plans, shown)
     for layer, kept in enumerate(entries(run)):
         for head, own in enumerate(kept):
-            source = state["keys"] if score is Score.KEY_NORM else state["values"]
+            source = state["values"] if score is Score.VALUE_NORM else state["keys"]
             norm = source[layer][head].norm(dim=-1).numpy() * (-1 if score is Score.KEY_NORM else 1)
             for plan in plans:
                 competing = plan.competing + plan.before
@@ -194,6 +195,7 @@ def test_attention_keeps_what_the_question_looks_at(family: str, size: int) -> N
             assert scores[head][mine].min() >= scores[head][dropped].max() - 1e-4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("score", [Score.RANDOM, Score.ATTENTION])
 def test_changed_patches_only_then_pruned_kv(family: str, score: Score) -> None:
@@ -214,6 +216,7 @@ def test_changed_patches_only_then_pruned_kv(family: str, score: Score) -> None:
     assert pruned < sum(plan.rows for plan in plans)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 @settings(max_examples=6, deadline=None)
 @given(st.sampled_from(list(Score)), st.floats(0.05, 0.9), st.integers(1, 4), st.booleans())
@@ -260,6 +263,7 @@ def test_evidence_is_the_attention_of_the_answer(family: str) -> None:
     assert [each.share for each in found] == sorted((each.share for each in found), reverse=True)
 
 
+@pytest.mark.slow
 def test_nothing_is_read_back_from_the_device() -> None:
     """Tensors without data: any look at a value fails."""
     how = PrefillSettings(group_frames=2, rho=0.5)
@@ -280,6 +284,7 @@ def test_nothing_is_read_back_from_the_device() -> None:
         run.ask([ASKED])
 
 
+@pytest.mark.slow
 def test_activations_fall_with_groups_and_kv_with_rho() -> None:
     shown = oracle.frames("internvl", 24, keep=1.1)
     peaks, kv = {}, {}

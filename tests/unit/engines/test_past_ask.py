@@ -108,6 +108,7 @@ def facts(answer: MemoryAnswer) -> list[object]:
     return [answer.yes_logit, answer.no_logit, answer.text, answer.evidence]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_chapter_that_grows_answers_as_its_memory(tmp_path: Path, family: str) -> None:
     engine, keeper = played(tmp_path / "one", family, range(9))
@@ -132,6 +133,7 @@ def test_a_sealed_chapter_answers_as_its_memory(tmp_path: Path) -> None:
     assert facts(ask(engine, again, TEXT, retrieval=LITTLE, describe=3)) == facts(expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("predictor", [Predictor.NONE, Predictor.RESIDUAL, Predictor.QUERY])
 def test_what_is_fetched_ahead_and_a_full_cache_change_no_bit(tmp_path: Path, predictor: Predictor) -> None:
     engine, first = played(tmp_path / "one", "qwen2_5_vl", range(8))

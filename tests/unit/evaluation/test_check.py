@@ -45,6 +45,7 @@ def test_a_published_folder_runs_as_in_transformers(family: str) -> None:
     assert report.memory_bytes == report.weight_bytes + 10 * report.window_rows * report.row_bytes
 
 
+@pytest.mark.slow
 def test_a_layout_of_its_own_is_not_compared_with_the_stock_prompt() -> None:
     report = check_model(find_model(), CLIP, frames=4)
     assert {one.name: one.same for one in report.comparisons} == {
@@ -68,6 +69,7 @@ def test_a_published_folder_is_the_same_model_as_a_plain_one(family: str) -> Non
     assert one.stop == other.stop
 
 
+@pytest.mark.slow
 def test_a_prompt_that_differs_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     """A layout that forgets the end of the question: the comparison says where the two part."""
 
@@ -82,6 +84,7 @@ def test_a_prompt_that_differs_is_shown(monkeypatch: pytest.MonkeyPatch) -> None
     assert "<|im_end|>" in wrong.detail
 
 
+@pytest.mark.slow
 def test_pixels_and_positions_that_differ_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     """Another normalisation than the processor's, and times that are off by a second."""
     read = check.read_clip
@@ -107,6 +110,7 @@ def test_answers_that_differ_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not report.same
 
 
+@pytest.mark.slow
 def test_the_command_prints_json_and_says_what_is_wrong(tmp_path: Path) -> None:
     result = CliRunner().invoke(
         app, ["model", "check", str(find_model()), "--window", "10", "--cameras", "3"]
@@ -126,6 +130,7 @@ def test_the_command_prints_json_and_says_what_is_wrong(tmp_path: Path) -> None:
         check_model(find_model(), CLIP, frames=100_000)
 
 
+@pytest.mark.slow
 def test_sizes_grow_with_the_window() -> None:
     short, long = (check_model(find_model(), CLIP, window_s=seconds, frames=4) for seconds in (None, 40))
     assert (short.window_s, short.fps) == (10, 2)  # as the tiny model's folder says

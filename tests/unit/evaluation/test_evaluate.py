@@ -147,6 +147,7 @@ def test_a_clip_without_answers_is_not_scored(tmp_path: Path) -> None:
     assert clip.truth("Anyone?", 0, 10) is None
 
 
+@pytest.mark.slow
 def test_a_policy_after_the_tower_saves_prefill_and_no_vision(tmp_path: Path) -> None:
     labels = labelled(tmp_path, "door.mp4,Anyone?,yes,2,5\n")
     clips = read_labels(labels)

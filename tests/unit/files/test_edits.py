@@ -12,12 +12,13 @@ import numpy as np
 import pytest
 
 from lookout.files import VideoReader
+from lookout.files.table import Hole
 from lookout.motion.geometry import Fit
 from lookout.motion.types import U8
 from lookout.sandbox import SandboxedReader, inspect
 from lookout.segments import CodecError, DecodeRequest, Reason, SamplingGrid, SoftwareDecoder, cut
 from lookout.segments.picture import Painter, frame_geometry
-from tests.unit.segments.clips import edited, encode, trimmed
+from tests.unit.segments.clips import edited, encode, trimmed, with_hole
 
 SIZE = (24, 32)
 X265 = "keyint=12:min-keyint=12:log-level=none:bframes="
@@ -30,6 +31,7 @@ EDITS: dict[str, list[tuple[float, float | None]]] = {
     "backwards": [(1.0, 3.5), (1.5, 0.5)],
     "twice": [(1.0, 1.5), (1.0, 1.5)],
     "pause": [(1.0, 0.2), (0.7, None), (1.5, 2.2)],
+    "long pause": [(1.0, 0.2), (60.0, None), (1.5, 2.2)],
 }
 TRIMS = {
     "mp4": ("mp4", 2.05, {}),
@@ -101,10 +103,11 @@ def test_edits_of_hevc_are_what_a_player_shows(edit: str, bframes: int) -> None:
     rows = np.searchsorted(got.times_us, np.array(times) * 1e6 - 500)
     assert np.abs(got.times_us[rows] / 1e6 - np.array(times)).max() < 2e-6
     assert (got.pixels[rows] == np.stack(pictures)).all()
-    if edit not in ("twice", "pause"):
+    if edit not in ("twice", "pause", "long pause"):
         assert len(got) == len(pictures)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("codec", ["libx264", "mpeg4"])
 @pytest.mark.parametrize("bframes", [0, 2])
 def test_b_frames_in_avi(codec: str, bframes: int) -> None:
@@ -120,6 +123,7 @@ def test_b_frames_in_avi(codec: str, bframes: int) -> None:
     assert (half.pixels == np.stack(pictures)[half.times_us // 40_000]).all()
 
 
+@pytest.mark.slow
 def test_a_trimmed_recording_is_intact_in_the_sandbox_too(tmp_path: Path) -> None:
     file = tmp_path / "clip.mp4"
     file.write_bytes(trimmed(source("libx264", 2), 2.05))
@@ -175,3 +179,21 @@ def test_a_segment_comes_in_what_cameras_send() -> None:
     with pytest.raises(CodecError) as caught:
         SoftwareDecoder().decode(data, DecodeRequest(28, 28))
     assert caught.value.reason is Reason.UNREADABLE
+
+
+@pytest.mark.parametrize("container", ["mp4", "mkv", "ts"])
+def test_a_hole_is_as_long_as_a_player_waits(tmp_path: Path, container: str) -> None:
+    data = with_hole(source("libx264", 0), 2.4, 60.0, container)
+    reader = check(data)
+    assert reader.holes == (Hole(24, 2_400_000, 62_400_000),)
+    file = tmp_path / "garden"
+    file.write_bytes(data)
+    with SandboxedReader(file, workers=1) as confined:
+        assert confined.holes == reader.holes
+
+
+@pytest.mark.parametrize(("step_s", "holes"), [(1.0, 0), (8.0, 0), (12.0, 1), (3600.0, 1), (100_000.0, 0)])
+def test_a_hole_is_longer_than_a_window_and_no_jump_of_the_clock(step_s: float, holes: int) -> None:
+    with VideoReader(with_hole(source("libx264", 0), 2.4, step_s, "mkv")) as reader:
+        assert len(reader.holes) == holes
+        assert reader.duration == pytest.approx(6 + (step_s if step_s < 90_000 else 0), abs=0.01)

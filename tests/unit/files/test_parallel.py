@@ -11,7 +11,7 @@ from hypothesis import given, settings, strategies as st
 
 from lookout.files import FileDecoder
 from lookout.files.parallel import threads_per_worker
-from lookout.files.table import FrameColumns, FrameTable, plan_ranges, share_out
+from lookout.files.table import JUMP_US, FrameColumns, FrameTable, plan_ranges, share_out
 from lookout.motion import Fit
 from lookout.motion.types import U8
 from lookout.segments import CodecError, SamplingGrid
@@ -71,7 +71,7 @@ def test_times_of_a_table_are_those_of_a_timeline(stamps: set[int], base: Fracti
         count, flags = np.array(pts, np.int64), np.ones(len(pts), np.bool_)
         columns = FrameColumns(count[::-1], count, flags, flags, count, ~flags)
         table = FrameTable.of(columns, time_base=base, fps=Fraction(25))
-        timeline = Timeline(table.fps)
+        timeline = Timeline(table.fps, JUMP_US)
         for each in pts:
             timeline.add(ticks_to_us(each, base))
         order, times = table.times()
@@ -160,6 +160,7 @@ def test_seeking_skips_what_is_not_needed(tmp_path: Path, monkeypatch: pytest.Mo
         assert (check(path, 5_000_000).work.seeks > 0) is can
 
 
+@pytest.mark.slow
 def test_seeks_do_not_disturb_the_decoders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Packets are read from the video that was scanned: its seeks also empty the decoder it owns."""
     monkeypatch.setattr("lookout.files.packets.SEEK_BYTES", 1)

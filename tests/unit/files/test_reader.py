@@ -2,9 +2,10 @@ from __future__ import annotations
 
 import hashlib
 import io
+import os
 import pickle
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -19,7 +20,7 @@ from hypothesis import given, settings, strategies as st
 from lookout.files import UrlSource, VideoReader
 from lookout.motion import Fit
 from lookout.motion.types import U8
-from lookout.sandbox import downloaded
+from lookout.sandbox import downloaded, open_recording
 from lookout.segments import CodecError, Reason
 from lookout.segments.container import Video
 from lookout.segments.picture import Painter, frame_geometry
@@ -121,7 +122,7 @@ def test_the_own_size_is_upright(footage: Path) -> None:
     [
         ({}, "either fps"),
         ({"fps": 1, "times_us": [0]}, "either fps"),
-        ({"fps": 0}, "make no sense"),
+        ({"fps": 0}, "fps=0 must be above 0"),
         ({"fps": 1, "start_us": 5, "end_us": 5}, "ends"),
         ({"times_us": [9_000_000]}, "no frame at 9 s"),
         ({"times_us": [-1]}, "no frame at"),
@@ -131,6 +132,28 @@ def test_requests_that_make_no_sense(arguments: dict[str, object], message: str)
     with VideoReader(clip("open")) as reader, pytest.raises(CodecError, match=message) as caught:
         reader.picks(**arguments)  # type: ignore[arg-type]
     assert caught.value.reason is Reason.REQUEST
+
+
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [
+        (lambda reader, value: reader.picks(fps=value), "fps"),
+        (lambda reader, value: reader.picks(fps=2, start_us=value), "start_us"),
+        (lambda reader, value: reader.picks(fps=2, end_us=value), "end_us"),
+        (lambda reader, value: reader.read(times_s=[value]), "times_s"),
+        (lambda reader, value: reader.read(fps=2, threads=value), "threads"),
+        (lambda reader, value: reader.read(fps=2, size=(value, 8)), "height in size"),
+        (lambda reader, value: reader.sample(fps=2, lookahead=value), "lookahead"),
+        (lambda reader, value: reader.clip(0, value), "end_us"),
+    ],
+)
+def test_a_number_that_makes_no_sense_is_refused_by_its_name(
+    call: Callable[[VideoReader, object], object], name: str
+) -> None:
+    with VideoReader(clip("open")) as reader:
+        for value in (float("inf"), float("nan"), "two", 10**5000):
+            with pytest.raises(CodecError, match=name):
+                call(reader, value)
 
 
 def test_a_damaged_group_becomes_a_named_gap() -> None:
@@ -230,6 +253,46 @@ def test_a_url_gives_the_same_frames_and_is_read_in_ranges() -> None:
     assert (got.pixels == truth.pixels).all()
 
 
+def test_an_encoded_answer_is_named() -> None:
+    with (
+        served(clip("open"), more={"content-encoding": "gzip"}) as (url, _),
+        pytest.raises(CodecError, match="encoded as gzip"),
+    ):
+        VideoReader(url)
+
+
+def _pipe(folder: Path) -> str:
+    os.mkfifo(folder / "pipe.mp4")
+    return str(folder / "pipe.mp4")
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        (_pipe, "no regular file"),
+        (lambda _: "/dev/zero", "no regular file"),
+        (lambda _: "/proc/self/mem", "its size cannot be told|empty: 0 bytes"),
+        (lambda _: "a\0b", "null byte"),
+        (lambda _: "", "is empty"),
+    ],
+)
+@pytest.mark.parametrize("sandbox", [False, True])
+def test_what_is_no_file_is_refused_at_once(
+    name: Callable[[Path], str], why: str, sandbox: bool, tmp_path: Path
+) -> None:
+    with pytest.raises(CodecError, match=why), open_recording(name(tmp_path), sandbox=sandbox):
+        pass
+
+
+def test_a_name_in_another_encoding(tmp_path: Path) -> None:
+    path = Path(os.fsdecode(bytes(tmp_path) + b"/\xff.mp4"))
+    path.write_bytes(clip("open"))
+    with VideoReader(path) as reader:
+        assert len(reader) > 0
+    with pytest.raises(CodecError, match="is not UTF-8: rename it"), open_recording(path, sandbox=True):
+        pass
+
+
 def test_a_url_is_downloaded_once_into_a_file_that_goes() -> None:
     with served(clip("open")) as (url, _), downloaded(UrlSource(url, piece=4096)) as file:
         assert file.name == url
@@ -286,6 +349,7 @@ def test_urls_that_cannot_be_read_say_why(how: dict[str, Any], problem: str) -> 
     assert url in caught.value.detail
 
 
+@pytest.mark.slow
 def test_a_server_that_is_not_there() -> None:
     with pytest.raises(CodecError, match="cannot be read"):
         VideoReader("http://127.0.0.1:9/nothing.mp4")
@@ -418,3 +482,21 @@ def test_a_reader_is_copied_by_what_it_reads(tmp_path: Path) -> None:
                 assert (again[7] == reader[7]).all()
     with served(clip("open")) as (url, _), VideoReader(url) as reader:
         assert (pickle.loads(pickle.dumps(reader))[7] == reader[7]).all()
+
+
+def test_a_closed_recording_reads_nothing_more() -> None:
+    reader = VideoReader(clip("one"))
+    assert len(reader) == 90
+    reader.close()
+    uses: list[Callable[[], object]] = [
+        lambda: reader[0],
+        lambda: reader.read(fps=1.0),
+        lambda: next(iter(reader)),
+        lambda: reader.clip(0, 1_000_000),
+        lambda: reader.size,
+    ]
+    for use in uses:
+        with pytest.raises(CodecError, match="the bytes was closed: open it again") as refusal:
+            use()
+        assert refusal.value.reason is Reason.CLOSED
+    assert len(reader) == 90

@@ -41,6 +41,7 @@ def same(one: FrameTable, other: FrameTable) -> bool:
     return all(np.array_equal(getattr(one, name), getattr(other, name)) for name in fields)
 
 
+@pytest.mark.slow
 def test_the_index_of_every_real_file_gives_what_its_packets_give(footage: Path) -> None:
     indexed = 0
     for path in sorted(footage.glob("*/*")):
@@ -80,6 +81,7 @@ def test_an_index_that_contradicts_the_packets_is_not_used() -> None:
     assert found is None or same(found, scanned)
 
 
+@pytest.mark.slow
 def test_a_reader_of_an_indexed_file_reads_a_few_packets_only(tmp_path: Path) -> None:
     path = tmp_path / "clip.mp4"
     path.write_bytes(encode("mp4", size=(640, 480), frames=120, speed=8, options=OPEN_GOP))

@@ -27,7 +27,7 @@ ALGORITHMS = {
 }
 
 # What every room may import of Lookout, and what each may import beside it.
-COMMON = {"errors", "disk", "lazy", "numbers", "outside_text", "batching"}
+COMMON = {"errors", "disk", "lazy", "numbers", "outside_text", "batching", "fairness", "content_version"}
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "disk": set(),
@@ -35,6 +35,9 @@ ALLOWED: dict[str, set[str]] = {
     "numbers": {"errors"},
     "outside_text": set(),
     "batching": set(),
+    "fairness": set(),
+    "content_version": set(),
+    "tenants": {"net", "observe", "wire", "worker"},
     "flops": set(),
     "models": set(),
     "v1": set(),
@@ -73,7 +76,7 @@ ALLOWED: dict[str, set[str]] = {
     },
     "backtest": {
         "v1", "wire", "windows", "engines", "worker", "streams", "models", "chains", "rules", "pipeline",
-        "jobs",
+        "jobs", "segments",
     },
     "evaluation": {
         "pruning", "vision", "windows", "families", "presets", "streams", "engines", "models",
@@ -91,11 +94,14 @@ ALLOWED: dict[str, set[str]] = {
         "verification", "watchbench", "chains", "backtest", "erasures", "chapters", "jobs",
     },
     "watchbench": {"segments", "pruning", "vision", "windows", "engines", "models"},
-    "jobs": {"v1", "wire", "analysis", "files", "sandbox", "segments", "recordings", "net", "rules"},
+    "jobs": {
+        "v1", "wire", "motion", "analysis", "files", "sandbox", "segments", "recordings", "net", "rules",
+    },
     "services": {
         "v1", "wire", "motion", "segments", "files", "sandbox", "pruning", "vision", "windows",
         "jobs", "analysis", "recordings", "memory", "families", "presets", "engines", "streams",
         "chains", "backtest", "rules", "store", "chapters", "net", "observe", "worker", "models", "erasures",
+        "tenants",
     },
 }  # fmt: skip
 

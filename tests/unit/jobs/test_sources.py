@@ -13,6 +13,7 @@ import obstore
 import pytest
 from obstore.store import from_url
 
+from lookout.errors import TransientError
 from lookout.files.ranged import PIECE
 from lookout.jobs import OpenSource, SourceError, Sources
 from lookout.jobs.ranges import RangedRecording
@@ -220,11 +221,18 @@ def test_a_broken_connection_goes_on_where_it_broke(site: tuple[str, type[Site]]
     assert sum(stop - start for start, stop in kind.ranges) == 1 + len(LARGE)  # nothing comes twice
 
 
-def test_a_full_disk_is_named(site: tuple[str, type[Site]], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_named_and_tried_again(
+    site: tuple[str, type[Site]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, uri = sources(), f"{site[0]}/film.mp4"
     with open("/dev/full", "wb", buffering=0) as full, monkeypatch.context() as disk:
         disk.setattr("lookout.jobs.sources.open", lambda *_, **__: full, raising=False)
-        why = refusal(sources(), f"{site[0]}/film.mp4")
-    assert "cannot be stored (No space left on device)" in why
+        with pytest.raises(TransientError) as error, own.open(uri):
+            pass
+    assert str(error.value).startswith(f"{uri} cannot be stored in ")
+    assert "(No space left on device)" in str(error.value)
+    with own.open(uri) as source:
+        assert contents(source) == VIDEO
 
 
 def test_objects_of_a_store_are_listed_and_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

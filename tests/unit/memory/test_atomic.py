@@ -46,6 +46,7 @@ CHANGES: dict[str, tuple[int, Change]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CHANGES)
 def test_out_of_memory_at_any_operation_leaves_a_memory_as_it_was(name: str) -> None:
     blocks, change = CHANGES[name]
@@ -153,6 +154,7 @@ class Disk:
         return written
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("left", [0, 1, 40, 500, 2000])
 def test_blocks_acknowledged_after_a_full_disk_are_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left: int

@@ -128,6 +128,7 @@ def test_waiting_groups_are_bounded() -> None:
     assert one.count.splits == 0
 
 
+@pytest.mark.slow
 def test_deferring_splits_less_than_eager() -> None:
     counts = {}
     for mode in SplitMode:

@@ -121,6 +121,7 @@ def test_an_end_cut_off_is_named_or_changes_nothing(
             assert opened in (states[10:] if name == "records" else states[-1:]), place
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", range(4))
 def test_a_damaged_record_costs_itself_alone(whole: Path, tmp_path: Path, number: int) -> None:
     path = tmp_path / "folder"

@@ -91,6 +91,7 @@ class Killed(BaseException):
     """Stands for SIGKILL: nothing after it runs."""
 
 
+@pytest.mark.slow
 def test_dying_at_any_call_loses_nothing_that_was_acknowledged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -230,6 +231,7 @@ def test_no_file_holds_anything_of_an_erased_range(tmp_path: Path) -> None:
     assert state(MemoryFolder.open(tmp_path, owner=False).memory) == state(one.memory)
 
 
+@pytest.mark.slow
 def test_files_of_dead_slabs_go(tmp_path: Path) -> None:
     one = MemoryFolder.create(
         tmp_path, SHAPE, prefix(), replace(SMALL, window=1), keep=Keep(seconds=10), every=4

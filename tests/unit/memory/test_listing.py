@@ -19,6 +19,7 @@ def opened(folder: Path) -> Extent:
     return Extent(len(times), memory.covered_from_us, int(times[-1]) if len(times) else None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("every", [1, 4, 99])
 def test_a_memory_is_listed_as_it_would_be_opened(tmp_path: Path, every: int) -> None:
     """Before the first checkpoint, right behind one, and with records since."""

@@ -26,3 +26,9 @@ def test_what_is_no_list_of_texts_is_refused(questions: Any) -> None:
 def test_a_question_that_no_watch_could_ask_is_refused_and_not_echoed(question: str) -> None:
     with pytest.raises(QuestionError, match=r"^a question has at most 1000 characters.{,120}$"):
         models.check_question(models.find_model(None), question)
+
+
+def test_half_a_character_is_no_text() -> None:
+    """What a word of a command line in another encoding becomes."""
+    with pytest.raises(QuestionError, match=r"is no text in UTF-8$"):
+        models.check_question(models.find_model(None), "Is a\ud800 person in view?")

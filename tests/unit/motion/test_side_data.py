@@ -33,6 +33,7 @@ def pictures() -> int:
     return sum(isinstance(each, av.VideoFrame) for each in gc.get_objects())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("use", [read, decode, look])
 def test_pictures_are_freed_without_the_garbage_collector(use: Callable[[bytes], None]) -> None:
     data = encode(speed=2)

@@ -54,6 +54,8 @@ class Site(BaseHTTPRequestHandler):
             return
         self.send_response(200)
         body = b"x" * (5000 if self.path == "/large" else 100)
+        if self.path == "/gzip":
+            self.send_header("content-encoding", "gzip")
         if self.path != "/large":
             self.send_header("content-length", str(len(body)))
         self.end_headers()
@@ -111,6 +113,7 @@ def test_redirects_sizes_and_failures() -> None:
         assert reason(fetcher(), f"{base}/large") == "too-many-bytes"
         assert reason(fetcher(limit=50), f"{base}/segment") == "too-many-bytes"
         assert [path for path, _ in seen] == ["/redirect", "/missing", "/large", "/segment"]
+        assert reason(fetcher(), f"{base}/gzip") == "uri-encoding"
         seen.clear()
         with pytest.raises(TransientError, match="503"):
             fetcher().fetch(f"{base}/busy")

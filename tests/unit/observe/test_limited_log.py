@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from lookout.observe.limited_log import INTERVAL_S, LINES, SUBJECTS, LimitedLog
 
 
@@ -32,6 +34,7 @@ def test_lines_are_limited_and_counted() -> None:
     assert log.lines[-1]["left_out_before"] == str(1000 - LINES)
 
 
+@pytest.mark.slow
 def test_invented_subjects_take_no_memory() -> None:
     log = MemoryLog()
     limited = LimitedLog(log, lambda: 0.0)

@@ -32,6 +32,7 @@ from lookout.pruning import (
     Sample,
     TemporalMask,
     TokenPolicy,
+    WholeFrames,
     drop_tokens,
     keeping_everything,
     policies_table,
@@ -149,6 +150,13 @@ def test_without_pruning_everything_is_kept(name: str) -> None:
         assert all(mask.keep.all() for mask in masks)
 
 
+def test_whole_frames_are_compared_with_none() -> None:
+    masks, carry = prune_block(samples(4), GRID, WholeFrames())
+    assert all(mask.keep.all() for mask in masks)
+    assert sum(mask.anchor for mask in masks) == 1
+    assert carry is None
+
+
 def encoded(*tokens: Sequence[Sequence[float]], anchor: int = 0) -> list[EncodedGroups]:
     """Temporal patches of 2x2 groups, encoded whole."""
     return [
@@ -172,6 +180,32 @@ def test_dissimilar_tokens_are_kept_over_the_whole_block() -> None:
     assert [int(mask.sum()) for mask in masks] == [4, 4, 1], "what stands before the anchor is kept whole"
     assert [mask.sum() for mask in drop_tokens(DissimilarTokens(1.0), encoded(STILL, STILL))] == [4, 4]
     assert drop_tokens(DissimilarTokens(), encoded(STILL))[0].all()
+
+
+def test_dissimilar_tokens_are_compared_with_what_was_last_encoded_at_their_place() -> None:
+    first, last = encoded(STILL, MOVED)
+    keep = np.array([[True, True], [False, True]])
+    between = EncodedGroups(False, keep, np.array([STILL[0], MOVED[1], STILL[3]], np.float32))
+    masks = drop_tokens(DissimilarTokens(0.25), [first, between, last])
+    assert masks[0].all()
+    assert masks[1].tolist() == [[False, True], [False, False]]  # the second turned here, not in the last
+    assert masks[2].tolist() == [[False, False], [True, False]]  # the third turned since the anchor
+    masks = drop_tokens(DissimilarTokens(1.0), [first, between, last])
+    assert [mask.tolist() for mask in masks] == [frame.keep.tolist() for frame in (first, between, last)]
+    again = EncodedGroups(True, last.keep, last.tokens)
+    assert drop_tokens(DissimilarTokens(0.25), [first, between, again])[2].all(), "every anchor is whole"
+
+
+def test_what_is_encoded_for_dissimilar_tokens_is_decided_by_another_policy() -> None:
+    rule = policy_of("codecsight")
+    policy = DissimilarTokens(0.25, rule)
+    assert (policy.gathers, policy.residual) == (rule.gathers, rule.residual)
+    for own, other in zip(
+        prune_block(samples(4), GRID, DissimilarTokens(0.25, PrunePolicy()))[0],
+        prune_block(samples(4), GRID, PrunePolicy())[0],
+        strict=True,
+    ):
+        assert np.array_equal(own.keep, other.keep)
 
 
 def test_a_fleet_refuses_a_policy_that_drops_tokens_after_the_tower() -> None:

@@ -102,6 +102,7 @@ def test_blocks_go_where_their_pixels_go(rotation: int, mirror: bool) -> None:
     assert np.array_equal(PatchMap.of(geometry, cells, 4, 4, 8).largest(field[None])[0], expected)
 
 
+@pytest.mark.slow
 @given(geometry=GEOMETRIES, seed=st.integers(0, 1000))
 @settings(max_examples=40, deadline=None)
 def test_patch_means_are_means_over_pixel_centres(geometry: Geometry, seed: int) -> None:

@@ -15,11 +15,12 @@ from typing import Final
 
 import numpy as np
 
+from lookout.files.clipping import CLIP_CONTAINERS, RecordingClip
 from lookout.motion import Picture
 from lookout.motion.geometry import Fit
 from lookout.sandbox import sandbox_pb2 as pb
 from lookout.sandbox.exchange import shared_file, write_all
-from lookout.sandbox.jobs import InspectRequest, Request, SampleRequest, TableRequest
+from lookout.sandbox.jobs import ClipRequest, InspectRequest, Request, SampleRequest, TableRequest
 from lookout.sandbox.recording_jobs import RecordingJobs
 from lookout.sandbox.reply_reader import (
     Planes,
@@ -67,6 +68,7 @@ def honest_cases(folder: Path) -> dict[str, Case]:
         28, 28, gather=Recorder(), expected=EXPECTED, first_slot=3, limits=Limits(seconds=30)
     )
     pieces = tuple(cut(path, target_s=1.0))
+    clip = ClipRequest(name, 1_500_000, 2_000_000, len(CLIP))
     honest: dict[str, tuple[Request, object]] = {
         "decode": (live, SoftwareDecoder().decode(CLIP, live)),
         "again": (
@@ -77,6 +79,7 @@ def honest_cases(folder: Path) -> dict[str, Case]:
         "cut": (CutRequest(name, 1.0, 1 << 20, first=2, limit=1 << 20), pieces),
         "table": (table, jobs.table(name)),
         "sample": (sample, jobs.sample(sample)),
+        "clip": (clip, jobs.clip(clip)),
     }
     return {kind: _case(request, result) for kind, (request, result) in honest.items()}
 
@@ -136,6 +139,10 @@ def check(request: Request, result: object) -> None:
         case SampleRequest(), SamplesReply():
             assert all(frame.pixels.shape == (12, 16, 3) for frame in result.frames)
             assert all(0 <= frame.pick < len(request.picks) for frame in result.frames)
+        case ClipRequest(), RecordingClip():
+            assert 0 < len(result.data) <= request.max_bytes
+            assert 0 <= result.start_us < result.end_us
+            assert result.container in CLIP_CONTAINERS.values()
         case _:
             raise AssertionError(f"{type(result).__name__} for {type(request).__name__}")
 

@@ -111,6 +111,7 @@ def test_the_attempts_succeed_outside(tmp_path: Path) -> None:
     assert wanted <= works
 
 
+@pytest.mark.slow
 def test_a_decoder_that_answers_by_halves_is_ended() -> None:
     """A header without its message must not hold the parent for ever."""
     with (

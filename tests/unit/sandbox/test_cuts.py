@@ -69,6 +69,7 @@ def test_a_cut_goes_on_in_another_process(pool: SandboxPool, film: Path) -> None
     assert found == list(cut(film, target_s=1.0))
 
 
+@pytest.mark.slow
 def test_more_files_than_stay_open_take_turns(film: Path, tmp_path: Path) -> None:
     here = list(cut(film, target_s=1.0))
     links = [tmp_path / f"{number}.mp4" for number in range(MOST_OPEN + 3)]

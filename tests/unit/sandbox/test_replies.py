@@ -59,6 +59,7 @@ def fuzz(cases: dict[str, Case], count: int, seed: int) -> None:
             raise AssertionError(f"{way} with seed {seed}/{number}: {error!r}") from error
 
 
+@pytest.mark.slow
 def test_a_reply_is_believed_where_it_answers_and_refused_elsewhere(cases: dict[str, Case]) -> None:
     fuzz(cases, 2000, seed=1)
 
@@ -141,6 +142,9 @@ def _set(name: str, value: object) -> Change:
         ("sample", _set("samples.samples.0.pick", 6), "pick is 6"),
         ("sample", _set("samples.samples.1.pick", 0), "out of order"),
         ("sample", lambda reply: reply.samples.samples.add(pick=5), "7 frames of 6"),
+        ("clip", _set("clip.bytes", 1 << 40), "bytes is"),
+        ("clip", _set("clip.container", "sh"), "a clip in sh"),
+        ("clip", _set("clip.end_us", 0), "end_us is 0"),
         ("inspect", _set("inspected.motion", "magic"), "motion is no basis"),
         ("inspect", lambda reply: reply.table.SetInParent(), "table where inspected was asked for"),
     ],

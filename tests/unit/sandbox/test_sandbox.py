@@ -101,6 +101,7 @@ def test_what_kills_the_decoder_twice_is_poison(pool: SandboxPool, deed: str, sa
     assert pool.decode(CLIP, DecodeRequest(28, 28)).facts.frames == 30
 
 
+@pytest.mark.slow
 def test_what_hangs_the_decoder_twice_is_poison() -> None:
     with SandboxPool(1, SandboxSettings(wall_s=1, modules=CLIPS)) as pool:
         with pytest.raises(CodecError, match="hung within 1 s, then hung within 1 s") as caught:
@@ -145,6 +146,7 @@ def test_a_process_is_replaced_before_the_kernel_would_end_it(monkeypatch: pytes
         assert len(set(pids)) > 1
 
 
+@pytest.mark.slow
 def test_threads_share_the_pool() -> None:
     with SandboxPool(2, QUICK) as pool, ThreadPoolExecutor(6) as threads:
         futures = [threads.submit(pool.decode, CLIP, DecodeRequest(28, 28)) for _ in range(12)]
@@ -193,6 +195,7 @@ def test_closing_ends_a_decode_at_work() -> None:
     assert not any(psutil.pid_exists(pid) for pid in pids)
 
 
+@pytest.mark.slow
 def test_workers_end_with_their_parent(tmp_path: Path) -> None:
     """SIGKILL the parent while its worker sleeps in a decode: the worker goes too."""
     script = (
@@ -227,6 +230,7 @@ def test_workers_end_with_their_parent(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_workers_are_replaced_after_their_share_of_jobs() -> None:
     with SandboxPool(1, SandboxSettings(jobs=2)) as pool:
         seen = set()

@@ -292,6 +292,27 @@ def trimmed(clip: bytes, start_s: float, container: str = "mp4", **options: str)
     return buffer.getvalue()
 
 
+def with_hole(clip: bytes, at_s: float, hole_s: float, container: str = "mp4") -> bytes:
+    """A clip whose pictures from the keyframe at `at_s` on come `hole_s` later; its packets are copied."""
+    buffer = io.BytesIO()
+    with (
+        av.open(io.BytesIO(clip)) as source,
+        av.open(buffer, "w", format=FORMATS[container]) as out,
+    ):
+        stream = source.streams.video[0]
+        target = out.add_stream_from_template(stream)
+        assert stream.time_base is not None
+        start, shift = round(at_s / stream.time_base), round(hole_s / stream.time_base)
+        late = 0
+        for packet in source.demux(stream):
+            if packet.pts is None or packet.dts is None:
+                continue
+            late = shift if packet.is_keyframe and packet.pts >= start else late
+            packet.pts, packet.dts, packet.stream = packet.pts + late, packet.dts + late, target
+            out.mux(packet)
+    return buffer.getvalue()
+
+
 def edited(clip: bytes, edits: list[tuple[float, float | None]]) -> bytes:
     """An MP4 clip with another edit list: (length, begin in the media) of each edit in seconds; begin None:
     nothing is shown (ISO/IEC 14496-12, 8.6.6)."""

@@ -31,6 +31,7 @@ def decoded(packets: list[av.Packet], data: bytes) -> dict[int, np.ndarray]:
     return {frame.pts: frame.to_ndarray() for frame in found}
 
 
+@pytest.mark.slow
 @settings(max_examples=20, deadline=None)
 @given(st.sampled_from((0, 2)), st.sets(st.integers(0, FRAMES - 1), min_size=1, max_size=6))
 def test_the_needed_packets_alone_give_the_same_pictures(speed: int, chosen: set[int]) -> None:

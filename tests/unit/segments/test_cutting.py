@@ -40,6 +40,7 @@ def clip(container: str, codec: str, **more: object) -> bytes:
     return encode(container, codec, fps=fps, frames=5 * fps, gop=fps, speed=1, pix_fmt=fmt, options=options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("container", "codec", "into"), CASES)
 def test_pieces_decode_alone_to_the_same_pictures(container: str, codec: str, into: str) -> None:
     whole = clip(container, codec)
@@ -54,6 +55,7 @@ def test_pieces_decode_alone_to_the_same_pictures(container: str, codec: str, in
     assert [round(piece.duration_us / 1e6, 2) for piece in pieces] == [2, 2, 1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("container", "codec", "into"), [case for case in CASES if case[2] != "h264"])
 def test_time_stamps_stay_the_source_s(container: str, codec: str, into: str) -> None:
     pieces = list(cut(io.BytesIO(clip(container, codec)), target_s=1))

@@ -36,6 +36,7 @@ def packets_of(data: bytes) -> list[int]:
     return [int(place) for place in np.flatnonzero(found == pid)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("codec", ["libx264", "libx265"])
 def test_every_picture_that_differs_is_marked(codec: str) -> None:
     if codec not in av.codecs_available:

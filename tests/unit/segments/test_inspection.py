@@ -45,6 +45,7 @@ def test_a_folder_is_walked_in_order(folder: Path) -> None:
     assert [Path(seen.path).name for seen in inspect_all(folder)] == ["a.mp4", "b.txt", "c.ts"]
 
 
+@pytest.mark.slow
 def test_the_report_is_a_table(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(folder)]) == 0
     table = capsys.readouterr().out

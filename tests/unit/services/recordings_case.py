@@ -15,6 +15,7 @@ from lookout.jobs import Sources
 from lookout.net.fetch import UriFetcher
 from lookout.services.recordings.past import PastParts
 from lookout.services.recordings.planning import PlanHandler
+from lookout.services.recordings.quotas import JobQuota, RunningJobs
 from lookout.services.recordings.reducing import ReduceHandler
 from lookout.services.recordings.running import PartsHandler
 from lookout.v1.recordings_pb2 import RecordingAnswers, RecordingJob
@@ -102,6 +103,22 @@ class Running:
             self.checkpoints[key] = StoredCheckpoint(result.checkpoint, partition)
 
 
+class FakeTable:
+    """The checkpoints of a service, as a table over its topic has them."""
+
+    def __init__(self, service: Running) -> None:
+        self._service = service
+
+    def changes(self) -> set[str]:
+        """All jobs."""
+        return set(self._service.checkpoints)
+
+    def newest(self, key: str) -> bytes | None:
+        """A job's checkpoint."""
+        stored = self._service.checkpoints.get(key)
+        return None if stored is None else stored.checkpoint.SerializeToString()
+
+
 class Services:
     """All three.
 
@@ -110,6 +127,8 @@ class Services:
         root: Folder that may be read.
         past: Runs parts of back-tests.
         ranges: What tokens.v1 has, by partition.
+        most_parts: Parts of a tenant that wait or run at a time.
+        quotas: By tenant.
     """
 
     def __init__(
@@ -118,6 +137,9 @@ class Services:
         root: Path,
         past: PastParts | None = None,
         ranges: Mapping[int, ChainRange] | None = None,
+        *,
+        most_parts: int = 100,
+        quotas: Mapping[str, JobQuota] | None = None,
     ) -> None:
         self.topics = FakeTopics()
         self.cancelled: set[str] = set()
@@ -136,28 +158,39 @@ class Services:
             decoders=1,
             clock=lambda: self.now,
         )
+        self.parts = Running(self.parts_handler, self.topics)
+        self.fence = Fence()
+        reduce = ReduceHandler(
+            self.topics,
+            partitions=PARTITIONS,
+            most_parts=most_parts,
+            hidden=lambda: hidden_by(self.fence),
+            clock=lambda: self.now,
+        )
+        self.reduce = Running(reduce, self.topics)
         plan = PlanHandler(
             analyzer.folder,
             analyzer.part_frames,
             sources,
-            PARTITIONS,
+            stride_s=1.0,
+            quotas=quotas,
+            running_jobs=RunningJobs(FakeTable(self.reduce)),
             ranges=lambda since_ms, until_ms: ranges or {},
         )
         self.plan = Running(plan, self.topics)
-        self.parts = Running(self.parts_handler, self.topics)
-        self.fence = Fence()
-        reduce = ReduceHandler(self.topics, lambda: hidden_by(self.fence), clock=lambda: self.now)
-        self.reduce = Running(reduce, self.topics)
 
     def ask(self, job: RecordingJob) -> None:
-        """Send a request and plan it."""
+        """Send a request, plan it and write its first parts."""
         self.topics.add(RECORDINGS.name, job.id, to_json(job))
         self.plan.catch_up(RECORDINGS.name)
+        self.reduce.catch_up(RECORDING_RESULTS.name)
 
     def work(self) -> None:
-        """Run everything that waits."""
-        self.parts.catch_up(RECORDING_PARTS.name)
+        """Run everything that waits, and what comes of it."""
         self.reduce.catch_up(RECORDING_RESULTS.name)
+        while self.parts.read < len(self.topics.records.get(RECORDING_PARTS.name, [])):
+            self.parts.catch_up(RECORDING_PARTS.name)
+            self.reduce.catch_up(RECORDING_RESULTS.name)
 
     def answers(self, job: str) -> RecordingAnswers:
         """The newest record of a job's answers."""

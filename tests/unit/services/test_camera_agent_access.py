@@ -11,15 +11,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from lookout.services.camera_agent.access import (
-    AccessError,
-    allowed_hosts,
-    check_places,
-    check_scheme,
-    is_for,
-    placed,
-)
-from lookout.services.camera_agent.stream import _without_addresses, with_credentials
+from lookout.sandbox.places import AccessError, placed, with_credentials, without_addresses
+from lookout.services.camera_agent.access import allowed_hosts, check_places, check_scheme, is_for
 from tests.acceptor import Acceptor
 
 ROOT = Path(__file__).parents[3]
@@ -151,7 +144,7 @@ def test_a_place_for_the_password_needs_tls_or_leave() -> None:
 def test_no_address_of_an_error_is_shown() -> None:
     """FFmpeg names the address that it was given."""
     why = "[rtsp @ 0x1] method DESCRIBE failed: rtsp://a:b@10.0.0.1/s?pwd=hu, 401; use rtsps://, or allow it"
-    shown = _without_addresses(why, "rtsp://10.0.0.1/s")
+    shown = without_addresses(why, "rtsp://10.0.0.1/s")
     assert shown == "[rtsp @ 0x1] method DESCRIBE failed: rtsp://10.0.0.1/s 401; use rtsps://, or allow it"
 
 

@@ -24,6 +24,7 @@ def test_a_watch_keeps_every_field() -> None:
             ofLast=3,
             cooldownSeconds=30,
             describe=True,
+            tenant="acme",
             schedule=[{"start": "22:00", "end": "06:00", "weekdays": [1, 2], "timeZone": "Europe/Berlin"}],
             zones=[{"name": "bed", "points": [[0, 0], [1, 0], [1, 1]]}],
         )
@@ -32,6 +33,7 @@ def test_a_watch_keeps_every_field() -> None:
     assert (found.rule.threshold, found.rule.clear_threshold, found.rule.k, found.rule.n) == (0.7, 0.4, 2, 3)
     assert found.rule.cooldown_s == 30
     assert found.describe
+    assert found.tenant == "acme"
     assert found.rule.schedule[0].time_zone == "Europe/Berlin"
     assert [(point.x, point.y) for point in found.rule.zones[0].points] == [(0, 0), (1, 0), (1, 1)]
 
@@ -43,14 +45,27 @@ def test_a_time_zone_that_does_not_exist_is_named() -> None:
 
 
 def test_a_camera_keeps_every_field() -> None:
-    found = convert.camera(camera_resource(transport="udp", segmentSeconds=2, credentialsSecret="yard"))
+    found = convert.camera(
+        camera_resource(
+            transport="udp", segmentSeconds=2, credentialsSecret="yard", tenant="acme", priority="high"
+        )
+    )
     assert found == Camera(
         id="gate-3",
         url="rtsp://10.1.2.3/live",
         transport=Camera.TRANSPORT_UDP,
         segment_s=2,
         credentials="yard",
+        tenant="acme",
+        priority=Watch.PRIORITY_HIGH,
     )
+
+
+@pytest.mark.parametrize("tenant", ["a b", "ä", "9" * 5000, 7, ["acme"]])
+def test_what_is_no_tenant_is_refused(tenant: object) -> None:
+    for convert_one, resource in ((convert.camera, camera_resource), (convert.watch, watch_resource)):
+        with pytest.raises(ResourceError, match=r"^spec"):
+            convert_one(resource(tenant=tenant))
 
 
 @given(st.lists(st.sampled_from(["a?", "b?", "c?"]), min_size=1, max_size=8))

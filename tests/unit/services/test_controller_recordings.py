@@ -105,6 +105,11 @@ def test_a_resource_becomes_one_job_and_its_status_follows_it() -> None:
     ]
 
 
+def test_a_job_is_of_the_resource_s_tenant() -> None:
+    assert World(tenant="acme").request.tenant == "acme"
+    assert World().request.tenant == ""
+
+
 def test_progress_is_written_now_and_then_and_an_end_at_once() -> None:
     world = World()
     world.answer(RecordingAnswers.STATE_RUNNING, 1)
@@ -117,6 +122,18 @@ def test_progress_is_written_now_and_then_and_an_end_at_once() -> None:
     assert (world.api.status_writes, world.status["done"]) == (writes + 1, 3)
     world.answer(RecordingAnswers.STATE_EXPIRED, 3, reason="too late")
     assert (world.api.status_writes, world.status["reason"]) == (writes + 2, "too late")
+
+
+def test_a_job_nothing_of_which_can_be_read_says_why() -> None:
+    world = World()
+    unread = RecordingAnswer(uri="file:///gone.mp4", reason="no such file")
+    state = RecordingAnswers.STATE_REFUSED
+    world.answers.take(JOB, to_json(RecordingAnswers(id=JOB, state=state, recordings=[unread])))
+    world.jobs.work_off()
+    assert world.condition("Finished") == ("True", "Refused")
+    assert [row["message"] for row in world.status["conditions"] if row["type"] == "Finished"] == [
+        "no such file"
+    ]
 
 
 def test_deleting_a_resource_cancels_its_job_and_lets_it_go() -> None:

@@ -49,6 +49,7 @@ def test_one_camera_is_never_two() -> None:
         assert not any(lines.take(*segment) for segment in stream), name
 
 
+@pytest.mark.slow
 def test_cameras_that_share_an_id_are_named_and_never_mixed(capsys: pytest.CaptureFixture[str]) -> None:
     """Their clocks are equal, so that each segment nearly continues the other camera's."""
     other = segments(seed=5)

@@ -9,7 +9,7 @@ import pytest
 
 from lookout.errors import BadRecordError, TransientError
 from lookout.segments import CodecError, DecodedSegment, DecodeRequest, Reason
-from lookout.v1.lineage_pb2 import StreamEvent
+from lookout.v1.lineage_pb2 import CAUSE_QUOTA, StreamEvent
 from lookout.wire import SEGMENTS, headers
 from lookout.worker import DeadLetter, Output, Record
 from tests.unit.services.decode_case import World, pieces, samples
@@ -222,3 +222,34 @@ def test_a_wait_for_room_changes_no_epoch() -> None:
     assert [r.WhichOneof("body") for r in records] == ["event", "segment"]
     assert records[0].event.reason == "configuration"
     assert world.counts["gaps"] == 1
+
+
+def test_a_tenant_over_its_quota_is_named_with_what_to_do() -> None:
+    quotas = '{"acme": {"bytes": 1}, "none": {"cameras": 0}}'
+    world = World(tenant_quotas=quotas)
+    [first] = world.send(pieces()[0], lookout_tenant="acme")
+    assert first.HasField("segment")
+    [left_out] = world.send(pieces()[1], lookout_tenant="acme")
+    event = left_out.event
+    assert (event.kind, event.cause) == (StreamEvent.KIND_SKIPPED, CAUSE_QUOTA)
+    assert "tenant 'acme' used its 1 bytes of segments in 60 s" in event.reason
+    assert "LOOKOUT_TENANT_QUOTAS" in event.reason
+    assert left_out.epoch == first.epoch
+    gap, other = world.send(pieces()[1], lookout_tenant="globex")  # the camera changes its tenant
+    assert (gap.event.reason, other.HasField("segment")) == ("tenant", True)
+    assert world.counts["over_quota"] == 1
+    # Another tenant's quota counts for its own footage, not for the epoch before.
+    [refused] = world.send(pieces()[2], lookout_tenant="none")
+    assert "tenant 'none' has its 0 cameras" in refused.event.reason
+
+
+def test_segments_left_out_for_a_tenant_are_counted_in_a_dead_letter_that_says_so() -> None:
+    world = World(tenant_quotas='{"acme": {"bytes": 1}}', quota_interval_s=10.0)
+    world.send(pieces()[0], lookout_tenant="acme")
+    for number in (1, 2):
+        world.send(pieces()[number], lookout_tenant="acme")
+    world.wait(11.0)
+    [letter] = world.letters
+    detail = headers.text(letter.headers, headers.DETAIL) or ""
+    assert "2 segments were left out" in detail
+    assert "tenant 'acme'" in detail

@@ -9,7 +9,8 @@ from lookout.errors import BadRecordError
 from lookout.store import LineageBrokenError
 from lookout.v1.erasures_pb2 import Erasure
 from lookout.v1.frames_pb2 import Frame
-from lookout.v1.lineage_pb2 import CAUSE_ERASED, CAUSE_RETENTION, StreamEvent
+from lookout.v1.lineage_pb2 import CAUSE_CONFIGURATION, CAUSE_ERASED, CAUSE_RETENTION, StreamEvent
+from lookout.v1.watches_pb2 import Watch
 from lookout.worker.records import Loss
 from tests.unit.services.decode_case import START_MS, World, pieces, samples
 
@@ -128,3 +129,36 @@ def test_a_segment_of_an_erased_time_is_not_decoded_and_its_pixels_are_not_made_
     assert world.store.forget_camera("yard") == 2
     assert world.store.get(first.segment.pixels) is None
     assert world.store.forget_camera("yard") == 0
+
+
+def test_records_carry_the_tenant_and_the_priority_of_the_segment() -> None:
+    world = World()
+    [first] = world.send(pieces()[0], lookout_tenant="acme", lookout_priority="low")
+    assert (first.labels.tenant, first.labels.priority) == ("acme", Watch.PRIORITY_LOW)
+    [second] = world.send(pieces()[1], lookout_tenant="acme", lookout_priority="high")
+    assert (second.epoch, second.labels.priority) == (first.epoch, Watch.PRIORITY_HIGH)
+    world.takeover()
+    [gap] = world.wait(31.0)
+    assert gap.labels == second.labels
+
+
+def test_a_camera_that_changes_its_tenant_begins_an_epoch() -> None:
+    """No window shows one tenant's footage to a watch of another."""
+    world = World()
+    [first] = world.send(pieces()[0])
+    assert not first.HasField("labels")
+    world.takeover()
+    gap, second = world.send(pieces()[1], lookout_tenant="acme")
+    assert (gap.event.reason, gap.event.cause, gap.labels.tenant) == ("tenant", CAUSE_CONFIGURATION, "")
+    assert second.epoch > first.epoch
+    assert second.labels.tenant == "acme"
+
+
+@pytest.mark.parametrize("tenant", ["9" * 5000, "ä", "a b"])
+def test_a_segment_of_no_tenant_that_can_be_is_refused(tenant: str) -> None:
+    world = World()
+    world.send(pieces()[0])
+    with pytest.raises(BadRecordError, match="bad-labels: tenant") as caught:
+        world.send(pieces()[1], lookout_tenant=tenant)
+    assert len(str(caught.value)) < 250
+    assert [record.HasField("segment") for record in world.send(pieces()[1])] == [True]

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import pytest
 import torch
+from hypothesis import given, settings, strategies as st
 
 from lookout.engines import DeviceError, WindowAnswer, WindowRequest
 from lookout.errors import DeviceFailedError, TransientError
-from lookout.services.prefill.batcher import Batcher, choose_windows
+from lookout.services.prefill.batcher import Batcher, KeyRoom, choose_windows
 from lookout.windows import Planner
 from lookout.wire import TOKENS
 from lookout.worker import Record
@@ -24,6 +27,23 @@ from tests.unit.services.prefill_case import (
     loaded,
     verdicts,
 )
+
+
+@dataclass(frozen=True, slots=True)
+class FakePlan:
+    """What is read of a plan to choose a batch."""
+
+    stream: str
+    parent: str | None
+    computed: int
+
+
+@dataclass(frozen=True, slots=True)
+class FakeRequest:
+    """What is read of a request to choose a batch."""
+
+    plan: FakePlan
+    keep: bool = True
 
 
 class TestBatcher:
@@ -126,10 +146,49 @@ class TestBatcher:
         waiting = [WindowRequest(plan, []) for plan in (*keys.values(), *follow.values())]
         batches = []
         while waiting:
-            chosen = choose_windows(waiting, 4, 1)
+            chosen = choose_windows(waiting, 4, KeyRoom(1))
             batches.append([waiting[index].plan.stream for index in chosen])
             waiting = [each for index, each in enumerate(waiting) if index not in chosen]
         assert batches == [["new-0/0", "old-0/0", "old-1/0"], ["new-1/0"], ["new-2/0"], ["new-3/0"]]
+
+    def test_key_windows_share_a_batch_as_far_as_rows_and_time_allow(self) -> None:
+        """The first one always may; beside others their measured time counts, alone their rows."""
+        room = KeyRoom(rows=1000, delay_s=0.5)
+        assert room.fits(0, 0, 5000, contended=True)
+        assert room.fits(1, 400, 600, contended=False)
+        assert not room.fits(1, 400, 601, contended=False)
+        assert not room.fits(1, 400, 100, contended=True), "nothing is known of its time yet"
+        room.measure(1000, 1.0)
+        assert room.fits(1, 400, 100, contended=True)
+        assert not room.fits(1, 400, 101, contended=True)
+        for _ in range(200):
+            room.measure(1000, 0.1)  # the device got faster
+        assert room.fits(1, 400, 600, contended=True)
+        assert not KeyRoom(limit=2, rows=1000).fits(2, 10, 10, contended=False)
+
+    @given(st.lists(st.tuples(st.booleans(), st.integers(1, 900)), min_size=1, max_size=40), st.data())
+    @settings(max_examples=60, deadline=None)
+    def test_key_windows_never_hold_others_up_for_longer_than_their_time(
+        self, windows: list[tuple[bool, int]], data: st.DataObject
+    ) -> None:
+        room = KeyRoom(rows=2000, delay_s=0.5)
+        room.measure(1000, data.draw(st.floats(0.01, 5.0)))
+        waiting: list[Any] = [
+            FakeRequest(FakePlan(f"{number}/0", None if key else "p", rows))
+            for number, (key, rows) in enumerate(windows)
+        ]
+        order = data.draw(st.permutations(range(len(waiting))))
+        batches = 0
+        while waiting:
+            chosen = choose_windows(waiting, 8, room, [place for place in order if place < len(waiting)])
+            keys = [waiting[place].plan.computed for place in chosen if waiting[place].plan.parent is None]
+            others = any(request.plan.parent is not None for request in waiting)
+            assert chosen, "no window waits for ever"
+            assert len(keys) <= 1 or sum(keys) <= 2000
+            assert len(keys) <= 1 or not others or sum(keys) * room._row_s <= 0.5
+            waiting = [request for place, request in enumerate(waiting) if place not in chosen]
+            batches += 1
+        assert batches <= len(windows)
 
     def test_an_engine_that_breaks_says_so_and_goes_on(self, batcher: Batcher) -> None:
         engine = engine_of(batcher)

@@ -28,6 +28,7 @@ from tests.unit.services.prefill_case import (
 class TestReuse:
     """Windows of three blocks; the camera's key windows are those of its phase."""
 
+    @pytest.mark.slow
     def test_windows_continue_the_one_before_until_the_next_key_window(self, batcher: Batcher) -> None:
         world = World(batcher, FALL, key_every=5)
         found = world.tell(*[block_record("cam", k) for k in range(14)])
@@ -42,6 +43,7 @@ class TestReuse:
         assert all(each.cost.tokens_reused == 0 for each in found if each.basis == "key")
         assert replayed(world, "cam", found) == pytest.approx([each.p_yes for each in found], abs=1e-5)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("ended", ["by a gap", "by the next epoch"])
     def test_every_epoch_begins_with_one_key_window(self, batcher: Batcher, ended: str) -> None:
         """Until a block leaves nothing is stale: the windows of a growing epoch compute their new block."""
@@ -55,6 +57,7 @@ class TestReuse:
             dense = [verdict.p_yes for verdict in whole]
             assert [verdict.p_yes for verdict in answers] == pytest.approx(dense, abs=1e-5)
 
+    @pytest.mark.slow
     def test_an_aborted_window_is_answered_again_from_a_key_window(self, batcher: Batcher) -> None:
         """KV ran ahead of what was committed; it must not answer."""
         world = World(batcher, FALL)
@@ -129,6 +132,7 @@ class TestAudits:
         assert {each.window for each in audited} == {e.window for e in found if e.basis == "key"} - {0}
         assert world.audits == pytest.approx([each.audit for each in audited[::2]], abs=1e-6)
 
+    @pytest.mark.slow
     def test_the_interval_between_key_windows_follows_the_audits(self, batcher: Batcher) -> None:
         """No difference is below a quarter of nothing: the interval halves at every audit. With a limit that
         nothing reaches it doubles again."""

@@ -6,8 +6,10 @@ import pytest
 
 from lookout.engines import WindowAnswer, WindowRequest
 from lookout.services.prefill.batcher import Batcher
+from lookout.v1.lineage_pb2 import CAUSE_OVERLOAD
 from lookout.v1.verdicts_pb2 import Verdict
 from lookout.v1.watches_pb2 import Watch
+from lookout.wire import PRIORITIES
 from tests.prefill_world import block_record
 from tests.unit.services.prefill_case import (
     FALL,
@@ -71,12 +73,53 @@ class TestOldWindows:
             world.now = WALL_MS / 1000 + late
             reasons.append(world.tell(block_record("cam", 0))[0].reason)
         assert reasons == [
-            "overload: older than 3 s, low priority",
+            "overload: older than 3 s, watch of low priority",
             "",
             "",
             "overload: older than 6 s",
-            "overload: older than 12 s, high priority",
+            "overload: older than 12 s, watch of high priority",
         ]
+
+    def test_windows_of_cameras_of_low_priority_are_left_out_first(self, batcher: Batcher) -> None:
+        """While prefill falls behind, cameras stop being answered in the order of their classes."""
+        low, high = Watch.PRIORITY_LOW, Watch.PRIORITY_HIGH
+        cameras = {"low": low, "normal": Watch.PRIORITY_UNSPECIFIED, "high": high}
+        world = World(batcher, FALL, thin_after_s=4.0, skip_after_s=8.0)
+        answered: dict[int, list[str]] = {}
+        reasons: dict[str, str] = {}
+        for window, late in ((1, 1), (3, 3), (5, 5), (7, 9), (9, 17)):
+            world.now = WALL_MS / 1000 + late
+            for camera, priority in cameras.items():
+                block = block_record(camera, window)
+                block.labels.priority = priority
+                [verdict] = world.tell(block)
+                reasons[camera] = verdict.reason
+                if verdict.outcome == Verdict.OUTCOME_ANSWERED:
+                    answered.setdefault(late, []).append(camera)
+                else:
+                    assert (verdict.outcome, verdict.cause) == (Verdict.OUTCOME_SKIPPED, CAUSE_OVERLOAD)
+        assert answered == {1: [*cameras], 3: ["normal", "high"], 5: ["high"]}
+        assert reasons == {
+            "low": "overload: older than 4 s, camera of low priority",
+            "normal": "overload: older than 8 s",
+            "high": "overload: older than 16 s, camera of high priority",
+        }
+
+    @pytest.mark.parametrize(
+        ("camera", "watch", "limit"),
+        [("low", "low", 1.5), ("low", "high", 6.0), ("high", "low", 6.0), ("high", "high", 24.0)],
+    )
+    def test_camera_and_watch_count_both(
+        self, batcher: Batcher, camera: str, watch: str, limit: float
+    ) -> None:
+        asked = Watch(id="a", version=1, question="?", priority=PRIORITIES[watch])
+        world = World(batcher, asked, skip_after_s=6.0)
+        block = block_record("cam", 0)
+        block.labels.priority = PRIORITIES[camera]
+        world.now = WALL_MS / 1000 + limit + 0.1
+        assert world.tell(block)[0].reason == (
+            f"overload: older than {limit:g} s, camera of {camera} priority, watch of {watch} priority"
+        )
 
     def test_overload_then_answers_every_second_window(self, batcher: Batcher) -> None:
         world = World(batcher, FALL, shed_after_s=1.0, thin_after_s=5.0, skip_after_s=50.0)

@@ -67,6 +67,7 @@ def blocks_of(folder: ChapterFolder, camera: str = "gate") -> list[int]:
     return out
 
 
+@pytest.mark.slow
 def test_every_committed_block_enters_once(remembering: Remembering) -> None:
     for record in stream("gate", 8)[:-1]:
         remembering.commit(remembering.decide(record))  # twice: the second call changes nothing
@@ -77,6 +78,7 @@ def test_every_committed_block_enters_once(remembering: Remembering) -> None:
     assert remembering.lanes.lost == 0
 
 
+@pytest.mark.slow
 def test_what_is_remembered_is_what_the_engine_computed(remembering: Remembering) -> None:
     result = remembering.decide(block_record("gate", 0), commit=False)
     tags = [output.tag for output in result.outputs]
@@ -91,6 +93,7 @@ def test_what_is_remembered_is_what_the_engine_computed(remembering: Remembering
     assert born.prefix.keys.shape[2] == begin
 
 
+@pytest.mark.slow
 def test_an_aborted_window_is_not_remembered(remembering: Remembering) -> None:
     for index in range(3):
         remembering.decide(block_record("gate", index))
@@ -101,6 +104,7 @@ def test_an_aborted_window_is_not_remembered(remembering: Remembering) -> None:
     assert blocks_of(remembering.folder) == [0, 1, 2]
 
 
+@pytest.mark.slow
 def test_a_camera_that_is_given_away_is_sealed_behind_its_last_block(remembering: Remembering) -> None:
     for index in range(3):
         remembering.decide(block_record("gate", index))
@@ -109,6 +113,7 @@ def test_a_camera_that_is_given_away_is_sealed_behind_its_last_block(remembering
     assert blocks_of(remembering.folder) == [0, 1, 2]
 
 
+@pytest.mark.slow
 def test_a_quiet_camera_is_sealed(tmp_path: Path) -> None:
     made = Remembering(tmp_path, idle_s=0.0)
     made.decide(block_record("gate", 0))
@@ -118,6 +123,7 @@ def test_a_quiet_camera_is_sealed(tmp_path: Path) -> None:
     made.close()
 
 
+@pytest.mark.slow
 def test_a_full_queue_leaves_blocks_out_and_holds_no_window_up(tmp_path: Path) -> None:
     made = Remembering(tmp_path, queue_bytes=1)
     results = [made.decide(block_record("gate", index)) for index in range(4)]
@@ -128,6 +134,7 @@ def test_a_full_queue_leaves_blocks_out_and_holds_no_window_up(tmp_path: Path) -
     made.close()
 
 
+@pytest.mark.slow
 def test_a_disk_that_fails_costs_the_block_alone(
     remembering: Remembering, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -146,6 +153,7 @@ def test_a_disk_that_fails_costs_the_block_alone(
     assert remembering.lanes.lost == 1
 
 
+@pytest.mark.slow
 def test_a_window_without_a_picture_and_a_gap_give_nothing(remembering: Remembering) -> None:
     for record in stream("gate", 4, holes=[1]):
         remembering.decide(record)
@@ -155,6 +163,7 @@ def test_a_window_without_a_picture_and_a_gap_give_nothing(remembering: Remember
     assert [facts.epoch for facts in remembering.folder.chapters()] == [0, 5]
 
 
+@pytest.mark.slow
 def test_answers_are_those_of_a_prefill_that_remembers_nothing(
     remembering: Remembering, batcher: Batcher
 ) -> None:
@@ -171,6 +180,7 @@ def _outcome(value: bytes | None) -> str:
     return str(value)
 
 
+@pytest.mark.slow
 def test_a_born_block_is_taken_right_after_its_window(remembering: Remembering) -> None:
     remembering.decide(block_record("gate", 0), commit=False)
     state = remembering.world.states["gate"]

@@ -58,6 +58,7 @@ class TestWatches:
         world.publish(Watch(id="fall", version=1, question="later?", active_from=at(WALL_MS + 4000)))
         assert [each.window for each in world.tell(*[block_record("cam", k) for k in range(6)])] == [4, 5]
 
+    @pytest.mark.slow
     def test_they_are_resolved_once_until_a_version_begins(
         self, batcher: Batcher, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -78,9 +79,9 @@ class TestWatches:
         resolved: list[tuple[str, int]] = []
         resolve = watches._resolve
 
-        def counted(camera: str, start_ms: int) -> object:
+        def counted(camera: str, start_ms: int, tenant: str) -> object:
             resolved.append((camera, start_ms))
-            return resolve(camera, start_ms)
+            return resolve(camera, start_ms, tenant)
 
         monkeypatch.setattr(watches, "_resolve", counted)
         oracle = Watches(lambda: world.view)
@@ -100,6 +101,29 @@ class TestWatches:
         world = World(batcher, Watch(id="a", version=1, question="?", cameras=["gate-*", "hall"]))
         assert len(world.tell(block_record("gate-1", 0), block_record("hall", 0))) == 2
         assert world.tell(block_record("roof", 0)) == []
+
+    def test_one_of_a_tenant_asks_that_tenant_s_cameras_alone(self, batcher: Batcher) -> None:
+        watches = [
+            Watch(id=name or "all", version=1, question="?", tenant=name)
+            for name in ("", "acme", "globex", "default")
+        ]
+        world = World(batcher, *watches)
+
+        def asked(camera: str, tenant: str) -> dict[str, str]:
+            block = block_record(camera, 0)
+            block.labels.tenant = tenant
+            return {verdict.watch: verdict.tenant for verdict in world.tell(block)}
+
+        assert asked("gate", "acme") == {"all": "acme", "acme": "acme"}
+        assert asked("yard", "globex") == {"all": "globex", "globex": "globex"}
+        assert asked("hall", "") == {"all": "", "default": ""}
+
+    def test_a_camera_that_changes_its_tenant_has_the_new_one_s_watches(self, batcher: Batcher) -> None:
+        world = World(batcher, Watch(id="acme", version=1, question="?", tenant="acme"))
+        blocks = [block_record("gate", index) for index in range(3)]
+        blocks[1].labels.tenant = "acme"
+        blocks[2].labels.tenant = "globex"
+        assert [len(world.tell(block)) for block in blocks] == [0, 1, 0]
 
     def test_deleted_and_disabled_ones_are_not_asked(self, batcher: Batcher) -> None:
         world = World(batcher, FALL, CROWD)

@@ -100,6 +100,22 @@ def test_a_gap_closes_the_block_and_is_passed_on() -> None:
     assert [(r.epoch, r.block.index) for r in after] == [(2, 0)]
 
 
+def test_blocks_and_events_carry_the_labels_of_the_newest_record() -> None:
+    world = World()
+    tenants: list[str] = []
+    for message, tenant in (
+        (world.frames([0, 1, 2], 0, 1.5), "acme"),
+        (world.frames([3, 4], 1.5, 2.5), "acme"),
+        (world.event(StreamEvent.KIND_GAP, 2.5), "acme"),
+        (world.frames([0, 1, 2, 3], 0, 2, epoch=2), "globex"),
+        (world.event(StreamEvent.KIND_GAP, 2, epoch=2), ""),
+    ):
+        message.labels.tenant = tenant
+        tenants += [record.labels.tenant for record in world.send(message)]
+        world.takeover()
+    assert tenants == ["acme", "acme", "acme", "globex", ""]
+
+
 def test_a_gap_without_an_open_block_is_passed_on_alone() -> None:
     world = World()
     world.send(world.frames([0, 1, 2, 3], 0, 2))

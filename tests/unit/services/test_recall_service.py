@@ -93,6 +93,7 @@ def test_text_is_streamed_and_the_whole_of_it_stands_in_the_answer(service: Serv
     assert not answer.HasField("p_yes")
 
 
+@pytest.mark.slow
 def test_a_pattern_ranks_cameras_and_says_which_had_a_small_budget(service: Service) -> None:
     parts = service.ask(cameras="yard-*")
     stages = [part.progress.stage for part in parts if part.WhichOneof("part") == "progress"]
@@ -210,6 +211,7 @@ def test_a_holder_that_is_gone_is_named(service: Service) -> None:
     assert service.holder.address in details
 
 
+@pytest.mark.slow
 def test_the_command_prints_answers_and_refusals(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOOKOUT_RECALL", service.address)
     asked = ["ask", "--fleet", YES_NO]

@@ -105,6 +105,7 @@ def test_a_job_answers_what_analyze_answers(services: Services, analyzer: Analyz
     assert progress == ["job-1"] * 5  # the plan, and every part
 
 
+@pytest.mark.slow
 def test_a_recording_behind_a_url_is_answered_like_the_file(
     services: Services, analyzer: Analyzer, clip: Path
 ) -> None:
@@ -120,6 +121,32 @@ def test_a_recording_behind_a_url_is_answered_like_the_file(
     assert compared(analysis_of(recording)) == compared(expected(analyzer, clip))
 
 
+@pytest.mark.slow
+def test_a_full_disk_in_the_middle_of_a_job_loses_nothing(
+    services: Services, analyzer: Analyzer, clip: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A host without ranges: every worker copies the file. The part is answered once there is room."""
+    handler = functools.partial(SimpleHTTPRequestHandler, directory=str(clip.parent))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+        thread.start()
+        services.ask(job(f"http://films.example:{server.server_port}/clip.mp4"))
+        first, second, *_ = services.topics.records[RECORDING_PARTS.name]
+        services.parts.handle(first)
+        services.parts_handler.close()  # the next worker has no copy
+        with open("/dev/full", "wb", buffering=0) as full, monkeypatch.context() as disk:
+            disk.setattr("lookout.jobs.sources.open", lambda *_, **__: full, raising=False)
+            with pytest.raises(TransientError, match=r"cannot be stored in .* \(No space left on device\)"):
+                services.parts.handle(second)
+        services.parts.read = 1
+        services.work()
+        server.shutdown()
+        thread.join()
+    (recording,) = services.answers("job-1").recordings
+    assert compared(analysis_of(recording)) == compared(expected(analyzer, clip))
+
+
+@pytest.mark.slow
 def test_a_part_behind_a_url_costs_the_bytes_that_it_needs(
     services: Services, analyzer: Analyzer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -141,6 +168,7 @@ def test_a_part_behind_a_url_costs_the_bytes_that_it_needs(
     assert compared(analysis_of(recording)) == compared(expected(analyzer, large, settings))
 
 
+@pytest.mark.slow
 def test_the_second_outcome_of_a_part_counts_nothing(services: Services, clip: Path) -> None:
     services.ask(job(clip))
     services.parts.catch_up(RECORDING_PARTS.name)
@@ -151,6 +179,7 @@ def test_the_second_outcome_of_a_part_counts_nothing(services: Services, clip: P
     assert services.reduce.handle(first).counts == {"late": 1}
 
 
+@pytest.mark.slow
 def test_outcomes_that_cannot_be_read_again_are_tried_again(
     services: Services, clip: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -174,6 +203,7 @@ def test_outcomes_that_cannot_be_read_again_are_tried_again(
     assert b'"state":"done"' in output.value
 
 
+@pytest.mark.slow
 def test_a_folder_is_its_files_and_what_cannot_be_read_is_named(
     services: Services, clip: Path, tmp_path: Path
 ) -> None:
@@ -195,6 +225,7 @@ def test_a_folder_is_its_files_and_what_cannot_be_read_is_named(
     assert "is not read" in reasons["::"]
 
 
+@pytest.mark.slow
 def test_no_way_leads_out_of_the_folders(services: Services, clip: Path) -> None:
     outside = clip.parent.parent / "outside.mp4"
     outside.write_bytes(clip.read_bytes())
@@ -211,6 +242,7 @@ def test_no_way_leads_out_of_the_folders(services: Services, clip: Path) -> None
     assert (last.uri, last.reason) == (clip.as_uri(), "")  # the folder, without the link in it
 
 
+@pytest.mark.slow
 def test_a_recording_that_changes_or_goes_is_refused_by_name(
     services: Services, clip: Path, tmp_path: Path
 ) -> None:
@@ -234,6 +266,7 @@ def test_a_recording_that_changes_or_goes_is_refused_by_name(
     assert recording.answers[0].part == 0
 
 
+@pytest.mark.slow
 def test_a_cancelled_job_ends_with_what_was_answered(services: Services, clip: Path) -> None:
     services.ask(job(clip))
     parts = services.topics.records[RECORDING_PARTS.name]
@@ -250,6 +283,7 @@ def test_a_cancelled_job_ends_with_what_was_answered(services: Services, clip: P
     assert {outcome.part.reason for outcome in outcomes(services)[3:]} == {"cancelled"}
 
 
+@pytest.mark.slow
 def test_cancelling_ends_a_part_between_its_groups(services: Services, clip: Path) -> None:
     services.ask(job(clip))
     calls = iter([False, False, True])
@@ -261,6 +295,7 @@ def test_cancelling_ends_a_part_between_its_groups(services: Services, clip: Pat
     assert next(calls, None) is None
 
 
+@pytest.mark.slow
 def test_a_job_whose_time_is_over_ends(services: Services, clip: Path) -> None:
     services.ask(job(clip, expires_s=60))
     parts = services.topics.records[RECORDING_PARTS.name]
@@ -275,6 +310,7 @@ def test_a_job_whose_time_is_over_ends(services: Services, clip: Path) -> None:
     assert [part.reason for part in answers.recordings[0].parts] == ["", "expired"]
 
 
+@pytest.mark.slow
 def test_a_job_of_the_same_name_is_refused_and_a_repeated_request_counts_once(
     services: Services, clip: Path
 ) -> None:
@@ -287,6 +323,7 @@ def test_a_job_of_the_same_name_is_refused_and_a_repeated_request_counts_once(
     assert services.answers("job-1").state == RecordingAnswers.STATE_DONE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -382,6 +419,7 @@ def test_a_part_that_becomes_a_dead_letter_has_its_outcome(services: Services, c
     )
 
 
+@pytest.mark.slow
 def test_a_part_that_nobody_planned_has_an_outcome_without_answers(services: Services, clip: Path) -> None:
     services.ask(job(clip))
     record = services.topics.records[RECORDING_PARTS.name][0]
@@ -414,12 +452,13 @@ def test_a_part_whose_outcome_has_no_place_is_a_dead_letter(services: Services, 
     assert [letter.reason for letter in services.parts.letters] == ["bad-part"]
 
 
+@pytest.mark.slow
 def test_a_recording_is_closed_when_no_part_of_it_comes(services: Services, clip: Path) -> None:
     services.ask(job(clip))
-    handler = services.parts_handler
-    handler._idle_s = 0.05
+    recording = services.parts_handler._recording
+    recording._idle_s = 0.05
     services.parts.handle(services.topics.records[RECORDING_PARTS.name][0])
-    eventually(lambda: handler._reader is None)
+    eventually(lambda: recording.reader is None)
     result = services.parts.handle(services.topics.records[RECORDING_PARTS.name][1])
     assert from_bytes(result.outputs[0].value or b"", RecordingOutcome).part.answers
 

@@ -171,6 +171,28 @@ def test_cameras_that_the_watch_does_not_name_are_not_asked(world: World) -> Non
     assert (world.verdicts(), answers.backtest.cameras) == ({}, 0)
 
 
+def test_a_job_reads_cameras_of_its_own_tenant(world: World) -> None:
+    (camera,) = {verdict.camera for verdict in world.fleet.verdicts}  # of the tenant that is not named
+    watch = Watch(id="fall", version=1, question=FALL.question, cameras=[camera])
+    for identity, named, others in (("a", watch, [camera]), ("b", FALL, [])):
+        job = RecordingJob(id=identity, tenant="acme", backtest=BacktestJob(watch=named))
+        world.services.ask(job)
+        world.services.work()
+        answers = world.services.answers(identity)
+        assert answers.state == RecordingAnswers.STATE_DONE
+        assert (world.verdicts(), list(answers.backtest.other_tenants)) == ({}, others)
+    world.services.ask(RecordingJob(id="c", tenant="default", backtest=BacktestJob(watch=watch)))
+    world.services.work()
+    same(world.verdicts(), committed(world.fleet))
+
+
+def test_a_job_of_one_tenant_has_no_watch_of_another(world: World) -> None:
+    watch = Watch(id="fall", question="Is it?", tenant="other")
+    world.services.ask(RecordingJob(id="past", tenant="acme", backtest=BacktestJob(watch=watch)))
+    assert world.services.answers("past").state == RecordingAnswers.STATE_REFUSED
+    assert "tenant 'other': the job is of tenant 'acme'" in world.services.answers("past").reason
+
+
 def test_records_that_expire_while_the_job_runs_are_counted(world: World) -> None:
     world.ask(FALL)
     parts = world.services.topics.records[RECORDING_PARTS.name]

@@ -87,6 +87,7 @@ def alone(host: EngineHost) -> dict[str, tuple[float | None, str, float]]:
 # Questions.
 
 
+@pytest.mark.slow
 def test_the_second_question_is_answered_like_the_first_asked_alone(
     session: Session, alone: dict[str, Any]
 ) -> None:
@@ -173,6 +174,7 @@ def test_settings_of_text_are_checked(session: Session) -> None:
 # Pushes.
 
 
+@pytest.mark.slow
 def test_encoded_bytes_are_answered_as_the_pipeline_answers(tmp_path: Path) -> None:
     pieces = segments(12.0)
     path = tmp_path / "gate.ts"
@@ -189,6 +191,7 @@ def test_encoded_bytes_are_answered_as_the_pipeline_answers(tmp_path: Path) -> N
     assert windows == expected
 
 
+@pytest.mark.slow
 def test_frames_are_answered_as_their_encoded_bytes(
     session: Session, host: EngineHost, tmp_path: Path
 ) -> None:
@@ -238,6 +241,7 @@ def test_a_hole_as_long_as_a_window_begins_a_stream(session: Session) -> None:
     assert windows[-1].basis != "key"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("data", "times", "message"),
     [
@@ -294,6 +298,7 @@ def test_a_push_that_fails_can_be_made_again(
     assert {q: bits(session.ask(q)) for q in (FIRST, SECOND)} == alone
 
 
+@pytest.mark.slow
 def test_bytes_that_cannot_be_decoded_leave_the_session_as_it_was(host: EngineHost) -> None:
     pieces = segments(12.0)
     answers = []
@@ -328,6 +333,7 @@ def test_a_caller_that_fails_in_the_middle_of_a_text_changes_nothing(
     assert bits(session.ask(FIRST)) == alone[FIRST]
 
 
+@pytest.mark.slow
 def test_a_session_without_room_is_answered_all_the_same() -> None:
     folder = checkpoint("internvl")
     with Session(folder, name="gate", **SAMPLING) as roomy:

@@ -32,6 +32,7 @@ def frames(tower: Tower, slots: list[int]) -> list[StrideFrame]:
     return out
 
 
+@pytest.mark.slow
 def test_a_batch_of_strides_equals_stride_by_stride(tower: Tower) -> None:
     strides = [members for _, members in strides_of(frames(tower, list(range(11))), 4)]
     together = encode_strides(strides, tower, PrunePolicy(), STEP_US)
@@ -68,6 +69,7 @@ def test_a_hole_is_empty_blocks_but_no_more_than_a_window(
     assert {member.block.index: bool(member.block.frames) for member in blocks} == filled
 
 
+@pytest.mark.slow
 def test_tokens_dropped_after_the_tower_leave_those_of_the_whole_encoding(tower: Tower) -> None:
     members = frames(tower, list(range(8)))
     (whole,) = encode_strides([members], tower, PrunePolicy(everything=True), STEP_US).strides

@@ -55,6 +55,7 @@ def facts(windows: list[AnsweredWindow]) -> list[tuple[int, str, int]]:
     return [(window.plan.window, window.basis, window.plan.since_key) for window in windows]
 
 
+@pytest.mark.slow
 def test_streams_in_a_batch_are_planned_and_audited_as_alone(engine: Engine) -> None:
     rule = ChainRule(planner_of(engine), audit_limit=1e-9)
     cameras = ["cam", "yard"]

@@ -68,6 +68,7 @@ def replay(
     return [(each.verdict.window, each.kind, each.reason) for each in found]
 
 
+@pytest.mark.slow
 def test_every_committed_answer_is_computed_again(
     run: tuple[World, list[TokensRecord], list[Verdict]],
 ) -> None:

@@ -61,6 +61,7 @@ def test_two_runs_differ_by_rounding_alone(chain: list[StrideBlock], dtype: str)
     engine.close()
 
 
+@pytest.mark.slow
 def test_what_a_batch_does_to_answers_is_the_spread(chain: list[StrideBlock]) -> None:
     engine = load_engine(find_model())
     planner = Planner(engine.layout, PRESETS[DEFAULT_PRESET])

@@ -51,6 +51,7 @@ def against_dense(family: str, one: FrameInput) -> float:
     return difference(tower(family).encode([one])[0], oracle(family).encode(one, grid))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_everything_kept_equals_the_models_own_forward(family: str) -> None:
     whole = frame(family, 1, 2.0)
@@ -58,6 +59,7 @@ def test_everything_kept_equals_the_models_own_forward(family: str) -> None:
     assert difference(tower(family).encode([whole])[0], expected) < CLOSE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 @settings(max_examples=15, deadline=None)
 @given(data=st.data())
@@ -97,6 +99,7 @@ def test_a_single_group_and_a_fully_pruned_frame(family: str) -> None:
     assert tower(family).encode([]) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 @settings(max_examples=8, deadline=None)
 @given(ratios=st.lists(st.sampled_from([0.0, 0.1, 0.25, 0.5, 1.1]), min_size=2, max_size=6))

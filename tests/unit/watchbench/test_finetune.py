@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 import torch
+import typer
 
-from watchbench import finetune, model as vlm, scenes, training
+from watchbench import cli, finetune, model as vlm, scenes, training
 from watchbench.clips import SHORT, part_of
 from watchbench.finetune import WANTED, FinetunePlan, Finetuner, Group, GroupStore, chosen
 from watchbench.questions import NAMES, answers
@@ -41,6 +42,7 @@ def _eye(trainer: Finetuner) -> torch.Tensor:
     return torch.cat([value.detach().flatten() for value in part.parameters()])
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_patches_that_are_left_out_change_nothing_but_their_absence(group: Group) -> None:
     model = vlm.load(vlm.weights())
@@ -122,7 +124,22 @@ def test_a_stopped_run_continues_to_the_same_weights(tmp_path: Path, group: Grou
         torch.testing.assert_close(again.mean[name], value)
 
 
+@pytest.mark.slow
 def test_another_plan_is_refused(tmp_path: Path, group: Group) -> None:
     _trainer(tmp_path / "run", group).save()
     with pytest.raises(ValueError, match="belongs to another plan"):
         Finetuner(FinetunePlan(**asdict(PLAN) | {"steps": 9}), tmp_path / "run", vlm.weights())
+
+
+@pytest.mark.parametrize(
+    ("device", "told"), [("cuda:99", "'cuda:99' is not there"), ("gpu", "unknown device 'gpu'")]
+)
+def test_a_device_that_is_not_there_is_refused_by_name(device: str, told: str) -> None:
+    with pytest.raises(typer.BadParameter, match=told):
+        cli._device(device)
+
+
+def test_minutes_on_an_accelerator_are_those_of_what_limits_it() -> None:
+    cost = {"steps": 600, "flops": 1e12, "operations_a_step": 50_000, "groups": 4}
+    assert cli._on_h100(cost)["h100_minutes"] == 10.0  # launches
+    assert cli._on_h100(cost | {"flops": 4.02e15})["h100_minutes"] == 20.0  # arithmetic

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 
 from lookout.engines.transformers.engine import load_engine
@@ -15,6 +16,7 @@ from watchbench.questions import BY_NAME, PRODUCT
 from watchbench.training import moving_groups, windows
 
 
+@pytest.mark.slow
 def test_the_engine_answers_as_training_did() -> None:
     folder = vlm.weights("tolerant")
     pixels, _ = windows(1, 12, 31)

@@ -27,6 +27,7 @@ def _asked(end: int) -> list[vlm.Asked]:
     return [vlm.Asked(BY_NAME[name].text, end) for name in ("person", "vehicle", "order")]
 
 
+@pytest.mark.slow
 @torch.no_grad()
 @pytest.mark.parametrize("pruned", [False, True])
 def test_one_part_is_a_plain_window(model: object, store: ClipStore, pruned: bool) -> None:
@@ -38,6 +39,7 @@ def test_one_part_is_a_plain_window(model: object, store: ClipStore, pruned: boo
     torch.testing.assert_close(parts.answers, plain.answers, atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_a_window_cannot_see_snippets_and_questions_can(model: object, store: ClipStore) -> None:
     tokens = store.clip(0).dense[None, :8].float()
@@ -61,7 +63,7 @@ def test_the_truth_of_some_frames_is_that_of_a_scene_observed_at_their_times() -
         assert torch.equal(got, want)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_clips_and_lessons_are_made_from_their_number(
     model: object, store: ClipStore, tmp_path: Path
 ) -> None:

@@ -134,7 +134,7 @@ def test_training_goes_on_from_weights_with_a_smaller_vocabulary(folder: Path, t
     assert torch.equal(state[name], vlm.load(old).state_dict()[name])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_mirrored_pictures_have_mirrored_labels() -> None:
     pixels, labels = training.single_frames(16, 3)
     turned, (coarse, fine) = training.mirrored(pixels, labels, 1)

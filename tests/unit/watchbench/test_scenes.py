@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
 from watchbench import cameras, drawing, scenes
@@ -19,6 +20,7 @@ def test_a_seed_gives_the_same_pixels_and_another_seed_others() -> None:
     assert 0 <= first.min() <= first.max() <= 1
 
 
+@pytest.mark.slow
 def test_boxes_hold_what_is_drawn() -> None:
     """Taking the people away changes pixels inside their boxes (grown by
     shadow and limbs), and nowhere else."""

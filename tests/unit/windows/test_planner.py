@@ -177,6 +177,7 @@ def surplus_oracle(kept: list[int], last: int, size: int, since: dict[int, int])
     return stale
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(kept=st.lists(st.integers(0, 8), min_size=9, max_size=14), frames=st.integers(0, 2))
 def test_what_saw_a_burst_leave_is_computed_again(kept: list[int], frames: int) -> None:
@@ -499,6 +500,7 @@ def sampled_block(times: list[tuple[float, float]], rows: int, cols: int) -> Str
     return StrideBlock("cam/0", 0, tuple(frames))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fps", [29.97, 25.0, 23.976])
 def test_qwen2_5_times_are_the_stock_processors(fps: float) -> None:
     from transformers import AutoModelForImageTextToText

@@ -32,6 +32,7 @@ def names(prefix: str) -> dict[str, object]:
     return dict(json.loads(done.stdout))
 
 
+@pytest.mark.slow
 def test_every_shared_name_begins_with_the_prefix() -> None:
     bare, apart = names(""), names("site-a.")
     assert bare["topics"] == [topic.name for topic in all_topics()]

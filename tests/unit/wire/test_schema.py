@@ -11,6 +11,7 @@ from google.protobuf.message import Message
 from jsonschema import Draft202012Validator
 
 from lookout.v1.alerts_pb2 import Alert
+from lookout.v1.cameras_pb2 import Camera
 from lookout.v1.labels_pb2 import Label
 from lookout.v1.recordings_pb2 import RecordingAnswers, RecordingJob
 from lookout.v1.verdicts_pb2 import Verdict
@@ -21,6 +22,7 @@ from lookout.wire.schema import PUBLISHED, schemas
 ROOT = Path(__file__).parents[3]
 MESSAGES: dict[str, type[Message]] = {
     "watch": Watch,
+    "camera": Camera,
     "verdict": Verdict,
     "alert": Alert,
     "label": Label,

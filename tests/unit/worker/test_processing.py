@@ -178,6 +178,7 @@ def test_a_bad_record_is_rejected_at_once() -> None:
     assert [each.value for each in finished.result.outputs] == [b"bad"]
 
 
+@pytest.mark.slow
 def test_a_checkpoint_that_the_handler_cannot_use_costs_one_camera_its_state() -> None:
     world = World()
     world.lane.stored = StoredCheckpoint(Checkpoint(), 0)

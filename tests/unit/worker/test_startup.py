@@ -21,6 +21,7 @@ def _child(soft: int, hard: int) -> subprocess.CompletedProcess[str]:
     return subprocess.run(words, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 def test_too_few_open_files_are_named_before_kafka_is_blamed() -> None:
     child = _child(128, 128)
     assert child.returncode != 0

@@ -1,5 +1,10 @@
 """The page of a run: what was asked, what was answered, what it cost."""
 
+from lookout.cli.report.backtest import (
+    PastFacts as PastFacts,
+    write_clip_page as write_clip_page,
+    write_past_page as write_past_page,
+)
 from lookout.cli.report.page import PageFacts as PageFacts, Truth as Truth, write_page as write_page
-from lookout.cli.report.pictures import Album as Album
+from lookout.cli.report.pictures import Album as Album, FootageAlbum as FootageAlbum, Pictures as Pictures
 from lookout.cli.report.run import TOPICS as TOPICS, FleetRecord as FleetRecord

@@ -21,6 +21,12 @@
     return node;
   };
   const clock = (s) => `${Math.floor(Math.round(s) / 60)}:${String(Math.round(s) % 60).padStart(2, "0")}`;
+  // Where the axis is the wall clock: UTC, with the day where there are several.
+  const stamp = (camera, t) => {
+    if (camera.begin === null) return clock(t);
+    const text = new Date(camera.begin + 1000 * t).toISOString();
+    return camera.length > 86400 ? text.slice(5, 16).replace("T", " ") : text.slice(11, 19);
+  };
   const color = (lane) => `var(--c${lane.color % 8})`;
   const wrap = (text, width) => {
     const lines = [""];
@@ -51,9 +57,9 @@
     });
   }
 
-  const ticks = (length, pixels) => {
-    const steps = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1800, 3600, 7200];
-    const step = steps.find((each) => (each / length) * pixels >= 64) ?? 14400;
+  const ticks = (length, pixels, apart) => {
+    const steps = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1800, 3600, 7200, 14400, 43200, 86400];
+    const step = steps.find((each) => (each / length) * pixels >= apart) ?? 604800;
     return Array.from({ length: Math.floor(length / step + 1e-9) + 1 }, (_, i) => i * step);
   };
 
@@ -72,9 +78,9 @@
     const hatch = el("pattern", { id: `gap-${box.dataset.chart}`, width: 6, height: 6, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" }, defs);
     el("rect", { width: 3, height: 6, fill: "var(--line)" }, hatch);
 
-    for (const t of ticks(camera.length, plot)) {
+    for (const t of ticks(camera.length, plot, camera.begin === null ? 64 : 104)) {
       el("line", { class: "grid", x1: x(t), x2: x(t), y1: top, y2: height - AXIS, opacity: 0.6 }, svg);
-      el("text", { x: x(t), y: height - 5, "text-anchor": t === 0 ? "start" : "middle" }, svg, clock(t));
+      el("text", { x: x(t), y: height - 5, "text-anchor": t === 0 ? "start" : "middle" }, svg, stamp(camera, t));
     }
     for (const t of camera.breaks) el("line", { class: "break", x1: x(t), x2: x(t), y1: top, y2: height - AXIS }, svg);
 
@@ -129,12 +135,12 @@
       cross.setAttribute("x1", x(t)); cross.setAttribute("x2", x(t)); cross.setAttribute("visibility", "visible");
       tip.replaceChildren();
       const title = html("div", "", tip);
-      html("b", "", title, clock(t));
+      html("b", "", title, stamp(camera, t));
       const decided = camera.lanes.flatMap((lane) => lane.points).find(([a, b, p]) => a <= t && t < b && p !== null);
       stretch.setAttribute("visibility", decided ? "visible" : "hidden");
       if (decided) {
         stretch.setAttribute("x", x(decided[5])); stretch.setAttribute("width", Math.max(1, x(decided[1]) - x(decided[5])));
-        title.append(` · window ${clock(decided[5])}–${clock(decided[1])}`);
+        title.append(` · window ${stamp(camera, decided[5])}–${stamp(camera, decided[1])}`);
       }
       for (const each of camera.lanes) {
         const point = each.points.find(([a, b]) => a <= t && t < b);
@@ -162,7 +168,7 @@
 
   const nearest = (shots, t) => shots.reduce((best, shot, i) => (Math.abs(shot.t - t) < Math.abs(shots[best].t - t) ? i : best), 0);
 
-  function figure(shot) {
+  function figure(camera, shot) {
     const box = html("figure", "shot" + (shot.incident ? " hot" : ""));
     const frame = html("div", "frame", box);
     frame.style.aspectRatio = shot.aspect;
@@ -171,7 +177,7 @@
       const image = html("img", kind + (shot.filmed && shot.seen ? " spare" : ""), frame);
       image.src = shot[kind];
       image.loading = "lazy";
-      image.alt = `frame at ${clock(shot.t)}, ${kind === "filmed" ? "as filmed" : "as the model sees it"}`;
+      image.alt = `frame at ${stamp(camera, shot.t)}, ${kind === "filmed" ? "as filmed" : "as the model sees it"}`;
     }
     const svg = el("svg", { viewBox: `0 0 ${shot.cols} ${shot.rows}`, preserveAspectRatio: "none" });
     for (let i = 0; i < shot.keep.length; i++) {
@@ -180,8 +186,8 @@
     }
     frame.append(svg);
     const caption = html("figcaption", "", box);
-    html("b", "", caption, clock(shot.t));
-    html("span", "", caption, shot.anchor ? "anchor: computed whole" : `${shot.kept} of ${shot.keep.length} parts computed`);
+    html("b", "", caption, stamp(camera, shot.t));
+    if (shot.keep) html("span", "", caption, shot.anchor ? "anchor: computed whole" : `${shot.kept} of ${shot.keep.length} parts computed`);
     if (shot.incident) html("span", "tag", box, "▲ " + shot.incident);
     return box;
   }
@@ -191,7 +197,7 @@
     const box = document.querySelector(`[data-chart="${index}"]`);
     if (!box) return;
     const strip = document.querySelector(`[data-strip="${index}"]`);
-    const figures = camera.shots.map(figure);
+    const figures = camera.shots.map((shot) => figure(camera, shot));
     strip.append(...figures);
     const focus = (at) => {
       figures.forEach((each, i) => each.classList.toggle("on", i === at));

@@ -14,8 +14,9 @@ from typing import Any
 
 import jinja2
 
-from lookout.cli.report.pictures import Album, data_uri
+from lookout.cli.report.pictures import Pictures, data_uri
 from lookout.cli.report.run import CameraRun, EvidenceFrame, FleetRecord, Point, ReportedIncident
+from lookout.disk import replace_file
 from lookout.outside_text import visible
 from lookout.v1.verdicts_pb2 import Verdict
 
@@ -56,13 +57,15 @@ class PageFacts:
     facts: Mapping[str, str] = field(default_factory=dict)
     notices: Sequence[str] = ()
     truth: Mapping[str, Truth] = field(default_factory=dict)  # by camera
+    lead: str = ""  # instead of what the cameras showed and were asked
+    tiles: Mapping[str, str] = field(default_factory=dict)  # label: number, behind that of incidents
 
 
-def write_page(path: Path, run: FleetRecord, album: Album | None, facts: PageFacts) -> Path:
+def write_page(path: Path, run: FleetRecord, album: Pictures | None, facts: PageFacts) -> Path:
     """Write the page, whole in one file, and return its path."""
     text = render(page_data(run, album, facts), facts)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")
+    replace_file(path, text.encode())
     return path
 
 
@@ -99,7 +102,7 @@ def _visible(value: Any) -> Any:
     return [_visible(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
-def page_data(run: FleetRecord, album: Album | None, facts: PageFacts) -> dict[str, Any]:
+def page_data(run: FleetRecord, album: Pictures | None, facts: PageFacts) -> dict[str, Any]:
     """Plain data for the template and the script. Times are seconds on each camera's axis."""
     watches = list(run.questions)
     cameras = [
@@ -114,6 +117,7 @@ def page_data(run: FleetRecord, album: Album | None, facts: PageFacts) -> dict[s
         "watches": [{"id": watch, "question": run.questions[watch]} for watch in watches],
         "cameras": cameras,
         "has_truth": any(lane["has_truth"] for camera in cameras for lane in camera["lanes"]),
+        "has_parts": any(camera.patches_total or camera.costs for camera in runs),
         "incidents": {camera: group for camera, group in incidents.items() if group},
         "totals": {
             "seconds": sum(camera.seconds for camera in runs),
@@ -133,7 +137,12 @@ def page_data(run: FleetRecord, album: Album | None, facts: PageFacts) -> dict[s
 def _incidents(camera: Mapping[str, Any]) -> list[dict[str, Any]]:
     """A camera's incidents in order of time, each with the key frame that shows it."""
     incidents = [
-        {**incident, "camera": camera["id"], "shot": _thumbnail(camera, incident)}
+        {
+            **incident,
+            "camera": camera["id"],
+            "shot": _thumbnail(camera, incident),
+            "gone": bool(incident["evidence"]) and incident["evidence"][0] in camera["gone"],
+        }
         for lane in camera["lanes"]
         for incident in lane["incidents"]
     ]
@@ -189,7 +198,7 @@ class Axis:
 
 
 def _camera(
-    camera: CameraRun, run: FleetRecord, watches: Sequence[str], album: Album | None, truth: Truth
+    camera: CameraRun, run: FleetRecord, watches: Sequence[str], album: Pictures | None, truth: Truth
 ) -> dict[str, Any]:
     axis = Axis(camera)
     stride = stride_us(camera)
@@ -220,7 +229,8 @@ def _camera(
         "tokens_saved": saved_tokens(camera),
         "lanes": lanes,
         "costs": _costs(camera, axis, stride),
-        "shots": _shots(camera, axis, album),
+        **_shots(camera, axis, album),
+        "begin": camera.begin_ms,
         "dead": [dataclasses.asdict(letter) for letter in camera.dead],
     }
 
@@ -260,6 +270,7 @@ def _incident(incident: ReportedIncident, camera: CameraRun, axis: Axis) -> dict
     return {
         "id": incident.id,
         "watch": incident.watch,
+        "when": "" if camera.begin_ms is None else _wall(incident.raised_wall_ms, incident.end_wall_ms),
         "question": incident.question,
         "a": axis(incident.epoch, camera.stream_us(incident.epoch, incident.raised_wall_ms)),
         "b": axis(incident.epoch, end_us),
@@ -323,12 +334,19 @@ def choose_shots(camera: CameraRun) -> list[tuple[EvidenceFrame, str | None]]:
     return sorted(captions.items(), key=lambda each: (each[0].epoch, each[0].time_us))
 
 
-def _shots(camera: CameraRun, axis: Axis, album: Album | None) -> list[dict[str, Any]]:
+def _wall(begin_ms: int, end_ms: int) -> str:
+    """A span of the wall clock."""
+    begin, end = (datetime.fromtimestamp(moment / 1000, UTC) for moment in (begin_ms, end_ms))
+    return f"{begin:%Y-%m-%d %H:%M:%S} – {end:%H:%M:%S} UTC"
+
+
+def _shots(camera: CameraRun, axis: Axis, album: Pictures | None) -> dict[str, Any]:
+    """The key frames (`shots`), and the times of those that are not available any more (`gone`)."""
     captions = choose_shots(camera)
     shots = [shot for shot, _ in captions]
     filmed = album.filmed(camera, shots) if album else {}
     inputs = album.seen(camera, shots) if album else {}
-    return [
+    shown = [
         {
             "t": axis(shot.epoch, shot.time_us),
             "anchor": shot.anchor,
@@ -344,15 +362,18 @@ def _shots(camera: CameraRun, axis: Axis, album: Album | None) -> list[dict[str,
         for shot, incident in captions
         if shot in filmed or shot in inputs
     ]
+    gone = [shot for shot in shots if shot not in filmed and shot not in inputs] if album else []
+    return {"shots": shown, "gone": [axis(shot.epoch, shot.time_us) for shot in gone]}
 
 
 def _thumbnail(camera: Mapping[str, Any], incident: Mapping[str, Any]) -> int | None:
-    """The index of the key frame nearest to an incident's best evidence."""
-    shots = camera["shots"]
-    if not shots:
-        return None
-    target = incident["evidence"][0] if incident["evidence"] else incident["b"]
-    return min(range(len(shots)), key=lambda index: abs(shots[index]["t"] - target))
+    """The index of the key frame nearest to an incident's best evidence; None: no key frame shows it."""
+    shots, evidence = camera["shots"], incident["evidence"]
+    target = evidence[0] if evidence else incident["b"]
+    begin, end = min([incident["a"], *evidence]), max([incident["b"], *evidence])
+    near_s = _NEAR_US / 1e6
+    inside = [index for index, shot in enumerate(shots) if begin - near_s <= shot["t"] <= end + near_s]
+    return min(inside, key=lambda index: abs(shots[index]["t"] - target), default=None)
 
 
 def percent(value: float | None) -> str:

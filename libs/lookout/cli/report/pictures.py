@@ -5,7 +5,8 @@ from __future__ import annotations
 import base64
 import io
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -15,11 +16,12 @@ from PIL import Image
 from lookout.cli.connect import client_options, grpc_security
 from lookout.cli.report.run import CameraRun, EvidenceFrame, Place, place_of
 from lookout.motion import Fit
+from lookout.sandbox import open_recording
 from lookout.segments import CodecError, DecodeRequest, Limits
 from lookout.store import Peers, Rows, StoreError, StoreSettings, TensorClient
 from lookout.v1.frames_pb2 import FramesRecord, Picture
 from lookout.v1.lineage_pb2 import STAGE_FRAMES
-from lookout.wire import MAX_MESSAGE_BYTES, prefixed
+from lookout.wire import MAX_MESSAGE_BYTES, WireError, from_bytes, prefixed
 
 U8 = npt.NDArray[np.uint8]
 
@@ -35,8 +37,8 @@ def data_uri(pixels: U8, quality: int = _QUALITY) -> str:
     return "data:image/jpeg;base64," + base64.b64encode(buffer.getvalue()).decode()
 
 
-class SegmentReader:
-    """Reads single segments back from Kafka: the bytes every picture can be made from again."""
+class RecordFetcher:
+    """Reads single records back from Kafka: segments, from which every picture can be made again."""
 
     def __init__(self, bootstrap: str) -> None:
         self._consumer = Consumer(
@@ -44,6 +46,8 @@ class SegmentReader:
                 **client_options(bootstrap),
                 "group.id": prefixed("lookout-report"),
                 "enable.auto.commit": False,
+                # A record past its retention is an error at once; any other reset waits for the next record.
+                "auto.offset.reset": "error",
                 # One record is wanted, not those behind it: Kafka sends the first whatever its size.
                 "fetch.message.max.bytes": 1 << 16,
             }
@@ -61,6 +65,18 @@ class SegmentReader:
         self._consumer.close()
 
 
+class Pictures(Protocol):
+    """Where the page gets the pictures of shots; one that is not available is left out."""
+
+    def filmed(self, camera: CameraRun, shots: Sequence[EvidenceFrame]) -> Mapping[EvidenceFrame, U8]:
+        """Pictures at a size for people: uint8 [height, width, 3], RGB."""
+        ...
+
+    def seen(self, camera: CameraRun, shots: Sequence[EvidenceFrame]) -> Mapping[EvidenceFrame, U8]:
+        """The model's input: uint8 [height, width, 3], RGB."""
+        ...
+
+
 class Album:
     """Fetches the pictures of shots. A picture that is not available is left out; the page does without it.
 
@@ -72,7 +88,7 @@ class Album:
     def __init__(self, bootstrap: str, decoders: Sequence[str] = ()) -> None:
         from lookout.sandbox.pool import SandboxPool, SandboxSettings
 
-        self._segments = SegmentReader(bootstrap)
+        self._records = RecordFetcher(bootstrap)
         self._sandbox = SandboxPool(1, SandboxSettings())
         self._peers = Peers(StoreSettings(), security=grpc_security(bootstrap))
         self._tensors = TensorClient(self._peers, replicas={STAGE_FRAMES: list(decoders)})
@@ -81,7 +97,7 @@ class Album:
     def filmed(self, camera: CameraRun, shots: Iterable[EvidenceFrame]) -> dict[EvidenceFrame, U8]:
         """Pictures from the segments' bytes, at a size for people, one decode a segment."""
         pictures: dict[EvidenceFrame, U8] = {}
-        for place, group in _by_record(camera, shots).items():
+        for place, group in self._by_record(camera, shots).items():
             record = camera.frames[place]
             try:
                 pictures.update(self._decode(record, group))
@@ -94,7 +110,7 @@ class Album:
         pictures: dict[EvidenceFrame, U8] = {}
         if not self._decoders:
             return pictures
-        for place, group in _by_record(camera, shots).items():
+        for place, group in self._by_record(camera, shots).items():
             record = camera.frames[place]
             ordered = sorted({shot.row for shot in group})
             rows: Rows = [(row, row + 1) for row in ordered]
@@ -105,8 +121,32 @@ class Album:
             pictures.update({shot: pixels[ordered.index(shot.row)] for shot in group})
         return pictures
 
+    def _by_record(
+        self, camera: CameraRun, shots: Iterable[EvidenceFrame]
+    ) -> dict[Place, list[EvidenceFrame]]:
+        """Shots by their frames record; one that was not taken yet is read by its place."""
+        groups: dict[Place, list[EvidenceFrame]] = {}
+        for shot in shots:
+            if shot.input not in camera.frames and (record := self._frames(camera, shot.input)) is not None:
+                camera.frames[shot.input] = record
+            if shot.input in camera.frames:
+                groups.setdefault(shot.input, []).append(shot)
+        return groups
+
+    def _frames(self, camera: CameraRun, place: Place) -> FramesRecord | None:
+        """A frames record of a camera; None where Kafka has none there any more."""
+        data = self._records.read(place)
+        if data is None:
+            return None
+        try:
+            record = from_bytes(data, FramesRecord)
+        except WireError:
+            return None
+        # A topic that was made again may have another camera's record at the same place.
+        return record if record.HasField("segment") and record.camera == camera.id else None
+
     def close(self) -> None:
-        self._segments.close()
+        self._records.close()
         self._sandbox.close()
         self._peers.close()
 
@@ -120,11 +160,12 @@ class Album:
         return self._tensors.fetch(ref, record, rows).array
 
     def _decode(self, record: FramesRecord, shots: Sequence[EvidenceFrame]) -> Mapping[EvidenceFrame, U8]:
-        data = self._segments.read(place_of(record.segment.segment))
+        data = self._records.read(place_of(record.segment.segment))
         if data is None:
             return {}
         width, height = _size(record.segment.picture)
-        indexes = {shot: record.segment.frames[shot.row].index for shot in shots}
+        rows = len(record.segment.frames)
+        indexes = {shot: record.segment.frames[shot.row].index for shot in shots if shot.row < rows}
         frames = tuple(sorted(set(indexes.values())))
         request = DecodeRequest(
             width=width,
@@ -138,12 +179,32 @@ class Album:
         return {shot: pixels[frames.index(index)] for shot, index in indexes.items()}
 
 
-def _by_record(camera: CameraRun, shots: Iterable[EvidenceFrame]) -> dict[Place, list[EvidenceFrame]]:
-    groups: dict[Place, list[EvidenceFrame]] = {}
-    for shot in shots:
-        if shot.input in camera.frames:
-            groups.setdefault(shot.input, []).append(shot)
-    return groups
+class FootageAlbum:
+    """Pictures out of video files.
+
+    Args:
+        files: By camera; a shot's time is that of its file.
+        sandbox: Read them in confined processes.
+    """
+
+    def __init__(self, files: Mapping[str, Path], sandbox: bool = True) -> None:
+        self._files, self._sandbox = files, sandbox
+
+    def filmed(self, camera: CameraRun, shots: Sequence[EvidenceFrame]) -> dict[EvidenceFrame, U8]:
+        """Pictures at a size for people."""
+        if not shots or camera.id not in self._files:
+            return {}
+        try:
+            with open_recording(str(self._files[camera.id]), sandbox=self._sandbox) as reader:
+                size = _shown(reader.facts.width, reader.facts.height)
+                samples = reader.read(times_us=[shot.time_us for shot in shots], size=size, fit=Fit.CONTAIN)
+        except CodecError:
+            return {}
+        return dict(zip(shots, samples.pixels, strict=True))
+
+    def seen(self, camera: CameraRun, shots: Sequence[EvidenceFrame]) -> dict[EvidenceFrame, U8]:
+        """Nothing: what the model saw of a file is not kept."""
+        return {}
 
 
 def _size(picture: Picture) -> tuple[int, int]:
@@ -155,3 +216,9 @@ def _size(picture: Picture) -> tuple[int, int]:
         width, height = picture.width, picture.height
     scale = min(1.0, WIDTH / width) if width >= picture.width else WIDTH / width
     return max(2, round(width * scale) // 2 * 2), max(2, round(height * scale) // 2 * 2)
+
+
+def _shown(width: int, height: int) -> tuple[int, int]:
+    """Height and width at which people are shown a file's pictures."""
+    scale = min(1.0, WIDTH / width)
+    return max(2, round(height * scale)), max(2, round(width * scale))

@@ -1,25 +1,56 @@
-"""The page of analysed recordings: one timeline a recording, a line a question."""
+"""The page of analysed recordings: one timeline a recording, a line a question, and a player that shows the
+moment under a click.
+
+The player plays the footage where it lies beside the page, and clips that the page holds where it does not:
+a page that was mailed.
+"""
 
 from __future__ import annotations
 
 import base64
 import io
+import json
+import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from html import escape
 from importlib.resources import files
-from pathlib import Path
-from typing import TYPE_CHECKING
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote, unquote, urlsplit
 
 from lookout.cli.recording_text import EARLIER, clock, cost_line, damage_lines
+from lookout.disk import replace_file
 from lookout.outside_text import visible
 
 if TYPE_CHECKING:
     from lookout.analysis import Analysis
-    from lookout.files import RecordingReader, Source
+    from lookout.analysis.clips import ClipRange
+    from lookout.files import RecordingClip, RecordingReader, Source
 
 WIDTH, HEIGHT = 1000, 64
 PICTURES = 6
 PICTURE = (144, 256)
+PAGE_CLIPS: Final = 12 << 20
+"""Bytes of the clips in a page: with base64 and pictures it fits a mail of 25 MB."""
+CLIP: Final = 4 << 20
+"""Bytes of one of them; of a range with more only its strongest seconds."""
+STRONGEST_S: Final = 8.0
+
+
+@dataclass(slots=True)
+class _Footage:
+    """What the page shows of a recording.
+
+    clips: for the script; ranges: how many say yes; covered: those that a clip shows; room: bytes that other
+    clips may take."""
+
+    room: int
+    codec: str = ""
+    pictures: dict[float, str] = field(default_factory=dict)
+    clips: list[dict[str, Any]] = field(default_factory=list)
+    ranges: int = 0
+    covered: int = 0
 
 
 def write_recording_page(
@@ -31,63 +62,84 @@ def write_recording_page(
     sandbox: bool = True,
     answered: str = EARLIER,
 ) -> Path:
-    """Write the page, whole in one file.
+    """Write the page, whole in one file but for the footage, to which it has a relative link.
 
     Args:
         path: Where.
         found: The recordings, in order.
-        opened: Where to read a recording's pictures, by its name; those it does not hold are opened by name.
+        opened: Where to read a recording's pictures and clips, by its name; those it does not hold are opened
+            by name.
         refused: The recordings that could not be read, each with the reason.
         sandbox: Read the pictures in confined processes.
         answered: Who answered, where this run did not.
     """
-    style = files("lookout.cli.report").joinpath("page.css").read_text(encoding="utf-8")
-    body = "\n".join(
-        _recording(analysis, (opened or {}).get(analysis.source, analysis.source), sandbox, answered)
-        for analysis in found
-    )
-    body += "".join(
-        f"<h2>{escape(name)}</h2><p class=cost>not analysed: {escape(reason)}</p>" for name, reason in refused
-    )
-    body = visible(body)  # names, answers and reasons are from outside
+    folder = files("lookout.cli.report")
+    style = folder.joinpath("page.css").read_text(encoding="utf-8")
+    style += folder.joinpath("recording.css").read_text(encoding="utf-8")
+    script = folder.joinpath("recording.js").read_text(encoding="utf-8")
+    sections, clips, room = [], "", PAGE_CLIPS
+    for analysis in found:
+        footage = _footage(analysis, (opened or {}).get(analysis.source, analysis.source), sandbox, room)
+        room = footage.room
+        data = json.dumps(footage.clips, separators=(",", ":"))  # of numbers and base64: nothing from outside
+        clips += f'<script type="application/json" class="clips">{data}</script>'
+        sections.append(_recording(analysis, footage, _link(analysis.source, path), answered))
+    sections += [
+        f"{_heading(name)}<p class=cost>not analysed: {escape(reason)}</p>" for name, reason in refused
+    ]
+    body = visible("\n".join(sections))  # names, answers and reasons are from outside
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(
+    page = (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Recordings</title>'
-        f'<meta name="viewport" content="width=device-width"><style>{style}{_STYLE}</style></head>'
-        f"<body><main><h1>Recordings</h1>{_HOW}{body}</main></body></html>\n",
-        encoding="utf-8",
+        f'<meta name="viewport" content="width=device-width"><style>{style}</style></head>'
+        f"<body><main><h1>Recordings</h1>{_HOW}{body}</main>{clips}<script>{script}</script></body></html>"
+        "\n"
     )
+    replace_file(path, page.encode())
     return path
-
-
-_STYLE = """
-main { padding-top: 28px; padding-bottom: 40px; }
-h2 { overflow-wrap: anywhere; }
-.line svg { width: 100%; height: 64px; display: block; }
-.axis { display: flex; justify-content: space-between; }
-.axis, .how { color: var(--soft); font-size: 13px; font-variant-numeric: tabular-nums; }
-.line { margin: 14px 0 22px; } .p { float: right; font-variant-numeric: tabular-nums; font-weight: 650; }
-.seen { display: flex; flex-wrap: wrap; gap: 10px; margin-top: 10px; }
-.seen figure { margin: 0; flex: 1 1 150px; max-width: 256px; }
-.seen img { border-radius: 8px; display: block; width: 100%; height: auto; }
-figcaption { color: var(--soft); font-size: 13px; }
-.cost { color: var(--soft); font-size: 13.5px; }
-"""
 
 
 _HOW = (
     '<p class="how">Bars: p(yes) of each part, red above one half (the line). The number is the highest. '
-    "Pictures: those on which the answer rests most.</p>"
+    "Pictures: those on which the answer rests most. A click on a bar, a range or a picture plays that "
+    "moment.</p>"
 )
 
 
-def _recording(found: Analysis, source: str | Source | RecordingReader, sandbox: bool, answered: str) -> str:
-    pictures = _pictures(found, source, sandbox)
-    lines = "".join(_question(found, place, pictures) for place in range(len(found.questions)))
+def _heading(source: str) -> str:
+    """A file's name; the whole place is shown where a pointer rests on it."""
+    name = PurePath(unquote(urlsplit(source).path) if "://" in source else source).name or source
+    return f'<h2 title="{escape(source, quote=True)}">{escape(name)}</h2>'
+
+
+def _link(source: str, page: Path) -> str:
+    """The footage as seen from the page; empty for what is no file here."""
+    if "://" in source or not os.path.isfile(source):
+        return ""
+    return quote(os.path.relpath(source, page.parent))
+
+
+def _recording(found: Analysis, footage: _Footage, link: str, answered: str) -> str:
+    lines = "".join(_question(found, place, footage.pictures) for place in range(len(found.questions)))
     gaps = "".join(f'<p class="cost">{escape(line)}</p>' for line in damage_lines(found))
     return (
-        f"<h2>{escape(found.source)}</h2><p class=cost>{clock(found.seconds)}, {found.frames} frames</p>"
-        f"{lines}{gaps}<p class=cost>{escape(cost_line(found, answered))}</p>"
+        f'<section class="recording">{_heading(found.source)}'
+        f"<p class=cost>{clock(found.seconds)}, {found.frames} frames</p>"
+        f'<div class="beside">{_player(footage, link)}<div class="lines">{lines}{gaps}'
+        f"<p class=cost>{escape(cost_line(found, answered))}</p></div></div></section>"
+    )
+
+
+def _player(footage: _Footage, link: str) -> str:
+    """The video, and what to say about where it comes from."""
+    codec = escape(footage.codec or "this video", quote=True)
+    beside = "The footage is linked by its place relative to this page" if link else ""
+    inside = f"clips in this page show {footage.covered} of {footage.ranges} ranges that say yes"
+    text = "; ".join(filter(None, [beside, inside if footage.ranges else ""]))
+    return (
+        f'<div class="player"><video controls muted playsinline preload="metadata" '
+        f'data-film="{escape(link, quote=True)}" data-codec="{codec}"></video>'
+        f'<p class="note" aria-live="polite"></p><p class="cost">{text}{"." if text else ""}</p></div>'
     )
 
 
@@ -112,9 +164,15 @@ def _question(found: Analysis, place: int, pictures: dict[float, str]) -> str:
     marks = f'<line x1="0" x2="{WIDTH}" y1="{HEIGHT / 2}" y2="{HEIGHT / 2}" stroke="var(--line)"/>'
     text = f"<p>{escape(answer.text)}</p>" if answer.text else ""
     box = f'viewBox="0 0 {WIDTH} {HEIGHT}" preserveAspectRatio="none"'
+    ranges = "".join(
+        f'<button data-at="{begin:.3f}">{clock(begin)} to {clock(end)}</button>'
+        for begin, end in answer.yes_s
+    )
     return (
         f'<section class="line"><h3>{escape(answer.question)}<span class="p">{answer.p_yes:.3f}</span></h3>'
-        f'<svg {box}>{marks}{"".join(bars)}</svg><div class="axis">{ticks}</div>'
+        f'<div class="chart" data-first="{first:.3f}" data-length="{length:.3f}">'
+        f'<svg {box}>{marks}{"".join(bars)}</svg><i class="cursor" hidden></i></div>'
+        f'<div class="axis">{ticks}</div><div class="ranges">{ranges}</div>'
         f"{text}{_seen(found, place, pictures)}</section>"
     )
 
@@ -123,7 +181,7 @@ def _seen(found: Analysis, place: int, pictures: dict[float, str]) -> str:
     """The pictures that an answer is based on."""
     times = [at for at, _ in found.answers[place].seen_s][:PICTURES]
     out = [
-        f'<figure><img src="{pictures[at]}" alt="the picture at {clock(at)}">'
+        f'<figure data-at="{at:.3f}"><img src="{pictures[at]}" alt="the picture at {clock(at)}">'
         f"<figcaption>{clock(at)}</figcaption></figure>"
         for at in times
         if at in pictures
@@ -131,18 +189,74 @@ def _seen(found: Analysis, place: int, pictures: dict[float, str]) -> str:
     return f'<div class="seen">{"".join(out)}</div>'
 
 
-def _pictures(found: Analysis, source: str | Source | RecordingReader, sandbox: bool) -> dict[float, str]:
-    """Pictures by time, read from the recording again where it can be read."""
-    from lookout.motion import Fit
+def _footage(found: Analysis, source: str | Source | RecordingReader, sandbox: bool, room: int) -> _Footage:
+    """Pictures and clips, read from the recording again where it can be read.
+
+    Args:
+        found: The answers.
+        source: The recording.
+        sandbox: Read it in a confined process.
+        room: Bytes that its clips may take.
+    """
     from lookout.sandbox import open_recording
     from lookout.segments import CodecError
 
-    times = sorted({at for answer in found.answers for at, _ in answer.seen_s[:PICTURES]})
+    footage = _Footage(room)
     try:
         with open_recording(source, sandbox=sandbox) as reader:
-            samples = reader.read(times_us=[round(at * 1e6) for at in times], size=PICTURE, fit=Fit.CONTAIN)
+            footage.codec = reader.facts.codec
+            footage.pictures = _pictures(found, reader)
+            _take_clips(found, reader, footage)
     except CodecError:
-        return {}
+        pass  # the answers stand without them
+    return footage
+
+
+def _take_clips(found: Analysis, reader: RecordingReader, footage: _Footage) -> None:
+    """Clips of the ranges that say yes, the strongest first, as many as a page takes."""
+    from lookout.analysis.clips import clip_ranges, shortened
+
+    ranges = clip_ranges(found)
+    footage.ranges = len(ranges)
+    for own in sorted(ranges, key=lambda clip_range: -clip_range.p_yes):
+        if any(clip["start"] <= own.start_s and own.end_s <= clip["end"] for clip in footage.clips):
+            footage.covered += 1
+            continue
+        for tried in dict.fromkeys((own, shortened(own, STRONGEST_S))):
+            clip = _small_clip(reader, tried, min(CLIP, footage.room))
+            if clip is None:
+                continue
+            footage.room -= len(clip.data)
+            footage.covered += 1
+            footage.clips.append(
+                {
+                    "from": tried.start_s,
+                    "start": clip.start_us / 1e6,
+                    "end": clip.end_us / 1e6,
+                    "type": f"video/{'quicktime' if clip.container == 'mov' else clip.container}",
+                    "data": base64.b64encode(clip.data).decode(),
+                }
+            )
+            break
+
+
+def _small_clip(reader: RecordingReader, own: ClipRange, limit: int) -> RecordingClip | None:
+    """A clip of at most so many bytes; None where it has more, or cannot be cut."""
+    from lookout.segments import CodecError
+
+    try:
+        clip = reader.clip(round(own.start_s * 1e6), round(own.end_s * 1e6), max_bytes=max(1, limit))
+    except CodecError:
+        return None
+    return clip if len(clip.data) <= limit else None
+
+
+def _pictures(found: Analysis, reader: RecordingReader) -> dict[float, str]:
+    """Pictures by time."""
+    from lookout.motion import Fit
+
+    times = sorted({at for answer in found.answers for at, _ in answer.seen_s[:PICTURES]})
+    samples = reader.read(times_us=[round(at * 1e6) for at in times], size=PICTURE, fit=Fit.CONTAIN)
     shown = {
         round(at / 1e6, 6): _jpeg(pixels)
         for at, pixels in zip(samples.times_us.tolist(), samples.pixels, strict=True)

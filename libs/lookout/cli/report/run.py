@@ -125,6 +125,7 @@ class CameraRun:
     closed_frames: set[int] = field(default_factory=set)  # epochs that ended in frames.v1
     closed_watches: dict[int, set[str]] = field(default_factory=dict)  # watches told so, by epoch
     codec: str = ""
+    begin_ms: int | None = None  # Unix milliseconds of the axis' begin, where the axis is the wall clock
 
     @property
     def seconds(self) -> float:

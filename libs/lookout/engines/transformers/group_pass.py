@@ -190,6 +190,8 @@ class _GroupHandle(Handle):
         assert plan is not None
         if settings.score is Score.KEY_NORM:
             return -_norm(keys)
+        if settings.score is Score.LARGE_KEY_NORM:
+            return _norm(keys)
         if settings.score is Score.VALUE_NORM:
             return _norm(values)
         if settings.score is Score.ATTENTION:

@@ -228,6 +228,15 @@ class StreamRecall:
 class Recall:
     """The memories of all streams that a pipeline plays."""
 
+    @staticmethod
+    def check(keep: str | int) -> None:
+        """Refuse what is no length of a memory; needs no model.
+
+        Raises:
+            HistoryError: `keep` is no duration and no size.
+        """
+        Keep.parse(keep)
+
     def __init__(
         self, engine: object, keep: str | int, window: int, folder: Path | str | None = None, model: str = ""
     ) -> None:

@@ -20,9 +20,9 @@ import av.logging
 from lookout.sandbox import sandbox_pb2 as pb
 from lookout.sandbox.confine import confine, limit_resources
 from lookout.sandbox.confinement import ConfinementError
+from lookout.sandbox.cutter import Cutter
 from lookout.sandbox.exchange import receive_message, send_message
 from lookout.sandbox.seccomp import Network
-from lookout.services.camera_agent.cutter import Cutter
 
 MAX_JOB = 1 << 16
 _ADDRESS_SPACE = 2 << 30  # libraries and reserved ranges; what costs memory is limited by the job

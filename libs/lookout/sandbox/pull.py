@@ -18,8 +18,8 @@ from google.protobuf.message import DecodeError
 from lookout.outside_text import clean
 from lookout.sandbox import sandbox_pb2 as pb
 from lookout.sandbox.child import bare_environment, cpu_seconds
+from lookout.sandbox.cutter import CutSegment
 from lookout.sandbox.exchange import receive_message, send_message
-from lookout.services.camera_agent.cutter import CutSegment
 
 _START_S = 120.0  # a busy machine takes long to import
 _GRACE_S = 20.0
@@ -53,7 +53,7 @@ class Pull:
         job_read, self._jobs = os.pipe()
         self._replies, reply_write = os.pipe()
         os.set_blocking(self._jobs, False)
-        command = [sys.executable, "-m", "lookout.services.camera_agent.puller"]
+        command = [sys.executable, "-m", "lookout.sandbox.puller"]
         directory = tempfile.mkdtemp(prefix="lookout-camera-")
         try:
             self._process = subprocess.Popen(

@@ -18,12 +18,11 @@ import psutil
 import pytest
 
 from lookout.sandbox import sandbox_pb2 as pb
+from lookout.sandbox.cutter import CutSegment
+from lookout.sandbox.places import placed, with_credentials
+from lookout.sandbox.pull import Pull, PullError
 from lookout.services.camera_agent import stream
-from lookout.services.camera_agent.access import placed
-from lookout.services.camera_agent.cutter import CutSegment
-from lookout.services.camera_agent.pull import Pull, PullError
 from lookout.services.camera_agent.settings import AgentSettings
-from lookout.services.camera_agent.stream import with_credentials
 from lookout.v1.cameras_pb2 import Camera
 from lookout.worker import load_settings
 from tests.acceptor import Acceptor
@@ -100,6 +99,7 @@ def test_segments_come_from_a_process_with_one_connection(player: Callable[..., 
     assert not process.is_running()
 
 
+@pytest.mark.slow
 def test_a_password_is_proven_and_seen_by_nobody(
     player: Callable[..., RtspPlayer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -120,6 +120,7 @@ def test_tls(player: Callable[..., RtspPlayer], tmp_path: Path) -> None:
         assert taken(pull, 1)[0].data
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["length-with-data", "length-of-a-gigabyte", "description-large"])
 def test_an_announced_gigabyte_costs_nobody_memory(way: str) -> None:
     camera = StrangeCamera(way, CAMERAS_BY_WAY[way][0], 1, Tally())
@@ -205,9 +206,10 @@ def test_what_kills_the_process_is_said(player: Callable[..., RtspPlayer]) -> No
                 pass
 
 
+@pytest.mark.slow
 def test_the_process_ends_with_its_agent(player: Callable[..., RtspPlayer]) -> None:
     script = (
-        "import sys, time; from tests.unit.services.test_camera_agent_pull import pulling, taken\n"
+        "import sys, time; from tests.unit.sandbox.test_pull import pulling, taken\n"
         "with pulling(sys.argv[1]) as pull: taken(pull, 1); print(pull.pid, flush=True); time.sleep(600)"
     )
     agent = subprocess.Popen([sys.executable, "-c", script, player().url], stdout=subprocess.PIPE, text=True)

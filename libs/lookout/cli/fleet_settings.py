@@ -1,0 +1,89 @@
+"""Settings of a local fleet, checked before anything of it is started."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import importlib.util
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING
+
+from lookout.cli.options import CliError
+from lookout.errors import StartupError
+from lookout.local import RECALL, RECORDINGS_DECODE, RECORDINGS_ROLES
+from lookout.local.fleet import service_module
+from lookout.outside_text import clean
+
+if TYPE_CHECKING:
+    from lookout.worker import ServiceSettings
+
+
+def settings_of_services(
+    common: Mapping[str, str], own: Mapping[str, Mapping[str, str]], services: Collection[str]
+) -> dict[str, dict[str, str]]:
+    """The settings of every service: those without a service's name go to all services that have them.
+
+    Args:
+        common: Settings without a service's name.
+        own: Settings of one service, by its name.
+        services: Those that will run.
+
+    Raises:
+        CliError: No service has such a setting, a value is wrong, or the service does not run; before
+            anything is started.
+    """
+    for service in own:
+        if service not in services:
+            names = ", ".join(f"{service}.{name}" for name in own[service])
+            raise CliError(f"--set {clean(names, 60)}: {service} does not run; {_WITH[service]}")
+    from lookout.worker import load_settings
+
+    kinds = {service: _kind(service) for service in services}
+    for name in common:
+        if not any(_has(kind, name) for kind in kinds.values()):
+            raise CliError(f"--set {clean(name, 60)}: no service has such a setting{_similar(name, kinds)}")
+    settings = {}
+    for service, kind in kinds.items():
+        shared = {name: value for name, value in common.items() if _has(kind, name)}
+        settings[service] = {**shared, **own.get(service, {})}
+        environment = {f"LOOKOUT_{name.upper()}": value for name, value in settings[service].items()}
+        try:
+            load_settings(kind, {"LOOKOUT_MODE": "local", **environment})
+        except StartupError as error:
+            raise CliError(f"--set: {service}: {error}") from None
+    return settings
+
+
+_WITH = {
+    RECALL: "give --memory",
+    **dict.fromkeys(RECORDINGS_ROLES, "give --recordings"),
+    RECORDINGS_DECODE: "give --recordings, and recordings.ahead above 0",
+}
+
+
+def _has(kind: type[ServiceSettings], name: str) -> bool:
+    """Whether a service has a setting, or the record that it is a field of (`store__memory_bytes`)."""
+    return name.split("__", maxsplit=1)[0] in kind.model_fields
+
+
+def _similar(name: str, kinds: Mapping[str, type[ServiceSettings]]) -> str:
+    names = sorted({field for kind in kinds.values() for field in kind.model_fields})
+    close = difflib.get_close_matches(name[:60], names, n=1, cutoff=0.65)
+    return f"; did you mean {close[0]}?" if close else ""
+
+
+def _kind(service: str) -> type[ServiceSettings]:
+    """The settings of a service: the class of its module `settings`, by name as the fleet starts services by
+    the names of their modules."""
+    from lookout.worker import ServiceSettings
+
+    module = service_module("recordings" if service in (*RECORDINGS_ROLES, RECORDINGS_DECODE) else service)
+    name = f"{module}.settings"
+    if importlib.util.find_spec(name) is None:
+        return ServiceSettings
+    kinds = vars(importlib.import_module(name)).values()
+    return next(
+        kind
+        for kind in kinds
+        if isinstance(kind, type) and issubclass(kind, ServiceSettings) and kind.__module__ == name
+    )

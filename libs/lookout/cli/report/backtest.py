@@ -1,0 +1,217 @@
+"""The page of a back-test: the incidents there would have been, with pictures, how often, and the cost."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from lookout.backtest import Backtest, PastIncident, PastOutcome
+from lookout.cli.report.page import PageFacts, things, write_page
+from lookout.cli.report.pictures import FootageAlbum, Pictures
+from lookout.cli.report.run import (
+    CameraRun,
+    EvidenceFrame,
+    FleetRecord,
+    Point,
+    ReportedIncident,
+    place_of,
+)
+from lookout.rules import Outcome, Rule
+from lookout.v1.verdicts_pb2 import Evidence, Verdict
+
+TITLE = "What the question would have reported"
+_WATCH = "backtest"
+_OUTCOMES = {
+    Outcome.ANSWERED: Verdict.OUTCOME_ANSWERED,
+    Outcome.IDLE: Verdict.OUTCOME_ANSWERED,  # the answer before, repeated: nothing had changed
+    Outcome.GAP: Verdict.OUTCOME_GAP,
+    Outcome.SKIPPED: Verdict.OUTCOME_SKIPPED,
+    Outcome.DEGRADED: Verdict.OUTCOME_DEGRADED,
+}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PastFacts:
+    """What the page says of a back-test beside its incidents.
+
+    Attributes:
+        question: The question.
+        rule: When answers become an incident.
+        incidents: How many there would have been; those on the page may be fewer.
+        cameras: Cameras with a window.
+        watched_s: Seconds that were answered, all cameras together.
+        windows: Windows by outcome.
+        question_share: What the question adds to watched cameras; None: unknown.
+        dense_share: What was computed, as a share of asking every window whole; None: unknown.
+        notices: What else a reader must know.
+    """
+
+    question: str
+    rule: Rule
+    incidents: int
+    cameras: int
+    watched_s: float
+    windows: Mapping[str, int]
+    question_share: float | None = None
+    dense_share: float | None = None
+    notices: Sequence[str] = ()
+
+    @classmethod
+    def of(cls, past: Backtest, question: str) -> PastFacts:
+        """Those of a back-test in this process.
+
+        Args:
+            past: The back-test.
+            question: Its question.
+        """
+        known = past.dense_flops > 0
+        return cls(
+            question,
+            past.rule,
+            len(past.incidents),
+            len(past.cameras),
+            past.watched_ms / 1000,
+            past.outcomes,
+            past.question_share if known else None,
+            past.dense_share if known else None,
+            [f"{file} could not be read to its end: {reason}" for file, reason in past.unread.items()],
+        )
+
+
+def write_clip_page(path: Path, past: Backtest, clips: Iterable[Path], question: str, command: str) -> Path:
+    """Write the page of a back-test of files, with pictures out of them, and return its path.
+
+    Args:
+        path: Where.
+        past: What `lookout.backtest.clip_backtest` says of them.
+        clips: The files.
+        question: The question.
+        command: What made the page.
+    """
+    album = FootageAlbum({clip.name: clip for clip in clips})
+    facts = PastFacts.of(past, question)
+    return write_past_page(path, facts, past.incidents, past.timeline, album, command, wall=False)
+
+
+def write_past_page(
+    path: Path,
+    facts: PastFacts,
+    incidents: Sequence[PastIncident],
+    timeline: Mapping[str, Sequence[PastOutcome]] | None,
+    album: Pictures,
+    command: str,
+    *,
+    wall: bool = True,
+) -> Path:
+    """Write the page of a back-test, and return its path.
+
+    Args:
+        path: Where.
+        facts: Of the back-test.
+        incidents: Those that it shows.
+        timeline: Windows by camera; None: the page has no curves.
+        album: Where pictures come from.
+        command: What made the page.
+        wall: Times are Unix milliseconds; otherwise milliseconds of a file.
+    """
+    run = past_record(facts, incidents, timeline or {}, wall=wall)
+    return write_page(path, run, album, _page_facts(facts, len(incidents), timeline is not None, command))
+
+
+def past_record(
+    facts: PastFacts,
+    incidents: Sequence[PastIncident],
+    timeline: Mapping[str, Sequence[PastOutcome]],
+    *,
+    wall: bool,
+) -> FleetRecord:
+    """A back-test as the record of a fleet with one watch: every camera is one epoch on its clock."""
+    run = FleetRecord(questions={_WATCH: facts.question}, thresholds={_WATCH: facts.rule.threshold})
+    for camera in sorted({*timeline, *(past.camera for past in incidents)}):
+        own = [past for past in incidents if past.camera == camera]
+        run.cameras[camera] = _camera(camera, facts.question, own, timeline.get(camera, ()), wall)
+    return run
+
+
+def _camera(
+    name: str, question: str, incidents: Sequence[PastIncident], windows: Sequence[PastOutcome], wall: bool
+) -> CameraRun:
+    begin_ms = min([past.opened_ms for past in incidents] + [window.start_ms for window in windows])
+    end_ms = max([past.end_ms for past in incidents] + [window.end_ms for window in windows])
+    begin_ms = begin_ms if wall else 0
+    camera = CameraRun(name, begin_ms=begin_ms if wall else None)
+    camera.epochs, camera.walls_us = {0: 1000 * (end_ms - begin_ms)}, {0: 1000 * begin_ms}
+    camera.points[_WATCH] = [
+        Point(
+            0,
+            number,
+            1000 * (window.start_ms - begin_ms),
+            1000 * (window.end_ms - begin_ms),
+            _OUTCOMES[window.outcome],
+            window.p_yes,
+            "",
+            1.0,
+        )
+        for number, window in enumerate(windows)
+    ]
+    for number, past in enumerate(incidents):
+        frames = [Evidence.FromString(frame) for frame in past.evidence]
+        times_us = [camera.stream_us(0, frame.time.ToMilliseconds()) for frame in frames]
+        camera.incidents[f"{name}-{number}"] = ReportedIncident(
+            f"{name}-{number}",
+            _WATCH,
+            question,
+            0,
+            past.opened_ms,
+            past.end_ms,
+            past.peak,
+            past.peak,
+            closed=past.reason or None,
+            evidence=times_us,
+        )
+        if frames:
+            camera.shots.append(_shot(frames[0], times_us[0], number))
+    return camera
+
+
+def _shot(frame: Evidence, time_us: int, number: int) -> EvidenceFrame:
+    """The frame that shows an incident best; which parts of it were computed is not known."""
+    unknown = np.zeros((0, 0), np.bool_)
+    return EvidenceFrame(0, time_us, number, False, unknown, place_of(frame.record), frame.row)
+
+
+def _length(seconds: float) -> str:
+    return f"{seconds / 3600:.1f} hours" if seconds >= 3600 else f"{seconds / 60:.1f} minutes"
+
+
+def _page_facts(facts: PastFacts, shown: int, curves: bool, command: str) -> PageFacts:
+    rule, hours = facts.rule, facts.watched_s / 3600
+    often = 24 * facts.incidents / hours if hours else 0.0
+    tiles = {"incidents a day and camera": f"{often:.1f}"}
+    if facts.question_share is not None and facts.dense_share is not None:
+        tiles["is what the question adds to the cost of watched cameras"] = f"{facts.question_share:.1%}"
+        tiles["of asking every window whole was computed"] = f"{facts.dense_share:.1%}"
+    notices = list(facts.notices)
+    if more := facts.incidents - shown:
+        notices.append(f"{things(more, 'more incident')} are not on this page")
+    if not curves:
+        notices.append("the answers of a job have no curves: p(yes) of each window is not on this page")
+    notices.append(
+        "of a camera with many incidents the strongest have pictures; a picture is gone where its record is "
+        "past its retention, or its footage cannot be read any more"
+    )
+    counts = ", ".join(f"{count} {name}" for name, count in sorted(facts.windows.items()))
+    return PageFacts(
+        TITLE,
+        command,
+        facts={
+            "rule": f"p(yes) {rule.threshold:g} in {rule.k} of {rule.n} windows",
+            "windows": counts or "none",
+        },
+        notices=notices,
+        lead=f"“{facts.question}” asked of {_length(facts.watched_s)} of {things(facts.cameras, 'camera')}.",
+        tiles=tiles,
+    )

@@ -1,0 +1,22 @@
+"""What tenants may use, and what they use: quotas, and counters that all instances share.
+
+A tenant is a name on cameras and jobs (`lookout.wire.tenants`).
+"""
+
+from lookout.tenants.counters import (
+    AloneCounters as AloneCounters,
+    Counters as Counters,
+    RedisCounters as RedisCounters,
+)
+from lookout.tenants.quotas import (
+    Quotas as Quotas,
+    TenantQuota as TenantQuota,
+    read_by_tenant as read_by_tenant,
+    read_quotas as read_quotas,
+)
+from lookout.tenants.settings import TenantSettings as TenantSettings
+from lookout.tenants.usage import (
+    TenantNumbers as TenantNumbers,
+    TenantUsage as TenantUsage,
+    open_usage as open_usage,
+)

@@ -1,0 +1,87 @@
+"""How prefill's device is shared between tenants."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from lookout.engines import WindowRequest
+from lookout.fairness import FairShares
+from lookout.tenants import TenantUsage
+from lookout.wire import DEFAULT_TENANT
+
+#: rows that a question counts for beside those of the window
+_QUESTION_ROWS = 16
+
+
+class DeviceShares:
+    """Whose window is computed next, and what a tenant's windows cost. Thread-safe.
+
+    Args:
+        shares: Measured work by tenant.
+        usage: Where seconds of the device are counted.
+    """
+
+    def __init__(self, shares: FairShares, usage: TenantUsage) -> None:
+        self._shares, self._usage = shares, usage
+        self._tenants: dict[str, str] = {}
+
+    def note(self, camera: str, tenant: str) -> None:
+        """Whose a camera is."""
+        self._tenants[camera] = tenant
+
+    def forget(self, camera: str) -> None:
+        """The camera belongs to another worker."""
+        self._tenants.pop(camera, None)
+
+    def order(self, waiting: Sequence[WindowRequest]) -> list[int]:
+        """The order in which waiting windows are computed."""
+        return self._shares.order([self._tenant(request) for request in waiting])
+
+    def charge(self, requests: Sequence[WindowRequest], seconds: float) -> None:
+        """Divide the seconds of a batch between its tenants, by computed rows."""
+        rows = Counter[str]()
+        for request in requests:
+            rows[self._tenant(request)] += request.plan.computed + _QUESTION_ROWS * len(request.questions)
+        total = rows.total() or 1
+        work = {tenant: seconds * count / total for tenant, count in rows.items()}
+        self._shares.charge(work, len(requests))
+        for tenant, used in work.items():
+            self._usage.add(tenant, "device_s", used)
+
+    def excess(self, tenant: str) -> str | None:
+        """Where others use the device too, what a tenant has more than its part of it, in words."""
+        part = self._shares.part(tenant)
+        if part is None or part.share <= part.fair:
+            return None
+        return (
+            f"tenant {tenant!r} has {part.share:.0%} of this device, which {part.owners} tenants use, and "
+            f"its part is {part.fair:.0%}: add prefill pods, or raise its weight in LOOKOUT_TENANT_QUOTAS"
+        )
+
+    def numbers(self, tenant_limit: int = 1000) -> dict[str, float]:
+        """The shares of the last seconds, of the tenants that have most."""
+        shares = sorted(self._shares.shares().items(), key=lambda item: -item[1])
+        return dict(shares[:tenant_limit])
+
+    def _tenant(self, request: WindowRequest) -> str:
+        return self._tenants.get(request.plan.stream.rpartition("/")[0], DEFAULT_TENANT)
+
+
+class ShareNumbers(Collector):
+    """The shares for Prometheus. Register it once a process."""
+
+    def __init__(self, numbers: Callable[[], dict[str, float]]) -> None:
+        self._numbers = numbers
+
+    def collect(self) -> Iterator[Metric]:
+        """The numbers now."""
+        shares = GaugeMetricFamily(
+            "lookout_tenant_device_share",
+            "share of this instance's device that a tenant had in the last seconds",
+            labels=["tenant"],
+        )
+        for tenant, share in self._numbers().items():
+            shares.add_metric([tenant], share)
+        yield shares

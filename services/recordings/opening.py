@@ -1,0 +1,70 @@
+"""The recording that parts are read from: one at a time, opened once for neighbouring parts."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+from lookout.files import RecordingReader
+from lookout.jobs import OpenSource, Sources
+from lookout.sandbox import open_recording
+from lookout.v1.recordings_pb2 import RecordingPart
+
+
+class OpenedRecording:
+    """The recording of the part before stays open, for its neighbours.
+
+    Args:
+        sources: Where recordings are read.
+        decoders: Decoding processes; None: the machine's cores.
+        idle_s: Seconds without a part after which it is closed.
+    """
+
+    def __init__(self, sources: Sources, decoders: int | None, idle_s: float = 60.0) -> None:
+        self._sources, self.decoders = sources, decoders
+        self._turn = threading.Lock()
+        self._idle_s, self._idle = idle_s, threading.Timer(idle_s, self._rest)
+        self._opened = ExitStack()
+        self.reader: tuple[OpenSource, RecordingReader] | None = None
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """One part's turn: a part uses every core, or the GPU."""
+        with self._turn:
+            self._idle.cancel()
+            try:
+                yield
+            finally:
+                self._idle = threading.Timer(self._idle_s, self._rest)
+                self._idle.daemon = True
+                self._idle.start()
+
+    def open(self, part: RecordingPart) -> tuple[OpenSource, RecordingReader]:
+        """A part's recording.
+
+        Raises:
+            SourceError: It may not be read, or is another one by now.
+            CodecError: It cannot be read.
+        """
+        if self.reader is not None:
+            source, reader = self.reader
+            if (source.uri, source.mark) == (part.uri, part.mark):
+                source.check()
+                return source, reader
+            self.close()
+        source = self._opened.enter_context(self._sources.open(part.uri, part.mark))
+        reader = self._opened.enter_context(open_recording(source.data, sandbox=True, workers=self.decoders))
+        self.reader = source, reader
+        return source, reader
+
+    def close(self) -> None:
+        """End the decoder processes, and remove what was fetched."""
+        self._idle.cancel()
+        self.reader = None
+        self._opened.close()
+
+    def _rest(self) -> None:
+        """No part came for a while."""
+        with self._turn:
+            self.close()

@@ -1,0 +1,140 @@
+"""What the jobs of a tenant that run may use together."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Annotated, Protocol
+
+from google.protobuf.message import DecodeError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic_settings import NoDecode
+
+from lookout.tenants import read_by_tenant
+from lookout.tenants.quotas import OTHERS
+from lookout.v1.recordings_pb2 import RecordingPlan, ReduceState
+from lookout.v1.state_pb2 import Checkpoint
+from lookout.wire import tenant_of
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """What jobs use.
+
+    Attributes:
+        jobs: Their number.
+        parts: Parts that they were cut into.
+        seconds: Of footage, of all their recordings or cameras together.
+        questions: That they ask.
+    """
+
+    jobs: int = 0
+    parts: int = 0
+    seconds: float = 0.0
+    questions: int = 0
+
+    def __add__(self, other: Use) -> Use:
+        """Both together."""
+        return Use(*(getattr(self, row.name) + getattr(other, row.name) for row in fields(self)))
+
+
+class JobQuota(BaseModel):
+    """The most that a tenant's jobs may use while they run; None: any amount."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    jobs: int | None = Field(default=None, ge=0)
+    parts: int | None = Field(default=None, ge=0)
+    seconds: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    questions: int | None = Field(default=None, ge=0)
+
+    def fault(self, tenant: str, running: Use, job: Use) -> str | None:
+        """Why a job may not run beside those that do; None: it may.
+
+        Args:
+            tenant: Whose it is.
+            running: What its other jobs use.
+            job: What this one needs.
+        """
+        for name in type(self).model_fields:
+            limit, needed = getattr(self, name), getattr(job, name)
+            if limit is not None and getattr(running, name) + needed > limit:
+                return (
+                    f"tenant {tenant}: {name}: {needed:g} of this job, and {getattr(running, name):g} of the "
+                    f"{running.jobs} others that run; {limit:g} at most together (LOOKOUT_JOB_QUOTAS): "
+                    "ask for less, cancel a job, or wait until one ends"
+                )
+        return None
+
+
+def _decoded(value: object) -> object:
+    return read_by_tenant(value, JobQuota) if isinstance(value, str) else value
+
+
+JobQuotas = Annotated[dict[str, JobQuota], NoDecode, BeforeValidator(_decoded)]
+
+
+def quota_of(quotas: Mapping[str, JobQuota], tenant: str) -> JobQuota:
+    """The quota of a tenant."""
+    return quotas.get(tenant) or quotas.get(OTHERS) or JobQuota()
+
+
+def use_of(plan: RecordingPlan) -> Use:
+    """What a job needs."""
+    return Use(1, plan.parts, plan.seconds, len(plan.job.questions) or 1)
+
+
+class Rows(Protocol):
+    """What is needed of a table (`lookout.worker.Table`)."""
+
+    def changes(self) -> set[str]: ...
+    def newest(self, key: str) -> bytes | None: ...
+
+
+class RunningJobs:
+    """What the jobs that run use, by tenant. Safe from any thread.
+
+    Args:
+        table: Follows the checkpoints of the service that collects outcomes.
+    """
+
+    def __init__(self, table: Rows) -> None:
+        self._table, self._lock = table, threading.Lock()
+        self._jobs: dict[str, tuple[str, Use]] = {}
+
+    def running(self, tenant: str, without: str) -> Use:
+        """What a tenant's jobs use.
+
+        Args:
+            tenant: Its name.
+            without: A job that does not count.
+        """
+        with self._lock:
+            for job in self._table.changes():
+                self._follow(job)
+            rows = (row for job, row in self._jobs.items() if job != without)
+            return sum((use for owner, use in rows if owner == tenant), Use())
+
+    def begin(self, job: str, tenant: str, use: Use) -> None:
+        """Count a job that the checkpoints do not show yet."""
+        with self._lock:
+            self._jobs[job] = tenant, use
+
+    def _follow(self, job: str) -> None:
+        state = _state_in(self._table.newest(job))
+        if state.ended or not state.parts:
+            self._jobs.pop(job, None)
+        else:
+            use = Use(1, state.parts, state.seconds, state.questions)
+            self._jobs[job] = tenant_of(state.tenant), use
+
+
+def _state_in(value: bytes | None) -> ReduceState:
+    """A checkpoint's own message; an empty one where there is none."""
+    state = ReduceState()
+    try:
+        Checkpoint.FromString(value or b"").own.Unpack(state)
+    except DecodeError:  # the service that owns it names it
+        state.Clear()
+    return state

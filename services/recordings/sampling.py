@@ -1,0 +1,61 @@
+"""Decode pods of recordings: a part's pixels, made for the worker that will answer it."""
+
+from __future__ import annotations
+
+from google.protobuf.message import Message
+
+from lookout.analysis import AnalysisError
+from lookout.analysis.cutting import picks_of
+from lookout.jobs import JobError, SourceError, Sources, settings_of
+from lookout.jobs.samples import pack_samples, samples_ref
+from lookout.recordings import RecordingError
+from lookout.segments import CodecError
+from lookout.services.recordings.opening import OpenedRecording
+from lookout.store import LineageBrokenError
+from lookout.store.tensors import Array
+from lookout.v1.lineage_pb2 import TensorRef
+from lookout.v1.recordings_pb2 import RecordingPart
+
+
+class SamplesMaker:
+    """Makes tensors of the stage of samples.
+
+    Args:
+        sources: Where recordings are read.
+        size: (height, width) of the model's input.
+        decoders: Decoding processes; None: the machine's cores.
+    """
+
+    def __init__(self, sources: Sources, size: tuple[int, int], decoders: int | None) -> None:
+        self._recording, self._size = OpenedRecording(sources, decoders), size
+
+    def make(self, ref: TensorRef, record: Message) -> Array:
+        """The pixels of a part.
+
+        Raises:
+            LineageBrokenError: They cannot be made here: the worker decodes the part itself, and says why.
+        """
+        if not isinstance(record, RecordingPart) or samples_ref(record, self._size).id != ref.id:
+            raise LineageBrokenError(f"{ref.id} is not the part's, or of another model's input size")
+        with self._recording.turn():
+            try:
+                return self._made(record)
+            except (CodecError, SourceError, AnalysisError, RecordingError, JobError) as error:
+                self._recording.close()
+                raise LineageBrokenError(str(error)) from error
+            except BaseException:
+                self._recording.close()
+                raise
+
+    def close(self) -> None:
+        """End the decoder processes."""
+        self._recording.close()
+
+    def _made(self, part: RecordingPart) -> Array:
+        settings = settings_of(part.settings, self._recording.decoders)
+        source, reader = self._recording.open(part)
+        picks = picks_of(reader, settings)[part.span.first : part.span.stop]
+        sampling = reader.sample(picks=picks, size=self._size, fit=settings.fit, threads=settings.threads)
+        pixels = pack_samples(sampling, picks, self._size)
+        source.check()
+        return pixels

@@ -1,0 +1,106 @@
+"""A page in a real Chromium, over its DevTools protocol."""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import json
+import shutil
+import subprocess
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from websockets.sync.client import ClientConnection, connect
+
+from tests.eventually import eventually
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+
+class Browser:
+    """One page."""
+
+    def __init__(self, socket: ClientConnection) -> None:
+        self._socket, self._numbers = socket, itertools.count(1)
+
+    def call(self, method: str, **parameters: Any) -> dict[str, Any]:
+        """A command of the protocol, and its result."""
+        number = next(self._numbers)
+        self._socket.send(json.dumps({"id": number, "method": method, "params": parameters}))
+        while (reply := json.loads(self._socket.recv(60))).get("id") != number:
+            pass
+        assert "error" not in reply, reply
+        return dict(reply["result"])
+
+    def evaluate(self, expression: str) -> Any:
+        """The value of an expression in the page; a promise is awaited."""
+        reply = self.call("Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True)
+        assert "exceptionDetails" not in reply, reply["exceptionDetails"]
+        return reply["result"].get("value")
+
+    def open(self, path: Path, width: int = 1280, height: int = 900) -> None:
+        """Load a file."""
+        self.call(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=width < 600,
+        )
+        self.call("Page.navigate", url=path.resolve().as_uri())
+        eventually(
+            lambda: (
+                self.evaluate("document.readyState") == "complete"
+                and self.evaluate("location.href") == path.resolve().as_uri()
+            )
+        )
+
+    def click(self, selector: str, across: float = 0.5) -> None:
+        """Click into an element, `across` of its width from the left."""
+        box = self.evaluate(
+            "(element => { element.scrollIntoView({block: 'center', behavior: 'instant'}); "
+            "const box = element.getBoundingClientRect(); return [box.x, box.y, box.width, box.height]; })"
+            f"(document.querySelector({json.dumps(selector)}))"
+        )
+        place = {"x": box[0] + across * box[2], "y": box[1] + box[3] / 2, "button": "left", "clickCount": 1}
+        for kind in ("mousePressed", "mouseReleased"):
+            self.call("Input.dispatchMouseEvent", type=kind, **place)
+
+    def screenshot(self, path: Path) -> None:
+        """What the window shows."""
+        data = self.call("Page.captureScreenshot", format="png")["data"]
+        path.write_bytes(base64.b64decode(data))
+
+
+@contextmanager
+def browser(folder: Path) -> Iterator[Browser]:
+    """A Chromium with its profile in a folder.
+
+    Args:
+        folder: Empty, for the profile.
+    """
+    assert CHROMIUM is not None
+    command = [CHROMIUM, "--headless=new", "--no-sandbox", "--disable-gpu", "--mute-audio", "--no-first-run"]
+    command += [
+        "--disable-dev-shm-usage",
+        "--remote-debugging-port=0",
+        f"--user-data-dir={folder}",
+        "about:blank",
+    ]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        note = folder / "DevToolsActivePort"
+        eventually(lambda: note.is_file() and len(note.read_text().split()) == 2)
+        port = note.read_text().split()[0]
+        # The list of targets is HTTP; a proxy of the environment must not be asked for it.
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with opener.open(f"http://127.0.0.1:{port}/json/list", timeout=30) as reply:
+            address = next(t for t in json.load(reply) if t["type"] == "page")["webSocketDebuggerUrl"]
+        with connect(address, max_size=None, proxy=None) as socket:
+            yield Browser(socket)
+    finally:
+        process.terminate()
+        process.wait(30)

@@ -1,0 +1,160 @@
+"""What tenants use, counted by several instances over a real Redis."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from prometheus_client import CollectorRegistry, generate_latest
+
+from lookout.local import RedisServer
+from lookout.net import without_security
+from lookout.tenants import (
+    AloneCounters,
+    Counters,
+    Quotas,
+    RedisCounters,
+    TenantNumbers,
+    TenantUsage,
+    read_quotas,
+)
+from lookout.tenants.usage import REST, TENANTS
+from tests.redis_cluster import RedisCluster
+
+QUOTAS = read_quotas('{"acme": {"bytes": 100, "cameras": 2}, "none": {"bytes": 0, "cameras": 0}}')
+
+
+class Clock:
+    """Settable Unix seconds."""
+
+    def __init__(self) -> None:
+        self.now = 6000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[RedisServer]:
+    with RedisServer() as server:
+        yield server
+
+
+@pytest.fixture
+def client(server: RedisServer) -> Iterator[redis.Redis]:
+    with redis.Redis.from_url(server.url, socket_timeout=5.0) as client:
+        client.flushall()
+        yield client
+
+
+def usage(clock: Clock, counters: Counters | None = None, quotas: Quotas = QUOTAS) -> TenantUsage:
+    return TenantUsage(quotas, ("bytes", "cameras"), counters, clock=clock)
+
+
+def test_instances_count_together(client: redis.Redis) -> None:
+    clock = Clock()
+    first, second = (usage(clock, RedisCounters(client, clock)) for _ in range(2))
+    first.add("acme", "bytes", 60)
+    second.add("acme", "bytes", 60)
+    assert first.refusal("acme") is None
+    first.exchange()
+    second.exchange()
+    assert first.refusal("acme") is None  # it has not heard of the second one's yet
+    first.exchange()
+    for instance in (first, second):
+        assert instance.refusal("acme") == (
+            "quota: tenant 'acme' used its 100 bytes of segments in 60 s: wait for the next interval, send "
+            "or ask less, or raise bytes in LOOKOUT_TENANT_QUOTAS"
+        )
+        assert instance.refusal("globex") is None
+    clock.now += 60
+    assert first.refusal("acme") is None
+    second.exchange()
+    assert second.refusal("acme") is None
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_cameras_that_send_keep_their_places(client: redis.Redis, alone: bool) -> None:
+    clock = Clock()
+    instance = usage(clock, AloneCounters() if alone else RedisCounters(client, clock))
+
+    def sends(*cameras: str) -> list[str]:
+        for camera in cameras:
+            instance.refusal("acme", camera)
+        clock.now += 1
+        instance.exchange()
+        return [camera for camera in cameras if instance.refusal("acme", camera) is None]
+
+    assert sends("b", "c") == ["b", "c"]
+    assert sends("a", "b", "c") == ["b", "c"]  # whatever their names
+    assert "has its 2 cameras: stop one of them" in (instance.refusal("acme", "a") or "")
+    clock.now += 61  # b is gone
+    assert sends("c") == ["c"]
+    assert sends("a", "c") == ["a", "c"]
+
+
+def test_zero_refuses_at_once() -> None:
+    instance = usage(Clock())
+    assert "tenant 'none' used its 0 bytes" in (instance.refusal("none", "a") or "")
+
+
+def test_without_redis_the_last_answer_and_its_own_counts_stand(client: redis.Redis) -> None:
+    class Broken:
+        """A Redis that is gone."""
+
+        def pipeline(self, **_: Any) -> Any:
+            raise redis.ConnectionError("refused")
+
+    clock = Clock()
+    other, counters = usage(clock, RedisCounters(client, clock)), RedisCounters(client, clock)
+    instance = usage(clock, counters)
+    other.add("acme", "bytes", 70)
+    other.exchange()
+    instance.exchange()
+    counters._client = Broken()
+    instance.add("acme", "bytes", 20)
+    instance.exchange()
+    assert instance.refusal("acme") is None
+    instance.add("acme", "bytes", 10)
+    instance.exchange()
+    assert instance.refusal("acme") is not None
+    counters._client = client
+    instance.exchange()
+    other.exchange()
+    assert other.refusal("acme") is not None  # nothing that was counted meanwhile is lost
+
+
+def test_names_that_footage_invents_are_bounded_and_metrics_name_the_others() -> None:
+    instance = usage(Clock())
+    instance.add("acme", "bytes", 5)
+    for number in range(6 * TENANTS):
+        instance.add(f"t{number}", "bytes", 1)
+    instance.add("acme", "bytes", 5)
+    instance.refusal("none")
+    assert len(instance.totals) <= 4 * TENANTS + 1
+    limited = usage(Clock(), quotas=read_quotas('{"*": {"cameras": 0}}'))
+    for number in range(2 * TENANTS):
+        assert limited.refusal(f"t{number}", "gate") is not None
+    assert len(limited._sent) <= TENANTS + 1
+    assert len(limited.refusals) <= TENANTS + 1
+    registry = CollectorRegistry()
+    registry.register(TenantNumbers(instance))
+    text = generate_latest(registry).decode()
+    assert 'lookout_tenant_used_total{kind="bytes",tenant="acme"} 10.0' in text
+    assert f'tenant="{REST}"' in text
+    assert 'lookout_tenant_refused_total{quota="bytes",tenant="none"} 1.0' in text
+
+
+@pytest.mark.slow
+def test_instances_count_together_over_a_redis_cluster(tmp_path: Path) -> None:
+    """All keys of tenants are in one slot: a pipeline of them is possible."""
+    security = without_security().model_copy(update={"redis_cluster": True})
+    with RedisCluster(tmp_path / "nodes") as cluster, security.redis_client(cluster.url) as client:
+        first, second = RedisCounters(client), RedisCounters(client)
+        first.exchange(7, 60.0, {("acme", "bytes"): 5.0})
+        assert second.exchange(7, 60.0, {("acme", "bytes"): 6.0}) == {("acme", "bytes"): 11.0}
+        assert first.without_place("acme", 2, 60.0, ["a", "b", "c"]) == {"c"}
+        assert second.without_place("acme", 2, 60.0, ["c", "a"]) == {"c"}

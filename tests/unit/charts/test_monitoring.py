@@ -46,6 +46,12 @@ def queries() -> Iterator[tuple[str, str]]:
             yield f"variable {variable['name']}", variable["query"]
 
 
+def rules() -> dict[str, str]:
+    """Return the expression of every alert of the chart by its name."""
+    text = (CHART / "templates/monitoring.yaml").read_text()
+    return dict(re.findall(r"- alert: (\w+)\n\s+expr: (.+)$", text, re.MULTILINE))
+
+
 def problems(query: str, known: dict[str, set[str]]) -> list[str]:
     """Return metrics that do not exist, and labels that the query's metrics do not have."""
     names = re.findall(r"\blookout_\w+", query)
@@ -80,3 +86,13 @@ def test_wrong_queries_are_found(query: str, problem: str) -> None:
 
 def test_the_chart_has_queries() -> None:
     assert len(list(queries())) > 10
+
+
+def test_the_table_of_alerts_is_what_the_chart_sets() -> None:
+    page = (ROOT / "docs/operations.md").read_text()
+    rows = dict(re.findall(r"^\| `(Lookout\w+)` \| `([^|]*?)`[^|`]*\|", page, re.MULTILINE))
+
+    def names(queries: dict[str, str]) -> dict[str, list[str]]:
+        return {alert: re.findall(r"\blookout_\w+", query) for alert, query in queries.items()}
+
+    assert names(rows) == names(rules())

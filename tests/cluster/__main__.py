@@ -6,12 +6,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict
 
 from tests.cluster import workshop
 from tests.cluster.cluster import Cluster
 from tests.cluster.steps import FIRST, STEPS
-from tests.cluster.tools import CACHE, ToolError, build_all, say
+from tests.cluster.tools import CACHE, Addition, ToolError, build_programs, check_host, install_packages, say
 from tests.cluster.world import (
     IMAGES,
     NAMESPACE,
@@ -54,12 +55,9 @@ def main() -> int:
 
 def _run(wanted: list[str], given: argparse.Namespace) -> int:
     tell = Progress()
-    build_all()
-    workshop.build_base()
     images = tuple(dict.fromkeys(image for name in wanted for image in _images(name)))
-    if images and not given.no_build:
-        build_images(images)
-    tell("programs and images are there")
+    additions = [addition for name in wanted if (addition := STEPS[name].addition)]
+    build(() if given.no_build else images, additions, tell)
     record, total, wrong = Record(CACHE / "passed.json"), Score(), list[str]()
     left = []
     for name in wanted:
@@ -81,6 +79,35 @@ def _run(wanted: list[str], given: argparse.Namespace) -> int:
         tell(line)
     print(json.dumps(asdict(total)), flush=True)
     return 0 if total.clean and not wrong else 1
+
+
+def build(images: Sequence[str], additions: Sequence[Addition], tell: Progress) -> None:
+    """Build programs and images side by side, after what both need.
+
+    Raises:
+        ToolError: One side failed, which is said at once; the other goes on, and the next run finds its work.
+    """
+    check_host(additions=additions)
+    install_packages()
+
+    def programs() -> None:
+        build_programs(additions)
+        tell("programs are there")
+
+    def from_packages() -> None:
+        workshop.build_base()
+        if images:
+            build_images(images)
+        tell("images are there")
+
+    with ThreadPoolExecutor() as pool:
+        sides = [pool.submit(programs), pool.submit(from_packages)]
+        for side in as_completed(sides):
+            if error := side.exception():
+                tell(f"not built: {error}")
+    for side in sides:
+        side.result()
+    workshop.build_coredns()
 
 
 def _images(step: str) -> tuple[str, ...]:

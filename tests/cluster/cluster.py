@@ -544,6 +544,7 @@ def main() -> None:
     action = sys.argv[1] if len(sys.argv) > 1 else ""
     if action == "up":
         workshop.build_base()
+        workshop.build_coredns()
         Cluster(int(sys.argv[2]) if len(sys.argv) > 2 else 1).up()
     elif action == "down":
         Cluster().down()

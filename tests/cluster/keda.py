@@ -15,7 +15,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import yaml
-from filelock import FileLock
 
 from tests.cluster import tools
 from tests.cluster.cluster import OUTSIDE, OUTSIDE_ADDRESS, STATE, Cluster
@@ -25,6 +24,7 @@ from tests.cluster.tools import BIN, CACHE, DEFINITIONS, ToolError, say
 #: of certificates and of the files that operator, metrics server and the step share
 FOLDER = STATE / "keda"
 _VERSION = DEFINITIONS["keda"].version
+_STAMP = CACHE / "built" / "keda"
 _PROGRAMS = {"keda-operator": "./cmd/operator", "keda-adapter": "./cmd/adapter"}
 _NAMESPACE = "keda"
 _API_PORT, _GRPC_PORT, _METRICS_PORT = 6444, 9666, 18080
@@ -45,14 +45,12 @@ def build() -> None:
     Raises:
         ToolError: Go is missing, or the build fails.
     """
-    stamp = CACHE / "built" / "keda"
-    complete = all((BIN / program).exists() for program in _PROGRAMS)
-    if complete and stamp.exists() and stamp.read_text() == _VERSION:
+    if not missing():
         return
     if shutil.which("go") is None:
         raise ToolError("KEDA is built from its Go module: install Go 1.26 or newer")
     BIN.mkdir(parents=True, exist_ok=True)
-    with FileLock(str(CACHE / "tools.lock")):
+    with tools.go_trees():
         environment = tools.go_environment()
         source = _source(environment)
         leave_one_scaler(source)
@@ -60,9 +58,14 @@ def build() -> None:
             say(f"building {program} {_VERSION} with its scaler {_SCALER} ...")
             command = ["go", "build", "-ldflags", "-s -w", "-o", str(BIN / program), package]
             tools.call(command, environment, source)
-        shutil.rmtree(CACHE / "go", ignore_errors=True)
-        stamp.parent.mkdir(exist_ok=True)
-        stamp.write_text(_VERSION)
+    _STAMP.parent.mkdir(exist_ok=True)
+    _STAMP.write_text(_VERSION)
+
+
+def missing() -> list[str]:
+    """Return the programs that are not built in this version."""
+    built = _STAMP.exists() and _STAMP.read_text() == _VERSION
+    return [name for name in _PROGRAMS if not built or not (BIN / name).exists()]
 
 
 def _source(environment: dict[str, str]) -> Path:

@@ -10,6 +10,8 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,8 +26,18 @@ HELM = "4.3.0"
 _CONTAINERD = "2.3.7"
 _CNI = "1.9.1"
 _LINK = "-s -w"
-_PACKAGES = ("buildah", "conntrack", "iproute2", "iptables", "kcat", "mmdebstrap", "nftables", "runc")
-_COMMANDS = ("buildah", "conntrack", "ip", "iptables", "kcat", "mmdebstrap", "nft", "runc")
+#: programs that must be there, and the Debian packages that bring them
+_COMMANDS = {
+    "buildah": ("buildah",),
+    "conntrack": ("conntrack",),
+    "gcc": ("gcc", "libc6-dev"),
+    "ip": ("iproute2",),
+    "iptables": ("iptables",),
+    "kcat": ("kcat",),
+    "mmdebstrap": ("mmdebstrap",),
+    "nft": ("nftables",),
+    "runc": ("runc",),
+}
 
 
 @dataclass(frozen=True)
@@ -96,8 +108,32 @@ class ToolError(RuntimeError):
     """A program that the cluster needs is not available; the message says which and why."""
 
 
+@dataclass(frozen=True)
+class Addition:
+    """What a step needs of Go modules beside the cluster's own programs.
+
+    Attributes:
+        build: Builds or fetches what is missing.
+        missing: Names of programs that `build` would build.
+    """
+
+    build: Callable[[], object]
+    missing: Callable[[], list[str]] = list
+
+
+@contextmanager
+def go_trees() -> Iterator[None]:
+    """Hold the builders' lock; what Go fetched and compiled is deleted when the outermost of these ends."""
+    CACHE.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(str(CACHE / "tools.lock"), is_singleton=True)
+    with lock:
+        yield
+        if lock.lock_counter == 1 and not os.environ.get("LOOKOUT_CLUSTER_KEEP_GO"):
+            shutil.rmtree(CACHE / "go", ignore_errors=True)
+
+
 def go_environment() -> dict[str, str]:
-    """Return the environment of every Go build: static programs, two at a time, trees of their own."""
+    """Return the environment of every Go build: static programs, own trees, at most eight at once."""
     go = CACHE / "go"
     for folder in ("tmp", "path", "build"):
         (go / folder).mkdir(parents=True, exist_ok=True)
@@ -106,7 +142,7 @@ def go_environment() -> dict[str, str]:
         "CGO_ENABLED": "0",
         "GOBIN": str(BIN),
         "GOCACHE": str(go / "build"),
-        "GOFLAGS": "-p=2 -buildvcs=false -trimpath -modcacherw",
+        "GOFLAGS": f"-p={max(2, min(8, os.cpu_count() or 2))} -buildvcs=false -trimpath -modcacherw",
         "GOPATH": str(go / "path"),
         "GOTMPDIR": str(go / "tmp"),
         "GOTOOLCHAIN": "local",
@@ -118,9 +154,13 @@ def say(line: str) -> None:
     print(line, flush=True)
 
 
-def check_host(cgroups: Path = Path("/sys/fs/cgroup")) -> None:
+def check_host(cgroups: Path = Path("/sys/fs/cgroup"), additions: Sequence[Addition] = ()) -> None:
     """Check that this machine can run a cluster, before anything is built for it, and say what will be
     installed.
+
+    Args:
+        cgroups: Where control groups are mounted.
+        additions: What steps need beside the cluster's programs.
 
     Raises:
         ToolError: It cannot; the message says why.
@@ -130,13 +170,14 @@ def check_host(cgroups: Path = Path("/sys/fs/cgroup")) -> None:
     if not (cgroups / "memory").is_dir():
         raise ToolError(f"a cluster of namespaces needs cgroup version 1 at {cgroups}, with its part memory")
     programs = [tool.name for tool in _missing_tools()] + (["kube"] if _stamp("kube") != KUBERNETES else [])
+    programs += [name for addition in additions for name in addition.missing()]
     if programs and shutil.which("go") is None:
         raise ToolError("a cluster is built from Go modules: install Go 1.26 or newer")
     plan = []
-    if not _has_packages():
+    if packages := _missing_packages():
         if shutil.which("apt-get") is None:
-            raise ToolError(f"a cluster needs these Debian packages: {' '.join(_PACKAGES)}")
-        plan.append(f"Debian packages with apt-get, on this machine: {' '.join(_PACKAGES)}")
+            raise ToolError(f"a cluster needs these Debian packages: {' '.join(packages)}")
+        plan.append(f"Debian packages with apt-get, on this machine: {' '.join(packages)}")
     if programs:
         plan.append(f"Go programs into {BIN}: {' '.join(programs)}")
     if plan:
@@ -148,11 +189,15 @@ def _missing_tools() -> list[GoTool]:
 
 
 def build_all() -> None:
-    """Build every missing program; what is there already is left alone."""
+    """Install and build everything that is missing; what is there already is left alone."""
     check_host()
-    CACHE.mkdir(parents=True, exist_ok=True)
-    with FileLock(str(CACHE / "tools.lock")):
-        install_packages()
+    install_packages()
+    build_programs()
+
+
+def build_programs(additions: Sequence[Addition] = ()) -> None:
+    """Build every missing Go program of a cluster, and what steps need beside them."""
+    with go_trees():
         BIN.mkdir(parents=True, exist_ok=True)
         missing = _missing_tools()
         kube_missing = _stamp("kube") != KUBERNETES
@@ -162,8 +207,8 @@ def build_all() -> None:
         if kube_missing:
             _timed("kube", _build_kube)
             _write_stamp("kube", KUBERNETES)
-        if not os.environ.get("LOOKOUT_CLUSTER_KEEP_GO"):
-            shutil.rmtree(CACHE / "go", ignore_errors=True)
+        for addition in additions:
+            addition.build()
 
 
 def build_api_server() -> Path:
@@ -177,8 +222,7 @@ def build_api_server() -> Path:
         return program
     if shutil.which("go") is None:
         raise ToolError("the API server is built from Go modules: install Go 1.26 or newer")
-    CACHE.mkdir(parents=True, exist_ok=True)
-    with FileLock(str(CACHE / "tools.lock")):
+    with go_trees():
         BIN.mkdir(parents=True, exist_ok=True)
         _timed(program.name, _build_api_server)
         _write_stamp(program.name, KUBERNETES)
@@ -210,25 +254,28 @@ def definitions(name: str) -> list[Path]:
         if shutil.which("go") is None:
             raise ToolError(f"the definitions of {name} are in a Go module: install Go 1.26 or newer")
         say(f"downloading the definitions of {name} {wanted.version}")
-        found = subprocess.run(
-            ["go", "mod", "download", "-json", f"{wanted.module}@v{wanted.version}"],
-            env=go_environment(),
-            check=False,
-            capture_output=True,
-            text=True,
-        )
-        if found.returncode:
-            raise ToolError(f"{wanted.module} cannot be fetched: {(found.stdout or found.stderr)[-500:]}")
-        files = sorted(Path(json.loads(found.stdout)["Dir"]).glob(wanted.files))
-        part = folder.with_suffix(".part")
-        part.mkdir(parents=True, exist_ok=True)
-        for path in files:
-            shutil.copy(path, part / path.name)
-        part.rename(folder)
-        shutil.rmtree(CACHE / "go", ignore_errors=True)
+        with go_trees():
+            _copy_definitions(wanted, folder)
     if not (files := sorted(folder.glob("*.yaml"))):
         raise ToolError(f"{wanted.module} {wanted.version} has no {wanted.files}")
     return files
+
+
+def _copy_definitions(wanted: Definitions, folder: Path) -> None:
+    found = subprocess.run(
+        ["go", "mod", "download", "-json", f"{wanted.module}@v{wanted.version}"],
+        env=go_environment(),
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    if found.returncode:
+        raise ToolError(f"{wanted.module} cannot be fetched: {(found.stdout or found.stderr)[-500:]}")
+    part = folder.with_suffix(".part")
+    part.mkdir(parents=True, exist_ok=True)
+    for path in sorted(Path(json.loads(found.stdout)["Dir"]).glob(wanted.files)):
+        shutil.copy(path, part / path.name)
+    part.rename(folder)
 
 
 def install_packages() -> None:
@@ -237,19 +284,20 @@ def install_packages() -> None:
     Raises:
         ToolError: A package is missing and this machine or user cannot install it.
     """
-    if _has_packages():
+    if not (packages := _missing_packages()):
         return
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
-        raise ToolError(f"a cluster needs root and these Debian packages: {' '.join(_PACKAGES)}")
-    say(f"installing Debian packages: {' '.join(_PACKAGES)}")
+        raise ToolError(f"a cluster needs root and these Debian packages: {' '.join(packages)}")
+    say(f"installing Debian packages: {' '.join(packages)}")
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    for command in (["update", "-qq"], ["install", "-y", "-qq", "--no-install-recommends", *_PACKAGES]):
+    for command in (["update", "-qq"], ["install", "-y", "-qq", "--no-install-recommends", *packages]):
         call(["apt-get", "-o", "DPkg::Lock::Timeout=300", *command], environment)
 
 
-def _has_packages() -> bool:
+def _missing_packages() -> list[str]:
     path = os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/sbin"))
-    return all(shutil.which(command, path=path) for command in _COMMANDS)
+    missing = [packages for command, packages in _COMMANDS.items() if not shutil.which(command, path=path)]
+    return [package for packages in missing for package in packages]
 
 
 def _build(tool: GoTool) -> None:
@@ -325,10 +373,9 @@ def call(command: list[str], environment: dict[str, str], folder: Path | None = 
         raise ToolError(f"{command[0]} {command[1]} ended with code {done.returncode}:\n{tail}")
 
 
-def _timed(name: str, work: object) -> None:
+def _timed(name: str, work: Callable[[], object]) -> None:
     started = time.monotonic()
     say(f"building {name} ...")
-    assert callable(work)
     work()
     say(f"built {name} in {time.monotonic() - started:.0f} s, {(BIN / name).stat().st_size / 1e6:.0f} MB")
 

@@ -122,7 +122,7 @@ def prune() -> float:
 
 
 def build_base() -> None:
-    """Make the images that a registry would give elsewhere: Python's base image, pause, CoreDNS."""
+    """Make images that a registry would give elsewhere, from Debian packages: Python's base image, pause."""
     if not have_image(PYTHON_IMAGE):
         say("making the Python base image from Debian packages ...")
         folder = HOME / "base"
@@ -152,6 +152,10 @@ def build_base() -> None:
             PAUSE_IMAGE,
             'FROM scratch\nCOPY pause /pause\nUSER 65535:65535\nENTRYPOINT ["/pause"]\n',
         )
+
+
+def build_coredns() -> None:
+    """Make CoreDNS' image, of the program that `tools.build_programs` built."""
     if not have_image(COREDNS_IMAGE):
         text = 'FROM scratch\nCOPY coredns /coredns\nUSER 65532:65532\nENTRYPOINT ["/coredns"]\n'
         build(BIN, COREDNS_IMAGE, text)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from tests.cluster import keda
 from tests.cluster.steps import (
     autoscaling,
     base,
@@ -21,6 +22,7 @@ from tests.cluster.steps import (
     upgrades,
     watches,
 )
+from tests.cluster.tools import DEFINITIONS, Addition, definitions
 from tests.cluster.world import World
 
 
@@ -34,6 +36,7 @@ class Step:
         nodes: How many nodes it needs.
         images: What it needs beside the images of every release.
         installs: Whether it installs a release, and needs those images.
+        addition: What it needs of Go modules beside the cluster's own programs.
     """
 
     run: Callable[[World], None]
@@ -41,17 +44,23 @@ class Step:
     nodes: int = 1
     images: tuple[str, ...] = ()
     installs: bool = True
+    addition: Addition | None = None
 
 
 STEPS = {
     "chart": Step(chart.run, "lint, refused values, security fields, server-side dry run", installs=False),
     "base": Step(base.run, "install, helm test, alerts, killed pods, resources, uninstall"),
     "watches": Step(watches.run, "kubectl get watches, wrong resources, a controller that dies"),
-    "extensions": Step(extensions.run, "KEDA, cert-manager, Prometheus operator: real schemas"),
+    "extensions": Step(
+        extensions.run,
+        "KEDA, cert-manager, Prometheus operator: real schemas",
+        addition=Addition(lambda: [definitions(name) for name in DEFINITIONS]),
+    ),
     "autoscaling": Step(
         autoscaling.run,
         "KEDA and Kubernetes' autoscaler follow a simulated load, sixty times faster than real time",
         installs=False,
+        addition=Addition(keda.build, keda.missing),
     ),
     "policies": Step(policies.run, "NetworkPolicies enforced"),
     "models": Step(models.run, "the model from a volume, an image and an address"),

@@ -42,6 +42,59 @@ def test_one_line_says_what_will_be_installed(
 
 
 @pytest.mark.usefixtures("nothing_is_built")
+def test_what_steps_build_is_said_too(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "memory").mkdir()
+    monkeypatch.setattr("shutil.which", lambda command, path=None: f"/usr/bin/{command}")
+    tools.check_host(tmp_path, [tools.Addition(list, lambda: ["operator"]), tools.Addition(list)])
+    assert capsys.readouterr().out.endswith(" coredns kube operator\n")
+
+
+@pytest.mark.usefixtures("nothing_is_built")
+def test_only_packages_that_are_missing_are_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    there = {"apt-get", "buildah", "conntrack", "ip", "iptables", "mmdebstrap", "nft", "runc"}
+    monkeypatch.setattr("shutil.which", lambda command, path=None: command if command in there else None)
+    commands: list[list[str]] = []
+    monkeypatch.setattr(tools, "call", lambda command, environment: commands.append(command))
+    tools.install_packages()
+    assert commands[-1][-3:] == ["gcc", "libc6-dev", "kcat"]
+
+
+@pytest.mark.usefixtures("nothing_is_built")
+def test_what_go_compiled_serves_every_build_of_a_run(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("LOOKOUT_CLUSTER_KEEP_GO", raising=False)
+    monkeypatch.setattr(tools, "GO_TOOLS", ())
+    monkeypatch.setattr(tools, "_stamp", lambda name: tools.KUBERNETES)
+    compiled = tmp_path / "go" / "build" / "package"
+    seen: list[bool] = []
+
+    def one() -> None:
+        with tools.go_trees():
+            compiled.parent.mkdir(parents=True, exist_ok=True)
+            compiled.touch()
+
+    def another() -> None:
+        with tools.go_trees():
+            seen.append(compiled.exists())
+
+    tools.build_programs([tools.Addition(one), tools.Addition(another)])
+    assert (seen, compiled.exists()) == ([True], False)
+
+
+@pytest.mark.usefixtures("nothing_is_built")
+def test_a_build_that_failed_leaves_what_go_compiled(tmp_path: Path) -> None:
+    compiled = tmp_path / "go" / "build" / "package"
+    compiled.parent.mkdir(parents=True)
+    compiled.touch()
+    with pytest.raises(tools.ToolError), tools.go_trees():
+        raise tools.ToolError("no room left")
+    assert compiled.exists()
+
+
+@pytest.mark.usefixtures("nothing_is_built")
 def test_another_user_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     with pytest.raises(tools.ToolError, match="run as root"):

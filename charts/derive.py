@@ -79,10 +79,17 @@ SETTINGS: dict[str, type[ServiceSettings]] = {
     "recordings.settings": RecordingsSettings,
     "cameraAgent.settings": AgentSettings,
 }
-_TEXT_MAP = {"type": "object", "additionalProperties": {"type": "string"}}
+#: what Kubernetes takes for the name of a label or an annotation
+_KEY = r"^([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
+# Not `propertyNames`: helm then names another value than the one that is wrong.
+_TEXT_MAP = {"type": "object", "additionalProperties": False, "patternProperties": {_KEY: {"type": "string"}}}
 #: what Kubernetes takes for the value of a label
 _LABEL = r"^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$"
-_LABELS = {"type": "object", "additionalProperties": {"type": "string", "pattern": _LABEL}}
+_LABELS = {
+    "type": "object",
+    "additionalProperties": False,
+    "patternProperties": {_KEY: {"type": "string", "pattern": _LABEL}},
+}
 _QUANTITY = {"type": "string", "pattern": r"^([0-9]+(\.[0-9]+)?(m|k|M|G|T|Ki|Mi|Gi|Ti)?)?$"}
 _RESOURCES = {
     "type": "object",

@@ -118,12 +118,7 @@ def _images(step: str) -> tuple[str, ...]:
 def _prepare(cluster: Cluster, steps: list[str], images: Sequence[str], tell: Progress) -> None:
     if cluster.join():
         tell("a cluster is running and is used")
-        cluster.helm("uninstall", RELEASE, "--namespace", NAMESPACE, "--wait", check=False)
-        # Of steps that failed: each has namespaces of its own.
-        spaces = cluster.kubectl("get", "namespaces", "-o", "jsonpath={.items[*].metadata.name}").split()
-        for space in spaces:
-            if space != "default" and not space.startswith("kube-"):
-                cluster.kubectl("delete", "namespace", space, "--timeout=180s")
+        _clear(cluster)
     else:
         cluster.up()
     tell("importing images")
@@ -134,17 +129,27 @@ def _prepare(cluster: Cluster, steps: list[str], images: Sequence[str], tell: Pr
     tell("images are in the nodes")
 
 
+def _clear(cluster: Cluster) -> None:
+    """Remove what a step that failed left: each has namespaces of its own."""
+    cluster.helm("uninstall", RELEASE, "--namespace", NAMESPACE, "--wait", check=False)
+    spaces = cluster.kubectl("get", "namespaces", "-o", "jsonpath={.items[*].metadata.name}").split()
+    for space in spaces:
+        if space != "default" and not space.startswith("kube-"):
+            cluster.kubectl("delete", "namespace", space, "--timeout=180s")
+
+
 def _step(name: str, world: World, record: Record, total: Score) -> list[str]:
-    """Run one step; returns what is wrong, and stops the run if the step cannot go on."""
+    """Run one step; returns what is wrong. One that cannot go on stops no other."""
     begun = time.monotonic()
     world.tell(f"==== {name}: {STEPS[name].text}")
     try:
         STEPS[name].run(world)
-    except (ToolError, subprocess.TimeoutExpired):
+    except (ToolError, subprocess.TimeoutExpired) as error:
         describe(world.cluster)
+        world.wrong.append(f"stopped: {error}")
         for line in world.wrong:
             say(line)
-        raise
+        _clear(world.cluster)
     seconds = time.monotonic() - begun
     total.add(world.score)
     passed = world.score.clean and not world.wrong

@@ -9,6 +9,7 @@ from typing import Any
 
 from lookout.erasures.records import new_erasure, read_log
 from lookout.wire import ERASURES, to_json
+from tests.cluster.tools import ToolError
 from tests.cluster.world import RELEASE, SETTLED_S, SILENCE_S, World, settle
 
 _PATIENCE_S = 300.0
@@ -122,11 +123,12 @@ def until(ask: Callable[[], Any], failure: str) -> Any:
     """The first answer that is one.
 
     Raises:
-        AssertionError: None comes in time.
+        ToolError: None comes in time.
     """
     deadline = time.monotonic() + _PATIENCE_S
     while not (answer := ask()):
-        assert time.monotonic() < deadline, failure
+        if time.monotonic() > deadline:
+            raise ToolError(failure)
         time.sleep(2.0)
     return answer
 

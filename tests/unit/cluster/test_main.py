@@ -1,15 +1,19 @@
-"""Programs and images are built side by side."""
+"""Programs and images are built side by side; a step that fails stops no other."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from pathlib import Path
+from typing import cast
 
 import pytest
 
 from tests.cluster import __main__ as command, workshop
+from tests.cluster.cluster import Cluster
+from tests.cluster.steps import Step
 from tests.cluster.tools import Addition, ToolError
-from tests.cluster.world import Progress
+from tests.cluster.world import Progress, Record, Score, World
 
 
 @pytest.fixture
@@ -49,3 +53,34 @@ def test_the_other_side_is_built_where_one_fails(done: list[str], capsys: pytest
         command.build(("decode",), [Addition(fail)], Progress())
     assert done == ["checked", "packages", "base", "decode"]
     assert "not built: the proxy of modules is away" in capsys.readouterr().out
+
+
+class Calls:
+    """A fake of a cluster that notes what is asked of it."""
+
+    def __init__(self) -> None:
+        self.made: list[tuple[str, ...]] = []
+
+    def kubectl(self, *arguments: str, check: bool = True) -> str:
+        self.made.append(arguments)
+        return "default kube-system cameras scaled" if "jsonpath" in arguments[-1] else ""
+
+    helm = kubectl
+
+
+def test_a_step_that_cannot_go_on_stops_no_other(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    def fail(world: World) -> None:
+        world.wrong.append("a verdict is missing")
+        raise ToolError("no alert came")
+
+    monkeypatch.setitem(command.STEPS, "memory", Step(fail, "fails", installs=False))
+    calls, record, total = Calls(), Record(tmp_path / "passed.json"), Score()
+    world = World(cast(Cluster, calls), Progress(), seed=1)
+    wrong = command._step("memory", world, record, total)
+    assert wrong == ["memory: a verdict is missing", "memory: stopped: no alert came"]
+    assert "memory FAILED" in capsys.readouterr().out
+    removed = [call[2] for call in calls.made if call[:2] == ("delete", "namespace")]
+    assert removed == ["cameras", "scaled"]
+    assert not (tmp_path / "passed.json").exists()

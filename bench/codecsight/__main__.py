@@ -27,6 +27,7 @@ rule (a video is positive where two consecutive windows are), by event, and by w
 Then figures 5, 11 (what is sent), 14, 16, 17, 18 and 19. Everything is kept under --keep, and the command
 continues where it was stopped: with --minutes it begins nothing new after so long, and reports the cameras
 that are complete.
+`--only` chooses tables: `policies` (with figure 14), `rules` or figures, by name.
 `--quick`: two short cameras, and the ends of the sweeps alone. The last line is JSON.
 """
 
@@ -35,6 +36,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +59,8 @@ from lookout.models import find_model
 from lookout.models.digest import folder_digest
 
 SECONDS, QUICK_SECONDS = 80.5, 56.5  # of a film: six and three whole windows
+PARTS = ("policies", "rules", "figure 5", "figure 11", "figure 16", "figure 17", "figure 18", "figure 19")
+NAMED = {"rules": "rules at equal FLOPs"}  # tables whose title is not their part's
 
 
 def policies(count: int, place: Workplace) -> dict[str, Any]:
@@ -102,6 +106,7 @@ def main() -> None:
     parser.add_argument("--sweep-cameras", type=int, default=6, help="of them, for figures 16 to 18")
     parser.add_argument("--clips", type=int, default=8, help="real clips for figures 5 and 11")
     parser.add_argument("--minutes", type=float, default=1e6, help="begin nothing new after so long")
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS), help="some of the tables")
     parser.add_argument("--quick", action="store_true", help="two short cameras, few settings: does it run?")
     parser.add_argument("--fresh", action="store_true", help="forget earlier answers")
     parser.add_argument("--model", type=Path, default=None, help="another checkpoint folder")
@@ -122,18 +127,21 @@ def main() -> None:
         seconds,
         time.monotonic() + 60 * options.minutes,
     )
-    found = policies(cameras, place)
     where = footage()
-    found |= {
-        "rules at equal FLOPs": rules(swept if options.quick else cameras, where, place),
-        "figure 5": {} if where is None else sweeps.similar(where, place.tower, clips, place.until),
-        "figure 11": {} if where is None else transmission(where, clips, place.until),
-        "figure 16": sweeps.strides(swept, place, options.quick),
-        "figure 17": sweeps.thresholds(swept, place, options.quick),
-        "figure 18": sweeps.groups_of_pictures(swept, place, options.quick),
-        "figure 19": sweeps.overhead(place),
-        "flops_saved": flops_saved(),
+    parts: dict[str, Callable[[], dict[str, Any]]] = {
+        "rules": lambda: rules(swept if options.quick else cameras, where, place),
+        "figure 5": lambda: {} if where is None else sweeps.similar(where, place.tower, clips, place.until),
+        "figure 11": lambda: {} if where is None else transmission(where, clips, place.until),
+        "figure 16": lambda: sweeps.strides(swept, place, options.quick),
+        "figure 17": lambda: sweeps.thresholds(swept, place, options.quick),
+        "figure 18": lambda: sweeps.groups_of_pictures(swept, place, options.quick),
+        "figure 19": lambda: sweeps.overhead(place),
     }
+    found = policies(cameras, place) if "policies" in options.only else {"cameras": swept}
+    for name, part in parts.items():
+        if name in options.only:
+            found[NAMED.get(name, name)] = part()
+    found["flops_saved"] = flops_saved()
     place.engine.close()
     report(found)
     told = found.get("policies", {})
@@ -141,7 +149,7 @@ def main() -> None:
         "f1": {name: row["video F1"] for name, row in told.items()},
         "dp80": told["default"]["dp"] if told else None,
         "flops_saved": found.pop("flops_saved"),
-        "overhead": found["figure 19"]["together"],
+        "overhead": found.get("figure 19", {}).get("together"),
         "cameras": found.pop("cameras"),
     }
     print(json.dumps(line | {"tables": {"beside the paper": beside_paper(found, line)} | found}))

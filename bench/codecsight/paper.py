@@ -30,12 +30,12 @@ def beside_paper(found: dict[str, Any], line: dict[str, Any]) -> dict[str, dict[
             "ours": f"bytes of the samples' JPEGs over the stream's, quartiles of the clips: {ratio}",
             "differs": "real clips as they came, with every frame; two samples a second; modelled links",
         }
-    shares = ", ".join(f"{name} {value:.1%}" for name, value in found["figure 19"].items())
-    rows["19, overhead"] = {
-        "paper": "3.9 % of a request",
-        "ours": shares,
-        "differs": "beside a model of 3.3 million parameters; a larger model's share is smaller",
-    }
+    if parts := found.get("figure 19"):
+        rows["19, overhead"] = {
+            "paper": "3.9 % of a request",
+            "ours": ", ".join(f"{name} {value:.1%}" for name, value in parts.items()),
+            "differs": "beside a model of 3.3 million parameters; a larger model's share is smaller",
+        }
     return rows
 
 

@@ -22,6 +22,9 @@ bootstrap 95 % over streams and questions. `accuracy` is of questions about the 
 the history of two that shows the asked-for thing, one to sixty minutes ago, gets the higher p(yes) (0.5:
 chance, which the window alone has to score).
 
+`schemes`: first token of every scheme over the default's, turn by turn, and what late splits save
+(`schemes.py`).
+
 Settings were chosen on the streams `TUNING` (`--tuning` reads those instead), which are not reported. Ten
 hours are ten of all streams one after the other: times only.
 
@@ -52,6 +55,7 @@ from bench.memory.executors import executors
 from bench.memory.history import history
 from bench.memory.quality import quality
 from bench.memory.report import report
+from bench.memory.schemes import schemes
 from bench.memory.shape import shape_times
 from bench.memory.streams import QUALITY, TUNING
 from bench.memory.timing import lengths
@@ -73,6 +77,8 @@ def units(tuning: bool = False) -> dict[str, Callable[[World], dict[str, Any]]]:
         out[f"history {spec.name}"] = lambda world, spec=spec: history(world, spec)  # type: ignore[misc]
     for spec in QUALITY:
         out[f"budgets {spec.name}"] = lambda world, spec=spec: budgets(world, spec)  # type: ignore[misc]
+    for spec in QUALITY:
+        out[f"schemes {spec.name}"] = lambda world, spec=spec: schemes(world, spec)  # type: ignore[misc]
     for spec in QUALITY[:EXECUTORS]:
         out[f"times of executors {spec.name}"] = lambda world, spec=spec: executors(world, spec)  # type: ignore[misc]
     hours = [*QUALITY, *TUNING]
@@ -124,7 +130,15 @@ def main() -> None:
     def done(prefix: str) -> list[dict[str, Any]]:
         return [row for name, row in told.items() if name.startswith(prefix)]
 
-    kinds = ("quality", "history", "budgets", "times of executors", "times by length", "times at the shape")
+    kinds = (
+        "quality",
+        "history",
+        "budgets",
+        "times of executors",
+        "times by length",
+        "times at the shape",
+        "schemes",
+    )
     parts = [done(prefix) for prefix in kinds]
     line = report(*parts, options.out)
     print(json.dumps({"bench": "memory", "units": f"{len(told)} of {len(work)}", **line}))

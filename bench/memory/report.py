@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.memory import history
+from bench.memory import history, schemes
 from bench.memory.budgets import FRAMES
 from bench.memory.streams import STEP_S
 from bench.memory.timing import POINTS
@@ -352,6 +352,16 @@ def plots(longs: Sequence[dict[str, Any]], told: Sequence[dict[str, Any]], folde
         (folder / "memory-budget.svg").write_text(line_chart(title, "frames of tokens", "evidence", found))
 
 
+def schemes_report(told: Sequence[dict[str, Any]]) -> dict[str, dict[str, dict[str, Any]]]:
+    """Print first tokens by scheme and what late splits save; returns both tables."""
+    found = schemes.tables(told)
+    for title, rows in found.items():
+        print(f"\n{title}")
+        for name, row in rows.items():
+            print(f"{name:26}", row)
+    return found
+
+
 def report(  # noqa: PLR0917
     units: Sequence[dict[str, Any]],
     histories: Sequence[dict[str, Any]],
@@ -359,6 +369,7 @@ def report(  # noqa: PLR0917
     executors: Sequence[dict[str, Any]],
     longs: Sequence[dict[str, Any]],
     shapes: Sequence[dict[str, Any]],
+    read: Sequence[dict[str, Any]],
     folder: Path,
 ) -> dict[str, Any]:
     """Print everything that is there; returns what the last line says."""
@@ -401,4 +412,6 @@ def report(  # noqa: PLR0917
         out["ttft_vs_token_7b"] = shapes_report(shapes)
     if longs:
         out["index_share"] = round(float(np.mean([long["10h"]["index_share"] for long in longs])), 4)
+    if read:
+        out["tables"] = out.get("tables", {}) | schemes_report(read)
     return out

@@ -1,0 +1,35 @@
+"""How the bench of memory compares first tokens of schemes, and late splits with those at once."""
+
+from __future__ import annotations
+
+import pytest
+
+from bench.memory.schemes import PAIRS, SPLITTING, tables
+
+
+def unit(token: list[float], late: float) -> dict[str, object]:
+    splitting = {
+        name: {"splits": 10, "seconds": 1.0}
+        if name in {soon for _, soon in PAIRS}
+        else {"splits": 6, "seconds": late}
+        for name in SPLITTING
+    }
+    return {"splitting": splitting, "first token": {"token": token, "ours": [0.01, 0.02]}}
+
+
+def test_first_tokens_are_compared_turn_by_turn() -> None:
+    # The machine was half as fast in the second turn: both took twice as long.
+    found = tables([unit([0.03, 0.06], 0.9)])["first token"]
+    assert found["token"]["over ours"] == pytest.approx(3.0)
+    assert found["token"]["over ours 95 %"] == pytest.approx([3.0, 3.0])
+    assert found["token"]["ms"] == pytest.approx(45.0)
+    assert found["ours"]["over ours"] == pytest.approx(1.0)
+
+
+def test_what_late_splits_save_is_by_stream() -> None:
+    found = tables([unit([0.03, 0.06], 0.9), unit([0.03, 0.06], 0.7)])["splits deferred"]
+    row = found["ours against eager"]
+    assert (row["splits"], row["at once"], row["splits saved"]) == (12, 20, pytest.approx(0.4))
+    assert row["time saved"] == pytest.approx(0.2)
+    assert row["time saved 95 %"] == pytest.approx([0.1, 0.3])
+    assert row["streams"] == 2

@@ -22,15 +22,18 @@ TITLES = {
     "backtest": "What a back-test costs",
     "codecsight": "CodecSight's figures with a small model",
     "codecsight-16": "CodecSight's policies on sixteen cameras",
+    "codecsight-sweeps": "Strides, thresholds and groups of pictures, one varied at a time",
     "capacity": "What the fleet costs beside plain decoding",
     "damage": "Lost packets",
     "kamera": "A low-rank patch for reused KV beside the front run",
     "kept_tokens": "Which tokens and which text bring a long window near its dense answer",
     "memory": "What a memory reads, and what its answers are worth",
+    "memory-schemes": "First token by scheme, and what late splits save",
     "memory_cost": "What a camera's memory costs",
     "peers_engine": "Windows that slide beside what others offer",
     "peers": "Samples of a recording beside torchcodec and decord",
     "recordings": "What pruned KV does to answers",
+    "recordings-long": "What pruned KV does to answers in clips of 128 and 256 frames",
     "recordings-fleet": "Recordings on several workers, with decode pods and beside live cameras",
     "recall": "Questions about the past over the wire",
     "saving": "Arithmetic saved on fixed cameras",
@@ -274,7 +277,12 @@ def recordings_plots(record: Record) -> dict[str, str]:
     return out
 
 
-PLOTS = {"memory": memory_plots, "peers_engine": peer_plots, "recordings": recordings_plots}
+PLOTS = {
+    "memory": memory_plots,
+    "peers_engine": peer_plots,
+    "recordings": recordings_plots,
+    "recordings-long": recordings_plots,
+}
 """What is drawn on a result's page."""
 
 

@@ -249,3 +249,8 @@ def test_the_default_is_paired_with_every_policy_by_camera() -> None:
     assert found["prune only"]["FLOPs over the default's"] == 2.0
     assert found["full"]["video F1"] == found["full"]["product"] == -1.0
     assert found["full"]["contextual 95 %"] == [-1.0, -1.0]
+
+
+def test_tables_that_were_not_asked_for_have_no_row_beside_the_paper() -> None:
+    stride = {"20 %": {"default: F1": 0.9, "full: F1": 0.95, "cameras": 6, "FLOPs": 1.0}}
+    assert list(beside_paper({"figure 16": stride}, {"f1": {}})) == ["16, stride"]

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Final
 
 from prometheus_client.core import CounterMetricFamily, Metric
@@ -57,10 +57,10 @@ class TenantUsage:
         self._lock = threading.Lock()
         self._interval = 0
         self._used: Used = {}  # of the interval, by all instances, as of the last exchange
-        self._unsent: Counter[tuple[str, Kind]] = Counter()
+        self._unsent: defaultdict[tuple[str, Kind], float] = defaultdict(float)
         self._sent: dict[str, dict[str, float]] = {}  # by tenant: when each camera sent last
         self._without_place: dict[str, frozenset[str]] = {}
-        self.totals: Counter[tuple[str, Kind]] = Counter()
+        self.totals: defaultdict[tuple[str, Kind], float] = defaultdict(float)
         """Used since the start, by tenant and kind."""
         self.refusals: Counter[tuple[str, Kind]] = Counter()
         """Refusals since the start."""
@@ -70,10 +70,10 @@ class TenantUsage:
         """Count what was used."""
         with self._lock:
             key = (self._counted(tenant), kind)
-            self.totals[key] += amount  # type: ignore[assignment]
+            self.totals[key] += amount
             if self._quotas.of(key[0]).limit(kind) is not None:
                 self._roll()
-                self._unsent[key] += amount  # type: ignore[assignment]
+                self._unsent[key] += amount
 
     def refusal(self, tenant: str, camera: str = "") -> str | None:
         """Why a tenant may use no more now, for a record of one of its cameras.
@@ -104,7 +104,7 @@ class TenantUsage:
         with self._lock:
             self._roll()
             interval, unsent = self._interval, self._unsent
-            self._unsent = Counter()
+            self._unsent = defaultdict(float)
             now = self._clock()
             sent = self._limited_cameras(now)
         try:
@@ -116,7 +116,8 @@ class TenantUsage:
         except REDIS_ERRORS as error:
             with self._lock:
                 if interval == self._interval:
-                    self._unsent.update(unsent)
+                    for key, amount in unsent.items():
+                        self._unsent[key] += amount
             _log.warning("counts of tenants cannot be exchanged", error=str(error))
             return
         with self._lock:
@@ -152,10 +153,10 @@ class TenantUsage:
         """Begin the interval that the clock is in."""
         interval = int(self._clock() // self._interval_s)
         if interval != self._interval:
-            self._interval, self._used, self._unsent = interval, {}, Counter()
+            self._interval, self._used, self._unsent = interval, {}, defaultdict(float)
 
     def _so_far(self, tenant: str, kind: Kind) -> float:
-        return self._used.get((tenant, kind), 0.0) + self._unsent[tenant, kind]
+        return self._used.get((tenant, kind), 0.0) + self._unsent.get((tenant, kind), 0.0)
 
     def _cameras(self, tenant: str, camera: str, limit: float) -> float:
         """Cameras of the tenant that have a place, not counting this one where it has one."""
@@ -202,7 +203,11 @@ class TenantNumbers(Collector):
             "records that were left out because their tenant had used up a quota",
             labels=["tenant", "quota"],
         )
-        for family, numbers in ((used, self._usage.totals), (refused, self._usage.refusals)):
+        counts: tuple[tuple[CounterMetricFamily, Mapping[tuple[str, Kind], float]], ...] = (
+            (used, self._usage.totals),
+            (refused, self._usage.refusals),
+        )
+        for family, numbers in counts:
             for (tenant, kind), number in list(numbers.items()):
                 family.add_metric([tenant, kind], number)
         yield used

@@ -47,13 +47,6 @@ class Topic:
 
 
 @pytest.fixture(scope="module")
-def redis_server() -> Iterator[RedisServer]:
-    with RedisServer() as server:
-        server.start()
-        yield server
-
-
-@pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two sealed chapters of five blocks."""
     root = tmp_path_factory.mktemp("source")

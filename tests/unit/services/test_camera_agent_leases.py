@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -20,19 +19,6 @@ from lookout.v1.cameras_pb2 import Camera
 from lookout.wire import to_json
 
 LEASE_S = 100.0
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[RedisServer]:
-    with RedisServer() as server:
-        yield server
-
-
-@pytest.fixture
-def client(server: RedisServer) -> Iterator[redis.Redis]:
-    with redis.Redis.from_url(server.url, socket_timeout=5.0) as client:
-        client.flushall()
-        yield client
 
 
 class FakeTable:
@@ -92,9 +78,9 @@ class World:
 
 
 @pytest.fixture
-def world(client: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> World:
+def world(redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> World:
     monkeypatch.setattr(agent_module, "Stream", FakeStream)
-    return World(client)
+    return World(redis_client)
 
 
 def test_a_camera_is_pulled_while_it_is_in_the_table_and_not_paused(world: World) -> None:
@@ -142,19 +128,19 @@ def test_reports_are_written_again_before_they_end(world: World) -> None:
 
 
 def test_a_camera_that_is_removed_while_redis_is_away_is_no_longer_pulled(
-    world: World, server: RedisServer
+    world: World, redis_server: RedisServer
 ) -> None:
     for name in ("gate", "yard", "door"):
         world.table.put(name)
     world.agent.step()
     for name in ("gate", "yard"):
         world.table.delete(name)
-    server.kill()
+    redis_server.kill()
     try:
         world.agent.step()
         assert world.streams() == {"door"}
     finally:
-        server.start()
+        redis_server.start()
 
 
 @pytest.mark.parametrize("seed", range(5))

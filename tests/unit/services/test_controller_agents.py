@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import redis
 
@@ -11,12 +9,6 @@ from lookout.local import RedisServer
 from lookout.services.controller.agents import REPORT, AgentReports, streaming
 from lookout.services.controller.convert import NO_AGENT, Condition
 from lookout.worker import ServiceSettings
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[RedisServer]:
-    with RedisServer() as server:
-        yield server
 
 
 @pytest.mark.parametrize(
@@ -39,11 +31,11 @@ def test_a_stream_that_has_not_been_tried_yet_does_not_claim_to_be_opened_again(
     assert found.message
 
 
-def test_reports_are_read_in_turn_and_what_changed_is_told(server: RedisServer) -> None:
+def test_reports_are_read_in_turn_and_what_changed_is_told(redis_server: RedisServer) -> None:
     names = {f"camera-{number}" for number in range(10)}
     with (
-        AgentReports(ServiceSettings(mode="local", redis_url=server.url)) as reports,
-        redis.Redis.from_url(server.url) as client,
+        AgentReports(ServiceSettings(mode="local", redis_url=redis_server.url)) as reports,
+        redis.Redis.from_url(redis_server.url) as client,
     ):
 
         def write(name: str, **fields: str) -> None:
@@ -65,15 +57,15 @@ def test_reports_are_read_in_turn_and_what_changed_is_told(server: RedisServer) 
         assert reports.status("camera-2") == {}, "it is gone"
 
 
-def test_without_redis_the_reports_stay_what_they_were(server: RedisServer) -> None:
-    with AgentReports(ServiceSettings(mode="local", redis_url=server.url)) as reports:
-        with redis.Redis.from_url(server.url) as client:
+def test_without_redis_the_reports_stay_what_they_were(redis_server: RedisServer) -> None:
+    with AgentReports(ServiceSettings(mode="local", redis_url=redis_server.url)) as reports:
+        with redis.Redis.from_url(redis_server.url) as client:
             client.hset(REPORT.format(camera="gate"), mapping={"agent": "agent-0", "state": "streaming"})
         reports.read(["gate"])
-        server.kill()
+        redis_server.kill()
         try:
             assert reports.read(["gate", "yard"]) == ([], [])
             assert reports.status("gate")["agent"] == "agent-0"
             assert reports.status("yard") == {}
         finally:
-            server.start()
+            redis_server.start()

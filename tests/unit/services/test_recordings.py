@@ -7,6 +7,7 @@ import functools
 import random
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -27,18 +28,11 @@ from lookout.v1.recordings_pb2 import (
 from lookout.wire import ANSWERS, RECORDING_PARTS, RECORDING_RESULTS, RECORDINGS, from_bytes, to_json
 from tests.eventually import eventually
 from tests.range_server import RangeServer
-from tests.tiny_models import checkpoint
 from tests.unit.segments.clips import encode
 from tests.unit.services.recordings_case import PARTITIONS, Services
 
 QUESTIONS = ["Is anyone there?", "Is it dark?"]
 SETTINGS = RecordingSettings(fps=5, part_frames=8, group_frames=3)
-
-
-@pytest.fixture(scope="module")
-def analyzer() -> Iterator[Analyzer]:
-    with Analyzer(checkpoint("internvl")) as model:
-        yield model
 
 
 @pytest.fixture(scope="module")
@@ -90,6 +84,20 @@ def outcomes(services: Services) -> list[RecordingOutcome]:
     return [from_bytes(record.value, RecordingOutcome) for record in records]
 
 
+@contextmanager
+def server_without_ranges(folder: Path) -> Iterator[int]:
+    """The port of a server that sends whole files."""
+    handler = functools.partial(SimpleHTTPRequestHandler, directory=str(folder))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+        thread.start()
+        try:
+            yield server.server_port
+        finally:
+            server.shutdown()
+            thread.join()
+
+
 @pytest.mark.slow
 def test_a_job_answers_what_analyze_answers(services: Services, analyzer: Analyzer, clip: Path) -> None:
     services.ask(job(clip))
@@ -109,14 +117,9 @@ def test_a_job_answers_what_analyze_answers(services: Services, analyzer: Analyz
 def test_a_recording_behind_a_url_is_answered_like_the_file(
     services: Services, analyzer: Analyzer, clip: Path
 ) -> None:
-    handler = functools.partial(SimpleHTTPRequestHandler, directory=str(clip.parent))
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
-        thread.start()
-        services.ask(job(f"http://films.example:{server.server_port}/clip.mp4"))
+    with server_without_ranges(clip.parent) as port:
+        services.ask(job(f"http://films.example:{port}/clip.mp4"))
         services.work()
-        server.shutdown()
-        thread.join()
     (recording,) = services.answers("job-1").recordings
     assert compared(analysis_of(recording)) == compared(expected(analyzer, clip))
 
@@ -126,11 +129,8 @@ def test_a_full_disk_in_the_middle_of_a_job_loses_nothing(
     services: Services, analyzer: Analyzer, clip: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A host without ranges: every worker copies the file. The part is answered once there is room."""
-    handler = functools.partial(SimpleHTTPRequestHandler, directory=str(clip.parent))
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
-        thread.start()
-        services.ask(job(f"http://films.example:{server.server_port}/clip.mp4"))
+    with server_without_ranges(clip.parent) as port:
+        services.ask(job(f"http://films.example:{port}/clip.mp4"))
         first, second, *_ = services.topics.records[RECORDING_PARTS.name]
         services.parts.handle(first)
         services.parts_handler.close()  # the next worker has no copy
@@ -140,8 +140,6 @@ def test_a_full_disk_in_the_middle_of_a_job_loses_nothing(
                 services.parts.handle(second)
         services.parts.read = 1
         services.work()
-        server.shutdown()
-        thread.join()
     (recording,) = services.answers("job-1").recordings
     assert compared(analysis_of(recording)) == compared(expected(analyzer, clip))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,17 +12,10 @@ from lookout.services.recordings.quotas import JobQuota, RunningJobs, Use, quota
 from lookout.services.recordings.settings import RecordingsSettings
 from lookout.v1.recordings_pb2 import RecordingAnswers, RecordingJob, RecordingSettings
 from lookout.worker import load_settings
-from tests.tiny_models import checkpoint
 from tests.unit.segments.clips import encode
 from tests.unit.services.recordings_case import FakeTable, Services
 
 SETTINGS = RecordingSettings(fps=5, part_frames=8, group_frames=3)
-
-
-@pytest.fixture(scope="module")
-def analyzer() -> Iterator[Analyzer]:
-    with Analyzer(checkpoint("internvl")) as model:  # plans need its digest alone: no weights are read
-        yield model
 
 
 @pytest.fixture(scope="module")

@@ -31,19 +31,12 @@ from lookout.store.tensors import Array
 from lookout.v1.lineage_pb2 import STAGE_SAMPLES
 from lookout.v1.recordings_pb2 import RecordingJob, RecordingPart, RecordingSettings
 from lookout.wire import RECORDING_PARTS, from_bytes
-from tests.tiny_models import checkpoint
 from tests.unit.segments.clips import encode
 from tests.unit.services.recordings_case import Services
 
 pytestmark = pytest.mark.slow
 QUESTIONS = ["Is anyone there?", "Is it dark?"]
 SETTINGS = RecordingSettings(fps=5, part_frames=8, group_frames=3)
-
-
-@pytest.fixture(scope="module")
-def analyzer() -> Iterator[Analyzer]:
-    with Analyzer(checkpoint("internvl")) as model:
-        yield model
 
 
 @pytest.fixture(scope="module", params=["whole", "damaged"])

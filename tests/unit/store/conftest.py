@@ -22,12 +22,6 @@ from lookout.store import (
 from lookout.v1.lineage_pb2 import STAGE_FRAMES, RecordRef, TensorRef
 
 
-@pytest.fixture(scope="module")
-def redis_server() -> Iterator[RedisServer]:
-    with RedisServer() as server:
-        yield server
-
-
 @pytest.fixture
 def redis_url(redis_server: RedisServer) -> str:
     redis_server.start()

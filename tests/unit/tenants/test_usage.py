@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,6 @@ import pytest
 import redis
 from prometheus_client import CollectorRegistry, generate_latest
 
-from lookout.local import RedisServer
 from lookout.net import without_security
 from lookout.tenants import (
     AloneCounters,
@@ -37,26 +35,13 @@ class Clock:
         return self.now
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[RedisServer]:
-    with RedisServer() as server:
-        yield server
-
-
-@pytest.fixture
-def client(server: RedisServer) -> Iterator[redis.Redis]:
-    with redis.Redis.from_url(server.url, socket_timeout=5.0) as client:
-        client.flushall()
-        yield client
-
-
 def usage(clock: Clock, counters: Counters | None = None, quotas: Quotas = QUOTAS) -> TenantUsage:
     return TenantUsage(quotas, ("bytes", "cameras"), counters, clock=clock)
 
 
-def test_instances_count_together(client: redis.Redis) -> None:
+def test_instances_count_together(redis_client: redis.Redis) -> None:
     clock = Clock()
-    first, second = (usage(clock, RedisCounters(client, clock)) for _ in range(2))
+    first, second = (usage(clock, RedisCounters(redis_client, clock)) for _ in range(2))
     first.add("acme", "bytes", 60)
     second.add("acme", "bytes", 60)
     assert first.refusal("acme") is None
@@ -77,9 +62,9 @@ def test_instances_count_together(client: redis.Redis) -> None:
 
 
 @pytest.mark.parametrize("alone", [True, False])
-def test_cameras_that_send_keep_their_places(client: redis.Redis, alone: bool) -> None:
+def test_cameras_that_send_keep_their_places(redis_client: redis.Redis, alone: bool) -> None:
     clock = Clock()
-    instance = usage(clock, AloneCounters() if alone else RedisCounters(client, clock))
+    instance = usage(clock, AloneCounters() if alone else RedisCounters(redis_client, clock))
 
     def sends(*cameras: str) -> list[str]:
         for camera in cameras:
@@ -101,7 +86,7 @@ def test_zero_refuses_at_once() -> None:
     assert "tenant 'none' used its 0 bytes" in (instance.refusal("none", "a") or "")
 
 
-def test_without_redis_the_last_answer_and_its_own_counts_stand(client: redis.Redis) -> None:
+def test_without_redis_the_last_answer_and_its_own_counts_stand(redis_client: redis.Redis) -> None:
     class Broken:
         """A Redis that is gone."""
 
@@ -109,7 +94,7 @@ def test_without_redis_the_last_answer_and_its_own_counts_stand(client: redis.Re
             raise redis.ConnectionError("refused")
 
     clock = Clock()
-    other, counters = usage(clock, RedisCounters(client, clock)), RedisCounters(client, clock)
+    other, counters = usage(clock, RedisCounters(redis_client, clock)), RedisCounters(redis_client, clock)
     instance = usage(clock, counters)
     other.add("acme", "bytes", 70)
     other.exchange()
@@ -121,7 +106,7 @@ def test_without_redis_the_last_answer_and_its_own_counts_stand(client: redis.Re
     instance.add("acme", "bytes", 10)
     instance.exchange()
     assert instance.refusal("acme") is not None
-    counters._client = client
+    counters._client = redis_client
     instance.exchange()
     other.exchange()
     assert other.refusal("acme") is not None  # nothing that was counted meanwhile is lost

@@ -1,0 +1,25 @@
+"""What the unit tests of several rooms share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import redis
+
+from lookout.local import RedisServer
+
+
+@pytest.fixture(scope="module")
+def redis_server() -> Iterator[RedisServer]:
+    """A real Redis of one file's tests. A test that stops it starts it again."""
+    with RedisServer() as server:
+        yield server
+
+
+@pytest.fixture
+def redis_client(redis_server: RedisServer) -> Iterator[redis.Redis]:
+    """A client of an empty Redis."""
+    with redis.Redis.from_url(redis_server.url, socket_timeout=5.0) as client:
+        client.flushall()
+        yield client

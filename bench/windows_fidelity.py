@@ -48,7 +48,7 @@ from lookout.models import find_model
 from lookout.models.digest import folder_digest
 from lookout.pruning import Accumulation, Change, MaskPolicy, PrunePolicy
 from lookout.segments import CodecError
-from lookout.streams import ClipWindow, StreamBlock, answered_windows, read_clip, stream_blocks
+from lookout.streams import ClipFrames, ClipWindow, StreamBlock, answered_windows, read_clip, stream_blocks
 from lookout.vision import Tower
 from lookout.windows import (
     DEFAULT_PRESET,
@@ -189,9 +189,15 @@ def rendered(count: int, folder: Path, cut: Cut) -> list[Path]:
 
 def chains(path: Path, tower: Tower, masks: MaskPolicy, cut: Cut) -> list[list[StrideBlock]]:
     """A camera's blocks under a rule of masks, in chains of at most one key period."""
-    clip = read_clip(path, tower.grid, vectors=masks.gathers)
+    return chains_of(path.stem, read_clip(path, tower.grid, vectors=masks.gathers), tower, masks, cut)
+
+
+def chains_of(
+    name: str, clip: ClipFrames, tower: Tower, masks: MaskPolicy, cut: Cut
+) -> list[list[StrideBlock]]:
+    """The same of a camera whose samples are decoded already."""
     encoded = stream_blocks(
-        f"{path.stem}/0",
+        f"{name}/0",
         clip.frames,
         tower,
         masks,

@@ -11,6 +11,7 @@ from typing import Final
 import numpy as np
 import torch
 
+from bench.crowds.masks import of_groups
 from bench.windows_fidelity import Setting, default
 from lookout.engines.transformers import attention, forward
 from lookout.motion.grids import GroupedPatches, Mask, spread
@@ -98,7 +99,7 @@ class LumaShare(MaskPolicy):
         if behind:
             pictures = [samples[mask.frames[0]].luma for mask in masks[anchor:]]
             changes = [
-                _of_groups(patch_difference(now, before, grid), grid) for before, now in pairwise(pictures)
+                of_groups(patch_difference(now, before, grid), grid) for before, now in pairwise(pictures)
             ]
             scores = np.concatenate([change.ravel() for change in changes])
             chosen = np.zeros(scores.size, np.bool_)
@@ -109,12 +110,6 @@ class LumaShare(MaskPolicy):
                 for mask, keep in zip(behind, keeps, strict=True)
             ]
         return masks, None
-
-
-def _of_groups(patches: np.ndarray, grid: GroupedPatches) -> np.ndarray:
-    """The largest of the patches behind every group: [rows, cols] -> [group rows, group cols]."""
-    rows = np.stack([patches[list(taps)].max(axis=0) for taps in grid.row_taps])
-    return np.stack([rows[:, list(taps)].max(axis=1) for taps in grid.col_taps], axis=1)
 
 
 @dataclass(frozen=True)

@@ -159,21 +159,25 @@ def tower_key(shown: Camera, kind: str) -> str:
 
 
 def tower_share(shown: Camera, kind: str, workplace: Workplace) -> float:
-    """FLOPs of the tower under a kind of masks, as a share of those of whole frames.
+    """FLOPs of the tower under a kind of masks, as a share of those of whole frames (`encoded_share`)."""
+    key = tower_key(shown, kind)
+    if key not in workplace.results:
+        workplace.results.add(key, encoded_share(blocks_of(shown, ENCODED.get(kind, kind), workplace)))
+    return float(workplace.results.found[key])
+
+
+def encoded_share(blocks: Sequence[StrideBlock]) -> float:
+    """FLOPs of a tower that encodes these blocks, as a share of those of whole frames.
 
     They are those of a full-size model's tower (`bench.shapes.VIT_300M`, 98 tokens a frame) that encodes the
     same shares of the frames.
     """
-    key = tower_key(shown, kind)
-    if key not in workplace.results:
-        blocks = blocks_of(shown, ENCODED.get(kind, kind), workplace)
-        frames = [frame for block in blocks for frame in block.frames]
-        patches = prod(TOKENS) * VIT_PATCHES
-        rows = [1 + round(patches * len(frame.kept) / frame.keep.size) for frame in frames]
-        spent = sum(VIT_300M.flops(count, count**2) for count in rows)
-        whole = VIT_300M.flops(patches + 1, (patches + 1) ** 2)
-        workplace.results.add(key, round(spent / (len(rows) * whole), 4))
-    return float(workplace.results.found[key])
+    frames = [frame for block in blocks for frame in block.frames]
+    patches = prod(TOKENS) * VIT_PATCHES
+    rows = [1 + round(patches * len(frame.kept) / frame.keep.size) for frame in frames]
+    spent = sum(VIT_300M.flops(count, count**2) for count in rows)
+    whole = VIT_300M.flops(patches + 1, (patches + 1) ** 2)
+    return round(spent / (len(rows) * whole), 4)
 
 
 def encoded(shown: Camera, masks: MaskPolicy, workplace: Workplace) -> list[StrideBlock]:

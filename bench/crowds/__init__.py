@@ -1,0 +1,1 @@
+"""Masks that keep more where many move, beside simple ways to keep as many tokens."""

@@ -1,0 +1,329 @@
+"""Does a crowd need more of the tower? Masks that keep more where many move, at equal cost beside simple
+ways to keep as much: `make bench-crowds`.
+
+"Are five or more people in view" is lost under the default's masks in windows of 80 frames. Rules that keep
+more are compared on rendered cameras, every second of which shows a crowd (drawn at the two pictures a second
+that are sampled), in windows of 80 frames and of 20, and on real clips of fixed cameras:
+
+- `busy frames S`: frames of which the default keeps a share S or more are whole. `many moving N`: those in
+  which N separate regions changed. `busy blocks S N`: once a share S of the picture has changed since the
+  anchor, every Nth frame is whole. `surroundings S`: busy frames keep the neighbours of what they keep.
+  `since the anchor`: what changed stays kept until the next anchor.
+- At equal cost, as many tokens over all cameras of a group as the chosen rule has: `anywhere` (random-k),
+  `floor` (at least so many groups of every frame, those that differ most from the frame before),
+  `even frames` (whole frames between anchors, at even distances), `lower threshold` (of luma).
+- `behind`: the default's tokens of frames that the tower encoded whole. `full`: every token, computed whole.
+
+`--choose` compares the rules on cameras that are not reported; CHOSEN is the one of most F1 of product
+questions among those with at most MOST times the default's tokens. All but `full` are computed as the default
+computes windows; `dp` is that from whole windows under the same masks. F1 is by windows, intervals are 95 %
+over cameras (bootstrap). Real clips have no truth here: `from dense` is the mean |difference of p(yes)| from
+full windows. Everything is kept under --keep and continues where it was stopped. The last line is JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from tqdm import tqdm
+
+from bench.codecsight.policies import WHOLE, kept_behind
+from bench.codecsight.scores import Answers, by_window
+from bench.codecsight.streams import Outcome, Workplace, encoded_share, judged, outcome, window_times
+from bench.codecsight.table import CONTEXT_ROWS, PRODUCT_ROWS
+from bench.crowds.films import CHOOSING, REPORTED, films
+from bench.crowds.masks import (
+    Anywhere,
+    BusyBlocks,
+    BusyFrames,
+    EvenFrames,
+    Floor,
+    ManyMoving,
+    Surroundings,
+)
+from bench.motion import footage
+from bench.results import Results
+from bench.windows_fidelity import Answered, Cut, chains_of, default, interval, over_period, real
+from lookout.engines import load_engine
+from lookout.families import load_tower
+from lookout.models import find_model
+from lookout.models.digest import folder_digest
+from lookout.pruning import Accumulation, MaskPolicy, PrunePolicy, prune_block
+from lookout.streams import ClipFrames, read_clip, strides_of
+from lookout.windows import StrideBlock
+from watchbench import scenes
+from watchbench.questions import NAMES, answers
+
+CUTS: Final = {"80 frames": Cut(16, 15, 6), "20 frames": Cut(4, 15, 10)}
+CROWD: Final = NAMES.index("many")
+ROWS: Final = {
+    "crowd": [CROWD],
+    "product": PRODUCT_ROWS,
+    "other product": [row for row in PRODUCT_ROWS if row != CROWD],
+    "contextual": CONTEXT_ROWS,
+}
+KINDS: Final[dict[str, MaskPolicy]] = {
+    "default": PrunePolicy(),
+    **{f"busy frames {share:g}": BusyFrames(share) for share in (0.125, 0.25, 0.5)},
+    **{f"many moving {regions}": ManyMoving(regions) for regions in (2, 3, 4)},
+    **{
+        f"busy blocks {share:g} {every}": BusyBlocks(share, every)
+        for share, every in ((0.25, 4), (0.5, 4), (0.5, 2))
+    },
+    "surroundings 0.125": Surroundings(0.125),
+    "since the anchor": PrunePolicy(accumulation=Accumulation.SINCE_ANCHOR),
+}
+SIMPLE: Final[dict[str, tuple[Callable[[float], MaskPolicy], float, float]]] = {
+    "anywhere": (Anywhere, 0.0, 1.0),
+    "floor": (Floor, 0.0, 16.0),
+    "even frames": (EvenFrames, 0.0, 15.0),
+    "lower threshold": (lambda tau: PrunePolicy(luma_tau=tau), 6.0, 0.0),
+}
+"""By name: the rule, its cheapest and its dearest setting."""
+CHOSEN: Final = "many moving 2"
+MOST = 3.0
+STEPS = 9  # of halving until a simple rule has as many tokens
+
+Kept = dict[str, Outcome]
+
+
+@dataclass(frozen=True, slots=True)
+class Clip:
+    """A camera with its decoded samples; a scene where it is rendered."""
+
+    name: str
+    frames: ClipFrames
+    scene: scenes.Scene | None = None
+
+
+def blocks_of(clip: Clip, masks: MaskPolicy, place: Workplace) -> list[StrideBlock]:
+    """The first chain of a camera's blocks."""
+    return chains_of(clip.name, clip.frames, place.tower, masks, place.cut)[0]
+
+
+def kept_groups(clip: Clip, masks: MaskPolicy, place: Workplace) -> int:
+    """Groups that a rule keeps of a camera's first chain."""
+    carry, count = None, 0
+    strides = [frames for _, frames in strides_of(clip.frames.frames, place.cut.frames)]
+    for frames in strides[: place.cut.strides]:
+        decided, carry = prune_block([frame.sample for frame in frames], place.tower.grid, masks, carry)
+        count += sum(mask.kept for mask in decided)
+    return count
+
+
+def at_cost(name: str, clips: Sequence[Clip], group: str, place: Workplace) -> MaskPolicy:
+    """A simple rule that keeps as many groups of some cameras as the chosen one does."""
+    make, low, high = SIMPLE[name]
+    key = f"{group}, {place.cut.frames}, {len(clips)} cameras, {name} as {CHOSEN}"
+    if key not in place.results:
+        aim = sum(kept_groups(clip, KINDS[CHOSEN], place) for clip in clips)
+        for _ in range(STEPS):
+            middle = (low + high) / 2
+            spent = sum(kept_groups(clip, make(middle), place) for clip in clips)
+            low, high = (middle, high) if spent < aim else (low, middle)
+        place.results.add(key, (low + high) / 2)
+    return make(float(place.results.found[key]))
+
+
+def answered_camera(clip: Clip, kinds: Mapping[str, MaskPolicy], place: Workplace) -> Kept:
+    """Every rule on one camera."""
+    told = f"{clip.name}, {place.cut.frames}"
+    made: dict[str, list[StrideBlock]] = {}
+
+    def blocks(masks: MaskPolicy) -> list[StrideBlock]:
+        if repr(masks) not in made:
+            made[repr(masks)] = blocks_of(clip, masks, place)
+        return made[repr(masks)]
+
+    dense = PrunePolicy(everything=True)
+    asked = {name: (masks, default()) for name, masks in kinds.items()}
+    asked |= {f"{name}, whole": (kinds[name], WHOLE) for name in ("default", CHOSEN) if name in kinds}
+    asked["full"] = (dense, WHOLE)
+    out: Kept = {}
+    for name, (masks, setting) in asked.items():
+        key = f"{told}, {masks!r}, {setting.name}"
+        own = () if key in place.results else blocks(masks)
+        found = outcome(key, own, setting, place)
+        if f"{key}, tower" not in place.results:
+            place.results.add(f"{key}, tower", encoded_share(own))
+        out[name] = replace(found, tower=float(place.results.found[f"{key}, tower"]))
+    key = f"{told}, behind"
+    own = () if key in place.results else kept_behind(blocks(dense), blocks(PrunePolicy()))
+    out["behind"] = outcome(key, own, default(), place)
+    return out
+
+
+def truth(clip: Clip, place: Workplace) -> list[tuple[NDArray[np.bool_], NDArray[np.bool_]]]:
+    """What is true of every window of a rendered camera, and where that is known, once."""
+    assert clip.scene is not None
+    key = f"{clip.name}, times {place.cut}"
+    if key not in place.results:
+        times = window_times(blocks_of(clip, PrunePolicy(), place), place.cut)
+        place.results.add(key, [window.tolist() for window in times])
+    pairs = [
+        answers(scenes.observe(clip.scene, torch.tensor(times)).truth) for times in place.results.found[key]
+    ]
+    yes, known = (torch.stack([pair[part][0, -1] for pair in pairs]).numpy() for part in (0, 1))
+    return [(yes, known)]
+
+
+def f1_of(counts: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Mean F1 over questions of [..., questions, (hit, miss, false)]; those without a case are left out."""
+    hit, miss, false = (counts[..., part] for part in range(3))
+    total = 2 * hit + miss + false
+    out: NDArray[np.float64] = np.nanmean(np.where(total > 0, 2 * hit / np.maximum(total, 1), np.nan), -1)
+    return out
+
+
+def scores(cameras: Sequence[Sequence[Answers]]) -> NDArray[np.float64]:
+    """Hit, miss, false by camera and question."""
+    counts = [[by_window(one) for one in camera] for camera in cameras]
+    return np.array([[(c.hit, c.miss, c.false) for c in camera] for camera in counts], float)
+
+
+def from_dense(cameras: Sequence[Kept], name: str) -> NDArray[np.float64]:
+    """Mean |difference of p(yes)| of product questions from full windows, by camera."""
+
+    def apart(camera: Kept) -> float:
+        own, full = camera[name].answered, camera["full"].answered
+        return over_period(np.abs(own.p - full.p)[:, PRODUCT_ROWS].mean(1), own.key)
+
+    return np.array([apart(camera) for camera in cameras])
+
+
+def costs(cameras: Sequence[Kept], name: str) -> dict[str, float]:
+    """Tokens, FLOPs of the language model, and those of a full-size tower, as shares of full windows."""
+
+    def spent(one: Answered) -> float:
+        return over_period(one.flops, one.key)
+
+    own = [camera[name] for camera in cameras]
+    full = [camera["full"].answered.flops.mean() for camera in cameras]
+    flops = [spent(one.answered) / whole for one, whole in zip(own, full, strict=True)]
+    return {
+        "tokens kept": round(float(np.mean([one.kept for one in own])), 4),
+        "FLOPs of full": round(float(np.mean(flops)), 4),
+        "tower's FLOPs": round(float(np.mean([one.tower for one in own])), 4),
+    }
+
+
+def compared(
+    cameras: Sequence[Kept], truths: Sequence[Any] | None, against: str, rounds: int = 2000
+) -> dict[str, dict[str, Any]]:
+    """Every rule of one group: cost, F1 where the truth is known, distance from full windows; and what the
+    rule `against` has more than it, paired by camera."""
+    names = [name for name in cameras[0] if not name.endswith(", whole")]
+    draws = np.random.default_rng(0).integers(0, len(cameras), (rounds, len(cameras)))
+    tables: dict[str, NDArray[np.float64]] = {}
+    if truths is not None:
+        for name in names:
+            said = [judged(one[name].answered.p, t) for one, t in zip(cameras, truths, strict=True)]
+            tables[name] = scores(said)
+    out: dict[str, dict[str, Any]] = {}
+    for name in names:
+        row: dict[str, Any] = {"cameras": len(cameras)} | costs(cameras, name)
+        for told, rows in ROWS.items() if tables else ():
+            own, other = (tables[one][:, rows] for one in (name, against))
+            row[told] = round(float(f1_of(own.sum(0))), 3)
+            less = f1_of(other[draws].sum(1)) - f1_of(own[draws].sum(1))
+            row[f"{told}: {against} less it"] = round(float(f1_of(other.sum(0)) - f1_of(own.sum(0))), 3)
+            row[f"{told}: 95 %"] = [round(float(edge), 3) for edge in np.nanquantile(less, (0.025, 0.975))]
+        apart, base = from_dense(cameras, name), from_dense(cameras, against)
+        row["from dense"] = round(float(apart.mean()), 4)
+        row[f"from dense: {against} less it"] = round(float((base - apart).mean()), 4)
+        row["from dense: 95 %"] = interval(base - apart)
+        out[name] = row
+    return out
+
+
+def reuse(cameras: Sequence[Kept]) -> dict[str, dict[str, Any]]:
+    """|dp| of reuse from whole windows under the same masks."""
+    out = {}
+    for name in ("default", CHOSEN):
+        if f"{name}, whole" in cameras[0]:
+            pairs = [(one[name].answered, one[f"{name}, whole"].answered) for one in cameras]
+            apart = np.array([over_period(np.abs(a.p - b.p).mean(1), a.key) for a, b in pairs])
+            out[name] = {"dp": round(float(apart.mean()), 5), "dp 95 %": interval(apart)}
+    return out
+
+
+def rendered(first: int, count: int, place: Workplace) -> Iterator[Clip]:
+    """Cameras and their samples."""
+    for camera in films(first, count, place.folder):
+        yield Clip(camera.name, read_clip(camera.path, place.tower.grid), camera.scene)
+
+
+def group(
+    name: str, clips: Sequence[Clip], place: Workplace, *, choose: bool
+) -> tuple[list[Kept], dict[str, dict[str, Any]]]:
+    """All that is compared on one group of cameras, and its table."""
+    kinds = dict(KINDS) if choose else {one: KINDS[one] for one in ("default", CHOSEN)}
+    if not choose:
+        kinds |= {simple: at_cost(simple, clips, name, place) for simple in SIMPLE}
+    found = [answered_camera(clip, kinds, place) for clip in tqdm(clips, desc=name, disable=None)]
+    truths = [truth(clip, place)[0] for clip in clips] if clips[0].scene is not None else None
+    return found, compared(found, truths, "default" if choose else CHOSEN)
+
+
+def best(rows: Mapping[str, Mapping[str, Any]]) -> str:
+    """The rule of most F1 of product questions among those within `MOST` times the default's tokens."""
+    bound = MOST * rows["default"]["tokens kept"]
+    fit = [name for name in KINDS if name != "default" and rows[name]["tokens kept"] <= bound]
+    return max(fit, key=lambda name: float(rows[name]["product"]), default="default")
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--cameras", type=int, default=40, help="rendered ones")
+    parser.add_argument("--choose", action="store_true", help="all rules, on cameras that are not reported")
+    parser.add_argument("--frames", nargs="+", choices=tuple(CUTS), default=list(CUTS))
+    parser.add_argument("--keep", type=Path, default=Path("out/crowds"), help="folder for films and answers")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    model = find_model()
+    results = Results(options.keep / f"answers-{folder_digest(model)[:12]}.jsonl")
+    usual = CUTS["80 frames"]
+    place = Workplace(
+        load_tower(model), load_engine(model), results, options.keep / "films", usual, 0.0, time.monotonic()
+    )
+    first = CHOOSING if options.choose else REPORTED
+    shown = list(rendered(first, options.cameras, place))
+    where = None if options.choose else footage()
+    tables: dict[str, Any] = {}
+    for told in options.frames:
+        here = replace(place, cut=CUTS[told])
+        found, rows = group("rendered", shown, here, choose=options.choose)
+        tables[f"rendered, {told}"] = rows
+        tables[f"rendered, {told}: reuse"] = reuse(found)
+        if where is not None:
+            clips = [
+                Clip(path.stem, read_clip(path, place.tower.grid))
+                for path in real(where, place.tower, CUTS[told])
+            ]
+            if clips:
+                tables[f"real, {told}"] = group("real", clips, here, choose=False)[1]
+    place.engine.close()
+    for title, rows in tables.items():
+        print(f"\n{title}")
+        for name, row in rows.items():
+            print(f"  {name:20}" + "  ".join(f"{key} {value}" for key, value in row.items()), flush=True)
+    line: dict[str, Any] = {"chosen": CHOSEN}
+    if options.choose:
+        line = {"best": best(tables[f"rendered, {options.frames[0]}"])}
+    print(json.dumps(line | {"tables": tables}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,228 @@
+"""Rules of masks that keep more than the default does: where many move, or simply everywhere."""
+
+from __future__ import annotations
+
+import zlib
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+
+import numpy as np
+
+from lookout.motion.grids import GroupedPatches, Mask
+from lookout.pruning import Carry, MaskPolicy, PrunePolicy, Sample, TemporalMask
+from lookout.pruning.luma import patch_difference
+
+
+@dataclass(frozen=True)
+class Widened(MaskPolicy):
+    """The masks of a rule, and more groups of some frames behind a block's anchor.
+
+    What is added does not change what the rule compares later frames with.
+
+    Attributes:
+        rule: Whose masks are widened.
+    """
+
+    rule: PrunePolicy = field(default_factory=PrunePolicy, kw_only=True)
+
+    def masks(
+        self, samples: Sequence[Sample], grid: GroupedPatches, carry: Carry | None = None
+    ) -> tuple[list[TemporalMask], Carry | None]:
+        """See `MaskPolicy.masks`."""
+        masks, carry = self.rule.masks(samples, grid, carry)
+        anchor = next((i for i, mask in enumerate(masks) if mask.anchor), len(masks))
+        if len(masks) > anchor + 1:
+            more = self.more(masks[anchor:], samples, grid)
+            masks[anchor + 1 :] = [
+                replace(mask, keep=mask.keep | added)
+                for mask, added in zip(masks[anchor + 1 :], more, strict=True)
+            ]
+        return masks, carry
+
+    @abstractmethod
+    def more(
+        self, masks: Sequence[TemporalMask], samples: Sequence[Sample], grid: GroupedPatches
+    ) -> list[Mask]:
+        """What is kept besides, of every mask behind the first, which is the block's anchor."""
+
+
+@dataclass(frozen=True)
+class BusyFrames(Widened):
+    """Frames of which the rule keeps a share or more are kept whole.
+
+    Attributes:
+        share: Of the groups of a frame.
+    """
+
+    share: float
+
+    def more(
+        self, masks: Sequence[TemporalMask], samples: Sequence[Sample], grid: GroupedPatches
+    ) -> list[Mask]:
+        """See `Widened.more`."""
+        return [np.full(mask.keep.shape, mask.keep.mean() >= self.share) for mask in masks[1:]]
+
+
+@dataclass(frozen=True)
+class ManyMoving(Widened):
+    """Frames in which so many separate regions changed are kept whole.
+
+    Attributes:
+        regions: Of changed patches that touch by their sides.
+    """
+
+    regions: int
+
+    def more(
+        self, masks: Sequence[TemporalMask], samples: Sequence[Sample], grid: GroupedPatches
+    ) -> list[Mask]:
+        """See `Widened.more`."""
+        return [
+            np.full(mask.keep.shape, regions_of(mask.dynamic) >= self.regions, np.bool_) for mask in masks[1:]
+        ]
+
+
+@dataclass(frozen=True)
+class BusyBlocks(Widened):
+    """Once a share of the picture has changed since the block's anchor, every so manieth frame is kept whole.
+
+    Attributes:
+        share: Of the groups, changed in any frame so far.
+        every: Frames from one whole frame to the next.
+    """
+
+    share: float
+    every: int
+
+    def more(
+        self, masks: Sequence[TemporalMask], samples: Sequence[Sample], grid: GroupedPatches
+    ) -> list[Mask]:
+        """See `Widened.more`."""
+        changed, last, out = np.zeros_like(masks[0].keep), 0, []
+        for number, mask in enumerate(masks[1:], 1):
+            changed = changed | mask.keep
+            whole = changed.mean() >= self.share and number - last >= self.every
+            last = number if whole else last
+            out.append(np.full(mask.keep.shape, whole, np.bool_))
+        return out
+
+
+@dataclass(frozen=True)
+class Surroundings(Widened):
+    """Frames of which the rule keeps a share or more keep the neighbours of what they keep.
+
+    Attributes:
+        share: Of the groups of a frame.
+    """
+
+    share: float
+
+    def more(
+        self, masks: Sequence[TemporalMask], samples: Sequence[Sample], grid: GroupedPatches
+    ) -> list[Mask]:
+        """See `Widened.more`."""
+        return [grown(mask.keep) & (mask.keep.mean() >= self.share) for mask in masks[1:]]
+
+
+@dataclass(frozen=True)
+class Anywhere(Widened):
+    """Groups that the rule drops are kept with the same chance everywhere: random-k.
+
+    Attributes:
+        chance: Of a dropped group. The draw follows from the pixels, so that a replay gives the same masks.
+    """
+
+    chance: float
+
+    def more(
+        self, masks: Sequence[TemporalMask], samples: Sequence[Sample], grid: GroupedPatches
+    ) -> list[Mask]:
+        """See `Widened.more`."""
+        return [
+            np.random.default_rng(_content(samples[mask.frames[0]])).random(mask.keep.shape) < self.chance
+            for mask in masks[1:]
+        ]
+
+
+@dataclass(frozen=True)
+class Floor(Widened):
+    """Every frame keeps so many groups at least, those whose luma differs most from the frame before: a
+    larger uniform share.
+
+    Attributes:
+        groups: Of a frame; of a fraction, as many frames round up.
+    """
+
+    groups: float
+
+    def more(
+        self, masks: Sequence[TemporalMask], samples: Sequence[Sample], grid: GroupedPatches
+    ) -> list[Mask]:
+        """See `Widened.more`."""
+        pictures = [samples[mask.frames[0]] for mask in masks]
+        out = []
+        for mask, (before, now) in zip(masks[1:], pairwise(pictures), strict=True):
+            draw = np.random.default_rng(_content(now)).random()
+            lacking = int(self.groups + draw) - mask.kept
+            added = np.zeros(mask.keep.size, np.bool_)
+            if lacking > 0:
+                scores = of_groups(patch_difference(now.luma, before.luma, grid), grid).ravel()
+                scores[mask.keep.ravel()] = -1.0
+                added[np.argsort(-scores, kind="stable")[:lacking]] = True
+            out.append(added.reshape(mask.keep.shape))
+        return out
+
+
+@dataclass(frozen=True)
+class EvenFrames(Widened):
+    """Whole frames at even distances between anchors.
+
+    Attributes:
+        count: Of a block; of a fraction, as many blocks round up.
+    """
+
+    count: float
+
+    def more(
+        self, masks: Sequence[TemporalMask], samples: Sequence[Sample], grid: GroupedPatches
+    ) -> list[Mask]:
+        """See `Widened.more`."""
+        draw = np.random.default_rng(_content(samples[masks[0].frames[0]])).random()
+        whole = min(int(self.count + draw), len(masks) - 1)
+        chosen = {round(part * len(masks) / (whole + 1)) for part in range(1, whole + 1)}
+        return [np.full(mask.keep.shape, number in chosen) for number, mask in enumerate(masks[1:], 1)]
+
+
+def regions_of(changed: Mask) -> int:
+    """Regions of a mask that touch by no side: bool [rows, cols] -> count."""
+    left = {(int(row), int(col)) for row, col in np.argwhere(changed)}
+    count = 0
+    while left:
+        count += 1
+        edge = [left.pop()]
+        while edge:
+            row, col = edge.pop()
+            near = {(row - 1, col), (row + 1, col), (row, col - 1), (row, col + 1)} & left
+            left -= near
+            edge += near
+    return count
+
+
+def grown(keep: Mask) -> Mask:
+    """A mask with the eight neighbours of what it keeps."""
+    wide = np.pad(keep, 1)
+    rows, cols = keep.shape
+    parts = [wide[row : row + rows, col : col + cols] for row in range(3) for col in range(3)]
+    return np.asarray(np.logical_or.reduce(parts), np.bool_)
+
+
+def of_groups(patches: np.ndarray, grid: GroupedPatches) -> np.ndarray:
+    """The largest of the patches behind every group: [rows, cols] -> [group rows, group cols]."""
+    rows = np.stack([patches[list(taps)].max(axis=0) for taps in grid.row_taps])
+    return np.stack([rows[:, list(taps)].max(axis=1) for taps in grid.col_taps], axis=1)
+
+
+def _content(sample: Sample) -> int:
+    return zlib.crc32(sample.pixels.tobytes())

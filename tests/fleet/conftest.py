@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import pytest
 
@@ -59,3 +60,10 @@ def own_redis() -> Iterator[RedisServer]:
 def prefix() -> str:
     """A name no other test uses, for topics, groups, cameras and keys."""
     return f"t{uuid.uuid4().hex[:10]}."
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    """Closes what a test opens. The last of its arguments, so that servers end after their clients."""
+    with ExitStack() as opened:
+        yield opened

@@ -103,7 +103,7 @@ def service(bootstrap: str, redis_url: str, log: Path, **settings: str) -> Itera
 
 def read_alerts(bootstrap: str, wanted: int, deadline_s: float) -> Events:
     """Committed events per camera, in order: all of them, once `wanted` have come or time is up."""
-    consumer = Consumer(
+    with Consumer(
         {
             "bootstrap.servers": bootstrap,
             "group.id": "nobody",
@@ -111,26 +111,25 @@ def read_alerts(bootstrap: str, wanted: int, deadline_s: float) -> Events:
             "enable.auto.commit": False,
             "enable.partition.eof": True,
         }
-    )
-    partitions = consumer.list_topics(ALERTS.name, timeout=60).topics[ALERTS.name].partitions
-    consumer.assign([TopicPartition(ALERTS.name, number, OFFSET_BEGINNING) for number in partitions])
-    events: Events = {f"camera-{n}": [] for n in range(CAMERAS)}
-    ended: set[int] = set()
-    end = time.monotonic() + deadline_s
-    while time.monotonic() < end and (
-        sum(map(len, events.values())) < wanted or len(ended) < len(partitions)
-    ):
-        message = consumer.poll(0.2)
-        if message is None:
-            continue
-        if message.error() is not None:
-            assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
-            ended.add(message.partition())
-            continue
-        ended.discard(message.partition())
-        assert text(message.headers(), "ce_type") == "lookout.alert.v1"
-        events[(message.key() or b"").decode()].append(event_of(message.value()))
-    consumer.close()
+    ) as consumer:
+        partitions = consumer.list_topics(ALERTS.name, timeout=60).topics[ALERTS.name].partitions
+        consumer.assign([TopicPartition(ALERTS.name, number, OFFSET_BEGINNING) for number in partitions])
+        events: Events = {f"camera-{n}": [] for n in range(CAMERAS)}
+        ended: set[int] = set()
+        end = time.monotonic() + deadline_s
+        while time.monotonic() < end and (
+            sum(map(len, events.values())) < wanted or len(ended) < len(partitions)
+        ):
+            message = consumer.poll(0.2)
+            if message is None:
+                continue
+            if message.error() is not None:
+                assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
+                ended.add(message.partition())
+                continue
+            ended.discard(message.partition())
+            assert text(message.headers(), "ce_type") == "lookout.alert.v1"
+            events[(message.key() or b"").decode()].append(event_of(message.value()))
     return events
 
 

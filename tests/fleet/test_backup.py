@@ -79,26 +79,25 @@ def cameras() -> list[Piece]:
 
 def received(bootstrap: str) -> Counter[str]:
     """How many segments of each camera the broker has."""
-    consumer = Consumer(
+    with Consumer(
         {
             "bootstrap.servers": bootstrap,
             "group.id": uuid.uuid4().hex,
             "enable.partition.eof": True,
             "enable.auto.commit": False,
         }
-    )
-    consumer.assign([TopicPartition(SEGMENTS.name, each, OFFSET_BEGINNING) for each in range(PARTITIONS)])
-    found: Counter[str] = Counter()
-    ends = 0
-    while ends < PARTITIONS:
-        if (message := consumer.poll(30.0)) is None:
-            raise AssertionError("the broker answers nothing")
-        if (error := message.error()) is not None:
-            assert error.code() == KafkaError._PARTITION_EOF, error
-            ends += 1
-        elif key := message.key():
-            found[key.decode()] += 1
-    consumer.close()
+    ) as consumer:
+        consumer.assign([TopicPartition(SEGMENTS.name, each, OFFSET_BEGINNING) for each in range(PARTITIONS)])
+        found: Counter[str] = Counter()
+        ends = 0
+        while ends < PARTITIONS:
+            if (message := consumer.poll(30.0)) is None:
+                raise AssertionError("the broker answers nothing")
+            if (error := message.error()) is not None:
+                assert error.code() == KafkaError._PARTITION_EOF, error
+                ends += 1
+            elif key := message.key():
+                found[key.decode()] += 1
     return found
 
 

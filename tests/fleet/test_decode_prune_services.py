@@ -100,7 +100,7 @@ def fleet(kafka: str, redis_url: str, log: Path) -> Iterator[Fleet]:
 
 def committed(kafka: str, topic: str) -> list[Message]:
     """Everything committed in a topic now."""
-    consumer = Consumer(
+    with Consumer(
         {
             "bootstrap.servers": kafka,
             "group.id": uuid.uuid4().hex,
@@ -108,18 +108,17 @@ def committed(kafka: str, topic: str) -> list[Message]:
             "enable.partition.eof": True,
             "enable.auto.commit": False,
         }
-    )
-    consumer.assign([TopicPartition(topic, each, OFFSET_BEGINNING) for each in range(PARTITIONS)])
-    found: list[Message] = []
-    ended = 0
-    while ended < PARTITIONS:
-        message = consumer.poll(60.0)
-        assert message is not None, f"{topic} cannot be read"
-        if message.error() is None:
-            found.append(message)
-        else:
-            ended += 1
-    consumer.close()
+    ) as consumer:
+        consumer.assign([TopicPartition(topic, each, OFFSET_BEGINNING) for each in range(PARTITIONS)])
+        found: list[Message] = []
+        ended = 0
+        while ended < PARTITIONS:
+            message = consumer.poll(60.0)
+            assert message is not None, f"{topic} cannot be read"
+            if message.error() is None:
+                found.append(message)
+            else:
+                ended += 1
     return found
 
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 
 from tests.eventually import eventually
 from tests.fleet.bench import Bench, process
 
 
-def test_a_batching_thread_that_dies_ends_the_process(kafka: str, prefix: str, tmp_path: Path) -> None:
-    bench = Bench(kafka, prefix)
+def test_a_batching_thread_that_dies_ends_the_process(
+    kafka: str, prefix: str, stack: ExitStack, tmp_path: Path
+) -> None:
+    bench = stack.enter_context(Bench(kafka, prefix))
     log = tmp_path / "log"
     toy = process(bench.settings(), log)
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -29,8 +30,8 @@ def assert_answered(bench: Bench) -> None:
     ]
 
 
-def test_a_loop_is_stopped_and_its_camera_goes_on(kafka: str, prefix: str) -> None:
-    bench = Bench(kafka, prefix)
+def test_a_loop_is_stopped_and_its_camera_goes_on(kafka: str, prefix: str, stack: ExitStack) -> None:
+    bench = stack.enter_context(Bench(kafka, prefix))
     bench.send("cam", 1)
     bench.send("cam", 2, do="loop")
     bench.send("cam", 2)
@@ -45,9 +46,9 @@ def test_a_loop_is_stopped_and_its_camera_goes_on(kafka: str, prefix: str) -> No
 
 
 def test_what_cannot_be_stopped_ends_the_process_after_its_dead_letter(
-    kafka: str, prefix: str, tmp_path: Path
+    kafka: str, prefix: str, stack: ExitStack, tmp_path: Path
 ) -> None:
-    bench = Bench(kafka, prefix)
+    bench = stack.enter_context(Bench(kafka, prefix))
     log = tmp_path / "log"
     settings = bench.settings(work_limit_s=LIMIT_S)
     toy = process(settings, log)

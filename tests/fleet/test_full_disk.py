@@ -59,8 +59,7 @@ def _takes(file: IO[bytes], size: int) -> bool:
 @pytest.mark.timeout(300)
 def test_a_broker_without_room_loses_and_doubles_nothing(small_disk: Path, prefix: str) -> None:
     ballast = small_disk / "ballast"
-    with KafkaServer(small_disk / "kafka") as server:
-        bench = Bench(server.bootstrap, prefix)
+    with KafkaServer(small_disk / "kafka") as server, Bench(server.bootstrap, prefix) as bench:
         with running(bench.settings()) as worker:
             _send(bench, 1, 20)
             bench.flush()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections import defaultdict
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -37,12 +38,12 @@ def grow(bench: Bench, partitions: int) -> None:
 
 
 def test_records_of_a_growing_topic_count_once_through_kills(
-    kafka: str, prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kafka: str, prefix: str, stack: ExitStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A worker's counters begin again in a camera's new partition, as an epoch does; in each partition they
     run without a hole."""
     monkeypatch.setattr(polling, "METADATA_MS", 1000)
-    bench = Bench(kafka, prefix, BEFORE)
+    bench = stack.enter_context(Bench(kafka, prefix, BEFORE))
     log = tmp_path / "log"
     killed = process(bench.settings("toy-0"), log)
     with running(bench.settings("toy-1")):
@@ -76,9 +77,9 @@ def test_records_of_a_growing_topic_count_once_through_kills(
 
 
 def test_a_static_member_that_was_away_while_partitions_were_added_reads_them(
-    kafka: str, prefix: str, tmp_path: Path
+    kafka: str, prefix: str, stack: ExitStack, tmp_path: Path
 ) -> None:
-    bench = Bench(kafka, prefix, BEFORE)
+    bench = stack.enter_context(Bench(kafka, prefix, BEFORE))
     settings = bench.settings(static_member=True, session_timeout_s=6.0)
     worker = process(settings, tmp_path / "log")
     try:

@@ -60,7 +60,7 @@ def verdict(camera: str) -> bytes:
 
 def cameras_alerted(bootstrap: str, topic: str) -> set[str]:
     """Cameras with an alert."""
-    consumer = Consumer(
+    with Consumer(
         {
             "bootstrap.servers": bootstrap,
             "group.id": f"reader-{topic}",
@@ -69,12 +69,11 @@ def cameras_alerted(bootstrap: str, topic: str) -> set[str]:
             "enable.auto.commit": False,
             "enable.partition.eof": True,
         }
-    )
-    consumer.subscribe([topic])
-    cameras: set[str] = set()
-    while (message := consumer.poll(20.0)) is not None and message.error() is None:
-        cameras.add((message.key() or b"").decode())
-    consumer.close()
+    ) as consumer:
+        consumer.subscribe([topic])
+        cameras: set[str] = set()
+        while (message := consumer.poll(20.0)) is not None and message.error() is None:
+            cameras.add((message.key() or b"").decode())
     return cameras
 
 

@@ -58,25 +58,24 @@ class Writer:
 
 def committed(bootstrap: str, end: list[int]) -> list[Counter[str]]:
     """What readers of committed records see, for each partition."""
-    consumer = Consumer(
+    with Consumer(
         {
             "bootstrap.servers": bootstrap,
             "group.id": "reader",
             "isolation.level": "read_committed",
             "enable.partition.eof": True,
         }
-    )
-    consumer.assign([TopicPartition(TOPIC, partition, 0) for partition in range(PARTITIONS)])
-    seen: list[Counter[str]] = [Counter() for _ in range(PARTITIONS)]
-    ended: set[int] = set()
-    while len(ended) < PARTITIONS:
-        message = consumer.poll(30.0)
-        assert message is not None, f"only partitions {sorted(ended)} could be read to {end}"
-        if message.error() is not None:
-            ended.add(message.partition() or 0)
-            continue
-        seen[message.partition() or 0][(message.value() or b"").decode()] += 1
-    consumer.close()
+    ) as consumer:
+        consumer.assign([TopicPartition(TOPIC, partition, 0) for partition in range(PARTITIONS)])
+        seen: list[Counter[str]] = [Counter() for _ in range(PARTITIONS)]
+        ended: set[int] = set()
+        while len(ended) < PARTITIONS:
+            message = consumer.poll(30.0)
+            assert message is not None, f"only partitions {sorted(ended)} could be read to {end}"
+            if message.error() is not None:
+                ended.add(message.partition() or 0)
+                continue
+            seen[message.partition() or 0][(message.value() or b"").decode()] += 1
     return seen
 
 

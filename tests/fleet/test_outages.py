@@ -9,6 +9,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -51,9 +52,11 @@ def send(bench: Bench, first: int, last: int) -> None:
     bench.flush()
 
 
-def test_a_frozen_broker_that_goes_on_costs_nothing(own_kafka: KafkaServer, prefix: str) -> None:
+def test_a_frozen_broker_that_goes_on_costs_nothing(
+    own_kafka: KafkaServer, prefix: str, stack: ExitStack
+) -> None:
     """SIGSTOP keeps every connection open and answers none: no error tells a client that it is away."""
-    bench = Bench(own_kafka.bootstrap, prefix)
+    bench = stack.enter_context(Bench(own_kafka.bootstrap, prefix))
     assert own_kafka.pid is not None
     with running(bench.settings()) as worker:
         send(bench, 1, 20)
@@ -71,9 +74,11 @@ def test_a_frozen_broker_that_goes_on_costs_nothing(own_kafka: KafkaServer, pref
     bench.assert_counted(CAMERAS, 40)
 
 
-def test_a_worker_fenced_after_a_standstill_joins_again(own_kafka: KafkaServer, prefix: str) -> None:
+def test_a_worker_fenced_after_a_standstill_joins_again(
+    own_kafka: KafkaServer, prefix: str, stack: ExitStack
+) -> None:
     """A broker that goes on can read a worker's join twice; a like-named member stands for it."""
-    bench = Bench(own_kafka.bootstrap, prefix)
+    bench = stack.enter_context(Bench(own_kafka.bootstrap, prefix))
     assert own_kafka.pid is not None
     with running(bench.settings()) as worker:
         send(bench, 1, 20)
@@ -166,9 +171,11 @@ def stalling() -> Iterator[tuple[str, StallingLine]]:
         assert server.alive
 
 
-def test_a_network_that_stalls_costs_nothing(stalling: tuple[str, StallingLine], prefix: str) -> None:
+def test_a_network_that_stalls_costs_nothing(
+    stalling: tuple[str, StallingLine], prefix: str, stack: ExitStack
+) -> None:
     address, line = stalling
-    bench = Bench(address, prefix)
+    bench = stack.enter_context(Bench(address, prefix))
     with running(bench.settings()) as worker:
         send(bench, 1, 20)
         eventually(lambda: worker.count("records_total") > 10)
@@ -222,9 +229,11 @@ time.time_ns = lambda: _time_ns() + int(_step() * 1e9)
 """
 
 
-def test_clock_steps_of_a_day_both_ways_cost_nothing(kafka: str, prefix: str, tmp_path: Path) -> None:
+def test_clock_steps_of_a_day_both_ways_cost_nothing(
+    kafka: str, prefix: str, stack: ExitStack, tmp_path: Path
+) -> None:
     """The wall clock of a running process; Kafka's and the monotonic one go on."""
-    bench = Bench(kafka, prefix)
+    bench = stack.enter_context(Bench(kafka, prefix))
     (tmp_path / "sitecustomize.py").write_text(CLOCK)
     step = tmp_path / "step"
     log = tmp_path / "log"
@@ -244,9 +253,11 @@ def test_clock_steps_of_a_day_both_ways_cost_nothing(kafka: str, prefix: str, tm
     assert bench.read("dlq") == []
 
 
-def test_ten_thousand_watches_are_followed_and_what_is_beyond_is_named(kafka: str, prefix: str) -> None:
+def test_ten_thousand_watches_are_followed_and_what_is_beyond_is_named(
+    kafka: str, prefix: str, stack: ExitStack
+) -> None:
     """One camera is asked 256 of them; a row beyond the limit is left out, and says so."""
-    bench = Bench(kafka, prefix, partitions=1)
+    bench = stack.enter_context(Bench(kafka, prefix, partitions=1))
     producer = Producer({"bootstrap.servers": kafka})
     for number in range(ALL_WATCHES + 5):
         watch = Watch(id=f"w{number:05d}", version=1, question="Is anyone there?", cameras=["gate"])

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
+from contextlib import ExitStack
 
 from tests.eventually import eventually
 from tests.fleet.bench import Bench, running
 
 
-def test_a_busy_neighbour_tells_a_silent_camera_the_time(kafka: str, prefix: str) -> None:
-    bench = Bench(kafka, prefix)
+def test_a_busy_neighbour_tells_a_silent_camera_the_time(kafka: str, prefix: str, stack: ExitStack) -> None:
+    bench = stack.enter_context(Bench(kafka, prefix))
     bench.send("silent", 1, partition=0)
     bench.flush()
     done = threading.Event()

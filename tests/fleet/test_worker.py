@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 
 import pytest
 
@@ -14,8 +15,9 @@ pytestmark = pytest.mark.fleet
 
 
 @pytest.fixture
-def bench(kafka: str, prefix: str) -> Bench:
-    return Bench(kafka, prefix)
+def bench(kafka: str, prefix: str) -> Iterator[Bench]:
+    with Bench(kafka, prefix) as bench:
+        yield bench
 
 
 def test_records_are_counted_in_order_and_resumed(bench: Bench) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 import signal
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -26,8 +27,9 @@ CAMERAS = [f"cam-{number}" for number in range(5)]
 
 
 @pytest.fixture
-def bench(kafka: str, prefix: str) -> Bench:
-    return Bench(kafka, prefix)
+def bench(kafka: str, prefix: str) -> Iterator[Bench]:
+    with Bench(kafka, prefix) as bench:
+        yield bench
 
 
 def send(bench: Bench, first: int, last: int, **more: object) -> None:
@@ -236,9 +238,9 @@ def test_a_slow_record_does_not_hold_a_rebalance_up(bench: Bench) -> None:
     bench.assert_counted([f"cam-{partition}" for partition in range(bench.partitions)], 1)
 
 
-def test_kafka_stops_and_comes_back(own_kafka: KafkaServer, prefix: str) -> None:
+def test_kafka_stops_and_comes_back(own_kafka: KafkaServer, prefix: str, stack: ExitStack) -> None:
     """Nothing commits, not ready, not restarted; then everything continues."""
-    bench = Bench(own_kafka.bootstrap, prefix)
+    bench = stack.enter_context(Bench(own_kafka.bootstrap, prefix))
     send(bench, 1, 10)
     with running(bench.settings()) as worker:
         eventually(lambda: worker.count("records_total") == 50)
@@ -257,10 +259,12 @@ def test_kafka_stops_and_comes_back(own_kafka: KafkaServer, prefix: str) -> None
 
 
 @pytest.mark.long
-def test_kafka_is_away_longer_than_a_transaction_may_last(own_kafka: KafkaServer, prefix: str) -> None:
+def test_kafka_is_away_longer_than_a_transaction_may_last(
+    own_kafka: KafkaServer, prefix: str, stack: ExitStack
+) -> None:
     """The broker aborts what was open and fences the producer: no other process of
     its name, so it starts again."""
-    bench = Bench(own_kafka.bootstrap, prefix)
+    bench = stack.enter_context(Bench(own_kafka.bootstrap, prefix))
     send(bench, 1, 200)
     with running(bench.settings(transaction_timeout_s=2.0)) as worker:
         eventually(lambda: worker.count("records_total") > 10)
@@ -353,9 +357,11 @@ def test_a_table_is_loaded_and_followed(bench: Bench) -> None:
         table.stop()
 
 
-def test_records_that_retention_removed_are_told_to_the_handler(own_kafka: KafkaServer, prefix: str) -> None:
+def test_records_that_retention_removed_are_told_to_the_handler(
+    own_kafka: KafkaServer, prefix: str, stack: ExitStack
+) -> None:
     """On a real broker: the group has read to 3, the topic begins at 8."""
-    bench = Bench(own_kafka.bootstrap, prefix, partitions=1)
+    bench = stack.enter_context(Bench(own_kafka.bootstrap, prefix, partitions=1))
     for n in (1, 2, 3):
         bench.send("cam", n, partition=0)
     bench.flush()

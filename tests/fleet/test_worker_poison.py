@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Iterator
 from pathlib import Path
 
 import confluent_kafka
@@ -16,8 +17,9 @@ pytestmark = pytest.mark.fleet
 
 
 @pytest.fixture
-def bench(kafka: str, prefix: str) -> Bench:
-    return Bench(kafka, prefix)
+def bench(kafka: str, prefix: str) -> Iterator[Bench]:
+    with Bench(kafka, prefix) as bench:
+        yield bench
 
 
 def letter_headers(bench: Bench) -> list[dict[str, str]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
@@ -13,20 +15,20 @@ pytestmark = pytest.mark.fleet
 
 
 @pytest.fixture
-def bench(kafka: str, prefix: str) -> Bench:
-    return Bench(kafka, prefix)
+def bench(kafka: str, prefix: str) -> Iterator[Bench]:
+    with Bench(kafka, prefix) as bench:
+        yield bench
 
 
 def test_a_partition_with_an_open_transaction_holds_no_other(bench: Bench) -> None:
     """The readiness message names it; the others are taken over and worked on."""
     group = f"{bench.prefix}group"
-    consumer = Consumer({"bootstrap.servers": bench.bootstrap, "group.id": group})
     owner = Producer({"bootstrap.servers": bench.bootstrap, "transactional.id": f"{group}.gone"})
     owner.init_transactions(30.0)
     owner.begin_transaction()
     offsets = [TopicPartition(f"{bench.prefix}in", 2, 0)]
-    owner.send_offsets_to_transaction(offsets, consumer.consumer_group_metadata(), 30.0)
-    consumer.close()
+    with Consumer({"bootstrap.servers": bench.bootstrap, "group.id": group}) as consumer:
+        owner.send_offsets_to_transaction(offsets, consumer.consumer_group_metadata(), 30.0)
     for partition in range(bench.partitions):
         bench.send(f"cam-{partition}", 1, partition=partition)
     bench.flush()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 import socket
 import struct
 import subprocess
@@ -19,14 +20,30 @@ from lookout.local import free_ports
 SERVER = Path(__file__).with_name("rtsp_server.py")
 #: Debian's own, which has GStreamer's bindings
 SYSTEM_PYTHON = "/usr/bin/python3"
+#: of Debian, for the server and Python's bindings
+PACKAGES = (
+    "gir1.2-gst-rtsp-server-1.0",
+    "python3-gi",
+    "gstreamer1.0-plugins-base",
+    "gstreamer1.0-plugins-good",
+    "gstreamer1.0-plugins-bad",
+    "gstreamer1.0-rtsp",
+)
 _CHECK = "import gi; gi.require_version('GstRtspServer', '1.0'); from gi.repository import GstRtspServer"
 _CLOCK = 90_000  # RTP time stamps a second
 
 
 def have_server() -> bool:
-    """Return whether the RTSP server's packages are installed (tests/rtsp_server.py names them)."""
+    """Return whether the RTSP server's packages are installed (`PACKAGES`)."""
+    if shutil.which(SYSTEM_PYTHON) is None:
+        return False
     command = [SYSTEM_PYTHON, "-c", _CHECK]
     return subprocess.run(command, check=False, capture_output=True).returncode == 0
+
+
+def missing_packages() -> Sequence[str]:
+    """Return the Debian packages to install for the RTSP server; none where it runs."""
+    return () if have_server() else PACKAGES
 
 
 def repeated(source: Path, target: Path, times: int) -> Path:

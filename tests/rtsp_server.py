@@ -1,7 +1,6 @@
-"""A camera: GStreamer's RTSP server over one file. Run it with Debian's own Python (`/usr/bin/python3`).
+"""A camera: GStreamer's RTSP server over one file.
 
-Debian packages: gir1.2-gst-rtsp-server-1.0 python3-gi gstreamer1.0-plugins-base gstreamer1.0-plugins-good
-gstreamer1.0-plugins-bad gstreamer1.0-rtsp
+Run it with Debian's own Python (`/usr/bin/python3`): `tests/rtsp_camera.py` names the packages.
 """
 
 import argparse

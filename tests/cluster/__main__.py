@@ -88,7 +88,7 @@ def build(images: Sequence[str], additions: Sequence[Addition], tell: Progress) 
         ToolError: One side failed, which is said at once; the other goes on, and the next run finds its work.
     """
     check_host(additions=additions)
-    install_packages()
+    install_packages(additions)
 
     def programs() -> None:
         build_programs(additions)

@@ -110,15 +110,17 @@ class ToolError(RuntimeError):
 
 @dataclass(frozen=True)
 class Addition:
-    """What a step needs of Go modules beside the cluster's own programs.
+    """What a step needs beside the cluster's own programs.
 
     Attributes:
-        build: Builds or fetches what is missing.
+        build: Builds or fetches what is missing of Go modules.
         missing: Names of programs that `build` would build.
+        packages: Debian packages that are not installed.
     """
 
-    build: Callable[[], object]
+    build: Callable[[], object] = list
     missing: Callable[[], list[str]] = list
+    packages: Callable[[], Sequence[str]] = tuple
 
 
 @contextmanager
@@ -174,7 +176,7 @@ def check_host(cgroups: Path = Path("/sys/fs/cgroup"), additions: Sequence[Addit
     if programs and shutil.which("go") is None:
         raise ToolError("a cluster is built from Go modules: install Go 1.26 or newer")
     plan = []
-    if packages := _missing_packages():
+    if packages := _missing_packages(additions):
         if shutil.which("apt-get") is None:
             raise ToolError(f"a cluster needs these Debian packages: {' '.join(packages)}")
         plan.append(f"Debian packages with apt-get, on this machine: {' '.join(packages)}")
@@ -278,13 +280,16 @@ def _copy_definitions(wanted: Definitions, folder: Path) -> None:
     part.rename(folder)
 
 
-def install_packages() -> None:
+def install_packages(additions: Sequence[Addition] = ()) -> None:
     """Install the Debian packages that are missing; only root can.
+
+    Args:
+        additions: What steps need beside the cluster's programs.
 
     Raises:
         ToolError: A package is missing and this machine or user cannot install it.
     """
-    if not (packages := _missing_packages()):
+    if not (packages := _missing_packages(additions)):
         return
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
         raise ToolError(f"a cluster needs root and these Debian packages: {' '.join(packages)}")
@@ -294,9 +299,10 @@ def install_packages() -> None:
         call(["apt-get", "-o", "DPkg::Lock::Timeout=300", *command], environment)
 
 
-def _missing_packages() -> list[str]:
+def _missing_packages(additions: Sequence[Addition]) -> list[str]:
     path = os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/sbin"))
     missing = [packages for command, packages in _COMMANDS.items() if not shutil.which(command, path=path)]
+    missing += [tuple(addition.packages()) for addition in additions]
     return [package for packages in missing for package in packages]
 
 

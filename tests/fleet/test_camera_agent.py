@@ -21,7 +21,7 @@ from lookout.services.camera_agent.leases import LEASE, REPORT
 from lookout.v1.cameras_pb2 import Camera
 from lookout.wire import CAMERAS, SEGMENTS, to_json
 from tests.eventually import eventually
-from tests.rtsp_camera import BadLine, RtspCamera, have_server, repeated
+from tests.rtsp_camera import PACKAGES, BadLine, RtspCamera, have_server, repeated
 from watchbench.cameras import DEMO, camera
 
 _PATIENCE_S = 60.0
@@ -32,7 +32,7 @@ pytestmark = [
     pytest.mark.timeout(300),
     pytest.mark.skipif(
         not have_server(),
-        reason="no RTSP server here: install the Debian packages that tests/rtsp_server.py names",
+        reason=f"no RTSP server here: install the Debian packages {' '.join(PACKAGES)}",
     ),
 ]
 

@@ -24,6 +24,7 @@ from tests.cluster.steps import (
 )
 from tests.cluster.tools import DEFINITIONS, Addition, definitions
 from tests.cluster.world import World
+from tests.rtsp_camera import missing_packages
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class Step:
         nodes: How many nodes it needs.
         images: What it needs beside the images of every release.
         installs: Whether it installs a release, and needs those images.
-        addition: What it needs of Go modules beside the cluster's own programs.
+        addition: What it needs beside the cluster's own programs.
     """
 
     run: Callable[[World], None]
@@ -73,7 +74,12 @@ STEPS = {
         images=("recordings",),
     ),
     "releases": Step(releases.run, "two releases side by side"),
-    "cameras": Step(cameras.run, "RTSP cameras, an agent that dies", images=("camera-agent",)),
+    "cameras": Step(
+        cameras.run,
+        "RTSP cameras, an agent that dies",
+        images=("camera-agent",),
+        addition=Addition(packages=missing_packages),
+    ),
     "brokers": Step(brokers.run, "three brokers and Redis with mutual TLS and passwords, each broker killed"),
     "upgrades": Step(
         upgrades.run,

@@ -13,7 +13,7 @@ from tests.cluster.outside import QUESTIONS
 from tests.cluster.steps.watches import status, until
 from tests.cluster.tools import CACHE, ToolError
 from tests.cluster.world import RELEASE, World
-from tests.rtsp_camera import RtspCamera, have_server, repeated
+from tests.rtsp_camera import RtspCamera, missing_packages, repeated
 from watchbench.cameras import DEMO, camera
 
 _USER, _PASSWORD = "viewer", "p@ss/word"
@@ -23,8 +23,8 @@ _MINUTES_OF_FILM = 20
 
 def run(world: World) -> None:
     """Three cameras over TCP, UDP and with a password; verdicts come; one agent dies."""
-    if not have_server():
-        raise ToolError("no RTSP server here: install the Debian packages that tests/rtsp_server.py names")
+    if packages := missing_packages():
+        raise ToolError(f"no RTSP server here: install the Debian packages {' '.join(packages)}")
     with servers(_film()) as (plain, udp, secured), world.namespace():
         world.kubectl(
             *("create", "secret", "generic", "yard"),

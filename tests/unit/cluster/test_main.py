@@ -32,7 +32,7 @@ def done(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         done.extend(names)
 
     monkeypatch.setattr(command, "check_host", lambda additions: done.append("checked"))
-    monkeypatch.setattr(command, "install_packages", lambda: done.append("packages"))
+    monkeypatch.setattr(command, "install_packages", lambda additions: done.append("packages"))
     monkeypatch.setattr(command, "build_programs", programs)
     monkeypatch.setattr(command, "build_images", images)
     monkeypatch.setattr(workshop, "build_base", lambda: done.append("base"))

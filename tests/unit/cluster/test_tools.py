@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from tests import rtsp_camera
 from tests.cluster import tools
+from tests.cluster.steps import STEPS
 
 
 @pytest.fixture
@@ -59,6 +61,28 @@ def test_only_packages_that_are_missing_are_installed(monkeypatch: pytest.Monkey
     monkeypatch.setattr(tools, "call", lambda command, environment: commands.append(command))
     tools.install_packages()
     assert commands[-1][-3:] == ["gcc", "libc6-dev", "kcat"]
+
+
+@pytest.mark.usefixtures("nothing_is_built")
+def test_packages_of_a_step_are_named_and_installed_with_the_others(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "memory").mkdir()
+    monkeypatch.setattr("shutil.which", lambda command, path=None: f"/usr/bin/{command}")
+    commands: list[list[str]] = []
+    monkeypatch.setattr(tools, "call", lambda command, environment: commands.append(command))
+    additions = [tools.Addition(list), tools.Addition(packages=lambda: ("an-rtsp-server", "its-bindings"))]
+    tools.check_host(tmp_path, additions)
+    assert "on this machine: an-rtsp-server its-bindings;" in capsys.readouterr().out
+    tools.install_packages(additions)
+    assert commands[-1][-2:] == ["an-rtsp-server", "its-bindings"]
+
+
+def test_the_step_of_cameras_asks_for_the_rtsp_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rtsp_camera, "SYSTEM_PYTHON", "/nowhere/python3")
+    addition = STEPS["cameras"].addition
+    assert addition is not None
+    assert addition.packages() == rtsp_camera.PACKAGES
 
 
 @pytest.mark.usefixtures("nothing_is_built")

@@ -16,7 +16,7 @@ from functools import partial
 from inspect import GEN_CLOSED, getgeneratorstate
 from itertools import count
 from pathlib import Path, PurePath
-from typing import Any, BinaryIO, Self
+from typing import Any, BinaryIO, NoReturn, Self
 from weakref import WeakSet
 
 from lookout import models
@@ -139,6 +139,12 @@ class Pipeline:
 
     def __enter__(self) -> Self:
         return self
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "a Pipeline holds a loaded model and is not pickled: make one in every process, for example in a "
+            "DataLoader's worker_init_fn"
+        )
 
     def __exit__(self, *error: object) -> None:
         self.close()

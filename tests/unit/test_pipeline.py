@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import pickle
 import sys
 import tempfile
 import threading
@@ -49,6 +50,11 @@ def test_a_verdict_is_not_later_than_the_video(pipeline: Pipeline, tmp_path: Pat
 def test_numbers_that_make_no_sense_are_refused_by_name(name: str, value: float) -> None:
     with pytest.raises(LookoutError, match=f"{name}( must|=)"):
         Pipeline(checkpoint("internvl"), [QUESTION], **{name: value})  # type: ignore[arg-type]
+
+
+def test_a_pipeline_says_why_it_is_not_pickled(pipeline: Pipeline) -> None:
+    with pytest.raises(TypeError, match="holds a loaded model and is not pickled: make one in every process"):
+        pickle.dumps(pipeline)
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Self
+from typing import NoReturn, Self
 
 from lookout import models
 from lookout.analysis.cutting import cut_parts, trained_frames
@@ -80,6 +80,9 @@ class Analyzer:
 
     def __enter__(self) -> Self:
         return self
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("an Analyzer holds a loaded model and is not pickled: make one in every process")
 
     def __exit__(self, *error: object) -> None:
         self.close()

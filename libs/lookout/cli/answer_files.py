@@ -16,6 +16,7 @@ from lookout.outside_text import clean
 if TYPE_CHECKING:
     from lookout.analysis import Analysis
 
+_ROUND = str.maketrans("{}", "()")
 #: what makes a spreadsheet compute a cell (OWASP, CSV injection)
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
@@ -72,7 +73,16 @@ def _cues(analysis: Analysis) -> Iterator[str]:
         (start_s, end_s, answer.question) for answer in analysis.answers for start_s, end_s in answer.yes_s
     )
     for number, (start_s, end_s, question) in enumerate(ranges, start=1):
-        yield f"{number}\n{_time(start_s)} --> {_time(end_s)}\n{clean(question)}\n"
+        yield f"{number}\n{_time(start_s)} --> {_time(end_s)}\n{_subtitle(question)}\n"
+
+
+def _subtitle(text: str) -> str:
+    """A text from outside as a line of a subtitle, which has no escape for markup.
+
+    A word joiner, which is not seen, keeps players from reading `<b>` as a tag. What stands in braces is a
+    style or hidden, whatever it is: they become round.
+    """
+    return clean(text).replace("<", "<\u2060").translate(_ROUND)
 
 
 def _time(at_s: float) -> str:

@@ -41,6 +41,7 @@ TRIES = 3
 """Connections in a row that may break off without a byte."""
 CONNECTIONS = 64
 """Connections for one piece at most, however many bytes of it come through each."""
+_LONGEST_NAME = 4096  # bytes of a path, PATH_MAX
 WEB_PAGES = ("text/html", "application/xhtml+xml")
 LONGEST = 1 << 40
 """Bytes of a recording behind a URL at most; what a server announces is not believed beyond."""
@@ -552,8 +553,15 @@ def source_of(given: Given) -> Source:
     """The source of a path, a URL, bytes, a file object, or a source itself.
 
     Raises:
-        CodecError: With the reason REQUEST for a file object that cannot be read from anywhere.
+        CodecError: With the reason REQUEST for a file object that cannot be read from anywhere, and for the
+            name of a file in bytes: bytes are a recording's content.
     """
+    if isinstance(given, bytes) and _names_file(given):
+        raise CodecError(
+            Reason.REQUEST,
+            "bytes are the content of a recording, and these are the name of a file: give the name as text "
+            f"({clean(os.fsdecode(given), 200)!r})",
+        )
     if isinstance(given, (bytes, bytearray, memoryview)):
         return BytesSource(bytes(given))
     if isinstance(given, io.BytesIO):
@@ -571,6 +579,12 @@ def source_of(given: Given) -> Source:
             Reason.REQUEST, f"a recording is a path, a URL, bytes or a file object, not {given!r:.80}"
         )
     return cast(Source, given)
+
+
+def _names_file(data: bytes) -> bool:
+    """Whether the bytes are a path at which there is something: no recording is that short and without a
+    zero byte."""
+    return 0 < len(data) <= _LONGEST_NAME and b"\0" not in data and os.path.exists(data)
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from dataclasses import fields, replace
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, NoReturn, Self, TypeVar
 
 import numpy as np
 
@@ -129,6 +129,9 @@ class Session:
 
     def __enter__(self) -> Self:
         return self
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a Session holds a stream's state and is not pickled: make one in every process")
 
     def __exit__(self, *error: object) -> None:
         self.close()

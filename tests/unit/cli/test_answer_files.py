@@ -82,5 +82,24 @@ def test_subtitles_are_the_ranges_that_say_yes(analysis: Analysis, tmp_path: Pat
     assert starts == [0, 0, 3_600_000]
 
 
+@pytest.mark.parametrize(
+    ("question", "shown"),
+    [
+        ("Is a <b>red</b> van there?", "Is a <b>red</b> van there?"),
+        ("{\\an8}Is a {red} van there?", "(\\an8)Is a (red) van there?"),
+    ],
+)
+def test_markup_in_a_question_is_no_markup_of_a_subtitle(
+    question: str, shown: str, analysis: Analysis, tmp_path: Path
+) -> None:
+    """Read by FFmpeg's parser, as players do: it takes tags out and turns them into styles."""
+    answers = tuple(dataclasses.replace(answer, question=question) for answer in analysis.answers)
+    (path,) = write_answers(tmp_path / "answers.srt", [dataclasses.replace(analysis, answers=answers)], {})
+    with av.open(str(path)) as subtitles:
+        cues = [cue for packet in subtitles.demux() for cue in packet.decode()]
+    lines = {cue.ass.decode().rsplit(",", 1)[-1].replace("\u2060", "") for cue in cues}
+    assert lines == {shown}
+
+
 def test_a_name_that_is_an_ending_says_what_it_is() -> None:
     assert [page_kind(Path(name)) for name in (".srt", "a.CSV", "answers")] == [".srt", ".csv", "answers"]

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from lookout.files import UrlSource
+from lookout.files.source import BytesSource, source_of
 from lookout.sandbox.opening import download
 from lookout.segments import CodecError
 
@@ -139,3 +140,11 @@ def test_a_disk_that_is_full_half_way_is_a_plain_error(
             download(source, str(tmp_path / "file"))
         monkeypatch.undo()
         source.close()
+
+
+def test_a_file_s_name_in_bytes_is_no_recording(tmp_path: Path) -> None:
+    path = tmp_path / "film.mp4"
+    path.write_bytes(b"footage")
+    with pytest.raises(CodecError, match=r"the name of a file: give the name as text \('.*film.mp4'\)"):
+        source_of(os.fsencode(path))
+    assert isinstance(source_of(b"nowhere.mp4"), BytesSource)

@@ -46,6 +46,7 @@ def cost_line(found: Analysis, answered: str = EARLIER) -> str:
     run = found.timings
     length = found.run_s / max(1e-9, run.total_s + run.answer_s)
     return (
-        f"{rows_line}; decode {run.t_dec:.1f} s, prefill {run.t_prefill:.1f} s, together {run.total_s:.1f} s "
+        f"{rows_line}; start {run.start_s:.1f} s, decode {run.t_dec:.1f} s, prefill {run.t_prefill:.1f} s, "
+        f"together {run.total_s:.1f} s "
         f"(bound {run.bound:.1f} s, efficiency {run.efficiency:.0%}); {length:.1f} times as fast as it plays"
     )

@@ -35,7 +35,8 @@ class Timings:
 
     Attributes:
         mode: How it ran.
-        start_s: Until decoding could begin: opening the recording, counting its packets.
+        start_s: Until decoding could begin: opening the recording, counting its packets, and loading the
+            tower where this is the first recording.
         decode_s: Per group, waiting for the producer, the pauses that the full queue forced left out.
         prefill_s: Per group, the consumer.
         total_s: From the beginning to the end of the last prefill, `start_s` included.

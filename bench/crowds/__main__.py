@@ -89,7 +89,7 @@ SIMPLE: Final[dict[str, tuple[Callable[[float], MaskPolicy], float, float]]] = {
     "lower threshold": (lambda tau: PrunePolicy(luma_tau=tau), 6.0, 0.0),
 }
 """By name: the rule, its cheapest and its dearest setting."""
-CHOSEN: Final = "many moving 2"
+CHOSEN: Final = "since the anchor"
 MOST = 3.0
 STEPS = 9  # of halving until a simple rule has as many tokens
 

@@ -28,6 +28,7 @@ from lookout.pruning import (
     Change,
     GatherMethod,
     GatherSettings,
+    MaskPolicy,
     MotionGather,
     PatchGrid,
     PrunePolicy,
@@ -212,7 +213,7 @@ def prune(
     samples: list[Sample],
     planes: npt.NDArray[np.uint8],
     grid: PatchGrid,
-    policy: PrunePolicy,
+    policy: MaskPolicy,
     length: int = BLOCK,
 ) -> Pruned:
     """Prune stride block after stride block and look at what the model would see."""
@@ -335,6 +336,12 @@ def motion_levels(size: int, clips: list[Clip]) -> dict[str, object]:
     return out
 
 
+def repeated(shares: list[float], frames: int = 80) -> list[float]:
+    """The whole blocks of a clip's frames, over and over up to so many frames."""
+    whole = shares[: len(shares) // LONG * LONG]
+    return (whole * (frames // len(whole) + 1))[:frames]
+
+
 def keep_ratios(clips: list[Clip], frames: int = 80) -> dict[str, object]:
     """Share of groups kept in each of 80 frames (a shorter clip is repeated) of one clip a level of motion,
     with vectors and either accumulation (`keep`: since the anchor), and under the default masks.
@@ -342,10 +349,6 @@ def keep_ratios(clips: list[Clip], frames: int = 80) -> dict[str, object]:
     An anchor every 16 frames (8 s), as in the paper. The clip of a level is the middle one of its third of
     the fixed cameras.
     """
-
-    def repeated(shares: list[float], samples: int) -> list[float]:
-        whole = shares[: samples // LONG * LONG]
-        return (whole * (frames // len(whole) + 1))[:frames]
 
     default = Accumulation.SINCE_ANCHOR
     chosen = [c for c in clips if c.counts and c.samples > LONG]
@@ -355,14 +358,14 @@ def keep_ratios(clips: list[Clip], frames: int = 80) -> dict[str, object]:
         ("low", "middle", "high"), np.array_split(np.arange(len(ranked)), 3), strict=True
     ):
         clip = ranked[third[len(third) // 2]]
-        keep = repeated(clip.long_shares[default], clip.samples)
+        keep = repeated(clip.long_shares[default], frames)
         out[level] = {
             "clip": clip.name,
             "rule": DEFAULT_GATHER_METHOD.value,
             "mean": round(float(np.mean(keep)), 4),
             "keep": keep,
-            "since_encoded": repeated(clip.long_shares[Accumulation.SINCE_ENCODED], clip.samples),
-            "default": repeated(clip.default_shares, clip.samples),
+            "since_encoded": repeated(clip.long_shares[Accumulation.SINCE_ENCODED], frames),
+            "default": repeated(clip.default_shares, frames),
         }
     return out
 

@@ -193,31 +193,44 @@ def flops_saved(asked: Sequence[int] = (1, 5, 17)) -> dict[str, dict[str, float]
     By motion level and number of questions; key windows and an audit at each of them are counted in, and so
     is what questions cost. No key interval is halved or doubled.
     """
-    layout = load_layout(checkpoint("internvl"))
     motion = Path(shapes.__file__).with_name("motion.json")
     out: dict[str, dict[str, float]] = {}
     for count in asked:
-        questions = [12] * count
-
-        def size(keep: list[float], policy: Policy, base: WindowSettings) -> tuple[float, float]:
-            told = replace(
-                base, blocks=shapes.BLOCKS, key_every=shapes.PERIOD, samples=shapes.FRAMES, stride_s=8.0
-            )
-            return shapes.full_size(layout, keep, policy, told, 5, questions=questions)  # noqa: B023
-
-        full = sum(size([1.0], Policy.FULL, WindowSettings()))
         row = {}
         for name, masks in ((DEFAULT_PRESET, "default"), ("codecsight", "keep")):
-            settings = PRESETS[name]
             for level, keep in shapes.levels(motion, masks).items():
-                language, vision = size(keep, settings.policy, settings)
-                whole, _ = size(keep, Policy.PRUNE_ONLY, settings)
-                # Of every period one window is a key window, and an audit answers it incrementally as well.
-                spent = (shapes.PERIOD * language + whole) / shapes.PERIOD
-                row[f"{name}, {level}"] = round(1 - (spent + vision) / full, 4)
+                row[f"{name}, {level}"] = saved_at_full_size(keep, PRESETS[name], count)
                 if name == DEFAULT_PRESET:
                     # As many tokens, dropped behind a tower that encodes every frame whole.
-                    _, vision = size([1.0], settings.policy, settings)
-                    row[f"{BEHIND}, {level}"] = round(1 - (spent + vision) / full, 4)
+                    row[f"{BEHIND}, {level}"] = saved_at_full_size(keep, PRESETS[name], count, encoded=[1.0])
         out[f"{count} questions"] = row
     return out
+
+
+def saved_at_full_size(
+    keep: list[float], settings: WindowSettings, count: int = 1, encoded: list[float] | None = None
+) -> float:
+    """Share of the FLOPs of whole windows that pruned ones save at full size.
+
+    Args:
+        keep: Share of the groups of each frame that windows have.
+        settings: How windows are computed.
+        count: Questions.
+        encoded: What the tower encodes of each frame; None: what is kept.
+    """
+    layout = load_layout(checkpoint("internvl"))
+
+    def size(shares: list[float], policy: Policy, base: WindowSettings) -> tuple[float, float]:
+        told = replace(
+            base, blocks=shapes.BLOCKS, key_every=shapes.PERIOD, samples=shapes.FRAMES, stride_s=8.0
+        )
+        return shapes.full_size(layout, shares, policy, told, 5, questions=[12] * count)
+
+    full = sum(size([1.0], Policy.FULL, WindowSettings()))
+    language, vision = size(keep, settings.policy, settings)
+    whole, _ = size(keep, Policy.PRUNE_ONLY, settings)
+    # Of every period one window is a key window, and an audit answers it incrementally as well.
+    spent = (shapes.PERIOD * language + whole) / shapes.PERIOD
+    if encoded is not None:
+        _, vision = size(encoded, settings.policy, settings)
+    return round(1 - (spent + vision) / full, 4)

@@ -12,13 +12,15 @@ that are sampled), in windows of 80 frames and of 20, and on real clips of fixed
 - At equal cost, as many tokens over all cameras of a group as the chosen rule has: `anywhere` (random-k),
   `floor` (at least so many groups of every frame, those that differ most from the frame before),
   `even frames` (whole frames between anchors, at even distances), `lower threshold` (of luma).
+- `one more whole frame`: in the middle of every block, so an anchor every 4 s or every second.
 - `behind`: the default's tokens of frames that the tower encoded whole. `full`: every token, computed whole.
 
 `--choose` compares the rules on cameras that are not reported; CHOSEN is the one of most F1 of product
 questions among those with at most MOST times the default's tokens. All but `full` are computed as the default
 computes windows; `dp` is that from whole windows under the same masks. F1 is by windows, intervals are 95 %
 over cameras (bootstrap). Real clips have no truth here: `from dense` is the mean |difference of p(yes)| from
-full windows. Everything is kept under --keep and continues where it was stopped. The last line is JSON.
+full windows. `at full size`: FLOPs of a 7B's windows of 80 frames that are saved, as in the README. All
+answers are kept under --keep, and a run continues where it was stopped. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -36,10 +38,11 @@ import torch
 from numpy.typing import NDArray
 from tqdm import tqdm
 
+from bench import motion
 from bench.codecsight.policies import WHOLE, kept_behind
 from bench.codecsight.scores import Answers, by_window
 from bench.codecsight.streams import Outcome, Workplace, encoded_share, judged, outcome, window_times
-from bench.codecsight.table import CONTEXT_ROWS, PRODUCT_ROWS
+from bench.codecsight.table import CONTEXT_ROWS, PRODUCT_ROWS, saved_at_full_size
 from bench.crowds.films import CHOOSING, REPORTED, films
 from bench.crowds.masks import (
     Anywhere,
@@ -50,16 +53,18 @@ from bench.crowds.masks import (
     ManyMoving,
     Surroundings,
 )
-from bench.motion import footage
 from bench.results import Results
 from bench.windows_fidelity import Answered, Cut, chains_of, default, interval, over_period, real
 from lookout.engines import load_engine
 from lookout.families import load_tower
 from lookout.models import find_model
 from lookout.models.digest import folder_digest
-from lookout.pruning import Accumulation, MaskPolicy, PrunePolicy, prune_block
+from lookout.pruning import Accumulation, MaskPolicy, PrunePolicy, Sample, prune_block
+from lookout.pruning.luma import luma
+from lookout.segments import DecodeRequest, Limits
+from lookout.segments.decoder import decode_segment
 from lookout.streams import ClipFrames, read_clip, strides_of
-from lookout.windows import StrideBlock
+from lookout.windows import DEFAULT_PRESET, PRESETS, StrideBlock
 from watchbench import scenes
 from watchbench.questions import NAMES, answers
 
@@ -71,6 +76,8 @@ ROWS: Final = {
     "other product": [row for row in PRODUCT_ROWS if row != CROWD],
     "contextual": CONTEXT_ROWS,
 }
+CHOSEN: Final = "since the anchor"
+MORE: Final = "one more whole frame"
 KINDS: Final[dict[str, MaskPolicy]] = {
     "default": PrunePolicy(),
     **{f"busy frames {share:g}": BusyFrames(share) for share in (0.125, 0.25, 0.5)},
@@ -82,6 +89,7 @@ KINDS: Final[dict[str, MaskPolicy]] = {
     "surroundings 0.125": Surroundings(0.125),
     "since the anchor": PrunePolicy(accumulation=Accumulation.SINCE_ANCHOR),
 }
+REPORTED_KINDS: Final = {name: KINDS[name] for name in ("default", CHOSEN)} | {MORE: EvenFrames(1.0)}
 SIMPLE: Final[dict[str, tuple[Callable[[float], MaskPolicy], float, float]]] = {
     "anywhere": (Anywhere, 0.0, 1.0),
     "floor": (Floor, 0.0, 16.0),
@@ -89,7 +97,6 @@ SIMPLE: Final[dict[str, tuple[Callable[[float], MaskPolicy], float, float]]] = {
     "lower threshold": (lambda tau: PrunePolicy(luma_tau=tau), 6.0, 0.0),
 }
 """By name: the rule, its cheapest and its dearest setting."""
-CHOSEN: Final = "since the anchor"
 MOST = 3.0
 STEPS = 9  # of halving until a simple rule has as many tokens
 
@@ -266,12 +273,48 @@ def group(
     name: str, clips: Sequence[Clip], place: Workplace, *, choose: bool
 ) -> tuple[list[Kept], dict[str, dict[str, Any]]]:
     """All that is compared on one group of cameras, and its table."""
-    kinds = dict(KINDS) if choose else {one: KINDS[one] for one in ("default", CHOSEN)}
+    kinds = dict(KINDS if choose else REPORTED_KINDS)
     if not choose:
         kinds |= {simple: at_cost(simple, clips, name, place) for simple in SIMPLE}
     found = [answered_camera(clip, kinds, place) for clip in tqdm(clips, desc=name, disable=None)]
     truths = [truth(clip, place)[0] for clip in clips] if clips[0].scene is not None else None
     return found, compared(found, truths, "default" if choose else CHOSEN)
+
+
+def against_default(
+    found: Sequence[Kept], clips: Sequence[Clip], place: Workplace
+) -> dict[str, dict[str, Any]]:
+    """What the default has more than each of them, of what F1 and distance the tables before have."""
+    rows = compared(found, [truth(clip, place)[0] for clip in clips], "default")
+    return {
+        name: {key: value for key, value in row.items() if "default" in key or "95" in key}
+        for name, row in rows.items()
+    }
+
+
+def at_full_size(where: Path) -> dict[str, dict[str, float]]:
+    """FLOPs saved with one question, by rule and level of motion: on the clips of `bench/motion.json`, at 448
+    pixels and an anchor every 8 s."""
+    told = json.loads(Path(motion.__file__).with_name("motion.json").read_text())
+    paths = {path.stem: path for path in motion.clips_of(where)}
+    grid = motion.GRIDS[448]
+    out: dict[str, dict[str, float]] = {name: {} for name in REPORTED_KINDS}
+    for level, clip in told.items():
+        if clip["clip"] not in paths:
+            continue
+        decoded = decode_segment(
+            paths[clip["clip"]].read_bytes(), DecodeRequest(448, 448, limits=Limits(seconds=900))
+        )
+        samples = [
+            Sample(pixels, corrupt=f.info.corrupt)
+            for pixels, f in zip(decoded.pixels, decoded.frames, strict=True)
+        ]
+        for name, rule in REPORTED_KINDS.items():
+            masks = motion.prune(samples, luma(decoded.pixels), grid, rule, motion.LONG).masks
+            shares = motion.repeated([float(mask.mean()) for mask in masks])
+            out[name][f"{level}: kept"] = round(float(np.mean(shares)), 4)
+            out[name][f"{level}: FLOPs saved"] = saved_at_full_size(shares, PRESETS[DEFAULT_PRESET])
+    return out
 
 
 def best(rows: Mapping[str, Mapping[str, Any]]) -> str:
@@ -300,13 +343,15 @@ def main() -> None:
     )
     first = CHOOSING if options.choose else REPORTED
     shown = list(rendered(first, options.cameras, place))
-    where = None if options.choose else footage()
+    where = None if options.choose else motion.footage()
     tables: dict[str, Any] = {}
     for told in options.frames:
         here = replace(place, cut=CUTS[told])
         found, rows = group("rendered", shown, here, choose=options.choose)
         tables[f"rendered, {told}"] = rows
         tables[f"rendered, {told}: reuse"] = reuse(found)
+        if not options.choose:
+            tables[f"rendered, {told}, against the default"] = against_default(found, shown, here)
         if where is not None:
             clips = [
                 Clip(path.stem, read_clip(path, place.tower.grid))
@@ -314,6 +359,8 @@ def main() -> None:
             ]
             if clips:
                 tables[f"real, {told}"] = group("real", clips, here, choose=False)[1]
+    if where is not None:
+        tables["at full size"] = at_full_size(where)
     place.engine.close()
     for title, rows in tables.items():
         print(f"\n{title}")

@@ -23,6 +23,8 @@ TITLES = {
     "codecsight": "CodecSight's figures with a small model",
     "codecsight-16": "CodecSight's policies on sixteen cameras",
     "codecsight-sweeps": "Strides, thresholds and groups of pictures, one varied at a time",
+    "crowds-choosing": "Masks that keep more where many move: which one is chosen",
+    "crowds": "Masks that keep more where many move",
     "capacity": "What the fleet costs beside plain decoding",
     "damage": "Lost packets",
     "kamera": "A low-rank patch for reused KV beside the front run",

@@ -19,8 +19,16 @@ _KINDS = {
 }
 
 
-def alert(camera: str, watch: str, question: str, event: IncidentEvent) -> alerts_pb2.Alert:
-    """An incident event as it is published."""
+def alert(camera: str, watch: str, question: str, event: IncidentEvent, tenant: str = "") -> alerts_pb2.Alert:
+    """An incident event as it is published.
+
+    Args:
+        camera: The camera.
+        watch: The watch's id.
+        question: The watch's question.
+        event: What happened.
+        tenant: Whose the camera was when the incident opened; empty: the tenant `default`.
+    """
     incident = event.incident
     frames = [frame for _, window in incident.evidence for frame in window]
     message = alerts_pb2.Alert(
@@ -40,6 +48,7 @@ def alert(camera: str, watch: str, question: str, event: IncidentEvent) -> alert
         reason=event.reason,
         evidence=[verdicts_pb2.Evidence.FromString(frame) for frame in dict.fromkeys(frames)],
         coverage=_coverage(incident.coverage),
+        tenant=tenant,
     )
     message.start.FromMilliseconds(incident.opened_ms)
     message.end.FromMilliseconds(event.end_ms)
@@ -56,9 +65,9 @@ def _coverage(coverage: Coverage) -> alerts_pb2.Coverage:
     )
 
 
-def pack(watch: str, state: WatchState) -> state_pb2.WatchState:
+def pack(watch: str, state: WatchState, tenant: str = "") -> state_pb2.WatchState:
     """A watch's state as the checkpoint keeps it: without its question, so that 256 of them fit one
-    record.
+    record. `tenant` is its open incident's.
     """
     message = state_pb2.WatchState(
         watch=watch,
@@ -73,6 +82,7 @@ def pack(watch: str, state: WatchState) -> state_pb2.WatchState:
     )
     if state.incident is not None:
         message.incident.CopyFrom(_pack_incident(state.incident))
+        message.incident.tenant = tenant
     return message
 
 

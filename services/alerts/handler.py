@@ -51,7 +51,17 @@ class Watched:
 
     question: str
     state: WatchState
+    tenant: str = ""  # of the open incident: the camera's when it opened
     newest_at_tick_ms: int = -1  # to see at the next tick whether verdicts still come
+
+
+@dataclass(frozen=True, slots=True)
+class _IncidentEntry:
+    """An event of a watch's incident, and whose it is."""
+
+    watch: str
+    event: IncidentEvent
+    tenant: str
 
 
 @dataclass(slots=True)
@@ -75,7 +85,7 @@ class CameraState:
         if watched.state.quiet:
             self.packed.pop(watch, None)
         else:
-            self.packed[watch] = convert.pack(watch, watched.state)
+            self.packed[watch] = convert.pack(watch, watched.state, watched.tenant)
 
     def drop(self, watch: str) -> None:
         """A watch is gone."""
@@ -123,7 +133,8 @@ class AlertsHandler(Handler[CameraState]):
         alerts = stored.checkpoint.alerts
         state = CameraState(camera, alerts.epoch, alerts.window)
         for packed in alerts.watches:
-            state.put(packed.watch, Watched(packed.incident.question, convert.unpack(packed)))
+            incident = packed.incident
+            state.put(packed.watch, Watched(incident.question, convert.unpack(packed), incident.tenant))
         return state
 
     def handle(self, state: CameraState, record: Record) -> Result:
@@ -137,13 +148,13 @@ class AlertsHandler(Handler[CameraState]):
         if (answer.epoch, answer.window) < (state.epoch, state.window):
             return Result(counts={"stale": 1})
         state.epoch, state.window = answer.epoch, answer.window
-        events = _stepped(state, answer, verdict.question)
+        events = _stepped(state, answer, verdict.question, verdict.tenant)
         events += self._offline_events(state, verdict, answer)
         return self._result(state, events)
 
     def _offline_events(
         self, state: CameraState, verdict: verdicts_pb2.Verdict, answer: WatchVerdict
-    ) -> list[tuple[str, IncidentEvent]]:
+    ) -> list[_IncidentEntry]:
         watch = self._offline()
         if watch is None:
             return []
@@ -153,11 +164,13 @@ class AlertsHandler(Handler[CameraState]):
         except RuleError as error:
             _log.error("the rule of a watch cannot be followed", watch=watch.id, error=str(error))
             return []
-        return [] if reply is None else _stepped(state, reply, watch.question or OFFLINE_QUESTION)
+        if reply is None:
+            return []
+        return _stepped(state, reply, watch.question or OFFLINE_QUESTION, verdict.tenant)
 
     def tick(self, state: CameraState, now: float) -> Result | None:
         """Close the incidents of removed watches after their last verdicts."""
-        closed: list[tuple[str, IncidentEvent]] = []
+        closed: list[_IncidentEntry] = []
         for watch, watched in list(state.watches.items()):
             # Verdicts that prefill made before the watch was removed may still be on their way; only after
             # a tick without any is the incident closed.
@@ -167,32 +180,37 @@ class AlertsHandler(Handler[CameraState]):
                 continue
             watched.state, events = rules.remove(watched.state)
             state.put(watch, watched)
-            closed += [(watch, event) for event in events]
+            closed += [_IncidentEntry(watch, event, watched.tenant) for event in events]
             if not events:
                 state.drop(watch)
         return self._result(state, closed) if closed else None
 
-    def _result(self, state: CameraState, events: list[tuple[str, IncidentEvent]]) -> Result:
-        outputs = [self._output(state, watch, event) for watch, event in events]
+    def _result(self, state: CameraState, events: list[_IncidentEntry]) -> Result:
+        outputs = [self._output(state, entry) for entry in events]
         checkpoint = state_pb2.Checkpoint()
         checkpoint.alerts.epoch, checkpoint.alerts.window = state.epoch, state.window
         checkpoint.alerts.watches.extend(state.packed.values())  # in place: a constructor copies them twice
-        counts = Counter(event.kind.name.lower() for _, event in events)
+        counts = Counter(entry.event.kind.name.lower() for entry in events)
         return Result(outputs=outputs, counts=counts, checkpoint=checkpoint)
 
-    def _output(self, state: CameraState, watch: str, event: IncidentEvent) -> Output:
-        question = state.watches[watch].question
+    def _output(self, state: CameraState, entry: _IncidentEntry) -> Output:
+        question = state.watches[entry.watch].question
         if not question and self._rules is not None:  # checkpoints hold none
-            question = self._rules.question_of(watch)
-        alert = convert.alert(state.camera, watch, question, event)
+            question = self._rules.question_of(entry.watch)
+        alert = convert.alert(state.camera, entry.watch, question, entry.event, entry.tenant)
         headers = event_headers(ALERT_TYPE, Stage.ALERTS, state.camera, alert.id, alert.end.ToJsonString())
         return Output(ALERTS.name, state.camera, to_json(alert), headers)
 
 
-def _stepped(state: CameraState, answer: WatchVerdict, question: str) -> list[tuple[str, IncidentEvent]]:
-    """Bring one watch to its next answer; what happened to its incident."""
+def _stepped(state: CameraState, answer: WatchVerdict, question: str, tenant: str) -> list[_IncidentEntry]:
+    """Bring one watch to its next answer; what happened to its incidents. One that was open stays with the
+    tenant that it opened for, also where the camera is another tenant's by now."""
     identity = incident_id(answer.camera, answer.epoch, answer.watch, answer.version, answer.window)
     before = state.watches.get(answer.watch)
     after, events = rules.step(before.state if before else None, answer, identity)
-    state.put(answer.watch, Watched(question, after))
-    return [(answer.watch, event) for event in events]
+    opened: dict[str, str] = {}
+    if before is not None and before.state.incident is not None:
+        opened[before.state.incident.id] = before.tenant
+    owner = opened.get(after.incident.id, tenant) if after.incident is not None else ""
+    state.put(answer.watch, Watched(question, after, owner))
+    return [_IncidentEntry(answer.watch, event, opened.get(event.incident.id, tenant)) for event in events]

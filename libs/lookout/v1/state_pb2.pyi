@@ -164,7 +164,7 @@ class WatchState(_message.Message):
     def __init__(self, watch: _Optional[str] = ..., version: _Optional[int] = ..., epoch: _Optional[int] = ..., recent: _Optional[int] = ..., seen: _Optional[int] = ..., newest_ms: _Optional[int] = ..., cooldown_until_ms: _Optional[int] = ..., incident: _Optional[_Union[OpenIncident, _Mapping]] = ..., window: _Optional[int] = ...) -> None: ...
 
 class OpenIncident(_message.Message):
-    __slots__ = ("id", "opened_ms", "peak", "score", "windows", "reported_peak", "evidence", "question", "coverage")
+    __slots__ = ("id", "opened_ms", "peak", "score", "windows", "reported_peak", "evidence", "question", "coverage", "tenant")
     ID_FIELD_NUMBER: _ClassVar[int]
     OPENED_MS_FIELD_NUMBER: _ClassVar[int]
     PEAK_FIELD_NUMBER: _ClassVar[int]
@@ -174,6 +174,7 @@ class OpenIncident(_message.Message):
     EVIDENCE_FIELD_NUMBER: _ClassVar[int]
     QUESTION_FIELD_NUMBER: _ClassVar[int]
     COVERAGE_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
     id: str
     opened_ms: int
     peak: float
@@ -183,7 +184,8 @@ class OpenIncident(_message.Message):
     evidence: _containers.RepeatedCompositeFieldContainer[WindowEvidence]
     question: str
     coverage: _alerts_pb2.Coverage
-    def __init__(self, id: _Optional[str] = ..., opened_ms: _Optional[int] = ..., peak: _Optional[float] = ..., score: _Optional[float] = ..., windows: _Optional[int] = ..., reported_peak: _Optional[float] = ..., evidence: _Optional[_Iterable[_Union[WindowEvidence, _Mapping]]] = ..., question: _Optional[str] = ..., coverage: _Optional[_Union[_alerts_pb2.Coverage, _Mapping]] = ...) -> None: ...
+    tenant: str
+    def __init__(self, id: _Optional[str] = ..., opened_ms: _Optional[int] = ..., peak: _Optional[float] = ..., score: _Optional[float] = ..., windows: _Optional[int] = ..., reported_peak: _Optional[float] = ..., evidence: _Optional[_Iterable[_Union[WindowEvidence, _Mapping]]] = ..., question: _Optional[str] = ..., coverage: _Optional[_Union[_alerts_pb2.Coverage, _Mapping]] = ..., tenant: _Optional[str] = ...) -> None: ...
 
 class WindowEvidence(_message.Message):
     __slots__ = ("p_yes", "frames")

@@ -41,4 +41,6 @@ states = st.builds(
 
 @given(states)
 def test_state_survives_the_checkpoint(state: WatchState) -> None:
-    assert convert.unpack(convert.pack("fall", state)) == state
+    packed = convert.pack("fall", state, "acme")
+    assert convert.unpack(packed) == state
+    assert packed.incident.tenant == ("acme" if state.incident is not None else "")

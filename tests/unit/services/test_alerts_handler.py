@@ -70,6 +70,24 @@ def test_an_incident_survives_a_takeover_at_every_record() -> None:
     assert events[-1].evidence[0].row == 2
 
 
+def test_an_incident_is_of_the_tenant_that_it_opened_for() -> None:
+    """The camera changes hands while it is open: its last event is the first tenant's, through takeovers."""
+    maker = handler()
+    state, events = maker.load("ward-1", None), []
+    owners = [(1, "acme", 0.9), (1, "acme", 0.97), (2, "bolt", 0.9), (2, "bolt", 0.1)]
+    for window, (epoch, tenant, p) in enumerate(owners):
+        result = maker.handle(state, record(window, p, epoch=epoch, tenant=tenant))
+        events += [(alert.kind, alert.tenant) for alert in alerts(result)]
+        state = restarted(maker, result)
+    assert events == [
+        (alerts_pb2.Alert.KIND_OPENED, "acme"),
+        (alerts_pb2.Alert.KIND_UPDATED, "acme"),
+        (alerts_pb2.Alert.KIND_CLOSED, "acme"),
+        (alerts_pb2.Alert.KIND_OPENED, "bolt"),
+        (alerts_pb2.Alert.KIND_CLOSED, "bolt"),
+    ]
+
+
 def test_a_removed_watch_loses_its_incident_once_it_is_quiet() -> None:
     maker = handler(watched=False)
     state = maker.load("ward-1", None)

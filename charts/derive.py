@@ -420,7 +420,10 @@ def _plain(facts: Mapping[str, Any]) -> dict[str, Any]:
     """A setting's schema without the titles and defaults of its class; lists are given as text."""
     found = {name: each for name, each in facts.items() if name not in ("title", "default", "format")}
     if found.get("type") == "array":
-        return {"type": "string", "description": found.get("description", "")}
+        listed = {"type": "string", "description": found.get("description", "")}
+        if entry := found.get("items", {}).get("pattern"):
+            listed["pattern"] = rf"^\s*({entry}(\s*,\s*{entry})*)?\s*$"
+        return listed
     if "anyOf" in found:
         found["anyOf"] = [{k: v for k, v in each.items() if k != "format"} for each in found["anyOf"]]
     return found

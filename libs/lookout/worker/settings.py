@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import difflib
 import hashlib
+import ipaddress
 import json
 import os
 import re
@@ -262,6 +263,11 @@ def _listed(value: object) -> object:
 Listed = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_listed)]
 
 
+_SCHEMES = ("http", "https")  # what `lookout.net.fetch` has a port for
+#: a host's name as a glob, or an address: no URL, no port
+_HOST_PATTERN = r"([A-Za-z0-9*?\[\]!._-]+|[0-9A-Fa-f:.]+)"
+
+
 class FetchSettings(ServiceSettings):
     """What services that fetch from URIs share."""
 
@@ -269,12 +275,43 @@ class FetchSettings(ServiceSettings):
         ("https",), description="URI schemes from which segments or recordings are fetched, comma-separated"
     )
     uri_hosts: Listed = Field(
-        (), description="hosts that are fetched from, comma-separated globs; empty: URIs are refused"
+        (),
+        description="hosts that are fetched from, comma-separated globs; empty: URIs are refused",
+        json_schema_extra={"items": {"type": "string", "pattern": _HOST_PATTERN}},
     )
     uri_networks: Listed = Field(
         (), description="private networks (CIDR) that allowed hosts may resolve to, comma-separated"
     )
     uri_timeout_s: float = Field(30.0, gt=0, description="limit of seconds for one fetch")
+
+    @field_validator("uri_schemes")
+    @classmethod
+    def _schemes(cls, schemes: tuple[str, ...]) -> tuple[str, ...]:
+        for scheme in schemes:
+            if scheme not in _SCHEMES:
+                raise ValueError(f"{scheme!r} is not fetched: give {' or '.join(_SCHEMES)}")
+        return schemes
+
+    @field_validator("uri_hosts")
+    @classmethod
+    def _hosts(cls, hosts: tuple[str, ...]) -> tuple[str, ...]:
+        for host in hosts:
+            if not re.fullmatch(_HOST_PATTERN, host):
+                raise ValueError(
+                    f"{host!r} is no host: give names without scheme, port and path, separated by commas "
+                    "(media.example,*.cdn.example)"
+                )
+        return hosts
+
+    @field_validator("uri_networks")
+    @classmethod
+    def _networks(cls, networks: tuple[str, ...]) -> tuple[str, ...]:
+        for network in networks:
+            try:
+                ipaddress.ip_network(network)
+            except ValueError as error:
+                raise ValueError(f"{error}: give networks such as 10.2.0.0/16, separated by commas") from None
+        return networks
 
 
 class ModelSettings(ServiceSettings):

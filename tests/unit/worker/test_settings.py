@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lookout.errors import StartupError
-from lookout.worker import ServiceSettings, digest, load_settings
+from lookout.worker import FetchSettings, ServiceSettings, digest, load_settings
 
 LOCAL = {"LOOKOUT_MODE": "local", "LOOKOUT_INSTANCE": "decode-0"}
 
@@ -54,6 +54,33 @@ def test_what_kubernetes_injects_is_no_setting() -> None:
 def test_a_bad_value_is_named() -> None:
     with pytest.raises(StartupError, match="LOOKOUT_TAU='fast'"):
         load_settings(StageSettings, {**LOCAL, "LOOKOUT_TAU": "fast"})
+
+
+class FetchingSettings(FetchSettings):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "why"),
+    [
+        ("LOOKOUT_URI_HOSTS", "a b", "'a b' is no host"),
+        ("LOOKOUT_URI_HOSTS", "media.example,https://cdn.example/x", "'https://cdn.example/x' is no host"),
+        ("LOOKOUT_URI_HOSTS", "media.example:8080", "is no host: give names without scheme, port"),
+        ("LOOKOUT_URI_NETWORKS", "10.0.0.0/33", "give networks such as 10.2.0.0/16"),
+        ("LOOKOUT_URI_NETWORKS", "10.0.0.1/8", "has host bits set: give networks"),
+        ("LOOKOUT_URI_SCHEMES", "https,ftp", "'ftp' is not fetched: give http or https"),
+    ],
+)
+def test_what_is_never_fetched_from_is_refused_at_start(name: str, value: str, why: str) -> None:
+    """Before the first URI of a camera fails for it, each with an error of its own."""
+    with pytest.raises(StartupError, match=f"{name}.*{why}"):
+        load_settings(FetchingSettings, {**LOCAL, name: value})
+
+
+def test_hosts_are_globs_and_addresses() -> None:
+    hosts = "media.example, *.cdn.example,cam-?[0-9],10.0.0.7,fd00::7"
+    settings = load_settings(FetchingSettings, {**LOCAL, "LOOKOUT_URI_HOSTS": hosts})
+    assert settings.uri_hosts == ("media.example", "*.cdn.example", "cam-?[0-9]", "10.0.0.7", "fd00::7")
 
 
 def test_a_window_is_whole_strides_of_whole_samples() -> None:

@@ -126,8 +126,19 @@ def lengthen(
     steps: Annotated[int, typer.Option(help="Steps of 160 frames.")] = 2000,
     threads: Annotated[int, typer.Option(help="Threads for learning.")] = 1,
     seed: Annotated[int, typer.Option(help="Another seed, other clips.")] = 51,
+    rate: Annotated[float, typer.Option(min=0, help="Rate of the language model.")] = 5e-4,
+    chosen: Annotated[
+        bool, typer.Option(help="Choose scenes with crowds, left objects, several vehicles, somebody lying.")
+    ] = False,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", help="Checkpoint folder to write to, instead of the committed weights."
+        ),
+    ] = None,
 ) -> None:
     """Teach the language model windows of 80 frames and retrieved history; the eye stays; resumable."""
+    from watchbench import model as vlm
     from watchbench.long import LongPlan, LongTrainer
 
     initial, where = _committed(name), _footage()
@@ -138,11 +149,17 @@ def lengthen(
         threads=threads,
         drop=0.65 if name == "tolerant" else 0.0,
         footage=where,
+        rate_text=rate,
+        chosen=chosen,
     )
     card = json.loads((initial / "watchbench.json").read_text())
     trainer = LongTrainer(plan, folder / f"{name}-long-{seed}", initial)
     trainer.run()
-    print(trainer.install(name, card))
+    if output is None:
+        print(trainer.install(name, card))
+    else:
+        vlm.save(trainer.averaged(), output, trainer.card(card))
+        print(output)
 
 
 @app.command()

@@ -20,10 +20,12 @@ from torch import Tensor
 
 from lookout.pruning import Carry, PatchGrid, PrunePolicy, Sample, prune_block
 from watchbench import drawing, model as vlm, scenes, training
+from watchbench.questions import NAMES, answers
 
 FRAMES = 160
 SHORT = 20  # frames of a short scene
 STRIDES = (4, 16)
+CANDIDATES = 48  # scenes drawn as truth alone, of which the wanted ones are rendered
 _PER_FRAME = {
     "person_share", "person_box", "lying", "falling", "vehicle_share", "vehicle_box", "object_there",
     "object_share", "object_box",
@@ -44,6 +46,19 @@ class Clip:
     dense: Tensor
     pruned: tuple[tuple[Tensor, Tensor], ...]
     truth: scenes.Truth
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What clips show: questions that are true of a whole clip, in turn; None: anything.
+
+    Attributes:
+        clips: Of long clips, in turn; their number is coprime to that of the four busy shares.
+        shorts: Of the eight short scenes of a clip.
+    """
+
+    clips: tuple[str | None, ...] = (None,)
+    shorts: tuple[str | None, ...] = (None,) * (FRAMES // SHORT)
 
 
 def part_of(truth: scenes.Truth, frames: Tensor) -> scenes.Truth:
@@ -86,13 +101,31 @@ def product_masks(pixels: Tensor, stride: int) -> Tensor:
     return torch.from_numpy(keep).flatten(1)
 
 
-class ClipStore:
-    """Clips by number; each is a function of the seed, the eye's weights and the number alone."""
+def chosen(
+    wanted: tuple[str | None, ...], seconds: float, frames: int, seed: int, grade: float = 0.75
+) -> scenes.Scene:
+    """One scene for each wish: a question that is true of the whole clip, or None for any scene. ``grade`` as
+    in :func:`watchbench.scenes.sample`."""
+    drawn = scenes.sample(CANDIDATES, seconds, seed, grade)
+    yes, known = answers(scenes.observe(drawn, torch.arange(frames) * training.STEP_S).truth)
+    true = (yes & known)[:, -1]
+    free = list(range(CANDIDATES))
+    rows = []
+    for name in wanted:
+        fit = [row for row in free if name is None or true[row, NAMES.index(name)]]
+        row = (fit or free)[0]  # where none fits, any scene will do
+        free.remove(row)
+        rows.append(row)
+    return scenes.some_of(drawn, torch.tensor(rows))
 
-    def __init__(self, model: Any, folder: Path, seed: int) -> None:
-        """``folder`` keeps the clips; another eye (tower or projector) keeps its own."""
-        self.model, self.seed = model, seed
-        digest = hashlib.sha256()
+
+class ClipStore:
+    """Clips by number; each is a function of the seed, the eye, the wishes and the number alone."""
+
+    def __init__(self, model: Any, folder: Path, seed: int, wanted: Wanted = Wanted()) -> None:
+        """``folder`` keeps the clips; another eye (tower or projector) or other wishes keep their own."""
+        self.model, self.seed, self.wanted = model, seed, wanted
+        digest = hashlib.sha256(repr(wanted).encode() if wanted != Wanted() else b"")
         for part in (model.model.vision_tower, model.model.multi_modal_projector):
             for name, value in sorted(part.state_dict().items()):
                 digest.update(name.encode() + value.float().numpy().tobytes())
@@ -102,25 +135,32 @@ class ClipStore:
     def clip(self, number: int) -> Clip:
         """Read a clip of one scene, or draw, encode and keep it."""
         # Events fall into the first 20, 40, 60 or 80 s: windows of any length meet busy and quiet stretches.
-        return self._stored(f"{number:06d}", number, 1, FRAMES, (number % 4 + 1) / 4)
+        wish = self.wanted.clips[number % len(self.wanted.clips)]
+        return self._stored(f"{number:06d}", number, (wish,), FRAMES, (number % 4 + 1) / 4)
 
     def shorts(self, number: int) -> Clip:
         """Read a clip of eight scenes of 20 frames, or draw, encode and keep it: events are denser."""
-        return self._stored(f"s{number:06d}", 5 * 10**6 + number, FRAMES // SHORT, SHORT, 1.0)
+        return self._stored(f"s{number:06d}", 5 * 10**6 + number, self.wanted.shorts, SHORT, 1.0)
 
-    def _stored(self, name: str, number: int, batch: int, frames: int, busy: float) -> Clip:
+    def _stored(
+        self, name: str, number: int, wishes: tuple[str | None, ...], frames: int, busy: float
+    ) -> Clip:
         path = self.folder / f"{name}.pt"
         if not path.is_file():
             fresh = path.with_suffix(".new")
-            torch.save(self._draw(number, batch, frames, busy), fresh)
+            torch.save(self._draw(number, wishes, frames, busy), fresh)
             fresh.replace(path)
         stored = torch.load(path, weights_only=True)
         return Clip(stored["dense"], tuple(stored["pruned"]), scenes.Truth(**stored["truth"]))
 
     @torch.no_grad()
-    def _draw(self, number: int, batch: int, frames: int, busy: float) -> dict[str, Any]:
+    def _draw(self, number: int, wishes: tuple[str | None, ...], frames: int, busy: float) -> dict[str, Any]:
         seed = self.seed * 10**7 + number
-        scene = scenes.sample(batch, frames * training.STEP_S * busy, seed)
+        seconds = frames * training.STEP_S * busy
+        if any(wishes):
+            scene = chosen(wishes, seconds, frames, seed)
+        else:
+            scene = scenes.sample(len(wishes), seconds, seed)
         times = torch.arange(frames) * training.STEP_S
         now = scenes.observe(scene, times)
         drawn = drawing.render(scene, times, vlm.SIZE, now, pasted=training.composite(scene))

@@ -18,9 +18,8 @@ import torch
 from torch import Tensor, nn
 
 from watchbench import drawing, model as vlm, scenes, training
-from watchbench.clips import SHORT, joined, product_masks
+from watchbench.clips import SHORT, chosen, joined, product_masks
 from watchbench.footage import Composite
-from watchbench.questions import NAMES, answers
 from watchbench.stage import CPU, LABELS, Lesson, Stage, StagePlan, asked_of, truth_on
 
 LONG = 80
@@ -30,7 +29,6 @@ WANTED: dict[int, tuple[str | None, ...]] = {
     LONG: ("many", "left"),
 }
 HARMLESS = {SHORT: 2, LONG: 0}  # clips of a group that look like a fall
-CANDIDATES = 48
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,24 +82,6 @@ class Group:
         }
         cells = self.keep.view(*self.keep.shape[:2], vlm.CELLS, vlm.CELLS).flip(3).flatten(2)
         return Group(self.pixels.flip(4), cells, replace(self.truth, **boxes))
-
-
-def chosen(
-    wanted: tuple[str | None, ...], seconds: float, frames: int, seed: int, grade: float = 0.75
-) -> scenes.Scene:
-    """One scene for each wish: a question that is true of the whole clip, or None for any scene. ``grade`` as
-    in :func:`watchbench.scenes.sample`."""
-    drawn = scenes.sample(CANDIDATES, seconds, seed, grade)
-    yes, known = answers(scenes.observe(drawn, torch.arange(frames) * training.STEP_S).truth)
-    true = (yes & known)[:, -1]
-    free = list(range(CANDIDATES))
-    rows = []
-    for name in wanted:
-        fit = [row for row in free if name is None or true[row, NAMES.index(name)]]
-        row = (fit or free)[0]  # where none fits, any scene will do
-        free.remove(row)
-        rows.append(row)
-    return scenes.some_of(drawn, torch.tensor(rows))
 
 
 class GroupStore:

@@ -17,12 +17,16 @@ import torch
 from torch import Tensor, nn
 
 from watchbench import model as vlm
-from watchbench.clips import FRAMES, SHORT, STRIDES, Clip, ClipStore, joined, part_of
+from watchbench.clips import FRAMES, SHORT, STRIDES, Clip, ClipStore, Wanted, joined, part_of
 from watchbench.questions import BY_NAME, NAMES
 from watchbench.stage import LABELS, Lesson, Stage, StagePlan, asked_of
 
 # What frames in no particular moment can answer; the other questions depend on where the window begins.
 HISTORY = ("person", "lying", "vehicle", "many", "seen_person", "seen_vehicle", "order", "count", "people")
+CHOSEN = Wanted(
+    ("many", None, "left", "many", "count"),
+    ("lying", "many", "left", "count", "many", None, None, None),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +40,7 @@ class LongPlan(StagePlan):
         stock: Clips known from the first step.
         short: The share of steps without history that learn from eight scenes of 20 frames.
         groups: Groups of eight such scenes drawn in all.
+        chosen: Whether clips are chosen (:data:`CHOSEN`): crowds, objects left and others that are rare.
     """
 
     rows: int = 160
@@ -44,6 +49,7 @@ class LongPlan(StagePlan):
     stock: int = 16
     short: float = 0.0
     groups: int = 300
+    chosen: bool = False
 
 
 class Lessons:
@@ -138,7 +144,8 @@ class LongTrainer(Stage[LongPlan]):
 
     def __init__(self, plan: LongPlan, folder: Path, initial: Path) -> None:
         super().__init__(plan, folder, initial)
-        self.lessons = Lessons(plan, ClipStore(self.model, folder.parent / "clips", plan.seed))
+        wanted = CHOSEN if plan.chosen else Wanted()
+        self.lessons = Lessons(plan, ClipStore(self.model, folder.parent / "clips", plan.seed, wanted))
 
     @staticmethod
     def _learnt(model: Any) -> nn.Module:

@@ -11,8 +11,8 @@ import torch
 import typer
 
 from watchbench import cli, finetune, model as vlm, scenes, training
-from watchbench.clips import SHORT, part_of
-from watchbench.finetune import WANTED, FinetunePlan, Finetuner, Group, GroupStore, chosen
+from watchbench.clips import SHORT, chosen, part_of
+from watchbench.finetune import WANTED, FinetunePlan, Finetuner, Group, GroupStore
 from watchbench.questions import NAMES, answers
 
 PLAN = FinetunePlan(steps=3, warm=1, long=0.0, groups=1, prefixes=2, questions=2)

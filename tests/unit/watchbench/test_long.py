@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from watchbench import model as vlm, scenes, training
-from watchbench.clips import STRIDES, ClipStore, part_of, product_masks
+from watchbench.clips import STRIDES, ClipStore, Wanted, part_of, product_masks
 from watchbench.long import Lessons, LongPlan
 from watchbench.questions import BY_NAME, NAMES, answers
 
@@ -77,6 +77,18 @@ def test_clips_and_lessons_are_made_from_their_number(
     assert right.keep is not None
     assert torch.equal(left.keep, right.keep)
     assert left.asked == right.asked
+
+
+@pytest.mark.slow
+def test_wanted_clips_show_what_was_wanted(model: object, store: ClipStore, tmp_path: Path) -> None:
+    wishes = ("many", "left", None)
+    wanted = ClipStore(model, tmp_path, seed=3, wanted=Wanted(shorts=wishes))
+    yes, known = answers(wanted.shorts(0).truth)
+    assert len(yes) == len(wishes)
+    for row, name in enumerate(wishes[:2]):
+        column = NAMES.index(str(name))
+        assert (yes & known)[row, -1, column]
+    assert wanted.folder.name != ClipStore(model, tmp_path, seed=3).folder.name
 
 
 def test_a_pruned_window_begins_with_a_whole_frame(store: ClipStore) -> None:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import io
 import json
-import os
 import statistics
 import sys
 import time
@@ -24,6 +23,7 @@ from pathlib import Path
 
 import psutil
 
+from lookout.cores import usable_cores
 from lookout.files import FileDecoder
 from lookout.motion import Fit, Picture
 from lookout.motion.types import U8
@@ -237,7 +237,7 @@ def main(arguments: list[str] | None = None) -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("clips", nargs="*", type=Path, help="files (default: a selection of the footage)")
-    parser.add_argument("--threads", type=int, default=os.cpu_count() or 2, help="decoding threads")
+    parser.add_argument("--threads", type=int, default=usable_cores(), help="decoding threads")
     options = parser.parse_args(arguments)
     footage = find_footage()
     clips = options.clips or ([footage / name for name in CLIPS] if footage is not None else [])

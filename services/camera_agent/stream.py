@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import socket
 import threading
@@ -13,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from lookout.cores import usable_cores
 from lookout.observe import logs
 from lookout.outside_text import public_url
 from lookout.sandbox import sandbox_pb2 as pb
@@ -32,7 +32,7 @@ from lookout.v1.cameras_pb2 import Camera
 _FIRST_PAUSE_S = 0.5
 _SEGMENT_S = 4.0
 #: starting a process costs a third of a CPU second: cameras that break again and again take half the cores
-_STARTS = threading.BoundedSemaphore(max(1, (os.cpu_count() or 2) // 2))
+_STARTS = threading.BoundedSemaphore(max(1, usable_cores() // 2))
 
 
 class CredentialsError(RuntimeError):

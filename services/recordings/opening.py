@@ -17,7 +17,7 @@ class OpenedRecording:
 
     Args:
         sources: Where recordings are read.
-        decoders: Decoding processes; None: the machine's cores.
+        decoders: Decoding processes; None: the cores that this process may use.
         idle_s: Seconds without a part after which it is closed.
     """
 

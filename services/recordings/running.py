@@ -59,7 +59,7 @@ class PartsHandler(Handler[None]):
         cancelled: Whether a job is cancelled.
         past: Runs parts of back-tests; None: there are none.
         ahead: Gets pixels from decode pods; None: every part is decoded here, while it is prefilled.
-        decoders: Decoding processes; None: the machine's cores.
+        decoders: Decoding processes; None: the cores that this process may use.
         idle_s: Seconds without a part after which the recording of the last one is closed.
         clock: Unix seconds.
     """

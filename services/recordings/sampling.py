@@ -23,7 +23,7 @@ class SamplesMaker:
     Args:
         sources: Where recordings are read.
         size: (height, width) of the model's input.
-        decoders: Decoding processes; None: the machine's cores.
+        decoders: Decoding processes; None: the cores that this process may use.
     """
 
     def __init__(self, sources: Sources, size: tuple[int, int], decoders: int | None) -> None:

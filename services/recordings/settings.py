@@ -35,7 +35,7 @@ class RecordingsSettings(FetchSettings, WindowPlanSettings):
         600.0, gt=0, description="limit of seconds for one fetch; a range has 60 at most"
     )
     decoders: int | None = Field(
-        None, ge=1, le=1024, description="decoding processes of a part; unset: the machine's cores"
+        None, ge=1, le=1024, description="decoding processes of a part; unset: the cores that it may use"
     )
     ahead: int = Field(
         0,

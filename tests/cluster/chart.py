@@ -317,6 +317,7 @@ def check() -> list[str]:
         wrong += _closed(value, ports)
     wrong += _additions()
     wrong += _models()
+    wrong += _decoders()
     manifests = {name: render(values) for name, values in VARIANTS.items()}
     rendered = {name: security(text) for name, text in manifests.items()}
     if json.loads(SNAPSHOT.read_text()) != json.loads(json.dumps(rendered)):
@@ -455,6 +456,28 @@ def _halves(source: Mapping[str, str]) -> list[str]:
     wanted |= dict.fromkeys(whole, "a" * 64)
     missing = {"lookout-prefill", "lookout-recall", "lookout-recordings"} - whole
     return [f"these archives are fetched: {fetched}"] if fetched != wanted or missing else []
+
+
+def _decoders() -> list[str]:
+    """What decides how many decoding processes a part has: the pod's CPU limit, or the setting; once."""
+    limit = {"valueFrom": {"resourceFieldRef": {"resource": "limits.cpu", "divisor": "1"}}}
+    wrong = []
+    for values, expected in (
+        ({}, limit),
+        ({"recordings.settings.decoders": "3"}, {"value": "3"}),
+        ({"settings.decoders": "3"}, {"value": "3"}),
+    ):
+        manifests = render({"recordings.enabled": "true", "recordings.decodeReplicas": "1", **values})
+        pods = {
+            item["metadata"]["name"]: item["spec"]["template"]["spec"]["containers"][0]["env"]
+            for item in yaml.safe_load_all(manifests)
+            if item and item["kind"] == "StatefulSet" and "recordings" in item["metadata"]["name"]
+        }
+        for name, variables in pods.items():
+            given = [variable for variable in variables if variable["name"] == "LOOKOUT_DECODERS"]
+            if given != [{"name": "LOOKOUT_DECODERS", **expected}]:
+                wrong.append(f"{name}: LOOKOUT_DECODERS is {given} with {values}")
+    return wrong
 
 
 def _not_refused(value: str, words: str, api_versions: Sequence[str]) -> list[str]:

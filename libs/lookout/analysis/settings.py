@@ -38,7 +38,7 @@ class AnalysisSettings:
         stride_frames: With `prune`, every so many samples one is encoded whole.
         mode: How decoding and prefill share the time.
         waiting: Groups that may wait for the prefill.
-        threads: Decoding threads; None: the machine's cores.
+        threads: Decoding threads; None: the cores that this process may use.
         fit: How a picture meets the model's input.
         evidence: So many times are named per answer.
         describe: Up to so many tokens of text for every answer that is Yes.

@@ -64,7 +64,8 @@ DescribeOption = Annotated[
     ),
 ]
 ThreadsOption = Annotated[
-    int | None, typer.Option(help="Decoding threads.  [default: all cores]", show_default=False)
+    int | None,
+    typer.Option(help="Decoding threads.  [default: all usable cores]", show_default=False),
 ]
 SourceArgument = Annotated[
     str, typer.Argument(metavar="FILE|URL|DIR", help="A video file, a URL, or a folder.")

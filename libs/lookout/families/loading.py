@@ -12,7 +12,7 @@ from torch import nn
 from lookout.families.registry import UnknownFamilyError, family_of
 from lookout.families.types import Family
 from lookout.models.checkpoint import check_checkpoint
-from lookout.models.device import dtype_of
+from lookout.models.device import dtype_of, limit_threads
 from lookout.models.errors import ModelError
 from lookout.outside_text import clean
 from lookout.vision.base import Normalise
@@ -40,6 +40,7 @@ def load_tower(
         VisionError: For a family without a tower here, a folder that is no checkpoint, or a size that the
             family cannot take.
     """
+    limit_threads()
     if isinstance(source, nn.Module):
         model: Any = getattr(source, "model", source)
         folder = Path(str(getattr(source, "name_or_path", "")))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from typing import Self, SupportsIndex
 
 import numpy as np
 
+from lookout.cores import usable_cores
 from lookout.files.clipping import CLIP_BYTES, RecordingClip
 from lookout.files.parallel import DecodeWork, FileFrame, Scan
 from lookout.files.source import Source, open_video
@@ -279,7 +279,7 @@ class RecordingReader(_Closable):
             fit: How a picture meets a size of another shape.
             start_us: Begin of the range.
             end_us: End of the range, excluded.
-            threads: Decoding threads (default: the machine's cores).
+            threads: Decoding threads (default: the cores that this process may use).
             lookahead: Frames that may wait to be taken.
             intervals: Into how many parts the decoding is cut (default: by the threads).
 
@@ -297,9 +297,7 @@ class RecordingReader(_Closable):
                 fps, times_us=times_us, times_s=times_s, indices=indices, start_us=start_us, end_us=end_us
             )
         height, width = size or self.size
-        return self._sampling(
-            picks, (height, width), fit, threads or os.cpu_count() or 1, lookahead, intervals
-        )
+        return self._sampling(picks, (height, width), fit, threads or usable_cores(), lookahead, intervals)
 
     @abstractmethod
     def _sampling(  # noqa: PLR0917

@@ -17,6 +17,7 @@ from typing import Self
 
 from filelock import FileLock, Timeout
 
+from lookout.cores import usable_cores
 from lookout.disk import private_folder
 from lookout.errors import StartupError
 from lookout.local.addresses import (
@@ -416,7 +417,7 @@ class Fleet(Startable):
             if name in passed or not name.startswith("LOOKOUT_")
         }
         # Four services share this machine: thread pools of all cores would only make them wait in turn.
-        inherited.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 2) // 2)))
+        inherited.setdefault("OMP_NUM_THREADS", str(max(1, usable_cores() // 2)))
         inherited.setdefault("PYTHONFAULTHANDLER", "1")  # a crash in native code leaves a trace in the log
         if self._python_path is not None:
             inherited["PYTHONPATH"] = str(self._python_path)

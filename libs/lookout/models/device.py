@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Literal
 
+from lookout.cores import usable_cores
 from lookout.models.errors import ModelError
 
 if TYPE_CHECKING:
@@ -29,6 +31,15 @@ def check_device(device: str) -> None:
         if why.startswith("Expected one of"):  # torch names every device that it was ever built for
             why = "it is none of cpu, cuda, cuda:0"
         raise ModelError(f"a model cannot run on {device!r}: {why}") from None
+
+
+def limit_threads() -> None:
+    """Give torch no more threads than this process may use cores: torch knows its affinity, but no CPU limit
+    of a container. OMP_NUM_THREADS has the last word."""
+    import torch
+
+    if "OMP_NUM_THREADS" not in os.environ and torch.get_num_threads() > (cores := usable_cores()):
+        torch.set_num_threads(cores)
 
 
 def default_dtype(device: str) -> str:

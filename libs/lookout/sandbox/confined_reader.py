@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
+from lookout.cores import usable_cores
 from lookout.files.clipping import RecordingClip
 from lookout.files.parallel import DecodeWork, FileFrame
 from lookout.files.ranged import RangedSource
@@ -47,7 +48,7 @@ class SandboxedReader(RecordingReader):
 
     Args:
         source: A file, or a recording that this process reads for its decoders.
-        workers: Decoder processes.
+        workers: Decoder processes (default: the cores that this process may use).
 
     Raises:
         CodecError: The file cannot be read, or this system cannot confine a process (UNAVAILABLE).
@@ -57,7 +58,7 @@ class SandboxedReader(RecordingReader):
         self._source = source if isinstance(source, RangedSource) else None
         name = os.fspath(source) if not isinstance(source, RangedSource) else source.name
         self._name = name if self._source is not None else os.path.abspath(name)
-        self.workers = workers or os.cpu_count() or 1
+        self.workers = workers or usable_cores()
         if self._source is None:
             with FileSource(name).open():  # refuses what cannot be read, before processes are started
                 pass

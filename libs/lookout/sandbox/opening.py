@@ -33,7 +33,7 @@ def open_recording(
             as it is and stays open.
         sandbox: Demux and decode in confined processes. A URL is downloaded into a temporary file first:
             those processes have no sockets. A `RangedSource` is read for them.
-        workers: Decoder processes (default: the machine's cores).
+        workers: Decoder processes (default: the cores that this process may use).
         progress: Called with bytes done and in all while a URL is downloaded.
 
     Raises:

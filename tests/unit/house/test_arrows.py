@@ -27,9 +27,12 @@ ALGORITHMS = {
 }
 
 # What every room may import of Lookout, and what each may import beside it.
-COMMON = {"errors", "disk", "lazy", "numbers", "outside_text", "batching", "fairness", "content_version"}
+COMMON = {
+    "errors", "cores", "disk", "lazy", "numbers", "outside_text", "batching", "fairness", "content_version",
+}  # fmt: skip
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
+    "cores": set(),
     "disk": set(),
     "lazy": set(),
     "numbers": {"errors"},

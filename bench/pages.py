@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bench.beside import BESIDE
 from bench.plots import Bars, Lines, bar_chart, heat_map, line_chart
 from bench.record import RESULTS, ROOT, Record
 
@@ -22,6 +24,7 @@ TITLES = {
     "backtest": "What a back-test costs",
     "codecsight": "CodecSight's figures with a small model",
     "codecsight-16": "CodecSight's policies on sixteen cameras",
+    "codecsight-flops": "FLOPs saved at full size, by questions and by the interval between key windows",
     "codecsight-sweeps": "Strides, thresholds and groups of pictures, one varied at a time",
     "crowds-choosing": "Masks that keep more where many move: which one is chosen",
     "crowds": "Masks that keep more where many move",
@@ -75,10 +78,11 @@ HEADLINES = (
         "windows",
     ),
     Headline(
-        "difference of p(yes) from windows computed whole under the same masks, windows of 80 frames",
-        "windows_fidelity-80",
-        "{pixels since encoded[all][settings][frame front 2 +0.1][dp]:.4f}",
-        "nothing refreshed: {pixels since encoded[all][settings][frame front 0][dp]:.4f}; aim .003",
+        "difference of p(yes) from windows computed whole under the same masks, windows of 80 frames, "
+        "{cameras} rendered cameras",
+        "codecsight-16",
+        "{dp80:.4f}",
+        "nothing refreshed: {tables[policies][reuse-all][dp]:.4f}; aim .003",
         "windows",
     ),
     Headline(
@@ -117,7 +121,12 @@ def leaves(value: Any, name: str = "") -> list[tuple[str, str]]:
         return [leaf for key, inner in value.items() for leaf in leaves(inner, f"{name} {key}".strip())]
     if isinstance(value, list) and any(isinstance(inner, dict | list) for inner in value):
         return [leaf for n, inner in enumerate(value) for leaf in leaves(inner, f"{name} {n}".strip())]
-    return [(name, json.dumps(value, ensure_ascii=False).strip('"'))]
+    return [(name, shown(value))]
+
+
+def shown(value: object) -> str:
+    """A cell."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def is_table(value: Any) -> bool:
@@ -130,13 +139,51 @@ def is_table(value: Any) -> bool:
     )
 
 
+def table(name: str, columns: Sequence[str], rows: Mapping[str, Sequence[object]]) -> str:
+    """A table under its name."""
+    lines = [f"## {name}", "", f"| | {' | '.join(columns)} |", "| --- " * (len(columns) + 1) + "|"]
+    lines += [f"| {row} | {' | '.join(map(shown, cells))} |" for row, cells in rows.items()]
+    return "\n".join(lines)
+
+
+def figures_of(value: Any, name: str = "") -> tuple[list[tuple[str, str]], list[str]]:
+    """Every number or word of a result: those without a sibling as `leaves`, the others in tables.
+
+    Rows of the same columns are a table of their own. What is said by name of several things alike
+    ({"rendered": {...}, "real": {...}}) is a table with a column for each.
+    """
+    if not isinstance(value, dict):
+        return leaves(value, name), []
+    if is_table(value) and len(value) >= len(next(iter(value.values()))):
+        columns = list(next(iter(value.values())))
+        return [], [table(name, columns, {row: list(cells.values()) for row, cells in value.items()})]
+    parts = {key: figures_of(inner, f"{name} {key}".strip()) for key, inner in value.items()}
+    below = [one for _, inner in parts.values() for one in inner]
+    if alike(value):
+        columns = [
+            {path.removeprefix(f"{name} {key} ".lstrip()): cell for path, cell in found}
+            for key, (found, _) in parts.items()
+        ]
+        paths = dict.fromkeys(path for column in columns for path in column)
+        rows = {path: [column.get(path, "") for column in columns] for path in paths}
+        return [], [table(name or "figures", list(parts), rows), *below]
+    return [leaf for found, _ in parts.values() for leaf in found], below
+
+
+def alike(value: dict[str, Any]) -> bool:
+    """Whether a value says the same of several things: dictionaries whose table would be filled by more than
+    half."""
+    inner = list(value.values())
+    if len(inner) < 2 or not all(isinstance(one, dict) for one in inner):
+        return False
+    return 2 * sum(map(len, inner)) > len(inner) * len(set().union(*inner))
+
+
 def tables(value: Any, name: str = "") -> list[str]:
     """The tables within a value, each under its path."""
     if is_table(value):
         columns = list(next(iter(value.values())))
-        lines = [f"## {name}", "", f"| | {' | '.join(columns)} |", "| --- " * (len(columns) + 1) + "|"]
-        lines += [f"| {row} | {' | '.join(map(str, cells.values()))} |" for row, cells in value.items()]
-        return ["\n".join(lines)]
+        return [table(name, columns, {row: list(cells.values()) for row, cells in value.items()})]
     if not isinstance(value, dict):
         return []
     return [table for key, inner in value.items() for table in tables(inner, f"{name}, {key}".strip(", "))]
@@ -202,14 +249,21 @@ LOSSES = {"peers_engine": losses, "codecsight": policy_losses, "codecsight-16": 
 """What the top of a page says before anything else."""
 
 
-def page(name: str, record: Record) -> str:
-    """The page of one result."""
+def page(name: str, record: Record, records: Mapping[str, Record] | None = None) -> str:
+    """The page of one result; what stands beside the paper may come from other `records`."""
     below = record.figures.get("tables", {})
     figures = {key: value for key, value in record.figures.items() if key != "tables"}
-    rows = "\n".join(f"| {path} | {value} |" for path, value in leaves(figures))
+    alone, grouped = figures_of(figures)
+    rows = "\n".join(f"| {path} | {value} |" for path, value in alone)
     pictures = "".join(f"![{picture}]({picture})\n\n" for picture in plots(name, record))
-    parts = [f"{pictures}| figure | value |\n| --- | --- |\n{rows}", *tables(below)]
-    text = "\n\n".join(parts)
+    beside = BESIDE[name]({**(records or {}), name: record}, name) if name in BESIDE else {}
+    parts = [
+        *([f"{pictures}| figure | value |\n| --- | --- |\n{rows}"] if rows else [pictures.strip()]),
+        *tables({"beside the paper": beside} if beside else {}),
+        *grouped,
+        *tables(below),
+    ]
+    text = "\n\n".join(part for part in parts if part)
     lost = LOSSES[name](record) if name in LOSSES else ""
     return f"# {title(name)}\n\n{origin(record)}.\n\n{lost}{text}\n"
 
@@ -331,7 +385,7 @@ def readme(text: str, records: dict[str, Record]) -> str:
 def pages() -> dict[Path, str]:
     """What every generated file holds."""
     records = results()
-    files = {DOCS / f"{name}.md": page(name, record) for name, record in records.items()}
+    files = {DOCS / f"{name}.md": page(name, record, records) for name, record in records.items()}
     files |= {
         DOCS / file: text for name, record in records.items() for file, text in plots(name, record).items()
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -187,11 +187,15 @@ def thirds(cameras: Sequence[Mapping[str, Outcome]], judged: Judged) -> dict[str
     return out
 
 
+INTERVALS: Final = (shapes.PERIOD // 2, shapes.PERIOD, 2 * shapes.PERIOD)
+"""Strides from key window to key window: after one audit above its limit, as set, and set twice as long."""
+
+
 def flops_saved(asked: Sequence[int] = (1, 5, 17)) -> dict[str, dict[str, float]]:
     """FLOPs that the default and the paper's rule save at full size (98 tokens a frame, a 7B and its tower).
 
     By motion level and number of questions; key windows and an audit at each of them are counted in, and so
-    is what questions cost. No key interval is halved or doubled.
+    is what questions cost. Of the default also with the other `INTERVALS` between key windows.
     """
     motion = Path(shapes.__file__).with_name("motion.json")
     out: dict[str, dict[str, float]] = {}
@@ -199,18 +203,48 @@ def flops_saved(asked: Sequence[int] = (1, 5, 17)) -> dict[str, dict[str, float]
         row = {}
         for name, masks in ((DEFAULT_PRESET, "default"), ("codecsight", "keep")):
             for level, keep in shapes.levels(motion, masks).items():
-                row[f"{name}, {level}"] = saved_at_full_size(keep, PRESETS[name], count)
+                cost = at_full_size(keep, PRESETS[name], count)
+                row[f"{name}, {level}"] = cost.saved()
                 if name == DEFAULT_PRESET:
                     # As many tokens, dropped behind a tower that encodes every frame whole.
-                    row[f"{BEHIND}, {level}"] = saved_at_full_size(keep, PRESETS[name], count, encoded=[1.0])
+                    behind = at_full_size(keep, PRESETS[name], count, encoded=[1.0])
+                    row[f"{BEHIND}, {level}"] = behind.saved()
+                    row |= {
+                        f"{name}, {level}, key window in {period}": cost.saved(period)
+                        for period in INTERVALS
+                        if period != shapes.PERIOD
+                    }
         out[f"{count} questions"] = row
     return out
 
 
-def saved_at_full_size(
+@dataclass(frozen=True, slots=True)
+class FullSize:
+    """FLOPs at full size of one window and, of its newest stride, of the tower.
+
+    Attributes:
+        full: Of a whole window with every token, its tower included.
+        language: Of a window that slides.
+        whole: Of a key window.
+        vision: Of the tower.
+    """
+
+    full: float
+    language: float
+    whole: float
+    vision: float
+
+    def saved(self, period: int = shapes.PERIOD) -> float:
+        """Share of the FLOPs saved where one window in `period` is a key window."""
+        # An audit answers every key window incrementally as well.
+        spent = (period * self.language + self.whole) / period
+        return round(1 - (spent + self.vision) / self.full, 4)
+
+
+def at_full_size(
     keep: list[float], settings: WindowSettings, count: int = 1, encoded: list[float] | None = None
-) -> float:
-    """Share of the FLOPs of whole windows that pruned ones save at full size.
+) -> FullSize:
+    """What windows cost at full size.
 
     Args:
         keep: Share of the groups of each frame that windows have.
@@ -229,8 +263,6 @@ def saved_at_full_size(
     full = sum(size([1.0], Policy.FULL, WindowSettings()))
     language, vision = size(keep, settings.policy, settings)
     whole, _ = size(keep, Policy.PRUNE_ONLY, settings)
-    # Of every period one window is a key window, and an audit answers it incrementally as well.
-    spent = (shapes.PERIOD * language + whole) / shapes.PERIOD
     if encoded is not None:
         _, vision = size(encoded, settings.policy, settings)
-    return round(1 - (spent + vision) / full, 4)
+    return FullSize(full, language, whole, vision)

@@ -42,7 +42,7 @@ from bench import motion
 from bench.codecsight.policies import WHOLE, kept_behind
 from bench.codecsight.scores import Answers, by_window
 from bench.codecsight.streams import Outcome, Workplace, encoded_share, judged, outcome, window_times
-from bench.codecsight.table import CONTEXT_ROWS, PRODUCT_ROWS, saved_at_full_size
+from bench.codecsight.table import CONTEXT_ROWS, PRODUCT_ROWS, at_full_size as cost_at_full_size
 from bench.crowds.films import CHOOSING, REPORTED, films
 from bench.crowds.masks import (
     Anywhere,
@@ -313,7 +313,7 @@ def at_full_size(where: Path) -> dict[str, dict[str, float]]:
             masks = motion.prune(samples, luma(decoded.pixels), grid, rule, motion.LONG).masks
             shares = motion.repeated([float(mask.mean()) for mask in masks])
             out[name][f"{level}: kept"] = round(float(np.mean(shares)), 4)
-            out[name][f"{level}: FLOPs saved"] = saved_at_full_size(shares, PRESETS[DEFAULT_PRESET])
+            out[name][f"{level}: FLOPs saved"] = cost_at_full_size(shares, PRESETS[DEFAULT_PRESET]).saved()
     return out
 
 

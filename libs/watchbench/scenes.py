@@ -131,7 +131,23 @@ def harmless(batch: int, seconds: float, seed: int) -> Scene:
     p["harmless"] = first.expand(batch, -1)
     p["sits"][:, 0] = False
     _make_beds(d, scene, bed)
+    _roll(d, scene, bed, seconds)
     return scene
+
+
+def _roll(d: Dice, scene: Scene, bed: Tensor, seconds: float) -> None:
+    """Half of those who lie in bed roll to its near or far edge, once. Drawn last: a seed's scenes were the
+    same before anybody rolled."""
+    p = scene.people
+    lies, gets_up = p["fall"][:, 0].clamp(min=0.0) + 1.0, p["rise"][:, 0] - 1.5
+    at = d.between(lies, torch.minimum(gets_up, torch.tensor(0.9 * seconds)))
+    rolls = bed & d.chance(0.5, scene.size) & (at > lies)
+    far = torch.where(d.chance(0.5, scene.size), -1.0, 1.0) * d(scene.size, low=0.15, high=0.25)
+    p["bed"] = bed[:, None] & (torch.arange(PEOPLE) == 0)
+    p["roll"] = torch.full_like(p["fall"], FOREVER)
+    p["roll_by"] = torch.zeros_like(p["fall"])
+    p["roll"][:, 0] = torch.where(rolls, at, FOREVER)
+    p["roll_by"][:, 0] = torch.where(rolls, far, 0.0) * metre(scene, p["y"])[:, 0]
 
 
 def _make_beds(d: Dice, scene: Scene, bed: Tensor) -> None:
@@ -645,6 +661,8 @@ def observe(scene: Scene, times: Tensor) -> Moment:
     x = p["start_x"][..., None] + (p["x"] - p["start_x"])[..., None] * go
     x = x + (p["end_x"] - p["x"])[..., None] * out
     y = p["y"][..., None].expand_as(x)
+    if "roll" in p:
+        y = y + p["roll_by"][..., None] * _along(t, p["roll"], torch.full_like(p["roll"], 1.0))
     unit = metre(scene, p["y"])[..., None] * (p["height"] / PERSON_HEIGHT)[..., None]
     moving = ((go > 0) & (go < 1)) | ((out > 0) & (out < 1))
     swing = torch.where(

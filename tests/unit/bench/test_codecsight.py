@@ -22,12 +22,13 @@ from bench.codecsight.rules import compared
 from bench.codecsight.scores import Answers, Counts, by_event, by_video, by_window, expired, interval_of, mean
 from bench.codecsight.streams import Outcome
 from bench.codecsight.sweeps import timers
-from bench.codecsight.table import SATURATED, default_less, families
+from bench.codecsight.table import INTERVALS, SATURATED, FullSize, at_full_size, default_less, families
 from bench.pages import page
 from bench.record import Record
 from bench.windows_fidelity import Answered
 from lookout.engines.transformers import forward
 from lookout.pruning import EncodedGroups, PatchGrid, PrunePolicy, Sample, drop_tokens, prune_block
+from lookout.windows import PRESETS
 from tests.unit.engines.scenes import block
 from watchbench.questions import QUESTIONS
 
@@ -254,3 +255,19 @@ def test_the_default_is_paired_with_every_policy_by_camera() -> None:
 def test_tables_that_were_not_asked_for_have_no_row_beside_the_paper() -> None:
     stride = {"20 %": {"default: F1": 0.9, "full: F1": 0.95, "cameras": 6, "FLOPs": 1.0}}
     assert list(beside_paper({"figure 16": stride}, {"f1": {}})) == ["16, stride"]
+
+
+def test_flops_saved_grow_with_the_interval_between_key_windows_and_count_its_audit() -> None:
+    cost = FullSize(full=100.0, language=5.0, whole=20.0, vision=3.0)
+    assert cost.saved(10) == pytest.approx(1 - (5.0 + 2.0 + 3.0) / 100)
+    assert cost.saved(5) < cost.saved(10) < cost.saved(20)
+
+
+def test_questions_and_a_tower_that_encodes_everything_are_counted() -> None:
+    keep, settings = [0.1], PRESETS["codecsight"]
+    alone, more = (at_full_size(keep, settings, count) for count in (1, 5))
+    behind = at_full_size(keep, settings, encoded=[1.0])
+    assert alone.language < more.language < more.full
+    assert alone.vision < behind.vision
+    assert alone.language == behind.language
+    assert 0 < alone.saved(INTERVALS[0]) < alone.saved() < alone.saved(INTERVALS[2]) < 1

@@ -41,3 +41,52 @@ def test_a_bench_without_its_last_line_is_refused(output: str) -> None:
 
 def _read(path: Path) -> str:
     return path.read_text() if path.exists() else ""
+
+
+def test_what_is_said_of_several_things_is_a_table_with_a_column_for_each() -> None:
+    figures = {
+        "ratio": 2,
+        "dp": {"0.8": {"random": 0.1, "norm": 0.2}, "0.5": {"random": 0.3, "norm": 0.4}, "1": {"none": 0.0}},
+        "by clip": {"a": 0.5, "b": 0.25},
+    }
+    alone, tables = pages.figures_of(figures)
+    assert alone == [("ratio", "2"), ("by clip a", "0.5"), ("by clip b", "0.25")]
+    assert tables == [
+        "## dp\n\n| | 0.8 | 0.5 | 1 |\n| --- | --- | --- | --- |\n| random | 0.1 | 0.3 |  |\n"
+        "| norm | 0.2 | 0.4 |  |\n| none |  |  | 0.0 |"
+    ]
+
+
+def test_tables_within_what_is_alike_stand_for_themselves() -> None:
+    settings = {"front 1": {"dp": 1, "saved": 2}, "front 2": {"dp": 3, "saved": 4}}
+    alone, tables = pages.figures_of(
+        {"real": {"kept": 0.3, "by": settings}, "all": {"kept": 0.4, "by": settings}}
+    )
+    assert alone == []
+    assert tables[0] == "## figures\n\n| | real | all |\n| --- | --- | --- |\n| kept | 0.3 | 0.4 |"
+    assert [text.partition("\n")[0] for text in tables[1:]] == ["## real by", "## all by"]
+    assert "| front 2 | 3 | 4 |" in tables[1]
+
+
+@pytest.mark.parametrize("name", sorted(pages.results()))
+def test_no_figure_is_lost_in_a_page(name: str) -> None:
+    result = pages.results()[name]
+    cells = {cell.strip() for line in pages.page(name, result).splitlines() for cell in line.split("|")}
+    figures = {key: value for key, value in result.figures.items() if key != "tables"}
+    assert {value for _, value in pages.leaves(figures)} - cells == set()
+
+
+def test_pages_of_quickvideo_and_mosaic_have_the_papers_figures() -> None:
+    records = pages.results()
+    shown = pages.page("recordings", records["recordings"], records)
+    table_1 = "| table 1, 64 frames, key norms (small) | 95.9% |"
+    assert table_1 in shown
+    cells = records["recordings"].figures["tables"]["64 frames"]
+    ours = cells["rho 0.5, key-norm"]["right"] / cells["unpruned"]["right"]
+    assert f"{table_1} {ours:.1%} |" in shown
+    level = records["memory"].figures["tables"]["history"]["visual"]["chosen"]
+    assert f"| table IV, accuracy %, visual level | 66.8 / 59.2 | {100 * level:.1f} (" in pages.page(
+        "memory", records["memory"], records
+    )
+    splits = pages.page("memory-schemes", records["memory-schemes"], records)
+    assert "| figure 8, splits fewer | 42.7 % fewer" in splits

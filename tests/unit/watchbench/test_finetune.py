@@ -71,6 +71,25 @@ def test_harmless_scenes_show_lying_bodies_and_nobody_lies_on_the_ground() -> No
     assert known[:, 1:, lying].all()
 
 
+def test_who_rolls_over_moves_within_the_bed_while_lying() -> None:
+    scene = scenes.harmless(60, 10.0, seed=5)
+    times = torch.arange(100) * 0.1
+    now, people = scenes.observe(scene, times), scene.people
+    rolls = people["roll"][:, 0] < scenes.FOREVER
+    assert 5 <= int(rolls.sum()) < int(people["bed"][:, 0].sum())
+    for row in rolls.nonzero().flatten().tolist():
+        at, unit = float(people["roll"][row, 0]), float(now.unit[row, 0, 0])
+        during = (times >= at) & (times <= at + 1)
+        assert bool((now.drop[row, 0, during] > 0.8).all())
+        path = now.foot_y[row, 0]
+        moved = float((path[times > at + 1] - people["y"][row, 0]).abs().amax()) / unit
+        assert 0.13 < moved < 0.3
+        assert torch.equal(path[times < at], people["y"][row, :1].expand_as(path[times < at]))
+    still = now.foot_y[~rolls, 0]
+    assert torch.equal(still, still[:, :1].expand_as(still))
+    assert not now.truth.lying.any()
+
+
 def test_chosen_scenes_show_what_was_wanted() -> None:
     scene = chosen(WANTED[SHORT], 10.0, SHORT, seed=9)
     yes, known = answers(scenes.observe(scene, torch.arange(SHORT) * training.STEP_S).truth)

@@ -1,0 +1,125 @@
+"""What docs/papers.md says of committed results is what they say."""
+
+from __future__ import annotations
+
+import re
+import string
+from decimal import ROUND_HALF_UP, Decimal
+from typing import Any
+
+import pytest
+
+from bench import pages
+
+SAID = " ".join((pages.ROOT / "docs" / "papers.md").read_text().split())
+
+
+class Cells(string.Formatter):
+    """Numbers as the page writes them: "2" is two digits without the zero before the point, "2p" a
+    percentage."""
+
+    def format_field(self, value: Any, format_spec: str) -> str:
+        """See `string.Formatter`."""
+        if not format_spec:
+            return str(value)
+        number = Decimal(str(value)) * (100 if format_spec.endswith("p") else 1)
+        places = Decimal(1).scaleb(-int(format_spec.rstrip("p")))
+        text = str(number.quantize(places, ROUND_HALF_UP)).replace("-", "−")
+        return text if format_spec.endswith("p") else re.sub(r"^(−?)0\.", r"\1.", text)
+
+
+POLICIES, LESS = "tables[policies]", "tables[default less others]"
+HISTORY, FIRST, SPLITS = "tables[history]", "tables[first token]", "tables[splits deferred]"
+FIDELITY = "pixels since encoded[all][settings]"
+FAMILY, CROWDS = "tables[families]", "tables[rendered, 80 frames]"
+
+# Result, and a sentence of the page with the figure's place in it.
+REFERENCES = [
+    (
+        "codecsight-16",
+        f"have {{{POLICIES}[default][product]:2}} by default and {{{POLICIES}[full][product]:2}} in dense "
+        f"windows (difference {{{LESS}[full][product 95 %][0]:2}} to {{{LESS}[full][product 95 %][1]:2}}",
+    ),
+    ("codecsight-16", f"{{{POLICIES}[codecsight][product]:2}} by the paper's rule"),
+    ("codecsight-16", f"keeps {{{POLICIES}[codecsight][tokens kept]:2}} of the tokens"),
+    ("codecsight-16", f"computes {{{LESS}[codecsight][FLOPs over the default's]:1}} times as much"),
+    ("codecsight-16", f"masks alone: {{{POLICIES}[prune only][product]:2}}"),
+    (
+        "codecsight-16",
+        f'"many": {{{FAMILY}[crowd][full]:2}} in dense windows, {{{FAMILY}[crowd][prune only]:2}} under the '
+        f"masks, {{{FAMILY}[crowd][default]:2}} by default, {{{FAMILY}[crowd][behind]:2}} where the tower",
+    ),
+    (
+        "codecsight-16",
+        f"EVS's tokens in the default's windows have {{{POLICIES}[evs, reused][product]:2}} at "
+        f"{{{LESS}[evs, reused][FLOPs over the default's]:2}} of",
+    ),
+    (
+        "codecsight-16",
+        f"({{{POLICIES}[vlcache 8][dp]:4}} against {{{POLICIES}[default][dp]:4}}, "
+        f"{{{LESS}[vlcache 8][dp 95 %][0]:4}} to {{{LESS}[vlcache 8][dp 95 %][1]:4}}) at "
+        f"{{{LESS}[vlcache 8][FLOPs over the default's]:2}} times",
+    ),
+    (
+        "codecsight-16",
+        f"|dp| is {{{POLICIES}[default][dp]:4}} ({{{POLICIES}[default][dp 95 %][0]:4}} to "
+        f"{{{POLICIES}[default][dp 95 %][1]:4}})",
+    ),
+    ("codecsight-16", f"at 80 frames | {{{POLICIES}[full][contextual]:2}}, sixteen cameras"),
+    ("codecsight-16", f"80 frames | {{{POLICIES}[default][dp]:4}} |"),
+    (
+        "crowds",
+        f"it is {{{CROWDS}[full][crowd]:2}}, {{{CROWDS}[default][crowd]:2}} by default, and "
+        f"{{{CROWDS}[since the anchor][crowd]:2}} where",
+    ),
+    (
+        "windows_fidelity-80",
+        f"reach {{{FIDELITY}[frame front 16][dp]:4}} and save {{{FIDELITY}[frame front 16][saved]:1p}} % "
+        f"instead of {{{FIDELITY}[frame front 2 +0.1][saved]:1p}} %",
+    ),
+    (
+        "memory",
+        f"{{{HISTORY}[ours][chosen]:2}} against {{{HISTORY}[everything][chosen]:0}} "
+        f"({{{HISTORY}[everything][ours less it 95 %][0]:2}} to 0)",
+    ),
+    (
+        "memory",
+        f"on the right side {{{HISTORY}[ours][right]:2}} against {{{HISTORY}[everything][right]:2}}",
+    ),
+    (
+        "memory-schemes",
+        f"token level {{{FIRST}[token][over ours]:2}} of ours, its frame level "
+        f"{{{FIRST}[frame][over ours]:2}}, LiveVLM's {{{FIRST}[compressed][over ours]:2}}, "
+        f"StreamMem's {{{FIRST}[agnostic][over ours]:2}}",
+    ),
+    (
+        "memory-schemes",
+        f"with ours {{{SPLITS}[ours against eager][splits saved]:1p}} % fewer splits (40 % was the aim) and "
+        f"{{{SPLITS}[ours against eager][time saved]:1p}} % less CPU",
+    ),
+    (
+        "memory-schemes",
+        f"with the `mosaic` preset {{{SPLITS}[mosaic against mosaic, eager][splits saved]:1p}} % and "
+        f"{{{SPLITS}[mosaic against mosaic, eager][time saved]:1p}} %",
+    ),
+    (
+        "sight-20",
+        ", ".join(f"{{rendered[{name}]:3}}" for name in ("person", "lying", "vehicle", "many", "left"))
+        + " at 20 frames with every token kept; "
+        + ", ".join(f"{{pruned[{name}]:3}}" for name in ("person", "lying", "vehicle", "many", "left"))
+        + " under the product's masks",
+    ),
+]
+
+
+@pytest.mark.parametrize(("result", "template"), REFERENCES)
+def test_a_figure_of_the_page_is_that_of_its_result(result: str, template: str) -> None:
+    said = Cells().vformat(template, (), pages.results()[result].figures)
+    assert said in SAID, f"docs/papers.md has no {said!r}, which is what {result} says"
+
+
+def test_numbers_are_written_as_on_the_page() -> None:
+    assert (
+        Cells().format("{0:2} {1:2} {2:1p} {3:0} {4:2}", 0.861, -0.04, 0.8061, 1.0, 0.955)
+        == ".86 −.04 80.6 1 .96"
+    )

@@ -3,7 +3,8 @@
 The last line that a bench prints is one JSON object. It is kept in `bench/results/NAME.json` with command,
 device, commit, date and how busy the machine was: a page can say how old a figure is.
 Pages are made from these files (`python -m bench.pages`); no figure of them is typed by hand. A bench whose
-arguments make it another measurement is kept under another name: `--as windows-flops`.
+arguments make it another measurement is kept under another name: `--as windows-flops`. A name with a dot is
+that of a module elsewhere: `python -m bench.record watchbench.sight --as sight-20`.
 """
 
 from __future__ import annotations
@@ -97,16 +98,21 @@ def last_line(output: str) -> dict[str, Any]:
     return figures
 
 
+def module(name: str) -> str:
+    """The module that is run: one of bench, or by its whole name."""
+    return name if "." in name else f"bench.{name}"
+
+
 def main() -> int:
     """Run the bench and keep its figures."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("name", help="a module of bench")
-    parser.add_argument("--as", dest="file", help="name of the file; default: the bench's")
+    parser.add_argument("name", help="a module of bench, or one elsewhere by its whole name")
+    parser.add_argument("--as", dest="file", help="name of the file; default: the module's own")
     given, arguments = parser.parse_known_args()
     state, busy = commit(), round(os.getloadavg()[0] / (os.cpu_count() or 1), 2)
-    command = [sys.executable, "-m", f"bench.{given.name}", *arguments]
+    command = [sys.executable, "-m", module(given.name), *arguments]
     output = ""
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as bench:
         for line in bench.stdout or ():
@@ -116,9 +122,9 @@ def main() -> int:
     if bench.returncode:
         return bench.returncode
     day = datetime.datetime.now(datetime.UTC).date().isoformat()
-    shown = " ".join(["python -m", f"bench.{given.name}", *arguments])
+    shown = " ".join(["python -m", module(given.name), *arguments])
     record = Record(shown, device(), state, day, busy, last_line(output))
-    record.write(RESULTS / f"{given.file or given.name}.json")
+    record.write(RESULTS / f"{given.file or given.name.rpartition('.')[2]}.json")
     return 0
 
 

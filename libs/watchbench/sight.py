@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -151,13 +151,17 @@ def ask(
 
 
 def rendered_clips(
-    count: int, folder: Path, first: int, frames: int = FRAMES
+    count: int,
+    folder: Path,
+    first: int,
+    frames: int = FRAMES,
+    drawn: Callable[[int, float, int], scenes.Scene] = scenes.sample,
 ) -> Iterator[tuple[Path, scenes.Scene]]:
     """Unseen random cameras of ``frames`` samples, seeds from ``first`` on, rendered at 448 x 448 and encoded
-    in various ways (kept in ``folder``)."""
+    in various ways (kept in ``folder``). ``drawn``: a batch of scenes of so many seconds, by seed."""
     seconds = frames * STEP_S
     for i, seed in enumerate(range(first, first + count)):
-        scene = scenes.sample(1, seconds, seed)
+        scene = drawn(1, seconds, seed)
         path = folder / f"{i:04d}-{cameras.LOOK}-{frames}-{_digest(scene)}.mp4"
         if not path.is_file():
             how = encode.varied(seed)
@@ -370,10 +374,23 @@ def main() -> None:
     parser.add_argument(
         "--against", default=None, help="other weights: what --weights see more on the same rendered cameras"
     )
+    parser.add_argument(
+        "--harmless",
+        type=int,
+        default=0,
+        metavar="N",
+        help="instead: how often N films of what looks like a fall and is none are said to show one",
+    )
     parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     weights = _weights(options.weights)
+    if options.harmless:
+        from watchbench import hard
+
+        watched = (options.harmless, options.folder, options.first, options.frames)
+        print(json.dumps(hard.report(vlm.load(weights), *watched)))
+        return
     if options.against is not None:
         told = (options.folder, _weights(options.against), weights, options.clips, options.first)
         print(json.dumps({name: asdict(gain) for name, gain in beside(*told, options.frames).items()}))

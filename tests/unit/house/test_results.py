@@ -90,3 +90,8 @@ def test_pages_of_quickvideo_and_mosaic_have_the_papers_figures() -> None:
     )
     splits = pages.page("memory-schemes", records["memory-schemes"], records)
     assert "| figure 8, splits fewer | 42.7 % fewer" in splits
+
+
+def test_a_module_elsewhere_is_run_by_its_whole_name() -> None:
+    assert record.module("windows") == "bench.windows"
+    assert record.module("watchbench.sight") == "watchbench.sight"

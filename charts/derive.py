@@ -22,11 +22,13 @@ import yaml
 
 from lookout import outside_text
 from lookout.services.camera_agent.settings import AgentSettings
+from lookout.services.controller.settings import ControllerSettings
 from lookout.services.decode.settings import DecodeSettings
 from lookout.services.prefill.settings import PrefillSettings
 from lookout.services.prune_encode.settings import PruneEncodeSettings
 from lookout.services.recall.settings import RecallSettings
 from lookout.services.recordings.settings import RecordingsSettings
+from lookout.tenants import TenantQuota
 from lookout.wire import all_topics, limits
 from lookout.worker import ServiceSettings
 
@@ -62,9 +64,12 @@ FIXED = frozenset(
         "model_dir",
         "prefix",
         "recording_roots",
+        "recordings",
         "release",
         "namespace",
         "redis_url",
+        "tenant_interval_s",
+        "tenant_quotas",
     }
 )
 #: prefixes of settings that the chart makes from its values of Kafka, Redis and the fleet's credential
@@ -78,6 +83,7 @@ SETTINGS: dict[str, type[ServiceSettings]] = {
     "recall.settings": RecallSettings,
     "recordings.settings": RecordingsSettings,
     "cameraAgent.settings": AgentSettings,
+    "controller.settings": ControllerSettings,
 }
 #: what Kubernetes takes for the name of a label or an annotation
 _KEY = r"^([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
@@ -109,21 +115,24 @@ _RESOURCES = {
 #: names of Kubernetes objects (RFC 1123), or nothing
 _NAME = {"type": "string", "pattern": r"^$|^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$"}
 _NAMES = {"type": "array", "items": {**_NAME, "minLength": 1}}
+#: names of keys in a Secret
+_SECRET_KEY = {"type": "string", "pattern": "^[-._a-zA-Z0-9]{1,253}$"}
+#: names of volumes and containers (RFC 1123)
+_LABEL_NAME = {"type": "string", "pattern": "^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"}
 _TOLERATIONS = {
     "type": "array",
     "items": {
         "type": "object",
         "additionalProperties": False,
         "properties": {
-            "key": {"type": "string"},
+            "key": {"type": "string", "pattern": rf"^$|{_KEY}"},
             "operator": {"enum": ["Exists", "Equal", "Lt", "Gt"]},
-            "value": {"type": "string"},
+            "value": {"type": "string", "pattern": _LABEL},
             "effect": {"enum": ["NoSchedule", "PreferNoSchedule", "NoExecute"]},
             "tolerationSeconds": {"type": "integer"},
         },
     },
 }
-_OBJECTS = {"type": "array", "items": {"type": "object"}}
 #: parts of a release that are clients of Kafka, as the table of rights in docs/kubernetes.md has them
 _CLIENTS = (
     *("decode", "prune-encode", "prefill", "alerts", "recall", "recordings-plan", "recordings"),
@@ -139,19 +148,57 @@ _OWN_SECRETS = {
     "additionalProperties": False,
     "properties": {name: {**_NAME, "minLength": 1} for name in _CLIENTS},
 }
-_NAMED = {"type": "array", "items": {"type": "object", "required": ["name"]}}
+
+
+def _named(name: dict[str, Any], *required: str, **properties: dict[str, Any]) -> dict[str, Any]:
+    """A list of objects with a name."""
+    items = {"type": "object", "required": ["name", *required], "properties": {"name": name, **properties}}
+    return {"type": "array", "items": items}
+
+
+_VARIABLES = _named(
+    {"type": "string", "pattern": "^[-._a-zA-Z][-._a-zA-Z0-9]*$"},
+    value={"type": "string"},
+    valueFrom={"type": "object"},
+)
+_VARIABLES["items"]["additionalProperties"] = False
+_AFFINITY = {
+    "type": "object",
+    "additionalProperties": False,
+    "properties": {name: {"type": "object"} for name in ("nodeAffinity", "podAffinity", "podAntiAffinity")},
+}
+_SPREAD = {
+    "type": "array",
+    "items": {
+        "type": "object",
+        "additionalProperties": False,
+        "required": ["maxSkew", "topologyKey", "whenUnsatisfiable"],
+        "properties": {
+            "maxSkew": {"type": "integer", "minimum": 1},
+            "minDomains": {"type": "integer", "minimum": 1},
+            "topologyKey": {"type": "string", "pattern": _KEY},
+            "whenUnsatisfiable": {"enum": ["DoNotSchedule", "ScheduleAnyway"]},
+            "labelSelector": {"type": "object"},
+            "matchLabelKeys": {"type": "array", "items": {"type": "string", "pattern": _KEY}},
+            "nodeAffinityPolicy": {"enum": ["Honor", "Ignore"]},
+            "nodeTaintsPolicy": {"enum": ["Honor", "Ignore"]},
+        },
+    },
+}
 _POD = {
     "type": "object",
     "additionalProperties": False,
     "properties": {
         "labels": _LABELS,
         "annotations": _TEXT_MAP,
-        "extraEnv": _NAMED,
-        "extraVolumes": _NAMED,
-        "extraVolumeMounts": _NAMED,
-        "extraContainers": _NAMED,
-        "affinity": {"type": "object"},
-        "topologySpreadConstraints": _OBJECTS,
+        "extraEnv": _VARIABLES,
+        "extraVolumes": _named(_LABEL_NAME),
+        "extraVolumeMounts": _named(
+            _LABEL_NAME, "mountPath", mountPath={"type": "string", "pattern": "^/[^:]*$"}
+        ),
+        "extraContainers": _named(_LABEL_NAME),
+        "affinity": _AFFINITY,
+        "topologySpreadConstraints": _SPREAD,
         "runtimeClassName": _NAME,
     },
 }
@@ -163,13 +210,30 @@ _CIDRS = {"type": "array", "items": {"type": "string", "pattern": f"^({_IPV4}|{_
 _PORT = "([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
 _HOST = r"([A-Za-z0-9._\-]+|\[[0-9a-fA-F:.]+\])"
 _PORTS = {"type": "array", "minItems": 1, "items": {"type": "integer", "minimum": 1, "maximum": 65535}}
+#: of an object store
+_ENDPOINT = {"type": "string", "pattern": r"^$|^https?://[^\s@]+$"}
+_REGION = {"type": "string", "pattern": "^$|^[A-Za-z0-9][A-Za-z0-9_.-]*$"}
+#: what the services' client takes in the query of a Redis URL; it would end at any other name
+_REDIS_OPTION = (
+    r"(socket_timeout|socket_connect_timeout)=[0-9]+(\.[0-9]+)?|(health_check_interval|max_connections)=[0-9]+|"
+    r"(socket_keepalive|retry_on_timeout)=(true|false)|protocol=[23]"
+)
+_TLS_OPTION = rf"({_REDIS_OPTION}|ssl_check_hostname=(true|false)|ssl_cert_reqs=(none|optional|required))"
+_REDIS_HOSTS = rf"{_HOST}(:{_PORT})?(,{_HOST}(:{_PORT})?)*(/[0-9]*)?"
+_CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 #: a folder below another one
 _BELOW = {"type": "string", "not": {"pattern": r"(^|/)\.\.(/|$)"}}
 
 
-def _strategy(*kinds: str) -> dict[str, Any]:
-    """How pods are replaced, in one of some ways."""
-    properties = {"type": {"enum": list(kinds)}, "rollingUpdate": {"type": "object"}}
+#: a number of pods, or a share of them
+_SOME_PODS = {"type": ["integer", "string"], "minimum": 0, "pattern": "^([0-9]|[1-9][0-9]|100)%$"}
+
+
+def _strategy(*kinds: str, **more: dict[str, Any]) -> dict[str, Any]:
+    """How pods are replaced, in one of some ways; `more` are numbers beside maxUnavailable."""
+    numbers = {"maxUnavailable": _SOME_PODS, **more}
+    rolling = {"type": "object", "additionalProperties": False, "properties": numbers}
+    properties = {"type": {"enum": list(kinds)}, "rollingUpdate": rolling}
     return {"type": "object", "additionalProperties": False, "properties": properties}
 
 
@@ -178,10 +242,10 @@ CONSTRAINTS: dict[str, dict[str, Any]] = {
     "commonLabels": _LABELS,
     "serviceAccounts.annotations": _TEXT_MAP,
     "services.ipFamilyPolicy": {"enum": ["", "SingleStack", "PreferDualStack", "RequireDualStack"]},
-    "services.ipFamilies": {"type": "array", "maxItems": 2, "items": {"enum": ["IPv4", "IPv6"]}},
-    "recall.updateStrategy": _strategy("RollingUpdate", "Recreate"),
-    "controller.updateStrategy": _strategy("RollingUpdate", "Recreate"),
-    "updateStrategy": _strategy("RollingUpdate", "OnDelete"),
+    "services.ipFamilies": {"type": "array", "uniqueItems": True, "items": {"enum": ["IPv4", "IPv6"]}},
+    "recall.updateStrategy": _strategy("RollingUpdate", "Recreate", maxSurge=_SOME_PODS),
+    "controller.updateStrategy": _strategy("RollingUpdate", "Recreate", maxSurge=_SOME_PODS),
+    "updateStrategy": _strategy("RollingUpdate", "OnDelete", partition={"type": "integer", "minimum": 0}),
     "pod": _POD,
     "image.digests": {
         "type": "object",
@@ -197,12 +261,16 @@ CONSTRAINTS: dict[str, dict[str, Any]] = {
     "className": _NAME,
     "claim": _NAME,
     "memory.secret": _NAME,
+    "stores.secret": _NAME,
     "memory.keep": {
         "type": "string",
         "pattern": r"^$|^[0-9]+(\.[0-9]+)? ?([sS]|[mM]|[mM][iI][nN]|[hH]|[dD]|[kKmMgGtT]?[bB])$",
     },
     "memory.url": {"type": "string", "pattern": r"^$|^[a-z0-9]+://[^\s@]+$|^/"},
-    "memory.endpoint": {"type": "string", "pattern": r"^$|^https?://[^\s@]+$"},
+    "memory.endpoint": _ENDPOINT,
+    "stores.endpoint": _ENDPOINT,
+    "memory.region": _REGION,
+    "stores.region": _REGION,
     "recall.callers": _LABELS,
     "decodeReplicas": {"type": "integer", "minimum": 0},
     "recordings.claims": {
@@ -212,7 +280,13 @@ CONSTRAINTS: dict[str, dict[str, Any]] = {
         "patternProperties": {"^[a-z0-9]([-a-z0-9]{0,48}[a-z0-9])?$": {**_NAME, "minLength": 1}},
     },
     "jobResources": _RESOURCES,
+    "caKey": _SECRET_KEY,
+    "usernameKey": _SECRET_KEY,
+    "passwordKey": _SECRET_KEY,
+    "accessKey": _SECRET_KEY,
+    "secretKey": _SECRET_KEY,
     "caSecret": _NAME,
+    "tokenCaSecret": _NAME,
     "clientSecret": _NAME,
     "passwordSecret": _NAME,
     "addressSecret": _NAME,
@@ -237,12 +311,17 @@ CONSTRAINTS: dict[str, dict[str, Any]] = {
     "kafka.prefix": {"type": "string", "pattern": r"^$|^[a-z0-9][a-z0-9.-]{0,38}[.-]$"},
     "kafka.options": {
         "type": "object",
-        "additionalProperties": {"type": ["string", "number", "boolean"]},
+        "additionalProperties": False,
+        "properties": {name: {"enum": list(_CODECS)} for name in ("compression.type", "compression.codec")},
+        "patternProperties": {r"^[a-z][a-z0-9.]*$": {"type": ["string", "number", "boolean"]}},
     },
     "redis.url": {
         "type": "string",
-        "pattern": rf"^$|^rediss?://{_HOST}(:{_PORT})?(,{_HOST}(:{_PORT})?)*(/[0-9]*)?(\?[^@\s]*)?$",
+        "pattern": rf"^$|^redis://{_REDIS_HOSTS}(\?({_REDIS_OPTION})(&({_REDIS_OPTION}))*)?$|"
+        rf"^rediss://{_REDIS_HOSTS}(\?{_TLS_OPTION}(&{_TLS_OPTION})*)?$",
     },
+    "redis.sentinel": {"type": "string", "pattern": "^[A-Za-z0-9._-]*$"},
+    "tenants.intervalS": {"type": "number", "minimum": 1, "maximum": 86400},
     "grpc.source": {"enum": ["auto", "cert-manager", "job"]},
     "grpc.days": {"type": "number", "exclusiveMinimum": 0, "maximum": 3650},
     "topics.partitions": {"type": "integer", "minimum": 1, "maximum": 10000},
@@ -368,6 +447,8 @@ def _value_schema(value: Value) -> dict[str, Any]:
     if value.path in SETTINGS:
         found = _settings_schema(SETTINGS[value.path])
         found.pop("$defs", None)
+    elif value.path == "tenants.quotas":
+        found = _tenants()
     elif value.path in {"topics.retentionHours", "topics.tieredLocalHours"}:
         names = {topic.name: {"type": "number", "exclusiveMinimum": 0} for topic in _kept()}
         found = {"type": "object", "additionalProperties": False, "properties": names}
@@ -427,6 +508,19 @@ def _plain(facts: Mapping[str, Any]) -> dict[str, Any]:
     if "anyOf" in found:
         found["anyOf"] = [{k: v for k, v in each.items() if k != "format"} for each in found["anyOf"]]
     return found
+
+
+def _tenants() -> dict[str, Any]:
+    """Quotas by the name of a tenant, or by `*`."""
+    quota = TenantQuota.model_json_schema()
+    quota["properties"] = {name: _plain(facts) for name, facts in quota["properties"].items()}
+    numbers = {name: quota[name] for name in ("type", "additionalProperties", "properties")}
+    tenant = rf"[a-z0-9]([-a-z0-9_.]{{0,{limits.TENANT_CHARS - 2}}}[a-z0-9])?"
+    return {
+        "type": "object",
+        "additionalProperties": False,
+        "patternProperties": {rf"^(\*|{tenant})$": numbers},
+    }
 
 
 def readme() -> str:

@@ -15,6 +15,7 @@ from lookout.net.redis_errors import REDIS_ERRORS
 from lookout.observe import logs
 from lookout.outside_text import public_url
 from lookout.sandbox.cutter import CutSegment
+from lookout.sandbox.places import url_fault
 from lookout.services.camera_agent.leases import Leases
 from lookout.services.camera_agent.settings import AgentSettings
 from lookout.services.camera_agent.stream import Stream
@@ -33,6 +34,8 @@ def camera_fault(key: str, value: bytes) -> str | None:
         check_tenant(camera.tenant)
     except WireError as error:
         return str(error)
+    if fault := url_fault(camera.url):
+        return fault
     return None if camera.id == key else f"its key must be its id, which is {camera.id[:40]!r}"
 
 

@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         retention = _hours("--retention-hours", options.retention_hours)
         local = _hours("--tiered-local-hours", options.tiered_local_hours)
         refused: list[str] = []
-        admin = AdminClient(load_settings(ControllerSettings).kafka(error_cb=partial(_note, refused)))
+        admin = _client(load_settings(ControllerSettings), refused)
         existing = _wait_for_brokers(admin, options.wait_s, refused)
         if options.check:
             _refuse_missing(existing)
@@ -107,6 +107,18 @@ def _note(refused: list[str], error: KafkaError) -> None:
     """Keep what waiting does not cure: a wrong password, a certificate that is not trusted."""
     if error.code() in (KafkaError._AUTHENTICATION, KafkaError._SSL):
         refused.append(error.str())
+
+
+def _client(settings: ControllerSettings, refused: list[str]) -> AdminClient:
+    """A client that notes refusals.
+
+    Raises:
+        StartupError: librdkafka does not know an option, or its value.
+    """
+    try:
+        return AdminClient(settings.kafka(error_cb=partial(_note, refused)))
+    except KafkaException as error:
+        raise StartupError(f"LOOKOUT_KAFKA_OPTIONS: {error.args[0].str()}") from error
 
 
 def _wait_for_brokers(

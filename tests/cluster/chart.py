@@ -201,6 +201,40 @@ REFUSED = {
     "recordings.decodeReplicas=1": "set recordings.enabled=true",
     "decode.gpuResource=gpu decode.gpus=1 decode.image=decode-gpu": "'/decode/gpuResource'",
     "kafka.rackLabel=zone/a/b": "'/kafka/rackLabel'",
+    "pod.extraEnv[0].name=LOOKOUT_PREFIX pod.extraEnv[0].value=b.": "LOOKOUT_PREFIX: it would win",
+    "alerts.pod.extraEnv[0].name=LOOKOUT_THREADS": "alerts.pod.extraEnv: LOOKOUT_THREADS: it would win",
+    "decode.pod.extraEnv[0].name=OMP_NUM_THREADS": "OMP_NUM_THREADS: the chart sets it",
+    "prefill.memory.keep=2h prefill.memory.url=s3://c prefill.memory.region=e "
+    "pod.extraEnv[0].name=AWS_REGION": "pod.extraEnv: AWS_REGION: the chart sets it from prefill.memory",
+    "pod.extraEnv[0].name=A!B": "'/pod/extraEnv/0/name'",
+    "commonLabels.app\\.kubernetes\\.io/name=mine": "commonLabels: app.kubernetes.io/name is a label",
+    "pod.labels.app\\.kubernetes\\.io/component=mine": "pod.labels: app.kubernetes.io/component is a label",
+    "monitoring.labels.helm\\.sh/chart=mine": "monitoring.labels: helm.sh/chart is a label",
+    "decode.settings.tenant_quotas=x": "additional properties 'tenant_quotas' not allowed",
+    "tenants.quotas.acme.camera=5": "additional properties 'camera' not allowed",
+    "tenants.quotas.Acme.cameras=5": "additional properties 'Acme' not allowed",
+    f"{_OWN} redis.sentinel=a/b": "'/redis/sentinel'",
+    f"{_OWN} redis.url=redis://s?socket_timeout=5 redis.sentinel=d": "what follows ? would not be used",
+    f"{_OWN} redis.url=redis://redis?x=1": "'/redis/url'",
+    "kafka.sasl.usernameKey=": "'/kafka/sasl/usernameKey'",
+    "kafka.tls.caKey=a/b": "'/kafka/tls/caKey'",
+    "kafka.options.compression\\.type=snapy": "'/kafka/options/compression.type': value must be one of",
+    "kafka.options.acks=0": "kafka.options.acks: the services set it themselves",
+    "kafka.options.session\\.timeout\\.ms=6000": "session.timeout.ms: the services set it themselves",
+    "kafka.sasl.tokenCaSecret=ca": "set kafka.sasl.tokenUrl",
+    "pod.extraVolumes[0].name=A_B": "'/pod/extraVolumes/0/name'",
+    "pod.extraVolumeMounts[0].name=a pod.extraVolumeMounts[0].mountPath=models": "/0/mountPath'",
+    "pod.topologySpreadConstraints[0].x=1": "additional properties 'x' not allowed",
+    "pod.affinity.nodeAfinity.x=1": "additional properties 'nodeAfinity' not allowed",
+    "decode.tolerations[0].key=gpu!": "'/decode/tolerations/0/key'",
+    "services.ipFamilies={IPv4,IPv4}": "'/services/ipFamilies'",
+    "services.ipFamilies={IPv4,IPv6} services.ipFamilyPolicy=SingleStack": "services.ipFamilies: with",
+    "decode.updateStrategy.rollingUpdate.maxUnavailable=abc": "/rollingUpdate/maxUnavailable'",
+    "prefill.memory.region=eu!central": "'/prefill/memory/region'",
+    "controller.settings.status_writes_s=0": "'/controller/settings/status_writes_s': minimum",
+    "recordings.enabled=true recordings.stores.secret=objects": "recordings.stores: they would not be used",
+    "recordings.stores.region=a/b": "'/recordings/stores/region'",
+    "controller.settings.lease=mine": "additional properties 'lease' not allowed",
 }
 #: the same in a cluster that has every extension
 REFUSED_EXTENDED = {
@@ -224,7 +258,17 @@ OPENED = {
         9000
     },
     "decode.settings.uri_hosts=media.example decode.settings.uri_schemes=http": {443, 80},
+    "recordings.enabled=true recordings.settings.recording_stores=s3://yard": {443},
+    "recordings.enabled=true recordings.settings.recording_stores=s3://yard "
+    "recordings.stores.endpoint=http://objects:9000": {9000},
 }
+
+
+#: parts with a user of their own in a test; the others share one
+OWN_USERS = (
+    *("decode", "prune-encode", "prefill", "alerts", "recall", "recordings-plan", "recordings"),
+    *("recordings-reduce", "camera-agent", "topics"),
+)
 
 
 def render(values: Mapping[str, str], api_versions: Sequence[str] = ()) -> str:
@@ -316,6 +360,8 @@ def check() -> list[str]:
     for value, ports in OPENED.items():
         wrong += _closed(value, ports)
     wrong += _additions()
+    wrong += _settings()
+    wrong += _users()
     wrong += _models()
     wrong += _decoders()
     manifests = {name: render(values) for name, values in VARIANTS.items()}
@@ -335,6 +381,8 @@ def _additions() -> list[str]:
         "pod.annotations.note": "kept",
         "pod.affinity.nodeAffinity.anything": "as given",
         "pod.topologySpreadConstraints[0].topologyKey": "rack",
+        "pod.topologySpreadConstraints[0].maxSkew": "2",
+        "pod.topologySpreadConstraints[0].whenUnsatisfiable": "ScheduleAnyway",
         "serviceAccounts.annotations.role": "reader",
         "services.ipFamilies[0]": "IPv6",
         "recordings.enabled": "true",
@@ -345,7 +393,6 @@ def _additions() -> list[str]:
         "pod.extraVolumes[0].name": "models",
         "pod.extraVolumeMounts[0].name": "models",
         "pod.extraVolumeMounts[0].mountPath": "/models",
-        "prefill.pod.labels.app\\.kubernetes\\.io/component": "other",
         "prefill.pod.extraEnv[0].name": "SECOND",
         "prefill.pod.extraContainers[0].name": "sidecar",
         "prefill.pod.runtimeClassName": "gvisor",
@@ -409,14 +456,97 @@ def _every_pod(objects: Mapping[tuple[str, str], Any]) -> list[str]:
         facts = (pod["metadata"].get("annotations"), pod["spec"].get("affinity"))
         if facts != ({"note": "kept"}, {"nodeAffinity": {"anything": "as given"}}):
             wrong.append(f"pod.annotations, pod.affinity: {name} has {facts}")
-        spread = pod["spec"].get("topologySpreadConstraints", [{"topologyKey": "rack"}])
-        if spread != [{"topologyKey": "rack"}]:
+        own = [{"topologyKey": "rack", "maxSkew": 2, "whenUnsatisfiable": "ScheduleAnyway"}]
+        if (spread := pod["spec"].get("topologySpreadConstraints", own)) != own:
             wrong.append(f"pod.topologySpreadConstraints: {name} has {spread}")
     for name in ("lookout", "lookout-controller"):
         account = objects["ServiceAccount", name]["metadata"]
         if account.get("annotations") != {"role": "reader"}:
             wrong.append(f"serviceAccounts.annotations: {name} has {account.get('annotations')}")
     return wrong
+
+
+def _settings() -> list[str]:
+    """Settings of one part, and of the two that share them, that a pod lacks."""
+    given = {
+        "controller.settings.status_writes_s": "40",
+        "tenants.quotas.acme.cameras": "900",
+        "tenants.intervalS": "30",
+        "recordings.enabled": "true",
+        "recordings.settings.recording_stores": "s3://yard",
+        "recordings.stores.endpoint": "http://objects:9000",
+        "recordings.stores.secret": "objects",
+    }
+    variables = {name: _variables(pod) for name, pod in _pods(render(given)).items()}
+    quotas = {"LOOKOUT_TENANT_QUOTAS": '{"acme":{"cameras":900}}', "LOOKOUT_TENANT_INTERVAL_S": "30"}
+    store = {"AWS_ENDPOINT_URL": "http://objects:9000", "AWS_ALLOW_HTTP": "true"}
+    wanted = {
+        "controller": {"LOOKOUT_STATUS_WRITES_S": "40"},
+        **dict.fromkeys(("decode", "prefill"), quotas),
+        **dict.fromkeys(("recordings", "recordings-plan"), store),
+    }
+    wrong = [
+        f"{name}: {set(expected) - set(variables[name])} of {expected}"
+        for name, expected in wanted.items()
+        if not expected.items() <= variables[name].items()
+    ]
+    for name, found in variables.items():
+        others = {"LOOKOUT_TENANT_QUOTAS", "LOOKOUT_STATUS_WRITES_S", "AWS_ENDPOINT_URL"}
+        if extra := (others - set(wanted.get(name, ()))) & set(found):
+            wrong.append(f"{name} has {extra}")
+    return wrong
+
+
+def _users() -> list[str]:
+    """Parts with a user and a certificate of their own, and whose secrets their pods have."""
+    given = {
+        **VARIANTS["production"],
+        **{f"kafka.sasl.secrets.{name}": f"user-{name}" for name in OWN_USERS},
+        **{f"kafka.tls.clientSecrets.{name}": f"certificate-{name}" for name in OWN_USERS},
+    }
+    wrong = []
+    pods = _pods(render(given))
+    if missing := set(OWN_USERS) - set(pods):
+        wrong.append(f"no pods of {missing}")
+    for name, pod in pods.items():
+        owner = {"recordings-decode": "recordings", "test": "topics"}.get(name, name)
+        user, certificate = (
+            (f"user-{owner}", f"certificate-{owner}")
+            if owner in OWN_USERS
+            else ("kafka-user", "kafka-client")
+        )
+        volumes = {
+            volume["name"]: volume["secret"]["secretName"] for volume in pod["volumes"] if "secret" in volume
+        }
+        if "kafka-user" not in volumes:
+            if any(key.startswith("LOOKOUT_KAFKA") for key in _variables(pod)):
+                wrong.append(f"{name} has no password for Kafka")
+            continue
+        named = next(
+            variable["valueFrom"]["secretKeyRef"]["name"]
+            for variable in pod["containers"][0]["env"]
+            if variable["name"] == "LOOKOUT_KAFKA_USERNAME"
+        )
+        secrets = (named, volumes["kafka-user"], volumes["kafka-client"])
+        if secrets != (user, user, certificate):
+            wrong.append(f"{name}: name, password and certificate are of {secrets}")
+    return wrong
+
+
+def _pods(manifests: str) -> dict[str, Any]:
+    """Specifications of pods by the part of the release."""
+    return {
+        item["spec"]["template"]["metadata"]["labels"]["app.kubernetes.io/component"]: item["spec"][
+            "template"
+        ]["spec"]
+        for item in yaml.safe_load_all(manifests)
+        if item and item["kind"] in ("StatefulSet", "Deployment", "Job")
+    }
+
+
+def _variables(pod: Mapping[str, Any]) -> dict[str, str]:
+    """Environment of a pod's first container; empty where a value comes from elsewhere."""
+    return {variable["name"]: variable.get("value", "") for variable in pod["containers"][0].get("env", ())}
 
 
 def _models() -> list[str]:

@@ -184,6 +184,9 @@ annotations: {{- toYaml . | nindent 2 }}
 {{- with $kafka.sasl.tokenScope }}
 - {name: LOOKOUT_KAFKA_TOKEN_SCOPE, value: {{ . | quote }}}
 {{- end }}
+{{- if $kafka.sasl.tokenCaSecret }}
+- {name: LOOKOUT_KAFKA_TOKEN_CA_FILE, value: /etc/lookout/kafka-token-ca/ca.crt}
+{{- end }}
 {{- end }}
 {{- if and $kafka.tls.enabled $kafka.tls.caSecret }}
 - {name: LOOKOUT_KAFKA_CA_FILE, value: /etc/lookout/kafka-ca/ca.crt}
@@ -266,6 +269,7 @@ annotations: {{- toYaml . | nindent 2 }}
 {{- $user := get .sasl.secrets $component | default .sasl.secret }}
 {{- if and .tls.enabled .tls.caSecret }}{{ $files = append $files (dict "name" "kafka-ca" "secret" .tls.caSecret "key" .tls.caKey "path" "ca.crt") }}{{ end }}
 {{- if and .tls.enabled $client }}{{ $files = append $files (dict "name" "kafka-client" "secret" $client) }}{{ end }}
+{{- if .sasl.tokenCaSecret }}{{ $files = append $files (dict "name" "kafka-token-ca" "secret" .sasl.tokenCaSecret "key" "ca.crt" "path" "ca.crt") }}{{ end }}
 {{- if .sasl.mechanism }}{{ $files = append $files (dict "name" "kafka-user" "secret" $user "key" .sasl.passwordKey "path" "password") }}{{ end }}
 {{- end }}
 {{- with .root.Values.redis }}
@@ -304,25 +308,35 @@ annotations: {{- toYaml . | nindent 2 }}
 
 {{/* The durable tier of chapters, for prefill and recall: its address, and how its object store is reached. */}}
 {{- define "lookout.memoryEnv" -}}
-{{- $memory := .Values.prefill.memory }}
-{{- with $memory.url }}
+{{- with .Values.prefill.memory.url }}
 - {name: LOOKOUT_MEMORY_URL, value: {{ . | quote }}}
 {{- end }}
-{{- with $memory.endpoint }}
+{{- include "lookout.storeEnv" .Values.prefill.memory }}
+{{- end }}
+
+{{/* How an object store is reached; call with the values that have its endpoint, region and secret. */}}
+{{- define "lookout.storeEnv" -}}
+{{- $store := . }}
+{{- with $store.endpoint }}
 - {name: AWS_ENDPOINT_URL, value: {{ . | quote }}}
 {{- if hasPrefix "http://" . }}
 - {name: AWS_ALLOW_HTTP, value: "true"}
 {{- end }}
 {{- end }}
-{{- with $memory.region }}
+{{- with $store.region }}
 - {name: AWS_REGION, value: {{ . | quote }}}
 {{- end }}
-{{- with $memory.secret }}
+{{- with $store.secret }}
 - name: AWS_ACCESS_KEY_ID
-  valueFrom: {secretKeyRef: {name: {{ . }}, key: {{ $memory.accessKey }}}}
+  valueFrom: {secretKeyRef: {name: {{ . }}, key: {{ $store.accessKey }}}}
 - name: AWS_SECRET_ACCESS_KEY
-  valueFrom: {secretKeyRef: {name: {{ . }}, key: {{ $memory.secretKey }}}}
+  valueFrom: {secretKeyRef: {name: {{ . }}, key: {{ $store.secretKey }}}}
 {{- end }}
+{{- end }}
+
+{{/* Port of an object store; call with the same. */}}
+{{- define "lookout.storePort" -}}
+{{- regexFind ":[0-9]+$" (urlParse (.endpoint | default "https://object-store")).host | trimPrefix ":" | default (ternary "80" "443" (hasPrefix "http://" .endpoint)) }}
 {{- end }}
 
 {{/* Rules of egress that several NetworkPolicies share: name servers; Kafka and Redis; the Kubernetes API. */}}

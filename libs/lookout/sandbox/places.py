@@ -14,6 +14,22 @@ from lookout.outside_text import clean
 #: where a camera's URL wants the secret's user name and password, if not before the host
 USER_PLACE, PASSWORD_PLACE = "{username}", "{password}"
 
+#: what a URL of a camera must not hold, with why; charts/lookout/crds/cameras.yaml has the same patterns
+_SECRETS = (
+    (re.compile(r"^rtsps?://[^/?#]*(@|%40)"), "a user name or password before its host"),
+    (
+        re.compile(
+            r"(password|passwort|passwd|passphrase|pwd|token|secret|(^|[^a-z])(pass|psw|pw|auth|apikey))"
+            r"=([^&;/{]|\{[^pu])",
+            re.IGNORECASE,
+        ),
+        "a password",
+    ),
+    (
+        re.compile(r"[?&;/][^=&;/?]*%[^=&;/?]*=|%3d", re.IGNORECASE),
+        "a name, or its =, in percent-encoding",
+    ),
+)
 _PORTS = {"rtsp": 554, "rtsps": 322}
 _ADDRESS = re.compile(r"\b\w+://[^\s,;]\S*")
 
@@ -86,6 +102,20 @@ def placed(url: str, networks: Sequence[str]) -> CameraPlace:
 def has_places(url: str) -> bool:
     """Whether a URL says where user name and password belong: some recorders want them in path or query."""
     return USER_PLACE in url or PASSWORD_PLACE in url
+
+
+def url_fault(url: str) -> str | None:
+    """Why a camera's URL cannot be taken: whoever reads the topic or a log would read its password.
+
+    Returns:
+        The reason, without the URL; None where it can.
+    """
+    for pattern, what in _SECRETS:
+        if pattern.search(url):
+            return (
+                f"its url holds {what}: write {PASSWORD_PLACE} in its place and name a secret in credentials"
+            )
+    return None
 
 
 def with_credentials(url: str, secret: tuple[str, str]) -> str:

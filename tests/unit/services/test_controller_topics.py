@@ -44,6 +44,25 @@ def test_what_trying_again_may_cure_has_an_exit_code_of_its_own(
     assert "--tiered-local-hours: no topic verdict" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ('{"compression.type": "snapy"}', "snapy"),
+        ('{"socket.nagle.disabled": "true"}', "socket.nagle.disabled"),
+    ],
+)
+def test_options_that_kafkas_client_does_not_know_are_said(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], options: str, words: str
+) -> None:
+    monkeypatch.setenv("LOOKOUT_MODE", "local")
+    monkeypatch.setenv("LOOKOUT_BOOTSTRAP", "127.0.0.1:1")
+    monkeypatch.setenv("LOOKOUT_KAFKA_OPTIONS", options)
+    assert topics.main(["--partitions=1", "--replication=1", "--wait-s=0"]) == MISCONFIGURED
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("lookout topics: LOOKOUT_KAFKA_OPTIONS: ")
+    assert words in line
+
+
 def test_the_chart_does_not_try_again_what_is_in_vain() -> None:
     job = Path(__file__).parents[3] / "charts/lookout/templates/topics.yaml"
     assert f"operator: In, values: [{MISCONFIGURED}]" in job.read_text()

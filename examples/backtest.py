@@ -1,4 +1,4 @@
-"""Try a question and a rule on a folder of recordings before you switch it on.
+"""Try a question and a rule on recordings before you switch it on.
 
 python examples/backtest.py recordings/ "Is anyone lying on the ground?" --threshold 0.7 --of 2/3
 
@@ -13,17 +13,16 @@ from pathlib import Path
 
 import lookout
 from lookout import rules
-from lookout.backtest import clip_backtest
+from lookout.backtest import clip_backtest, clip_cameras
+from lookout.cli.options import WEB_PAGES, check_page
 from lookout.cli.report import write_clip_page
-
-VIDEO = (".mp4", ".mkv", ".ts", ".avi")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("folder", type=Path, help="a folder of video files")
+    parser.add_argument("recordings", type=Path, help="a video file, or a folder of them")
     parser.add_argument("question", help="a yes/no question")
     parser.add_argument("--threshold", type=float, default=0.5, help="p(yes) that counts as yes")
     parser.add_argument(
@@ -32,21 +31,34 @@ def main() -> None:
     parser.add_argument("--page", type=Path, help="a page (.html) of the incidents, with pictures")
     given = parser.parse_args()
     try:
-        k, n = map(int, given.of.split("/"))
-        files = sorted(path for path in given.folder.iterdir() if path.suffix.lower() in VIDEO)
-        rule = rules.Rule(threshold=given.threshold, k=k, n=n)
+        check_page(given.page, WEB_PAGES)
+        rule = rule_of(given.threshold, given.of)
         with lookout.Pipeline(questions=[given.question]) as pipeline:
-            past = clip_backtest(pipeline, files, rule)
-    except (lookout.LookoutError, OSError, ValueError) as error:
+            past = clip_backtest(pipeline, given.recordings, rule)
+        if given.page is not None:
+            write_clip_page(given.page, past, given.recordings, given.question, shlex.join(sys.argv))
+    except (lookout.LookoutError, OSError) as error:
         sys.exit(f"error: {error}")
-    if given.page is not None:
-        write_clip_page(given.page, past, files, given.question, shlex.join(sys.argv))
     for incident in past.incidents:
         begin_s, end_s = incident.opened_ms / 1000, incident.end_ms / 1000
         print(f"{incident.camera}  {begin_s:6.1f} to {end_s:6.1f} s  peak p(yes) {incident.peak:.2f}")
     for file, reason in past.unread.items():
         print(f"{file}: {reason}", file=sys.stderr)
-    print(f"{len(past.incidents)} incidents in {len(files)} files")
+    print(f"{len(past.incidents)} incidents in {len(clip_cameras(given.recordings))} files")
+    print(f"{past.cpu_s:.1f} s of processor time, {past.dense_share:.0%} of asking every window whole")
+
+
+def rule_of(threshold: float, of: str) -> rules.Rule:
+    """The rule of the options.
+
+    Raises:
+        RuleError: It cannot be followed.
+    """
+    try:
+        k, n = map(int, of.split("/"))
+    except ValueError:
+        raise rules.RuleError(f"--of {of[:40]!r} is not K/N, such as 2/3") from None
+    return rules.Rule(threshold=threshold, k=k, n=n)
 
 
 if __name__ == "__main__":

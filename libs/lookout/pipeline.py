@@ -126,8 +126,8 @@ class Pipeline:
         self._memory_dir = memory_dir
         self._epochs: defaultdict[str, Iterator[int]] = defaultdict(count)  # next epochs by camera
         self._cameras: dict[str, str] = {}  # camera by source
-        self._watching: WeakSet[Generator[Verdict]] = WeakSet()
-        self._cut_off: WeakSet[Generator[Verdict]] = WeakSet()
+        self._watching: WeakSet[Generator[SessionWindow]] = WeakSet()
+        self._cut_off: WeakSet[Generator[SessionWindow]] = WeakSet()
         self._closed = False
 
     def _remembering(self, memory: str | int, folder: str | Path | None) -> Recall:
@@ -166,32 +166,49 @@ class Pipeline:
             CodecError: The source cannot be read, or breaks off.
             PipelineError: It is another kind of address, nothing is asked, or the pipeline is closed.
         """
+        return _verdicts(self.windows(source))
+
+    def windows(self, source: str | Path | BinaryIO) -> Generator[SessionWindow]:
+        """What `watch` gives, window by window: with what a window cost, and those without an answer too.
+
+        Args:
+            source: As for `watch`.
+
+        Raises:
+            CodecError: The source cannot be read, or breaks off.
+            PipelineError: It is another kind of address, nothing is asked, or the pipeline is closed.
+        """
         if self._closed:
             raise PipelineError("this pipeline is closed: its model is gone; open another")
         if not self._questions and self._recall is None:
             raise PipelineError("nothing is asked: give questions, or memory to ask about the past later")
         # Not a generator itself: a closed pipeline must refuse at the call, not at the first `next`.
-        verdicts = self._watch(source)
-        self._watching.add(verdicts)
-        return self._until_closed(verdicts)
+        windows = self._watch(source)
+        self._watching.add(windows)
+        return self._until_closed(windows)
 
-    def _until_closed(self, verdicts: Generator[Verdict]) -> Iterator[Verdict]:
+    @property
+    def device(self) -> str:
+        """Where the model runs."""
+        return str(self._host.settings.device)
+
+    def _until_closed(self, windows: Generator[SessionWindow]) -> Generator[SessionWindow]:
         """What is left to watch when the pipeline closes is an error, not the end of the video."""
-        yield from verdicts
-        if verdicts in self._cut_off:
+        yield from windows
+        if windows in self._cut_off:
             raise PipelineError("this pipeline was closed before the end of the video")
 
-    def _watch(self, source: str | Path | BinaryIO) -> Generator[Verdict]:
+    def _watch(self, source: str | Path | BinaryIO) -> Generator[SessionWindow]:
         with ExitStack() as opened:
             pushes, name = self._pushes(source, opened)
             session = opened.enter_context(self._session(name))
             failure: CodecError | None = None
             try:
                 for data, times in pushes:
-                    yield from _verdicts(session.push(data, times))
+                    yield from session.push(data, times)
             except _EndedError as end:
                 failure = end.reason
-            yield from _verdicts(session.flush())
+            yield from session.flush()
             if failure is not None:
                 raise failure
 
@@ -265,10 +282,10 @@ class Pipeline:
             rest.callback(self._host.close)
             if self._recall is not None:
                 rest.callback(self._recall.close)
-            for verdicts in list(self._watching):
-                if getgeneratorstate(verdicts) != GEN_CLOSED:
-                    self._cut_off.add(verdicts)
-                rest.callback(verdicts.close)
+            for windows in list(self._watching):
+                if getgeneratorstate(windows) != GEN_CLOSED:
+                    self._cut_off.add(windows)
+                rest.callback(windows.close)
 
 
 _Push = tuple[Any, float | None]
@@ -301,19 +318,20 @@ def _of_camera(url: str) -> Generator[_Push]:
         raise _EndedError(error) from error
 
 
-def _verdicts(windows: Sequence[SessionWindow]) -> Iterator[Verdict]:
+def _verdicts(windows: Generator[SessionWindow]) -> Iterator[Verdict]:
     """The verdicts of windows; the fleet publishes an outcome for those without an answer, too."""
-    for window in windows:
-        for answer in window.answers:
-            yield Verdict(
-                time=window.end,
-                start=window.start,
-                question=answer.question,
-                p_yes=answer.p_yes if answer.p_yes is not None else float("nan"),
-                basis=answer.basis,
-                tokens_kept=window.tokens_kept,
-                tokens_total=window.tokens_total,
-            )
+    with closing(windows):  # who stops watching ends the reading of the source
+        for window in windows:
+            for answer in window.answers:
+                yield Verdict(
+                    time=window.end,
+                    start=window.start,
+                    question=answer.question,
+                    p_yes=answer.p_yes if answer.p_yes is not None else float("nan"),
+                    basis=answer.basis,
+                    tokens_kept=window.tokens_kept,
+                    tokens_total=window.tokens_total,
+                )
 
 
 def _opened(source: str | Path | BinaryIO, opened: ExitStack) -> tuple[Path | BinaryIO, str]:

@@ -47,6 +47,10 @@ EVENTS = {
 }
 
 
+#: outcomes of a back-test that are read at once; each has up to a megabyte
+_AT_ONCE = 16
+
+
 @dataclass(slots=True)
 class Reduction:
     """What came of one job so far.
@@ -268,9 +272,10 @@ class ReduceHandler(Handler[Reduction]):
             return answers_of(plan, {outcome.number: outcome for outcome in outcomes}, how)
 
         def parts(numbers: Sequence[int]) -> Iterator[PartOutcome]:
-            offsets = [state.offsets[number] for number in numbers if number in state.offsets]
-            for outcome in self._read(state, offsets):
-                yield outcome.part
+            offsets = sorted(state.offsets[number] for number in numbers if number in state.offsets)
+            for begin in range(0, len(offsets), _AT_ONCE):
+                for outcome in self._read(state, offsets[begin : begin + _AT_ONCE]):
+                    yield outcome.part
 
         return RecordingAnswers(
             id=state.job,

@@ -142,4 +142,25 @@ def test_example_backtest_finds_the_fall(tmp_path: Path, run_example: Callable[.
     clip("room", 20, tmp_path)
     said = run_example("backtest.py", tmp_path, "Is anyone lying on the ground?", "--of", "2/3")
     assert "peak p(yes) 1.0" in said
-    assert said.splitlines()[-1] == "1 incidents in 1 files"
+    assert "1 incidents in 1 files" in said
+    assert "s of processor time" in said.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["nowhere", "Is it?", "--page", "."], "names the folder"),
+        (["nowhere", "Is it?", "--page", "answers.csv"], "is for recordings"),
+        (["nowhere", "Is it?", "--of", "2"], "--of '2' is not K/N"),
+        (["nowhere", "Is it?", "--of", "9" * 5000 + "/1"], "is not K/N"),
+        (["nowhere", "Is it?", "--threshold", "nan"], "threshold"),
+        (["nowhere", ""], "question"),
+    ],
+)
+def test_example_backtest_says_in_one_line_what_is_wrong(
+    words: list[str], why: str, run_example: Callable[..., str]
+) -> None:
+    with pytest.raises(SystemExit) as end:
+        run_example("backtest.py", *words)
+    assert str(end.value).startswith("error: ")
+    assert why in str(end.value)

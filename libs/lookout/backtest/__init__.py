@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from lookout.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from lookout.backtest.clips import clip_backtest as clip_backtest
+    from lookout.backtest.clips import clip_backtest as clip_backtest, clip_cameras as clip_cameras
     from lookout.backtest.results import (
         Backtest as Backtest,
         PastIncident as PastIncident,
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __getattr__ = lazy_names(
     __name__,
     {
-        "clips": ["clip_backtest"],
+        "clips": ["clip_backtest", "clip_cameras"],
         "results": ["Backtest", "PastIncident", "PastOutcome"],
         "windows": ["PastWindows"],
     },

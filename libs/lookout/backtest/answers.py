@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import groupby
 from typing import Final, Protocol
 
-from lookout.backtest.labels import label_key, score_of
+import numpy as np
+
+from lookout.backtest.labels import LabelScores
 from lookout.backtest.results import Backtest, PastIncident
-from lookout.rules import Rule, messages
+from lookout.rules import messages
 from lookout.v1 import recordings_pb2
-from lookout.v1.labels_pb2 import Label
 from lookout.v1.recordings_pb2 import (
     BacktestAnswer,
     BacktestCost,
     BacktestOutcome,
-    LabelScore,
     OutcomeCount,
     PartOutcome,
     RecordingGap,
@@ -77,48 +79,68 @@ def answer_of(
         hidden: What was erased.
     """
     answer = BacktestAnswer()
-    backtest = Backtest(messages.rule_of(plan.job.backtest.watch.rule))
+    backtest = Backtest(messages.rule_of(plan.job.backtest.watch.rule), most_incidents=JOB_INCIDENTS)
     answer.threshold = backtest.rule.threshold
-    scores: dict[str, LabelScore] = {}
+    scores = LabelScores(plan.job.backtest.labels, backtest.rule)
     first = 0
     for parts in plan.partition_parts:
         numbers = range(first, first + parts)
         first += parts
-        verdicts: dict[str, dict[tuple[int, int], Verdict]] = defaultdict(dict)
+        windows: dict[str, CameraWindows] = defaultdict(CameraWindows)
         for outcome in outcomes(numbers):
-            _take(answer, outcome, verdicts, hidden)
-        for camera in sorted(verdicts):
-            rising = [verdict for _, verdict in sorted(verdicts[camera].items())]
-            _score(plan.job.backtest.labels, camera, rising, backtest.rule, scores)
-            for verdict in rising:
+            _take(answer, outcome, windows, hidden)
+        for camera in sorted(windows):
+            for verdict in windows.pop(camera).rising():
+                if verdict.HasField("p_yes"):
+                    scores.add(camera, verdict.end.ToMilliseconds(), verdict.p_yes)
                 if verdict.outcome:
                     backtest.add(messages.verdict_of(verdict, backtest.rule))
                 else:
                     backtest.outcomes["expired"] += 1
-    for label in plan.job.backtest.labels:
+    for label, score in zip(plan.job.backtest.labels, scores.scores(), strict=True):
         if not hidden(label.camera, label.start.ToMilliseconds(), label.end.ToMilliseconds()):
-            answer.labels.append(scores.get(label_key(label)) or score_of(label, (), backtest.rule))
+            answer.labels.append(score)
     answer.cameras, answer.watched_s = len(backtest.cameras), backtest.watched_ms / 1000
-    answer.incidents_total = len(backtest.incidents)
-    answer.incidents.extend(incident_message(past) for past in backtest.incidents[:JOB_INCIDENTS])
+    answer.incidents_total = backtest.opened
+    answer.incidents.extend(map(incident_message, backtest.incidents))
     for name, count in sorted(backtest.outcomes.items()):
         answer.windows.append(OutcomeCount(outcome=name, windows=count))
     return answer
 
 
-def _score(
-    labels: Iterable[Label], camera: str, rising: Sequence[Verdict], rule: Rule, scores: dict[str, LabelScore]
-) -> None:
-    """Score the labels of a camera with its windows."""
-    for label in labels:
-        if label.camera == camera:
-            scores[label_key(label)] = score_of(label, rising, rule)
+class CameraWindows:
+    """The windows of a camera, in whatever order parts bring them.
+
+    A week of a hundred cameras are millions of windows: as messages they would take gigabytes.
+    """
+
+    def __init__(self) -> None:
+        self._epochs, self._windows = array("Q"), array("Q")
+        self._begins, self._bytes = array("Q", [0]), bytearray()
+
+    def add(self, verdict: Verdict) -> None:
+        """Take one."""
+        self._epochs.append(verdict.epoch)
+        self._windows.append(verdict.window)
+        self._bytes += verdict.SerializeToString()
+        self._begins.append(len(self._bytes))
+
+    def rising(self) -> Iterator[Verdict]:
+        """One verdict for each window, in their order; of several the first that has an outcome."""
+        epochs, windows = self._epochs, self._windows
+        order = np.lexsort((np.asarray(windows), np.asarray(epochs))).tolist()
+        for _, places in groupby(order, key=lambda place: (epochs[place], windows[place])):
+            verdicts = [self._at(place) for place in places]
+            yield next((verdict for verdict in verdicts if verdict.outcome), verdicts[-1])
+
+    def _at(self, place: int) -> Verdict:
+        return Verdict.FromString(bytes(self._bytes[self._begins[place] : self._begins[place + 1]]))
 
 
 def _take(
     answer: BacktestAnswer,
     outcome: PartOutcome,
-    verdicts: dict[str, dict[tuple[int, int], Verdict]],
+    windows: dict[str, CameraWindows],
     hidden: Hidden,
 ) -> None:
     """Add a part to the answer."""
@@ -134,10 +156,8 @@ def _take(
     for stream in past.streams:
         for verdict in stream.verdicts:
             verdict.camera, verdict.epoch = stream.camera, stream.epoch
-            # Retention may have moved the begin of a chain from one part into the next.
-            key = stream.epoch, verdict.window
-            if not (known := verdicts[stream.camera].get(key)) or not known.outcome:
-                verdicts[stream.camera][key] = verdict
+            # Twice, where retention has moved the begin of a chain from one part into the next.
+            windows[stream.camera].add(verdict)
 
 
 def incident_of(message: recordings_pb2.PastIncident) -> PastIncident:

@@ -2,58 +2,136 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import datetime
 from pathlib import Path
 
+import numpy as np
+
+from lookout.backtest.labels import LabelScores
 from lookout.backtest.results import Backtest
+from lookout.files.names import video_files
 from lookout.pipeline import Pipeline
-from lookout.rules import Outcome, Rule, WatchVerdict
+from lookout.rules import Activity, Outcome, Rule, RuleError, WatchVerdict
 from lookout.segments import CodecError
+from lookout.session import SessionWindow
+from lookout.v1.labels_pb2 import Label
 from lookout.v1.verdicts_pb2 import Evidence
+from lookout.windows import StrideBlock
+
+#: of `Cost.flops`: what questions cost, and not the window that they share
+_QUESTIONS = ("questions", "describe")
 
 
-def clip_backtest(pipeline: Pipeline, clips: Iterable[Path], rule: Rule) -> Backtest:
+def clip_backtest(
+    pipeline: Pipeline,
+    clips: str | Path | Iterable[str | Path],
+    rule: Rule,
+    *,
+    labels: Sequence[Label] = (),
+    began: Callable[[Path], datetime] | None = None,
+) -> Backtest:
     """The incidents that a rule makes of a pipeline's first question on some files.
+
+    Every call decodes and encodes the files: nothing of them is kept for the next one. So a back-test costs
+    what watching them costs, and `live_share` is about 1.
 
     Args:
         pipeline: With the question.
-        clips: Files; each is a camera of its own, and its times are milliseconds of the file. What cannot be
-            read of them is in `Backtest.unread`. The evidence of an incident is the middle of its strongest
-            windows: a reference to a frame without a record, its time is that of the file.
+        clips: Files, and folders with the video files in and below them. Each file is a camera of its own,
+            named by `clip_cameras`, and its times are milliseconds of the file. What cannot be read of them
+            is in `Backtest.unread`. The evidence of an incident is the middle of its strongest windows: a
+            reference to a frame without a record, its time is that of the file.
         rule: When answers become an incident.
+        labels: What people said about moments of these files: camera and times as of the incidents.
+        began: When the footage of a file begins, for a rule with a schedule; a time without a zone is local.
+
+    Raises:
+        RuleError: The rule has a schedule, and nothing says when a file begins.
     """
+    if rule.schedule and began is None:
+        raise RuleError("schedule: times of a file are no times of day; give `began`")
     backtest = Backtest(rule, timeline={})
-    for clip in clips:
-        try:
-            for verdict in _verdicts(pipeline, clip, rule):
-                backtest.add(verdict)
-        except CodecError as error:
-            backtest.unread[str(clip)] = str(error)
+    scores = LabelScores(labels, rule)
+    with backtest.measured(pipeline.device):
+        for camera, clip in clip_cameras(clips).items():
+            begin_ms = 0 if began is None else round(began(clip).timestamp() * 1000)
+            try:
+                for verdict in _verdicts(backtest, pipeline, clip, camera, begin_ms):
+                    backtest.add(verdict)
+                    if verdict.outcome is Outcome.ANSWERED:
+                        scores.add(camera, verdict.end_ms - begin_ms, verdict.p_yes)
+            except (CodecError, OSError) as error:
+                backtest.unread[str(clip)] = str(error)
+            backtest.shift(camera, -begin_ms)
+    backtest.labels = scores.scores()
     return backtest
 
 
-def _verdicts(pipeline: Pipeline, clip: Path, rule: Rule) -> Iterator[WatchVerdict]:
-    question, newest_s, epoch = "", 0.0, 1
-    for number, verdict in enumerate(pipeline.watch(clip)):
-        question = question or verdict.question
-        if verdict.question != question:
-            continue
-        if verdict.start > newest_s:  # nothing of the window before is in this one: the stream was cut
-            epoch += 1
-        newest_s = verdict.time
+def clip_cameras(clips: str | Path | Iterable[str | Path]) -> dict[str, Path]:
+    """The files of a back-test by the name of their camera: that of the file, or its path where two have it.
+
+    Args:
+        clips: Files and folders. A folder without a video file is taken for a file, which cannot be read.
+    """
+    given = [clips] if isinstance(clips, (str, Path)) else clips
+    paths = [Path(clip) for clip in given]
+    files = [file for path in paths for file in (path.is_dir() and video_files(path)) or [path]]
+    cameras: dict[str, Path] = {}
+    for file in dict.fromkeys(files):
+        cameras[str(file) if file.name in cameras else file.name] = file
+    return cameras
+
+
+def _verdicts(
+    backtest: Backtest, pipeline: Pipeline, clip: Path, camera: str, begin_ms: int
+) -> Iterator[WatchVerdict]:
+    begun, epoch = 0.0, 1
+    for number, window in enumerate(pipeline.windows(clip)):
+        if window.begun != begun:  # the stream was cut
+            begun, epoch = window.begun, epoch + 1
+        _count(backtest, window)
+        answered = bool(window.answers)
+        refusal = window.played.refusal
         yield WatchVerdict(
-            camera=clip.name,
+            camera=camera,
             epoch=epoch,
             window=number,
-            watch=question,
+            watch="backtest",
             version=1,
-            outcome=Outcome.ANSWERED,
-            p_yes=verdict.p_yes,
-            start_ms=round(verdict.start * 1000),
-            end_ms=round(verdict.time * 1000),
-            rule=rule,
-            evidence=(_middle(verdict.start, verdict.time),),
+            outcome=Outcome(refusal.kind.value) if refusal is not None else Outcome.ANSWERED,
+            p_yes=(window.answers[0].p_yes or 0.0) if answered else 0.0,
+            start_ms=begin_ms + round(window.start * 1000),
+            end_ms=begin_ms + round(window.end * 1000),
+            rule=backtest.rule,
+            activity=_activity(window.played.blocks[-1]) if answered and backtest.rule.zones else None,
+            evidence=(_middle(window.start, window.end),) if answered else (),
         )
+
+
+def _count(backtest: Backtest, window: SessionWindow) -> None:
+    """Add what a window cost, and what it would cost otherwise (as `chains.verdicts.cost_of`)."""
+    plan, answer = window.played.plan, window.played.answer
+    if plan is None or answer is None:
+        return
+    cost, first = answer.cost, answer.answers[0]
+    asked = sum(cost.flops.get(stage, 0) for stage in _QUESTIONS)
+    question = round(asked * first.tokens / max(cost.question_tokens, 1))
+    dense = plan.rows - window.tokens_kept + window.tokens_total
+    backtest.computed_flops += window.vision_flops + cost.total_flops
+    backtest.window_flops += window.vision_flops + cost.total_flops - asked
+    backtest.question_flops += question
+    backtest.dense_flops += window.vision_flops_dense + cost.full_flops(dense) + question
+
+
+def _activity(block: StrideBlock) -> Activity | None:
+    """Where frames of a block moved: what was kept of them, anchors apart."""
+    masks = [frame.keep for frame in block.frames if not frame.anchor]
+    if not block.frames:
+        return None
+    rows, cols = block.frames[0].keep.shape
+    moved = np.logical_or.reduce([np.zeros((rows, cols), bool), *masks])
+    return Activity(rows, cols, frozenset(np.flatnonzero(moved).tolist()))
 
 
 def _middle(start_s: float, end_s: float) -> bytes:

@@ -26,8 +26,10 @@ from lookout.wire.limits import JOB_PARTS
 
 #: records of a part at least: a few chains of a camera; a smaller part costs more to read than to compute
 LEAST_RECORDS: Final = 200
+#: records of a part at most: a window is 45 bytes of its outcome, with the activity that zones need up to 85
+MOST_RECORDS: Final = 10_000
 #: bytes of an outcome; a record of recording.results.v1 holds 1 MiB
-_MOST_BYTES: Final = 900_000
+MOST_BYTES: Final = 900_000
 _LATEST_MS: Final = 1 << 62
 
 
@@ -51,16 +53,16 @@ def plan_backtest(
         job: The request.
         ranges: What tokens.v1 has of its time, by partition.
         now_ms: The request's time in Kafka, Unix milliseconds.
-        most_parts: About so many parts at most.
+        most_parts: About so many parts, unless they become too large.
 
     Raises:
-        JobError: The job cannot be followed.
+        JobError: The job cannot be followed, or has more windows than a job holds.
     """
     check_job(job)
     if not ranges:
         raise JobError("tokens.v1 has no records of that time: is it longer ago than Kafka keeps them?")
     records = sum(span.stop - span.read_from for span in ranges.values())
-    size = max(LEAST_RECORDS, -(-records // most_parts))
+    size = min(max(LEAST_RECORDS, -(-records // most_parts)), MOST_RECORDS)
     plan = RecordingPlan(job=job, expires=expiry_of(job, now_ms))
     for _, span in sorted(ranges.items()):
         pieces = list(_pieces(span, size))
@@ -73,7 +75,10 @@ def plan_backtest(
         )
     plan.parts = len(plan.past)
     if plan.parts > JOB_PARTS:
-        raise JobError(f"{plan.parts} parts, {JOB_PARTS} at most: tokens.v1 has {len(ranges)} partitions")
+        raise JobError(
+            f"tokens.v1 has {records} records of that time in {len(ranges)} partitions: {plan.parts} parts, "
+            f"{JOB_PARTS} at most; ask about a shorter time, in several jobs"
+        )
     return plan
 
 
@@ -178,13 +183,17 @@ def _gone(epoch: EpochRecords, chosen: Iterable[int]) -> Iterator[Verdict]:
 
 
 def _fitting(outcome: BacktestOutcome) -> BacktestOutcome:
-    """An outcome that a record holds; pictures are left out first."""
-    if outcome.ByteSize() > _MOST_BYTES:
-        for stream in outcome.streams:
-            for verdict in stream.verdicts:
-                verdict.ClearField("evidence")
-    if outcome.ByteSize() > _MOST_BYTES:
+    """An outcome that a record holds: pictures of the weakest windows are left out first."""
+    shown = [verdict for stream in outcome.streams for verdict in stream.verdicts if verdict.evidence]
+    excess = outcome.ByteSize() - MOST_BYTES
+    for verdict in sorted(shown, key=lambda verdict: verdict.p_yes):
+        if excess <= 0:
+            break
+        before = verdict.ByteSize()
+        verdict.ClearField("evidence")
+        excess -= before - verdict.ByteSize()
+    if outcome.ByteSize() > MOST_BYTES:
         raise JobError(
-            f"its windows take {outcome.ByteSize()} bytes, {_MOST_BYTES} at most: ask about a shorter time"
+            f"its windows take {outcome.ByteSize()} bytes, {MOST_BYTES} at most: ask about a shorter time"
         )
     return outcome

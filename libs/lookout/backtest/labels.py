@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import math
+from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
 
 from lookout.rules import Rule
 from lookout.v1.labels_pb2 import Label
 from lookout.v1.recordings_pb2 import LabelScore
 from lookout.v1.verdicts_pb2 import Verdict
 
+Ends = NDArray[np.int64]
+Answers = NDArray[np.float64]
 _Z95: Final = 1.959964
 """Of a normal distribution, 95 % lie within so many standard deviations."""
 
@@ -32,18 +38,59 @@ def score_of(label: Label, verdicts: Iterable[Verdict], rule: Rule) -> LabelScor
         verdicts: Of its camera, rising.
         rule: Of the question.
     """
-    begin_ms, end_ms = label.start.ToMilliseconds(), label.end.ToMilliseconds()
-    answers = [
-        verdict.p_yes
-        for verdict in verdicts
-        if verdict.HasField("p_yes") and begin_ms < verdict.end.ToMilliseconds() <= end_ms
-    ]
+    scores = LabelScores([label], rule)
+    for verdict in verdicts:
+        if verdict.HasField("p_yes"):
+            scores.add(label.camera, verdict.end.ToMilliseconds(), verdict.p_yes)
+    return scores.scores()[0]
+
+
+def _score(label: Label, answers: Sequence[float], rule: Rule) -> LabelScore:
+    """The score of a label with the answers of its time."""
     score = LabelScore(camera=label.camera, watch=label.watch, incident=label.incident, right=label.right)
     if answers:
         k = min(rule.k, len(answers))  # a label on one window has fewer answers than the rule counts
         runs = [sorted(answers[max(0, stop - rule.n) : stop]) for stop in range(k, len(answers) + 1)]
         score.score = max(run[-k] for run in runs)
     return score
+
+
+class LabelScores:
+    """Scores labels with verdicts that come by, camera by camera in the order of time.
+
+    Args:
+        labels: What people said.
+        rule: Of the question.
+    """
+
+    def __init__(self, labels: Sequence[Label], rule: Rule) -> None:
+        self._labels, self._rule = labels, rule
+        self._answers = {entry.camera: (array("q"), array("d")) for entry in labels}
+
+    def add(self, camera: str, end_ms: int, p_yes: float) -> None:
+        """Take the next answer of a camera: of a window that ends at `end_ms`."""
+        if (answers := self._answers.get(camera)) is not None:
+            answers[0].append(end_ms)
+            answers[1].append(p_yes)
+
+    def scores(self) -> list[LabelScore]:
+        """The labels with their scores."""
+        by_camera = {camera: _by_time(*answers) for camera, answers in self._answers.items()}
+        return [_score(entry, _during(entry, *by_camera[entry.camera]), self._rule) for entry in self._labels]
+
+
+def _by_time(ends_ms: array[int], answers: array[float]) -> tuple[Ends, Answers]:
+    """Answers of a camera in the order of time; a clock that was set back brings them in another."""
+    ends = np.asarray(ends_ms, np.int64)
+    order = np.argsort(ends, kind="stable")
+    return ends[order], np.asarray(answers, np.float64)[order]
+
+
+def _during(label: Label, ends_ms: Ends, answers: Answers) -> list[float]:
+    """The answers of windows that end in a label's time: after its start, at its end at last."""
+    times = label.start.ToMilliseconds(), label.end.ToMilliseconds()
+    begin, stop = np.searchsorted(ends_ms, times, side="right")
+    return [float(answer) for answer in answers[begin:stop]]
 
 
 @dataclass(frozen=True, slots=True)

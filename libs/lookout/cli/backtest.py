@@ -63,9 +63,7 @@ if TYPE_CHECKING:
 _LATEST_MS = 1 << 62
 LabelsOption = Annotated[
     bool,
-    typer.Option(
-        "--labels", help="With --fleet: precision and recall by what people said (`lookout label`)."
-    ),
+    typer.Option("--labels", help="Precision and recall by what people said (`lookout label`)."),
 ]
 PastPageOption = Annotated[
     Path | None,
@@ -111,30 +109,38 @@ def backtest(
     check_page(page, WEB_PAGES)
     rule = watch_rule(threshold=threshold, of=of, schedule=schedule, zone=zone)
     watch = Watch(id="backtest", version=1, question=asked(question), cameras=camera or [], rule=rule)
-    begin_ms, end_ms = parse_span(since, until)
+    job = _job(watch, *parse_span(since, until), identity, tenant)
     if fleet:
         if model is not None or setting or preset != "default":
             raise CliError("--model, --preset and --set are those of the fleet with --fleet: leave them out")
-        job = _job(watch, begin_ms, end_ms, identity, tenant)
         ago = [name for name, text in (("since", since), ("until", until)) if is_length(text)]
         if labels:
-            job.backtest.labels.extend(_labels_of(find_bootstrap(bootstrap), job.backtest))
+            job.backtest.labels.extend(_newest(_labels_of(find_bootstrap(bootstrap), job.backtest)))
         if precision is not None and not (labels and wait):
             raise CliError("--precision needs --labels and --wait, or later `lookout backtests show`")
         how = {"wait": wait, "as_json": as_json}
         send_job(job, bool(identity), bootstrap, **how, page=page, precision=precision, moving=ago)
         return
-    if wait or labels or precision is not None or identity is not None or tenant:
-        raise CliError("--wait, --id, --tenant, --labels and --precision need --fleet")
+    if wait or identity is not None or tenant:
+        raise CliError("--wait, --id and --tenant need --fleet")
+    if precision is not None and not labels:
+        raise CliError("--precision needs --labels")
     folder = find_model(model)
     models.check_question(folder, watch.question)
     address = find_bootstrap(bootstrap)
     check_reachable(address, TOKENS.name)
-    scope = begin_ms or 0, end_ms or _LATEST_MS
-    past = _ask_here(folder, address, watch, scope, *parse_settings(setting or [], preset))
-    echo(json.dumps(past.as_json())) if as_json else _show(past)
+    past = _ask_here(folder, address, job.backtest, *parse_settings(setting or [], preset), labels)
+    _tell(past, precision, as_json)
     if page is not None:
         _write_page(page, address, _facts_here(past, watch), past.incidents, past.timeline)
+
+
+def _tell(past: Backtest, precision: float | None, as_json: bool) -> None:
+    """Print a back-test of this process."""
+    if as_json:
+        echo(json.dumps({**past.as_json(), **labels_json(past.labels, past.rule.threshold, precision)}))
+    else:
+        _show(past, precision)
 
 
 def _facts_here(past: Backtest, watch: Watch) -> PastFacts:
@@ -166,26 +172,27 @@ def _write_page(
 def _ask_here(
     folder: Path,
     address: str,
-    watch: Watch,
-    times_ms: tuple[int, int],
+    job: BacktestJob,
     common: dict[str, str],
     own: dict[str, dict[str, str]],
+    labelled: bool,
 ) -> Backtest:
     """The back-test in this process."""
+    labels = _labels_of(address, job) if labelled else []
     # After all that is refused at once: these import the models.
-    from lookout.chains import PastScope
+    from lookout.backtest.jobs import scope_of
     from lookout.verification import fleet_backtest
 
-    scope = PastScope("*", *times_ms, watch.cameras)
     with Progress(console=TerminalConsole(stderr=True), transient=True) as bar:
         task = bar.add_task("asking the past", total=None)
         return fleet_backtest(
             folder,
             address,
-            watch,
-            scope,
+            job.watch,
+            scope_of(job),
             common={**kafka_settings(address), **common},
             own=own,
+            labels=labels,
             progress=lambda done, total: bar.update(task, completed=done, total=total),
         )
 
@@ -202,7 +209,7 @@ def _job(
 
 
 def _labels_of(bootstrap: str, past: BacktestJob) -> list[Label]:
-    """What people said about incidents of a question, on its cameras and in its time, the newest.
+    """What people said about incidents of a question, on its cameras and in its time, the newest last.
 
     Raises:
         CliError: There is nothing.
@@ -226,13 +233,18 @@ def _labels_of(bootstrap: str, past: BacktestJob) -> list[Label]:
     for entry in labels:
         entry.ClearField("labelled_by")
         entry.ClearField("question")
+    return sorted(labels, key=lambda entry: entry.end.ToMilliseconds())
+
+
+def _newest(labels: list[Label]) -> list[Label]:
+    """As many labels as a job takes."""
     if len(labels) > JOB_LABELS:
         echo(
             f"--labels: a back-test takes the newest {JOB_LABELS} of {len(labels)} labels; ask shorter times "
             "for the others",
             err=True,
         )
-    return sorted(labels, key=lambda entry: entry.end.ToMilliseconds())[-JOB_LABELS:]
+    return labels[-JOB_LABELS:]
 
 
 def show_answer(
@@ -328,13 +340,8 @@ def _show_answer(
     cost = answer.cost
     if cost.flops_dense:
         live = max(1, cost.flops_windows)
-        echo(
-            f"enabled, the question adds {cost.flops_question / live:.1%} to the cost of cameras that are "
-            f"watched; this back-test computed {cost.flops / live:.1%} of that cost, "
-            f"{cost.flops / cost.flops_dense:.1%} of what asking every window whole costs"
-        )
-        device = f", {cost.device_s:.1f} s of a GPU" if cost.device_s else ""
-        echo(f"it took {cost.cpu_s:.1f} s of processor time{device}")
+        shares = cost.flops_question / live, cost.flops / live, cost.flops / cost.flops_dense
+        _show_cost(*shares, cost.cpu_s, cost.device_s)
     if answer.replanned:
         echo(f"{_count(answer.replanned, 'window')} planned with other settings: answers may differ")
     for camera in answer.other_tenants:
@@ -343,6 +350,15 @@ def _show_answer(
         echo(f"part {gap.samples} has no answer: {clean(gap.reason)}")
     if labels:
         _show_labels(labels, answer.threshold, precision)
+
+
+def _show_cost(question: float, live: float, dense: float, cpu_s: float, device_s: float) -> None:
+    echo(
+        f"enabled, the question adds {question:.1%} to the cost of cameras that are watched; this back-test "
+        f"computed {live:.1%} of that cost, {dense:.1%} of what asking every window whole costs"
+    )
+    device = f", {device_s:.1f} s of a GPU" if device_s else ""
+    echo(f"it took {cpu_s:.1f} s of processor time{device}")
 
 
 def _other_tenant(camera: str) -> str:
@@ -417,6 +433,7 @@ def _answer_json(identity: str, answer: BacktestAnswer, incidents: Sequence[Past
         "watched_s": round(watched, 3),
         "windows": {count.outcome: count.windows for count in answer.windows},
         "question_share": round(cost.flops_question / max(1, cost.flops_windows), 4),
+        "share_of_live": round(cost.flops / max(1, cost.flops_windows), 4),
         "share_of_dense": round(cost.flops / max(1, cost.flops_dense), 4),
         "cpu_s": round(cost.cpu_s, 3),
         "device_s": round(cost.device_s, 3),
@@ -434,7 +451,7 @@ def _show_incident(camera: str, opened_ms: int, end_ms: int, peak: float, reason
     )
 
 
-def _show(past: Backtest) -> None:
+def _show(past: Backtest, precision: float | None) -> None:
     for incident in past.incidents:
         _show_incident(incident.camera, incident.opened_ms, incident.end_ms, incident.peak, incident.reason)
     counts = ", ".join(f"{count} {name}" for name, count in sorted(past.outcomes.items()))
@@ -445,10 +462,10 @@ def _show(past: Backtest) -> None:
         f"({past.incidents_a_camera_day:.1f} a day and camera); windows: {counts or 'none'}"
     )
     if past.dense_flops:
-        echo(
-            f"enabled, the question adds {past.question_share:.1%} to the cost of cameras that are watched; "
-            f"this back-test computed {past.dense_share:.1%} of what asking every window whole costs"
-        )
+        shares = past.question_share, past.live_share, past.dense_share
+        _show_cost(*shares, past.cpu_s, past.device_s)
+    if past.labels:
+        _show_labels(past.labels, past.rule.threshold, precision)
 
 
 def _count(number: int, noun: str) -> str:

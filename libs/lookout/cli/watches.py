@@ -19,7 +19,7 @@ from lookout.rules import RuleError, check_watch, next_version, read_watch
 from lookout.rules.messages import rule_of
 from lookout.v1.watches_pb2 import Point, Rule, ScheduleEntry, Watch, Zone
 from lookout.wire import CAMERA_OFFLINE, PRIORITIES, WATCHES, key_text, to_json
-from lookout.wire.limits import ALL_WATCHES, CAMERA_WATCHES
+from lookout.wire.limits import ALL_WATCHES, CAMERA_WATCHES, LEAST_THRESHOLD
 
 app = typer.Typer(help="Standing questions: add, list, remove.", no_args_is_help=True)
 out = TerminalConsole()
@@ -30,7 +30,7 @@ CameraOption = Annotated[
 ]
 ThresholdOption = Annotated[
     float,
-    typer.Option(help="p(yes) from which an answer is yes: above 0, at most 1."),
+    typer.Option(help=f"p(yes) from which an answer is yes: {LEAST_THRESHOLD:g} to 1."),
 ]
 ClearOption = Annotated[
     float | None,
@@ -231,9 +231,10 @@ def watch_rule(
     Raises:
         CliError: An option cannot be read, or the rule cannot be followed.
     """
-    for option, value in (("--threshold", threshold), ("--clear", threshold if clear is None else clear)):
-        if not 0 < value <= 1:
-            raise CliError(f"{option} {value:g} must be above 0 and at most 1")
+    if not LEAST_THRESHOLD <= threshold <= 1:
+        raise CliError(f"--threshold {threshold:g} must be {LEAST_THRESHOLD:g} to 1")
+    if clear is not None and not 0 < clear <= 1:
+        raise CliError(f"--clear {clear:g} must be above 0 and at most --threshold")
     k, n = _parse_of(of)
     rule = Rule(
         threshold=threshold,

@@ -79,9 +79,7 @@ def check_watch(watch: Watch) -> Rule:
     except WireError as error:
         raise RuleError(str(error)) from error
     if 0 < watch.rule.threshold < LEAST_THRESHOLD:
-        raise RuleError(
-            f"threshold {watch.rule.threshold:g} is below {LEAST_THRESHOLD:g}, the least there is"
-        )
+        raise RuleError(f"threshold {watch.rule.threshold:g} must be {LEAST_THRESHOLD:g} to 1")
     rule = rule_of(watch.rule)
     size = len(to_json(watch))
     if size > WATCH_BYTES:

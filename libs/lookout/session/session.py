@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final, NoReturn, Self, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lookout import models
 from lookout.engines import Cost, Question, StreamLostError, TextSettings, WindowRequest
@@ -25,6 +26,7 @@ from lookout.session.feed import ClosedBlock, Feed, Frames
 from lookout.session.host import EngineHost, HostSettings, Patience, SharedEngine, borrow, give_back
 from lookout.session.types import SessionAnswer, SessionWindow, evidence_of
 from lookout.streams import Player, basis_of
+from lookout.vision import FrameInput
 from lookout.windows import Planner, WindowPlan
 
 T = TypeVar("T")
@@ -126,6 +128,9 @@ class Session:
         tower, masks = self._host.tower, policy_of(policy or rules.masks)
         self._feed = Feed(self.name, tower, masks, sampling, numbers if numbers is not None else count())
         self._newest: SessionWindow | None = None
+        self._whole_flops = self._encoding_flops(
+            [np.ones((tower.grid.group_rows, tower.grid.group_cols), bool)]
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -341,6 +346,8 @@ class Session:
             begun=begun,
             played=played,
             refusal=None if played.refusal is None else played.refusal.reason,
+            vision_flops=self._encoding_flops(closed.block.masks),
+            vision_flops_dense=sum(len(block.frames) for block in played.blocks) * self._whole_flops,
         )
         if answer is not None:
             answers = tuple(
@@ -352,6 +359,12 @@ class Session:
         if self._on_window is not None:
             self._on_window(window)
         return window
+
+    def _encoding_flops(self, masks: Sequence[NDArray[np.bool_]]) -> int:
+        """What the tower computes for frames of which some groups are encoded."""
+        grid = self._feed.tower.grid
+        blank = np.broadcast_to(np.uint8(0), (1, grid.height, grid.width, 3))
+        return self._feed.tower.flops([FrameInput(blank, mask) for mask in masks])
 
     def _ask(
         self,

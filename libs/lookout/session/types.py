@@ -52,6 +52,8 @@ class SessionWindow:
         begun: Seconds of the source at which its stream begins.
         played: Its blocks, plan and answer.
         refusal: Why it is not asked: no frames, or too many damaged ones. None: it is.
+        vision_flops: FLOPs of the vision tower for its newest block, which is encoded once.
+        vision_flops_dense: The same for all its blocks with every patch.
     """
 
     start: float
@@ -63,6 +65,8 @@ class SessionWindow:
     begun: float = field(repr=False)
     played: PlayedWindow = field(repr=False)
     refusal: str | None = None
+    vision_flops: int = field(default=0, repr=False)
+    vision_flops_dense: int = field(default=0, repr=False)
 
 
 def evidence_of(block: StrideBlock, begun: float) -> tuple[float, ...]:

@@ -219,6 +219,11 @@ class StreamBlock:
         """The block as windows see it: without frames where none of them is usable."""
         return self.block if self.facts.usable else replace(self.block, frames=())
 
+    @property
+    def masks(self) -> tuple[NDArray[np.bool_], ...]:
+        """What the tower ran on, as far as it is known."""
+        return self.encoded or tuple(frame.keep for frame in self.block.frames)
+
     @classmethod
     def of(cls, block: StrideBlock, samples: int) -> StreamBlock:
         """An encoded block of which nothing else is known: none of its frames is damaged."""

@@ -79,7 +79,7 @@ ALLOWED: dict[str, set[str]] = {
     },
     "backtest": {
         "v1", "wire", "windows", "engines", "worker", "streams", "models", "chains", "rules", "pipeline",
-        "jobs", "segments",
+        "jobs", "segments", "files", "session",
     },
     "evaluation": {
         "pruning", "vision", "windows", "families", "presets", "streams", "engines", "models",

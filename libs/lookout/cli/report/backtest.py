@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from lookout.backtest import Backtest, PastIncident, PastOutcome
+from lookout.backtest import Backtest, PastIncident, PastOutcome, clip_cameras
 from lookout.cli.report.page import PageFacts, things, write_page
 from lookout.cli.report.pictures import FootageAlbum, Pictures
 from lookout.cli.report.run import (
@@ -81,17 +81,19 @@ class PastFacts:
         )
 
 
-def write_clip_page(path: Path, past: Backtest, clips: Iterable[Path], question: str, command: str) -> Path:
+def write_clip_page(
+    path: Path, past: Backtest, clips: str | Path | Iterable[str | Path], question: str, command: str
+) -> Path:
     """Write the page of a back-test of files, with pictures out of them, and return its path.
 
     Args:
         path: Where.
         past: What `lookout.backtest.clip_backtest` says of them.
-        clips: The files.
+        clips: The files and folders.
         question: The question.
         command: What made the page.
     """
-    album = FootageAlbum({clip.name: clip for clip in clips})
+    album = FootageAlbum(clip_cameras(clips))
     facts = PastFacts.of(past, question)
     return write_past_page(path, facts, past.incidents, past.timeline, album, command, wall=False)
 

@@ -1,0 +1,129 @@
+"""`lookout backtest` in this process says what it says as a job: labels, precision, seconds and shares."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from lookout.backtest.labels import label_key, quality, score_of, threshold_for
+from lookout.cli.app import app
+from lookout.rules import messages
+from lookout.v1.labels_pb2 import Label
+from lookout.v1.recordings_pb2 import LabelScore
+from lookout.v1.verdicts_pb2 import Verdict
+from lookout.wire import ERASURES, FRAMES, LABELS, SEGMENTS, TOKENS, VERDICTS, to_json
+from tests.mock_kafka import mock_kafka
+from tests.one_process_fleet import OneProcessFleet
+from tests.streams import clip
+from tests.unit.backtest.test_past_windows import CROWD, SAMPLING, replayed, run
+
+THRESHOLD = str(CROWD.rule.threshold)
+TOPICS = (FRAMES.name, SEGMENTS.name, TOKENS.name)
+
+
+@pytest.fixture(scope="module")
+def fleet() -> Iterator[OneProcessFleet]:
+    fleet = run(lambda: clip(24.0), [], {"key_every": 3})
+    yield fleet
+    fleet.close()
+
+
+@pytest.fixture(scope="module")
+def verdicts(fleet: OneProcessFleet) -> list[Verdict]:
+    """The answers to the question, as the past has them."""
+    return replayed(fleet, CROWD)[0]
+
+
+@pytest.fixture(scope="module")
+def labels(verdicts: Sequence[Verdict]) -> list[Label]:
+    """Of single windows, two right and two wrong, and one of a camera that was never seen."""
+    answers = [verdict for verdict in verdicts if verdict.HasField("p_yes")]
+    chosen = [
+        Label(
+            camera=verdict.camera,
+            watch="crowd",
+            incident=f"window-{verdict.window}",
+            right=place % 2 == 0,
+            question=CROWD.question,
+            start=verdict.start,
+            end=verdict.end,
+        )
+        for place, verdict in enumerate(answers[2:6])
+    ]
+    elsewhere = Label(camera="yard", watch="crowd", incident="other", right=True, question=CROWD.question)
+    elsewhere.end.CopyFrom(chosen[0].end)
+    return [*chosen, elsewhere]
+
+
+@pytest.fixture(scope="module")
+def kafka(fleet: OneProcessFleet, labels: Sequence[Label]) -> Iterator[str]:
+    """A broker with what the fleet saw and what people said."""
+    rows = [
+        *((row.topic, 0, row.camera, row.value) for name in TOPICS for row in fleet.topics[name]),
+        (VERDICTS.name, 0, "none", None),
+        (ERASURES.name, 0, "none", None),
+        *((LABELS.name, 0, label_key(entry), to_json(entry)) for entry in labels),
+    ]
+    with mock_kafka(rows) as address:
+        yield address
+
+
+def asked(fleet: OneProcessFleet, kafka: str, *words: str) -> Result:
+    own = [*(f"{name}={value:g}" for name, value in SAMPLING.items()), "prefill.key_every=3"]
+    settings = [word for setting in own for word in ("--set", setting)]
+    where = ["--bootstrap", kafka, "--model", str(fleet.model), *settings]
+    rule = ["--threshold", THRESHOLD, "--since", "start"]
+    return CliRunner().invoke(app, ["backtest", CROWD.question, *rule, *where, *words])
+
+
+def scores_of(labels: Sequence[Label], verdicts: Sequence[Verdict]) -> list[LabelScore]:
+    """What a job says of the labels."""
+    seen = {entry.camera: [v for v in verdicts if v.camera == entry.camera] for entry in labels}
+    return [score_of(entry, seen[entry.camera], messages.rule_of(CROWD.rule)) for entry in labels]
+
+
+@pytest.mark.slow
+def test_labels_give_precision_and_a_threshold(
+    fleet: OneProcessFleet, kafka: str, labels: Sequence[Label], verdicts: Sequence[Verdict]
+) -> None:
+    result = asked(fleet, kafka, "--labels", "--precision", "0.5", "--json")
+    assert result.exit_code == 0, result.output
+    answer, scores = json.loads(result.stdout), scores_of(labels, verdicts)
+    assert sum(score.HasField("score") for score in scores) == 4
+    assert (answer["labels"], answer["labels_without_windows"]) == (5, 1)
+    assert answer["quality"] == quality(scores, CROWD.rule.threshold).as_json()
+    best = threshold_for(scores, 0.5)
+    assert best is not None
+    assert answer["for_precision"] == {"wanted": 0.5, "quality": best.as_json()}
+
+
+@pytest.mark.slow
+def test_a_back_test_here_says_its_seconds_and_its_share_of_live_cost(
+    fleet: OneProcessFleet, kafka: str
+) -> None:
+    answer = json.loads(asked(fleet, kafka, "--json").stdout)
+    assert answer["cpu_s"] > 0
+    assert answer["device_s"] == 0
+    assert 0 < answer["share_of_live"] != answer["share_of_dense"] > 0
+    assert "labels" not in answer
+    text = asked(fleet, kafka, "--labels", "--precision", "1").stdout
+    assert f"this back-test computed {answer['share_of_live']:.1%} of that cost" in text
+    assert f"{answer['share_of_dense']:.1%} of what asking every window whole costs" in text
+    assert "s of processor time" in text
+    assert "labels: 2 right, 2 wrong, 1 without a window" in text
+    assert "precision of 1" in text
+
+
+@pytest.mark.slow
+def test_labels_that_are_not_there_are_named(fleet: OneProcessFleet, kafka: str) -> None:
+    result = asked(fleet, kafka, "--labels", "--camera", "gate")
+    assert "labels.v1 has 5 labels, and none of this question, these cameras" in str(result.exception)
+
+
+def test_precision_needs_labels() -> None:
+    result = CliRunner().invoke(app, ["backtest", CROWD.question, "--precision", "0.9"])
+    assert "--precision needs --labels" in str(result.exception)

@@ -86,7 +86,7 @@ test-memory-faults: setup  ## questions about the past while holders, Redis and 
 	$(BIN)/python -m tests.fleet.memory_faults $(MEMORY_FAULTS)
 
 test-recordings-faults: setup  ## jobs about recordings while their services, Kafka and Redis are killed; ends with one line of JSON
-	$(BIN)/python -m tests.fleet.recordings_faults $(RECORDINGS_FAULTS)
+	$(BIN)/python -m bench.record tests.fleet.recordings_faults --as recordings-faults $(RECORDINGS_FAULTS)
 
 bench-peers: setup  ## our reader beside torchcodec and decord, which come into an environment of their own
 	test -x out/peers/bin/python || $(BIN)/uv venv --quiet --python $(BIN)/python out/peers

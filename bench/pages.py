@@ -39,6 +39,7 @@ TITLES = {
     "peers": "Samples of a recording beside torchcodec and decord",
     "recordings": "What pruned KV does to answers",
     "recordings-long": "What pruned KV does to answers in clips of 128 and 256 frames",
+    "recordings-faults": "Jobs about recordings while processes are killed",
     "recordings-fleet": "Recordings on several workers, with decode pods and beside live cameras",
     "recall": "Questions about the past over the wire",
     "saving": "Arithmetic saved on fixed cameras",

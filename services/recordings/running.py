@@ -165,7 +165,7 @@ class PartsHandler(Handler[None]):
             raise
 
     def _answered(self, part: RecordingPart, check: Check, pixels: U8 | None) -> PartOutcome:
-        _log.info("a part begins", job=part.job, part=part.number)
+        _log.info("a part begins", job=part.job, part=part.number, from_decode_pod=pixels is not None)
         if part.HasField("backtest"):
             return self._backtested(part, check)
         settings = settings_of(part.settings, self._recording.decoders)

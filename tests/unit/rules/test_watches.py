@@ -35,7 +35,7 @@ def test_without_an_id_the_key_is_the_id() -> None:
         ({"cameras": [""]}, "no camera id"),
         ({"cameras": ["\u202eevil"]}, "no camera id"),
         ({"cameras": ["é" * 150]}, "no camera id"),
-        ({"rule": {"threshold": 1e-9}}, "least"),
+        ({"rule": {"threshold": 1e-9}}, "threshold 1e-09 must be 0.001 to 1"),
         ({"rule": {"n": 65}}, "Rule.n: 65 is outside 0 to 64"),
         ({"rule": {"cooldown_s": 1e300}}, "cooldown_s"),
         ({"rule": {"schedule": [{"start": "1:0", "end": "2"}]}}, "time of day"),

@@ -44,10 +44,11 @@ lock-images:
 	$(LOCK_IMAGE) --constraint requirements/dev.txt --extra decode --extra nvdec -o docker/requirements/decode-gpu.txt
 	$(LOCK_IMAGE) --extra prefill --extra prune-encode --extra vllm-gpu -o docker/requirements/prefill-gpu.txt
 
-protos: setup  ## generate the wire's messages from protos/
+protos: setup  ## generate the wire's messages from protos/, and the schemas of JSON
 	$(BIN)/python -m grpc_tools.protoc -Iprotos --python_out=libs --pyi_out=libs protos/lookout/*/*.proto
 	$(BIN)/python -m grpc_tools.protoc -Iprotos --grpc_python_out=libs protos/lookout/v1/tensors.proto protos/lookout/v1/memory.proto
 	$(BIN)/python -m lookout.wire.schema protos docs/schemas
+	$(BIN)/python -m lookout.analysis.schema docs/schemas
 
 lint: setup  ## style and types
 	$(BIN)/ruff check .

@@ -22,6 +22,7 @@ from lookout.services.controller.convert import Condition
 from lookout.services.controller.reconcile import Marks, Publish, Resource, ResourceApi, RoundError
 from lookout.v1.recordings_pb2 import RecordingAnswers, RecordingJob, RecordingSettings
 from lookout.wire import ANSWERS, RECORDINGS, WireError, from_json, key_text, to_json
+from lookout.wire.begins import set_begin
 from lookout.wire.ranges import check_ranges
 from lookout.worker import ServiceSettings
 from lookout.worker.topic_reader import BEGINNING, End, TopicReader
@@ -61,6 +62,8 @@ def job_of(resource: Resource) -> RecordingJob:
     )
     if "endSeconds" in spec:
         settings.end_s = float(spec["endSeconds"])
+    if "begins" in spec:
+        set_begin(settings, datetime.fromisoformat(spec["begins"]))
     job = RecordingJob(
         id=job_id(resource),
         uris=spec.get("recordings", ()),

@@ -7,11 +7,13 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from lookout import models
 from lookout.analysis.analyzer import Analyzer
+from lookout.analysis.begin import begin_and_source, given_begin
 from lookout.analysis.cutting import gaps_in_file
 from lookout.analysis.journal import Journal, identity_of
 from lookout.analysis.results import Analysis, PartResult, Progress, answer_of, gaps_of_parts
@@ -34,6 +36,7 @@ def analyze(
     progress: Callable[[Progress], None] | None = None,
     analyzer: Analyzer | None = None,
     sandbox: bool = False,
+    begins: datetime | str | None = None,
     **options: Any,
 ) -> Analysis:
     """Ask questions about a recording.
@@ -55,6 +58,8 @@ def analyze(
         progress: Called after every group.
         analyzer: A model that is loaded already; None: that of the last call stays loaded (see `release`).
         sandbox: Decode in sandboxed processes: for files from unknown sources.
+        begins: When its first frame was taken, or the text of that in ISO 8601; without an offset it is local
+            time. None: what its file says, where that can be true.
 
     Raises:
         AnalysisError: The request makes no sense.
@@ -63,6 +68,7 @@ def analyze(
     """
     begun = time.perf_counter()
     how = with_options(settings or AnalysisSettings(), options)
+    given = None if begins is None else given_begin(begins)
     ready = analyzer or _loaded(model, device)
     questions = models.check_questions(ready.folder, questions, text=how.describe > 0)
     if not questions or not all(text.strip() for text in questions):
@@ -70,7 +76,9 @@ def analyze(
     numbered = [Question(str(i), text, how.describe) for i, text in enumerate(questions)]
     loaded = time.perf_counter()
     with open_recording(source, sandbox=sandbox, workers=how.threads) as reader:
-        return _analyzed(ready, reader, numbered, how, journal, on_part, progress, begun, loaded)
+        found = _analyzed(ready, reader, numbered, how, journal, on_part, progress, begun, loaded)
+        moment, source_of_it = begin_and_source(given, reader.facts.begins)
+        return dataclasses.replace(found, begins=moment, begins_from=source_of_it)
 
 
 _models: dict[tuple[str, str], Analyzer] = {}

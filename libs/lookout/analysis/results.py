@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from lookout.files import Gap
@@ -18,7 +19,15 @@ if TYPE_CHECKING:  # they import torch; who reads answers needs none
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Samples [first, stop) of a recording, prefilled and asked alone."""
+    """Samples [first, stop) of a recording, prefilled and asked alone.
+
+    Attributes:
+        number: Of the part in its recording, from 0.
+        first: Its first sample.
+        stop: The sample behind its last.
+        start_s: Begin, in seconds since the first frame.
+        end_s: End, in seconds since the first frame.
+    """
 
     number: int
     first: int
@@ -29,7 +38,14 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class PartAnswer:
-    """One question's answer for one part. `seen_s`: (time, share of the answer's attention), best first."""
+    """One question's answer for one part.
+
+    Attributes:
+        question: The question.
+        p_yes: Probability of yes.
+        text: A description, where asked for and the answer is yes.
+        seen_s: Times in seconds, each with its share of the answer's attention, best first.
+    """
 
     question: str
     p_yes: float
@@ -107,7 +123,10 @@ class QuestionAnswer:
     text: str | None = None
 
 
-COLUMNS: Final = ("recording", "question", "start_s", "end_s", "p_yes", "moments_s", "text", "gap")
+COLUMNS: Final = (
+    *("recording", "question", "start_s", "end_s", "p_yes", "moments_s", "text", "gap"),
+    *("start_time", "end_time"),
+)
 """Of a table of answers."""
 
 
@@ -130,6 +149,8 @@ class Analysis:
         run_s: Seconds of the recording that this run answered: fewer than `seconds` for a time range, or
             where an earlier run was stopped.
         complete: False where the run was stopped.
+        begins: When the recording's first frame was taken; None: nobody says so.
+        begins_from: Who says so: `given` or `file`; empty: nobody.
     """
 
     source: str
@@ -144,23 +165,36 @@ class Analysis:
     wall_s: float = 0.0
     run_s: float = 0.0
     complete: bool = True
+    begins: datetime | None = None
+    begins_from: str = ""
+
+    def time_at(self, at_s: float) -> datetime | None:
+        """The time by the clock at a place in the recording; None: nobody says when it begins.
+
+        Args:
+            at_s: Seconds since its first frame.
+        """
+        return None if self.begins is None else self.begins + timedelta(seconds=at_s)
 
     def rows(self) -> list[dict[str, Any]]:
         """A table, as `pandas.DataFrame` takes it: a row for each part and question, then one for each gap.
 
         Returns:
             Rows with the same columns: `recording`, `question`, `start_s` and `end_s` of the part or gap,
-            `p_yes`, `moments_s` (times that the answer is based on, best first), `text`, `gap` (its reason).
-            What does not apply is None.
+            `p_yes`, `moments_s` (times that the answer is based on, best first), `text`, `gap` (its reason),
+            `start_time` and `end_time` (by the clock, where it is known). What does not apply is None.
         """
         empty: dict[str, Any] = dict.fromkeys(COLUMNS)
+
+        def span(start_s: float, end_s: float) -> dict[str, Any]:
+            clock = {"start_time": self.time_at(start_s), "end_time": self.time_at(end_s)}
+            return {"recording": self.source, "start_s": start_s, "end_s": end_s, **clock}
+
         answered = [
             {
                 **empty,
-                "recording": self.source,
+                **span(result.part.start_s, result.part.end_s),
                 "question": answer.question,
-                "start_s": result.part.start_s,
-                "end_s": result.part.end_s,
                 "p_yes": answer.p_yes,
                 "moments_s": [time_s for time_s, _ in answer.seen_s],
                 "text": answer.text,
@@ -168,24 +202,40 @@ class Analysis:
             for result in self.parts
             for answer in result.answers
         ]
-        missing = [
-            {
-                **empty,
-                "recording": self.source,
-                "start_s": gap.start_s,
-                "end_s": gap.end_s,
-                "gap": gap.reason,
-            }
-            for gap in self.gaps
-        ]
+        missing = [{**empty, **span(gap.start_s, gap.end_s), "gap": gap.reason} for gap in self.gaps]
         return answered + missing
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
         out = dataclasses.asdict(self)
         out["timings"] = None if self.timings is None else self.timings.summary()
-        out["parts"] = [part.to_dict() for part in self.parts]
+        out["begins"] = self._text_at(0.0)
+        out["answers"] = [
+            {
+                **dataclasses.asdict(answer),
+                **self._span(answer.start_s, answer.end_s),
+                "yes_times": self._texts(answer.yes_s),
+            }
+            for answer in self.answers
+        ]
+        out["parts"] = [
+            {**result.to_dict(), **self._span(result.part.start_s, result.part.end_s)}
+            for result in self.parts
+        ]
+        out["gaps"] = [{**dataclasses.asdict(gap), **self._span(gap.start_s, gap.end_s)} for gap in self.gaps]
         return out
+
+    def _span(self, start_s: float, end_s: float) -> dict[str, str | None]:
+        return {"start_time": self._text_at(start_s), "end_time": self._text_at(end_s)}
+
+    def _texts(self, spans: Sequence[tuple[float, float]]) -> list[tuple[str | None, str | None]]:
+        if self.begins is None:
+            return []
+        return [(self._text_at(start_s), self._text_at(end_s)) for start_s, end_s in spans]
+
+    def _text_at(self, at_s: float) -> str | None:
+        time = self.time_at(at_s)
+        return None if time is None else time.isoformat(timespec="milliseconds")
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -28,7 +29,7 @@ from lookout.cli.footage import footage_files
 from lookout.cli.model import ModelOption
 from lookout.cli.options import BootstrapOption, CliError, asked, check_page
 from lookout.cli.output import TerminalConsole, echo, escaped, say
-from lookout.cli.recording_text import EARLIER, clock, cost_line, damage_lines
+from lookout.cli.recording_text import EARLIER, begin_text, clock, cost_line, damage_lines
 from lookout.cli.signals import ending_quietly
 from lookout.cli.times import parse_offset
 from lookout.disk import private_folder
@@ -47,6 +48,15 @@ STOPPED = "stopped; run the same command again to continue"
 
 TimeOption = Annotated[str | None, typer.Option(metavar="TIME", help="Start time: 90, 1:30 or 1:02:03.")]
 UntilOption = Annotated[str | None, typer.Option(metavar="TIME", help="Only before this time.")]
+BeginsOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TIME",
+        help="When the first frame was taken, 2026-05-01T13:30 (local) or with +02:00.  [default: what the "
+        "file says]",
+        show_default=False,
+    ),
+]
 RhoOption = Annotated[float, typer.Option(help="Share of the KV cache that is kept: above 0, at most 1.")]
 GroupOption = Annotated[
     int, typer.Option(min=1, help="Encoded frames in a group; smaller groups need less memory.")
@@ -125,6 +135,7 @@ def analyze(
     model: ModelOption = None,
     since: TimeOption = None,
     until: UntilOption = None,
+    begins: BeginsOption = None,
     fps: Annotated[float, typer.Option(help="Frames sampled per second.")] = 2.0,
     rho: RhoOption = 0.5,
     group: GroupOption = 16,
@@ -159,10 +170,11 @@ def analyze(
     plain = {"fps": fps, "start_s": start_s, "end_s": end_s, "part_frames": part, "prune": prune}
     options = {**plain, "threads": threads, "describe": describe, "rho": rho, "group_frames": group}
     settings = _settings(options)
+    moment = _begin(begins)
     if not fleet:
         if wait or identity or tenant or bootstrap:
             raise CliError("--wait, --id, --tenant and --bootstrap are for --fleet")
-        _answer_here(source, question, settings, model, device, sandbox, fresh, page, clips, as_json)
+        _answer_here(source, question, settings, model, device, sandbox, fresh, page, clips, moment, as_json)
         return
     if clips is not None:
         raise CliError("--clips needs the recording on this machine: leave --fleet out")
@@ -172,7 +184,7 @@ def analyze(
         )
     from lookout.cli.recordings import fleet_job, send_job
 
-    job = fleet_job(source, question, options, identity, tenant)
+    job = fleet_job(source, question, options, identity, tenant, moment)
     send_job(job, identity is not None, bootstrap, wait=wait, page=page, as_json=as_json)
 
 
@@ -186,6 +198,7 @@ def _answer_here(
     fresh: bool,
     page: Path | None,
     clips: Path | None,
+    begins: datetime | None,
     as_json: bool,
 ) -> None:
     """Answer with a model of this process, and print.
@@ -195,6 +208,8 @@ def _answer_here(
     """
     _check_cache()
     names = recordings(source)  # what is cheap to refuse is refused before the imports, which take seconds
+    if begins is not None and len(names) > 1:
+        raise CliError(f"--begins is of one recording; {clean(source)} holds {len(names)}")
     opened: dict[str, str | Source | RecordingReader] = {}
     with ExitStack() as files:
         if len(names) == 1:  # opening it may refuse it, and needs no model
@@ -203,7 +218,7 @@ def _answer_here(
         from lookout.analysis import Analyzer
 
         with Analyzer(model, device=device) as analyzer:
-            batch = _Batch(analyzer, questions, settings, sandbox, fresh, opened, files, clips)
+            batch = _Batch(analyzer, questions, settings, sandbox, fresh, opened, files, clips, begins)
             try:
                 with ending_quietly():
                     for analysis in batch.run(names):
@@ -247,6 +262,20 @@ def _settings(options: Mapping[str, Any]) -> AnalysisSettings:
         raise CliError(f"{option} {rest}" if option else str(error)) from None
 
 
+def _begin(text: str | None) -> datetime | None:
+    """When the recording begins, as the option says.
+
+    Raises:
+        CliError: It is no time.
+    """
+    from lookout.analysis.begin import given_begin
+
+    try:
+        return None if text is None else given_begin(text.strip())
+    except LookoutError as error:
+        raise CliError(f"--{str(error).replace('=', ' ', 1)}") from None
+
+
 @dataclass
 class _Batch:
     """Recordings of one command, answered one after the other by one model."""
@@ -259,6 +288,7 @@ class _Batch:
     opened: dict[str, str | Source | RecordingReader]
     files: ExitStack
     clips: Path | None = None
+    begins: datetime | None = None
     analyses: list[Analysis] = field(default_factory=list)
     refused: list[tuple[str, str]] = field(default_factory=list)
     uncut: list[str] = field(default_factory=list)
@@ -323,6 +353,7 @@ class _Batch:
                 journal=journal,
                 progress=advance,
                 sandbox=self.sandbox,
+                begins=self.begins,
             )
 
 
@@ -507,7 +538,10 @@ def show(found: Analysis, answered: str = EARLIER) -> None:
         answered: Who answered, where this run did not.
     """
     console = TerminalConsole()
-    say(console, "[bold]{}[/]  {}, {} frames", found.source, clock(found.seconds), found.frames)
+    say(
+        console, "[bold]{}[/]  {}, {} frames{}", found.source, clock(found.seconds), found.frames,
+        begin_text(found),
+    )  # fmt: skip
     table = Table(box=None, header_style="bold", pad_edge=False)
     for name in ("question", "p(yes)", "where", "evidence", "yes from - to"):
         table.add_column(name, justify="right" if name == "p(yes)" else "left", overflow="fold")

@@ -58,11 +58,13 @@ def write_answers(
 
 def _row(row: Mapping[str, Any]) -> tuple[object, ...]:
     """A row of a table as cells."""
-    cells = {name: "" if value is None else value for name, value in row.items()}
+    cells: dict[str, Any] = {name: "" if value is None else value for name, value in row.items()}
     for name in ("recording", "question", "text", "gap"):
         cells[name] = _cell(cells[name])
     for name in ("start_s", "end_s"):
         cells[name] = f"{cells[name]:.3f}"
+    for name in ("start_time", "end_time"):
+        cells[name] = cells[name].isoformat(timespec="milliseconds") if cells[name] else ""
     cells["moments_s"] = " ".join(f"{time_s:.3f}" for time_s in cells["moments_s"])
     return tuple(cells[name] for name in COLUMNS)
 
@@ -73,7 +75,14 @@ def _cues(analysis: Analysis) -> Iterator[str]:
         (start_s, end_s, answer.question) for answer in analysis.answers for start_s, end_s in answer.yes_s
     )
     for number, (start_s, end_s, question) in enumerate(ranges, start=1):
-        yield f"{number}\n{_time(start_s)} --> {_time(end_s)}\n{_subtitle(question)}\n"
+        text = _subtitle(question) + _clock(analysis, start_s)
+        yield f"{number}\n{_time(start_s)} --> {_time(end_s)}\n{text}\n"
+
+
+def _clock(analysis: Analysis, start_s: float) -> str:
+    """A line with the day and time at which a cue begins, where they are known."""
+    time = analysis.time_at(start_s)
+    return "" if time is None else f"\n{time:%Y-%m-%d %H:%M:%S}"
 
 
 def _subtitle(text: str) -> str:

@@ -18,6 +18,30 @@ def clock(at: float) -> str:
     return f"{hours}:{minutes:02d}:{int(seconds):02d}" if hours else f"{minutes}:{seconds:04.1f}"
 
 
+def clock_time(found: Analysis, at_s: float) -> str:
+    """The time by the clock at a place in the recording, with the day where it is another; empty: unknown."""
+    time = found.time_at(at_s)
+    if time is None or found.begins is None:
+        return ""
+    return f"{time:%H:%M:%S}" if time.date() == found.begins.date() else f"{time:%Y-%m-%d %H:%M:%S}"
+
+
+def span_text(found: Analysis, start_s: float, end_s: float) -> str:
+    """A span, with the times by the clock where they are known."""
+    span = f"{clock(start_s)} to {clock(end_s)}"
+    start_time, end_time = clock_time(found, start_s), clock_time(found, end_s)
+    return f"{span} ({start_time} to {end_time})" if start_time else span
+
+
+def begin_text(found: Analysis) -> str:
+    """When the recording begins and who says so, behind its length; empty: unknown."""
+    if found.begins is None:
+        return ""
+    zone = "UTC" if not found.begins.utcoffset() else f"{found.begins:%z}"
+    source = "its file" if found.begins_from == "file" else found.begins_from
+    return f", begins {found.begins:%Y-%m-%d %H:%M:%S} {zone} ({source})"
+
+
 def damage_lines(found: Analysis) -> list[str]:
     """What damage in the file took away or changed, one line each."""
     lines = [f"gap {clock(gap.start_s)} - {clock(gap.end_s)}: {gap.reason}" for gap in found.gaps]

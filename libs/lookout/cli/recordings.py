@@ -7,6 +7,7 @@ import secrets
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import unquote, urlsplit
@@ -81,7 +82,12 @@ class Job:
 
 
 def fleet_job(
-    source: str, questions: Sequence[str], options: Mapping[str, Any], identity: str | None, tenant: str
+    source: str,
+    questions: Sequence[str],
+    options: Mapping[str, Any],
+    identity: str | None,
+    tenant: str,
+    begins: datetime | None = None,
 ) -> RecordingJob:
     """A request about a recording, or a folder of them.
 
@@ -91,13 +97,12 @@ def fleet_job(
     from lookout.analysis import AnalysisSettings
     from lookout.analysis.settings import with_options
     from lookout.jobs import settings_message
+    from lookout.wire.begins import set_begin
 
+    settings = settings_message(with_options(AnalysisSettings(), options))
+    set_begin(settings, begins)
     return RecordingJob(
-        id=identity or new_id(),
-        uris=[uri_of(source)],
-        questions=questions,
-        settings=settings_message(with_options(AnalysisSettings(), options)),
-        tenant=tenant,
+        id=identity or new_id(), uris=[uri_of(source)], questions=questions, settings=settings, tenant=tenant
     )
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from types import TracebackType
 from typing import Self, SupportsIndex
 
 import numpy as np
 
 from lookout.cores import usable_cores
+from lookout.files.begin import stated_begin
 from lookout.files.clipping import CLIP_BYTES, RecordingClip
 from lookout.files.parallel import DecodeWork, FileFrame, Scan
 from lookout.files.source import Source, open_video
@@ -32,7 +34,14 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """A part of a recording without samples. Times in microseconds since the first frame."""
+    """A part of a recording without samples.
+
+    Attributes:
+        start_us: Begin, in microseconds since the first frame.
+        end_us: End, in microseconds since the first frame.
+        samples: Samples that are missing.
+        reason: Why.
+    """
 
     start_us: int
     end_us: int
@@ -66,6 +75,7 @@ class RecordingFacts:
         duration_us: From the first frame to the end of the last.
         damage: Why the packets end early, if they do.
         promised_us: Length that the container claims, 0 where it claims none.
+        begins: When the first frame was taken, as the container says; None: it says nothing that can be true.
     """
 
     name: str
@@ -79,6 +89,7 @@ class RecordingFacts:
     duration_us: int
     damage: str = ""
     promised_us: int = 0
+    begins: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +104,7 @@ class StreamFacts:
         damage: Why the packets end early, if they do.
         listed: Packets that the container claims, 0 where it claims none.
         promised_us: Length that it claims, 0 where it claims none.
+        begins: When it says that the recording begins.
     """
 
     container: str
@@ -102,6 +114,7 @@ class StreamFacts:
     damage: str = ""
     listed: int = 0
     promised_us: int = 0
+    begins: datetime | None = None
 
     @classmethod
     def of(cls, video: Video, scan: Scan) -> StreamFacts:
@@ -114,6 +127,7 @@ class StreamFacts:
             damage=scan.damage,
             listed=video.listed,
             promised_us=max(0, ticks_to_us(video.stream.duration or 0, video.time_base)),
+            begins=stated_begin(video.tags, datetime.now(UTC)),
         )
 
 
@@ -552,6 +566,7 @@ def facts_of(name: str, stream: StreamFacts, table: FrameTable) -> RecordingFact
         duration_us=times[-1] + step if times else 0,
         damage=damage,
         promised_us=stream.promised_us,
+        begins=stream.begins,
     )
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from lookout.analysis import Analysis, QuestionAnswer
+from lookout.analysis.begin import begin_and_source
 from lookout.analysis.results import answer_of, gaps_of_parts
+from lookout.jobs.begins import begin_of
 from lookout.jobs.outcomes import gap_messages, gap_of, moments, result_of, times
 from lookout.segments import CodecError
 from lookout.v1.recordings_pb2 import (
@@ -18,6 +20,7 @@ from lookout.v1.recordings_pb2 import (
     RecordingRange,
 )
 from lookout.wire import MAX_MESSAGE_BYTES
+from lookout.wire.begins import set_begin
 
 #: bytes of the JSON of an answer; the message in binary is smaller
 _MOST_BYTES = MAX_MESSAGE_BYTES // 4
@@ -40,7 +43,10 @@ def answers_of(
     for _, outcome in sorted(outcomes.items()):
         by_recording.setdefault(outcome.recording, []).append(outcome)
     for number, recording in enumerate(plan.recordings):
-        answers.recordings.append(_answer(recording, by_recording.get(number, []), plan.job.questions))
+        answer = _answer(recording, by_recording.get(number, []), plan.job.questions)
+        begin, answer.begins_from = begin_and_source(begin_of(plan.job.settings), begin_of(recording))
+        set_begin(answer, begin)
+        answers.recordings.append(answer)
     if answers.ByteSize() > _MOST_BYTES:  # long descriptions; those of the best part of each question stay
         for answer in answers.recordings:
             for outcome in answer.parts:
@@ -112,4 +118,6 @@ def analysis_of(answer: RecordingAnswer) -> Analysis:
         ),
         parts=tuple(result_of(outcome, questions) for outcome in answer.parts),
         gaps=tuple(gap_of(gap) for gap in answer.gaps),
+        begins=begin_of(answer),
+        begins_from=answer.begins_from,
     )

@@ -11,7 +11,7 @@ from lookout.analysis import AnalysisError, AnalysisSettings
 from lookout.analysis.cutting import cut_parts, gaps_in_file
 from lookout.jobs.outcomes import gap_messages, reason_text, span_of
 from lookout.jobs.ranges import SourceError
-from lookout.jobs.requests import JobError, check_job
+from lookout.jobs.requests import JobError, check_begins, check_job
 from lookout.jobs.sources import Sources
 from lookout.outside_text import clean
 from lookout.recordings import PrefillSettings
@@ -24,6 +24,7 @@ from lookout.v1.recordings_pb2 import (
     RecordingPlan,
     RecordingSettings,
 )
+from lookout.wire.begins import set_begin
 from lookout.wire.limits import JOB_ANSWERS, JOB_PARTS, JOB_RECORDINGS, JOB_S, URI_CHARS
 
 PartFrames = Callable[[AnalysisSettings], int]
@@ -120,6 +121,7 @@ def plan_job(job: RecordingJob, sources: Sources, part_frames: PartFrames, *, no
         recording = _cut(uri, sources, part_frames, settings)
         plan.recordings.append(recording)
         plan.parts += recording.parts
+        check_begins(job, len(plan.recordings))
         plan.seconds += sum(span.end_s - span.start_s for span in recording.spans)
         _check_size(plan.parts, len(job.questions))
     if plan.ByteSize() > _MOST_BYTES:
@@ -189,7 +191,7 @@ def _cut(uri: str, sources: Sources, part_frames: PartFrames, settings: Analysis
             _, parts = cut_parts(reader, settings, part_frames(settings))
             source.check()
             facts = reader.facts
-            return PlannedRecording(
+            planned = PlannedRecording(
                 uri=uri,
                 seconds=facts.duration_us / 1e6,
                 frames=facts.frames,
@@ -198,6 +200,8 @@ def _cut(uri: str, sources: Sources, part_frames: PartFrames, settings: Analysis
                 mark=source.mark,
                 spans=map(span_of, parts),
             )
+            set_begin(planned, facts.begins)
+            return planned
     except (CodecError, AnalysisError, SourceError) as error:
         return PlannedRecording(uri=uri, reason=reason_text(str(error)))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from lookout.errors import LookoutError
+from lookout.jobs.begins import begin_of
 from lookout.outside_text import clean
 from lookout.rules import RuleError, check_watch
 from lookout.v1.recordings_pb2 import RecordingJob
@@ -45,6 +46,26 @@ def check_job(job: RecordingJob) -> None:
     settings = job.settings
     if settings.HasField("end_s") and settings.end_s <= settings.start_s:
         raise JobError(f"settings: the range from {settings.start_s:g} s to {settings.end_s:g} s is empty")
+    check_begins(job, len(job.uris))
+
+
+def check_begins(job: RecordingJob, recordings: int) -> None:
+    """Check when the first frame was taken, where a request says so.
+
+    Args:
+        job: The request.
+        recordings: How many it is about, as far as that is known.
+
+    Raises:
+        JobError: It is no time that a recording begins at, or there are several recordings.
+    """
+    settings = job.settings
+    if not settings.HasField("begins"):
+        return
+    if begin_of(settings) is None:
+        raise JobError("settings: begins must be a time between 1970 and 2200")
+    if recordings > 1:
+        raise JobError(f"settings: begins is of one recording; the job names {recordings}")
 
 
 def _check_backtest(job: RecordingJob) -> None:

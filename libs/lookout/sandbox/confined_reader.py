@@ -225,6 +225,7 @@ def _stream(found: TableReply) -> StreamFacts:
         found.damage,
         found.listed,
         found.promised_us,
+        found.begins,
     )
 
 

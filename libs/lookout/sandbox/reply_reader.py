@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from fractions import Fraction
 from itertools import pairwise
 from typing import Any
@@ -19,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 from google.protobuf.message import DecodeError, Message
 
+from lookout.files.begin import MINUTE_OFFSETS, begin_of_numbers, is_plausible
 from lookout.files.clipping import CLIP_CONTAINERS, RecordingClip
 from lookout.motion.geometry import Geometry
 from lookout.motion.types import F16, U8, Basis, FrameInfo, Motion, Picture
@@ -72,8 +74,8 @@ class BugError(Exception):
 class TableReply:
     """A recording's packets. The columns are those of `FrameTable`.
 
-    size: (height, width) of the upright picture, (0, 0) where no frame decodes; listed, promised_us: packets
-    and length that the container claims."""
+    size: (height, width) of the upright picture, (0, 0) where no frame decodes; listed, promised_us, begins:
+    packets, length and begin that the container claims."""
 
     container: str
     codec: str
@@ -82,6 +84,7 @@ class TableReply:
     damage: str
     listed: int
     promised_us: int
+    begins: datetime | None
     size: tuple[int, int]
     time_base: Fraction
     fps: Fraction
@@ -457,6 +460,7 @@ def _table(message: pb.Table, request: TableRequest, planes: Planes) -> TableRep
         damage=clean_text(message.damage, 200),
         listed=_whole(message, "listed", 0, MOST),
         promised_us=_whole(message, "promised_us", 0, MOST),
+        begins=_begins(message),
         size=upright,
         time_base=base,
         fps=fps,
@@ -469,6 +473,17 @@ def _table(message: pb.Table, request: TableRequest, planes: Planes) -> TableRep
         clean=clean,
         discard=discard,
     )
+
+
+def _begins(message: pb.Table) -> datetime | None:
+    """When the recording begins; a time that cannot be is none."""
+    if not message.HasField("begins_us"):
+        return None
+    day = MINUTE_OFFSETS - 1
+    begin = begin_of_numbers(
+        _whole(message, "begins_us", 0, MOST), _whole(message, "begins_offset_min", -day, day)
+    )
+    return begin if is_plausible(begin, datetime.now(UTC)) else None
 
 
 def _samples(message: pb.Samples, request: SampleRequest, planes: Planes) -> SamplesReply:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
+from lookout.files.begin import begin_numbers
 from lookout.motion.types import Basis
 from lookout.sandbox import sandbox_pb2 as pb
 from lookout.sandbox.exchange import write_all
@@ -170,6 +171,8 @@ def _table(found: TableResult) -> tuple[pb.Reply, list[Plane]]:
         upright_width=found.size[1],
         upright_height=found.size[0],
     )
+    if stream.begins is not None:
+        message.begins_us, message.begins_offset_min = begin_numbers(stream.begins)
     flags = [flag.astype(np.uint8) for flag in (table.key, table.clean, table.discard)]
     return pb.Reply(table=message), [table.pts, table.dts, table.size, *flags]
 

@@ -430,7 +430,7 @@ class Pieces(_message.Message):
     def __init__(self, pieces: _Optional[_Iterable[_Union[Piece, _Mapping]]] = ...) -> None: ...
 
 class Table(_message.Message):
-    __slots__ = ("container", "codec", "width", "height", "packets", "time_base_num", "time_base_den", "fps_num", "fps_den", "stamped", "damage", "listed", "promised_us", "upright_width", "upright_height", "reordered")
+    __slots__ = ("container", "codec", "width", "height", "packets", "time_base_num", "time_base_den", "fps_num", "fps_den", "stamped", "damage", "listed", "promised_us", "upright_width", "upright_height", "reordered", "begins_us", "begins_offset_min")
     CONTAINER_FIELD_NUMBER: _ClassVar[int]
     CODEC_FIELD_NUMBER: _ClassVar[int]
     WIDTH_FIELD_NUMBER: _ClassVar[int]
@@ -447,6 +447,8 @@ class Table(_message.Message):
     UPRIGHT_WIDTH_FIELD_NUMBER: _ClassVar[int]
     UPRIGHT_HEIGHT_FIELD_NUMBER: _ClassVar[int]
     REORDERED_FIELD_NUMBER: _ClassVar[int]
+    BEGINS_US_FIELD_NUMBER: _ClassVar[int]
+    BEGINS_OFFSET_MIN_FIELD_NUMBER: _ClassVar[int]
     container: str
     codec: str
     width: int
@@ -463,7 +465,9 @@ class Table(_message.Message):
     upright_width: int
     upright_height: int
     reordered: bool
-    def __init__(self, container: _Optional[str] = ..., codec: _Optional[str] = ..., width: _Optional[int] = ..., height: _Optional[int] = ..., packets: _Optional[int] = ..., time_base_num: _Optional[int] = ..., time_base_den: _Optional[int] = ..., fps_num: _Optional[int] = ..., fps_den: _Optional[int] = ..., stamped: _Optional[bool] = ..., damage: _Optional[str] = ..., listed: _Optional[int] = ..., promised_us: _Optional[int] = ..., upright_width: _Optional[int] = ..., upright_height: _Optional[int] = ..., reordered: _Optional[bool] = ...) -> None: ...
+    begins_us: int
+    begins_offset_min: int
+    def __init__(self, container: _Optional[str] = ..., codec: _Optional[str] = ..., width: _Optional[int] = ..., height: _Optional[int] = ..., packets: _Optional[int] = ..., time_base_num: _Optional[int] = ..., time_base_den: _Optional[int] = ..., fps_num: _Optional[int] = ..., fps_den: _Optional[int] = ..., stamped: _Optional[bool] = ..., damage: _Optional[str] = ..., listed: _Optional[int] = ..., promised_us: _Optional[int] = ..., upright_width: _Optional[int] = ..., upright_height: _Optional[int] = ..., reordered: _Optional[bool] = ..., begins_us: _Optional[int] = ..., begins_offset_min: _Optional[int] = ...) -> None: ...
 
 class Sample(_message.Message):
     __slots__ = ("pick", "key", "corrupt", "picture")

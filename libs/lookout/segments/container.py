@@ -157,6 +157,11 @@ class Video:
         return "av1" if name == "libdav1d" else name
 
     @property
+    def tags(self) -> dict[str, str]:
+        """What the container says of the stream and of itself, in words."""
+        return {**self.stream.metadata, **self._container.metadata}
+
+    @property
     def listed(self) -> int:
         """Packets that the container claims, 0 where it claims none. Of an MP4 file those that its edit list
         leaves, else those of its tables."""

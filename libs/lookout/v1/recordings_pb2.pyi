@@ -48,7 +48,7 @@ class BacktestJob(_message.Message):
     def __init__(self, watch: _Optional[_Union[_watches_pb2.Watch, _Mapping]] = ..., since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., labels: _Optional[_Iterable[_Union[_labels_pb2.Label, _Mapping]]] = ...) -> None: ...
 
 class RecordingSettings(_message.Message):
-    __slots__ = ("fps", "start_s", "end_s", "group_frames", "rho", "part_frames", "prune", "describe")
+    __slots__ = ("fps", "start_s", "end_s", "group_frames", "rho", "part_frames", "prune", "describe", "begins", "begins_offset_min")
     FPS_FIELD_NUMBER: _ClassVar[int]
     START_S_FIELD_NUMBER: _ClassVar[int]
     END_S_FIELD_NUMBER: _ClassVar[int]
@@ -57,6 +57,8 @@ class RecordingSettings(_message.Message):
     PART_FRAMES_FIELD_NUMBER: _ClassVar[int]
     PRUNE_FIELD_NUMBER: _ClassVar[int]
     DESCRIBE_FIELD_NUMBER: _ClassVar[int]
+    BEGINS_FIELD_NUMBER: _ClassVar[int]
+    BEGINS_OFFSET_MIN_FIELD_NUMBER: _ClassVar[int]
     fps: float
     start_s: float
     end_s: float
@@ -65,7 +67,9 @@ class RecordingSettings(_message.Message):
     part_frames: int
     prune: bool
     describe: int
-    def __init__(self, fps: _Optional[float] = ..., start_s: _Optional[float] = ..., end_s: _Optional[float] = ..., group_frames: _Optional[int] = ..., rho: _Optional[float] = ..., part_frames: _Optional[int] = ..., prune: _Optional[bool] = ..., describe: _Optional[int] = ...) -> None: ...
+    begins: _timestamp_pb2.Timestamp
+    begins_offset_min: int
+    def __init__(self, fps: _Optional[float] = ..., start_s: _Optional[float] = ..., end_s: _Optional[float] = ..., group_frames: _Optional[int] = ..., rho: _Optional[float] = ..., part_frames: _Optional[int] = ..., prune: _Optional[bool] = ..., describe: _Optional[int] = ..., begins: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., begins_offset_min: _Optional[int] = ...) -> None: ...
 
 class RecordingPart(_message.Message):
     __slots__ = ("job", "number", "recording", "uri", "mark", "span", "questions", "settings", "expires", "home", "backtest")
@@ -188,7 +192,7 @@ class RecordingPlan(_message.Message):
     def __init__(self, job: _Optional[_Union[RecordingJob, _Mapping]] = ..., recordings: _Optional[_Iterable[_Union[PlannedRecording, _Mapping]]] = ..., parts: _Optional[int] = ..., reason: _Optional[str] = ..., expires: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., partition_parts: _Optional[_Iterable[int]] = ..., past: _Optional[_Iterable[_Union[BacktestPart, _Mapping]]] = ..., seconds: _Optional[float] = ...) -> None: ...
 
 class PlannedRecording(_message.Message):
-    __slots__ = ("uri", "reason", "seconds", "frames", "parts", "gaps", "mark", "spans")
+    __slots__ = ("uri", "reason", "seconds", "frames", "parts", "gaps", "mark", "spans", "begins", "begins_offset_min")
     URI_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     SECONDS_FIELD_NUMBER: _ClassVar[int]
@@ -197,6 +201,8 @@ class PlannedRecording(_message.Message):
     GAPS_FIELD_NUMBER: _ClassVar[int]
     MARK_FIELD_NUMBER: _ClassVar[int]
     SPANS_FIELD_NUMBER: _ClassVar[int]
+    BEGINS_FIELD_NUMBER: _ClassVar[int]
+    BEGINS_OFFSET_MIN_FIELD_NUMBER: _ClassVar[int]
     uri: str
     reason: str
     seconds: float
@@ -205,7 +211,9 @@ class PlannedRecording(_message.Message):
     gaps: _containers.RepeatedCompositeFieldContainer[RecordingGap]
     mark: str
     spans: _containers.RepeatedCompositeFieldContainer[PartSpan]
-    def __init__(self, uri: _Optional[str] = ..., reason: _Optional[str] = ..., seconds: _Optional[float] = ..., frames: _Optional[int] = ..., parts: _Optional[int] = ..., gaps: _Optional[_Iterable[_Union[RecordingGap, _Mapping]]] = ..., mark: _Optional[str] = ..., spans: _Optional[_Iterable[_Union[PartSpan, _Mapping]]] = ...) -> None: ...
+    begins: _timestamp_pb2.Timestamp
+    begins_offset_min: int
+    def __init__(self, uri: _Optional[str] = ..., reason: _Optional[str] = ..., seconds: _Optional[float] = ..., frames: _Optional[int] = ..., parts: _Optional[int] = ..., gaps: _Optional[_Iterable[_Union[RecordingGap, _Mapping]]] = ..., mark: _Optional[str] = ..., spans: _Optional[_Iterable[_Union[PartSpan, _Mapping]]] = ..., begins: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., begins_offset_min: _Optional[int] = ...) -> None: ...
 
 class RecordingGap(_message.Message):
     __slots__ = ("start_us", "end_us", "samples", "reason")
@@ -416,7 +424,7 @@ class OutcomeCount(_message.Message):
     def __init__(self, outcome: _Optional[str] = ..., windows: _Optional[int] = ...) -> None: ...
 
 class RecordingAnswer(_message.Message):
-    __slots__ = ("uri", "reason", "seconds", "frames", "answers", "parts", "gaps")
+    __slots__ = ("uri", "reason", "seconds", "frames", "answers", "parts", "gaps", "begins", "begins_offset_min", "begins_from")
     URI_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     SECONDS_FIELD_NUMBER: _ClassVar[int]
@@ -424,6 +432,9 @@ class RecordingAnswer(_message.Message):
     ANSWERS_FIELD_NUMBER: _ClassVar[int]
     PARTS_FIELD_NUMBER: _ClassVar[int]
     GAPS_FIELD_NUMBER: _ClassVar[int]
+    BEGINS_FIELD_NUMBER: _ClassVar[int]
+    BEGINS_OFFSET_MIN_FIELD_NUMBER: _ClassVar[int]
+    BEGINS_FROM_FIELD_NUMBER: _ClassVar[int]
     uri: str
     reason: str
     seconds: float
@@ -431,7 +442,10 @@ class RecordingAnswer(_message.Message):
     answers: _containers.RepeatedCompositeFieldContainer[RecordingQuestionAnswer]
     parts: _containers.RepeatedCompositeFieldContainer[PartOutcome]
     gaps: _containers.RepeatedCompositeFieldContainer[RecordingGap]
-    def __init__(self, uri: _Optional[str] = ..., reason: _Optional[str] = ..., seconds: _Optional[float] = ..., frames: _Optional[int] = ..., answers: _Optional[_Iterable[_Union[RecordingQuestionAnswer, _Mapping]]] = ..., parts: _Optional[_Iterable[_Union[PartOutcome, _Mapping]]] = ..., gaps: _Optional[_Iterable[_Union[RecordingGap, _Mapping]]] = ...) -> None: ...
+    begins: _timestamp_pb2.Timestamp
+    begins_offset_min: int
+    begins_from: str
+    def __init__(self, uri: _Optional[str] = ..., reason: _Optional[str] = ..., seconds: _Optional[float] = ..., frames: _Optional[int] = ..., answers: _Optional[_Iterable[_Union[RecordingQuestionAnswer, _Mapping]]] = ..., parts: _Optional[_Iterable[_Union[PartOutcome, _Mapping]]] = ..., gaps: _Optional[_Iterable[_Union[RecordingGap, _Mapping]]] = ..., begins: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., begins_offset_min: _Optional[int] = ..., begins_from: _Optional[str] = ...) -> None: ...
 
 class RecordingQuestionAnswer(_message.Message):
     __slots__ = ("question", "p_yes", "part", "start_s", "end_s", "moments", "yes", "text")

@@ -36,6 +36,7 @@ _UINT32: Final = (0, 2**32 - 1)
 _SHARE: Final = (0.0, 1.0)
 _SECONDS: Final = (-1e11, 1e11)  # 3 000 years
 _LENGTH_S: Final = (0.0, 1e11)
+_OFFSET_MIN: Final = (-1439, 1439)  # from UTC: less than a day
 _SIDE: Final = (0, 65_536)  # pixels
 _GRID: Final = (0, limits.GRID_SIDE)
 _FLOPS: Final = (0, 2**64 - 1)  # nothing is computed from them
@@ -206,6 +207,7 @@ NUMBERS: Final[dict[str, tuple[float, float]]] = {
     "RecordingSettings.rho": _SHARE,
     "RecordingSettings.part_frames": (0, limits.PART_SAMPLES),
     "RecordingSettings.describe": (0, limits.DESCRIPTION_TOKENS),
+    "RecordingSettings.begins_offset_min": _OFFSET_MIN,
     "RecordingPart.number": (0, limits.JOB_PARTS - 1),
     "RecordingPart.recording": (0, limits.JOB_RECORDINGS - 1),
     "RecordingPart.home": _INT32,
@@ -247,6 +249,7 @@ NUMBERS: Final[dict[str, tuple[float, float]]] = {
     "PlannedRecording.seconds": _LENGTH_S,
     "PlannedRecording.frames": _INDEX,
     "PlannedRecording.parts": (0, limits.JOB_PARTS),
+    "PlannedRecording.begins_offset_min": _OFFSET_MIN,
     "RecordingGap.start_us": _TIME,
     "RecordingGap.end_us": _TIME,
     "RecordingGap.samples": _INDEX,
@@ -269,6 +272,7 @@ NUMBERS: Final[dict[str, tuple[float, float]]] = {
     "RecordingAnswers.done": (0, limits.JOB_PARTS),
     "RecordingAnswer.seconds": _LENGTH_S,
     "RecordingAnswer.frames": _INDEX,
+    "RecordingAnswer.begins_offset_min": _OFFSET_MIN,
     "RecordingQuestionAnswer.p_yes": _SHARE,
     "RecordingQuestionAnswer.part": (0, limits.JOB_PARTS - 1),
     "RecordingQuestionAnswer.start_s": _LENGTH_S,
@@ -393,6 +397,7 @@ SIZES: Final[dict[str, int]] = {
     "RecordingPartAnswer.text": 16_384,
     "RecordingAnswers.id": limits.JOB_BYTES,
     "RecordingAnswers.reason": limits.REASON,
+    "RecordingAnswer.begins_from": 16,
     "RecordingAnswer.uri": limits.URI_CHARS,
     "RecordingAnswer.reason": limits.REASON,
     "RecordingQuestionAnswer.question": MAX_QUESTION,

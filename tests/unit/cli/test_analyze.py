@@ -53,12 +53,19 @@ def test_answers_a_page_and_json(clip: Path) -> None:
     assert text.count("data:image/jpeg") == 6
     assert "<text" not in text, "text in a stretched drawing is unreadable on a phone"
     assert "http" not in text.replace("http://www.w3.org", "")
-    code, out = run(str(clip), "-q", QUESTION, "-q", "Is a vehicle in view?", "--json")
+    begins = ["--begins", "2026-05-01T13:30:00+02:00"]
+    code, out = run(str(clip), "-q", QUESTION, "-q", "Is a vehicle in view?", "--json", *begins)
     again = json.loads(out)
     assert again["timings"] is None, "the first run's parts were not remembered"
     journals = list((clip.parent / "cache").rglob("*.jsonl"))
     assert [journal.stat().st_mode & 0o777 for journal in journals] == [0o600]
-    assert again["answers"] == found["answers"]
+    assert (again["begins"], again["begins_from"]) == ("2026-05-01T13:30:00.000+02:00", "given")
+    assert again["parts"][1]["start_time"] == "2026-05-01T13:30:06.500+02:00"
+    times = {"start_time", "end_time", "yes_times"}
+    for before, after in zip(found["answers"], again["answers"], strict=True):
+        assert {name: before[name] for name in before if name not in times} == {
+            name: after[name] for name in after if name not in times
+        }
 
 
 @pytest.mark.slow
@@ -87,6 +94,12 @@ def refusal(*words: str) -> str:
 def test_what_cannot_be_done_is_refused_in_a_sentence(clip: Path) -> None:
     name = str(clip)
     assert "no file or folder" in refusal("nowhere.mp4", "-q", QUESTION)
+    begins = "--begins soon must be a time between 1970 and 2200"
+    assert refusal(name, "-q", QUESTION, "--begins", "soon").startswith(begins)
+    clip.with_name("other.mp4").write_bytes(clip.read_bytes())
+    several = refusal(str(clip.parent), "-q", QUESTION, "--begins", "2026-05-01T13:30")
+    assert several.startswith("--begins is of one recording")
+    assert several.endswith("holds 2")
     assert "name a file in it" in refusal(name, "-q", QUESTION, "--page", str(clip.parent))
     assert "is no page: only .html" in refusal(name, "-q", QUESTION, "--page", name)
     assert "--part must be 1 to 1000000" in refusal(name, "-q", QUESTION, "--part", "1000000000")

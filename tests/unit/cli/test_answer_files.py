@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import av
@@ -44,8 +45,8 @@ def test_a_table_has_every_part_and_gap_and_no_formula(analysis: Analysis, tmp_p
         header, *rows = list(csv.reader(file))
     assert tuple(header) == COLUMNS
     assert len(rows) == 2 * (3 * 2 + 1)
-    assert rows[0] == ["film.mp4", "'=1+1, is it?", "0.000", "4.000", "0.9", "0.500", "", ""]
-    assert rows[6] == ["film.mp4", "", "8.000", "9.000", "", "", "", "damaged"]
+    assert rows[0] == ["film.mp4", "'=1+1, is it?", "0.000", "4.000", "0.9", "0.500", "", "", "", ""]
+    assert rows[6] == ["film.mp4", "", "8.000", "9.000", "", "", "", "damaged", "", ""]
     assert not any("\x1b" in cell for row in rows for cell in row)
     first, *_, last = analysis.rows()
     assert (first["question"], first["p_yes"], first["moments_s"], first["gap"]) == (
@@ -55,6 +56,19 @@ def test_a_table_has_every_part_and_gap_and_no_formula(analysis: Analysis, tmp_p
         None,
     )
     assert (last["question"], last["start_s"], last["gap"]) == (None, 8.0, "damaged")
+
+
+def test_times_by_the_clock_in_a_table_and_in_subtitles(analysis: Analysis, tmp_path: Path) -> None:
+    begins = datetime(2026, 5, 1, 23, 59, 58, tzinfo=timezone(timedelta(hours=2)))
+    timed = dataclasses.replace(analysis, begins=begins, begins_from="given")
+    (path,) = write_answers(tmp_path / "answers.csv", [timed], {})
+    with path.open(newline="") as file:
+        first = next(csv.DictReader(file))
+    assert first["start_time"] == "2026-05-01T23:59:58.000+02:00"
+    assert first["end_time"] == "2026-05-02T00:00:02.000+02:00"
+    (path,) = write_answers(tmp_path / "answers.srt", [timed], {})
+    cue = path.read_text().split("\n\n")[0].splitlines()
+    assert (cue[1], cue[3]) == ("00:00:00,000 --> 00:00:04,000", "2026-05-01 23:59:58")
 
 
 @pytest.mark.parametrize("name", ["answers.csv", "answers.srt", "answers.html"])

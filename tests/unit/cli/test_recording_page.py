@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
@@ -49,6 +51,19 @@ def test_clips_are_in_the_page_while_they_are_small(
     gone = written(film, page)
     assert 'data-film=""' in gone
     assert "clips in this page" not in gone
+
+
+def test_a_page_shows_times_by_the_clock(film: Path, tmp_path: Path) -> None:
+    found = analysis(str(film), SPANS, [(0.9, 0.1), (0.1, 0.1), (0.8, 0.1)])
+    begins = datetime(2026, 5, 1, 23, 59, 58, tzinfo=timezone(timedelta(hours=2)))
+    page = tmp_path / "page.html"
+    write_recording_page(
+        page, [dataclasses.replace(found, begins=begins, begins_from="given")], sandbox=False
+    )
+    text = page.read_text()
+    assert "begins 2026-05-01 23:59:58 +0200 (given)" in text
+    assert "<span>0:00.0<br>23:59:58</span>" in text
+    assert "0:04.0 to 0:06.0 (2026-05-02 00:00:02 to 2026-05-02 00:00:04)</button>" in text
 
 
 @pytest.fixture(scope="module")

@@ -21,6 +21,7 @@ from lookout.sandbox.reply_reader import (
     BugError,
     Planes,
     ReplyError,
+    TableReply,
     parse_reply,
     raise_failure,
     read_result,
@@ -214,3 +215,22 @@ def test_a_taken_over_process_gains_a_wrong_answer_at_most(pool: SandboxPool, de
         pool.decode(CLIP, DecodeRequest(28, 28, gather=FakeMalice("bug")))
     assert pool.decode(CLIP, DecodeRequest(28, 28)).facts.frames == 30
     assert MAX_REPLY < 1 << 24
+
+
+@pytest.mark.parametrize("values", [(-1, 0), ((1 << 53) + 1, 0), (0, 1440), (0, -1440)])
+def test_a_begin_beyond_every_date_is_no_reply(cases: dict[str, Case], values: tuple[int, int]) -> None:
+    case = cases["table"]
+    reply = pb.Reply.FromString(case.message)
+    reply.table.begins_us, reply.table.begins_offset_min = values
+    with pytest.raises(ReplyError, match="begins_"):
+        read(case.request, reply.SerializeToString(), case.planes)
+
+
+def test_a_begin_in_the_future_is_none(cases: dict[str, Case]) -> None:
+    case = cases["table"]
+    reply = pb.Reply.FromString(case.message)
+    for begins_us, expected in ((1 << 53, None), (1_700_000_000_000_000, 1_700_000_000.0)):
+        reply.table.begins_us = begins_us
+        result = read(case.request, reply.SerializeToString(), case.planes)
+        assert isinstance(result, TableReply)
+        assert (result.begins.timestamp() if result.begins else None) == expected

@@ -13,7 +13,7 @@ from kubernetes.client.rest import ApiException
 
 from lookout.services.controller.cluster import FINALIZER, GROUP, RECORDING, VERSION, Resources
 from lookout.services.controller.reconcile import RoundError
-from lookout.services.controller.recordings import SHOWN, JobAnswers, RecordingJobs, job_id
+from lookout.services.controller.recordings import SHOWN, JobAnswers, RecordingJobs, job_id, job_of
 from lookout.v1.recordings_pb2 import (
     RecordingAnswer,
     RecordingAnswers,
@@ -103,6 +103,12 @@ def test_a_resource_becomes_one_job_and_its_status_follows_it() -> None:
     assert world.status["results"][0]["answers"] == [
         {"question": "Is a person in view?", "pYes": 0.93, "startSeconds": 10.0, "endSeconds": 20.0}
     ]
+
+
+def test_a_resource_says_when_its_recording_begins() -> None:
+    settings = job_of(recording(begins="2026-05-01T13:30:00+02:00")).settings
+    assert (settings.begins.ToJsonString(), settings.begins_offset_min) == ("2026-05-01T11:30:00Z", 120)
+    assert not job_of(recording()).settings.HasField("begins")
 
 
 def test_a_job_is_of_the_resource_s_tenant() -> None:

@@ -28,6 +28,7 @@ from lookout.v1.recordings_pb2 import (
 from lookout.wire import ANSWERS, RECORDING_PARTS, RECORDING_RESULTS, RECORDINGS, from_bytes, to_json
 from tests.eventually import eventually
 from tests.range_server import RangeServer
+from tests.unit.files.test_begin import APPLE, tagged
 from tests.unit.segments.clips import encode
 from tests.unit.services.recordings_case import PARTITIONS, Services
 
@@ -114,6 +115,29 @@ def test_a_job_answers_what_analyze_answers(services: Services, analyzer: Analyz
 
 
 @pytest.mark.slow
+def test_a_job_says_when_its_recording_begins(services: Services, analyzer: Analyzer, clip: Path) -> None:
+    path = clip.with_name("phone.mov")
+    path.write_bytes(tagged({APPLE: "2024-05-01T13:30:00+0200"}, "mov"))
+    given = RecordingSettings()
+    given.CopyFrom(SETTINGS)
+    given.begins.FromJsonString("2026-05-01T13:30:00-01:00")
+    try:
+        services.ask(job(path, identity="stated"))
+        services.ask(job(path, identity="told", settings=given))
+        services.ask(job(path.parent, identity="folder", settings=given))
+        services.work()
+        (stated,), (told,) = (services.answers(name).recordings for name in ("stated", "told"))
+        assert compared(analysis_of(stated)) == compared(expected(analyzer, path))
+    finally:
+        path.unlink()
+    assert (analysis_of(stated).begins_from, analysis_of(told).begins_from) == ("file", "given")
+    begins = [analysis_of(answer).to_dict()["begins"] for answer in (stated, told)]
+    assert begins == ["2024-05-01T13:30:00.000+02:00", "2026-05-01T14:30:00.000+00:00"]
+    folder = services.answers("folder")
+    assert folder.state == RecordingAnswers.STATE_REFUSED
+    assert "begins is of one recording; the job names 2" in folder.reason
+
+
 def test_a_recording_behind_a_url_is_answered_like_the_file(
     services: Services, analyzer: Analyzer, clip: Path
 ) -> None:

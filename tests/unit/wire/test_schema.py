@@ -10,6 +10,7 @@ import pytest
 from google.protobuf.message import Message
 from jsonschema import Draft202012Validator
 
+from lookout.analysis.schema import FILE, analysis_schema
 from lookout.v1.alerts_pb2 import Alert
 from lookout.v1.cameras_pb2 import Camera
 from lookout.v1.labels_pb2 import Label
@@ -41,6 +42,12 @@ def made() -> dict[str, dict[str, object]]:
 def test_the_published_file_is_current(name: str, made: dict[str, dict[str, object]]) -> None:
     kept = json.loads((ROOT / "docs/schemas" / f"{name}.json").read_text())
     assert kept == made[name], "run `make protos`"
+
+
+def test_the_published_schema_of_analysis_is_current() -> None:
+    stored = json.loads((ROOT / "docs/schemas" / FILE).read_text())
+    assert stored == analysis_schema(), "run `make protos`"
+    Draft202012Validator.check_schema(stored)
 
 
 @pytest.mark.parametrize("name", PUBLISHED)

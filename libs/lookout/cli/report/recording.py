@@ -19,7 +19,15 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, unquote, urlsplit
 
-from lookout.cli.recording_text import EARLIER, clock, cost_line, damage_lines
+from lookout.cli.recording_text import (
+    EARLIER,
+    begin_text,
+    clock,
+    clock_time,
+    cost_line,
+    damage_lines,
+    span_text,
+)
 from lookout.disk import replace_file
 from lookout.outside_text import visible
 
@@ -124,7 +132,7 @@ def _recording(found: Analysis, footage: _Footage, link: str, answered: str) -> 
     gaps = "".join(f'<p class="cost">{escape(line)}</p>' for line in damage_lines(found))
     return (
         f'<section class="recording">{_heading(found.source)}'
-        f"<p class=cost>{clock(found.seconds)}, {found.frames} frames</p>"
+        f"<p class=cost>{clock(found.seconds)}, {found.frames} frames{escape(begin_text(found))}</p>"
         f'<div class="beside">{_player(footage, link)}<div class="lines">{lines}{gaps}'
         f"<p class=cost>{escape(cost_line(found, answered))}</p></div></div></section>"
     )
@@ -155,17 +163,17 @@ def _question(found: Analysis, place: int, pictures: dict[float, str]) -> str:
         p = result.answers[place].p_yes
         x, width = (result.part.start_s - first) * scale, (result.part.end_s - result.part.start_s) * scale
         colour = "var(--alarm)" if p > 0.5 else "var(--c0)"
-        title = f"{clock(result.part.start_s)} to {clock(result.part.end_s)}: {p:.3f}"
+        title = f"{span_text(found, result.part.start_s, result.part.end_s)}: {p:.3f}"
         bars.append(
             f'<rect x="{x:.2f}" y="{HEIGHT * (1 - p):.2f}" width="{max(0.6, width - 0.4):.2f}" '
             f'height="{max(0.8, HEIGHT * p):.2f}" fill="{colour}"><title>{title}</title></rect>'
         )
-    ticks = "".join(f"<span>{clock(first + length * i / 4)}</span>" for i in range(5))
+    ticks = "".join(_tick(found, first + length * i / 4) for i in range(5))
     marks = f'<line x1="0" x2="{WIDTH}" y1="{HEIGHT / 2}" y2="{HEIGHT / 2}" stroke="var(--line)"/>'
     text = f"<p>{escape(answer.text)}</p>" if answer.text else ""
     box = f'viewBox="0 0 {WIDTH} {HEIGHT}" preserveAspectRatio="none"'
     ranges = "".join(
-        f'<button data-at="{begin:.3f}">{clock(begin)} to {clock(end)}</button>'
+        f'<button data-at="{begin:.3f}">{span_text(found, begin, end)}</button>'
         for begin, end in answer.yes_s
     )
     return (
@@ -177,12 +185,22 @@ def _question(found: Analysis, place: int, pictures: dict[float, str]) -> str:
     )
 
 
+def _tick(found: Analysis, at_s: float) -> str:
+    """A mark of the axis, with the time by the clock below where it is known."""
+    time = clock_time(found, at_s)
+    return f"<span>{clock(at_s)}{f'<br>{time}' if time else ''}</span>"
+
+
+def _caption(found: Analysis, at_s: float) -> str:
+    return ", ".join(filter(None, [clock(at_s), clock_time(found, at_s)]))
+
+
 def _seen(found: Analysis, place: int, pictures: dict[float, str]) -> str:
     """The pictures that an answer is based on."""
     times = [at for at, _ in found.answers[place].seen_s][:PICTURES]
     out = [
         f'<figure data-at="{at:.3f}"><img src="{pictures[at]}" alt="the picture at {clock(at)}">'
-        f"<figcaption>{clock(at)}</figcaption></figure>"
+        f"<figcaption>{_caption(found, at)}</figcaption></figure>"
         for at in times
         if at in pictures
     ]

@@ -592,11 +592,7 @@ def _decoders() -> list[str]:
     """What decides how many decoding processes a part has: the pod's CPU limit, or the setting; once."""
     limit = {"valueFrom": {"resourceFieldRef": {"resource": "limits.cpu", "divisor": "1"}}}
     wrong = []
-    for values, expected in (
-        ({}, limit),
-        ({"recordings.settings.decoders": "3"}, {"value": "3"}),
-        ({"settings.decoders": "3"}, {"value": "3"}),
-    ):
+    for values, expected in (({}, limit), ({"recordings.settings.decoders": "3"}, {"value": "3"})):
         manifests = render({"recordings.enabled": "true", "recordings.decodeReplicas": "1", **values})
         pods = {
             item["metadata"]["name"]: item["spec"]["template"]["spec"]["containers"][0]["env"]

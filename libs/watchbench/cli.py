@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import typer
 
 if TYPE_CHECKING:
     import torch
+
+    from watchbench.stage import Stage
 
 app = typer.Typer(
     help="Rendered cameras with ground truth, and the tiny model that watches them.", no_args_is_help=True
@@ -73,29 +78,42 @@ def films() -> None:
         print(path)
 
 
+Progress = Annotated[Path, typer.Option(help="Folder of the progress; a stopped run continues from it.")]
+LearnsOn = Annotated[str, typer.Option(help="Committed weights that learn on: tolerant or dense.")]
+Threads = Annotated[int, typer.Option(min=1, help="Threads for learning; drawing has one of its own.")]
+Seed = Annotated[int, typer.Option(help="Another seed, other scenes.")]
+Device = Annotated[str, typer.Option(help="Where losses and updates run: cpu, cuda, cuda:1.")]
+Estimate = Annotated[
+    bool, typer.Option(help="Print steps, FLOPs and minutes on an H100 as JSON, and learn nothing.")
+]
+Begin = Annotated[
+    str | None, typer.Option(help="Begin with these weights: a committed name, or a checkpoint folder.")
+]
+Output = Annotated[
+    Path | None, typer.Option("--output", "-o", help="Checkpoint folder to write the running mean to.")
+]
+OUT = Path("out/train")
+
+
 @app.command()
 def train(
     name: Annotated[
         str, typer.Option(help="tolerant (static tokens dropped at times) or dense.")
     ] = "tolerant",
-    folder: Annotated[
-        Path, typer.Option(help="Folder of the progress; a stopped run continues from it.")
-    ] = Path("out/train"),
+    folder: Progress = OUT,
     steps1: Annotated[int, typer.Option(help="Steps on single frames.")] = 6000,
     steps2: Annotated[int, typer.Option(help="Steps on windows and questions.")] = 8000,
-    threads: Annotated[int, typer.Option(help="Threads for learning; drawing has one of its own.")] = 1,
-    seed: Annotated[int, typer.Option(help="Another seed, another model.")] = 1,
-    begin: Annotated[
-        str | None, typer.Option(help="Begin with these weights: a committed name, or a checkpoint folder.")
-    ] = None,
+    threads: Threads = 1,
+    seed: Seed = 1,
+    begin: Begin = None,
+    device: Device = "cpu",
+    estimate: Estimate = False,
 ) -> None:
     """Train and install the result as committed weights; resumable; mixes in footage if there is any."""
-    from watchbench import model as vlm
     from watchbench.training import Plan, Trainer
 
-    if name not in ("tolerant", "dense"):
-        raise typer.BadParameter(f"unknown kind {name!r}: tolerant or dense", param_hint="--name")
-    where = _footage()
+    _check_kind(name)
+    initial, where = None if begin is None else _weights(begin, "--begin"), _footage()
     plan = Plan(
         seed=seed,
         steps1=steps1,
@@ -104,91 +122,72 @@ def train(
         drop=0.5 if name == "tolerant" else 0.0,
         footage=where,
     )
-    initial = None
-    if begin is not None:
-        try:
-            initial = Path(begin) if Path(begin).is_dir() else vlm.weights(begin)
-        except FileNotFoundError as error:
-            raise typer.BadParameter(str(error), param_hint="--begin") from None
-    trainer = Trainer(plan, folder / f"{name}-{seed}", initial)
+    trainer = Trainer(plan, folder / f"{name}-{seed}", initial, _device(device))
+    if estimate:
+        _print_estimate(trainer)
+        return
     trainer.run()
     print(trainer.install(name))
 
 
 @app.command()
 def lengthen(
-    name: Annotated[
-        str, typer.Option(help="Committed weights that learn on, and are replaced.")
-    ] = "tolerant",
-    folder: Annotated[
-        Path, typer.Option(help="Folder of the progress; a stopped run continues from it.")
-    ] = Path("out/train"),
-    steps: Annotated[int, typer.Option(help="Steps of 160 frames.")] = 2000,
-    threads: Annotated[int, typer.Option(help="Threads for learning.")] = 1,
-    seed: Annotated[int, typer.Option(help="Another seed, other clips.")] = 51,
+    name: LearnsOn = "tolerant",
+    folder: Progress = OUT,
+    steps: Annotated[int, typer.Option(min=1, help="Steps of 160 frames.")] = 2000,
+    threads: Threads = 1,
+    seed: Seed = 51,
     rate: Annotated[float, typer.Option(min=0, help="Rate of the language model.")] = 5e-4,
     chosen: Annotated[
         bool, typer.Option(help="Choose scenes with crowds, left objects, several vehicles, somebody lying.")
     ] = False,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output", "-o", help="Checkpoint folder to write to, instead of the committed weights."
-        ),
-    ] = None,
+    output: Output = None,
+    begin: Begin = None,
+    device: Device = "cpu",
+    estimate: Estimate = False,
 ) -> None:
-    """Teach the language model windows of 80 frames and retrieved history; the eye stays; resumable."""
-    from watchbench import model as vlm
+    """Teach the language model windows of 80 frames and retrieved history; the eye stays; resumable.
+
+    The result replaces the committed weights, unless --output names a folder for it. With --begin it learns
+    on from others, whose eye it keeps: `--name dense --begin tolerant` makes weights that saw no window with
+    tokens dropped since.
+    """
     from watchbench.long import LongPlan, LongTrainer
 
-    initial, where = _committed(name), _footage()
+    _check_kind(name)
+    initial, where = _weights(begin or name, "--begin" if begin else "--name"), _footage()
     plan = LongPlan(
         seed=seed,
         steps=steps,
         short=0.45,
         threads=threads,
-        drop=0.65 if name == "tolerant" else 0.0,
+        drop=LongPlan().drop if name == "tolerant" else 0.0,
         footage=where,
         rate_text=rate,
         chosen=chosen,
     )
-    card = json.loads((initial / "watchbench.json").read_text())
-    trainer = LongTrainer(plan, folder / f"{name}-long-{seed}", initial)
-    trainer.run()
-    if output is None:
-        print(trainer.install(name, card))
-    else:
-        vlm.save(trainer.averaged(), output, trainer.card(card))
-        print(output)
+    with _plan_errors():
+        trainer = LongTrainer(plan, folder / f"{name}-long-{seed}", initial, _device(device))
+    _learn(trainer, name, initial, estimate=estimate, output=output, install=output is None)
 
 
 @app.command()
 def finetune(
-    name: Annotated[
-        str, typer.Option(help="Committed weights that learn on, and with --install are replaced.")
-    ] = "tolerant",
-    folder: Annotated[
-        Path, typer.Option(help="Folder of the progress; a stopped run continues from it.")
-    ] = Path("out/train"),
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Checkpoint folder to write the running mean to.")
-    ] = None,
+    name: LearnsOn = "tolerant",
+    folder: Progress = OUT,
+    output: Output = None,
     steps: Annotated[int, typer.Option(min=1, help="Steps of 160 frames.")] = 800,
-    threads: Annotated[int, typer.Option(min=1, help="Threads for learning.")] = 1,
-    seed: Annotated[int, typer.Option(help="Another seed, other clips.")] = 71,
-    device: Annotated[str, typer.Option(help="Where losses and updates run: cpu, cuda, cuda:1.")] = "cpu",
-    estimate: Annotated[
-        bool, typer.Option(help="Print steps, FLOPs and minutes on an H100 as JSON, and learn nothing.")
-    ] = False,
+    threads: Threads = 1,
+    seed: Seed = 71,
+    device: Device = "cpu",
+    estimate: Estimate = False,
     install: Annotated[bool, typer.Option(help="Replace the committed weights at the end.")] = False,
 ) -> None:
     """Teach tower, projector and language model together under the product's masks; resumable."""
-    import signal
-
-    from watchbench import model as vlm
     from watchbench.finetune import FinetunePlan, Finetuner
 
-    initial, where = _committed(name), _footage()
+    _check_kind(name)
+    initial, where = _weights(name, "--name"), _footage()
     plan = FinetunePlan(
         seed=seed,
         steps=steps,
@@ -196,38 +195,69 @@ def finetune(
         drop=FinetunePlan().drop if name == "tolerant" else 0.0,
         footage=where,
     )
+    with _plan_errors():
+        trainer = Finetuner(plan, folder / f"{name}-finetune-{seed}", initial, _device(device))
+    _learn(trainer, name, initial, estimate=estimate, output=output, install=install)
+
+
+def _learn(
+    trainer: Stage[Any], name: str, initial: Path, *, estimate: bool, output: Path | None, install: bool
+) -> None:
+    """Run a stage to its end, or until SIGTERM or Ctrl-C; then write its mean.
+
+    Args:
+        trainer: The stage.
+        name: Committed weights that `install` replaces.
+        initial: The checkpoint folder that it began with.
+        estimate: Print what the plan takes instead.
+        output: Folder that the mean is written to, also where the run was stopped.
+        install: Replace the committed weights, at the end alone.
+    """
+    from watchbench import model as vlm
+
+    if estimate:
+        _print_estimate(trainer)
+        return
     stopped: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda got, _: stopped.append(got))
-    card = json.loads((initial / "watchbench.json").read_text())
-    try:
-        trainer = Finetuner(plan, folder / f"{name}-finetune-{seed}", initial, _device(device))
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="--folder") from None
-    if estimate:
-        print(json.dumps(_on_h100(trainer.estimate())))
-        return
+    card_file = initial / "watchbench.json"
+    card = json.loads(card_file.read_text()) if card_file.is_file() else {}
     whole = trainer.run(lambda: bool(stopped))
     if output is not None:
         vlm.save(trainer.averaged(), output, trainer.card(card))
         print(output)
     if not whole:
-        print(f"stopped after step {trainer.step} of {steps}; the same command continues")
+        print(f"stopped after step {trainer.step} of {trainer.plan.steps}; the same command continues")
     elif install:
         print(trainer.install(name, card))
 
 
-H100_FLOPS, LAUNCH_S, UTILISATION = 67e12, 10e-6, 0.05
-"""Float32 of an H100 SXM, a launch of a small kernel, and how much of it such small matrices use: assumed."""
+def _print_estimate(trainer: Estimated) -> None:
+    from watchbench.costs import on_h100
+
+    print(json.dumps(on_h100(trainer.estimate())))
 
 
-def _on_h100(cost: dict[str, float]) -> dict[str, object]:
-    """What training costs, with minutes on an H100 by what limits it; updates are as many launches again."""
-    arithmetic = cost["flops"] / (H100_FLOPS * UTILISATION)
-    launches = cost["steps"] * 2 * cost["operations_a_step"] * LAUNCH_S
-    minutes = round(max(arithmetic, launches) / 60, 1)
-    assumed = f"float32, {UTILISATION:.0%} of {H100_FLOPS:.0e} FLOP/s, {LAUNCH_S:g} s a launch; drawing apart"
-    return cost | {"h100_minutes": minutes, "assumed": assumed}
+class Estimated(Protocol):
+    """What says what its plan takes."""
+
+    def estimate(self) -> dict[str, float]:
+        """See :meth:`watchbench.stage.Stage.estimate`."""
+
+
+@contextmanager
+def _plan_errors() -> Iterator[None]:
+    """A folder of another plan is an error of `--folder`."""
+    try:
+        yield
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--folder") from None
+
+
+def _check_kind(name: str) -> None:
+    if name not in ("tolerant", "dense"):
+        raise typer.BadParameter(f"unknown kind {name!r}: tolerant or dense", param_hint="--name")
 
 
 def _device(name: str) -> torch.device:
@@ -247,13 +277,16 @@ def _device(name: str) -> torch.device:
     return device
 
 
-def _committed(name: str) -> Path:
+def _weights(name: str, option: str) -> Path:
+    """A checkpoint folder, or committed weights by name."""
     from watchbench import model as vlm
 
+    if Path(name).is_dir():
+        return Path(name)
     try:
         return vlm.weights(name)
     except FileNotFoundError as error:
-        raise typer.BadParameter(str(error), param_hint="--name") from None
+        raise typer.BadParameter(str(error), param_hint=option) from None
 
 
 def _footage() -> str | None:

@@ -128,7 +128,7 @@ class ClipStore:
         digest = hashlib.sha256(repr(wanted).encode() if wanted != Wanted() else b"")
         for part in (model.model.vision_tower, model.model.multi_modal_projector):
             for name, value in sorted(part.state_dict().items()):
-                digest.update(name.encode() + value.float().numpy().tobytes())
+                digest.update(name.encode() + value.float().cpu().numpy().tobytes())
         self.folder = folder / f"{digest.hexdigest()[:12]}-{seed}"
         self.folder.mkdir(parents=True, exist_ok=True)
 
@@ -174,8 +174,9 @@ class ClipStore:
         return {"dense": self._tokens(pixels, None), "pruned": pruned, "truth": truth}
 
     def _tokens(self, pixels: Tensor, keep: Tensor | None) -> Tensor:
-        parts = [
-            vlm.see(self.model, pixels[i : i + 40], None if keep is None else keep[i : i + 40])
-            for i in range(0, len(pixels), 40)
-        ]
+        device, parts = next(self.model.parameters()).device, []
+        for i in range(0, len(pixels), 40):
+            kept = None if keep is None else keep[i : i + 40].to(device)
+            with device:
+                parts.append(vlm.see(self.model, pixels[i : i + 40].to(device), kept).cpu())
         return torch.cat(parts).bfloat16()

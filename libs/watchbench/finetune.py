@@ -19,8 +19,10 @@ from torch import Tensor, nn
 
 from watchbench import drawing, model as vlm, scenes, training
 from watchbench.clips import SHORT, chosen, joined, product_masks
+from watchbench.costs import summed
 from watchbench.footage import Composite
-from watchbench.stage import CPU, LABELS, Lesson, Stage, StagePlan, asked_of, truth_on
+from watchbench.stage import LABELS, Lesson, Stage, StagePlan, asked_of
+from watchbench.training import CPU, truth_on
 
 LONG = 80
 # What each clip of a group shows; None: anything.
@@ -165,10 +167,7 @@ class Finetuner(Stage[FinetunePlan]):
         return Lesson(shaped, keep, group.truth, (), first, asked, which), plan.dense * dense
 
     def estimate(self) -> dict[str, float]:
-        """What the plan takes: steps, FLOPs of all steps, operations of a step, groups to draw.
-
-        Draws the first group of each length, and counts a step of each.
-        """
+        """See :meth:`Stage.estimate`; the first group of each length is drawn."""
         plan, costs = self.plan, {}
         for step in range(plan.warm, plan.steps):
             frames = LONG if random.Random(f"{plan.seed}-{step}").random() < plan.long else SHORT
@@ -177,15 +176,8 @@ class Finetuner(Stage[FinetunePlan]):
             if len(costs) == 1 + (0 < plan.long < 1):
                 break
         share = {LONG: plan.long, SHORT: 1 - plan.long}
-        flops, operations = (
-            sum(share[frames] * cost[part] for frames, cost in costs.items()) for part in (0, 1)
-        )
         drawn = sum(
             min(plan.groups, plan.stock + int(plan.steps * part / 2)) for part in share.values() if part
         )
-        return {
-            "steps": plan.steps,
-            "flops": flops * plan.steps,
-            "operations_a_step": round(operations),
-            "groups": drawn,
-        }
+        parts = [(plan.steps * share[frames], cost) for frames, cost in costs.items()]
+        return summed(plan.steps, parts) | {"groups": drawn}

@@ -11,18 +11,21 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
 from watchbench import model as vlm
 from watchbench.clips import FRAMES, SHORT, STRIDES, Clip, ClipStore, Wanted, joined, part_of
+from watchbench.costs import summed
 from watchbench.questions import BY_NAME, NAMES
 from watchbench.stage import LABELS, Lesson, Stage, StagePlan, asked_of
+from watchbench.training import CPU
 
 # What frames in no particular moment can answer; the other questions depend on where the window begins.
 HISTORY = ("person", "lying", "vehicle", "many", "seen_person", "seen_vehicle", "order", "count", "people")
+GROUPS_KNOWN = 16  # groups of short scenes known from the first step; two steps draw one more
 CHOSEN = Wanted(
     ("many", None, "left", "many", "count"),
     ("lying", "many", "left", "count", "many", None, None, None),
@@ -52,24 +55,68 @@ class LongPlan(StagePlan):
     chosen: bool = False
 
 
+class Clips(Protocol):
+    """Clips by number, as :class:`watchbench.clips.ClipStore` has them."""
+
+    def clip(self, number: int) -> Clip:
+        """A clip of one scene."""
+
+    def shorts(self, number: int) -> Clip:
+        """A clip of eight scenes of 20 frames."""
+
+
+@dataclass(frozen=True, slots=True)
+class FirstClips:
+    """The first clip of a store for every number: enough to count what a step takes."""
+
+    store: ClipStore
+
+    def clip(self, number: int) -> Clip:
+        """See :class:`Clips`."""
+        return self.store.clip(0)
+
+    def shorts(self, number: int) -> Clip:
+        """See :class:`Clips`."""
+        return self.store.shorts(0)
+
+
 class Lessons:
     """Lesson i is a function of the plan and i alone."""
 
-    def __init__(self, plan: LongPlan, store: ClipStore) -> None:
+    def __init__(self, plan: LongPlan, store: Clips) -> None:
         self.plan, self.store = plan, store
+
+    def kind(self, step: int) -> str:
+        """What a step teaches: "history", "short" (scenes of 20 frames), or how many frames its windows have
+        of longer clips."""
+        return self._drawn(random.Random(f"{self.plan.seed}-{step}"))
 
     def lesson(self, step: int) -> Lesson:
         """The lesson of a step; draws its newest clip if it is not on disk."""
         dice = random.Random(f"{self.plan.seed}-{step}")
-        stock = min(self.plan.clips, self.plan.stock + step // 3)
-        if dice.random() < self.plan.history:
+        kind, stock = self._drawn(dice), self._stock(step)
+        if kind == "history":
             return self._history(step, stock, dice)
+        return self._shorts(step, dice) if kind == "short" else self._window(step, stock, int(kind), dice)
+
+    def clips(self, steps: int) -> tuple[int, int]:
+        """How many clips, and how many groups of eight short scenes, so many steps draw at most."""
+        plan = self.plan
+        groups = min(plan.groups, GROUPS_KNOWN + steps // 2) if plan.short else 0
+        return self._stock(steps), groups
+
+    def _stock(self, step: int) -> int:
+        return min(self.plan.clips, self.plan.stock + step // 3)
+
+    def _drawn(self, dice: random.Random) -> str:
+        if dice.random() < self.plan.history:
+            return "history"
         if self.plan.short and dice.random() < self.plan.short:
-            return self._shorts(step, dice)
-        return self._window(step, stock, dice)
+            return "short"
+        return dice.choices(("20", "40", "80"), (0.3, 0.3, 0.4))[0]
 
     def _shorts(self, step: int, dice: random.Random) -> Lesson:
-        clip = self.store.shorts(dice.randrange(min(self.plan.groups, 16 + step // 2)))
+        clip = self.store.shorts(dice.randrange(self.clips(step)[1]))
         kind = self._kind(dice, SHORT)
         tokens, keep = (clip.dense, None) if kind is None else clip.pruned[kind]
         size = (len(clip.truth.times), SHORT)
@@ -80,8 +127,7 @@ class Lessons:
             tokens.float().view(*size, *tokens.shape[1:]), keep, clip.truth, (), first, asked, which
         )
 
-    def _window(self, step: int, stock: int, dice: random.Random) -> Lesson:
-        length = dice.choices((20, 40, 80), (0.3, 0.3, 0.4))[0]
+    def _window(self, step: int, stock: int, length: int, dice: random.Random) -> Lesson:
         kind = self._kind(dice, length)
         # Pruned windows begin with a block, whose first frame is whole.
         grain = STRIDES[kind] if kind is not None else 1
@@ -142,10 +188,11 @@ class LongTrainer(Stage[LongPlan]):
 
     key = "long"
 
-    def __init__(self, plan: LongPlan, folder: Path, initial: Path) -> None:
-        super().__init__(plan, folder, initial)
+    def __init__(self, plan: LongPlan, folder: Path, initial: Path, device: torch.device = CPU) -> None:
+        super().__init__(plan, folder, initial, device)
         wanted = CHOSEN if plan.chosen else Wanted()
-        self.lessons = Lessons(plan, ClipStore(self.model, folder.parent / "clips", plan.seed, wanted))
+        self.store = ClipStore(self.model, folder.parent / "clips", plan.seed, wanted)
+        self.lessons = Lessons(plan, self.store)
 
     @staticmethod
     def _learnt(model: Any) -> nn.Module:
@@ -162,3 +209,16 @@ class LongTrainer(Stage[LongPlan]):
 
     def _lesson(self, step: int) -> tuple[Lesson, Tensor | float]:
         return self.lessons.lesson(step), 0.0
+
+    def estimate(self) -> dict[str, float]:
+        """See :meth:`Stage.estimate`; one clip and one group of short scenes are drawn."""
+        lessons, plan = self.lessons, self.plan
+        kinds = [lessons.kind(step) for step in range(plan.steps)]
+        self.lessons = Lessons(plan, FirstClips(self.store))
+        try:
+            costs = {kind: self.cost(kinds.index(kind)) for kind in sorted(set(kinds))}
+        finally:
+            self.lessons = lessons
+        clips, groups = lessons.clips(plan.steps)
+        parts = [(kinds.count(kind), cost) for kind, cost in costs.items()]
+        return summed(plan.steps, parts) | {"clips": clips, "groups": groups}

@@ -6,22 +6,21 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.flop_counter import FlopCounterMode
 from tqdm import tqdm
 
 from watchbench import model as vlm, training
+from watchbench.costs import Cost, counted
 from watchbench.questions import answers
 from watchbench.scenes import Truth
+from watchbench.training import CPU, truth_on
 
-CPU = torch.device("cpu")
 LABELS = 480  # frame numbers count from the key window, every 30 strides of up to 16 frames
 
 
@@ -79,23 +78,6 @@ class Lesson:
     def name(self) -> str:
         """What the progress bar calls lessons of this length."""
         return "history" if self.parts else str(self.tokens.shape[1])
-
-
-def truth_on(truth: Truth, device: torch.device) -> Truth:
-    """The truth of some clips on a device."""
-    return Truth(**{part.name: getattr(truth, part.name).to(device) for part in fields(Truth)})
-
-
-class Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Counts what is handed to the device: on an accelerator each is a launch or more."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.count = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.count += 1
-        return func(*args, **(kwargs or {}))
 
 
 P = TypeVar("P", bound=StagePlan)
@@ -199,16 +181,23 @@ class Stage(ABC, Generic[P]):
         for name, value in self._learnt(self.model).state_dict().items():
             self.mean[name].lerp_(value, 1 - decay)
 
-    def cost(self, lesson: int) -> tuple[int, int]:
-        """FLOPs and operations of a step, forward and backward; what is drawn for it is left out."""
-        operations = Operations()
-        with FlopCounterMode(display=False) as flops, operations:
-            given, more = self._lesson(lesson)
+    def cost(self, step: int) -> Cost:
+        """What a step takes, forward and backward."""
+
+        def loss() -> Tensor:
+            lesson, more = self._lesson(step)
             with self.device:
-                loss, _ = self._loss(given)
-            (loss + more).backward()  # type: ignore[no-untyped-call]
+                own, _ = self._loss(lesson)
+            return own + more
+
+        cost = counted(loss)
         self.model.zero_grad()
-        return flops.get_total_flops(), operations.count
+        return cost
+
+    @abstractmethod
+    def estimate(self) -> dict[str, float]:
+        """What the plan takes: steps, FLOPs of all steps, operations of a step, what is drawn for them. Draws
+        what one step of each kind needs."""
 
     def _loss(self, lesson: Lesson) -> tuple[Tensor, float]:
         lesson = lesson.on(self.device)

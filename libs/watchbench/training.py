@@ -4,8 +4,9 @@ time."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass, fields
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,9 +18,11 @@ from torch.utils.data import DataLoader, Dataset
 from tqdm import tqdm
 
 from watchbench import drawing, model as vlm, scenes
+from watchbench.costs import counted, summed
 from watchbench.footage import Composite, Footage, load as load_footage
 from watchbench.questions import NAMES, PRODUCT, QUESTIONS, answers
 
+CPU = torch.device("cpu")
 STEP_S = 0.5
 DENSE, FACTS = 8, 9
 DENSE_WEIGHT = (2.0, 6.0, 2.0, 3.0, 2.0, 4.0, 6.0, 6.0)
@@ -237,20 +240,29 @@ class Drawn(Dataset[Any]):
         return cells, windows(clips, frames, seed + 5 * 10**6 + number)
 
 
-class Trainer:
-    """Holds model, optimisers and progress; ``run`` continues from the last checkpoint in ``folder``."""
+def truth_on(truth: scenes.Truth, device: torch.device) -> scenes.Truth:
+    """The truth of some clips on a device."""
+    moved = {part.name: getattr(truth, part.name).to(device) for part in fields(scenes.Truth)}
+    return scenes.Truth(**moved)
 
-    def __init__(self, plan: Plan, folder: Path, initial: Path | None = None) -> None:
+
+class Trainer:
+    """Holds model, optimisers and progress; ``run`` continues from the last checkpoint in ``folder``. Losses
+    and updates run on ``device``; scenes are drawn on the host."""
+
+    def __init__(
+        self, plan: Plan, folder: Path, initial: Path | None = None, device: torch.device = CPU
+    ) -> None:
         torch.set_num_threads(plan.threads)
         torch.manual_seed(plan.seed)
-        self.plan, self.folder = plan, folder
+        self.plan, self.folder, self.device = plan, folder, device
         self.model = vlm.build()
         self.heads = Heads(vlm.shape_of(self.model))
         self.stage, self.step = 1, 0
         self.resume: dict[str, Any] | None = None
         path = folder / "state.pt"
         if path.is_file():
-            self.resume = torch.load(path, weights_only=True)
+            self.resume = torch.load(path, map_location=device, weights_only=True)
             self.stage, self.step = self.resume["stage"], self.resume["step"]
         elif initial is not None:
             self.model.load_state_dict(vlm.inherited(initial))
@@ -258,6 +270,8 @@ class Trainer:
         if self.resume:
             self.model.load_state_dict(self.resume["model"])
             self.heads.load_state_dict(self.resume["heads"])
+        self.model.to(device)
+        self.heads.to(device)
         inner = self.model.model
         inner.language_model.embed_tokens.weight.is_table = True
         self.vision = [
@@ -305,12 +319,12 @@ class Trainer:
 
     def _cells(self) -> None:
         plan, opts = self.plan, optimisers([(self.vision, self.plan.rate1)])
-        begin = self._begin(opts, 1)
-        look = torch.compile(self._cell_loss) if plan.compiled else self._cell_loss
+        begin, look = self._begin(opts, 1), self._look()
         mean = 0.0
         bar = tqdm(range(begin, plan.steps1), initial=begin, total=plan.steps1, desc="cells", mininterval=10)
         for step, (pixels, labels) in zip(bar, self._ahead(1, begin), strict=True):
-            loss = look(pixels, labels)
+            with self._there():
+                loss = look(*self._cells_there(pixels, labels))
             update(loss, opts, self.vision, step / plan.steps1)
             self.step = step + 1
             mean = loss.item() if mean == 0 else 0.98 * mean + 0.02 * loss.item()
@@ -320,6 +334,19 @@ class Trainer:
                 self.save(opts)
         self.save(opts)
 
+    def _look(self) -> Callable[[Tensor, Labels], Tensor]:
+        """The loss of cells; compiled on a CPU alone, where that is tried."""
+        compiled = self.plan.compiled and self.device.type == "cpu"
+        return torch.compile(self._cell_loss) if compiled else self._cell_loss
+
+    def _there(self) -> AbstractContextManager[object]:
+        """Where tensors that a loss makes are placed."""
+        return nullcontext() if self.device.type == "cpu" else self.device
+
+    def _cells_there(self, pixels: Tensor, labels: Labels) -> tuple[Tensor, Labels]:
+        coarse, fine = labels
+        return pixels.to(self.device), (coarse.to(self.device), fine.to(self.device))
+
     def _cell_loss(self, pixels: Tensor, labels: Labels) -> Tensor:
         states = vlm.patches(self.model, pixels)
         return self.heads.loss(vlm.gather(self.model, states), states, labels)
@@ -327,22 +354,22 @@ class Trainer:
     def _questions(self) -> None:
         plan = self.plan
         opts = optimisers([(self.vision, plan.rate_vision), (self.text, plan.rate_text)])
-        begin = self._begin(opts, 2)
-        look = torch.compile(self._cell_loss) if plan.compiled else self._cell_loss
+        begin, look = self._begin(opts, 2), self._look()
         mean = 0.0
         bar = tqdm(
             range(begin, plan.steps2), initial=begin, total=plan.steps2, desc="questions", mininterval=10
         )
         for step, (cells, (pixels, truth)) in zip(bar, self._ahead(2, begin), strict=True):
             done = step / plan.steps2
-            g = torch.Generator().manual_seed(plan.seed * 10**7 + 5 * 10**6 + step)
+            g = torch.Generator(self.device).manual_seed(plan.seed * 10**7 + 5 * 10**6 + step)
             moves = done >= plan.frozen
-            sighted = moves and torch.rand(1, generator=g).item() < plan.sighted
-            loss, asked = self._question_loss(pixels, truth, g, sighted)
-            if (
-                moves
-            ):  # the eye continues learning from many scenes, not only from the few of this step's clips
-                loss = loss + plan.dense * look(*cells)
+            with self._there():
+                sighted = moves and torch.rand(1, generator=g).item() < plan.sighted
+                clips = pixels.to(self.device), truth_on(truth, self.device)
+                loss, asked = self._question_loss(*clips, g, sighted)
+                # The eye continues learning from many scenes, not only from the few of this step's clips.
+                if moves:
+                    loss = loss + plan.dense * look(*self._cells_there(*cells))
             update(loss, opts, self.vision + self.text, done)
             self.step = step + 1
             mean = asked if mean == 0 else 0.98 * mean + 0.02 * asked
@@ -351,6 +378,27 @@ class Trainer:
             if self.step % 100 == 0:
                 self.save(opts)
         self.save(opts)
+
+    def estimate(self) -> dict[str, float]:
+        """What the plan takes: steps, FLOPs of all steps, operations of a step; a step of each stage is
+        drawn."""
+        plan = self.plan
+        pixels, truth = windows(plan.batch2, plan.frames, plan.seed)
+        clips = pixels.to(self.device), truth_on(truth, self.device)
+        cells = self._cells_there(*single_frames(plan.batch1, plan.seed))
+
+        def asked(sighted: bool) -> Tensor:
+            g = torch.Generator(self.device).manual_seed(plan.seed)
+            return self._question_loss(*clips, g, sighted)[0]
+
+        with self._there():
+            frames = counted(lambda: self._cell_loss(*cells))
+            blind, sighted = (counted(lambda eye=eye: asked(eye)) for eye in (False, True))  # type: ignore[misc]
+        self.model.zero_grad()
+        moves = plan.steps2 * (1 - plan.frozen)
+        seen = moves * plan.sighted
+        parts = [(plan.steps1 + moves, frames), (plan.steps2 - seen, blind), (seen, sighted)]
+        return summed(plan.steps1 + plan.steps2, parts)
 
     def _ahead(self, stage: int, begin: int) -> Any:
         """Batches from ``begin`` on, drawn by other processes while this one learns; the same at every

@@ -6,15 +6,14 @@ Scenes are drawn on the host as ever; losses and updates run on the device.
 from __future__ import annotations
 
 import tempfile
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from tests.gpu.scale import Scale, Stopwatch
-from watchbench.scenes import Truth
-from watchbench.training import Plan, Trainer, optimisers, single_frames, update, windows
+from watchbench.training import Plan, Trainer, optimisers, single_frames, truth_on, update, windows
 
 SEEN = 20
 
@@ -26,10 +25,7 @@ def run(scale: Scale) -> dict[str, Any]:
         Plan(compiled=False, painters=0, drop=1.0), **({"batch1": 8, "batch2": 2} if small else {})
     )
     with tempfile.TemporaryDirectory() as folder:
-        trainer = Trainer(plan, Path(folder))
-    for module in (trainer.model, trainer.heads):
-        module.to(scale.device)
-    trainer.vision = [parameter.to(scale.device) for parameter in trainer.vision]
+        trainer = Trainer(plan, Path(folder), device=scale.device)
     return {"cells": _cells(trainer, scale), "questions": _questions(trainer, scale)}
 
 
@@ -51,8 +47,7 @@ def _questions(trainer: Trainer, scale: Scale) -> dict[str, Any]:
     plan = trainer.plan
     steps = optimisers([(trainer.vision, plan.rate_vision), (trainer.text, plan.rate_text)])
     pixels, truth = windows(plan.batch2, plan.frames, 2)
-    moved = {field.name: getattr(truth, field.name).to(scale.device) for field in fields(Truth)}
-    pixels, truth, losses = pixels.to(scale.device), Truth(**moved), []
+    pixels, truth, losses = pixels.to(scale.device), truth_on(truth, scale.device), []
     watch = Stopwatch(scale.device)
     with scale.device:
         for step in range(scale.steps):

@@ -10,7 +10,7 @@ import pytest
 import torch
 import typer
 
-from watchbench import cli, finetune, model as vlm, scenes, training
+from watchbench import cli, costs, finetune, model as vlm, scenes, training
 from watchbench.clips import SHORT, chosen, part_of
 from watchbench.finetune import WANTED, FinetunePlan, Finetuner, Group, GroupStore
 from watchbench.questions import NAMES, answers
@@ -160,5 +160,5 @@ def test_a_device_that_is_not_there_is_refused_by_name(device: str, told: str) -
 
 def test_minutes_on_an_accelerator_are_those_of_what_limits_it() -> None:
     cost = {"steps": 600, "flops": 1e12, "operations_a_step": 50_000, "groups": 4}
-    assert cli._on_h100(cost)["h100_minutes"] == 10.0  # launches
-    assert cli._on_h100(cost | {"flops": 4.02e15})["h100_minutes"] == 20.0  # arithmetic
+    assert costs.on_h100(cost)["h100_minutes"] == 10.0  # launches
+    assert costs.on_h100(cost | {"flops": 4.02e15})["h100_minutes"] == 20.0  # arithmetic

@@ -6,12 +6,14 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from confluent_kafka import KafkaException, Producer
 from kubernetes.client.rest import ApiException
 from kubernetes.leaderelection import electionconfig, leaderelection
 from kubernetes.leaderelection.resourcelock.leaselock import LeaseLock
+from urllib3.exceptions import HTTPError
 
 from lookout.errors import StartupError
 from lookout.observe import Health, Metrics, Probes, logs
@@ -21,9 +23,11 @@ from lookout.services.controller.activity import ActivityFollower
 from lookout.services.controller.agents import AgentReports
 from lookout.services.controller.cluster import CAMERA, RECORDING, WATCH, Kind, Resources, connect
 from lookout.services.controller.credential import Credential
-from lookout.services.controller.reconcile import Publish, Reconciler, RoundError
+from lookout.services.controller.reconcile import Publish, Reconciler
 from lookout.services.controller.recordings import JobAnswers, RecordingJobs
+from lookout.services.controller.rounds import RoundError
 from lookout.services.controller.settings import ControllerSettings
+from lookout.services.controller.statuses import StatusQueue
 from lookout.wire import CAMERAS, RECORDINGS, WATCHES
 from lookout.wire.limits import ALL_WATCHES
 from lookout.worker import load_settings
@@ -35,6 +39,8 @@ _SHORTEST_ROUND_S = 0.5
 _ROUND_S = 1.0
 #: reports of cameras that are read in a round
 _REPORTS = 500
+#: urllib3's stand for an API server that does not answer
+_ROUND_ERRORS = (ApiException, HTTPError, KafkaException, RoundError, StartupError, OSError)
 
 
 class Controller:
@@ -88,7 +94,7 @@ class Controller:
             round_s=settings.round_s,
         )
 
-        jobs, answers = _recording_jobs(settings, resources, tables.get(RECORDINGS.name), publish)
+        jobs, answers = _recording_jobs(settings, resources, tables, publish, reconciler.statuses)
 
         def changed(kind: Kind, name: str) -> None:
             if kind is RECORDING:
@@ -125,29 +131,45 @@ class Controller:
             reconciler.mark_news(CAMERA, name)
 
     def _round(self, reconciler: Reconciler, jobs: RecordingJobs, credential: Credential | None) -> None:
-        try:
-            if credential is not None and time.monotonic() >= self._look_at_credential:
-                self._look_at_credential = time.monotonic() + self._settings.resync_s
-                if change := credential.ensure():
-                    self._log.info("the fleet's certificate", done=change)
-            if time.monotonic() >= self._look_at_all:
-                self._look_at_all = time.monotonic() + self._settings.resync_s
-                reconciler.reconcile()
-                jobs.reconcile()
-            else:
-                reconciler.work_off()
-                jobs.work_off()
+        """Three attempts: what fails in one of them keeps none of the others from its work."""
+        whole = time.monotonic() >= self._look_at_all
+        if whole:
+            self._look_at_all = time.monotonic() + self._settings.resync_s
+        failures = []
+        attempts: dict[str, Callable[[], None]] = {
+            "certificate": lambda: self._renew(credential),
+            "cameras and watches": reconciler.reconcile if whole else reconciler.work_off,
+            "recordings": jobs.reconcile if whole else jobs.work_off,
+        }
+        for name, attempt in attempts.items():
+            try:
+                attempt()
+            except _ROUND_ERRORS as error:
+                failures.append(f"{name}: {error}")
+        if not failures:
             self._health.clear("reconcile")
-        except (ApiException, KafkaException, RoundError, StartupError, OSError) as error:
-            self._health.block("reconcile", str(error)[:200])
-            self._log.warning("a round failed and is tried again", error=str(error)[:500])
-            # No back-off: what failed is looked at again, and the next change may be what cures it.
-            self._stopped.wait(2.0)
-            self._wake.set()
+            return
+        self._health.block("reconcile", failures[0][:200])
+        self._log.warning("a round failed and is tried again", error="; ".join(failures)[:500])
+        # No back-off: what failed is looked at again, and the next change may be what cures it.
+        self._stopped.wait(2.0)
+        self._wake.set()
+
+    def _renew(self, credential: Credential | None) -> None:
+        if credential is None or time.monotonic() < self._look_at_credential:
+            return
+        if change := credential.ensure():
+            self._log.info("the fleet's certificate", done=change)
+        # After it worked: a failure is tried again in the next round.
+        self._look_at_credential = time.monotonic() + self._settings.resync_s
 
 
 def _recording_jobs(
-    settings: ControllerSettings, resources: Resources, requests: Table | None, publish: Publish
+    settings: ControllerSettings,
+    resources: Resources,
+    tables: Mapping[str, Table],
+    publish: Publish,
+    statuses: StatusQueue,
 ) -> tuple[RecordingJobs, JobAnswers]:
     """What follows Recording resources, and their jobs' answers."""
 
@@ -155,10 +177,11 @@ def _recording_jobs(
         jobs.mark_job(job)
 
     def request(job: str) -> bytes | None:
+        requests = tables.get(RECORDINGS.name)
         return requests.newest(job) if requests is not None else None
 
     answers = JobAnswers(settings, answered)
-    jobs = RecordingJobs(resources, request, publish, answers.status, status_s=settings.status_s)
+    jobs = RecordingJobs(resources, request, publish, answers.status, statuses, round_s=settings.round_s)
     return jobs, answers
 
 

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
-from itertools import islice
+from collections.abc import Callable
+from datetime import datetime
 from textwrap import shorten
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from google.protobuf.message import Message
 
-from lookout.errors import LookoutError
 from lookout.observe import logs
 from lookout.outside_text import clean
 from lookout.rules import RuleError
 from lookout.services.controller import convert
 from lookout.services.controller.cluster import CAMERA, FINALIZER, WATCH, Kind
 from lookout.services.controller.convert import Condition, ResourceError
-from lookout.services.controller.statuses import StatusQueue, Waiting
+from lookout.services.controller.rounds import Resource, ResourceApi, Rounds, conditions_before
+from lookout.services.controller.statuses import StatusQueue
 from lookout.v1.cameras_pb2 import Camera
 from lookout.v1.watches_pb2 import Watch
 from lookout.wire import CAMERAS, WATCHES, WireError, from_json, to_json
@@ -27,53 +25,9 @@ from lookout.wire.limits import ALL_WATCHES
 from lookout.worker import View
 
 M = TypeVar("M", bound=Message)
-Resource = Mapping[str, Any]
 QUESTION_WIDTH = 60
 """Characters of a question in a column: `kubectl get watches` makes rows as wide as the widest."""
 Publish = Callable[[str, str, bytes | None], None]
-
-
-class RoundError(LookoutError):
-    """A round in which some resources failed; the others are up to date."""
-
-
-class ResourceApi(Protocol):
-    """What reconciling needs of the Kubernetes API (`cluster.Resources`)."""
-
-    def known(self, kind: Kind) -> list[dict[str, Any]]:
-        """Return every resource of a kind as it was last seen."""
-
-    def get(self, kind: Kind, name: str) -> dict[str, Any] | None:
-        """Return a resource as it was last seen; None where there is none."""
-
-    def set_finalizers(self, kind: Kind, resource: Resource, finalizers: list[str]) -> None:
-        """Replace a resource's finalizers."""
-
-    def set_status(self, kind: Kind, resource: Resource, status: Mapping[str, Any]) -> None:
-        """Merge into a resource's status."""
-
-
-class Marks:
-    """Resources to look at, in the order in which they were marked. Marked by any thread, taken by one."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._keys: dict[tuple[Kind, str], None] = {}
-
-    def add(self, kind: Kind, name: str) -> None:
-        """Mark a resource; one that is marked keeps its place."""
-        with self._lock:
-            self._keys.setdefault((kind, name))
-
-    def take(
-        self, count: int | None = None, when: Callable[[Kind, str], bool] = lambda *_: True
-    ) -> list[tuple[Kind, str]]:
-        """The first `count` marked resources, or all, for which `when` is true; they are marked no longer."""
-        with self._lock:
-            keys = list(islice((key for key in self._keys if when(*key)), count))
-            for key in keys:
-                del self._keys[key]
-            return keys
 
 
 class Reconciler:
@@ -91,6 +45,9 @@ class Reconciler:
         status_writes_s: Writes of statuses a second, all resources together.
         round_s: Longest time of one round.
         clock: Monotonic seconds.
+
+    Attributes:
+        statuses: Where statuses wait to be written, for others that write some too: the rates are for all.
     """
 
     def __init__(
@@ -111,22 +68,19 @@ class Reconciler:
         self._publish = publish
         self._watch_status = watch_status
         self._camera_status = camera_status
-        self._round_s = round_s
-        self._clock = clock
-        self._changed = Marks()
-        self._news = {CAMERA: Marks(), WATCH: Marks()}
-        self._statuses = StatusQueue(
+        self.statuses = StatusQueue(
             api.set_status, writes_s=status_writes_s, resource_s=status_s, clock=clock
         )
+        self._rounds = Rounds(api, (WATCH, CAMERA), self.statuses, self._update, round_s=round_s, clock=clock)
         self._log = logs.get("reconcile")
 
     def mark(self, kind: Kind, name: str) -> None:
         """Look at a resource in the next round: it changed, or what its conditions say. From any thread."""
-        self._changed.add(kind, name)
+        self._rounds.mark(kind, name)
 
     def mark_news(self, kind: Kind, name: str) -> None:
         """Numbers of a status changed: they are written when there is room. From any thread."""
-        self._news[kind].add(kind, name)
+        self._rounds.mark_news(kind, name)
 
     def reconcile(self) -> None:
         """One round over every resource.
@@ -134,9 +88,7 @@ class Reconciler:
         Raises:
             RoundError: As `work_off`.
         """
-        for kind in (CAMERA, WATCH):
-            for resource in self._api.known(kind):
-                self.mark(kind, resource["metadata"]["name"])
+        self._rounds.mark_all()
         self.work_off()
 
     def work_off(self) -> None:
@@ -147,44 +99,7 @@ class Reconciler:
         Raises:
             RoundError: Some failed, or the time was over before the last; the text says how many and why.
         """
-        deadline = self._clock() + self._round_s
-        marked = self._changed.take()
-        # There are few watches and many cameras: watches have half of the room, cameras what is left.
-        room = max(0, self._statuses.spare())
-        watches = self._news[WATCH].take((room + 1) // 2, self._statuses.is_due)
-        marked += watches + self._news[CAMERA].take(room - len(watches), self._statuses.is_due)
-        failures: list[str] = []
-        unwritten: str | None = None
-        for count, (kind, name) in enumerate(marked):
-            if self._clock() >= deadline:
-                for key in marked[count:]:
-                    self._changed.add(*key)
-                failures.append(f"{len(marked) - count} of {len(marked)} resources wait for the next round")
-                break
-            if (why := self._isolated(kind, name)) is not None:
-                self._changed.add(kind, name)
-                failures.append(f"{kind.name} {clean(name, 100)}: {why}")
-            if unwritten is None:  # an API server that is away makes each write wait
-                unwritten = self._statuses.write()
-        unwritten = unwritten or self._statuses.write()
-        failures += [unwritten] if unwritten else []
-        if failures:
-            raise RoundError(f"{len(failures)} failures, the first: {failures[0]}")
-
-    def _isolated(self, kind: Kind, name: str) -> str | None:
-        """Bring one resource up to date; why that failed, which its status says too."""
-        resource = self._api.get(kind, name)
-        if resource is None:
-            self._statuses.forget((kind.name, name))
-            return None
-        try:
-            self._update(kind, resource)
-            return None
-        except Exception as error:  # of any kind: what one resource causes must not stop the others
-            why = clean(f"{type(error).__name__}: {error}", 300)
-            self._log.warning("a resource failed", kind=kind.name, name=name, error=why)
-        self._tell(kind, resource, {"conditions": [Condition("Accepted", False, "Failed", why)]})
-        return why
+        self._rounds.work_off()
 
     def _update(self, kind: Kind, resource: Resource) -> None:
         metadata = resource["metadata"]
@@ -197,12 +112,12 @@ class Reconciler:
                     self._log.info("removed", kind=kind.name, name=name)
                 finalizers.remove(FINALIZER)
                 self._api.set_finalizers(kind, resource, finalizers)
-            self._statuses.forget((kind.name, name))
+            self.statuses.forget((kind.name, name))
             return
         if FINALIZER not in finalizers:
             self._api.set_finalizers(kind, resource, [*finalizers, FINALIZER])
         status = self._camera(resource) if kind is CAMERA else self._watch(resource)
-        self._tell(kind, resource, status)
+        self._rounds.tell(kind, resource, status)
 
     def _camera(self, resource: Resource) -> dict[str, Any]:
         try:
@@ -213,7 +128,9 @@ class Reconciler:
             self._publish(CAMERAS.name, desired.id, to_json(desired))
             self._log.info("published", kind="Camera", name=desired.id)
         status = self._camera_status(desired.id)
-        streaming = status.pop("streaming", None) or _streaming_before(resource)
+        streaming = status.pop("streaming", None) or conditions_before(resource).get(
+            "Streaming", convert.NO_AGENT
+        )
         if desired.paused:
             streaming = Condition("Streaming", False, "Paused", "spec.paused is set")
         return {**status, "conditions": [Condition("Accepted", True, "Published"), streaming]}
@@ -251,30 +168,3 @@ class Reconciler:
             return from_json(value, kind)
         except WireError:
             return None
-
-    def _tell(self, kind: Kind, resource: Resource, found: dict[str, Any]) -> None:
-        """Have a status that differs written; where numbers alone differ, only while there is room."""
-        generation = int(resource["metadata"]["generation"])
-        name = resource["metadata"]["name"]
-        before = resource.get("status", {})
-        now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-        conditions = convert.conditions(before.get("conditions", ()), found["conditions"], generation, now)
-        status = {**found, "observedGeneration": generation, "conditions": conditions}
-        if all(before.get(field) == value for field, value in status.items()):
-            self._statuses.drop((kind.name, name))
-            return
-        urgent = before.get("conditions") != conditions or before.get("observedGeneration") != generation
-        if urgent or self._statuses.spare() > 0:
-            self._statuses.put(Waiting(kind, resource, status, urgent))
-        else:
-            self.mark_news(kind, name)
-
-
-def _streaming_before(resource: Resource) -> Condition:
-    """The condition Streaming of a resource's status, for a camera whose report could not be read."""
-    for condition in resource.get("status", {}).get("conditions", ()):
-        if condition["type"] == "Streaming":
-            return Condition(
-                "Streaming", condition["status"] == "True", condition["reason"], condition["message"]
-            )
-    return convert.NO_AGENT

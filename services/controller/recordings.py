@@ -9,17 +9,18 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Final
 
 from confluent_kafka import KafkaException
 
 from lookout.observe import logs
 from lookout.outside_text import clean
-from lookout.services.controller import convert
-from lookout.services.controller.cluster import FINALIZER, RECORDING
+from lookout.services.controller.cluster import FINALIZER, RECORDING, Kind
 from lookout.services.controller.convert import Condition
-from lookout.services.controller.reconcile import Marks, Publish, Resource, ResourceApi, RoundError
+from lookout.services.controller.reconcile import Publish
+from lookout.services.controller.rounds import Resource, ResourceApi, Rounds
+from lookout.services.controller.statuses import StatusQueue
 from lookout.v1.recordings_pb2 import RecordingAnswers, RecordingJob, RecordingSettings
 from lookout.wire import ANSWERS, RECORDINGS, WireError, from_json, key_text, to_json
 from lookout.wire.begins import set_begin
@@ -185,7 +186,8 @@ class RecordingJobs:
         request: The newest record of a job in recordings.v1, or None.
         publish: As of `Reconciler`.
         answers: What is known of a job's answers.
-        status_s: A status of which only numbers change is written at most so often.
+        statuses: Where statuses wait to be written, those of cameras and watches too.
+        round_s: Longest time of one round.
         clock: Monotonic seconds.
     """
 
@@ -195,20 +197,20 @@ class RecordingJobs:
         request: Callable[[str], bytes | None],
         publish: Publish,
         answers: Callable[[str], Mapping[str, Any] | None],
+        statuses: StatusQueue,
         *,
-        status_s: float = 10.0,
+        round_s: float = 60.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._api, self._request, self._publish, self._answers = api, request, publish, answers
-        self._status_s, self._clock = status_s, clock
-        self._marks = Marks()
-        self._written: dict[str, float] = {}
+        self._statuses = statuses
+        self._rounds = Rounds(api, (RECORDING,), statuses, self._update, round_s=round_s, clock=clock)
         self._names: dict[str, str] = {}  # of resources, by their job
         self._log = logs.get("recordings")
 
     def mark(self, name: str) -> None:
         """Look at a resource in the next round. From any thread."""
-        self._marks.add(RECORDING, name)
+        self._rounds.mark(RECORDING, name)
 
     def mark_job(self, job: str) -> None:
         """Something new is known of a job. From any thread."""
@@ -221,38 +223,28 @@ class RecordingJobs:
         Raises:
             RoundError: As `work_off`.
         """
-        for resource in self._api.known(RECORDING):
-            self.mark(resource["metadata"]["name"])
+        self._rounds.mark_all()
         self.work_off()
 
     def work_off(self) -> None:
-        """Look at what is marked. A failure of one resource stops no other.
+        """Look at what is marked, for `round_s` at most. A failure stands in the resource's status.
 
         Raises:
-            RoundError: Some failed; the text says how many and why.
+            RoundError: Some failed, or the time was over before the last; the text says how many and why.
         """
-        failures = []
-        for _, name in self._marks.take():
-            resource = self._api.get(RECORDING, name)
-            try:
-                if resource is not None:
-                    self._update(name, resource)
-            except Exception as error:  # of any kind: what one resource causes must not stop the others
-                self.mark(name)
-                failures.append(f"Recording {clean(name, 100)}: {clean(error, 300)}")
-        if failures:
-            raise RoundError(f"{len(failures)} failures, the first: {failures[0]}")
+        self._rounds.work_off()
 
-    def _update(self, name: str, resource: Resource) -> None:
+    def _update(self, _kind: Kind, resource: Resource) -> None:
         metadata, job = resource["metadata"], job_id(resource)
+        name = metadata["name"]
         finalizers = list(metadata.get("finalizers", ()))
         if metadata.get("deletionTimestamp"):
             self._names.pop(job, None)
-            self._written.pop(name, None)
             if FINALIZER in finalizers:
                 self._cancel(job)
                 finalizers.remove(FINALIZER)
                 self._api.set_finalizers(RECORDING, resource, finalizers)
+            self._statuses.forget((RECORDING.name, name))
             return
         self._names[job] = name
         if FINALIZER not in finalizers:
@@ -261,7 +253,8 @@ class RecordingJobs:
             wanted = job_of(resource)
         except (ValueError, TypeError) as error:
             why = clean(error, 1000)
-            self._tell(name, resource, {}, [Condition("Accepted", False, "Invalid", why)])
+            invalid = [Condition("Accepted", False, "Invalid", why)]
+            self._rounds.tell(RECORDING, resource, {"conditions": invalid})
             return
         known = self._answers(job)
         if known is None and self._request(job) is None:
@@ -273,7 +266,7 @@ class RecordingJobs:
             Condition("Accepted", True, "Published"),
             Condition("Finished", over, status["state"].capitalize(), status.get("reason", "")),
         ]
-        self._tell(name, resource, status, conditions)
+        self._rounds.tell(RECORDING, resource, {**status, "conditions": conditions})
 
     def _cancel(self, job: str) -> None:
         """Cancel a job that has not ended."""
@@ -288,20 +281,3 @@ class RecordingJobs:
             request.cancelled = True
             self._publish(RECORDINGS.name, job, to_json(request))
             self._log.info("cancelled", job=job)
-
-    def _tell(
-        self, name: str, resource: Resource, status: Mapping[str, Any], wanted: list[Condition]
-    ) -> None:
-        before = resource.get("status", {})
-        generation = int(resource["metadata"]["generation"])
-        now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-        conditions = convert.conditions(before.get("conditions", ()), wanted, generation, now)
-        after = {**status, "observedGeneration": generation, "conditions": conditions}
-        if all(before.get(field) == value for field, value in after.items()):
-            return
-        moved = before.get("conditions") != conditions
-        if not moved and self._clock() - self._written.get(name, -1e9) < self._status_s:
-            self.mark(name)  # again, until it is due
-            return
-        self._written[name] = self._clock()
-        self._api.set_status(RECORDING, resource, after)

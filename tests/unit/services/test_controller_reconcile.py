@@ -12,7 +12,8 @@ from lookout.rules import read_watch
 from lookout.services.controller import convert
 from lookout.services.controller.cluster import CAMERA, WATCH, Kind
 from lookout.services.controller.convert import Condition
-from lookout.services.controller.reconcile import QUESTION_WIDTH, Reconciler, RoundError
+from lookout.services.controller.reconcile import QUESTION_WIDTH, Reconciler
+from lookout.services.controller.rounds import RoundError
 from lookout.v1.watches_pb2 import Watch
 from lookout.wire import WATCHES, from_json, to_json
 from lookout.worker import View

@@ -12,8 +12,9 @@ from kubernetes import client, config
 from kubernetes.client.rest import ApiException
 
 from lookout.services.controller.cluster import FINALIZER, GROUP, RECORDING, VERSION, Resources
-from lookout.services.controller.reconcile import RoundError
 from lookout.services.controller.recordings import SHOWN, JobAnswers, RecordingJobs, job_id, job_of
+from lookout.services.controller.rounds import RoundError
+from lookout.services.controller.statuses import StatusQueue
 from lookout.v1.recordings_pb2 import (
     RecordingAnswer,
     RecordingAnswers,
@@ -50,6 +51,8 @@ class World:
             lambda job: self.topics.rows.get(RECORDINGS.name, {}).get(job),
             self.topics.publish,
             self.answers.status,
+            StatusQueue(self.api.set_status, writes_s=20, resource_s=10, clock=lambda: self.now),
+            round_s=2,
             clock=lambda: self.now,
         )
         self.jobs.reconcile()
@@ -79,6 +82,7 @@ class World:
         question = RecordingQuestionAnswer(question=SPEC["questions"][0], p_yes=0.93, start_s=10, end_s=20)
         rows = [RecordingAnswer(uri=f"file:///{n}.mp4", answers=[question]) for n in range(count)]
         answers = RecordingAnswers(id=JOB, state=state, parts=4, done=done, recordings=rows, **fields)
+        self.now += 1.5  # one resource's status is written once a second at most
         self.answers.take(JOB, to_json(answers))
         self.jobs.work_off()
 
@@ -135,6 +139,7 @@ def test_a_job_nothing_of_which_can_be_read_says_why() -> None:
     unread = RecordingAnswer(uri="file:///gone.mp4", reason="no such file")
     state = RecordingAnswers.STATE_REFUSED
     world.answers.take(JOB, to_json(RecordingAnswers(id=JOB, state=state, recordings=[unread])))
+    world.now += 1.5
     world.jobs.work_off()
     assert world.condition("Finished") == ("True", "Refused")
     assert [row["message"] for row in world.status["conditions"] if row["type"] == "Finished"] == [
@@ -164,11 +169,54 @@ def test_a_failure_is_told_and_tried_again() -> None:
     world = World()
     real, world.jobs._publish = world.jobs._publish, lambda *_: (_ for _ in ()).throw(OSError("away"))
     world.topics.rows.clear()
-    with pytest.raises(RoundError, match="Recording monday: away"):
+    world.now += 1
+    with pytest.raises(RoundError, match="Recording monday: OSError: away"):
         world.jobs.reconcile()
+    assert world.condition("Accepted") == ("False", "Failed")
+    assert world.condition("Finished") == ("False", "Waiting")
     world.jobs._publish = real
+    world.now += 1
     world.jobs.work_off()
     assert world.request.id == JOB
+    assert world.condition("Accepted") == ("True", "Published")
+
+
+def test_a_recording_that_fails_stops_no_other_and_a_long_round_goes_on_in_the_next() -> None:
+    world = World()
+    names = [f"job{number}" for number in range(4)]
+    others = [recording() for _ in names]
+    for name, resource in zip(names, others, strict=True):
+        resource["metadata"]["name"] = name
+    world.api.resources[RECORDING] = others
+
+    def publish(topic: str, key: str, value: bytes | None) -> None:
+        world.now += 1
+        if key.startswith("job0"):
+            raise OSError("away")
+        world.topics.publish(topic, key, value)
+
+    world.jobs._publish = publish
+    with pytest.raises(RoundError, match="2 failures, the first: Recording job0"):
+        world.jobs.reconcile()
+    assert {key.split("-")[0] for key in world.topics.rows[RECORDINGS.name]} == {"monday", "job1"}
+    with pytest.raises(RoundError):
+        world.jobs.work_off()
+    assert {key.split("-")[0] for key in world.topics.rows[RECORDINGS.name]} >= {"job1", "job2", "job3"}
+
+
+def test_statuses_of_recordings_keep_to_the_rate_of_all() -> None:
+    world = World()
+    world.now += 100
+    many = [recording() for _ in range(50)]
+    for number, resource in enumerate(many):
+        resource["metadata"]["name"] = f"job{number}"
+    world.api.resources[RECORDING] = many
+    before = world.api.status_writes
+    world.jobs.reconcile()
+    assert world.api.status_writes - before == 20
+    world.now += 1
+    world.jobs.work_off()
+    assert world.api.status_writes - before == 40
 
 
 def test_bytes_that_are_no_answers_are_left_out() -> None:

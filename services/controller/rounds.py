@@ -1,0 +1,203 @@
+"""Rounds over marked resources: what one resource causes stops no other, and its status tells it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from itertools import islice
+from typing import Any, Protocol
+
+from lookout.errors import LookoutError
+from lookout.observe import logs
+from lookout.outside_text import clean
+from lookout.services.controller.cluster import Kind
+from lookout.services.controller.convert import Condition, conditions
+from lookout.services.controller.statuses import StatusQueue, Waiting
+
+Resource = Mapping[str, Any]
+Key = tuple[Kind, str]
+
+
+class RoundError(LookoutError):
+    """A round in which some resources failed; the others are up to date."""
+
+
+class ResourceApi(Protocol):
+    """What reconciling needs of the Kubernetes API (`cluster.Resources`)."""
+
+    def known(self, kind: Kind) -> list[dict[str, Any]]:
+        """Return every resource of a kind as it was last seen."""
+
+    def get(self, kind: Kind, name: str) -> dict[str, Any] | None:
+        """Return a resource as it was last seen; None where there is none."""
+
+    def set_finalizers(self, kind: Kind, resource: Resource, finalizers: list[str]) -> None:
+        """Replace a resource's finalizers."""
+
+    def set_status(self, kind: Kind, resource: Resource, status: Mapping[str, Any]) -> None:
+        """Merge into a resource's status."""
+
+
+class Marks:
+    """Resources to look at, in the order in which they were marked. Marked by any thread, taken by one."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._keys: dict[Key, None] = {}
+
+    def add(self, kind: Kind, name: str) -> None:
+        """Mark a resource; one that is marked keeps its place."""
+        with self._lock:
+            self._keys.setdefault((kind, name))
+
+    def take(
+        self, count: int | None = None, when: Callable[[Kind, str], bool] = lambda *_: True
+    ) -> list[Key]:
+        """The first `count` marked resources, or all, for which `when` is true; they are marked no longer."""
+        with self._lock:
+            keys = list(islice((key for key in self._keys if when(*key)), count))
+            for key in keys:
+                del self._keys[key]
+            return keys
+
+
+class Rounds:
+    """Brings marked resources up to date, for a bounded time, each isolated from the others.
+
+    Args:
+        api: The Kubernetes API.
+        kinds: What it looks after, in the order in which numbers that changed are written.
+        statuses: Where statuses wait to be written; several `Rounds` may share it, and then its rates.
+        update: Brings one resource up to date.
+        round_s: Longest time of one round.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        api: ResourceApi,
+        kinds: Sequence[Kind],
+        statuses: StatusQueue,
+        update: Callable[[Kind, Resource], None],
+        *,
+        round_s: float = 60.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._api, self._statuses, self._update = api, statuses, update
+        self._round_s, self._clock = round_s, clock
+        self._changed = Marks()
+        self._news = {kind: Marks() for kind in kinds}
+        self._log = logs.get("reconcile")
+
+    def mark(self, kind: Kind, name: str) -> None:
+        """Look at a resource in the next round: it changed, or what its conditions say. From any thread."""
+        self._changed.add(kind, name)
+
+    def mark_news(self, kind: Kind, name: str) -> None:
+        """Numbers of a status changed: they are written when there is room. From any thread."""
+        self._news[kind].add(kind, name)
+
+    def mark_all(self) -> None:
+        """Look at every resource in the next round."""
+        for kind in self._news:
+            for resource in self._api.known(kind):
+                self.mark(kind, resource["metadata"]["name"])
+
+    def tell(self, kind: Kind, resource: Resource, fields: Mapping[str, Any]) -> None:
+        """Have a status that differs written; where numbers alone differ, only while there is room.
+
+        Args:
+            kind: Of the resource.
+            resource: As it was last seen.
+            fields: Its status, with `conditions` as a list of `Condition`.
+        """
+        name = resource["metadata"]["name"]
+        status = _new_status(kind, resource, fields)
+        if status is None:
+            self._statuses.drop((kind.name, name))
+        elif status.urgent or self._statuses.spare() > 0:
+            self._statuses.put(status)
+        else:
+            self.mark_news(kind, name)
+
+    def work_off(self) -> None:
+        """Look at what is marked, for `round_s` at most; the next round continues with the rest.
+
+        A failure of one resource stands in its status and stops no other.
+
+        Raises:
+            RoundError: Some failed, or the time was over before the last; the text says how many and why.
+        """
+        deadline = self._clock() + self._round_s
+        marked = [*self._changed.take(), *self._take_news()]
+        failures: list[str] = []
+        failed: list[Key] = []
+        unwritten: str | None = None
+        for count, (kind, name) in enumerate(marked):
+            if self._clock() >= deadline:
+                for key in marked[count:]:
+                    self._changed.add(*key)
+                failures.append(f"{len(marked) - count} of {len(marked)} resources wait for the next round")
+                break
+            if (why := self._isolated(kind, name)) is not None:
+                failed.append((kind, name))
+                failures.append(f"{kind.name} {clean(name, 100)}: {why}")
+            if unwritten is None:  # an API server that is away makes each write wait
+                unwritten = self._statuses.write()
+        # Behind those that were not reached: a few that wait for Kafka in vain may take a round's whole time.
+        for key in failed:
+            self._changed.add(*key)
+        unwritten = unwritten or self._statuses.write()
+        failures += [unwritten] if unwritten else []
+        if failures:
+            raise RoundError(f"{len(failures)} failures, the first: {failures[0]}")
+
+    def _take_news(self) -> list[Key]:
+        room, keys = max(0, self._statuses.spare()), list[Key]()
+        last = list(self._news)[-1]
+        for kind, marks in self._news.items():
+            # Half of the room for a kind, so that many cameras leave some to few watches.
+            share = room if kind is last else (room + 1) // 2
+            taken = marks.take(share, self._statuses.is_due)
+            room -= len(taken)
+            keys += taken
+        return keys
+
+    def _isolated(self, kind: Kind, name: str) -> str | None:
+        """Bring one resource up to date; why that failed, which its status says too."""
+        resource = self._api.get(kind, name)
+        if resource is None:
+            self._statuses.forget((kind.name, name))
+            return None
+        try:
+            self._update(kind, resource)
+            return None
+        except Exception as error:  # of any kind: what one resource causes must not stop the others
+            why = clean(f"{type(error).__name__}: {error}", 300)
+            self._log.warning("a resource failed", kind=kind.name, name=name, error=why)
+        others = [known for known in conditions_before(resource).values() if known.type != "Accepted"]
+        self.tell(kind, resource, {"conditions": [Condition("Accepted", False, "Failed", why), *others]})
+        return why
+
+
+def conditions_before(resource: Resource) -> dict[str, Condition]:
+    """The conditions in a resource's status, by their type."""
+    return {
+        row["type"]: Condition(row["type"], row["status"] == "True", row["reason"], row["message"])
+        for row in resource.get("status", {}).get("conditions", ())
+    }
+
+
+def _new_status(kind: Kind, resource: Resource, fields: Mapping[str, Any]) -> Waiting | None:
+    """The status to write; None where the resource has it. Urgent: more than numbers changed."""
+    generation = int(resource["metadata"]["generation"])
+    before = resource.get("status", {})
+    now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    stated = conditions(before.get("conditions", ()), fields["conditions"], generation, now)
+    status = {**fields, "observedGeneration": generation, "conditions": stated}
+    if all(before.get(field) == value for field, value in status.items()):
+        return None
+    urgent = before.get("conditions") != stated or before.get("observedGeneration") != generation
+    return Waiting(kind, resource, status, urgent)

@@ -13,7 +13,7 @@ from lookout.engines.transformers import TransformersEngine
 from lookout.engines.transformers.prefill import GroupPrefill
 from lookout.files import FileFrame, Gap, Sampling
 from lookout.motion import Basis
-from lookout.pruning import Carry, MaskPolicy, PrunePolicy, Sample, WholeFrames
+from lookout.pruning import Carry, Sample
 from lookout.recordings import GroupPlanner
 from lookout.streams import EncodedStrides, StrideFrame, encode_strides
 from lookout.vision import Tower
@@ -181,7 +181,7 @@ def encode_frames(
     Args:
         tower: The vision tower.
         frames: In the order of time.
-        settings: `stride_frames` are a stride; `prune`: only patches that changed are encoded.
+        settings: `stride_frames` are a stride, `masks` say which patches are encoded.
         carry: What the frames before left; None: a part begins.
     """
     members = [
@@ -194,5 +194,4 @@ def encode_frames(
     ]
     size = settings.stride_frames
     strides = [members[begin : begin + size] for begin in range(0, len(members), size)]
-    policy: MaskPolicy = PrunePolicy() if settings.prune else WholeFrames()
-    return encode_strides(strides, tower, policy, max(1, round(1e6 / settings.fps)), carry)
+    return encode_strides(strides, tower, settings.masks, max(1, round(1e6 / settings.fps)), carry)

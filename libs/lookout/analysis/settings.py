@@ -10,6 +10,8 @@ from typing import Any
 from lookout.errors import LookoutError
 from lookout.motion import Fit
 from lookout.numbers import check_finite, check_whole
+from lookout.presets import DEFAULT, PresetError, preset_of
+from lookout.pruning import MaskPolicy, PolicyError, WholeFrames, policy_of
 from lookout.recordings import Mode, PrefillSettings, Score
 
 PART_FRAMES = 768
@@ -35,6 +37,10 @@ class AnalysisSettings:
         part_frames: Samples of a part; None: as many as the model was trained for, or can count, but no more
             than `PART_FRAMES`.
         prune: Encode only the patches that changed since they were last encoded; False: all.
+        preset: Whose patches `prune` keeps: a name in `lookout.presets.PRESETS` that reads no motion vectors.
+            What it says of windows has no place here: a part is read once, in groups.
+        policy: Which patches are encoded, and which tokens stay: a policy or a name in
+            `lookout.pruning.POLICIES`, with or without `prune`; None: as the preset says.
         stride_frames: With `prune`, every so many samples one is encoded whole.
         mode: How decoding and prefill share the time.
         waiting: Groups that may wait for the prefill.
@@ -50,6 +56,8 @@ class AnalysisSettings:
     prefill: PrefillSettings = field(default_factory=PrefillSettings)
     part_frames: int | None = None
     prune: bool = False
+    preset: str = DEFAULT
+    policy: MaskPolicy | str | None = None
     stride_frames: int = 4
     mode: Mode = Mode.OVERLAPPED
     waiting: int = 2
@@ -66,11 +74,36 @@ class AnalysisSettings:
         if self.start_s < 0 or (self.end_s is not None and self.end_s <= self.start_s):
             until = "the end" if self.end_s is None else f"{self.end_s:g} s"
             raise AnalysisError(f"the range from {self.start_s:g} s to {until} is empty or begins before 0")
+        self._check_masks()
         for name in ("part_frames", "threads", "stride_frames", "waiting"):
             if getattr(self, name) is not None:
                 check_whole(name, getattr(self, name), 1, MOST, AnalysisError)
         for name in ("evidence", "describe"):
             check_whole(name, getattr(self, name), 0, MOST, AnalysisError)
+
+    @property
+    def masks(self) -> MaskPolicy:
+        """Which patches of a stride are encoded."""
+        if self.policy is not None:
+            return policy_of(self.policy)
+        return preset_of(self.preset).masks if self.prune else WholeFrames()
+
+    def _check_masks(self) -> None:
+        """Refuse what no recording can be pruned with: it is decoded in parallel, without motion vectors."""
+        try:
+            policies: dict[str, MaskPolicy] = {"preset": preset_of(self.preset).masks}
+            if self.policy is not None:
+                policies["policy"] = policy_of(self.policy)
+        except PresetError as error:
+            raise AnalysisError(str(error)) from None
+        except PolicyError as error:
+            raise AnalysisError(str(error).removeprefix("pruning ")) from None
+        for name, policy in policies.items():
+            if policy.gathers is not None:
+                raise AnalysisError(
+                    f"{name} {getattr(self, name)!r} needs motion vectors and windows that slide: a "
+                    "recording is read once, without them; lookout.Pipeline and lookout eval have both"
+                )
 
 
 def with_options(settings: AnalysisSettings, options: Mapping[str, Any]) -> AnalysisSettings:

@@ -27,7 +27,14 @@ from rich.table import Table
 
 from lookout.cli.footage import footage_files
 from lookout.cli.model import ModelOption
-from lookout.cli.options import BootstrapOption, CliError, asked, check_page
+from lookout.cli.options import (
+    BootstrapOption,
+    CliError,
+    PolicyOption,
+    PresetOption,
+    asked,
+    check_page,
+)
 from lookout.cli.output import TerminalConsole, echo, escaped, say
 from lookout.cli.recording_text import EARLIER, begin_text, clock, cost_line, damage_lines
 from lookout.cli.signals import ending_quietly
@@ -141,6 +148,8 @@ def analyze(
     group: GroupOption = 16,
     part: PartOption = None,
     prune: Annotated[bool, typer.Option(help="Encode changed patches only.")] = False,
+    preset: PresetOption = "default",
+    policy: PolicyOption = None,
     describe: DescribeOption = 0,
     threads: ThreadsOption = None,
     device: DeviceOption = "cpu",
@@ -168,7 +177,8 @@ def analyze(
     check_page(page)
     _check_clips(clips, source)
     plain = {"fps": fps, "start_s": start_s, "end_s": end_s, "part_frames": part, "prune": prune}
-    options = {**plain, "threads": threads, "describe": describe, "rho": rho, "group_frames": group}
+    masks = {"preset": preset, "policy": policy}
+    options = {**plain, **masks, "threads": threads, "describe": describe, "rho": rho, "group_frames": group}
     settings = _settings(options)
     moment = _begin(begins)
     if not fleet:
@@ -242,6 +252,8 @@ _OPTIONS = {
     "part_frames": "--part",
     "threads": "--threads",
     "describe": "--describe",
+    "preset": "--preset",
+    "policy": "--policy",
 }
 """Options by the settings that they give."""
 

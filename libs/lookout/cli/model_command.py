@@ -14,7 +14,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from lookout.cli.model import find_model
-from lookout.cli.options import CliError, Preset
+from lookout.cli.options import CliError, PolicyOption, Preset, PresetOption
 from lookout.cli.output import TerminalConsole, escaped
 from lookout.models.device import Dtype
 from lookout.models.errors import ModelError
@@ -151,14 +151,8 @@ def evaluate_model(
         ),
     ],
     plot: PlotOption = None,
-    preset: Annotated[
-        Preset,
-        typer.Option("--preset", help="What is pruned and reused; codecsight: as in the paper."),
-    ] = "default",
-    policy: Annotated[
-        str | None,
-        typer.Option(help="What is kept, by its name (docs/pruning.md).  [default: the preset's]"),
-    ] = None,
+    preset: PresetOption = "default",
+    policy: PolicyOption = None,
     window: WindowOption = None,
     stride: StrideOption = None,
     fps: FpsOption = None,

@@ -35,6 +35,12 @@ PresetOption = Annotated[
     Preset,
     typer.Option(help="Settings that belong together; codecsight: those of the paper."),
 ]
+PolicyOption = Annotated[
+    str | None,
+    typer.Option(
+        help="What is kept, by its name (docs/pruning.md).  [default: the preset's]", show_default=False
+    ),
+]
 
 
 WEB_PAGES: Final = (".html", ".htm")

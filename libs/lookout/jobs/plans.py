@@ -64,13 +64,20 @@ def settings_of(message: RecordingSettings, threads: int | None = None) -> Analy
         prefill=prefill,
         part_frames=message.part_frames or None,
         prune=message.prune,
+        policy=message.policy or None,
         threads=threads,
         describe=message.describe,
     )
 
 
 def settings_message(settings: AnalysisSettings) -> RecordingSettings:
-    """The inverse of `settings_of`, without what is an installation's own."""
+    """The inverse of `settings_of`, without what is an installation's own.
+
+    Raises:
+        AnalysisError: The policy is an object: a fleet knows policies by their names.
+    """
+    if not isinstance(settings.policy, str | None):
+        raise AnalysisError("a fleet knows policies by their names in lookout.pruning.POLICIES")
     return RecordingSettings(
         fps=settings.fps,
         start_s=settings.start_s,
@@ -79,6 +86,7 @@ def settings_message(settings: AnalysisSettings) -> RecordingSettings:
         rho=settings.prefill.rho,
         part_frames=settings.part_frames or 0,
         prune=settings.prune,
+        policy=settings.policy or "",
         describe=settings.describe,
     )
 

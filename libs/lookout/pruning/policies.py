@@ -221,7 +221,7 @@ POLICIES: Final[Mapping[str, NamedPolicy]] = MappingProxyType(
         "evs": NamedPolicy(
             DissimilarTokens(),
             "half of the tokens, those least like the frame before (Efficient Video Sampling); it drops them "
-            "after the tower, so it is for `Pipeline` and `lookout eval` alone",
+            "after the tower, so it is for `Pipeline`, `lookout eval` and `lookout analyze`",
         ),
     }
 )

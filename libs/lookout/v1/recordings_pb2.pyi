@@ -48,7 +48,7 @@ class BacktestJob(_message.Message):
     def __init__(self, watch: _Optional[_Union[_watches_pb2.Watch, _Mapping]] = ..., since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., labels: _Optional[_Iterable[_Union[_labels_pb2.Label, _Mapping]]] = ...) -> None: ...
 
 class RecordingSettings(_message.Message):
-    __slots__ = ("fps", "start_s", "end_s", "group_frames", "rho", "part_frames", "prune", "describe", "begins", "begins_offset_min")
+    __slots__ = ("fps", "start_s", "end_s", "group_frames", "rho", "part_frames", "prune", "describe", "begins", "begins_offset_min", "policy")
     FPS_FIELD_NUMBER: _ClassVar[int]
     START_S_FIELD_NUMBER: _ClassVar[int]
     END_S_FIELD_NUMBER: _ClassVar[int]
@@ -59,6 +59,7 @@ class RecordingSettings(_message.Message):
     DESCRIBE_FIELD_NUMBER: _ClassVar[int]
     BEGINS_FIELD_NUMBER: _ClassVar[int]
     BEGINS_OFFSET_MIN_FIELD_NUMBER: _ClassVar[int]
+    POLICY_FIELD_NUMBER: _ClassVar[int]
     fps: float
     start_s: float
     end_s: float
@@ -69,7 +70,8 @@ class RecordingSettings(_message.Message):
     describe: int
     begins: _timestamp_pb2.Timestamp
     begins_offset_min: int
-    def __init__(self, fps: _Optional[float] = ..., start_s: _Optional[float] = ..., end_s: _Optional[float] = ..., group_frames: _Optional[int] = ..., rho: _Optional[float] = ..., part_frames: _Optional[int] = ..., prune: _Optional[bool] = ..., describe: _Optional[int] = ..., begins: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., begins_offset_min: _Optional[int] = ...) -> None: ...
+    policy: str
+    def __init__(self, fps: _Optional[float] = ..., start_s: _Optional[float] = ..., end_s: _Optional[float] = ..., group_frames: _Optional[int] = ..., rho: _Optional[float] = ..., part_frames: _Optional[int] = ..., prune: _Optional[bool] = ..., describe: _Optional[int] = ..., begins: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., begins_offset_min: _Optional[int] = ..., policy: _Optional[str] = ...) -> None: ...
 
 class RecordingPart(_message.Message):
     __slots__ = ("job", "number", "recording", "uri", "mark", "span", "questions", "settings", "expires", "home", "backtest")

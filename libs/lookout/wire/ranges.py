@@ -367,6 +367,7 @@ SIZES: Final[dict[str, int]] = {
     "RecordingJob.questions": MAX_QUESTION,
     "RecordingJob.tenant": limits.TENANT_CHARS,
     "ReduceState.tenant": limits.TENANT_CHARS,
+    "RecordingSettings.policy": 32,
     "RecordingPart.job": limits.JOB_BYTES,
     "RecordingPart.uri": limits.URI_CHARS,
     "RecordingPart.mark": 200,

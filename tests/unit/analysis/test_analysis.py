@@ -26,6 +26,7 @@ from lookout.analysis import (
 from lookout.analysis.cutting import part_bounds
 from lookout.engines import Question
 from lookout.files import Gap, VideoReader
+from lookout.pruning import RandomPolicy
 from lookout.recordings import Mode, PrefillSettings, RecordingError
 from lookout.segments import CodecError
 from tests.tiny_models import FAMILIES, checkpoint
@@ -187,6 +188,28 @@ def test_a_time_range_and_changed_patches_only() -> None:
     assert (found.parts[0].part.start_s, found.parts[-1].part.end_s) == (2.0, 4.0)
     assert sum(part.frames for part in found.parts) == 10
     assert all(part.tokens <= part.tokens_total for part in found.parts)
+
+
+def test_a_preset_and_a_policy_say_which_patches_are_encoded() -> None:
+    span = {"start_s": 2.0, "end_s": 4.0}
+    pruned, preset = run(**span, prune=True), run(**span, prune=True, preset="default")
+    assert [part.tokens for part in preset.parts] == [part.tokens for part in pruned.parts]
+    assert preset.answers == pruned.answers
+    whole, dropped = run(**span), run(**span, policy="evs")
+    drawn = run(**span, policy=RandomPolicy(share=0.25))
+    for fewer in (dropped, drawn):
+        assert sum(part.tokens for part in fewer.parts) < sum(part.tokens for part in whole.parts)
+    # After the tower against before it: only a mask saves vision.
+    assert dropped.parts[0].flops["vision"] == whole.parts[0].flops["vision"]
+    assert drawn.parts[0].flops["vision"] < whole.parts[0].flops["vision"]
+
+
+def test_a_preset_that_a_recording_cannot_follow_is_refused_by_its_name() -> None:
+    for name in ("preset", "policy"):
+        with pytest.raises(AnalysisError, match=f"{name} 'codecsight' needs motion vectors"):
+            run(**{name: "codecsight"})
+        with pytest.raises(AnalysisError, match="'nothing' is unknown: choose one of default"):
+            run(**{name: "nothing"})
 
 
 @pytest.mark.slow

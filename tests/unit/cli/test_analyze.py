@@ -113,6 +113,11 @@ def test_what_cannot_be_done_is_refused_in_a_sentence(clip: Path) -> None:
     assert "1000 is the limit" in refusal(name, "-q", "a" * 1001)
     assert "is no text in UTF-8" in refusal(name, "-q", "Is a\ud800?")
     assert "no file can be made" in refusal(name, "-q", QUESTION, "--page", "/proc/answers.html")
+    for option in ("--preset", "--policy"):
+        assert refusal(name, "-q", QUESTION, option, "codecsight").startswith(
+            f"{option} 'codecsight' needs motion"
+        )
+    assert "--policy" in refusal(name, "-q", QUESTION, "--policy", "nothing")
     assert "cannot run on 'nowhere'" in refusal(name, "-q", QUESTION, "--device", "nowhere")
     clip.write_bytes(b"no video")
     assert refusal(name, "-q", QUESTION).startswith(f"{name}: unreadable: this is not a video")

@@ -103,6 +103,10 @@ class OneProcessFleet:
         segment = self._append(SEGMENTS.name, data, headers)
         self._prune(self.decode.handle(self._decoded, segment))
 
+    def name_model(self, digest: str) -> None:
+        """From now on records of tokens name another model, as during a rollout of one."""
+        self.prune._model = digest
+
     def end(self) -> None:
         """Silence, until decode writes the gap."""
         for _ in range(400):

@@ -130,9 +130,10 @@ class Score:
 
 def decode(path: Path) -> tuple[Tensor, Tensor]:
     """A file through Lookout's decoder: pixels [n, 3, 112, 112] in 0..1, times [n] in seconds."""
-    from lookout.segments import DecodeRequest, SoftwareDecoder
+    from lookout.segments import SoftwareDecoder
+    from lookout.streams import decode_request
 
-    request = DecodeRequest(width=vlm.SIZE, height=vlm.SIZE, vectors=False)
+    request = decode_request(vlm.SIZE, vlm.SIZE)
     result = SoftwareDecoder().decode(path.read_bytes(), request)
     pixels = torch.from_numpy(result.pixels.copy())
     times = torch.tensor([frame.stream_us / 1e6 for frame in result.frames])

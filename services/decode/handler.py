@@ -14,7 +14,6 @@ from lookout.errors import BadRecordError, RecordsGoneError, TransientError
 from lookout.motion import Fit
 from lookout.net.fetch import UriFetcher, uri_of
 from lookout.observe import LimitedLog
-from lookout.pruning import MotionGather
 from lookout.segments import CodecError, DecodedSegment, DecodeRequest, Expected, Reason, Tail
 from lookout.services.decode.backend import Decoder
 from lookout.services.decode.claims import Claims
@@ -32,6 +31,7 @@ from lookout.store import (
     TensorStore,
     Unread,
 )
+from lookout.streams import decode_request
 from lookout.tenants import TenantUsage
 from lookout.v1.cameras_pb2 import CameraLabels
 from lookout.v1.frames_pb2 import FramesRecord
@@ -429,17 +429,16 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
 
     def _decode(self, bytes_: bytes, expected: Expected | None, first_slot: int) -> DecodedSegment:
         settings = self._settings
-        request = DecodeRequest(
+        request = decode_request(
             settings.input.width,
             settings.input.height,
+            gather=settings.gather,
             grid=settings.grid,
             fit=settings.fit,
             expected=expected,
-            first_slot=first_slot if expected is not None else 0,
+            first_slot=first_slot,
             # The last sample of a segment may lie in the next one, which follows within the epoch.
             tail=Tail.LEAVE,
-            gather=None if settings.gather is None else MotionGather(settings.gather),
-            vectors=settings.gather is not None,
             limits=settings.limits,
         )
         return self._try(bytes_, request)
@@ -634,14 +633,13 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
             source = self._records.read(at.topic, at.partition, [at.offset])[0]
             if not source.camera == record.camera == ref.camera:
                 raise LineageBrokenError(f"{ref.id}: offset {at.offset} is a segment of another camera")
-            request = DecodeRequest(
+            request = decode_request(
                 body.picture.width,
                 body.picture.height,
                 grid=self._settings.grid,
                 fit=Fit(body.picture.fit),
                 # By index, not by time: the same frames whatever the sampling is by now.
                 frames=tuple(frame.index for frame in body.frames),
-                vectors=False,
                 limits=self._settings.limits,
             )
             pixels = self._try(self._bytes(source), request).pixels

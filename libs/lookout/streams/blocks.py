@@ -178,9 +178,9 @@ def encode_strides(
     for stride in pictures:
         frames = []
         for anchor, times in stride:
-            given, made = next(encoded)
+            source, output = next(encoded)
             frames.append(
-                encoded_frame(times, anchor, given.keep, made.tokens, made.deepstack, step_us=step_us)
+                encoded_frame(times, anchor, source.keep, output.tokens, output.deepstack, step_us=step_us)
             )
         strides_encoded.append(tuple(_thinned(frames, policy)))
     return EncodedStrides(strides_encoded, carry, inputs)

@@ -9,9 +9,10 @@ from typing import BinaryIO
 
 # By its room, not by name: `segments` imports FFmpeg with the decoder, and images of prefill have none.
 from lookout import segments
-from lookout.pruning import GatherMethod, GatherSettings, MaskPolicy, MotionGather
+from lookout.pruning import GatherMethod, GatherSettings, MaskPolicy
 from lookout.segments import DecodeRequest, Limits, SamplingGrid, Tail
 from lookout.streams.blocks import StrideFrame
+from lookout.streams.requests import decode_request
 from lookout.vision import Grid
 
 LONGEST_S = 3600.0
@@ -153,15 +154,7 @@ def _request(
     limits: Limits | None = None,
 ) -> DecodeRequest:
     """What to decode for a model's input; without a method of gathering, motion vectors are not read."""
-    gather = None
-    if method is not None:
-        gather = MotionGather(GatherSettings(grid.rows, grid.cols, grid.patch, method))
-    return DecodeRequest(
-        grid.width,
-        grid.height,
-        SamplingGrid(step_us),
-        tail=tail,
-        gather=gather,
-        vectors=gather is not None,
-        limits=limits or Limits(),
+    gather = None if method is None else GatherSettings(grid.rows, grid.cols, grid.patch, method)
+    return decode_request(
+        grid.width, grid.height, gather=gather, grid=SamplingGrid(step_us), tail=tail, limits=limits
     )

@@ -61,7 +61,7 @@ ALLOWED: dict[str, set[str]] = {
     "rules": {"v1", "wire"},
     "analysis": {
         "families", "motion", "segments", "files", "sandbox", "pruning", "vision", "windows", "streams",
-        "recordings", "engines", "models",
+        "recordings", "engines", "models", "presets",
     },
     "pipeline": {
         "files", "sandbox", "pruning", "presets", "engines", "models", "segments", "session",
@@ -94,9 +94,9 @@ ALLOWED: dict[str, set[str]] = {
     "cli": {
         "v1", "wire", "motion", "segments", "files", "sandbox", "rules", "net", "observe", "worker",
         "store", "local", "models", "pipeline", "analysis", "recordings", "memory", "evaluation",
-        "verification", "watchbench", "chains", "backtest", "erasures", "chapters", "jobs",
+        "verification", "watchbench", "chains", "backtest", "erasures", "chapters", "jobs", "streams",
     },
-    "watchbench": {"segments", "pruning", "vision", "windows", "engines", "models"},
+    "watchbench": {"segments", "streams", "pruning", "vision", "windows", "engines", "models"},
     "jobs": {
         "v1", "wire", "motion", "analysis", "files", "sandbox", "segments", "recordings", "net", "rules",
     },

@@ -1,15 +1,18 @@
-"""One table of clips: Pipeline, evaluation and the fleet's handlers see the same windows and answer alike."""
+"""One table of clips: Pipeline, evaluation, the fleet's handlers and the verification of their verdicts see
+the same windows and answer alike."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from functools import cache
 from io import BytesIO
 from pathlib import Path
 
 import pytest
 
+from lookout.chains import EpochRecords, load_block, plan_digest
 from lookout.engines import Question, load_engine
 from lookout.evaluation.evaluate import _answered, _streams
 from lookout.evaluation.labels import LabelledClip
@@ -18,8 +21,11 @@ from lookout.models import window_defaults
 from lookout.pipeline import Pipeline
 from lookout.presets import DEFAULT, preset_of
 from lookout.segments import cut
+from lookout.v1.lineage_pb2 import CAUSE_OTHER_MODEL
 from lookout.v1.verdicts_pb2 import Verdict
 from lookout.v1.watches_pb2 import Watch
+from lookout.verification import Kind, Replayer
+from lookout.windows import Planner
 from tests.one_process_fleet import OneProcessFleet
 from tests.streams import clip, segments
 from tests.tiny_models import checkpoint
@@ -51,6 +57,8 @@ CLIPS: Mapping[str, Callable[[], bytes]] = {
     "a hole as long as a window": lambda: b"".join(pieces()[:2] + pieces()[5:]),
     "a clock jump": lambda: b"".join(pieces()[:3]) + clip(8.0, seed=1),
     "a clock jump forward": lambda: b"".join(pieces()[:2]) + clip(8.0, start_s=52.0),
+    "late": lambda: b"".join([*pieces()[:2], pieces()[3], pieces()[2], *pieces()[4:]]),
+    "a lost stream": lambda: b"".join(pieces()[:4]) + pieces()[4][: len(pieces()[4]) // 2],
     "damaged": lambda: damaged(clip(16.0)),
     "shorter than a stride": lambda: segments(1.5)[0],
 }
@@ -58,18 +66,57 @@ CLIPS: Mapping[str, Callable[[], bytes]] = {
 
 @cache
 def of_fleet(data: bytes) -> Windows:
-    watch = Watch(id="fall", version=1, question=QUESTION)
-    fleet = OneProcessFleet(checkpoint("internvl"), watch, **SAMPLING)
-    for piece in cut(BytesIO(data)):
-        fleet.send(piece.data)
-    fleet.end()
-    streams: dict[int, list[tuple[int, float]]] = defaultdict(list)
+    """Windows of the fleet, each of which verification computes again from the fleet's records."""
+    with closing(_fleet()) as fleet:
+        for piece in cut(BytesIO(data)):
+            fleet.send(piece.data)
+        fleet.end()
+        epochs = _epochs(fleet)
+        check_verified(fleet, epochs)
+    return [_answered_windows(epoch) for epoch in epochs]
+
+
+def _fleet() -> OneProcessFleet:
+    return OneProcessFleet(checkpoint("internvl"), Watch(id="fall", version=1, question=QUESTION), **SAMPLING)
+
+
+def _answered_windows(epoch: EpochRecords) -> list[tuple[int, float]]:
+    """Window and p(yes) of the answers; an epoch without one has its place, too."""
+    verdicts = [verdict for window in sorted(epoch.verdicts) for verdict in epoch.verdicts[window]]
+    return [
+        (verdict.window, verdict.p_yes) for verdict in verdicts if verdict.outcome == Verdict.OUTCOME_ANSWERED
+    ]
+
+
+def _epochs(fleet: OneProcessFleet) -> list[EpochRecords]:
+    """What Kafka has of every epoch of the camera."""
+    epochs: dict[int, EpochRecords] = {}
+    for record in fleet.tokens:
+        epoch = epochs.setdefault(record.epoch, EpochRecords(record.camera, record.epoch))
+        if record.HasField("block"):
+            epoch.blocks[record.block.index] = record
     for verdict in fleet.verdicts:
-        answers = streams[verdict.epoch]  # an epoch without an answer has its place
-        if verdict.outcome == Verdict.OUTCOME_ANSWERED:
-            answers.append((verdict.window, verdict.p_yes))
-    fleet.close()
-    return [streams[epoch] for epoch in sorted(streams)]
+        epochs[verdict.epoch].verdicts[verdict.window].append(verdict)
+    return [epochs[number] for number in sorted(epochs)]
+
+
+def check_verified(fleet: OneProcessFleet, epochs: Sequence[EpochRecords]) -> None:
+    """Every answer is computed again, on an engine that has none of the fleet's KV."""
+    engine = load_engine(fleet.model)
+    with closing(engine):
+        planner = Planner(engine.layout, fleet.settings.windows)
+        replayer = Replayer(
+            planner,
+            engine,
+            lambda record: load_block(record, fleet.client, fleet.settings.step_us).block,
+            model_digest=fleet.digest,
+            plan_digest=plan_digest(planner, reuse=fleet.settings.reuse),
+            tolerance=1e-5,
+        )
+        for epoch in epochs:
+            for finding in replayer.replay(epoch):
+                answered = finding.verdict.outcome == Verdict.OUTCOME_ANSWERED
+                assert finding.kind is (Kind.VERIFIED if answered else Kind.UNANSWERED), finding
 
 
 def of_pipeline(data: bytes) -> Windows:
@@ -127,5 +174,30 @@ def test_the_table_has_what_it_says() -> None:
     assert windows["a hole as long as a window"] == [[0, 1, 5, 6, 7]]
     assert windows["a clock jump"] == [[0, 1, 2], [0, 1, 2, 3]]
     assert len(windows["a clock jump forward"]) == 2
+    assert windows["late"] == [[0, 1, 3, 4, 5, 6, 7]]
+    assert windows["a lost stream"] == [[0, 1, 2, 3]]
     assert windows["damaged"] == [[0, 1, 2, 3, 7]]
     assert windows["shorter than a stride"] == [[0]]
+
+
+def test_blocks_of_another_model_are_a_hole() -> None:
+    """As while a model is rolled out: their windows name the cause, and no later window sees them."""
+    foreign = 3
+    with closing(_fleet()) as fleet:
+        for number, piece in enumerate(pieces()):
+            fleet.name_model("another" if number == foreign else fleet.digest)
+            fleet.send(piece)
+        fleet.end()
+        (epoch,) = _epochs(fleet)
+        check_verified(fleet, [epoch])
+    (refused,) = [
+        verdict
+        for window in epoch.verdicts.values()
+        for verdict in window
+        if verdict.outcome == Verdict.OUTCOME_DEGRADED
+    ]
+    assert (refused.window, refused.cause) == (foreign, CAUSE_OTHER_MODEL)
+    (hole,) = of_fleet(CLIPS["a hole"]())
+    answers = _answered_windows(epoch)
+    assert [window for window, _ in answers] == [window for window, _ in hole]
+    assert [p_yes for _, p_yes in answers] == pytest.approx([p_yes for _, p_yes in hole], abs=1e-5)

@@ -17,8 +17,9 @@ from lookout.cli.connect import client_options, grpc_security
 from lookout.cli.report.run import CameraRun, EvidenceFrame, Place, place_of
 from lookout.motion import Fit
 from lookout.sandbox import open_recording
-from lookout.segments import CodecError, DecodeRequest, Limits
+from lookout.segments import CodecError, Limits
 from lookout.store import Peers, Rows, StoreError, StoreSettings, TensorClient
+from lookout.streams import decode_request
 from lookout.v1.frames_pb2 import FramesRecord, Picture
 from lookout.v1.lineage_pb2 import STAGE_FRAMES
 from lookout.wire import MAX_MESSAGE_BYTES, WireError, from_bytes, prefixed
@@ -167,12 +168,11 @@ class Album:
         rows = len(record.segment.frames)
         indexes = {shot: record.segment.frames[shot.row].index for shot in shots if shot.row < rows}
         frames = tuple(sorted(set(indexes.values())))
-        request = DecodeRequest(
-            width=width,
-            height=height,
+        request = decode_request(
+            width,
+            height,
             fit=Fit(record.segment.picture.fit or "stretch"),
             frames=frames,
-            vectors=False,
             limits=Limits(bytes=MAX_MESSAGE_BYTES),
         )
         pixels = self._sandbox.decode(data, request).pixels

@@ -1,0 +1,59 @@
+"""What a decoder is asked for: the one place where a request for a model's input is put together.
+
+It needs no torch: the images that decode have none.
+"""
+
+from __future__ import annotations
+
+from lookout.motion import Fit
+from lookout.pruning import GatherSettings, MotionGather
+from lookout.segments import DecodeRequest, Expected, Limits, SamplingGrid, Tail
+
+
+def decode_request(
+    width: int,
+    height: int,
+    *,
+    gather: GatherSettings | None = None,
+    grid: SamplingGrid | None = None,
+    fit: Fit = Fit.STRETCH,
+    expected: Expected | None = None,
+    first_slot: int = 0,
+    tail: Tail = Tail.KEEP,
+    frames: tuple[int, ...] | None = None,
+    limits: Limits | None = None,
+) -> DecodeRequest:
+    """A request for frames at a model's input size.
+
+    Motion vectors are read where they are gathered, and only there. A segment that begins a stream is sampled
+    from its first grid point on, whatever came before.
+
+    Args:
+        width: Of the input, in pixels.
+        height: Of the input, in pixels.
+        gather: How motion vectors are gathered; None: pixels are compared, or nothing is.
+        grid: When to sample; None: twice a second.
+        fit: How the upright picture meets the input.
+        expected: Where the camera's stream should go on; None: the segment begins one.
+        first_slot: Grid points below it are taken, where the stream goes on.
+        tail: Whether the last grid cell is left to the next segment.
+        frames: Indexes of frames to give instead of those on the grid.
+        limits: Of the bytes that are decoded, and of what comes out.
+
+    Raises:
+        CodecError: No decoder makes pictures of that size.
+    """
+    motion = None if gather is None else MotionGather(gather)
+    return DecodeRequest(
+        width,
+        height,
+        grid=grid or SamplingGrid(),
+        fit=fit,
+        expected=expected,
+        first_slot=first_slot if expected is not None else 0,
+        tail=tail,
+        frames=frames,
+        gather=motion,
+        vectors=motion is not None,
+        limits=limits or Limits(),
+    )

@@ -206,7 +206,14 @@ def title(name: str) -> str:
 def origin(record: Record) -> str:
     """Where a result was taken, in one line."""
     beside = "" if record.busy < 0.5 else f"; {record.busy:g} busy processes a core when it began"
-    return f"`{record.command}` on {record.device}, commit {record.commit}, {record.date}{beside}"
+    trees = f" (libs and services: {record.trees})" if record.trees else ""
+    state = f"commit {commit_text(record)}{trees}"
+    return f"`{record.command}` on {record.device}, {state}, {record.date}{beside}"
+
+
+def commit_text(record: Record) -> str:
+    """The commit of a result; where a rebase lost it, the commit that brought the result into the history."""
+    return f"{record.landed} (ran as {record.commit} before a rebase)" if record.landed else record.commit
 
 
 def losses(record: Record) -> str:
@@ -364,7 +371,7 @@ def index(records: dict[str, Record]) -> str:
         "| --- | --- | --- | --- | --- |",
     ]
     lines += [
-        f"| [{title(name)}]({name}.md) | `{it.command}` | {it.device} | {it.commit} | {it.date} |"
+        f"| [{title(name)}]({name}.md) | `{it.command}` | {it.device} | {commit_text(it)} | {it.date} |"
         for name, it in records.items()
     ]
     return "\n".join(lines) + "\n"
@@ -378,7 +385,7 @@ def headlines(records: dict[str, Record]) -> str:
         rows.append(
             f"| {line.what.format(**record.figures)} | {line.value.format(**record.figures)} "
             f"| {line.against.format(**record.figures)} "
-            f"| {record.device}, [{record.commit}](docs/results/{line.result}.md) "
+            f"| {record.device}, [{record.landed or record.commit}](docs/results/{line.result}.md) "
             f"| [{line.page}](docs/{line.page}.md) |"
         )
     return "\n".join(rows)

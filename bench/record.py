@@ -22,6 +22,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 RESULTS = Path(__file__).parent / "results"
+FOLDERS = ("libs", "services")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,9 @@ class Record:
         date: The day it ended, UTC.
         busy: Load of the machine when it began, in processes a core; a figure taken beside others says so.
         figures: The bench's last line.
+        trees: Git's trees of libs and services in that commit: a rebase gives the commit another name, not
+            them.
+        landed: The commit that brought the result into the history, where a rebase lost the one that ran.
     """
 
     command: str
@@ -43,11 +47,14 @@ class Record:
     date: str
     busy: float
     figures: dict[str, Any]
+    trees: str = ""
+    landed: str = ""
 
     def write(self, path: Path) -> None:
         """Write the file."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(asdict(self), indent=1, ensure_ascii=False) + "\n")
+        known = {name: value for name, value in asdict(self).items() if value != ""}
+        path.write_text(json.dumps(known, indent=1, ensure_ascii=False) + "\n")
 
     @classmethod
     def read(cls, path: Path) -> Record:
@@ -72,14 +79,25 @@ def device() -> str:
     return f"{names[0] if names else platform.machine()}, {os.cpu_count()} cores"
 
 
+def git(*arguments: str) -> str:
+    """What a command of git prints about this repository.
+
+    Raises:
+        subprocess.CalledProcessError: It fails.
+    """
+    run = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True)
+    return run.stdout.strip()
+
+
 def commit() -> str:
     """The commit that runs; `+`: files differ from it."""
-
-    def git(*arguments: str) -> str:
-        run = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True)
-        return run.stdout.strip()
-
     return git("rev-parse", "--short=9", "HEAD") + ("+" if git("status", "--porcelain", "-uno") else "")
+
+
+def trees(revision: str = "HEAD") -> str:
+    """The trees of libs and services in a commit, the beginnings of git's names."""
+    names = git("rev-parse", *(f"{revision}:{folder}" for folder in FOLDERS)).split()
+    return " ".join(name[:12] for name in names)
 
 
 def last_line(output: str) -> dict[str, Any]:
@@ -111,7 +129,7 @@ def main() -> int:
     parser.add_argument("name", help="a module of bench, or one elsewhere by its whole name")
     parser.add_argument("--as", dest="file", help="name of the file; default: the module's own")
     given, arguments = parser.parse_known_args()
-    state, busy = commit(), round(os.getloadavg()[0] / (os.cpu_count() or 1), 2)
+    state, ran, busy = commit(), trees(), round(os.getloadavg()[0] / (os.cpu_count() or 1), 2)
     command = [sys.executable, "-m", module(given.name), *arguments]
     output = ""
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as bench:
@@ -123,7 +141,7 @@ def main() -> int:
         return bench.returncode
     day = datetime.datetime.now(datetime.UTC).date().isoformat()
     shown = " ".join(["python -m", module(given.name), *arguments])
-    record = Record(shown, device(), state, day, busy, last_line(output))
+    record = Record(shown, device(), state, day, busy, last_line(output), ran)
     record.write(RESULTS / f"{given.file or given.name.rpartition('.')[2]}.json")
     return 0
 

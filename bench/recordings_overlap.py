@@ -2,10 +2,9 @@
 
 A recording is decoded for real and its groups are handed to a fake accelerator: it computes nothing and
 sleeps as long as a 7B model would take at a stated speed, so that decoding and prefill do not compete for the
-cores.
-The baseline is decoding in order (every frame, on frame threads, as many threads) and then one-shot prefill.
-The recording and rho are the paper's own (section 4.3): 30 minutes at 1 FPS, rho 0.2. Groups have the shipped
-size; the paper's 32 frames run beside them on the same accelerator.
+cores. The baseline is decoding in order (every frame, on frame threads, as many threads) and then one-shot
+prefill. The recording and rho are the paper's own (section 4.3): 30 minutes at 1 FPS, rho 0.2. Groups have
+the shipped size; the paper's 32 frames run beside them on the same accelerator.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -95,3 +96,35 @@ def test_pages_of_quickvideo_and_mosaic_have_the_papers_figures() -> None:
 def test_a_module_elsewhere_is_run_by_its_whole_name() -> None:
     assert record.module("windows") == "bench.windows"
     assert record.module("watchbench.sight") == "watchbench.sight"
+
+
+def test_a_result_names_code_that_the_history_has() -> None:
+    """A commit that was rebased away is found by its trees, or by the commit that it was squashed into."""
+    try:
+        if record.git("rev-parse", "--is-shallow-repository") == "true":
+            pytest.skip("a shallow clone has no history")
+        history = set(record.git("log", "--format=%h", "--abbrev=9").split())
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("no repository here")
+    trees = _trees(history)
+    lost = [
+        name
+        for name, result in pages.results().items()
+        if not {result.commit.rstrip("+"), result.landed} & history and result.trees not in trees
+    ]
+    assert lost == [], "run them again, or name the commit that their changes landed with in `landed`"
+
+
+def _trees(history: set[str]) -> set[str]:
+    """Trees of libs and services of these commits, as `Record.trees` has them. Git is asked once for all."""
+    wanted = "".join(f"{commit}:{folder}\n" for commit in sorted(history) for folder in record.FOLDERS)
+    command = ["git", "cat-file", "--batch-check=%(objectname)"]
+    run = subprocess.run(command, cwd=record.ROOT, input=wanted, capture_output=True, text=True, check=True)
+    names = iter(line[:12] for line in run.stdout.splitlines())
+    return {" ".join(pair) for pair in zip(names, names, strict=True)}
+
+
+def test_trees_are_those_of_the_commit() -> None:
+    head = record.trees()
+    assert head in _trees({"HEAD"})
+    assert [len(tree) for tree in head.split()] == [12, 12]

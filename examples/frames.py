@@ -1,6 +1,8 @@
 """Frames of recordings in the workers of a PyTorch DataLoader.
 
-    python examples/frames.py clip.mp4 other.mp4
+    python examples/frames.py clip.mp4 other.mp4 batch.png
+
+A name that ends with .png is a picture of the first batch: one second a row.
 
 Each item is one second of a recording: four frames, uint8 [4, 224, 224, 3] RGB. Workers decode from the
 keyframe before, so items may be drawn in any order.
@@ -11,6 +13,7 @@ from __future__ import annotations
 import sys
 
 import numpy as np
+from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 
 import lookout
@@ -36,9 +39,15 @@ class Seconds(Dataset[np.ndarray]):
 
 def main() -> None:
     """Read all seconds once, in random order."""
-    loader = DataLoader(Seconds(sys.argv[1:]), batch_size=8, shuffle=True, num_workers=2)
-    for batch in loader:
+    pictures = [name for name in sys.argv[1:] if name.endswith(".png")]
+    clips = [name for name in sys.argv[1:] if name not in pictures]
+    loader = DataLoader(Seconds(clips), batch_size=8, shuffle=True, num_workers=2)
+    for number, batch in enumerate(loader):
         print(tuple(batch.shape))
+        if number == 0:
+            sheet = np.concatenate([np.concatenate(list(second), axis=1) for second in batch.numpy()])
+            for name in pictures:
+                Image.fromarray(sheet).save(name)
 
 
 if __name__ == "__main__":

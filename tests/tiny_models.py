@@ -1,8 +1,7 @@
 """Tiny random models of every family, saved as ordinary checkpoints with a byte-level tokenizer.
 
 `checkpoint(family)` is cached for the test session; weights are seeded, and every bias, norm, class token
-and position row
-is random too, so that nothing is right by being zero.
+and position row is random too, so that nothing is right by being zero.
 """
 
 from __future__ import annotations

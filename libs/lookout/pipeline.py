@@ -88,14 +88,14 @@ class Pipeline:
         """Loads the model.
 
         Args:
-            model: Folder of a checkpoint of a family in `lookout.families`; None: the tiny
-                model that comes with Lookout.
+            model: Folder of a checkpoint of a family in `lookout.families`; None: the tiny model that comes
+                with Lookout.
             questions: Yes/no questions.
             fps: Samples a second; None: as the model's folder says, else 2.
             stride_s: A window slides by so many seconds, a whole number of samples; None: as the model's
                 folder says, else 8.
-            window_s: A window is so many seconds long, a whole number of strides; None: as
-                the model's folder says, else 40.
+            window_s: A window is so many seconds long, a whole number of strides; None: as the model's folder
+                says, else 40.
             policy: Which patches are kept, a policy or a name in `lookout.pruning.POLICIES`; None: as the
                 preset says.
             preset: Which patches are kept and how windows reuse KV: a name in `lookout.presets.PRESETS`.

@@ -383,8 +383,8 @@ def _vehicles(d: Dice, scene: Scene, present: Tensor, seconds: float) -> dict[st
 
 
 def _objects(d: Dice, scene: Scene, seconds: float) -> dict[str, Tensor]:
-    """Slot 0 may be set down by person 1 (or just appear); slot 1 stood there before;
-    slot 2 is carried, or taken away."""
+    """Slot 0 may be set down by person 1 (or just appear); slot 1 stood there before; slot 2 is carried, or
+    taken away."""
     n, p = (scene.size, OBJECTS), scene.people
     roomy = scene.tall > 0.28
     left = d.chance(0.45, scene.size) & roomy

@@ -42,8 +42,8 @@ def _weight(camera: str, agent: str) -> bytes:
 
 
 def _batches(cameras: Iterable[str]) -> Iterator[list[str]]:
-    rest = iter(cameras)
-    while batch := list(islice(rest, _BATCH)):
+    remaining = iter(cameras)
+    while batch := list(islice(remaining, _BATCH)):
         yield batch
 
 
@@ -187,8 +187,8 @@ class Leases:
             with self._client.pipeline(transaction=False) as pipeline:
                 for camera in batch:
                     _queue(pipeline, self._take, LEASE.format(camera=camera), self._agent, life_ms)
-                taken = pipeline.execute()
-            for camera, own in zip(batch, taken, strict=True):
+                answers = pipeline.execute()
+            for camera, own in zip(batch, answers, strict=True):
                 if own:
                     self._held[camera] = begun + self._lease_s
                 else:

@@ -85,6 +85,9 @@ class Stream:
             self._thread.join(patience_s)
 
     def _run(self) -> None:
+        # A loop of its own, no library of retries: those count tries of one call until it succeeds. Here no
+        # connection ever succeeds for good; one that gave segments before it broke starts the pauses again,
+        # and `stop` ends a pause.
         failures = 0
         while not self._stopped.is_set():
             before = self.report.segments

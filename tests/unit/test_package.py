@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import runpy
 import subprocess
 import sys
@@ -124,6 +125,44 @@ def test_example_token_policy_drops_half_behind_the_tower(
     shares = [float(line.rsplit(maxsplit=1)[1]) for line in run_example("token_policy.py", path).splitlines()]
     assert len(shares) >= 3
     assert all(0 < share < 0.7 for share in shares)
+
+
+@pytest.mark.slow
+def test_example_frames_reads_every_second_once(tmp_path: Path, run_example: Callable[..., str]) -> None:
+    clips = [clip("doorway", 6, tmp_path), clip("room", 5, tmp_path)]
+    shapes = [
+        ast.literal_eval(line)
+        for line in run_example("frames.py", *clips, tmp_path / "batch.png").splitlines()
+    ]
+    assert {shape[1:] for shape in shapes} == {(4, 224, 224, 3)}
+    seconds = 0
+    for path in clips:
+        with lookout.VideoReader(path) as reader:
+            seconds += int(reader.duration)
+    assert sum(shape[0] for shape in shapes) == seconds
+    with Image.open(tmp_path / "batch.png") as drawn:
+        assert drawn.size == (4 * 224, shapes[0][0] * 224)
+
+
+@pytest.mark.slow
+def test_example_policies_draws_a_line_for_each(tmp_path: Path, run_example: Callable[..., str]) -> None:
+    run_example("policies.py", clip("room", 12, tmp_path), tmp_path / "policies.png")
+    with Image.open(tmp_path / "policies.png") as drawn:
+        colours = {colour for _, colour in drawn.convert("RGB").getcolors(1 << 16) or []}
+    assert {(0x2F, 0x6D, 0xB3), (0xD9, 0x82, 0x2B), (0x3F, 0x9C, 0x63), (0xA2, 0x46, 0x8F)} <= colours
+
+
+def test_example_service_has_sixty_lines_of_code() -> None:
+    """Counted as CONTRIBUTING says: without imports, docstrings and blank lines."""
+    source = (EXAMPLES / "service.py").read_text()
+    module = ast.parse(source)
+    left_out: set[int] = set()
+    for node in ast.walk(module):
+        docstring = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        if docstring or isinstance(node, ast.Import | ast.ImportFrom):
+            left_out.update(range(node.lineno, (node.end_lineno or 0) + 1))
+    lines = [number for number, line in enumerate(source.splitlines(), 1) if line.strip()]
+    assert 30 < len(set(lines) - left_out) <= 60
 
 
 @pytest.mark.parametrize("name", ["masks.py", "timeline.py", "evidence.py"])

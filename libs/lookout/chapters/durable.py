@@ -88,8 +88,8 @@ class DurableTier:
             for path in sorted([*facts.path.glob("*.bin"), facts.path / FOLDER_MANIFEST]):
                 put(path.name, path.read_bytes())
             head = next(name for name in sorted(files, reverse=True) if name.startswith("head-"))
-            whole = Head.unpacked((facts.path / head).read_bytes(), head)
-            put(LEAN, whole.packed(whole=False))
+            unpacked = Head.unpacked((facts.path / head).read_bytes(), head)
+            put(LEAN, unpacked.packed(whole=False))
             manifest = {
                 "format": FORMAT,
                 "name": facts.name,
@@ -99,7 +99,7 @@ class DurableTier:
                 "end_us": facts.end_us,
                 "bytes": facts.bytes,
                 "head": head,
-                "prefix": checksum(packed_prefix(whole.prefix)).hex(),
+                "prefix": checksum(packed_prefix(unpacked.prefix)).hex(),
                 "files": files,
             }
             obstore.put(self._store, f"{place}/{MANIFEST}", json.dumps(manifest, indent=1).encode())
@@ -278,17 +278,17 @@ class DurableTier:
             HistoryError: the tier does not answer.
         """
         newest: dict[str, float] = {}
-        whole: set[str] = set()
+        complete: set[str] = set()
         try:
             for path, when in self._objects(""):
                 folder, _, name = path.rpartition("/")
                 newest[folder] = max(newest.get(folder, 0.0), when)
                 if name == MANIFEST:
-                    whole.add(folder)
+                    complete.add(folder)
         except BaseError as error:
             raise HistoryError(f"{self.url}: the durable tier does not answer: {error}") from error
         oldest = self._clock() - older_s
-        half = [folder for folder, when in newest.items() if folder not in whole and when < oldest]
+        half = [folder for folder, when in newest.items() if folder not in complete and when < oldest]
         for folder in half:
             self.remove(folder)
         return len(half)
@@ -380,12 +380,12 @@ def _place(facts: ChapterFacts) -> str:
 def _read_manifest(data: bytes) -> dict[str, Any] | None:
     try:
         manifest: dict[str, Any] = json.loads(data)
-        known = manifest["format"] == FORMAT and manifest["head"] in manifest["files"]
+        readable = manifest["format"] == FORMAT and manifest["head"] in manifest["files"]
         int(manifest["version"]), int(manifest["end_us"]), int(manifest["bytes"])
         str(manifest["name"]), str(manifest["camera"])
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
-    return manifest if known else None
+    return manifest if readable else None
 
 
 class Uploader:

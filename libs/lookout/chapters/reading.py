@@ -184,11 +184,11 @@ class Holders:
                     data.append(b"")
                 case "chunk" if data:
                     data[-1] += part.chunk
-        whole = all(
+        intact = all(
             len(slab) == header.length and google_crc32c.value(slab) == header.crc32c
             for slab, header in zip(data, headers, strict=True)
         )
-        if len(data) != len(requests) or not whole:
+        if len(data) != len(requests) or not intact:
             raise HistoryError(f"{address}: other bytes came than were asked for")
         return data
 
@@ -338,11 +338,11 @@ def _chapter(info: ChapterInfo, head: bytes, address: str, prefixes: Mapping[byt
         prefix = prefixes.get(info.prefix)
         chapter = chapter_of(Head.unpacked(head, f"{info.name} from {address}", prefix))
         chapter_order(chapter)
-        whole = len(chapter.head.times_us) == len(chapter.head.present) > 0
-        whole &= len(chapter.head.scenes) == chapter.head.shape.layers
+        consistent = len(chapter.head.times_us) == len(chapter.head.present) > 0
+        consistent &= len(chapter.head.scenes) == chapter.head.shape.layers
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise HistoryError(f"{address}: the head of chapter {info.name} is no head: {error!r}") from error
-    if not whole:
+    if not consistent:
         raise HistoryError(f"{address}: the head of chapter {info.name} contradicts itself")
     if chapter.name != info.name or str(chapter.head.about.get("camera")) != info.camera:
         raise HistoryError(f"{address}: the head of chapter {info.name} is another chapter's")
@@ -432,9 +432,9 @@ class ChapterSources:
         for camera, resolved in out.items():
             resolved.missing += silent
             if silent and self._scenes is not None:
-                known = self._scenes.chapters(camera)
-                lost = sorted(set(known) - {chapter.name for chapter in resolved.chapters})
-                resolved.missing += [f"{name}: held by {known[name]['pod']}" for name in lost]
+                listing = self._scenes.chapters(camera)
+                lost = sorted(set(listing) - {chapter.name for chapter in resolved.chapters})
+                resolved.missing += [f"{name}: held by {listing[name]['pod']}" for name in lost]
         if not out and silent and "*" not in cameras:
             out[cameras] = Resolved(cameras, missing=silent)
         return out
@@ -474,11 +474,11 @@ class ChapterSources:
                 raise LostChapterError(requests[number][0].name, "no holder has it, nor the durable tier")
             groups.setdefault(sources[0], []).append(number)
         parts = {source: [requests[number] for number in numbers] for source, numbers in groups.items()}
-        first, *others = parts
-        away = {source: self._pool.submit(self._read, source, parts[source]).result for source in others}
+        first, *further = parts
+        away = {source: self._pool.submit(self._read, source, parts[source]).result for source in further}
         # One source is read here: handing it to a thread and back costs a tenth of a call.
-        here = partial(self._read, first, parts[first])
-        calls: dict[str, Callable[[], list[bytes]]] = {first: here, **away}
+        read_first = partial(self._read, first, parts[first])
+        calls: dict[str, Callable[[], list[bytes]]] = {first: read_first, **away}
         for source, call in calls.items():
             numbers = groups[source]
             try:

@@ -27,8 +27,8 @@ def inspect(
     """Decode footage as the fleet would, in a sandbox, and show the result.
 
     anchors: I-pictures; vectors: frames with motion vectors ("luma": the codec has none, so brightness is
-    compared).
-    Damaged or hostile files are named with their one error; the exit code is 1 if no file gave a frame.
+    compared). Damaged or hostile files are named with their one error; the exit code is 1 if no file gave a
+    frame.
     """
     from lookout.sandbox.pool import SandboxPool, SandboxSettings
     from lookout.sandbox.survey import inspect as inspect_one

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -237,7 +237,7 @@ class FileDecoder:
             with self._count:
                 self._spent += time.perf_counter() - self._begun.pop(name)
 
-    def __iter__(self) -> Iterator[FileFrame]:
+    def __iter__(self) -> Generator[FileFrame]:
         """Sampled frames in order. Frames that cannot be decoded are left out, listed in `missing` and
         counted in `work.missing`."""
         self._start()

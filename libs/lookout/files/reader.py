@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 
 from lookout.files.clipping import RecordingClip, clip
 from lookout.files.parallel import DecodeWork, FileDecoder, FileFrame, Scan, scanned
@@ -104,7 +104,7 @@ class VideoReader(RecordingReader):
             video=video,
             opened=opened,
         )
-        return DecodedSampling(decoder, self.facts)
+        return DecodedSampling(decoder, self.facts, self._check_open)
 
     def _clip(self, start_us: int, end_us: int, max_bytes: int) -> RecordingClip:
         self._check_open()
@@ -125,16 +125,29 @@ def _opened_again(source: Source, limits: Limits) -> VideoReader:
 
 
 class DecodedSampling(Sampling):
-    """Frames decoded in this process."""
+    """Frames decoded in this process.
 
-    def __init__(self, decoder: FileDecoder, facts: RecordingFacts) -> None:
-        self.decoder, self._facts = decoder, facts
+    Args:
+        decoder: What decodes them.
+        facts: Of the recording.
+        check_open: Refuses to go on where the recording was closed.
+    """
+
+    def __init__(
+        self, decoder: FileDecoder, facts: RecordingFacts, check_open: Callable[[], None] = lambda: None
+    ) -> None:
+        self.decoder, self._facts, self._check_open = decoder, facts, check_open
 
     def __len__(self) -> int:
         return len(self.decoder)
 
     def __iter__(self) -> Iterator[FileFrame]:
-        return iter(self.decoder)
+        self._check_open()
+        # The decoder's threads end with its iterator, also where a frame is refused.
+        with closing(iter(self.decoder)) as frames:
+            for frame in frames:
+                yield frame
+                self._check_open()
 
     @property
     def gaps(self) -> tuple[Gap, ...]:

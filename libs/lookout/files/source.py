@@ -206,9 +206,9 @@ class UrlSource:
 
     A connection that breaks off goes on at the byte it reached (`If-Range`), without ranges from the first.
 
-    Raises `CodecError` with UNREADABLE where the server does not answer in time,
-    has no such file, sends a web page, announces more than `longest` bytes or more than the disk holds, or
-    where the file changes while it is read.
+    Raises `CodecError` with UNREADABLE where the server does not answer in time, has no such file, sends a
+    web page, announces more than `longest` bytes or more than the disk holds, or where the file changes while
+    it is read.
     """
 
     def __init__(

@@ -292,9 +292,9 @@ class ChapterFolder:
             facts = self._sealed.get(name)
             if facts is not None and facts.version == version:
                 return FolderFiles(facts.path)  # its head is not read again for every call
-        found, files = self.read(name)
-        if found.head.version != version:
-            raise HistoryError(f"chapter {name!r}: version {version} is gone; it is at {found.head.version}")
+        stored, files = self.read(name)
+        if stored.head.version != version:
+            raise HistoryError(f"chapter {name!r}: version {version} is gone; it is at {stored.head.version}")
         return files
 
     @property
@@ -384,7 +384,7 @@ class ChapterFolder:
     def _beyond(self) -> Iterator[ChapterFacts]:
         """Sealed chapters that the rules let go."""
         rules, now_us = self.rules, int(self._clock() * 1e6)
-        rest: list[ChapterFacts] = []
+        within: list[ChapterFacts] = []
         totals: dict[str, int] = {}
         for facts in self.chapters():
             totals[facts.camera] = totals.get(facts.camera, 0) + facts.bytes
@@ -395,9 +395,9 @@ class ChapterFolder:
                 totals[facts.camera] -= facts.bytes
                 yield facts
             else:
-                rest.append(facts)
+                within.append(facts)
         total = sum(totals.values())
-        for facts in rest:
+        for facts in within:
             if total <= rules.disk_bytes:
                 return
             total -= facts.bytes
@@ -491,16 +491,16 @@ def without_doubles(chapters: Sequence[Chapter]) -> tuple[list[Chapter], dict[st
     """
     out: list[Chapter] = []
     left_out: dict[str, str] = {}
-    for chapter in sorted(chapters, key=lambda one: (REBUILT in one.head.about, chapter_order(one))):
-        own = chapter.head.times_us[chapter.head.present]
-        others = [other for other in out if other.head.about["epoch"] == chapter.head.about["epoch"]]
-        if REBUILT not in chapter.head.about or not others:
+    for chapter in sorted(chapters, key=lambda copy: (REBUILT in copy.head.about, chapter_order(copy))):
+        own, epoch = chapter.head.times_us[chapter.head.present], chapter.head.about["epoch"]
+        originals = [original.head for original in out if original.head.about["epoch"] == epoch]
+        if REBUILT not in chapter.head.about or not originals:
             out.append(chapter)
             continue
-        known = np.isin(own, np.concatenate([other.head.times_us[other.head.present] for other in others]))
-        if not known.any():
+        doubles = np.isin(own, np.concatenate([head.times_us[head.present] for head in originals]))
+        if not doubles.any():
             out.append(chapter)
-        elif not known.all():
+        elif not doubles.all():
             left_out[chapter.name] = "made again, and a part of it is in other chapters: rebuild it once more"
     return sorted(out, key=chapter_order), left_out
 

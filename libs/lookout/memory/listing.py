@@ -52,12 +52,12 @@ def _extent(folder: Path) -> Extent | None:
     version = _version(folder)
     index = _index(folder, version) if version else None
     times: list[int] = []
-    held: list[int] = []  # numbers of frames of which KV is held, the oldest among them
+    places: list[int] = []  # numbers of frames of which KV is held, the oldest among them
     if index is not None:
         if not _slabs_are_whole(folder, index, meta["shape"]):
             return None
         times += index.arrays["times"].integers()
-        held += _oldest(index)
+        places += _oldest(index)
     for record in read_records(memoryview(bytes_of(folder / f"records-{version:08d}.log")), ""):
         if isinstance(record, DamagedBytes):
             return None
@@ -65,9 +65,9 @@ def _extent(folder: Path) -> Extent | None:
             if any(limit is not None for limit in meta["keep"].values()):
                 return None
             added = record.arrays["times_us"].integers()
-            held += [len(times)] if added else []
+            places += [len(times)] if added else []
             times += added
-    first = times[min(held)] if held else None
+    first = times[min(places)] if places else None
     return Extent(len(times), first, times[-1] if times else None)
 
 

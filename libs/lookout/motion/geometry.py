@@ -1,5 +1,5 @@
-"""From the coded picture to the model's input: rotation, mirror, crop, scale.
-Pixels and blocks use the same map."""
+"""From the coded picture to the model's input: rotation, mirror, crop, scale. Pixels and blocks use the same
+map."""
 
 from __future__ import annotations
 

@@ -134,8 +134,8 @@ class Probes:
         self._thread.start()
 
     def wait_for_scrape(self, seconds: float) -> None:
-        """Wait until /metrics is read once more from now on, `seconds` at most;
-        not at all where nobody reads it.
+        """Wait until /metrics is read once more from now on, `seconds` at most; not at all where nobody reads
+        it.
         """
         with self._scraped:
             if time.monotonic() - self._scraped_at > SCRAPED_WITHIN_S:

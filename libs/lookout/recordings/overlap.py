@@ -131,8 +131,8 @@ def run_groups(
         mode: How the two share the time.
         waiting: Groups that may wait for the consumer.
         start_s: Seconds spent before, counted into the total.
-        busy: Seconds the producer has really worked so far, where it works ahead of its
-            iterator; asked after every group.
+        busy: Seconds the producer has really worked so far, where it works ahead of its iterator; asked after
+            every group.
 
     Returns:
         What `consume` returned for every group, and the timings.

@@ -213,8 +213,8 @@ class Video:
                 yield packet
 
     def decode(self, packet: av.Packet | None) -> list[av.VideoFrame]:
-        """The frames one packet completes, in presentation order; None drains.
-        Damage is counted, never raised."""
+        """The frames one packet completes, in presentation order; None drains. Damage is counted, never
+        raised."""
         try:
             frames = self.context.decode(packet)
         except av.error.MemoryError as error:

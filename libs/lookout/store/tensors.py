@@ -23,8 +23,8 @@ _DTYPES["bfloat16"] = np.dtype("<u2")  # numpy has none: its bits travel, torch 
 
 
 def numpy_dtype(name: str) -> np.dtype[Any]:
-    """The dtype of a name on the wire; bfloat16 comes as its bits in uint16.
-    Object and text types are refused."""
+    """The dtype of a name on the wire; bfloat16 comes as its bits in uint16. Object and text types are
+    refused."""
     try:
         return _DTYPES[name]
     except KeyError:

@@ -139,8 +139,7 @@ class Planner:
         `previous` is the plan of the window before, whose KV the engine holds. Without it, after a skipped
         window, and on the stream's own key strides (`is_due`), the window is computed in full and labels
         restart; `key` True or False overrules the stride (the incremental answer of a key stride is its
-        fidelity audit).
-        `policy` overrides the settings for this window.
+        fidelity audit). `policy` overrides the settings for this window.
 
         Raises:
             WindowError: For blocks that make no window.

@@ -96,8 +96,8 @@ class Topic:
         }
 
     def complaints(self, actual: Mapping[str, str]) -> list[str]:
-        """What is wrong with a broker's settings of this topic, one phrase each;
-        retention is its owner's choice.
+        """What is wrong with a broker's settings of this topic, one phrase each; retention is its owner's
+        choice.
         """
         config = self.config()
         wrong = []

@@ -222,8 +222,8 @@ class Handler(ABC, Generic[S]):
         """The camera belongs to another worker now, or is started again. Polling thread: return at once."""
 
     def over_budget(self) -> Collection[int]:
-        """Partitions to stop reading for now (the store is full of unread tensors).
-        Polling thread: return at once.
+        """Partitions to stop reading for now (the store is full of unread tensors). Polling thread: return at
+        once.
         """
         return ()
 

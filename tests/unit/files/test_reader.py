@@ -500,3 +500,14 @@ def test_a_closed_recording_reads_nothing_more() -> None:
             use()
         assert refusal.value.reason is Reason.CLOSED
     assert len(reader) == 90
+
+
+def test_frames_that_were_asked_for_end_with_the_recording() -> None:
+    with VideoReader(clip("one")) as reader:
+        later = reader.sample(fps=1.0)
+        begun = iter(reader.sample(fps=5.0))
+        next(begun)
+    for frames in (later, begun):
+        with pytest.raises(CodecError, match="was closed: open it again") as refusal:
+            list(frames)
+        assert refusal.value.reason is Reason.CLOSED

@@ -30,6 +30,7 @@ INSTEAD = {
     r"namesakes?": "another process of the same name",
     r"anew": "again",
     r"be had": "available, fetched or made",
+    r"rest(s|ed|ing)? on": "depends on, stands on",
 }
 FOLDERS = (
     "libs", "services", "examples", "docs", "protos", "tests/unit",

@@ -115,7 +115,7 @@ _HOW = (
 
 
 def _heading(source: str) -> str:
-    """A file's name; the whole place is shown where a pointer rests on it."""
+    """A file's name; the whole place is shown where a pointer stands on it."""
     name = PurePath(unquote(urlsplit(source).path) if "://" in source else source).name or source
     return f'<h2 title="{escape(source, quote=True)}">{escape(name)}</h2>'
 

@@ -70,8 +70,8 @@ def load_engine(
             (`lookout.models.device.default_dtype`).
         budget_bytes: Limit of the KV of all streams on the device. Where it does not hold them all, a
             sticky subset stays (`lookout.engines.budget`). None: as `lookout.engines.sizing.kv_budget` says.
-        spill_dir: Folder for the streams that do not stay; they come back with the same
-            bits. None: they are forgotten.
+        spill_dir: Folder for the streams that do not stay; they come back with the same bits. None: they are
+            forgotten.
         rows_per_pass: A batch of more rows runs in several passes.
         layout: Replaces the checkpoint's own prompt.
 

@@ -8,11 +8,15 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
+from lookout.analysis.settings import AnalysisError
 from lookout.files import Gap
 from lookout.recordings import Timings
 from lookout.segments import CodecError, Reason
 
-if TYPE_CHECKING:  # they import torch; who reads answers needs none
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+    # they import torch; who reads answers needs none
     from lookout.engines import Question
     from lookout.engines.transformers.prefill import RecordingAnswer
 
@@ -204,6 +208,29 @@ class Analysis:
         ]
         missing = [{**empty, **span(gap.start_s, gap.end_s), "gap": gap.reason} for gap in self.gaps]
         return answered + missing
+
+    def table(self) -> DataFrame:
+        """`rows` as a data frame: numbers and times have their types, what does not apply is missing.
+
+        Example:
+            >>> found = lookout.analyze("garden.mp4", ["Is a person in view?"])
+            >>> found.table().query("p_yes > 0.5")[["start_s", "end_s", "question"]]
+
+        Raises:
+            AnalysisError: pandas is not installed.
+        """
+        try:
+            import pandas
+        except ImportError:
+            raise AnalysisError(
+                "a table needs pandas (pip install pandas); rows() gives the same rows without it"
+            ) from None
+        frame = pandas.DataFrame(self.rows(), columns=list(COLUMNS))
+        for name in ("start_s", "end_s", "p_yes"):
+            frame[name] = pandas.to_numeric(frame[name])
+        for name in ("start_time", "end_time"):
+            frame[name] = pandas.to_datetime(frame[name])
+        return frame
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""

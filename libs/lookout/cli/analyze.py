@@ -26,7 +26,7 @@ from rich.progress import (
 from rich.table import Table
 
 from lookout.cli.footage import footage_files
-from lookout.cli.model import ModelOption
+from lookout.cli.model import DeviceOption, ModelOption, find_device
 from lookout.cli.options import (
     BootstrapOption,
     CliError,
@@ -87,7 +87,6 @@ ThreadsOption = Annotated[
 SourceArgument = Annotated[
     str, typer.Argument(metavar="FILE|URL|DIR", help="A video file, a URL, or a folder.")
 ]
-DeviceOption = Annotated[str, typer.Option(help="Where the model runs: cpu, cuda, cuda:1.")]
 PageOption = Annotated[
     Path | None,
     typer.Option(
@@ -152,7 +151,7 @@ def analyze(
     policy: PolicyOption = None,
     describe: DescribeOption = 0,
     threads: ThreadsOption = None,
-    device: DeviceOption = "cpu",
+    device: DeviceOption = None,
     page: PageOption = None,
     clips: ClipsOption = None,
     as_json: JsonOption = False,
@@ -188,7 +187,7 @@ def analyze(
         return
     if clips is not None:
         raise CliError("--clips needs the recording on this machine: leave --fleet out")
-    if model is not None or device != "cpu" or threads is not None or fresh or not sandbox:
+    if model is not None or device is not None or threads is not None or fresh or not sandbox:
         raise CliError(
             "--model, --device, --threads, --fresh and --no-sandbox are the fleet's own with --fleet"
         )
@@ -203,7 +202,7 @@ def _answer_here(
     questions: Sequence[str],
     settings: AnalysisSettings,
     model: Path | None,
-    device: str,
+    device: str | None,
     sandbox: bool,
     fresh: bool,
     page: Path | None,
@@ -217,6 +216,7 @@ def _answer_here(
         CliError: A recording cannot be read.
     """
     _check_cache()
+    place = find_device(device)
     names = recordings(source)  # what is cheap to refuse is refused before the imports, which take seconds
     if begins is not None and len(names) > 1:
         raise CliError(f"--begins is of one recording; {clean(source)} holds {len(names)}")
@@ -227,7 +227,7 @@ def _answer_here(
 
         from lookout.analysis import Analyzer
 
-        with Analyzer(model, device=device) as analyzer:
+        with Analyzer(model, device=place) as analyzer:
             batch = _Batch(analyzer, questions, settings, sandbox, fresh, opened, files, clips, begins)
             try:
                 with ending_quietly():

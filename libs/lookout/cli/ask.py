@@ -13,7 +13,7 @@ from rich.table import Table
 
 from lookout import models
 from lookout.cli.commands import log_plainly
-from lookout.cli.model import ModelOption, find_model
+from lookout.cli.model import DeviceOption, ModelOption, find_device, find_model
 from lookout.cli.options import BootstrapOption, CliError, asked
 from lookout.cli.output import TerminalConsole, echo, say
 from lookout.cli.rebuild import rebuild
@@ -104,6 +104,7 @@ def ask(
     frames: FramesOption = None,
     camera: CameraOption = None,
     model: ModelOption = None,
+    device: DeviceOption = None,
     fleet: FleetOption = False,
     bootstrap: BootstrapOption = None,
     recall: RecallOption = None,
@@ -121,6 +122,8 @@ def ask(
             )
         if camera is None:
             raise CliError("--fleet needs --camera: an id, or a pattern such as 'yard-*'")
+        if device is not None:
+            raise CliError("--device is the fleet's own with --fleet")
         from lookout.cli.ask_fleet import ask_fleet
 
         span: dict[str, Any] = {"since": since, "until": until}
@@ -141,6 +144,7 @@ def ask(
         frames=frames,
         camera=camera,
         model=model,
+        device=device,
     )
 
 
@@ -155,6 +159,7 @@ def _ask_files(
     frames: Path | None,
     camera: str | None,
     model: Path | None,
+    device: str | None,
 ) -> None:
     """Ask about a file, or a folder of memories."""
     text = options["text"]
@@ -169,6 +174,7 @@ def _ask_files(
     if source.is_file():
         _check(model, question, text)
         _check_footage(source)
+    place = find_device(device)
     from lookout import pipeline
     from lookout.segments import CodecError
 
@@ -177,11 +183,11 @@ def _ask_files(
 
         about = entries(source, camera)[0].about
         _check(model or about.get("model"), question, text)
-        answers = pipeline.ask_folder(source, question, camera=camera, model=model, **options)
+        answers = pipeline.ask_folder(source, question, camera=camera, model=model, device=place, **options)
         for answer in answers:
             _show(answer, as_json, frames, _source_of(source, answer))
     else:
-        with pipeline.Pipeline(find_model(model), memory=memory, memory_dir=keep) as playing:
+        with pipeline.Pipeline(find_model(model), device=place, memory=memory, memory_dir=keep) as playing:
             with TerminalConsole(stderr=True).status(f"watching {source.name}"):
                 try:
                     for _ in playing.watch(source):

@@ -20,7 +20,7 @@ from lookout.backtest.labels import LabelShare, Quality, quality, threshold_for
 from lookout.cli.analyze import JobTenantOption
 from lookout.cli.connect import check_reachable, find_bootstrap, kafka_settings, read_erasures
 from lookout.cli.label import read_labels
-from lookout.cli.model import ModelOption, find_model
+from lookout.cli.model import DeviceOption, ModelOption, find_model
 from lookout.cli.options import (
     WEB_PAGES,
     BootstrapOption,
@@ -84,6 +84,7 @@ def backtest(
     zone: ZoneOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
     model: ModelOption = None,
+    device: DeviceOption = None,
     preset: PresetOption = "default",
     setting: SettingOption = None,
     bootstrap: BootstrapOption = None,
@@ -111,28 +112,44 @@ def backtest(
     watch = Watch(id="backtest", version=1, question=asked(question), cameras=camera or [], rule=rule)
     job = _job(watch, *parse_span(since, until), identity, tenant)
     if fleet:
-        if model is not None or setting or preset != "default":
-            raise CliError("--model, --preset and --set are those of the fleet with --fleet: leave them out")
+        if model is not None or device is not None or setting or preset != "default":
+            raise CliError("--model, --device, --preset and --set are the fleet's own with --fleet")
         ago = [name for name, text in (("since", since), ("until", until)) if is_length(text)]
-        if labels:
-            job.backtest.labels.extend(_newest(_labels_of(find_bootstrap(bootstrap), job.backtest)))
-        if precision is not None and not (labels and wait):
-            raise CliError("--precision needs --labels and --wait, or later `lookout backtests show`")
-        how = {"wait": wait, "as_json": as_json}
-        send_job(job, bool(identity), bootstrap, **how, page=page, precision=precision, moving=ago)
+        _ask_fleet(job, bootstrap, bool(identity), ago, labels, precision, wait, page, as_json)
         return
     if wait or identity is not None or tenant:
         raise CliError("--wait, --id and --tenant need --fleet")
     if precision is not None and not labels:
         raise CliError("--precision needs --labels")
+    common, own = parse_settings(setting or [], preset, device)
     folder = find_model(model)
     models.check_question(folder, watch.question)
     address = find_bootstrap(bootstrap)
     check_reachable(address, TOKENS.name)
-    past = _ask_here(folder, address, job.backtest, *parse_settings(setting or [], preset), labels)
+    past = _ask_here(folder, address, job.backtest, common, own, labels)
     _tell(past, precision, as_json)
     if page is not None:
         _write_page(page, address, _facts_here(past, watch), past.incidents, past.timeline)
+
+
+def _ask_fleet(
+    job: RecordingJob,
+    bootstrap: str | None,
+    named: bool,
+    ago: Sequence[str],
+    labels: bool,
+    precision: float | None,
+    wait: bool,
+    page: Path | None,
+    as_json: bool,
+) -> None:
+    """The back-test as a job; `ago`: which of its times are told by how long ago they are."""
+    if labels:
+        job.backtest.labels.extend(_newest(_labels_of(find_bootstrap(bootstrap), job.backtest)))
+    if precision is not None and not (labels and wait):
+        raise CliError("--precision needs --labels and --wait, or later `lookout backtests show`")
+    how = {"wait": wait, "as_json": as_json}
+    send_job(job, named, bootstrap, **how, page=page, precision=precision, moving=ago)
 
 
 def _tell(past: Backtest, precision: float | None, as_json: bool) -> None:

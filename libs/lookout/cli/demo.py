@@ -20,7 +20,7 @@ from lookout.cli.alerts import LinePrinter
 from lookout.cli.connect import CommittedReader, reading
 from lookout.cli.fleet_settings import settings_of_services
 from lookout.cli.footage import footage_files
-from lookout.cli.model import ModelOption, find_model
+from lookout.cli.model import DeviceOption, ModelOption, find_model
 from lookout.cli.options import CliError, Position, PresetOption, SettingOption
 from lookout.cli.output import TerminalConsole, escaped
 from lookout.cli.publish import Piece, Publisher, cut_file, cutter
@@ -90,6 +90,7 @@ def demo(
     kafka: KafkaOption = None,
     redis: RedisOption = None,
     model: ModelOption = None,
+    device: DeviceOption = None,
     preset: PresetOption = "default",
     setting: SettingOption = None,
 ) -> None:
@@ -101,7 +102,7 @@ def demo(
     """
     files = [file for path in footage or [] for file in footage_files(path)]
     folder = find_model(model)
-    common, own = parse_settings(setting or [], preset)
+    common, own = parse_settings(setting or [], preset, device)
     own.setdefault(Stage.DECODE, {}).setdefault("silence_s", f"{_SILENCE_S:g}")
     settings = {"model_dir": str(folder)}
     checked = settings_of_services({**settings, **common}, own, list(Stage))

@@ -1,7 +1,8 @@
-"""The model option of the commands."""
+"""The options of the commands that say which model runs, and where."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -9,6 +10,7 @@ import typer
 
 from lookout import models
 from lookout.cli.options import CliError
+from lookout.outside_text import clean
 
 ModelOption = Annotated[
     Path | None,
@@ -16,6 +18,15 @@ ModelOption = Annotated[
         "--model",
         envvar="LOOKOUT_MODEL_DIR",
         help="Folder of a vision-language model's checkpoint.  [default: the small one included]",
+        show_default=False,
+    ),
+]
+
+DeviceOption = Annotated[
+    str | None,
+    typer.Option(
+        "--device",
+        help="Where models run: cpu, cuda, cuda:1; of services as --set device=.  [default: cpu]",
         show_default=False,
     ),
 ]
@@ -31,3 +42,38 @@ def find_model(given: Path | None) -> Path:
         return models.find_model(given)
     except models.ModelError as error:
         raise CliError(f"{error}: give another folder") from error
+
+
+def find_device(given: str | None) -> str:
+    """The device given, else the processor.
+
+    Raises:
+        CliError: This machine does not have it.
+    """
+    if given is None or given == "cpu":  # what every machine has needs no torch, whose import takes seconds
+        return "cpu"
+    from lookout.models.device import check_device
+
+    try:
+        check_device(given)
+    except models.ModelError as error:
+        raise CliError(f"--device: {error}") from None
+    return given
+
+
+def with_device(common: Mapping[str, str], given: str | None) -> dict[str, str]:
+    """Settings of services without a service's name, with the device given.
+
+    Args:
+        common: From `--set`.
+        given: From `--device`.
+
+    Raises:
+        CliError: This machine does not have it, or `--set` names another.
+    """
+    if given is None:
+        return dict(common)
+    device = find_device(given)
+    if common.get("device", device) != device:
+        raise CliError(f"--device {device} and --set device={clean(common['device'], 60)}: give one of them")
+    return {**common, "device": device}

@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.progress import Progress
 from rich.table import Table
 
-from lookout.cli.model import find_model
+from lookout.cli.model import DeviceOption, find_device, find_model
 from lookout.cli.options import CliError, PolicyOption, Preset, PresetOption
 from lookout.cli.output import TerminalConsole, escaped
 from lookout.models.device import Dtype
@@ -55,7 +55,6 @@ FpsOption = Annotated[
     float | None,
     typer.Option("--fps", help=f"Frames sampled per second.  {_OWN}2]", min=0.01, show_default=False),
 ]
-DeviceOption = Annotated[str, typer.Option("--device", help="cpu, cuda, cuda:1")]
 DtypeOption = Annotated[
     str,
     typer.Option(
@@ -84,7 +83,7 @@ def check(
     stride: StrideOption = None,
     fps: FpsOption = None,
     precision: PrecisionOption = 0.9,
-    device: DeviceOption = "cpu",
+    device: DeviceOption = None,
     dtype: DtypeOption = "auto",
 ) -> None:
     """Load a checkpoint and compare pixels, prompt, positions and answers with transformers on a clip.
@@ -95,20 +94,20 @@ def check(
     from lookout.evaluation.check import check_model
 
     console = TerminalConsole()
-    kind = _known(dtype)
+    kind, place = _known(dtype), find_device(device)
     report = check_model(
         find_model(folder),
         _default_clip() if clip is None else _existing(clip),
         cameras=cameras,
         window_s=window,
         fps=fps,
-        device=device,
+        device=place,
         dtype=kind,
     )
     _show_report(console, report)
     document = report.as_json()
     if labels is not None:
-        evaluation = _evaluated(folder, labels, window, stride, fps, device, kind)
+        evaluation = _evaluated(folder, labels, window, stride, fps, place, kind)
         document["calibration"] = _calibrated(console, evaluation, precision, plot)
     console.print(json.dumps(document), soft_wrap=True, highlight=False, markup=False)
     if not report.same:
@@ -157,7 +156,7 @@ def evaluate_model(
     stride: StrideOption = None,
     fps: FpsOption = None,
     precision: PrecisionOption = 0.9,
-    device: DeviceOption = "cpu",
+    device: DeviceOption = None,
     dtype: DtypeOption = "auto",
 ) -> None:
     """Score a checkpoint on labelled clips: F1 per question and cost, with and without pruning and reuse.
@@ -166,7 +165,7 @@ def evaluate_model(
     """
     console = TerminalConsole()
     evaluation = _evaluated(
-        find_model(model), labels, window, stride, fps, device, _known(dtype), preset, policy
+        find_model(model), labels, window, stride, fps, find_device(device), _known(dtype), preset, policy
     )
     result = evaluation.as_json()
     table = Table(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lookout.cli.commands import log_plainly
-from lookout.cli.model import ModelOption, find_model
+from lookout.cli.model import DeviceOption, ModelOption, find_model
 from lookout.cli.options import BootstrapOption, CliError, PresetOption, SettingOption
 from lookout.cli.output import TerminalConsole, echo, say
 from lookout.cli.times import PAST
@@ -34,6 +34,7 @@ def rebuild(
         typer.Option(help="gRPC address of a prefill pod; repeat.  [default: those of the local fleet]"),
     ] = None,
     model: ModelOption = None,
+    device: DeviceOption = None,
     preset: PresetOption = "default",
     setting: SettingOption = None,
     bootstrap: BootstrapOption = None,
@@ -50,9 +51,9 @@ def rebuild(
 
     url = _tier(to)
     begin_ms, end_ms = parse_span(since, until)
+    common, own = parse_settings(setting or [], preset, device)
     folder, address = find_model(model), find_bootstrap(bootstrap)
     check_reachable(address, TOKENS.name)
-    common, own = parse_settings(setting or [], preset)
     log_plainly()
     # After all that is refused at once: these import the models.
     from lookout.chains import PastScope

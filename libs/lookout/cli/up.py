@@ -17,7 +17,7 @@ from lookout.cli.advice import CameraAdvice
 from lookout.cli.connect import client_options
 from lookout.cli.dead_letters import DeadLetterNews
 from lookout.cli.fleet_settings import settings_of_services
-from lookout.cli.model import ModelOption, find_model
+from lookout.cli.model import DeviceOption, ModelOption, find_model, with_device
 from lookout.cli.options import CliError, Preset, PresetOption, SettingOption
 from lookout.cli.output import TerminalConsole, escaped
 from lookout.cli.signals import ending_quietly
@@ -71,6 +71,7 @@ def up(
         ),
     ] = None,
     model: ModelOption = None,
+    device: DeviceOption = None,
     partitions: Annotated[int, typer.Option(min=1, max=256, help="Partitions of every topic.")] = 4,
     preset: PresetOption = "default",
     memory: Annotated[
@@ -89,7 +90,7 @@ def up(
 
     Other commands on this machine find the fleet without an address.
     """
-    common, own = parse_settings(setting or [], preset)
+    common, own = parse_settings(setting or [], preset, device)
     length, folders = kept(memory), _folders(recordings or [])
     services = [*Stage, *([RECALL] if length else []), *(RECORDINGS_ROLES if folders else [])]
     if folders and own.get("recordings", {}).get("ahead", common.get("ahead", "0")) != "0":
@@ -190,10 +191,10 @@ def unread_settings(environ: Mapping[str, str]) -> list[str]:
 
 
 def parse_settings(
-    pairs: list[str], preset: Preset = "default"
+    pairs: list[str], preset: Preset = "default", device: str | None = None
 ) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
     """NAME=VALUE for all services and STAGE.NAME=VALUE for one, with or without the LOOKOUT_ prefix; after
-    those of a preset."""
+    those of a preset, and with the device that `--device` names."""
     known = (*Stage, RECALL, *RECORDINGS_ROLES, RECORDINGS_DECODE)
     common: dict[str, str] = {} if preset == "default" else {"preset": preset}
     own: dict[str, dict[str, str]] = {}
@@ -207,7 +208,7 @@ def parse_settings(
             )
         target = own.setdefault(stage, {}) if dot else common
         target[(setting if dot else stage).replace("-", "_").removeprefix("lookout_")] = value.strip()
-    return common, own
+    return with_device(common, device), own
 
 
 def _start(fleet: Fleet, status: Status) -> Fleet:

@@ -9,7 +9,7 @@ import typer
 from rich.progress import Progress
 
 from lookout.cli.connect import check_reachable, find_bootstrap, kafka_settings
-from lookout.cli.model import ModelOption, find_model
+from lookout.cli.model import DeviceOption, ModelOption, find_model
 from lookout.cli.options import BootstrapOption, PresetOption, SettingOption
 from lookout.cli.output import TerminalConsole, echo
 from lookout.cli.times import PAST, parse_since
@@ -32,6 +32,7 @@ def verify(
         ),
     ] = None,
     model: ModelOption = None,
+    device: DeviceOption = None,
     preset: PresetOption = "default",
     setting: SettingOption = None,
     bootstrap: BootstrapOption = None,
@@ -44,9 +45,9 @@ def verify(
     from lookout import verification
     from lookout.chains import PastScope
 
+    common, own = parse_settings(setting or [], preset, device)
     address = find_bootstrap(bootstrap)
     check_reachable(address, VERDICTS.name)
-    common, own = parse_settings(setting or [], preset)
     common = {**kafka_settings(address), **common}
     scope = PastScope(camera, parse_since(since).at_ms or 0)
     with Progress(console=TerminalConsole(stderr=True), transient=True) as bar:

@@ -112,13 +112,15 @@ class Setting:
     policy: Policy
     budget: int | None = None
     surplus: float | None = None
+    share: float | None = None
 
     @property
     def name(self) -> str:
-        """For people: labels, policy, frames of budget, surplus."""
+        """For people: labels, policy, frames of budget, surplus, share of the window."""
         parts = [self.labels.value, self.policy.value]
         parts += [] if self.budget is None else [str(self.budget)]
         parts += [] if self.surplus is None else [f"+{self.surplus:g}"]
+        parts += [] if self.share is None else [f"{self.share:g} of the window"]
         return " ".join(parts)
 
 
@@ -141,10 +143,16 @@ FULL = Setting(LabelPolicy.FRAME, Policy.PRUNE_ONLY)
 """The reference: every row of every window is computed."""
 
 
-def default() -> Setting:
-    """What the product does."""
-    preset = PRESETS[DEFAULT_PRESET]
-    return Setting(preset.labels, preset.policy, preset.refresh_frames, preset.refresh_surplus)
+def default(preset: str = DEFAULT_PRESET) -> Setting:
+    """What the product does, by default or with another preset."""
+    windows = PRESETS[preset]
+    return Setting(
+        windows.labels,
+        windows.policy,
+        windows.refresh_frames,
+        windows.refresh_surplus,
+        windows.refresh_share,
+    )
 
 
 def settings(kind: str, cut: Cut) -> list[Setting]:
@@ -224,7 +232,7 @@ def answered(
         engine.layout,
         WindowSettings(
             cut.blocks, setting.policy, cut.chain, refresh_frames=setting.budget, labels=setting.labels,
-            refresh_surplus=setting.surplus,
+            refresh_surplus=setting.surplus, refresh_share=setting.share,
             samples=cut.frames, stride_s=cut.frames * 0.5,
         ),
     )  # fmt: skip

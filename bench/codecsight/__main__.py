@@ -5,6 +5,7 @@ frames that slide by 16 (40 s and 8 s, as in the paper), by every policy of `ben
 are less noisy than those it learnt from, where the codec's vectors keep every patch. F1 counts by the paper's
 rule (a video is positive where two consecutive windows are), by event, and by window.
 
+- `default`, `faithful`: the product's presets; the second computes a fifth of the window's frames again.
 - `front N`, `cacheblend`, `vlcache`, `random-k`: budgets of token-layers; the last three that of `front 2`,
   and with an 8 that of `front 8`, which is about what the default spends with its bursts. With two frames
   `cacheblend` chooses no row: comparing all rows in the first layer costs more than that.

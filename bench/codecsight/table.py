@@ -192,7 +192,7 @@ INTERVALS: Final = (shapes.PERIOD // 2, shapes.PERIOD, 2 * shapes.PERIOD)
 
 
 def flops_saved(asked: Sequence[int] = (1, 5, 17)) -> dict[str, dict[str, float]]:
-    """FLOPs that the default and the paper's rule save at full size (98 tokens a frame, a 7B and its tower).
+    """FLOPs that the presets save at full size (98 tokens a frame, a 7B and its tower).
 
     By motion level and number of questions; key windows and an audit at each of them are counted in, and so
     is what questions cost. Of the default also with the other `INTERVALS` between key windows.
@@ -201,7 +201,7 @@ def flops_saved(asked: Sequence[int] = (1, 5, 17)) -> dict[str, dict[str, float]
     out: dict[str, dict[str, float]] = {}
     for count in asked:
         row = {}
-        for name, masks in ((DEFAULT_PRESET, "default"), ("codecsight", "keep")):
+        for name, masks in ((DEFAULT_PRESET, "default"), ("faithful", "default"), ("codecsight", "keep")):
             for level, keep in shapes.levels(motion, masks).items():
                 cost = at_full_size(keep, PRESETS[name], count)
                 row[f"{name}, {level}"] = cost.saved()

@@ -28,8 +28,9 @@ class PresetSettings:
 PRESETS: Mapping[str, PresetSettings] = MappingProxyType(
     {name.value: PresetSettings(masks, WINDOW_PRESETS[name.value]) for name, masks in PRUNING_PRESETS.items()}
 )
-"""`default`: pixels decide, and a run of rows from the window's front is computed again. `codecsight`: the
-paper's motion vectors and its anchors (CodecSight, sections 3.2 to 3.4)."""
+"""`default`: pixels decide, and a run of rows from the window's front is computed again. `faithful`: the same
+with a longer run, which grows with the window. `codecsight`: the paper's motion vectors and its anchors
+(CodecSight, sections 3.2 to 3.4)."""
 
 
 def preset_of(name: str) -> PresetSettings:

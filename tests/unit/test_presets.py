@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -28,11 +29,21 @@ def test_the_pipeline_and_the_services_agree_on_a_preset(name: str) -> None:
     common = {"mode": "local", "preset": name}
     assert PruneEncodeSettings(**common, model_dir=Path("x")).policy == preset.masks
     prefill = PrefillSettings(**common, model_dir=Path("x")).windows
-    assert (prefill.policy, prefill.refresh_frames, prefill.refresh_surplus) == (
-        preset.windows.policy,
-        preset.windows.refresh_frames,
-        preset.windows.refresh_surplus,
-    )
+    names = ("policy", "refresh_frames", "refresh_share", "refresh_surplus")
+    assert [getattr(prefill, name) for name in names] == [getattr(preset.windows, name) for name in names]
+
+
+def test_a_number_of_frames_takes_the_place_of_the_presets_share() -> None:
+    given = {"mode": "local", "preset": "faithful", "model_dir": Path("x")}
+    windows = PrefillSettings(**given, refresh_frames=3).windows
+    assert (windows.refresh_frames, windows.refresh_share) == (3, None)
+
+
+def test_the_faithful_preset_has_the_defaults_masks_and_computes_no_less() -> None:
+    default, faithful = preset_of("default"), preset_of("faithful")
+    assert faithful.masks == default.masks
+    assert replace(faithful.windows, refresh_share=None) == default.windows
+    assert (faithful.windows.refresh_share or 0) > 0
 
 
 def test_the_papers_preset_is_its_masks_and_its_windows() -> None:
@@ -46,7 +57,7 @@ def test_a_planner_without_settings_plans_the_default() -> None:
 
 
 def test_an_unknown_preset_is_refused_everywhere_by_name() -> None:
-    words = r"preset 'front' is unknown: choose one of default, codecsight"
+    words = r"preset 'front' is unknown: choose one of default, faithful, codecsight"
     with pytest.raises(PresetError, match=words):
         preset_of("front")
     with pytest.raises(lookout.PipelineError, match=words):

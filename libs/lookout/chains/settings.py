@@ -17,6 +17,7 @@ def windows_of(settings: WindowPlanSettings) -> WindowSettings:
         preset.sampled(settings),
         key_every=settings.key_every,
         refresh_frames=preset.refresh_frames if frames is None else frames,
+        refresh_share=preset.refresh_share if frames is None else None,
         refresh_surplus=preset.refresh_surplus if surplus is None else surplus,
         labels=preset.labels if settings.labels is None else LabelPolicy(settings.labels),
     )

@@ -30,10 +30,13 @@ SettingOption = Annotated[
         show_default=False,
     ),
 ]
-Preset = Literal["default", "codecsight"]
+Preset = Literal["default", "faithful", "codecsight"]
 PresetOption = Annotated[
     Preset,
-    typer.Option(help="Settings that belong together; codecsight: those of the paper."),
+    typer.Option(
+        help="Settings that belong together; faithful: answers nearer to those of whole windows, for more "
+        "arithmetic; codecsight: those of the paper."
+    ),
 ]
 PolicyOption = Annotated[
     str | None,

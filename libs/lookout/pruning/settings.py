@@ -17,12 +17,31 @@ class Preset(StrEnum):
     """Names of settings that belong together."""
 
     DEFAULT = "default"
+    FAITHFUL = "faithful"  # the default's masks, and windows that compute more again
     CODECSIGHT = "codecsight"  # the paper's
 
 
+_MASKS: Final = {Preset.FAITHFUL: "default"}  # policies that have another name than their preset
+
+
+def masks_of(preset: str) -> str:
+    """The name in `POLICIES` of what a preset keeps.
+
+    Raises:
+        ValueError: There is no preset of that name.
+    """
+    return _MASKS.get(Preset(preset), preset)
+
+
 PRESETS: Final[dict[Preset, PrunePolicy]] = {
-    preset: policy for preset in Preset if isinstance(policy := POLICIES[preset.value].policy, PrunePolicy)
+    preset: policy
+    for preset in Preset
+    if isinstance(policy := POLICIES[masks_of(preset.value)].policy, PrunePolicy)
 }
+PRESET_WORDS: Final = (
+    "default, faithful (nearer to whole windows, for more arithmetic), codecsight (the paper's)"
+)
+"""What descriptions of settings say of presets."""
 
 
 def _of_fleet(name: str) -> str:
@@ -52,8 +71,8 @@ def preset_policy(name: str) -> PrunePolicy:
 class PruningSettings(BaseModel):
     """How patches are judged. What is unset comes from the preset."""
 
-    preset: Literal["default", "codecsight"] = Field(
-        "default", description="settings that belong together: default, codecsight (the paper's)"
+    preset: Literal["default", "faithful", "codecsight"] = Field(
+        "default", description=f"settings that belong together: {PRESET_WORDS}"
     )
     pruning: PolicyName | None = Field(
         None,
@@ -90,7 +109,7 @@ class PruningSettings(BaseModel):
 
     @model_validator(mode="after")
     def _parameters_fit(self) -> Self:
-        base, parameters = policy_of(self.pruning or self.preset), self._parameters
+        base, parameters = policy_of(self.pruning or masks_of(self.preset)), self._parameters
         if parameters and not isinstance(base, PrunePolicy):
             raise PolicyError(
                 f"pruning policy {self.pruning!r} has no {', '.join(parameters)}: leave them unset"
@@ -106,7 +125,7 @@ class PruningSettings(BaseModel):
     @property
     def policy(self) -> MaskPolicy:
         """How patches are judged."""
-        base, named = policy_of(self.pruning or self.preset), self._parameters
+        base, named = policy_of(self.pruning or masks_of(self.preset)), self._parameters
         if isinstance(base, PrunePolicy):
             if "gather_method" in named:
                 named["rule"] = named.pop("gather_method")

@@ -67,6 +67,8 @@ class WindowSettings:
             oldest stands nearest to what was evicted.
         refresh_frames: The budget of the other policies, in rows of whole frames (all groups of the grid and
             the text of one frame). None: as many rows as `REFRESH` would compute.
+        refresh_share: The budget grows with the window: at least this share of its frames (rounded), also in
+            rows of whole frames; 0 to 1. None: `refresh_frames` alone.
         refresh_surplus: `FRONT` only. After a burst of movement has left the window, blocks that saw it stay
             behind. A block is computed again, with all rows before it, where the tokens that left since it
             was last computed, minus the usual number in as many blocks that it still sees, are at least
@@ -84,6 +86,7 @@ class WindowSettings:
     seed: int = 0
     anchors: int | None = None
     refresh_frames: int | None = None
+    refresh_share: float | None = None
     refresh_surplus: float | None = None
     labels: LabelPolicy = LabelPolicy.FRAME
     samples: int = 0
@@ -94,6 +97,8 @@ class WindowSettings:
             raise WindowError(f"anchors={self.anchors} must be at least 1; reuse-all refreshes none")
         if self.refresh_frames is not None and self.refresh_frames < 0:
             raise WindowError(f"refresh_frames={self.refresh_frames} must not be negative")
+        if self.refresh_share is not None and not 0 <= self.refresh_share <= 1:
+            raise WindowError(f"refresh_share={self.refresh_share} must be between 0 and 1")
         if self.refresh_surplus is not None and self.refresh_surplus <= 0:
             raise WindowError(f"refresh_surplus={self.refresh_surplus} must be positive")
         if self.blocks < 1 or self.key_every < 1:
@@ -357,9 +362,11 @@ class Planner:
 
     def _budget(self, plan: WindowPlan, anchors: Sequence[PromptPart], grid: int) -> int:
         """Rows of `plan` to compute again."""
-        frames = self.settings.refresh_frames
-        if frames is None or plan.policy is Policy.REFRESH:
+        frames, share = self.settings.refresh_frames, self.settings.refresh_share
+        if plan.policy is Policy.REFRESH or (frames is None and share is None):
             return sum(part.stop - part.start for part in anchors)
+        # Behind the prefix every part is a frame.
+        frames = max(frames or 0, round((share or 0.0) * (len(plan.parts) - 1)))
         text = len(self.layout.frame_open) + len(self.layout.frame_close)
         return frames * (grid + text + (0 if self.label is None else self.label.tokens))
 

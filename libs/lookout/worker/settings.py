@@ -126,8 +126,10 @@ class ServiceSettings(Connections, SamplingSettings):
         "unset: the host's name",
     )
 
-    preset: Literal["default", "codecsight"] = Field(
-        "default", description="settings that belong together: default, codecsight (the paper's)"
+    preset: Literal["default", "faithful", "codecsight"] = Field(
+        "default",
+        description="settings that belong together: default, faithful (nearer to whole windows, for more "
+        "arithmetic), codecsight (the paper's)",
     )
     model_digest: str | None = Field(None, description="the digest that model_dir must have; unset: any")
 

@@ -153,6 +153,30 @@ def test_front_computes_its_budget_of_rows_from_the_front(frames: int) -> None:
     assert rows_in(plan.compute).tolist() == rows_in(want).tolist()
 
 
+@pytest.mark.parametrize(
+    ("share", "frames", "long", "short"), [(0.25, 0, 2, 1), (0.25, 2, 2, 2), (0.0, 1, 1, 1), (1.0, 0, 8, 4)]
+)
+def test_a_budget_that_is_a_share_grows_with_the_window(
+    share: float, frames: int, long: int, short: int
+) -> None:
+    for blocks, budget in ((4, long), (2, short)):
+        fixed = WindowSettings(blocks, Policy.FRONT, 1000, refresh_frames=budget)
+        grows = WindowSettings(blocks, Policy.FRONT, 1000, refresh_frames=frames, refresh_share=share)
+        plans = [chain(Planner(PLAIN, some), 7, blocks)[-1] for some in (fixed, grows)]
+        assert len(plans[0].parts) - 1 == 2 * blocks
+        assert plans[0].compute == plans[1].compute
+
+
+def test_a_share_is_a_budget_of_every_policy_and_at_most_the_window() -> None:
+    alone, named = (
+        chain(Planner(PLAIN, WindowSettings(4, Policy.RANDOM_K, 1000, **given)), 7, 4)[-1]
+        for given in ({"refresh_share": 0.25}, {"refresh_frames": 2})
+    )
+    assert alone.compute == named.compute
+    with pytest.raises(WindowError, match=r"refresh_share=1\.5 must be between 0 and 1"):
+        WindowSettings(refresh_share=1.5)
+
+
 def busy(index: int, kept: int, frames: int = 3, groups: int = 8) -> StrideBlock:
     """A block whose frames keep `kept` of their groups; the first is a whole anchor."""
     masks = [

@@ -4,6 +4,7 @@
 * ``README.md``: every value with its comment and default, every setting with its description;
 * ``files/topics.json``: the topic table of `lookout.wire`;
 * ``lookout-crds``: the definitions of ``crds`` as a chart of their own, which helm upgrades;
+* ``Chart.yaml``: version of the project; images, and what CHANGELOG.md says of the chart, for Artifact Hub;
 * ``crds``: bounds whose line ends with ``# maximum = NAME`` get the number of that name in
 `lookout.wire.limits`.
 """
@@ -13,6 +14,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +35,9 @@ from lookout.wire import all_topics, limits
 from lookout.worker import ServiceSettings
 
 CHART = Path(__file__).parent / "lookout"
+ROOT = CHART.parents[1]
+#: annotations of Chart.yaml that are derived stand behind this line
+_DERIVED = "  # written by make chart\n"
 #: limits of the wire, and of texts from outside
 _BOUNDS = vars(outside_text) | vars(limits)
 #: which bound of a line of a CRD is a number of `lookout.wire.limits`
@@ -583,6 +588,44 @@ def crd_chart() -> dict[Path, str]:
     return {templates / path.name: text.replace(mark, kept, 1) for path, text in crds().items()}
 
 
+def chart_files() -> dict[Path, str]:
+    """Return the Chart.yaml of both charts."""
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    files = {}
+    for folder in (CHART, CHART.parent / "lookout-crds"):
+        path = folder / "Chart.yaml"
+        text = re.sub(r"(?m)^version: .*$", f"version: {version}", path.read_text())
+        files[path] = re.sub(r"(?m)^appVersion: .*$", f'appVersion: "{version}"', text)
+    files[CHART / "Chart.yaml"] = files[CHART / "Chart.yaml"].partition(_DERIVED)[0] + _annotations(version)
+    return files
+
+
+def _annotations(version: str) -> str:
+    """What Artifact Hub shows: images (built by whoever installs, so that nobody scans them), and changes."""
+    prefix = next(value.default for value in values() if value.path == "image.prefix")
+    lines = [_DERIVED.rstrip(), "  artifacthub.io/images: |"]
+    for name in _IMAGES:
+        lines += [f"    - name: {name}", f"      image: {prefix}{name}:{version}", "      whitelisted: true"]
+    lines.append("  artifacthub.io/changes: |")
+    for kind, text in changes((ROOT / "CHANGELOG.md").read_text()):
+        lines += [f"    - kind: {kind}", f"      description: {json.dumps(text, ensure_ascii=False)}"]
+    return "\n".join([*lines, ""])
+
+
+def changes(changelog: str) -> list[tuple[str, str]]:
+    """Return what the newest version of a changelog changes of the chart: kind, as Artifact Hub names it, and
+    text."""
+    newest = changelog.split("\n## ")[1]
+    entries = []
+    for section in newest.split("\n### ")[1:]:
+        heading, _, body = section.partition("\n")
+        for entry in re.split(r"(?m)^- ", body)[1:]:
+            text = " ".join(entry.split())
+            if re.search(r"\bcharts?\b", text, re.IGNORECASE):
+                entries.append((heading.strip().lower(), text))
+    return entries
+
+
 def _bounded(text: str) -> str:
     return "\n".join(_bounded_line(line) for line in text.split("\n"))
 
@@ -600,6 +643,7 @@ def derived() -> dict[Path, str]:
     return {
         **crds(),
         **crd_chart(),
+        **chart_files(),
         CHART / "values.schema.json": json.dumps(schema(), indent=1, ensure_ascii=False) + "\n",
         CHART / "files" / "topics.json": json.dumps(topics(), indent=1) + "\n",
         CHART / "README.md": readme(),

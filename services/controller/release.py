@@ -1,4 +1,4 @@
-"""`python -m lookout.services.controller.release`: let go of the resources before the release is deleted.
+"""`python -m lookout.services.controller.release`: let go of the resources before the controller goes.
 
 The controller is scaled to nothing, its lease and the secrets that a job made are deleted, and Camera, Watch
 and Recording resources lose the finalizer that nobody would remove any more. The resources themselves stay.

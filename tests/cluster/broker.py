@@ -1,7 +1,8 @@
 """One of three brokers, run inside the try-out image: format once, then become Kafka.
 
-Environment: NODE_ID, POD_IP, SERVICE (headless service of the brokers), PASSWORD (of the user `fleet`),
-CERTIFICATE (PEM file with key and chain; ca.crt of the clients' authority lies beside it).
+Environment: NODE_ID, POD_IP, SERVICE (headless service of the brokers), USERS (a folder for each user, with
+the files username and password), CERTIFICATE (PEM file with key and chain; ca.crt of the clients' authority
+lies beside it).
 """
 
 import os
@@ -13,7 +14,6 @@ from lookout.local.java import find_java
 
 DATA = Path("/data")
 CLUSTER_ID = "LookoutTestCluster00AA"
-USER = "fleet"
 BROKERS = 3
 
 
@@ -67,17 +67,10 @@ def main() -> None:
     java = [str(find_java().path), "-Xmx320m", "-XX:+UseSerialGC", "-Djava.io.tmpdir=/tmp"]
     java += ["-Dlog4j2.level=WARN", "-cp", kafka_class_path()]
     if not (DATA / "log" / "meta.properties").exists():
-        scram = f"SCRAM-SHA-512=[name={USER},password={os.environ['PASSWORD']}]"
-        command = [
-            "kafka.tools.StorageTool",
-            "format",
-            "-t",
-            CLUSTER_ID,
-            "-c",
-            str(config),
-            "--add-scram",
-            scram,
-        ]
+        command = ["kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(config)]
+        for user in sorted(Path(os.environ["USERS"]).iterdir()):
+            name, password = ((user / file).read_text() for file in ("username", "password"))
+            command += ["--add-scram", f"SCRAM-SHA-512=[name={name},password={password}]"]
         subprocess.run([*java, *command], check=True)
     os.execv(java[0], [*java, "kafka.Kafka", str(config)])
 

@@ -362,6 +362,7 @@ def check() -> list[str]:
     wrong += _additions()
     wrong += _settings()
     wrong += _users()
+    wrong += _released()
     wrong += _models()
     wrong += _decoders()
     manifests = {name: render(values) for name, values in VARIANTS.items()}
@@ -530,6 +531,29 @@ def _users() -> list[str]:
         secrets = (named, volumes["kafka-user"], volumes["kafka-client"])
         if secrets != (user, user, certificate):
             wrong.append(f"{name}: name, password and certificate are of {secrets}")
+    return wrong
+
+
+def _released() -> list[str]:
+    """Jobs that let go of resources where the controller is turned off, and what they would take along."""
+    wrong = []
+    for values, events in (
+        ({}, {"pre-delete"}),
+        ({"controller.enabled": "false"}, {"pre-delete", "pre-upgrade"}),
+        ({"controller.enabled": "false", "grpc.secret": "own"}, {"pre-upgrade"}),
+    ):
+        manifests = render(values)
+        jobs = {
+            event: item["spec"]["template"]["spec"]["containers"][0]["args"]
+            for item in yaml.safe_load_all(manifests)
+            if item and item["kind"] == "Job" and "release" in item["metadata"]["name"]
+            for event in _hook(item)
+        }
+        if set(jobs) != events:
+            wrong.append(f"{values}: resources are let go at {sorted(jobs)}")
+        if any(option.startswith("--secret") for option in jobs.get("pre-upgrade", ())):
+            wrong.append("an upgrade would delete the certificate")
+        wrong += _hooks_without_network(manifests)
     return wrong
 
 

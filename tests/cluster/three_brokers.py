@@ -15,7 +15,8 @@ from tests.cluster.tools import ToolError
 from tests.tls_redis import tls_redis
 
 NAME = "brokers"
-USER = "fleet"
+#: the user of the release, and the one that a part of it has for its own
+USER, OWN_USER = "fleet", "decode"
 COUNT = 3
 #: the volume with Redis' program: the one of the try-out image is built without TLS
 REDIS_PROGRAM = "redis-program"
@@ -35,15 +36,20 @@ def start(cluster: Cluster, namespace: str, image: str) -> list[str]:
     for subject in (Subject("broker", NAME, dns=dns), Subject("redis", "redis", dns=("redis",))):
         authority.issue(subject)
     authority.issue(Subject("client", USER))
+    authority.issue(Subject("decode", OWN_USER))
     files = {path.name: path.read_bytes() for path in (STATE / "brokers").iterdir()}
-    password = secrets.token_urlsafe(24)
+    users = {name: secrets.token_urlsafe(24).encode() for name in (USER, OWN_USER)}
     broker = {"broker.pem": _pkcs8(files["broker.key"]) + files["broker.crt"], "ca.crt": files["ca.crt"]}
     cluster.apply(
         yaml.safe_dump_all(
             [
                 _secret("authority", {"ca.crt": files["ca.crt"]}),
-                _secret("fleet-user", {"username": USER.encode(), "password": password.encode()}),
+                *(
+                    _secret(f"{name}-user", {"username": name.encode(), "password": password})
+                    for name, password in users.items()
+                ),
                 _secret("fleet-client", _pair(files, "client")),
+                _secret("decode-client", _pair(files, "decode")),
                 _secret("kafka-broker", broker),
                 _secret("redis-server", {**_pair(files, "redis"), "ca.crt": files["ca.crt"]}),
                 _scripts(),
@@ -64,6 +70,8 @@ def start(cluster: Cluster, namespace: str, image: str) -> list[str]:
         "kafka.tls.clientSecret": "fleet-client",
         "kafka.sasl.mechanism": "SCRAM-SHA-512",
         "kafka.sasl.secret": "fleet-user",
+        "kafka.sasl.secrets.decode": f"{OWN_USER}-user",
+        "kafka.tls.clientSecrets.decode": "decode-client",
         "redis.url": f"rediss://redis:{_REDIS_PORT}/0",
         "redis.passwordSecret": "fleet-user",
         "redis.caSecret": "authority",
@@ -173,13 +181,17 @@ def _brokers(image: str) -> list[dict[str, Any]]:
             _field("POD_IP", "status.podIP"),
             {"name": "SERVICE", "value": NAME},
             {"name": "CERTIFICATE", "value": "/certificate/broker.pem"},
-            {"name": "PASSWORD", "valueFrom": {"secretKeyRef": {"name": "fleet-user", "key": "password"}}},
+            {"name": "USERS", "value": "/users"},
         ],
         "readinessProbe": {"tcpSocket": {"port": 9093}, "periodSeconds": 2},
         "resources": {"requests": {"cpu": "50m", "memory": "512Mi"}, "limits": {"memory": "1Gi"}},
         "volumeMounts": [
             {"name": "scripts", "mountPath": "/scripts"},
             {"name": "certificate", "mountPath": "/certificate"},
+            *(
+                {"name": f"{name}-user", "mountPath": f"/users/{name}", "readOnly": True}
+                for name in (USER, OWN_USER)
+            ),
             {"name": "data", "mountPath": "/data"},
             {"name": "tmp", "mountPath": "/tmp"},
         ],
@@ -187,6 +199,7 @@ def _brokers(image: str) -> list[dict[str, Any]]:
     volumes = [
         {"name": "scripts", "configMap": {"name": NAME}},
         {"name": "certificate", "secret": {"secretName": "kafka-broker"}},
+        *({"name": f"{name}-user", "secret": {"secretName": f"{name}-user"}} for name in (USER, OWN_USER)),
         {"name": "tmp", "emptyDir": {}},
     ]
     made = _stateful(NAME, COUNT, pod, volumes)

@@ -13,6 +13,7 @@ from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient
 
 from lookout.cli.connect import make_producer
+from lookout.services.controller.topics import MISCONFIGURED
 from lookout.v1.verdicts_pb2 import Verdict
 from lookout.wire import to_json
 from tests.clock import at
@@ -24,9 +25,17 @@ pytestmark = pytest.mark.fleet
 
 def make_topics(bootstrap: str, prefix: str) -> list[str]:
     """The topics' job of the chart; what it says that it made."""
+    done = topics_job(bootstrap, prefix)
+    assert done.returncode == 0, done.stderr
+    return [line.removeprefix("created ") for line in done.stdout.splitlines()]
+
+
+def topics_job(bootstrap: str, prefix: str, copies: int = 1) -> subprocess.CompletedProcess[str]:
+    """The topics' job of the chart, for so many copies of a partition."""
+    options = ("--partitions=1", f"--replication={copies}")
     environment = {name: value for name, value in os.environ.items() if not name.startswith("LOOKOUT_")}
-    done = subprocess.run(
-        [sys.executable, "-m", "lookout.services.controller.topics", "--partitions=1", "--replication=1"],
+    return subprocess.run(
+        [sys.executable, "-m", "lookout.services.controller.topics", *options],
         env={
             **environment,
             "LOOKOUT_MODE": "local",
@@ -36,9 +45,20 @@ def make_topics(bootstrap: str, prefix: str) -> list[str]:
         },
         capture_output=True,
         text=True,
-        check=True,
+        check=False,
     )
-    return [line.removeprefix("created ") for line in done.stdout.splitlines()]
+
+
+def test_topics_with_fewer_copies_than_wanted_are_refused_by_name(kafka: str, prefix: str) -> None:
+    names = make_topics(kafka, prefix)
+    done = topics_job(kafka, prefix, copies=3)
+    assert done.returncode == MISCONFIGURED
+    assert done.stdout == ""
+    advice = "add some with kafka-reassign-partitions.sh, or say how many you want"
+    assert sorted(done.stderr.splitlines()) == sorted(
+        f"lookout topics: {name} has 1 copies, topics.replication is 3: {advice}" for name in names
+    )
+    assert topics_job(kafka, prefix).returncode == 0
 
 
 def verdict(camera: str) -> bytes:

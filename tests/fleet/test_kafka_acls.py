@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -45,6 +48,7 @@ from lookout.wire import (
     VERDICTS,
     WATCHES,
     Stage,
+    prefixed,
     to_json,
 )
 from lookout.worker import ServiceSettings, Table, load_settings
@@ -97,7 +101,7 @@ def table() -> dict[str, Rights]:
 
 
 def _names(cell: str) -> tuple[str, ...]:
-    return tuple(re.findall(r"`([^`]+)`", cell))
+    return tuple(prefixed(name) for name in re.findall(r"`([^`]+)`", cell))
 
 
 def bindings(user: str, rights: Rights) -> Iterator[AclBinding]:
@@ -324,6 +328,20 @@ def test_a_segment_is_answered_with_the_rights_of_the_table(guarded: Guarded) ->
         for each in (*watches, cameras):
             each.stop()
     assert guarded.denied.read_text() == ""
+
+
+def test_rights_to_names_with_a_prefix_are_enough_for_a_release_with_one() -> None:
+    """The test above in a process of its own: names get their prefix when it starts."""
+    test = f"{__file__}::{test_a_segment_is_answered_with_the_rights_of_the_table.__name__}"
+    options = ["-q", "-x", "-n0", "-p", "no:cacheprovider"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *options, test],
+        check=False,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "LOOKOUT_PREFIX": "site-a."},
+    )
+    assert done.returncode == 0, done.stdout[-4000:]
 
 
 @pytest.mark.parametrize(

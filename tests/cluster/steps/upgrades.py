@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import io
-import subprocess
-import tarfile
 from functools import partial
 from pathlib import Path
 
-from tests.cluster import storage, workshop
+from tests import previous
+from tests.cluster import storage
 from tests.cluster.chart import CRD_CHART
 from tests.cluster.outside import QUESTIONS
 from tests.cluster.steps.watches import status, until
 from tests.cluster.tools import CACHE, ToolError
 from tests.cluster.world import CHART, LONG_SILENCE_S, NAMESPACE, RELEASE, World
 
-#: the commit that made version 0.2.0
-_PREVIOUS = "794ecea529f8acc2798fc7bfb2f31bb105e19e1e"
 _DEFINITIONS = "lookout-crds"
 #: what the schema of 0.2.0 took, and cannot be followed
 _OLD_WATCHES: dict[str, dict[str, object]] = {
@@ -55,14 +51,10 @@ def previous_chart() -> Path:
     Raises:
         ToolError: The history is not there, as in a shallow clone.
     """
-    command = ["git", "-C", str(workshop.ROOT), "archive", _PREVIOUS, "charts/lookout"]
-    done = subprocess.run(command, check=False, capture_output=True)
-    if done.returncode:
-        raise ToolError(f"the chart of version 0.2.0 is in commit {_PREVIOUS[:12]}: {done.stderr.decode()}")
-    folder = CACHE / "previous"
-    with tarfile.open(fileobj=io.BytesIO(done.stdout)) as tar:
-        tar.extractall(folder, filter="data")
-    return folder / "charts" / "lookout"
+    try:
+        return previous.unpack(CACHE / "previous", "charts/lookout") / "charts" / "lookout"
+    except FileNotFoundError as error:
+        raise ToolError(str(error)) from error
 
 
 def _forget_definitions(world: World) -> None:

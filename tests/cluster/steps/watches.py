@@ -53,6 +53,7 @@ def run(world: World) -> None:
         lose_leader(world)
         world.check(world.kubectl("delete", "watch/person", "--timeout=60s"), "deleted")
         world.tell("a Watch was deleted: its finalizer went with the record")
+        turn_off(world)
 
 
 def lose_leader(world: World) -> None:
@@ -68,6 +69,13 @@ def lose_leader(world: World) -> None:
     world.tell(
         f"{before} was killed; {after} leads and accepted a Watch after {time.monotonic() - begun:.0f} s"
     )
+
+
+def turn_off(world: World) -> None:
+    """An upgrade without the controller lets go of the resources: they can be deleted."""
+    world.upgrade("--set", "controller.enabled=false")
+    world.check(world.kubectl("delete", "watch/later", "--timeout=60s", check=False), "deleted")
+    world.tell("the controller was turned off, and a Watch was deleted without it")
 
 
 def holder(world: World) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import re
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -195,6 +196,47 @@ def test_the_schema_takes_what_a_memory_parses(check: Callable[[object], None], 
     values = yaml.safe_load((CHART / "values.yaml").read_text())
     values["prefill"]["memory"]["keep"] = keep
     check(values)
+
+
+def test_versions_of_project_and_charts_are_one(derive: ModuleType) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    for name in ("lookout", "lookout-crds"):
+        chart = yaml.safe_load((ROOT / "charts" / name / "Chart.yaml").read_text())
+        assert chart["version"] == chart["appVersion"] == project["version"]
+    assert re.search(r"(?m)^## (\S+)", (ROOT / "CHANGELOG.md").read_text())[1] == project["version"]  # type: ignore[index]
+
+
+def test_artifact_hub_gets_images_and_changes_of_the_chart(derive: ModuleType) -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    images = yaml.safe_load(chart["annotations"]["artifacthub.io/images"])
+    assert {image["name"] for image in images} == set(derive._IMAGES)
+    assert {image["image"].rpartition(":")[2] for image in images} == {chart["version"]}
+    kinds = {entry["kind"] for entry in yaml.safe_load(chart["annotations"]["artifacthub.io/changes"])}
+    assert kinds <= {"added", "changed", "deprecated", "removed", "fixed", "security"}
+
+
+def test_changes_of_the_newest_version_that_name_the_chart(derive: ModuleType) -> None:
+    text = """# Changelog
+
+## 2.0.0
+
+### Changed
+
+- The chart refuses
+  `a: "b"`.
+- Another thing.
+
+### Fixed
+
+- Charts install.
+
+## 1.0.0
+
+### Changed
+
+- The chart came.
+"""
+    assert derive.changes(text) == [("changed", 'The chart refuses `a: "b"`.'), ("fixed", "Charts install.")]
 
 
 def test_the_topic_table_is_the_wires(derive: ModuleType) -> None:

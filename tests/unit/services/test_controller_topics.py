@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from confluent_kafka.admin import ConfigResource
 
 from lookout.services.controller import topics
 from lookout.services.controller.topics import FAILED, MISCONFIGURED, configuration
-from lookout.wire import SEGMENTS, WATCHES
+from lookout.wire import SEGMENTS, WATCHES, all_topics
 
 
 def test_new_topics_follow_the_table_and_the_owner() -> None:
@@ -61,6 +65,38 @@ def test_options_that_kafkas_client_does_not_know_are_said(
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("lookout topics: LOOKOUT_KAFKA_OPTIONS: ")
     assert words in line
+
+
+class FakeAdmin:
+    """A fake of Kafka's admin client, whose topics have the settings of the table."""
+
+    def describe_configs(
+        self, resources: list[ConfigResource], **_: float
+    ) -> dict[ConfigResource, Future[Any]]:
+        by_name = {topic.name: topic for topic in all_topics()}
+        answers = {}
+        for resource in resources:
+            answers[resource] = Future[Any]()
+            settings = by_name[resource.name].config()
+            answers[resource].set_result(
+                {key: SimpleNamespace(value=value) for key, value in settings.items()}
+            )
+        return answers
+
+
+def partitions(*copies: int) -> Any:
+    """A fake of a topic's metadata: so many copies of each partition."""
+    numbered = {number: SimpleNamespace(replicas=list(range(count))) for number, count in enumerate(copies)}
+    return SimpleNamespace(partitions=numbered)
+
+
+def test_the_partition_with_the_fewest_copies_counts() -> None:
+    existing = {SEGMENTS.name: partitions(3, 2), WATCHES.name: partitions(3)}
+    found = topics._problems(FakeAdmin(), existing, 2, 3, ())  # type: ignore[arg-type]
+    assert [problem.split(":")[0] for problem in found] == [
+        f"{SEGMENTS.name} has 2 copies, topics.replication is 3"
+    ]
+    assert topics._problems(FakeAdmin(), existing, 2, 2, ()) == []  # type: ignore[arg-type]
 
 
 def test_the_chart_does_not_try_again_what_is_in_vain() -> None:

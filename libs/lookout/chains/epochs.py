@@ -81,6 +81,7 @@ class EpochRecords:
         return (record.wall_offset_us + record.block.end_us) // 1000
 
 
+_OUTCOMES = frozenset(Verdict.Outcome.values()) - {Verdict.OUTCOME_UNSPECIFIED}
 Complete = Callable[[EpochRecords], bool]
 
 
@@ -123,10 +124,8 @@ def _read(settings: ServiceSettings, scope: PastScope, start_ms: int) -> list[Ep
         return epochs.setdefault(key, EpochRecords(*key))
 
     for message in read_topic(settings, "replay", VERDICTS.name, start_ms):
-        try:
-            verdict = from_json(message.value() or b"", Verdict)
-        except WireError:
-            continue  # not written by prefill
+        if (verdict := committed_verdict(message)) is None:
+            continue
         span = verdict.start.ToMicroseconds(), verdict.end.ToMicroseconds()
         if scope.covers(verdict.camera) and fence.hides(verdict.camera, *span) is None:
             epoch_of(verdict).verdicts[verdict.window].append(verdict)
@@ -136,6 +135,16 @@ def _read(settings: ServiceSettings, scope: PastScope, start_ms: int) -> list[Ep
             # Of two records for one block the first was decided; prefill leaves the other out as stale.
             epoch_of(record).blocks.setdefault(record.block.index, record)
     return [epochs[key] for key in sorted(epochs)]
+
+
+def committed_verdict(message: Message) -> Verdict | None:
+    """The outcome of a record; None for what prefill did not write."""
+    try:
+        verdict = from_json(message.value() or b"", Verdict)
+    except WireError:
+        return None
+    known = verdict.outcome in _OUTCOMES and verdict.camera.encode() == message.key()
+    return verdict if known else None
 
 
 def is_erased(record: TokensRecord, fence: Fence) -> bool:

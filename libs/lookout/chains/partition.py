@@ -13,14 +13,14 @@ from typing import Final, NamedTuple, Protocol, Self
 
 from confluent_kafka import Message
 
-from lookout.chains.epochs import EpochRecords, PastScope, block_record, is_erased
+from lookout.chains.epochs import EpochRecords, PastScope, block_record, committed_verdict, is_erased
 from lookout.chains.keys import chain_keys
 from lookout.chains.replay import is_repeated
 from lookout.erasures import read_fence
 from lookout.v1.tokens_pb2 import TokensRecord
 from lookout.v1.verdicts_pb2 import Verdict
 from lookout.windows import Planner
-from lookout.wire import TOKENS, VERDICTS, WireError, from_json
+from lookout.wire import TOKENS, VERDICTS
 from lookout.worker import ServiceSettings
 from lookout.worker.topic_reader import End, TopicReader
 
@@ -128,10 +128,8 @@ class KafkaPartition:
         for message in self._messages(VERDICTS.name):
             if message.timestamp()[1] > until_ms:
                 return
-            try:
-                verdict = from_json(message.value() or b"", Verdict)
-            except WireError:
-                continue  # not written by prefill
+            if (verdict := committed_verdict(message)) is None:
+                continue
             span = verdict.start.ToMicroseconds(), verdict.end.ToMicroseconds()
             if self._fence.hides(verdict.camera, *span) is None:
                 yield verdict

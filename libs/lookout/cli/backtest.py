@@ -43,6 +43,7 @@ from lookout.cli.watches import (
     watch_rule,
 )
 from lookout.outside_text import clean
+from lookout.rules import check_watch
 from lookout.v1.labels_pb2 import Label
 from lookout.v1.recordings_pb2 import (
     BacktestAnswer,
@@ -217,6 +218,7 @@ def _ask_here(
 def _job(
     watch: Watch, begin_ms: int | None, end_ms: int | None, identity: str | None, tenant: str
 ) -> RecordingJob:
+    check_watch(watch)  # of a back-test of this process, too: what is tried here is enabled later
     job = RecordingJob(id=identity or new_id(), backtest=BacktestJob(watch=watch), tenant=tenant)
     if begin_ms is not None:
         job.backtest.since.FromMilliseconds(begin_ms)

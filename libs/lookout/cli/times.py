@@ -7,6 +7,7 @@ import time
 from datetime import datetime
 
 from lookout.cli.options import CliError, Position
+from lookout.outside_text import clean
 
 #: the latest place in a recording that is a time and no slip: a century
 LATEST_S = 100 * 365 * 86400
@@ -30,7 +31,8 @@ def parse_offset(text: str | None, option: str) -> float | None:
     beyond = hours * 3600 + minutes * 60 + seconds > LATEST_S
     if match is None or beyond or (match[2] and seconds >= 60) or (match[1] and minutes >= 60):
         raise CliError(
-            f"{option} {text!r} is not a time: write seconds (90), minutes (1:30) or hours (1:02:03)"
+            f"{option} {clean(text, 60)!r} is not a time: write seconds (90), minutes (1:30) or hours "
+            "(1:02:03)"
         )
     return hours * 3600 + minutes * 60 + seconds
 
@@ -46,7 +48,7 @@ def parse_moment(text: str, option: str) -> float:
     except (ValueError, OverflowError, OSError):
         moment = -1.0
     if moment < 0:
-        raise CliError(f"{option} {text!r} must be a time such as 2026-05-01T13:30:00Z")
+        raise CliError(f"{option} {clean(text, 60)!r} must be a time such as 2026-05-01T13:30:00Z")
     return moment
 
 
@@ -65,8 +67,8 @@ def parse_since(text: str, option: str = "--since") -> Position:
         return Position(at_ms=int(datetime.fromisoformat(text).timestamp() * 1000))
     except (ValueError, OverflowError, OSError):
         raise CliError(
-            f"{option} {text!r} must be now, start, a duration such as 90s, 15m, 6h or 2d, or a time such as "
-            "2026-05-01T13:30"
+            f"{option} {clean(text, 60)!r} must be now, start, a duration such as 90s, 15m, 6h or 2d, or a "
+            "time such as 2026-05-01T13:30"
         ) from None
 
 
@@ -85,5 +87,5 @@ def parse_span(since: str, until: str) -> tuple[int | None, int | None]:
         raise CliError("--since now and --until start leave nothing to ask: give --since 24h")
     begin, end = parse_since(since).at_ms, parse_since(until, "--until").at_ms
     if begin is not None and end is not None and begin >= end:
-        raise CliError(f"--since {since} is not before --until {until}")
+        raise CliError(f"--since {clean(since, 60)} is not before --until {clean(until, 60)}")
     return begin, end

@@ -435,7 +435,7 @@ def parse_span(text: str) -> ScheduleEntry:
     """
     match = _SPAN.fullmatch(text.strip())
     if match is None:
-        raise CliError(f"--schedule {text!r} is not like 'mon-fri 22:00-06:00 Europe/Berlin'")
+        raise CliError(f"--schedule {clean(text, 60)!r} is not like 'mon-fri 22:00-06:00 Europe/Berlin'")
     try:
         days = _parse_days(match["days"])
     except ValueError:
@@ -466,14 +466,14 @@ def parse_zone(text: str) -> Zone:
         pairs = [tuple(map(float, point.split(","))) for point in points.split()]
         polygon = [Point(x=x, y=y) for x, y in pairs]
     except ValueError:
-        raise CliError(f"--zone {text!r} is not like 'door:0.1,0.2 0.4,0.2 0.4,0.9'") from None
+        raise CliError(f"--zone {clean(text, 60)!r} is not like 'door:0.1,0.2 0.4,0.2 0.4,0.9'") from None
     if len(polygon) < 3 or not all(0 <= value <= 1 for pair in pairs for value in pair):
-        raise CliError(f"--zone {text!r} needs three points or more, each between 0 and 1")
+        raise CliError(f"--zone {clean(text, 60)!r} needs three points or more, each between 0 and 1")
     return Zone(name=name if found else "", points=polygon)
 
 
 def _parse_of(text: str) -> tuple[int, int]:
-    match = re.fullmatch(r"(\d+)/(\d+)", text)
+    match = re.fullmatch(r"(\d{1,9})/(\d{1,9})", text)
     if match is None or not 1 <= int(match[1]) <= int(match[2]):
-        raise CliError(f"--of {text!r} is not like 2/3 (yes in 2 of the last 3 windows)")
+        raise CliError(f"--of {clean(text, 60)!r} is not like 2/3 (yes in 2 of the last 3 windows)")
     return int(match[1]), int(match[2])

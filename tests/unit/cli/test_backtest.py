@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from lookout.backtest.labels import label_key, quality, score_of, threshold_for
 from lookout.cli.app import app
+from lookout.errors import LookoutError
 from lookout.rules import messages
 from lookout.v1.labels_pb2 import Label
 from lookout.v1.recordings_pb2 import LabelScore
@@ -59,12 +60,21 @@ def labels(verdicts: Sequence[Verdict]) -> list[Label]:
     return [*chosen, elsewhere]
 
 
+def strangers(fleet: OneProcessFleet) -> list[Verdict]:
+    """Verdicts that no prefill wrote: of no outcome, of one that there is not, of another camera's key."""
+    camera, epoch = fleet.tokens[0].camera, fleet.tokens[0].epoch
+    unknown = [Verdict(camera=camera, epoch=epoch, window=window) for window in (2, 900)]
+    elsewhere = Verdict(camera="gate", epoch=epoch, window=3, outcome=Verdict.OUTCOME_GAP)
+    return [*unknown, elsewhere]
+
+
 @pytest.fixture(scope="module")
 def kafka(fleet: OneProcessFleet, labels: Sequence[Label]) -> Iterator[str]:
     """A broker with what the fleet saw and what people said."""
     rows = [
         *((row.topic, 0, row.camera, row.value) for name in TOPICS for row in fleet.topics[name]),
         (VERDICTS.name, 0, "none", None),
+        *((VERDICTS.name, 0, fleet.tokens[0].camera, to_json(verdict)) for verdict in strangers(fleet)),
         (ERASURES.name, 0, "none", None),
         *((LABELS.name, 0, label_key(entry), to_json(entry)) for entry in labels),
     ]
@@ -107,6 +117,7 @@ def test_a_back_test_here_says_its_seconds_and_its_share_of_live_cost(
 ) -> None:
     answer = json.loads(asked(fleet, kafka, "--json").stdout)
     assert answer["cpu_s"] > 0
+    assert answer["cameras"] == 1
     assert answer["device_s"] == 0
     assert 0 < answer["share_of_live"] != answer["share_of_dense"] > 0
     assert "labels" not in answer
@@ -122,6 +133,22 @@ def test_a_back_test_here_says_its_seconds_and_its_share_of_live_cost(
 def test_labels_that_are_not_there_are_named(fleet: OneProcessFleet, kafka: str) -> None:
     result = asked(fleet, kafka, "--labels", "--camera", "gate")
     assert "labels.v1 has 5 labels, and none of this question, these cameras" in str(result.exception)
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["--zone", " ".join(["0.1,0.1"] * 101)], "101 entries, 100 at most"),
+        (["--camera", "x" * 201], "201 characters, 200 at most"),
+        (["--since", "9" * 5000], "must be now, start, a duration"),
+        (["--until", "9" * 5000 + "d"], "is not before --until"),
+    ],
+)
+def test_what_a_watch_could_not_have_is_refused_at_once(words: list[str], why: str) -> None:
+    result = CliRunner().invoke(app, ["backtest", CROWD.question, *words])
+    assert isinstance(result.exception, LookoutError)
+    assert why in str(result.exception)
+    assert len(str(result.exception)) < 300
 
 
 def test_precision_needs_labels() -> None:

@@ -10,6 +10,7 @@ import numpy as np
 
 from lookout.backtest.labels import LabelScores
 from lookout.backtest.results import Backtest
+from lookout.files import VideoReader
 from lookout.files.names import video_files
 from lookout.pipeline import Pipeline
 from lookout.rules import Activity, Outcome, Rule, RuleError, WatchVerdict
@@ -29,7 +30,7 @@ def clip_backtest(
     rule: Rule,
     *,
     labels: Sequence[Label] = (),
-    began: Callable[[Path], datetime] | None = None,
+    begins: Callable[[Path], datetime] | None = None,
 ) -> Backtest:
     """The incidents that a rule makes of a pipeline's first question on some files.
 
@@ -44,24 +45,21 @@ def clip_backtest(
             reference to a frame without a record, its time is that of the file.
         rule: When answers become an incident.
         labels: What people said about moments of these files: camera and times as of the incidents.
-        began: When the footage of a file begins, for a rule with a schedule; a time without a zone is local.
-
-    Raises:
-        RuleError: The rule has a schedule, and nothing says when a file begins.
+        begins: When a file begins, for a rule with a schedule; a time without a zone is local. None: as the
+            file says; one that does not say so is in `Backtest.unread`.
     """
-    if rule.schedule and began is None:
-        raise RuleError("schedule: times of a file are no times of day; give `began`")
     backtest = Backtest(rule, timeline={})
     scores = LabelScores(labels, rule)
     with backtest.measured(pipeline.device):
         for camera, clip in clip_cameras(clips).items():
-            begin_ms = 0 if began is None else round(began(clip).timestamp() * 1000)
+            begin_ms = 0
             try:
+                begin_ms = _begin_ms(clip, begins) if rule.schedule else 0
                 for verdict in _verdicts(backtest, pipeline, clip, camera, begin_ms):
                     backtest.add(verdict)
                     if verdict.outcome is Outcome.ANSWERED:
                         scores.add(camera, verdict.end_ms - begin_ms, verdict.p_yes)
-            except (CodecError, OSError) as error:
+            except (CodecError, OSError, RuleError) as error:
                 backtest.unread[str(clip)] = str(error)
             backtest.shift(camera, -begin_ms)
     backtest.labels = scores.scores()
@@ -81,6 +79,23 @@ def clip_cameras(clips: str | Path | Iterable[str | Path]) -> dict[str, Path]:
     for file in dict.fromkeys(files):
         cameras[str(file) if file.name in cameras else file.name] = file
     return cameras
+
+
+def _begin_ms(clip: Path, begins: Callable[[Path], datetime] | None) -> int:
+    """When a file begins, Unix milliseconds.
+
+    Raises:
+        CodecError: It cannot be read.
+        RuleError: Nobody says so.
+    """
+    if begins is not None:
+        moment: datetime | None = begins(clip)
+    else:
+        with VideoReader(str(clip)) as reader:
+            moment = reader.facts.begins
+    if moment is None:
+        raise RuleError("schedule: the file does not say when it begins; give `begins`")
+    return round(moment.timestamp() * 1000)
 
 
 def _verdicts(

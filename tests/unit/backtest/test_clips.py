@@ -12,10 +12,11 @@ import pytest
 from lookout import Pipeline
 from lookout.backtest import Backtest, clip_backtest, clip_cameras
 from lookout.pruning.policies import RandomPolicy
-from lookout.rules import Outcome, Rule, RuleError, ScheduleEntry, Zone
+from lookout.rules import Outcome, Rule, ScheduleEntry, Zone
 from lookout.v1.labels_pb2 import Label
 from lookout.vision import FrameInput
 from tests.tiny_models import checkpoint
+from tests.unit.files.test_begin import tagged
 from tests.unit.segments.clips import encode
 
 QUESTION = "Is anyone there?"
@@ -108,12 +109,15 @@ def test_windows_say_what_the_tower_computed(film: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.slow
-def test_a_schedule_needs_to_know_when_a_file_begins(pipeline: Pipeline, film: Path) -> None:
+def test_a_schedule_needs_to_know_when_a_file_begins(pipeline: Pipeline, film: Path, tmp_path: Path) -> None:
     evening = Rule(threshold=0.0001, schedule=(ScheduleEntry(time(20), time(21)),))
-    with pytest.raises(RuleError, match="schedule: times of a file are no times of day"):
-        clip_backtest(pipeline, film, evening)
-    inside = clip_backtest(pipeline, film, evening, began=lambda _: datetime(2026, 1, 1, 20, tzinfo=UTC))
-    before = clip_backtest(pipeline, film, evening, began=lambda _: datetime(2026, 1, 1, 19, tzinfo=UTC))
+    nobody = clip_backtest(pipeline, [film, tmp_path / "gone.mp4"], evening)
+    assert "the file does not say when it begins; give `begins`" in nobody.unread[str(film)]
+    assert set(nobody.unread) == {str(film), str(tmp_path / "gone.mp4")}
+    inside = clip_backtest(pipeline, film, evening, begins=lambda _: datetime(2026, 1, 1, 20, tzinfo=UTC))
+    before = clip_backtest(pipeline, film, evening, begins=lambda _: datetime(2026, 1, 1, 19, tzinfo=UTC))
+    (told := tmp_path / film.name).write_bytes(tagged({"creation_time": "2026-05-01T20:30:00Z"}))
+    assert clip_backtest(pipeline, told, evening).incidents
     always = clip_backtest(pipeline, film, ALWAYS)
     assert times_of(inside) == times_of(always) != []
     assert times_of(before) == []
@@ -143,8 +147,9 @@ def test_labels_are_scored_in_the_times_of_the_file(pipeline: Pipeline, film: Pa
         entry.start.FromMilliseconds(end_ms - 2000)
         entry.end.FromMilliseconds(end_ms)
         labels.append(entry)
-    began = datetime(2026, 1, 1, tzinfo=UTC)
-    past = clip_backtest(pipeline, film, ALWAYS, labels=labels, began=lambda _: began)
+    always = Rule(threshold=0.0001, schedule=(ScheduleEntry(time(0), time(0)),))
+    moment = datetime(2026, 1, 1, tzinfo=UTC)
+    past = clip_backtest(pipeline, film, always, labels=labels, begins=lambda _: moment)
     assert past.timeline is not None
     windows = {window.end_ms: window for window in past.timeline["yard.mp4"]}
     assert all(window.outcome is Outcome.ANSWERED for window in windows.values())

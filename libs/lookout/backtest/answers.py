@@ -55,10 +55,10 @@ def nothing_hidden(camera: str, begin_ms: int, end_ms: int) -> bool:
 def remove_hidden(outcome: BacktestOutcome, hidden: Hidden) -> None:
     """Leave out what was erased."""
     for stream in outcome.streams:
-        kept = [verdict for verdict in stream.verdicts if not _is_hidden(stream.camera, verdict, hidden)]
-        if len(kept) < len(stream.verdicts):
+        verdicts = [verdict for verdict in stream.verdicts if not _is_hidden(stream.camera, verdict, hidden)]
+        if len(verdicts) < len(stream.verdicts):
             del stream.verdicts[:]
-            stream.verdicts.extend(kept)
+            stream.verdicts.extend(verdicts)
 
 
 def _is_hidden(camera: str, verdict: Verdict, hidden: Hidden) -> bool:

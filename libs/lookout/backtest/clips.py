@@ -72,8 +72,8 @@ def clip_cameras(clips: str | Path | Iterable[str | Path]) -> dict[str, Path]:
     Args:
         clips: Files and folders. A folder without a video file is taken for a file, which cannot be read.
     """
-    given = [clips] if isinstance(clips, (str, Path)) else clips
-    paths = [Path(clip) for clip in given]
+    sources = [clips] if isinstance(clips, (str, Path)) else clips
+    paths = [Path(source) for source in sources]
     files = [file for path in paths for file in (path.is_dir() and video_files(path)) or [path]]
     cameras: dict[str, Path] = {}
     for file in dict.fromkeys(files):
@@ -130,11 +130,11 @@ def _count(backtest: Backtest, window: SessionWindow) -> None:
     if plan is None or answer is None:
         return
     cost, first = answer.cost, answer.answers[0]
-    asked = sum(cost.flops.get(stage, 0) for stage in _QUESTIONS)
-    question = round(asked * first.tokens / max(cost.question_tokens, 1))
+    question_flops = sum(cost.flops.get(stage, 0) for stage in _QUESTIONS)
+    question = round(question_flops * first.tokens / max(cost.question_tokens, 1))
     dense = plan.rows - window.tokens_kept + window.tokens_total
     backtest.computed_flops += window.vision_flops + cost.total_flops
-    backtest.window_flops += window.vision_flops + cost.total_flops - asked
+    backtest.window_flops += window.vision_flops + cost.total_flops - question_flops
     backtest.question_flops += question
     backtest.dense_flops += window.vision_flops_dense + cost.full_flops(dense) + question
 

@@ -121,17 +121,17 @@ def run_part(
     cost = outcome.cost
     clear = messages.rule_of(watch.rule).clear
     for epoch in records.epochs:
-        chosen = records.windows[epoch.stream]
-        outcome.replanned += _replanned(epoch, chosen, plan_digest)
+        numbers = records.windows[epoch.stream]
+        outcome.replanned += _replanned(epoch, numbers, plan_digest)
         stream = PastStream(camera=epoch.camera, epoch=epoch.epoch)
-        for past in windows.verdicts(epoch, watch, scope, chosen):
+        for past in windows.verdicts(epoch, watch, scope, numbers):
             check()
             add_cost(cost, past)
             verdict = _slim(past.verdict, clear)
             if past.expired:
                 verdict.ClearField("outcome")
             stream.verdicts.append(verdict)
-        stream.verdicts.extend(_gone(epoch, chosen))
+        stream.verdicts.extend(_gone(epoch, numbers))
         if stream.verdicts:
             outcome.streams.append(stream)
     # A camera may have been erased while its windows were asked.

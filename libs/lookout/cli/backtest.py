@@ -346,9 +346,9 @@ def _show_answer(
         _show_incident(
             past.camera, past.opened.ToMilliseconds(), past.end.ToMilliseconds(), past.peak, past.reason
         )
-    more = answer.incidents_total - len(answer.incidents)
-    if more:
-        echo(f"and {_count(more, 'incident')} more")
+    unnamed = answer.incidents_total - len(answer.incidents)
+    if unnamed:
+        echo(f"and {_count(unnamed, 'incident')} more")
     counts = ", ".join(f"{count.windows} {count.outcome}" for count in answer.windows)
     hours = answer.watched_s / 3600
     often = 24 * answer.incidents_total / hours if hours else 0.0

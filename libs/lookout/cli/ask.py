@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -165,6 +166,9 @@ def _ask_files(
     text = options["text"]
     if not source.exists():
         raise CliError(f"{source} is neither a file nor a folder")
+    if source.is_file() and camera is not None:
+        raise CliError("--camera names one of a folder's memories, or of a fleet: a file is one camera")
+    _check_options(options, {"--keep": keep, "--frames": frames})
     if not as_json:
         options["on_text"] = lambda piece: echo(piece, nl=False)
     if keep is not None and source.is_file() and (name := _remembered(keep, source)) is not None:
@@ -196,6 +200,20 @@ def _ask_files(
                     raise CliError(f"{source}: {error}") from error
             for answer in playing.ask(question, **options):
                 _show(answer, as_json, frames, source)
+
+
+def _check_options(options: Mapping[str, Any], folders: Mapping[str, Path | None]) -> None:
+    """Refuse what could not be answered or written at the end, before a recording is watched.
+
+    Raises:
+        CliError: No time lies between `since` and `until`, or a folder is a file.
+    """
+    since, until = options["since"], options["until"]
+    if until is not None and (since or 0.0) >= until:
+        raise CliError(f"--since {since or 0.0:g} s is not before --until {until:g} s")
+    for option, folder in folders.items():
+        if folder is not None and folder.exists() and not folder.is_dir():
+            raise CliError(f"{option} names the file {folder}; name a folder")
 
 
 def _remembered(folder: Path, file: Path) -> str | None:

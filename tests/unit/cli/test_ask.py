@@ -194,3 +194,24 @@ def test_what_is_missing_is_said(tmp_path: Path) -> None:
         Pipeline().ask("Is it?")
     with pytest.raises(PipelineError, match="needs memory"):
         Pipeline(memory_dir="x")
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["--camera", "gate"], "a file is one camera"),
+        (["--since", "9", "--until", "3"], "--since 9 s is not before --until 3 s"),
+        (["--until", "0"], "--since 0 s is not before --until 0 s"),
+        (["--frames", "notes.txt"], "--frames names the file notes.txt; name a folder"),
+        (["--keep", "notes.txt"], "--keep names the file notes.txt; name a folder"),
+    ],
+)
+def test_what_could_not_be_answered_is_refused_before_the_file_is_watched(
+    words: list[str], why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("yard.mp4").write_bytes(b"never read")
+    Path("notes.txt").write_text("a file")
+    result = CliRunner().invoke(app, ["ask", "yard.mp4", "Is a vehicle in view?", *words])
+    assert isinstance(result.exception, LookoutError)
+    assert why in str(result.exception)

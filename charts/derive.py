@@ -452,6 +452,8 @@ def _value_schema(value: Value) -> dict[str, Any]:
     if value.path in SETTINGS:
         found = _settings_schema(SETTINGS[value.path])
         found.pop("$defs", None)
+        if quotas := found["properties"].get("job_quotas"):
+            quotas.update(_by_tenant(quotas["additionalProperties"]))
     elif value.path == "tenants.quotas":
         found = _tenants()
     elif value.path in {"topics.retentionHours", "topics.tieredLocalHours"}:
@@ -520,12 +522,14 @@ def _tenants() -> dict[str, Any]:
     quota = TenantQuota.model_json_schema()
     quota["properties"] = {name: _plain(facts) for name, facts in quota["properties"].items()}
     numbers = {name: quota[name] for name in ("type", "additionalProperties", "properties")}
+    return _by_tenant(numbers)
+
+
+def _by_tenant(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """An object with an entry for each tenant."""
     tenant = rf"[a-z0-9]([-a-z0-9_.]{{0,{limits.TENANT_CHARS - 2}}}[a-z0-9])?"
-    return {
-        "type": "object",
-        "additionalProperties": False,
-        "patternProperties": {rf"^(\*|{tenant})$": numbers},
-    }
+    names = {rf"^(\*|{tenant})$": dict(entry)}
+    return {"type": "object", "additionalProperties": False, "patternProperties": names}
 
 
 def readme() -> str:

@@ -17,21 +17,7 @@ from typing import Any
 import torch
 from tokenizers import AddedToken, Tokenizer, decoders, models as token_models, pre_tokenizers
 from tokenizers.processors import TemplateProcessing
-from transformers import (
-    InternVLConfig,
-    InternVLForConditionalGeneration,
-    LlavaNextVideoConfig,
-    LlavaNextVideoForConditionalGeneration,
-    LlavaOnevisionConfig,
-    LlavaOnevisionForConditionalGeneration,
-    PreTrainedConfig,
-    PreTrainedModel,
-    PreTrainedTokenizerFast,
-    Qwen2_5_VLConfig,
-    Qwen2_5_VLForConditionalGeneration,
-    Qwen3VLConfig,
-    Qwen3VLForConditionalGeneration,
-)
+from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerFast
 
 from lookout.local.processes import remove_scratch, scratch_folder
 
@@ -143,6 +129,8 @@ def qwen_processors(folder: Path, patch: int, mean: float, name: str, video: str
 
 
 def qwen2_5_vl(folder: Path, text: dict[str, Any], vision: dict[str, Any]) -> PreTrainedModel:
+    from transformers import Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration
+
     ids, special = qwen_tokens(folder)
     qwen_processors(folder, 14, 0.46, "Qwen2_5_VLProcessor", "Qwen2VLVideoProcessor")
     defaults = {
@@ -174,6 +162,8 @@ def qwen2_5_vl(folder: Path, text: dict[str, Any], vision: dict[str, Any]) -> Pr
 
 
 def qwen3_vl(folder: Path, text: dict[str, Any], vision: dict[str, Any]) -> PreTrainedModel:
+    from transformers import Qwen3VLConfig, Qwen3VLForConditionalGeneration
+
     ids, special = qwen_tokens(folder)
     qwen_processors(folder, 16, 0.5, "Qwen3VLProcessor", "Qwen3VLVideoProcessor")
     defaults = {
@@ -202,6 +192,8 @@ def qwen3_vl(folder: Path, text: dict[str, Any], vision: dict[str, Any]) -> PreT
 
 
 def internvl(folder: Path, text: dict[str, Any], vision: dict[str, Any]) -> PreTrainedModel:
+    from transformers import InternVLConfig, InternVLForConditionalGeneration
+
     names = {
         "start_image_token": "<img>",
         "end_image_token": "</img>",
@@ -249,6 +241,8 @@ def internvl(folder: Path, text: dict[str, Any], vision: dict[str, Any]) -> PreT
 
 
 def llava_onevision(folder: Path, text: dict[str, Any], vision: dict[str, Any]) -> PreTrainedModel:
+    from transformers import LlavaOnevisionConfig, LlavaOnevisionForConditionalGeneration
+
     names = {"image_token": "<image>", "video_token": "<video>"}
     ids = tokenizer(folder, list(names.values()), names, "<image>\n", "<video>\n")
     defaults = {
@@ -294,6 +288,8 @@ def llava_onevision(folder: Path, text: dict[str, Any], vision: dict[str, Any]) 
 
 
 def llava_next_video(folder: Path, text: dict[str, Any], vision: dict[str, Any]) -> PreTrainedModel:
+    from transformers import LlavaNextVideoConfig, LlavaNextVideoForConditionalGeneration
+
     names = {"image_token": "<image>", "video_token": "<video>"}
     ids = tokenizer(folder, list(names.values()), names, "<image>\n", "<video>\n", begin=True)
     defaults = {
@@ -488,14 +484,12 @@ def published(family: str) -> Path:
     Qwen2.5-VL's text model at the top level), the published chat template in `chat_template.json`, and for
     Qwen2.5-VL no configuration of its video processor.
     """
+    # Not at the head: its classes of models import compilers, and every worker collects tests.
+    import transformers
+
     plain, folder = checkpoint(family), _root() / f"{family}-published"
-    kind = {
-        "internvl": InternVLForConditionalGeneration,
-        "qwen2_5_vl": Qwen2_5_VLForConditionalGeneration,
-        "qwen3_vl": Qwen3VLForConditionalGeneration,
-        "llava_onevision": LlavaOnevisionForConditionalGeneration,
-        "llava_next_video": LlavaNextVideoForConditionalGeneration,
-    }[family]
+    (architecture,) = json.loads((plain / "config.json").read_text())["architectures"]
+    kind: type[PreTrainedModel] = getattr(transformers, architecture)
     shutil.copytree(plain, folder, ignore=shutil.ignore_patterns("*.safetensors", "chat_template.jinja"))
     kind.from_pretrained(plain).save_pretrained(folder, max_shard_size="1MB")
     config = json.loads((folder / "config.json").read_text())

@@ -60,6 +60,7 @@ def job_of(resource: Resource) -> RecordingJob:
         part_frames=int(spec.get("partFrames", 0)),
         describe=int(spec.get("describeTokens", 0)),
         prune=bool(spec.get("prune", False)),
+        policy=spec.get("policy", ""),
     )
     if "endSeconds" in spec:
         settings.end_s = float(spec["endSeconds"])

@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from kubernetes import client, config
 from kubernetes.client.rest import ApiException
 
+from lookout.pruning import POLICIES
 from lookout.services.controller.cluster import FINALIZER, GROUP, RECORDING, VERSION, Resources
 from lookout.services.controller.recordings import SHOWN, JobAnswers, RecordingJobs, job_id, job_of
 from lookout.services.controller.rounds import RoundError
@@ -28,6 +30,7 @@ from tests.unit.services.controller_case import CREATED
 from tests.unit.services.test_controller_reconcile import MemoryApi, MemoryTopics
 
 JOB = "monday-0123abcd"
+CRD = Path(__file__).parents[3] / "charts/lookout/crds/recordings.yaml"
 SPEC = {"recordings": ["file:///recordings/yard"], "questions": ["Is a person in view?"], "endSeconds": 60}
 
 
@@ -118,6 +121,15 @@ def test_a_resource_says_when_its_recording_begins() -> None:
 def test_a_job_is_of_the_resource_s_tenant() -> None:
     assert World(tenant="acme").request.tenant == "acme"
     assert World().request.tenant == ""
+
+
+def test_a_resource_names_any_policy_that_a_recording_can_follow() -> None:
+    assert World(policy="random").request.settings.policy == "random"
+    crd = yaml.safe_load(CRD.read_text())
+    (version,) = crd["spec"]["versions"]
+    spec = version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
+    names = [name for name, line in POLICIES.items() if line.policy.gathers is None]
+    assert spec["policy"]["enum"] == names
 
 
 def test_progress_is_written_now_and_then_and_an_end_at_once() -> None:

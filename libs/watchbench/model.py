@@ -440,11 +440,15 @@ def weights(name: str = "tolerant") -> Path:
 
 
 def replace_weights(model: Any, name: str, card: dict[str, object]) -> Path:
-    """Install a trained model as committed weights ``name``."""
+    """Install a trained model as committed weights ``name``; what lies beside the old weights stays (the windows
+    that the model is meant for)."""
     folder = _folder(name)
     fresh = folder.with_name(f".{name}.new")
     shutil.rmtree(fresh, ignore_errors=True)
     save(model, fresh, card | {"shape": asdict(shape_of(model))})
+    for beside in folder.glob("*"):
+        if not (fresh / beside.name).exists():
+            shutil.copy2(beside, fresh / beside.name)
     shutil.rmtree(folder, ignore_errors=True)
     fresh.rename(folder)
     return folder

@@ -51,6 +51,23 @@ def test_reload_is_exact(folder: Path) -> None:
     torch.testing.assert_close(mine, torch.stack(list(theirs)), atol=1e-6, rtol=0)
 
 
+def test_installed_weights_leave_what_lies_beside_them(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = tmp_path / "tiny"
+    shutil.copytree(folder, old)
+    (old / "lookout_windows.json").write_text('{"fps": 2}')
+    before = (old / "model.safetensors").read_bytes()
+    monkeypatch.setattr(vlm, "TINY", old)
+    model = vlm.load(folder)
+    with torch.no_grad():
+        model.model.language_model.norm.weight += 1
+    assert vlm.replace_weights(model, "tolerant", {"steps": 3}) == old
+    assert (old / "lookout_windows.json").read_text() == '{"fps": 2}'
+    assert (old / "model.safetensors").read_bytes() != before
+    assert json.loads((old / "watchbench.json").read_text())["steps"] == 3
+
+
 def test_packed_questions_equal_one_prompt_each(folder: Path) -> None:
     model = vlm.load(folder)
     pixels = torch.rand(3, 3, 112, 112)

@@ -440,8 +440,10 @@ def weights(name: str = "tolerant") -> Path:
 
 
 def replace_weights(model: Any, name: str, card: dict[str, object]) -> Path:
-    """Install a trained model as committed weights ``name``; what lies beside the old weights stays (the windows
-    that the model is meant for)."""
+    """Install a trained model as committed weights ``name``; what lies beside the old weights stays.
+
+    That is `lookout_windows.json`, the windows that the model is meant for.
+    """
     folder = _folder(name)
     fresh = folder.with_name(f".{name}.new")
     shutil.rmtree(fresh, ignore_errors=True)

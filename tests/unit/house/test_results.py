@@ -99,8 +99,10 @@ def test_a_module_elsewhere_is_run_by_its_whole_name() -> None:
 
 
 def test_a_result_names_its_code() -> None:
-    """By the trees of its code, which are digests of its content; or by a commit that the history has. A commit
-    alone is not enough where it was rebased away, and no later squash may make a result wrong."""
+    """By the trees of its code, which are digests of its content; or by a commit that the history has.
+
+    A commit alone is not enough where it was rebased away, and no later squash may make a result wrong.
+    """
     try:
         if record.git("rev-parse", "--is-shallow-repository") == "true":
             pytest.skip("a shallow clone has no history")

@@ -26,9 +26,9 @@ rule (a video is positive where two consecutive windows are), by event, and by w
 - `flops_saved`: at full size, with 1, 5 and 17 questions, audits and key windows counted in; of the default
   also where the interval between key windows was halved, or is set twice as long.
 
-Then figures 5, 11 (what is sent), 14, 16, 17, 18 and 19. Everything is kept under --keep, and the command
-continues where it was stopped: with --minutes it begins nothing new after so long, and reports the cameras
-that are complete.
+Then figures 5, 11 (what is sent; `stages`: seconds by stage), 14, 16, 17, 18 and 19. Everything is kept under
+--keep, and the command continues where it was stopped: with --minutes it begins nothing new after so long,
+and reports the cameras that are complete.
 `--only` chooses tables: `policies` (with figure 14), `rules` or figures, by name; `flops` alone: FLOPs, which
 every run counts.
 `--quick`: two short cameras, and the ends of the sweeps alone. The last line is JSON.
@@ -50,6 +50,7 @@ from bench.codecsight import sweeps
 from bench.codecsight.paper import beside_paper
 from bench.codecsight.policies import REFERENCES
 from bench.codecsight.rules import rules
+from bench.codecsight.stages import stages
 from bench.codecsight.streams import Workplace, answered_cameras, judged, truth_of
 from bench.codecsight.table import accuracy, default_less, families, fidelity, flops_saved, thirds
 from bench.codecsight.transmission import transmission
@@ -68,12 +69,16 @@ PARTS = (
     "rules",
     "figure 5",
     "figure 11",
+    "stages",
     "figure 16",
     "figure 17",
     "figure 18",
     "figure 19",
 )
-NAMED = {"rules": "rules at equal FLOPs"}  # tables whose title is not their part's
+NAMED = {
+    "rules": "rules at equal FLOPs",
+    "stages": "figure 11, by stage",
+}  # tables whose title is not their part's
 
 
 def policies(count: int, place: Workplace) -> dict[str, Any]:
@@ -145,6 +150,7 @@ def main() -> None:
         "rules": lambda: rules(swept if options.quick else cameras, where, place),
         "figure 5": lambda: {} if where is None else sweeps.similar(where, place.tower, clips, place.until),
         "figure 11": lambda: {} if where is None else transmission(where, clips, place.until),
+        "stages": lambda: stages(place),
         "figure 16": lambda: sweeps.strides(swept, place, options.quick),
         "figure 17": lambda: sweeps.thresholds(swept, place, options.quick),
         "figure 18": lambda: sweeps.groups_of_pictures(swept, place, options.quick),

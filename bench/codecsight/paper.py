@@ -30,6 +30,12 @@ def beside_paper(found: dict[str, Any], line: dict[str, Any]) -> dict[str, dict[
             "ours": f"bytes of the samples' JPEGs over the stream's, quartiles of the clips: {ratio}",
             "differs": "real clips as they came, with every frame; two samples a second; modelled links",
         }
+    if ways := found.get("figure 11, by stage"):
+        rows["11, latency by stage"] = {
+            "paper": "transmission, decoding, pruning, encoding and prefill on an accelerator",
+            "ours": "; ".join(f"{name} {row['together']:g} s a stride" for name, row in ways.items()),
+            "differs": "CPU seconds of one thread with a tiny model, one rendered camera, a modelled link",
+        }
     if parts := found.get("figure 19"):
         rows["19, overhead"] = {
             "paper": "3.9 % of a request",

@@ -41,7 +41,7 @@ from lookout.pruning import MaskPolicy
 from lookout.vision import Tower
 from lookout.windows import StrideBlock
 from watchbench import cameras, encode, scenes
-from watchbench.finetune import chosen
+from watchbench.clips import CANDIDATES as FEW, chosen
 from watchbench.questions import QUESTIONS, answers
 from watchbench.sight import HELD_BACK
 from watchbench.training import STEP_S
@@ -49,7 +49,20 @@ from watchbench.training import STEP_S
 FIRST: Final = HELD_BACK + 70_000
 GRADE: Final = 0.2  # of disturbances: with the noise of training's scenes, vectors keep every patch
 #: what each camera shows for sure, in turns, so that no question is without a case
-WISHES: Final = ("left", "order", "lying", "count", "many", "novel", "static", "dwell")
+WISHES: Final = (
+    "left",
+    "order",
+    "lying",
+    "count",
+    "many",
+    "novel",
+    "static",
+    "dwell",
+    "return",
+    "slow",
+)
+#: scenes drawn as truth alone, of which one shows the wish: of what is rare, more
+CANDIDATES: Final = {"return": 600}
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +131,9 @@ def film(number: int, workplace: Workplace, how: encode.Encoding | None = None) 
 def encodings(number: int, workplace: Workplace, hows: Sequence[encode.Encoding]) -> list[Camera]:
     """Camera `number` in some encodings of the same pictures, which are rendered once."""
     seed, seconds = FIRST + number, workplace.seconds
-    scene = chosen((WISHES[number % len(WISHES)],), seconds, round(seconds / STEP_S), seed, GRADE)
+    wish = WISHES[number % len(WISHES)]
+    frames = round(seconds / STEP_S)
+    scene = chosen((wish,), seconds, frames, seed, GRADE, CANDIDATES.get(wish, FEW))
     out, missing = [], []
     for how in hows:
         path = film(number, workplace, how)

@@ -278,8 +278,8 @@ def overhead(place: Workplace) -> Row:
         "planning": (Planner, "plan"),
         "placing": (StreamKV, "place"),
         "rotating": (Rotary, "rotate"),
-        "encoding": (_owner(type(place.tower), "encode"), "encode"),
-        "windows": (_owner(type(place.engine), "run"), "run"),
+        "encoding": (owner_of(type(place.tower), "encode"), "encode"),
+        "windows": (owner_of(type(place.engine), "run"), "run"),
     }
     with timers(calls) as spent:
         answered(place.engine, [encoded(shown, PrunePolicy(), place)], default(), place.cut, ())
@@ -288,6 +288,6 @@ def overhead(place: Workplace) -> Row:
     return told | {"together": round(sum(told.values()), 4)}
 
 
-def _owner(kind: type, name: str) -> type:
+def owner_of(kind: type, name: str) -> type:
     """The class that defines a method."""
     return next(base for base in kind.__mro__ if name in vars(base))

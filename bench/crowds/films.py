@@ -10,7 +10,7 @@ from typing import Final
 
 from bench.codecsight.streams import GRADE, Camera
 from watchbench import cameras, encode
-from watchbench.finetune import chosen
+from watchbench.clips import chosen
 from watchbench.sight import HELD_BACK
 from watchbench.training import STEP_S
 

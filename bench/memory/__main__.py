@@ -22,6 +22,8 @@ bootstrap 95 % over streams and questions. `accuracy` is of questions about the 
 the history of two that shows the asked-for thing, one to sixty minutes ago, gets the higher p(yes) (0.5:
 chance, which the window alone has to score).
 
+`cuts`: a stream whose scene changes every minute, apart from all others (figure 13).
+
 `schemes`: first token of every scheme over the default's, turn by turn, and what late splits save
 (`schemes.py`).
 
@@ -57,7 +59,7 @@ from bench.memory.quality import quality
 from bench.memory.report import report
 from bench.memory.schemes import schemes
 from bench.memory.shape import shape_times
-from bench.memory.streams import QUALITY, TUNING
+from bench.memory.streams import CUTS, QUALITY, TUNING
 from bench.memory.timing import lengths
 from bench.memory.world import World
 from lookout.engines.transformers.memory import Clock
@@ -79,6 +81,9 @@ def units(tuning: bool = False) -> dict[str, Callable[[World], dict[str, Any]]]:
         out[f"budgets {spec.name}"] = lambda world, spec=spec: budgets(world, spec)  # type: ignore[misc]
     for spec in QUALITY:
         out[f"schemes {spec.name}"] = lambda world, spec=spec: schemes(world, spec)  # type: ignore[misc]
+    for spec in CUTS:
+        for kind, run in (("quality", quality), ("history", history), ("schemes", schemes)):
+            out[f"cuts {kind} {spec.name}"] = lambda world, spec=spec, run=run: run(world, spec)  # type: ignore[misc]
     for spec in QUALITY[:EXECUTORS]:
         out[f"times of executors {spec.name}"] = lambda world, spec=spec: executors(world, spec)  # type: ignore[misc]
     hours = [*QUALITY, *TUNING]
@@ -140,7 +145,8 @@ def main() -> None:
         "schemes",
     )
     parts = [done(prefix) for prefix in kinds]
-    line = report(*parts, options.out)
+    cuts = {kind: done(f"cuts {kind}") for kind in ("quality", "history", "schemes")}
+    line = report(*parts, options.out, cuts)
     print(json.dumps({"bench": "memory", "units": f"{len(told)} of {len(work)}", **line}))
 
 

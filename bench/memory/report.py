@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -371,6 +371,7 @@ def report(  # noqa: PLR0917
     shapes: Sequence[dict[str, Any]],
     read: Sequence[dict[str, Any]],
     folder: Path,
+    cuts: Mapping[str, Sequence[dict[str, Any]]] | None = None,
 ) -> dict[str, Any]:
     """Print everything that is there; returns what the last line says."""
     out: dict[str, Any] = {}
@@ -412,6 +413,34 @@ def report(  # noqa: PLR0917
         out["ttft_vs_token_7b"] = shapes_report(shapes)
     if longs:
         out["index_share"] = round(float(np.mean([long["10h"]["index_share"] for long in longs])), 4)
-    if read:
-        out["tables"] = out.get("tables", {}) | schemes_report(read)
-    return out
+    further = schemes_report(read) if read else {}
+    if rows := cuts_report(cuts or {}):
+        further["a cut a minute"] = rows
+    return out | ({"tables": out.get("tables", {}) | further} if further else {})
+
+
+def cuts_report(cuts: Mapping[str, Sequence[dict[str, Any]]]) -> dict[str, dict[str, Any]]:
+    """Print what policies find and answer where the scene changes every minute, by policy; returns the rows.
+
+    Args:
+        cuts: Units of "quality", "history" and "schemes"; what is missing has empty cells.
+    """
+    columns: dict[str, dict[str, Any]] = {}
+    if cuts.get("quality"):
+        found = table(cuts["quality"])
+        for metric in ("recall", "evidence"):
+            columns[metric] = {name: round(row[metric][0], 3) for name, row in found.items() if metric in row}
+    if cuts.get("history"):
+        asked = history.table(cuts["history"])
+        for column in ("chosen", "chosen 95 %"):
+            columns[column] = {name: row[column] for name, row in asked.items()}
+    if cuts.get("schemes"):
+        first = schemes.tables(cuts["schemes"])["first token"]
+        columns["first token over ours"] = {name: row["over ours"] for name, row in first.items()}
+    names = dict.fromkeys(name for column in columns.values() for name in column)
+    rows = {name: {told: column.get(name, "") for told, column in columns.items()} for name in names}
+    if rows:
+        print("\na cut a minute")
+    for name, row in rows.items():
+        print(f"{name:26}", row)
+    return rows

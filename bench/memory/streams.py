@@ -124,6 +124,8 @@ def episodes(spec: Spec) -> Iterator[tuple[np.ndarray, np.ndarray]]:
 
 QUALITY = [Spec(tuple(KINDS)[i % 3], i + 1, 1.0) for i in range(4)] + [Spec("room", 20, 1.0, 10)]
 """What is reported."""
+CUTS = [Spec("room", 21, 1.0, 1)]
+"""Rich in cuts: the scene changes every minute. Reported apart."""
 TUNING = [Spec(tuple(KINDS)[i % 3], 101 + i, 1.0, 10 if i == 5 else 0) for i in range(6)]
 """What settings were chosen on; used again only to make long histories, for times."""
 

@@ -101,15 +101,20 @@ def product_masks(pixels: Tensor, stride: int) -> Tensor:
     return torch.from_numpy(keep).flatten(1)
 
 
-def chosen(
-    wanted: tuple[str | None, ...], seconds: float, frames: int, seed: int, grade: float = 0.75
+def chosen(  # noqa: PLR0917
+    wanted: tuple[str | None, ...],
+    seconds: float,
+    frames: int,
+    seed: int,
+    grade: float = 0.75,
+    candidates: int = CANDIDATES,
 ) -> scenes.Scene:
-    """One scene for each wish: a question that is true of the whole clip, or None for any scene. ``grade`` as
-    in :func:`watchbench.scenes.sample`."""
-    drawn = scenes.sample(CANDIDATES, seconds, seed, grade)
+    """One scene for each wish: a question that is true of the whole clip, or None for any scene; of so many
+    that are drawn as truth alone. ``grade`` as in :func:`watchbench.scenes.sample`."""
+    drawn = scenes.sample(candidates, seconds, seed, grade)
     yes, known = answers(scenes.observe(drawn, torch.arange(frames) * training.STEP_S).truth)
     true = (yes & known)[:, -1]
-    free = list(range(CANDIDATES))
+    free = list(range(candidates))
     rows = []
     for name in wanted:
         fit = [row for row in free if name is None or true[row, NAMES.index(name)]]

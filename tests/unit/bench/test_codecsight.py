@@ -20,7 +20,7 @@ from bench.codecsight.policies import (
 )
 from bench.codecsight.rules import compared
 from bench.codecsight.scores import Answers, Counts, by_event, by_video, by_window, expired, interval_of, mean
-from bench.codecsight.streams import Outcome
+from bench.codecsight.streams import CANDIDATES, FEW, FIRST, GRADE, WISHES, Outcome
 from bench.codecsight.sweeps import timers
 from bench.codecsight.table import INTERVALS, SATURATED, FullSize, at_full_size, default_less, families
 from bench.pages import page
@@ -30,7 +30,10 @@ from lookout.engines.transformers import forward
 from lookout.pruning import EncodedGroups, PatchGrid, PrunePolicy, Sample, drop_tokens, prune_block
 from lookout.windows import PRESETS
 from tests.unit.engines.scenes import block
-from watchbench.questions import QUESTIONS
+from watchbench import scenes
+from watchbench.clips import chosen
+from watchbench.questions import BY_NAME, NAMES, QUESTIONS, answers as true_answers
+from watchbench.training import STEP_S
 
 
 def answers(said: str, true: str) -> Answers:
@@ -197,8 +200,10 @@ def test_a_family_that_a_wrong_mask_does_not_hurt_is_saturated() -> None:
     assert (told["order"]["gate"], told["dwell"]["gate"], told["slow"]["gate"]) == (
         "open",
         "saturated",
-        "no case",
+        "not learnt",
     )
+    unknown = [[yes if name != "slow" else answers("yy", "??") for name in names]]
+    assert families({"prune only": unknown, "wrong mask": unknown})["slow"]["gate"] == "no case"
     assert told["order"]["prune only"] - told["order"]["wrong mask"] >= SATURATED
 
 
@@ -271,3 +276,16 @@ def test_questions_and_a_tower_that_encodes_everything_are_counted() -> None:
     assert alone.vision < behind.vision
     assert alone.language == behind.language
     assert 0 < alone.saved(INTERVALS[0]) < alone.saved() < alone.saved(INTERVALS[2]) < 1
+
+
+@pytest.mark.parametrize("number", range(len(WISHES)))
+def test_every_family_has_a_camera_that_shows_it(number: int) -> None:
+    frames, wish = round(80.5 / STEP_S), WISHES[number]
+    shown = chosen((wish,), 80.5, frames, FIRST + number, GRADE, CANDIDATES.get(wish, FEW))
+    yes, known = true_answers(scenes.observe(shown, torch.arange(frames) * STEP_S).truth)
+    assert bool((yes & known)[0, -1, NAMES.index(wish)])
+
+
+def test_wishes_are_of_every_family_but_those_that_most_cameras_show() -> None:
+    shown = {BY_NAME[wish].family for wish in WISHES}
+    assert {question.family for question in QUESTIONS} - shown == {"seen", "now"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from bench.memory.report import cuts_report
 from bench.memory.schemes import PAIRS, SPLITTING, tables
 
 
@@ -33,3 +34,18 @@ def test_what_late_splits_save_is_by_stream() -> None:
     assert row["time saved"] == pytest.approx(0.2)
     assert row["time saved 95 %"] == pytest.approx([0.1, 0.3])
     assert row["streams"] == 2
+
+
+def test_a_stream_rich_in_cuts_is_reported_apart_with_what_was_measured() -> None:
+    assert cuts_report({}) == {}
+    rows = cuts_report({"quality": [], "schemes": [unit([0.03, 0.06], 0.9)]})
+    assert rows == {
+        "token": {"first token over ours": pytest.approx(3.0)},
+        "ours": {"first token over ours": pytest.approx(1.0)},
+    }
+    asked = {
+        "rows": [{"question": "person", "age": age, "p": {"ours": age, "none": 0.4}} for age in (0.0, 5.0)]
+    }
+    both = cuts_report({"history": [asked], "schemes": [unit([0.03, 0.06], 0.9)]})
+    assert (both["ours"]["chosen"], both["none"]["chosen"]) == (1.0, 0.5)
+    assert (both["none"]["first token over ours"], both["token"]["chosen"]) == ("", "")

@@ -35,7 +35,7 @@ def camera_fault(key: str, value: bytes) -> str | None:
     except WireError as error:
         return str(error)
     if fault := url_fault(camera.url):
-        return fault
+        return f"its url cannot be taken: {fault}"
     return None if camera.id == key else f"its key must be its id, which is {camera.id[:40]!r}"
 
 

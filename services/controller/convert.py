@@ -9,6 +9,7 @@ from typing import Any
 
 from lookout.outside_text import clean
 from lookout.rules import check_watch, next_version
+from lookout.sandbox.places import url_fault
 from lookout.v1.cameras_pb2 import Camera
 from lookout.v1.watches_pb2 import Point, Rule, ScheduleEntry, Watch, Zone
 from lookout.wire import PRIORITIES, check_tenant
@@ -38,7 +39,8 @@ def camera(resource: Mapping[str, Any]) -> Camera:
     """Return the wire's camera of a Camera resource.
 
     Raises:
-        ResourceError: A field is missing or outside its range.
+        ResourceError: A field is missing or outside its range, or the URL holds a password: resources from
+        before the schema refused it may.
     """
     spec = resource["spec"]
     try:
@@ -55,6 +57,8 @@ def camera(resource: Mapping[str, Any]) -> Camera:
         check_ranges(camera)
     except (KeyError, TypeError, ValueError) as error:  # RangeError is a ValueError
         raise ResourceError(f"spec: {error}") from error
+    if fault := url_fault(camera.url):
+        raise ResourceError(f"spec.url: {fault}")
     return camera
 
 

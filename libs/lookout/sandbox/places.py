@@ -112,9 +112,7 @@ def url_fault(url: str) -> str | None:
     """
     for pattern, what in _SECRETS:
         if pattern.search(url):
-            return (
-                f"its url holds {what}: write {PASSWORD_PLACE} in its place and name a secret in credentials"
-            )
+            return f"it holds {what}: write {PASSWORD_PLACE} in its place and name a secret in credentials"
     return None
 
 

@@ -98,7 +98,7 @@ def old_resources(world: World) -> None:
     for name in ("watch/wide", "watch/america", "camera/leaky"):
         refused = until(f"{name} has a status", lambda name=name: _accepted(world, name), bool)  # type: ignore[misc]
         world.tell(f"{name}: Accepted={refused.get('status')}: {refused.get('message')}")
-        if name.startswith("watch/") and refused["status"] != "False":
+        if refused["status"] != "False":
             world.wrong.append(f"{name} is accepted and cannot be followed")
     world.check(_accepted(world, "watch/ordinary").get("status", ""), "True")
     world.check(world.apply("Watch", "another", _OLD_WATCHES["wide"]), "ofLast")

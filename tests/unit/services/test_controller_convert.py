@@ -68,6 +68,14 @@ def test_what_is_no_tenant_is_refused(tenant: object) -> None:
             convert_one(resource(tenant=tenant))
 
 
+def test_a_camera_from_before_the_schema_refused_passwords_is_not_followed() -> None:
+    with pytest.raises(
+        ResourceError, match=r"^spec\.url: it holds a password: write \{password\}"
+    ) as refused:
+        convert.camera(camera_resource(url="rtsp://10.1.2.3/live?psw=hush"))
+    assert "hush" not in str(refused.value)
+
+
 @given(st.lists(st.sampled_from(["a?", "b?", "c?"]), min_size=1, max_size=8))
 def test_versions_grow_with_changes_only(questions: list[str]) -> None:
     """The topic's record follows the newest question; its version grows once for each change."""

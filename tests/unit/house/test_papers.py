@@ -30,6 +30,7 @@ class Cells(string.Formatter):
 
 POLICIES, LESS = "tables[policies]", "tables[default less others]"
 HISTORY, FIRST, SPLITS = "tables[history]", "tables[first token]", "tables[splits deferred]"
+SAVED = "flops_saved[1 questions]"
 FIDELITY = "pixels since encoded[all][settings]"
 FAMILY, CROWDS = "tables[families]", "tables[rendered, 80 frames]"
 
@@ -76,6 +77,12 @@ REFERENCES = [
         "windows_fidelity-80",
         f"reach {{{FIDELITY}[frame front 16][dp]:4}} and save {{{FIDELITY}[frame front 16][saved]:1p}} % "
         f"instead of {{{FIDELITY}[frame front 2 +0.1][saved]:1p}} %",
+    ),
+    (
+        "codecsight-flops",
+        f"`faithful`, which saves {{{SAVED}[faithful, low]:1p}}, {{{SAVED}[faithful, middle]:1p}} and "
+        f"{{{SAVED}[faithful, high]:1p}} % at a 7B's shape (the default {{{SAVED}[default, low]:1p}}, "
+        f"{{{SAVED}[default, middle]:1p}} and {{{SAVED}[default, high]:1p}})",
     ),
     (
         "memory",

@@ -24,7 +24,7 @@ from lookout.services.controller.statuses import StatusQueue
 from lookout.v1.recordings_pb2 import RecordingAnswers, RecordingJob, RecordingSettings
 from lookout.wire import ANSWERS, RECORDINGS, WireError, from_json, key_text, to_json
 from lookout.wire.begins import set_begin
-from lookout.wire.ranges import check_ranges
+from lookout.wire.ranges import RangeError, check_ranges
 from lookout.worker import ServiceSettings
 from lookout.worker.topic_reader import BEGINNING, End, TopicReader
 
@@ -65,7 +65,7 @@ def job_of(resource: Resource) -> RecordingJob:
     if "endSeconds" in spec:
         settings.end_s = float(spec["endSeconds"])
     if "begins" in spec:
-        set_begin(settings, datetime.fromisoformat(spec["begins"]))
+        set_begin(settings, _moment(spec["begins"]))
     job = RecordingJob(
         id=job_id(resource),
         uris=spec.get("recordings", ()),
@@ -77,6 +77,18 @@ def job_of(resource: Resource) -> RecordingJob:
     job.requested.FromDatetime(datetime.fromisoformat(resource["metadata"]["creationTimestamp"]))
     check_ranges(job)
     return job
+
+
+def _moment(text: str) -> datetime:
+    """A time as the schema lets it through: with an offset, letters of either case, and seconds up to 60.
+
+    Raises:
+        RangeError: It is no time.
+    """
+    try:
+        return datetime.fromisoformat(text.upper())
+    except ValueError:
+        raise RangeError(f"begins: {clean(text, 60)} is no time") from None
 
 
 def status_of(answers: RecordingAnswers) -> dict[str, Any]:

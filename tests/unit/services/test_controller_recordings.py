@@ -24,6 +24,7 @@ from lookout.v1.recordings_pb2 import (
     RecordingQuestionAnswer,
 )
 from lookout.wire import RECORDINGS, from_json, to_json
+from lookout.wire.ranges import RangeError
 from lookout.worker import ServiceSettings
 from tests.eventually import eventually
 from tests.unit.services.controller_case import CREATED
@@ -115,7 +116,10 @@ def test_a_resource_becomes_one_job_and_its_status_follows_it() -> None:
 def test_a_resource_says_when_its_recording_begins() -> None:
     settings = job_of(recording(begins="2026-05-01T13:30:00+02:00")).settings
     assert (settings.begins.ToJsonString(), settings.begins_offset_min) == ("2026-05-01T11:30:00Z", 120)
+    assert job_of(recording(begins="2026-05-01t11:30:00z")).settings.begins == settings.begins
     assert not job_of(recording()).settings.HasField("begins")
+    with pytest.raises(RangeError, match="begins: 2026-06-30T23:59:60Z is no time"):
+        job_of(recording(begins="2026-06-30T23:59:60Z"))
 
 
 def test_a_job_is_of_the_resource_s_tenant() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import pairwise
 
@@ -42,7 +42,7 @@ class RecordingClip:
         container: mp4; mov or webm for codecs that MP4 cannot carry.
     """
 
-    data: bytes
+    data: bytes = field(repr=False)
     start_us: int
     end_us: int
     frames: int

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import Self, SupportsIndex
+from typing import ClassVar, Self, SupportsIndex
 
 import numpy as np
 
@@ -209,15 +209,31 @@ class RecordingReader(_Closable):
 
         Raises:
             IndexError: There is no such frame.
+            TypeError: It is neither a whole number nor a slice.
             CodecError: A frame cannot be decoded.
         """
-        rows = range(len(self))[index]
+        rows = self._rows(index)
         indices = rows if isinstance(rows, range) else [rows]
         samples = self.read(indices=indices, threads=1 if len(indices) == 1 else None)
         if len(samples) < len(indices):
             reason = samples.gaps[0].reason if samples.gaps else UNDECODABLE
             raise CodecError(Reason.UNREADABLE, f"{self.facts.name}: frames are missing ({reason})")
         return samples.pixels if isinstance(rows, range) else samples.pixels[0]
+
+    def _rows(self, index: SupportsIndex | slice) -> range | int:
+        """Presentation indexes of frames, or of one."""
+        try:
+            return range(len(self))[index]
+        except IndexError:
+            raise IndexError(f"{self.facts.name} has {len(self)} frames, but no frame {index}") from None
+        except TypeError:
+            raise TypeError(
+                f"a frame's index is a whole number or a slice, not {_text(index)}; read(indices=...) takes "
+                "several, and read(times_s=...) times"
+            ) from None
+
+    #: whether a picture is among the frames would be asked of each of them
+    __contains__: ClassVar[None] = None
 
     def __iter__(self) -> Iterator[U8]:
         """Every frame that can be decoded, in order, uint8 [height, width, 3]."""

@@ -114,12 +114,12 @@ class OpenFileSource:
         name: How messages call it; None: as the file does.
 
     Raises:
-        CodecError: It is a pipe, or open for text.
+        CodecError: It is a pipe, closed, or open for text or for writing.
     """
 
     def __init__(self, file: BinaryIO, name: str | None = None) -> None:
-        if isinstance(file, io.TextIOBase) or not file.seekable():
-            raise CodecError(Reason.REQUEST, "a file object must be seekable and open for reading bytes")
+        if isinstance(file, io.TextIOBase) or not _reads_anywhere(file):
+            raise CodecError(Reason.REQUEST, "a file object must be open, seekable and for reading bytes")
         self._file, self.name = file, name or str(getattr(file, "name", "the file"))
         self._lock = threading.Lock()
         try:
@@ -153,6 +153,15 @@ class OpenFileSource:
         if not Path(self.name).is_file():
             raise TypeError(f"{self.name} is open here only: another process cannot read it")
         return FileSource, (os.path.abspath(self.name),)
+
+
+def _reads_anywhere(file: BinaryIO) -> bool:
+    """Whether bytes can be read from any place of a file object. One that is closed raises ValueError, one of
+    another library may lack a method."""
+    try:
+        return file.seekable() and file.readable()
+    except (AttributeError, OSError, ValueError):
+        return False
 
 
 class PositionReader(io.RawIOBase):
@@ -564,7 +573,7 @@ def source_of(given: Given) -> Source:
         )
     if isinstance(given, (bytes, bytearray, memoryview)):
         return BytesSource(bytes(given))
-    if isinstance(given, io.BytesIO):
+    if isinstance(given, io.BytesIO) and not given.closed:
         return BytesSource(given.getvalue())
     if isinstance(given, str) and given.lower().startswith(("http://", "https://")):
         return UrlSource(given)

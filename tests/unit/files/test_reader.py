@@ -413,6 +413,45 @@ def test_what_is_asked_wrongly_is_named(asked: dict[str, Any], problem: str) -> 
             assert caught.value.reason is Reason.REQUEST
 
 
+def test_what_is_no_index_is_named_so() -> None:
+    with VideoReader(clip("open")) as reader:
+        with pytest.raises(IndexError, match="the bytes has 90 frames, but no frame 90"):
+            reader[90]
+        with pytest.raises(IndexError, match="but no frame -91"):
+            reader[-91]
+        for wrong in ([1, 2], 1.5, "a", None, (slice(1, 2), 3)):
+            with pytest.raises(
+                TypeError, match=r"a frame.s index is a whole number or a slice, not .*indices="
+            ):
+                reader[wrong]  # type: ignore[index]
+        with pytest.raises(TypeError):
+            5 in reader  # type: ignore[operator]  # noqa: B015
+        assert "data" not in repr(reader.clip(0, 1_000_000))
+
+
+@pytest.mark.parametrize("kind", ["file", "memory"])
+def test_a_file_object_that_is_closed_is_refused(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "clip.mp4"
+    path.write_bytes(clip("open"))
+    file = path.open("rb") if kind == "file" else io.BytesIO(clip("open"))
+    file.close()
+    with pytest.raises(CodecError, match="a file object must be open, seekable and for reading bytes"):
+        VideoReader(file)
+
+
+def test_a_file_object_that_reads_nothing_is_refused(tmp_path: Path) -> None:
+    class Half:
+        def read(self, size: int = -1) -> bytes:
+            return b""
+
+    with (tmp_path / "new.mp4").open("wb") as file:
+        for wrong in (file, Half()):
+            with pytest.raises(
+                CodecError, match="a file object must be open, seekable and for reading bytes"
+            ):
+                VideoReader(wrong)  # type: ignore[arg-type]
+
+
 def test_file_objects_are_read_where_they_are(tmp_path: Path) -> None:
     path = tmp_path / "clip.mp4"
     path.write_bytes(clip("open"))

@@ -79,6 +79,11 @@ REFERENCES = [
         f"instead of {{{FIDELITY}[frame front 2 +0.1][saved]:1p}} %",
     ),
     (
+        "sight-harmless",
+        "taken for one in {tables[p(lying) above .5][every token][said]:2} of the windows with every token "
+        "and in {tables[p(lying) above .5][pruned][said]:2} under",
+    ),
+    (
         "codecsight-flops",
         f"`faithful`, which saves {{{SAVED}[faithful, low]:1p}}, {{{SAVED}[faithful, middle]:1p}} and "
         f"{{{SAVED}[faithful, high]:1p}} % at a 7B's shape (the default {{{SAVED}[default, low]:1p}}, "

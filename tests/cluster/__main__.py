@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import time
@@ -11,6 +12,7 @@ from dataclasses import asdict
 
 from tests.cluster import workshop
 from tests.cluster.cluster import Cluster
+from tests.cluster.existing import ExistingCluster, choose
 from tests.cluster.steps import FIRST, STEPS
 from tests.cluster.tools import CACHE, Addition, ToolError, build_programs, check_host, install_packages, say
 from tests.cluster.world import (
@@ -42,10 +44,23 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1, help="of the choice of pods to kill")
     parser.add_argument("--keep", action="store_true", help="leave the cluster running at the end")
     parser.add_argument("--no-build", action="store_true", help="use the images that are there")
+    parser.add_argument("--context", metavar="NAME", help="of kubectl: a cluster that is there")
+    parser.add_argument(
+        "--image-prefix",
+        metavar="PREFIX",
+        help="with --context: the cluster pulls the images, which were pushed before: registry.example/team/",
+    )
+    parser.add_argument(
+        "--own-nodes", action="store_true", help="nodes of our own, also where Docker and kind or k3d are"
+    )
     given = parser.parse_args()
     wanted = given.only.split(",") if given.only else list(STEPS) if given.all else list(FIRST)
     if unknown := sorted(set(wanted) - set(STEPS)):
         parser.error(f"no step {', '.join(unknown)}; there are {', '.join(STEPS)}")
+    if given.image_prefix and (given.resume or not given.context):
+        parser.error("--image-prefix goes with --context, and without --resume: its images may be new ones")
+    if given.image_prefix:
+        os.environ["LOOKOUT_IMAGE_PREFIX"] = given.image_prefix
     try:
         return _run(wanted, given)
     except ToolError as error:
@@ -55,10 +70,18 @@ def main() -> int:
 
 def _run(wanted: list[str], given: argparse.Namespace) -> int:
     tell = Progress()
+    cluster = choose(given.context, given.image_prefix or "", own_nodes=given.own_nodes)
+    wanted = possible(wanted, cluster, tell)
     images = tuple(dict.fromkeys(image for name in wanted for image in _images(name)))
     additions = [addition for name in wanted if (addition := STEPS[name].addition)]
-    build(() if given.no_build else images, additions, tell)
-    record, total, wrong = Record(CACHE / "passed.json"), Score(), list[str]()
+    if isinstance(cluster, ExistingCluster):
+        cluster.check_programs()
+        if images and not given.no_build and not cluster.pushed:
+            build_images(images, "docker")
+    else:
+        build(() if given.no_build else images, additions, tell)
+    record, total = Record(CACHE / "passed.json", cluster.image_layers), Score()
+    wrong = list[str]()
     left = []
     for name in wanted:
         if given.resume and (score := record.passed(name, _images(name))) is not None:
@@ -67,7 +90,7 @@ def _run(wanted: list[str], given: argparse.Namespace) -> int:
         else:
             left.append(name)
     if left:
-        cluster = Cluster(max(STEPS[name].nodes for name in left))
+        cluster.nodes = max(STEPS[name].nodes for name in left)
         try:
             _prepare(cluster, left, images, tell)
             for name in left:
@@ -79,6 +102,21 @@ def _run(wanted: list[str], given: argparse.Namespace) -> int:
         tell(line)
     print(json.dumps(asdict(total)), flush=True)
     return 0 if total.clean and not wrong else 1
+
+
+def possible(steps: Sequence[str], cluster: Cluster, tell: Progress) -> list[str]:
+    """Return the steps that can run on a cluster; the others say that they are left out.
+
+    Raises:
+        ToolError: None can.
+    """
+    reasons = cluster.left_out()
+    for name in steps:
+        if name in reasons:
+            tell(f"{name} is left out: {reasons[name]}")
+    if not (able := [name for name in steps if name not in reasons]):
+        raise ToolError("no step is left that can run on this cluster")
+    return able
 
 
 def build(images: Sequence[str], additions: Sequence[Addition], tell: Progress) -> None:
@@ -118,6 +156,8 @@ def _images(step: str) -> tuple[str, ...]:
 def _prepare(cluster: Cluster, steps: list[str], images: Sequence[str], tell: Progress) -> None:
     if cluster.join():
         tell("a cluster is running and is used")
+        if isinstance(cluster, ExistingCluster):
+            cluster.check_namespaces((NAMESPACE, "second"))
         _clear(cluster)
     else:
         cluster.up()
@@ -132,10 +172,8 @@ def _prepare(cluster: Cluster, steps: list[str], images: Sequence[str], tell: Pr
 def _clear(cluster: Cluster) -> None:
     """Remove what a step that failed left: each has namespaces of its own."""
     cluster.helm("uninstall", RELEASE, "--namespace", NAMESPACE, "--wait", check=False)
-    spaces = cluster.kubectl("get", "namespaces", "-o", "jsonpath={.items[*].metadata.name}").split()
-    for space in spaces:
-        if space != "default" and not space.startswith("kube-"):
-            cluster.kubectl("delete", "namespace", space, "--timeout=180s")
+    for space in cluster.namespaces():
+        cluster.kubectl("delete", "namespace", space, "--timeout=180s")
 
 
 def _step(name: str, world: World, record: Record, total: Score) -> list[str]:

@@ -1,7 +1,7 @@
 """A real Kubernetes on one machine: control plane, kubelets, containerd, CoreDNS; nodes are namespaces.
 
-``python -m tests.cluster.cluster up [NODES] | down | run COMMAND...``. Needs root. Everything lies below one
-folder of the cache; the machine's own network, mounts and settings stay as they are.
+``python -m tests.cluster.cluster up [NODES [GATE ...]] | down | run COMMAND...``. Needs root. Everything lies
+below one folder of the cache; the machine's own network, mounts and settings stay as they are.
 """
 
 import contextlib
@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -19,7 +19,7 @@ from typing import Any
 
 import yaml
 
-from tests.cluster import workshop
+from tests.cluster import groups, workshop
 from tests.cluster.node_init import Plan
 from tests.cluster.pki import Authority, Subject
 from tests.cluster.tools import BIN, CACHE, ToolError, check_host, say
@@ -32,24 +32,52 @@ _KUBE = str(BIN / "kube")
 _SERVICES = "10.96.0.0/16"
 _DNS = "10.96.0.10"
 PODS = "10.244.0.0/16"
-_CGROUPS = ("cpu", "cpuacct", "cpuset", "memory", "devices", "freezer", "blkio", "pids", "systemd")
 _READY_S = 180.0
 #: how often the autoscaler looks; sixty times as often as elsewhere, so that hours of load are minutes
 AUTOSCALER_PERIOD = "250ms"
-#: a node is dozens of programs and would get the processor time of one
-_CPU_SHARES = 6 * 1024
 
 
 class Cluster:
-    """One cluster of ``nodes`` nodes; `up` and `down` may be called in different processes."""
+    """One cluster of ``nodes`` nodes; `up` and `down` may be called in different processes.
 
-    def __init__(self, nodes: int = 1) -> None:
+    Args:
+        nodes: How many.
+        gates: Features that Kubernetes does not turn on by itself.
+    """
+
+    #: in front of commands that run outside, beside the nodes
+    prefix: tuple[str, ...] = ("ip", "netns", "exec", OUTSIDE)
+
+    def __init__(self, nodes: int = 1, gates: Sequence[str] = ()) -> None:
         self.nodes = nodes
+        self.gates = gates
 
     @property
     def kubeconfig(self) -> Path:
         """The administrator's kubeconfig; it works inside `outside` only."""
         return STATE / "pki" / "admin.kubeconfig"
+
+    @property
+    def address(self) -> str:
+        """Where ports of services are reached from outside."""
+        return API
+
+    def left_out(self) -> Mapping[str, str]:
+        """Return the steps that cannot run here, and why."""
+        return {}
+
+    def namespaces(self) -> list[str]:
+        """Return the namespaces that steps made and did not remove: here, all but Kubernetes' own."""
+        names = self.kubectl("get", "namespaces", "-o", "jsonpath={.items[*].metadata.name}").split()
+        return [name for name in names if name != "default" and not name.startswith("kube-")]
+
+    def image_layers(self, name: str) -> str:
+        """Return what tells an image under test from its predecessors."""
+        return workshop.image_layers(name)
+
+    def program(self, name: str) -> list[str]:
+        """Return the words that begin a command line of kubectl or helm."""
+        return [_KUBE, name] if name == "kubectl" else [str(BIN / name)]
 
     def join(self) -> bool:
         """Use the cluster that runs, if one of at least so many nodes does and all of them are ready."""
@@ -71,7 +99,7 @@ class Cluster:
         started = time.monotonic()
         _certificates(self.nodes)
         _network(self.nodes)
-        _control_plane()
+        _control_plane(self.gates)
         _wait("the control plane", (STATE / "control" / "started").exists)
         for number in range(1, self.nodes + 1):
             _node(number)
@@ -116,11 +144,11 @@ class Cluster:
 
     def kubectl(self, *arguments: str, stdin: str | None = None, check: bool = True) -> str:
         """Run kubectl as administrator and return what it prints."""
-        return self.outside(_KUBE, "kubectl", *arguments, stdin=stdin, check=check)
+        return self.outside(*self.program("kubectl"), *arguments, stdin=stdin, check=check)
 
     def helm(self, *arguments: str, check: bool = True) -> str:
         """Run helm as administrator and return what it prints."""
-        return self.outside(str(BIN / "helm"), *arguments, check=check)
+        return self.outside(*self.program("helm"), *arguments, check=check)
 
     def get(self, *arguments: str) -> Any:
         """Return what ``kubectl get ... -o json`` prints, parsed."""
@@ -139,7 +167,7 @@ class Cluster:
             ToolError: It failed and ``check`` is set; its output is in the message.
         """
         done = subprocess.run(
-            ["ip", "netns", "exec", OUTSIDE, *command],
+            [*self.prefix, *command],
             input=stdin,
             env=self.environment(),
             check=False,
@@ -242,39 +270,14 @@ def _network(nodes: int) -> None:
                 _ip("-n", names[here - 1], "route", "add", *route)
 
 
-def _control_plane() -> None:
+def _control_plane(gates: Sequence[str]) -> None:
     folder = STATE / "control"
     folder.mkdir(parents=True)
     pki = STATE / "pki"
     etcd = "http://127.0.0.1:2379"
+    features = {"feature-gates": ",".join(f"{gate}=true" for gate in gates)} if gates else {}
     admin = ["--kubeconfig", str(pki / "admin.kubeconfig")]
-    apiserver = {
-        "etcd-servers": etcd,
-        "service-cluster-ip-range": _SERVICES,
-        "authorization-mode": "Node,RBAC",
-        "enable-admission-plugins": "NodeRestriction",
-        "allow-privileged": "true",
-        "secure-port": "6443",
-        "bind-address": "0.0.0.0",
-        "advertise-address": API,
-        "client-ca-file": pki / "ca.crt",
-        "tls-cert-file": pki / "apiserver.crt",
-        "tls-private-key-file": pki / "apiserver.key",
-        "kubelet-client-certificate": pki / "kubelet-client.crt",
-        "kubelet-client-key": pki / "kubelet-client.key",
-        "kubelet-certificate-authority": pki / "ca.crt",
-        "kubelet-preferred-address-types": "InternalIP",
-        "service-account-issuer": "https://kubernetes.default.svc.cluster.local",
-        "service-account-key-file": pki / "sa.pub",
-        "service-account-signing-key-file": pki / "sa.key",
-        "requestheader-client-ca-file": pki / "ca.crt",
-        "requestheader-allowed-names": "front-proxy-client",
-        "requestheader-username-headers": "X-Remote-User",
-        "requestheader-group-headers": "X-Remote-Group",
-        "requestheader-extra-headers-prefix": "X-Remote-Extra-",
-        "proxy-client-cert-file": pki / "front-proxy.crt",
-        "proxy-client-key-file": pki / "front-proxy.key",
-    }
+    apiserver = {**_apiserver(pki), "etcd-servers": etcd, **features}
     manager = {
         **_three_times(pki / "controllers.kubeconfig"),
         "leader-elect": "false",
@@ -288,6 +291,7 @@ def _control_plane() -> None:
         "service-cluster-ip-range": _SERVICES,
         "bind-address": "127.0.0.1",
         "horizontal-pod-autoscaler-sync-period": AUTOSCALER_PERIOD,
+        **features,
     }
     scheduler = {
         **_three_times(pki / "scheduler.kubeconfig"),
@@ -313,7 +317,37 @@ def _control_plane() -> None:
         },
         wait_for={"controllers": ready},
     )
-    _begin(plan, "lookout-node1", ["--pid", "--fork", "--kill-child", "--mount-proc"], [])
+    _begin(plan, "lookout-node1", ["--pid", "--fork", "--kill-child", "--mount-proc"])
+
+
+def _apiserver(pki: Path) -> dict[str, object]:
+    """Options of the API server, etcd aside."""
+    return {
+        "service-cluster-ip-range": _SERVICES,
+        "authorization-mode": "Node,RBAC",
+        "enable-admission-plugins": "NodeRestriction",
+        "allow-privileged": "true",
+        "secure-port": "6443",
+        "bind-address": "0.0.0.0",
+        "advertise-address": API,
+        "client-ca-file": pki / "ca.crt",
+        "tls-cert-file": pki / "apiserver.crt",
+        "tls-private-key-file": pki / "apiserver.key",
+        "kubelet-client-certificate": pki / "kubelet-client.crt",
+        "kubelet-client-key": pki / "kubelet-client.key",
+        "kubelet-certificate-authority": pki / "ca.crt",
+        "kubelet-preferred-address-types": "InternalIP",
+        "service-account-issuer": "https://kubernetes.default.svc.cluster.local",
+        "service-account-key-file": pki / "sa.pub",
+        "service-account-signing-key-file": pki / "sa.key",
+        "requestheader-client-ca-file": pki / "ca.crt",
+        "requestheader-allowed-names": "front-proxy-client",
+        "requestheader-username-headers": "X-Remote-User",
+        "requestheader-group-headers": "X-Remote-Group",
+        "requestheader-extra-headers-prefix": "X-Remote-Extra-",
+        "proxy-client-cert-file": pki / "front-proxy.crt",
+        "proxy-client-key-file": pki / "front-proxy.key",
+    }
 
 
 def _three_times(kubeconfig: Path) -> dict[str, Path]:
@@ -331,8 +365,11 @@ def _node(number: int) -> None:
     (folder / "resolv.conf").write_text(f"nameserver {API}\n")
     (folder / "kubelet.yaml").write_text(yaml.safe_dump(_kubelet(folder, pki, name, socket)))
     (folder / "proxy.yaml").write_text(yaml.safe_dump(_proxy(pki, name)))
-    cgroups = _make_cgroups(name)
-    (folder / "cgroups").write_text("\n".join(map(str, cgroups)))
+    try:
+        node_groups = groups.make(name)
+    except OSError as error:
+        raise ToolError(f"the control groups of {name} cannot be made: {error}") from error
+    (folder / "cgroups").write_text("\n".join(map(str, node_groups.tops)))
     plan = Plan(
         str(folder),
         {
@@ -351,21 +388,23 @@ def _node(number: int) -> None:
         node=True,
         hostname=name,
         wait_for={"kubelet": ["test", "-S", str(socket)]},
+        group_version=groups.version() or 1,
     )
-    namespaces = ["--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--uts", "--ipc", "--cgroup"]
-    _begin(plan, f"lookout-{name}", [*namespaces, "--propagation", "private"], cgroups)
+    namespaces = ["--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--uts", "--ipc"]
+    _begin(plan, f"lookout-{name}", [*namespaces, "--propagation", "private"], node_groups)
 
 
-def _begin(plan: Plan, netns: str, namespaces: list[str], cgroups: list[Path]) -> None:
+def _begin(
+    plan: Plan, netns: str, namespaces: Sequence[str], node_groups: groups.NodeGroups | None = None
+) -> None:
     folder = Path(plan.folder)
     plan.save(folder / "plan.json")
-    join = "".join(f"echo $$ > {path}/cgroup.procs; " for path in cgroups)
-    enter = f"exec ip netns exec {netns} unshare {' '.join(namespaces)}"
-    init = f"{enter} {sys.executable} -m tests.cluster.node_init"
+    init = [sys.executable, "-m", "tests.cluster.node_init", str(folder / "plan.json")]
+    command = ["ip", "netns", "exec", netns, "unshare", *namespaces, *init]
     path = os.pathsep.join((str(BIN), os.environ.get("PATH", ""), "/usr/sbin", "/sbin"))
     with (folder / "init.log").open("wb") as log:
         process = subprocess.Popen(
-            ["sh", "-c", f"{join}{init} {folder}/plan.json"],
+            node_groups.command(command) if node_groups else command,
             cwd=workshop.ROOT,
             env={**os.environ, "PATH": path},
             start_new_session=True,
@@ -463,28 +502,6 @@ def _coredns() -> str:
     return (Path(__file__).parent / "coredns.yaml").read_text().replace("IMAGE", workshop.COREDNS_IMAGE)
 
 
-def _make_cgroups(name: str) -> list[Path]:
-    """Make the node's control groups below this process's own, so that its limits count for the nodes too."""
-    own = {}
-    for line in Path("/proc/self/cgroup").read_text().splitlines():
-        _, controllers, path = line.split(":", 2)
-        for controller in controllers.removeprefix("name=").split(","):
-            own[controller] = path
-    made = []
-    for controller in _CGROUPS:
-        folder = (
-            Path(f"/sys/fs/cgroup/{controller}") / own.get(controller, "/").lstrip("/") / f"lookout-{name}"
-        )
-        folder.mkdir(exist_ok=True)
-        if controller == "cpu":
-            (folder / "cpu.shares").write_text(str(_CPU_SHARES))
-        if controller == "cpuset":
-            for file in ("cpuset.cpus", "cpuset.mems"):
-                (folder / file).write_text((folder.parent / file).read_text())
-        made.append(folder)
-    return made
-
-
 def _remove_cgroup(folder: Path) -> None:
     for child in sorted(folder.rglob("*"), reverse=True):
         if child.is_dir():
@@ -545,7 +562,7 @@ def main() -> None:
     if action == "up":
         workshop.build_base()
         workshop.build_coredns()
-        Cluster(int(sys.argv[2]) if len(sys.argv) > 2 else 1).up()
+        Cluster(int(sys.argv[2]) if len(sys.argv) > 2 else 1, sys.argv[3:]).up()
     elif action == "down":
         Cluster().down()
     elif action == "run":
@@ -555,7 +572,9 @@ def main() -> None:
         env["PATH"] = f"{BIN}{os.pathsep}{env['PATH']}"
         sys.exit(subprocess.run(command, env=env, check=False).returncode)
     else:
-        raise SystemExit("usage: python -m tests.cluster.cluster up [NODES] | down | run COMMAND...")
+        raise SystemExit(
+            "usage: python -m tests.cluster.cluster up [NODES [GATE ...]] | down | run COMMAND..."
+        )
 
 
 if __name__ == "__main__":

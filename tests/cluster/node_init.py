@@ -13,6 +13,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import FrameType
 
+from tests.cluster import groups
+
 # kubelet insists on these machine-wide settings; it gets files of its own instead of the machine's.
 _DECOYS = {
     "vm/overcommit_memory": "1",
@@ -21,7 +23,6 @@ _DECOYS = {
     "kernel/keys/root_maxkeys": "1000000",
     "kernel/keys/root_maxbytes": "25000000",
 }
-_CONTROLLERS = ("cpu", "cpuacct", "cpuset", "memory", "devices", "freezer", "blkio", "pids")
 _PAUSE_S = 1.0
 
 
@@ -34,6 +35,7 @@ class Plan:
         programs: Command lines by name, started in this order.
         node: Whether it is a node, which needs mounts of its own.
         wait_for: A command that must succeed before the program of the same name starts.
+        group_version: The version of control groups that a node mounts.
     """
 
     folder: str
@@ -41,6 +43,7 @@ class Plan:
     node: bool = False
     hostname: str = ""
     wait_for: dict[str, list[str]] = field(default_factory=dict)
+    group_version: int = 1
 
     def save(self, path: Path) -> None:
         """Write the plan as JSON."""
@@ -54,7 +57,7 @@ def main() -> None:
     folder = Path(plan.folder)
     (folder / "log").mkdir(parents=True, exist_ok=True)
     if plan.node:
-        _prepare(folder, plan.hostname)
+        _prepare(folder, plan.hostname, plan.group_version)
     running: dict[str, subprocess.Popen[bytes]] = {}
     for name, command in plan.programs.items():
         while (check := plan.wait_for.get(name)) and subprocess.run(
@@ -81,25 +84,34 @@ def _start(name: str, command: list[str], folder: Path) -> subprocess.Popen[byte
         return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
 
-def _prepare(folder: Path, hostname: str) -> None:
+def _prepare(folder: Path, hostname: str, version: int) -> None:
     _call("hostname", hostname)
     for name in ("var-upper", "var-work"):
         (folder / name).mkdir(exist_ok=True)
     layers = f"lowerdir=/var,upperdir={folder}/var-upper,workdir={folder}/var-work"
     _call("mount", "-t", "overlay", "overlay", "-o", layers, "/var")
     _call("mount", "-t", "tmpfs", "tmpfs", "/run")
-    _call("mount", "-t", "tmpfs", "tmpfs", "/sys/fs/cgroup")
-    for name in _CONTROLLERS:
-        Path(f"/sys/fs/cgroup/{name}").mkdir()
-        _call("mount", "-t", "cgroup", "-o", name, "cgroup", f"/sys/fs/cgroup/{name}")
-    Path("/sys/fs/cgroup/systemd").mkdir()
-    _call("mount", "-t", "cgroup", "-o", "none,name=systemd", "cgroup", "/sys/fs/cgroup/systemd")
+    _mount_groups(version)
     for name, value in _DECOYS.items():
         decoy = folder / "decoys" / name
         decoy.parent.mkdir(parents=True, exist_ok=True)
         decoy.write_text(value + "\n")
         _call("mount", "--bind", str(decoy), f"/proc/sys/{name}")
     _call("mount", "--make-rshared", "/")
+
+
+def _mount_groups(version: int) -> None:
+    """Mount control groups; in the node's namespace their root is the node's own group."""
+    if version == 2:
+        _call("mount", "-t", "cgroup2", "cgroup2", str(groups.MOUNT))
+        groups.enable(groups.MOUNT)
+        return
+    _call("mount", "-t", "tmpfs", "tmpfs", str(groups.MOUNT))
+    for name in groups.CONTROLLERS:
+        (groups.MOUNT / name).mkdir()
+        _call("mount", "-t", "cgroup", "-o", name, "cgroup", str(groups.MOUNT / name))
+    (groups.MOUNT / "systemd").mkdir()
+    _call("mount", "-t", "cgroup", "-o", "none,name=systemd", "cgroup", str(groups.MOUNT / "systemd"))
 
 
 def _call(*command: str) -> None:

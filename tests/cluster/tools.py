@@ -18,6 +18,8 @@ from pathlib import Path
 from filelock import FileLock
 from platformdirs import user_cache_path
 
+from tests.cluster import groups
+
 CACHE = Path(os.environ.get("LOOKOUT_CLUSTER_CACHE") or user_cache_path("lookout") / "cluster")
 BIN = CACHE / "bin"
 KUBERNETES = "1.36.3"
@@ -156,7 +158,7 @@ def say(line: str) -> None:
     print(line, flush=True)
 
 
-def check_host(cgroups: Path = Path("/sys/fs/cgroup"), additions: Sequence[Addition] = ()) -> None:
+def check_host(cgroups: Path = groups.MOUNT, additions: Sequence[Addition] = ()) -> None:
     """Check that this machine can run a cluster, before anything is built for it, and say what will be
     installed.
 
@@ -169,8 +171,9 @@ def check_host(cgroups: Path = Path("/sys/fs/cgroup"), additions: Sequence[Addit
     """
     if os.geteuid() != 0:
         raise ToolError("a cluster is made of namespaces: run as root")
-    if not (cgroups / "memory").is_dir():
-        raise ToolError(f"a cluster of namespaces needs cgroup version 1 at {cgroups}, with its part memory")
+    if groups.version(cgroups) is None:
+        lacking = ", ".join(groups.missing(cgroups))
+        raise ToolError(f"a cluster needs control groups: at {cgroups} neither version has {lacking}")
     programs = [tool.name for tool in _missing_tools()] + (["kube"] if _stamp("kube") != KUBERNETES else [])
     programs += [name for addition in additions for name in addition.missing()]
     if programs and shutil.which("go") is None:

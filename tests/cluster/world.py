@@ -19,7 +19,7 @@ from typing import Any
 
 from lookout.wire import all_topics
 from tests.cluster import workshop
-from tests.cluster.cluster import API, Cluster
+from tests.cluster.cluster import Cluster
 from tests.cluster.outside import QUESTIONS, ExternalClient, Film, Outcomes, await_topics, differences, films
 from tests.cluster.tools import CACHE, ToolError, say
 
@@ -40,6 +40,8 @@ _BESIDE = (
 IMAGES = ("alerts", "decode", "prune-encode", "prefill", "controller", "tryout")
 #: the tag of an image of the same code with another label, which counts as the next release
 NEXT = "-next"
+#: on namespaces that steps make; no other one is deleted on a cluster that is not ours
+LABEL = "lookout.dev/test-cluster=true"
 _PATIENCE_S = 900.0
 SETTLED_S = 12.0
 #: pods end after their release's objects
@@ -121,7 +123,9 @@ class World:
         """Make a namespace under pod security `restricted`; afterwards nothing of it may be left."""
         before = objects(self.cluster)
         self.cluster.kubectl("create", "namespace", name)
-        self.cluster.kubectl("label", "namespace", name, "pod-security.kubernetes.io/enforce=restricted")
+        self.cluster.kubectl(
+            "label", "namespace", name, "pod-security.kubernetes.io/enforce=restricted", LABEL
+        )
         yield name
         self.cluster.kubectl("delete", "namespace", name, "--timeout=120s")
         places = {"", name, "default", "kube-system"}
@@ -147,9 +151,13 @@ class World:
     ) -> None:
         """Install a chart with its default values, and wait until every pod is ready."""
         self.tell("helm install")
-        values = [] if "tryout.enabled=false" in options else ["--set", f"tryout.kafka.outside.host={API}"]
+        values = (
+            []
+            if "tryout.enabled=false" in options
+            else ["--set", f"tryout.kafka.outside.host={self.cluster.address}"]
+        )
         values += ["--set", f"tryout.kafka.outside.port={outside_port}"] if values else []
-        values += ["--set", f"image.tag={tag()}", *options]
+        values += ["--set", f"image.prefix={_prefix()}lookout-", "--set", f"image.tag={tag()}", *options]
         timeout = ("--wait", "--timeout", "600s")
         self.cluster.helm("install", name, str(chart), "--namespace", namespace, *values, *timeout)
         self.tell("installed, every pod is ready")
@@ -192,7 +200,7 @@ class World:
 
     def client(self, port: int = 30094) -> ExternalClient:
         """Return someone outside with the try-out broker's address."""
-        return ExternalClient(self.cluster, f"{API}:{port}")
+        return ExternalClient(self.cluster, f"{self.cluster.address}:{port}")
 
     def ask(self, client: ExternalClient) -> None:
         """Publish the questions of every camera."""
@@ -306,16 +314,16 @@ class World:
         found = settle(client, "undisturbed-", 1, silence_s + SETTLED_S)
         self.tell(f"undisturbed: {found.committed} verdicts, {len(found.alerts)} alerts")
         self.score.doubled += found.doubled
-        _reference().write_text(json.dumps([list(found.verdicts), list(found.alerts)]))
+        _reference(self.cluster).write_text(json.dumps([list(found.verdicts), list(found.alerts)]))
         return found
 
     def has_reference(self) -> bool:
         """Whether an undisturbed run of these very images is on record."""
-        return _reference().exists()
+        return _reference(self.cluster).exists()
 
     def reference(self) -> Outcomes:
         """Return the undisturbed run of these very images."""
-        return Outcomes(*json.loads(_reference().read_text()))
+        return Outcomes(*json.loads(_reference(self.cluster).read_text()))
 
     def ensure_reference(self, client: ExternalClient, silence_s: float = SILENCE_S) -> None:
         """Play the films undisturbed unless that is on record."""
@@ -338,40 +346,50 @@ class Record:
 
     Args:
         path: A JSON file.
+        layers: Tells an image from its predecessors.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, layers: Callable[[str], str] = workshop.image_layers) -> None:
         self._path = path
+        self._layers = layers
 
     def passed(self, step: str, images: Sequence[str]) -> Score | None:
         """Return a step's score if it passed with what these images are now."""
         entry = self._all().get(step)
-        return Score(**entry["score"]) if entry and entry["fingerprint"] == fingerprint(images) else None
+        return (
+            Score(**entry["score"])
+            if entry and entry["fingerprint"] == fingerprint(images, self._layers)
+            else None
+        )
 
     def add(self, step: str, images: Sequence[str], score: Score, seconds: float) -> None:
         """Keep a step's score."""
-        entry = {"fingerprint": fingerprint(images), "score": asdict(score), "seconds": round(seconds, 1)}
+        entry = {
+            "fingerprint": fingerprint(images, self._layers),
+            "score": asdict(score),
+            "seconds": round(seconds, 1),
+        }
         self._path.write_text(json.dumps({**self._all(), step: entry}, indent=1))
 
     def _all(self) -> dict[str, Any]:
         return dict(json.loads(self._path.read_text())) if self._path.exists() else {}
 
 
-def fingerprint(images: Sequence[str]) -> str:
+def fingerprint(images: Sequence[str], layers: Callable[[str], str] = workshop.image_layers) -> str:
     """Return a digest of images and the chart."""
     digest = hashlib.sha256()
     for image in images:
-        digest.update(workshop.image_layers(image_name(image)).encode())
+        digest.update(layers(image_name(image)).encode())
     for path in sorted(CHART.rglob("*")):
         if path.is_file():
             digest.update(path.read_bytes())
     return digest.hexdigest()
 
 
-def _reference() -> Path:
+def _reference(cluster: Cluster) -> Path:
     digest = hashlib.sha256()
     for image in STAGES:
-        digest.update(workshop.image_layers(image_name(image)).encode())
+        digest.update(cluster.image_layers(image_name(image)).encode())
     return CACHE / f"undisturbed-{digest.hexdigest()[:16]}.json"
 
 
@@ -423,9 +441,18 @@ def objects(cluster: Cluster) -> set[str]:
     return {f"{kind}/{space}/{owner.strip() or name}" for kind, space, owner, name in rows}
 
 
-def build_images(images: Sequence[str] = IMAGES) -> None:
-    """Build the images, with every line of progress shown."""
-    environment = {**workshop.environment(), "LOOKOUT_IMAGE_TAG": tag()}
+def build_images(images: Sequence[str] = IMAGES, builder: str = "buildah") -> None:
+    """Build the images, with every line of progress shown.
+
+    Args:
+        images: Their targets.
+        builder: ``buildah``: into a folder of our own; ``docker``: where kind and k3d take them from.
+
+    Raises:
+        ToolError: One was not built.
+    """
+    base = workshop.environment() if builder == "buildah" else {**os.environ, "LOOKOUT_BUILDER": builder}
+    environment = {**base, "LOOKOUT_IMAGE_TAG": tag()}
     command = ["nice", "-n", "10", sys.executable, str(workshop.ROOT / "docker" / "build.py"), *images]
     if subprocess.run(command, env=environment, check=False).returncode:
         raise ToolError("the images were not built")
@@ -451,7 +478,12 @@ def tag() -> str:
 
 def image_name(target: str, tag_name: str | None = None) -> str:
     """The name of an image under test."""
-    return f"localhost/lookout-{target}:{tag_name or tag()}"
+    return f"{_prefix()}lookout-{target}:{tag_name or tag()}"
+
+
+def _prefix() -> str:
+    """In front of the images' names; docker/build.py knows the same variable."""
+    return os.environ.get("LOOKOUT_IMAGE_PREFIX") or "localhost/"
 
 
 def describe(cluster: Cluster) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import cast
 
 import pytest
 
@@ -55,17 +54,19 @@ def test_the_other_side_is_built_where_one_fails(done: list[str], capsys: pytest
     assert "not built: the proxy of modules is away" in capsys.readouterr().out
 
 
-class Calls:
+class Calls(Cluster):
     """A fake of a cluster that notes what is asked of it."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.made: list[tuple[str, ...]] = []
 
-    def kubectl(self, *arguments: str, check: bool = True) -> str:
+    def kubectl(self, *arguments: str, stdin: str | None = None, check: bool = True) -> str:
         self.made.append(arguments)
         return "default kube-system cameras scaled" if "jsonpath" in arguments[-1] else ""
 
-    helm = kubectl
+    def helm(self, *arguments: str, check: bool = True) -> str:
+        return self.kubectl(*arguments, check=check)
 
 
 def test_a_step_that_cannot_go_on_stops_no_other(
@@ -77,7 +78,7 @@ def test_a_step_that_cannot_go_on_stops_no_other(
 
     monkeypatch.setitem(command.STEPS, "memory", Step(fail, "fails", installs=False))
     calls, record, total = Calls(), Record(tmp_path / "passed.json"), Score()
-    world = World(cast(Cluster, calls), Progress(), seed=1)
+    world = World(calls, Progress(), seed=1)
     wrong = command._step("memory", world, record, total)
     assert wrong == ["memory: a verdict is missing", "memory: stopped: no alert came"]
     assert "memory FAILED" in capsys.readouterr().out

@@ -20,10 +20,20 @@ def nothing_is_built(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("nothing_is_built")
-def test_cgroups_of_another_version_are_refused_first(tmp_path: Path) -> None:
-    with pytest.raises(tools.ToolError, match="needs cgroup version 1"):
+def test_a_machine_without_control_groups_is_refused_first(tmp_path: Path) -> None:
+    with pytest.raises(tools.ToolError, match="neither version has cpu, memory, pids"):
         tools.check_host(tmp_path)
     assert list(tmp_path.iterdir()) == []
+    (tmp_path / "cgroup.controllers").write_text("cpuset cpu io pids\n")
+    with pytest.raises(tools.ToolError, match=r"neither version has memory$"):
+        tools.check_host(tmp_path)
+
+
+@pytest.mark.usefixtures("nothing_is_built")
+def test_control_groups_of_version_two_are_enough(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "cgroup.controllers").write_text("cpuset cpu io memory hugetlb pids rdma misc\n")
+    monkeypatch.setattr("shutil.which", lambda command, path=None: f"/usr/bin/{command}")
+    tools.check_host(tmp_path)
 
 
 @pytest.mark.usefixtures("nothing_is_built")

@@ -40,11 +40,12 @@ class Plan:
 
     stream: str
     parent: object | None
+    key: float
 
     @property
     def computed(self) -> int:
         """Rows that are computed."""
-        return ROWS if self.parent is not None else round(KEY * ROWS)
+        return ROWS if self.parent is not None else round(self.key * ROWS)
 
 
 @dataclass(slots=True)
@@ -64,12 +65,26 @@ class Camera:
     warm: bool
     waiting: deque[float] = field(default_factory=deque)
     behind_until: float = 0.0
+    first_s: float = 0.0  # of the first answer, once the camera is another pod's
 
     def arrive(self, now: float) -> None:
         """Windows that are complete by now."""
         while self.next_s <= now:
             self.waiting.append(self.next_s)
             self.next_s += STRIDE_S
+
+
+@dataclass(frozen=True, slots=True)
+class Relive:
+    """Seconds from losing a pod.
+
+    Attributes:
+        first_s: Until each of its cameras has an outcome again.
+        caught_up_s: Until no camera of the fleet is behind.
+    """
+
+    first_s: float
+    caught_up_s: float
 
 
 def relive_s(
@@ -84,9 +99,34 @@ def relive_s(
         key_limit: Key windows of a batch; None: as many as prefill's defaults allow.
         notice_s: Until its partitions are given to others; None: its session runs out, as after a kill.
     """
+    found = relive(pods, cameras, partitions, key_limit=key_limit, notice_s=notice_s)
+    return None if found is None else found.caught_up_s
+
+
+def relive(
+    pods: int,
+    cameras: int,
+    partitions: int,
+    *,
+    key_limit: int | None = None,
+    notice_s: float | None = None,
+    busy: float = BUSY,
+    key: float = KEY,
+) -> Relive | None:
+    """What follows from losing one pod; None: its cameras are never caught up with.
+
+    Args:
+        pods: Pods before.
+        cameras: Cameras of all pods.
+        partitions: Partitions, which have the same number of cameras each.
+        key_limit: Key windows of a batch; None: as many as prefill's defaults allow.
+        notice_s: Until its partitions are given to others; None: its session runs out, as after a kill.
+        busy: Share of its time that each pod computes before.
+        key: What a key window costs, in windows that reuse KV.
+    """
     counts = [partitions // pods + (number < partitions % pods) for number in range(pods)]
     share = cameras / partitions
-    window_s = BUSY * STRIDE_S / (cameras / pods)
+    window_s = busy * STRIDE_S / (cameras / pods)
     lost, survivors = counts[0], counts[1:]
     moved = [0] * len(survivors)
     for _ in range(lost):
@@ -94,10 +134,13 @@ def relive_s(
         moved[target] += 1
     taken_over_s = REBALANCE_S + (_default("session_timeout_s") if notice_s is None else notice_s)
     times = [
-        _pod(round(own * share), round(more * share), window_s, key_limit, taken_over_s)
+        _pod(round(own * share), round(more * share), window_s, key_limit, taken_over_s, key=key)
         for own, more in set(zip(survivors, moved, strict=True))
     ]
-    return None if any(time is None for time in times) else max(time for time in times if time is not None)
+    found = [time for time in times if time is not None]
+    if len(found) < len(times):
+        return None
+    return Relive(max(time.first_s for time in found), max(time.caught_up_s for time in found))
 
 
 def waited_s(pods: int, cameras: int, load_s: float) -> float | None:
@@ -105,7 +148,8 @@ def waited_s(pods: int, cameras: int, load_s: float) -> float | None:
     is loaded; None: they are never caught up with.
     """
     own = round(cameras / pods)
-    return _pod(0, own, BUSY * STRIDE_S / own, None, load_s)
+    found = _pod(0, own, BUSY * STRIDE_S / own, None, load_s)
+    return None if found is None else found.caught_up_s
 
 
 def _default(setting: str) -> Any:
@@ -121,12 +165,14 @@ def key_room(key_limit: int | None, window_s: float) -> KeyRoom:
     return room
 
 
-def _pod(own: int, more: int, window_s: float, key_limit: int | None, taken_over_s: float) -> float | None:
-    """Seconds until none of a pod's cameras is behind, `more` of which it has taken over."""
+def _pod(
+    own: int, more: int, window_s: float, key_limit: int | None, taken_over_s: float, *, key: float = KEY
+) -> Relive | None:
+    """When none of a pod's cameras is behind, `more` of which it has taken over."""
     draw = random.Random(0)
     cameras = [Camera(f"own-{number}", draw.uniform(0, STRIDE_S), True) for number in range(own)]
     new = [Camera(f"new-{number}", draw.uniform(0, STRIDE_S), False) for number in range(more)]
-    now, pods_cameras, keys = 0.0, cameras, key_room(key_limit, window_s)
+    now, pods_cameras, keys, taken = 0.0, cameras, key_room(key_limit, window_s), new
     while now < LONGEST_S:
         if new and now >= taken_over_s:
             pods_cameras, new = [*cameras, *new], []
@@ -136,22 +182,24 @@ def _pod(own: int, more: int, window_s: float, key_limit: int | None, taken_over
                 camera.behind_until = now
         last = max((camera.behind_until for camera in pods_cameras), default=0.0)
         if not new and now > max(last, taken_over_s) + 10 * STRIDE_S:
-            return max(last, taken_over_s)
-        now += _batch(pods_cameras, window_s, keys) or 0.01
+            first_s = max((camera.first_s for camera in taken), default=0.0)
+            return Relive(max(first_s, taken_over_s), max(last, taken_over_s))
+        now += _batch(pods_cameras, window_s, keys, key, now) or 0.01
     return None
 
 
-def _batch(cameras: Sequence[Camera], window_s: float, keys: KeyRoom) -> float:
+def _batch(cameras: Sequence[Camera], window_s: float, keys: KeyRoom, key: float, now: float) -> float:
     """Run the next batch of those that wait longest; returns its seconds."""
     lanes = sorted((camera for camera in cameras if camera.waiting), key=lambda camera: camera.waiting[0])
     lanes = lanes[:SLOTS]
-    requests: list[Any] = [Request(Plan(lane.name, lane if lane.warm else None)) for lane in lanes]
+    requests: list[Any] = [Request(Plan(lane.name, lane if lane.warm else None, key)) for lane in lanes]
     chosen = [lanes[index] for index in choose_windows(requests, SLOTS, keys)]
     if not chosen:
         return 0.0
-    seconds = OVERHEAD_S + sum(window_s * (1 if lane.warm else KEY) for lane in chosen)
+    seconds = OVERHEAD_S + sum(window_s * (1 if lane.warm else key) for lane in chosen)
     for lane in chosen:
         lane.waiting.popleft()
+        lane.first_s = lane.first_s or now + seconds
         lane.warm = True
     return seconds
 

@@ -44,6 +44,7 @@ TITLES = {
     "recall": "Questions about the past over the wire",
     "saving": "Arithmetic saved on fixed cameras",
     "scale": "Controller and agents at ten thousand cameras",
+    "relive_processes": "A killed prefill process of three, real and simulated",
     "sight-harmless": "What looks like a fall and is none",
     "sight-20": "What the tiny model sees in windows of 20 frames",
     "sight-80": "What the tiny model sees in windows of 80 frames",

@@ -119,9 +119,11 @@ class ExistingCluster(Cluster):
         Raises:
             ToolError: There is no way to do that here.
         """
+        if not images:
+            return
         if self.pushed:
             say(f"the cluster pulls {' '.join(images)}")
-        elif images:
+        else:
             run(load_command(self.context, images))
 
     def image_layers(self, name: str) -> str:

@@ -34,12 +34,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from bench.relive import STRIDE_S, relive
 from lookout.local import KafkaServer, RedisServer, create_topics, free_ports, guarded
 from lookout.models.digest import folder_digest
-from lookout.net import GrpcServer
-from lookout.store import Node, StoreSettings
-from lookout.v1.lineage_pb2 import STAGE_TOKENS
+from lookout.store import Node
 from lookout.v1.watches_pb2 import Watch
 from lookout.wire import TOKENS, VERDICTS, WATCHES, to_json
-from tests.prefill_world import block_record, embeddings
+from tests.prefill_world import block_record, embeddings, encoder
 from tests.tiny_models import checkpoint
 
 _GROUP = "prefill"
@@ -133,7 +131,7 @@ class Fleet:
             self.bootstrap = stack.enter_context(KafkaServer()).bootstrap
             redis_url = stack.enter_context(RedisServer()).url
             create_topics(self.bootstrap, partitions)
-            self.node, address = stack.enter_context(_holder(redis_url))
+            self.node, address = stack.enter_context(encoder(redis_url))
             self._ports = free_ports(pods)
             self._processes = [
                 stack.enter_context(self._prefill(number, redis_url, address)) for number in range(pods)
@@ -351,23 +349,6 @@ class Play:
         with self._lock:
             both = self._complete.keys() & self._decided.keys()
             return [Window(self._complete[key], self._decided[key]) for key in both]
-
-
-@contextmanager
-def _holder(redis_url: str) -> Iterator[tuple[Node, str]]:
-    """What prefill sees of prune-encode: a process that holds the tokens."""
-    node = Node(StoreSettings(), redis_url)
-    node.store.makes(STAGE_TOKENS, lambda ref, record: embeddings(ref))
-    server = GrpcServer("127.0.0.1", 0)
-    server.add(node.service.register, node.service.NAME)
-    server.start()
-    address = f"127.0.0.1:{server.port}"
-    node.join(STAGE_TOKENS, "prune-encode-0", address)
-    try:
-        yield node, address
-    finally:
-        node.close()
-        server.stop(0)
 
 
 def _counter(port: int, name: str) -> float:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 
-from lookout.store import Array
+from lookout.net import GrpcServer
+from lookout.store import Array, Node, StoreSettings
 from lookout.v1.lineage_pb2 import STAGE_TOKENS, RecordRef, StreamEvent, TensorRef
 from lookout.v1.tokens_pb2 import BlockFrame, StrideBlock, TemporalPatch, TokensRecord
 
@@ -111,3 +113,20 @@ def stream(camera: str, blocks: int, *, epoch: int = 0, holes: Sequence[int] = (
     """A camera's blocks in order, then the gap that ends it."""
     records = [block_record(camera, k, epoch=epoch, empty=k in holes) for k in range(blocks)]
     return [*records, event_record(camera, StreamEvent.KIND_GAP, epoch=epoch, at=blocks)]
+
+
+@contextmanager
+def encoder(redis_url: str, lease_s: float = StoreSettings().lease_s) -> Iterator[tuple[Node, str]]:
+    """What prefill sees of prune-encode: a pod that holds tokens, or makes them again; its address."""
+    node = Node(StoreSettings(lease_s=lease_s), redis_url)
+    node.store.makes(STAGE_TOKENS, lambda ref, record: embeddings(ref))
+    server = GrpcServer("127.0.0.1", 0)
+    server.add(node.service.register, node.service.NAME)
+    server.start()
+    address = f"127.0.0.1:{server.port}"
+    node.join(STAGE_TOKENS, "prune-encode-0", address)
+    try:
+        yield node, address
+    finally:
+        node.close()
+        server.stop(0)

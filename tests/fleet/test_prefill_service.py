@@ -19,14 +19,12 @@ from confluent_kafka import Consumer, Producer
 
 from lookout.local import KafkaServer, RedisServer, create_topics, guarded
 from lookout.models.digest import folder_digest
-from lookout.net import GrpcServer
-from lookout.store import Node, StoreSettings
-from lookout.v1.lineage_pb2 import STAGE_TOKENS
+from lookout.store import Node
 from lookout.v1.watches_pb2 import Watch
 from lookout.wire import TOKENS, VERDICTS, WATCHES, to_json
 from lookout.wire.headers import text
 from tests.eventually import eventually
-from tests.prefill_world import embeddings, stream
+from tests.prefill_world import embeddings, encoder, stream
 from tests.tiny_models import checkpoint
 
 pytestmark = pytest.mark.fleet
@@ -39,23 +37,6 @@ WATCHES_ASKED = [
     Watch(id="crowd", version=1, question="Are there many people?"),
 ]
 Outcomes = dict[str, tuple[str, float]]
-
-
-@contextmanager
-def encoder(redis_url: str) -> Iterator[tuple[Node, str]]:
-    """What prefill sees of prune-encode: a pod that holds the tokens, or makes them again."""
-    node = Node(StoreSettings(lease_s=1.0), redis_url)
-    node.store.makes(STAGE_TOKENS, lambda ref, record: embeddings(ref))
-    server = GrpcServer("127.0.0.1", 0)
-    server.add(node.service.register, node.service.NAME)
-    server.start()
-    address = f"127.0.0.1:{server.port}"
-    node.join(STAGE_TOKENS, "prune-encode-0", address)
-    try:
-        yield node, address
-    finally:
-        node.close()
-        server.stop(0)
 
 
 @contextmanager
@@ -148,7 +129,7 @@ def expected() -> int:
 
 
 def undisturbed(redis_url: str, log: Path) -> Outcomes:
-    with KafkaServer() as kafka, encoder(redis_url) as (node, address):
+    with KafkaServer() as kafka, encoder(redis_url, lease_s=1.0) as (node, address):
         create_topics(kafka.bootstrap, 2)
         for _ in publish(kafka.bootstrap, node):
             pass
@@ -175,7 +156,7 @@ def test_one_outcome_each_whatever_dies(own_redis: RedisServer, tmp_path: Path) 
     assert kinds.count("answered") == expected() - kinds.count("gap")
 
     draw, log, turns = random.Random(5), tmp_path / "prefill.log", 4
-    with KafkaServer() as kafka, encoder(own_redis.url) as (node, address):
+    with KafkaServer() as kafka, encoder(own_redis.url, lease_s=1.0) as (node, address):
         create_topics(kafka.bootstrap, 2)
         records, reader = publish(kafka.bootstrap, node), Reader(kafka.bootstrap)
         for turn in range(1, turns + 1):
@@ -209,7 +190,7 @@ def test_answers_and_says_that_it_is_well(kafka: str, redis_url: str, tmp_path: 
 
     log = tmp_path / "prefill.log"
     create_topics(kafka, 2)
-    with encoder(redis_url) as (node, _):
+    with encoder(redis_url, lease_s=1.0) as (node, _):
         for _ in zip(range(3), publish(kafka, node), strict=False):
             pass
         with service(kafka, redis_url, "", log):

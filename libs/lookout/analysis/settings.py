@@ -10,7 +10,8 @@ from typing import Any
 from lookout.errors import LookoutError
 from lookout.motion import Fit
 from lookout.numbers import check_finite, check_whole
-from lookout.pruning import PRESETS, MaskPolicy, PolicyError, WholeFrames, policy_of
+from lookout.presets import DEFAULT, PresetError, preset_of
+from lookout.pruning import MaskPolicy, PolicyError, WholeFrames, policy_of
 from lookout.recordings import Mode, PrefillSettings, Score
 
 PART_FRAMES = 768
@@ -55,7 +56,7 @@ class AnalysisSettings:
     prefill: PrefillSettings = field(default_factory=PrefillSettings)
     part_frames: int | None = None
     prune: bool = False
-    preset: str = "default"
+    preset: str = DEFAULT
     policy: MaskPolicy | str | None = None
     stride_frames: int = 4
     mode: Mode = Mode.OVERLAPPED
@@ -85,14 +86,16 @@ class AnalysisSettings:
         """Which patches of a stride are encoded."""
         if self.policy is not None:
             return policy_of(self.policy)
-        return _preset_masks(self.preset) if self.prune else WholeFrames()
+        return preset_of(self.preset).masks if self.prune else WholeFrames()
 
     def _check_masks(self) -> None:
         """Refuse what no recording can be pruned with: it is decoded in parallel, without motion vectors."""
         try:
-            policies: dict[str, MaskPolicy] = {"preset": _preset_masks(self.preset)}
+            policies: dict[str, MaskPolicy] = {"preset": preset_of(self.preset).masks}
             if self.policy is not None:
                 policies["policy"] = policy_of(self.policy)
+        except PresetError as error:
+            raise AnalysisError(str(error)) from None
         except PolicyError as error:
             raise AnalysisError(str(error).removeprefix("pruning ")) from None
         for name, policy in policies.items():
@@ -101,15 +104,6 @@ class AnalysisSettings:
                     f"{name} {getattr(self, name)!r} needs motion vectors and windows that slide: a "
                     "recording is read once, without them; lookout.Pipeline and lookout eval have both"
                 )
-
-
-def _preset_masks(name: str) -> MaskPolicy:
-    """The masks of a preset. Its windows are not asked for: a recording has none, and they would import torch
-    before a file that is no video is refused."""
-    masks: dict[str, MaskPolicy] = {preset.value: policy for preset, policy in PRESETS.items()}
-    if name not in masks:
-        raise AnalysisError(f"preset {name!r} is unknown: choose one of {', '.join(masks)}")
-    return masks[name]
 
 
 def with_options(settings: AnalysisSettings, options: Mapping[str, Any]) -> AnalysisSettings:

@@ -1,5 +1,12 @@
-"""Stride blocks, window plans, policies, positions: which KV a window reuses and which it computes."""
+"""Stride blocks, window plans, policies, positions: which KV a window reuses and which it computes.
 
+Plans are plain data: only `Rotary` imports torch, when it is first named. A command that refuses its
+input has not loaded torch.
+"""
+
+from typing import TYPE_CHECKING
+
+from lookout.lazy import lazy_names
 from lookout.windows.idle import BlockChange as BlockChange, IdleState as IdleState
 from lookout.windows.layout import Layout as Layout
 from lookout.windows.planner import (
@@ -12,7 +19,6 @@ from lookout.windows.planner import (
 )
 from lookout.windows.positions import RunningPositions as RunningPositions, VideoPositions as VideoPositions
 from lookout.windows.presets import DEFAULT_PRESET as DEFAULT_PRESET, PRESETS as PRESETS
-from lookout.windows.rotary import Rotary as Rotary
 from lookout.windows.types import (
     NEWLINE as NEWLINE,
     PREFIX as PREFIX,
@@ -30,3 +36,8 @@ from lookout.windows.types import (
     ranges_of as ranges_of,
     rows_in as rows_in,
 )
+
+if TYPE_CHECKING:
+    from lookout.windows.rotary import Rotary as Rotary
+
+__getattr__ = lazy_names(__name__, {"rotary": ["Rotary"]})

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from lookout.errors import LookoutError
+
+if TYPE_CHECKING:
+    import torch
 
 Mask = NDArray[np.bool_]
 Rows = NDArray[np.int64]

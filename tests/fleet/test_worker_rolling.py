@@ -77,7 +77,7 @@ def test_a_new_release_rolls_beside_the_old_one(bench: Bench) -> None:
     send(1, 10)
     with running(bench.settings("toy-a", static_member=False), digest="old") as old:
         eventually(lambda: old.count("records_total") > 20)
-        # A partition that moves before its first commit has no checkpoint that the new release could differ from.
+        # A partition that moves before its first commit has no checkpoint to differ from.
         eventually(lambda: bench.counted(cameras, 1))
         with running(bench.settings("toy-b", static_member=False), digest="new") as new:
             eventually(lambda: new.count("takeovers_total") > 0)

@@ -286,7 +286,7 @@ def main(arguments: list[str] | None = None) -> int:
         "exact": all(row.exact for row in rows),
         "single_pass": single_pass(rows),
         **{name: round(value, 3) for name, value in means.items()},
-        "clips": [asdict(row) for row in rows],
+        "clips": {row.clip: {k: v for k, v in asdict(row).items() if k != "clip"} for row in rows},
     }
     print(json.dumps(summary))
     return 0 if summary["exact"] else 1

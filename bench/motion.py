@@ -268,6 +268,29 @@ def clips_of(root: Path) -> list[Path]:
     return known or sorted(p for p in root.rglob("*") if p.is_file() and p.suffix not in {".json", ".md"})
 
 
+def by_clip(clips: list[Clip]) -> dict[str, dict[str, object]]:
+    """Every clip at the default thresholds: shares of patches and tokens; a miss rate is None where nothing
+    changed.
+
+    `vectors`: share of samples that depend on them; `in the mean`: not a moving camera, nor a small picture.
+    """
+    default = (DEFAULT_GATHER_METHOD, Accumulation.SINCE_ANCHOR)
+    rows: dict[str, dict[str, object]] = {}
+    for clip in clips:
+        row: dict[str, object] = {
+            "changed": round(clip.changed, 4),
+            "vectors": round(clip.vectors / max(1, clip.samples), 4),
+        }
+        for rule in GatherMethod:
+            at = TAUS.index(DEFAULT_TAU[rule])
+            miss = clip.miss(rule, at)
+            row[f"{rule.value} miss"] = None if miss is None else round(miss, 4)
+            row[f"{rule.value} kept"] = round(clip.share(rule, at), 4)
+        row |= {"tokens": round(clip.kept[default], 4), "stale": round(clip.stale[default], 4)}
+        rows[clip.name] = row | {"in the mean": clip.counts}
+    return rows
+
+
 def report(size: int, clips: list[Clip], limit: float) -> dict[str, object]:
     """Print the tables of one model input and return them."""
     at = {rule: TAUS.index(DEFAULT_TAU[rule]) for rule in GatherMethod}
@@ -310,7 +333,7 @@ def report(size: int, clips: list[Clip], limit: float) -> dict[str, object]:
         print(f"  {name:26} tokens kept {v['tokens']:.3f}   stale {v['stale']:.3f}")
     budget = {r.value: cheapest(curves[r.value], limit) for r in GatherMethod}
     print(f"\nlargest threshold with a miss rate of at most {limit:g}: {budget}")
-    return {"curves": curves, "blocks": blocks, "largest_tau": budget}
+    return {"curves": curves, "blocks": blocks, "largest_tau": budget, "by clip": by_clip(clips)}
 
 
 def motion_levels(size: int, clips: list[Clip]) -> dict[str, object]:

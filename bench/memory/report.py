@@ -27,6 +27,14 @@ DRAWN = ("token", "frame", "ours", "ours, all representatives", "mosaic", "none"
 STAGES = ("retrieve_s", "move_s", "attend_s")
 GROWING = ("visual", "clusters", "index_share", "upkeep_share", "kv_bytes", "build_s", "recompute_s")
 BOUNDED = "ours, 256 representatives"
+MOVED = (
+    ("token, row by row", "token", "serial"),
+    ("token, gathered", "token", "gathered"),
+    ("ours", "ours", "serial"),
+    ("ours, gathered", "ours", "gathered"),
+    ("ours, prefetched", "ours, prefetched", "overlapped"),
+)
+"""Ways over a link: what is said, the way, and how its bytes move."""
 
 
 def interval(values: Sequence[float], seed: int = 0) -> Interval:
@@ -197,25 +205,36 @@ def ratio(longs: Sequence[dict[str, Any]], above: tuple[str, str], below: tuple[
     ]
 
 
-def lengths_report(longs: Sequence[dict[str, Any]]) -> None:
-    """Print the times by length and, at an hour, by budget, over links and by stage."""
+Rows = dict[str, dict[str, float]]
+
+
+def lengths_report(longs: Sequence[dict[str, Any]]) -> dict[str, Rows]:
+    """Print the times by length and, at an hour, by budget, over links and by stage; returns the tables."""
     print(f"\ntime to the first token (CPU ms), means over {len(longs)} streams, by length")
+    first: Rows = {}
+    size: Rows = {}
     for point in POINTS:
         row = {way: round(mean_of(longs, point, way) * 1000, 1) for way in WAYS}
-        more = {
-            key: round(float(np.mean([long[point][key] for long in longs])), 4)
-            for key in (
-                "visual",
-                "clusters",
-                "index_share",
-                "upkeep_share",
-                "kv_bytes",
-                "build_s",
-                "recompute_s",
-            )
-        }
+        more = {key: round(float(np.mean([long[point][key] for long in longs])), 4) for key in GROWING}
         more["all representatives"] = mean_of(longs, point, "ours, all representatives", "representatives")
         print(f"{point:5}", row, more)
+        first[point] = row | {"64 frames computed again": round(more["recompute_s"] * 1000, 1)}
+        size[point] = more
+    intervals_report(longs)
+    budget = by_budget(longs)
+    links = over_links(longs)
+    shares = {key: mean_of(longs, "1h", "ours", key) / mean_of(longs, "1h", "ours") for key in STAGES}
+    print("\nshares of an answer at an hour:", {key: round(share, 3) for key, share in shares.items()})
+    return {
+        "first token, CPU ms, by history": first,
+        "what grows with history": size,
+        "first token at an hour, CPU ms, by frames read": budget,
+        "first token at an hour over a link, ms": links,
+    }
+
+
+def intervals_report(longs: Sequence[dict[str, Any]]) -> None:
+    """Print how times grow from ten minutes to ten hours, and token level by each way, with intervals."""
     for way in WAYS:
         print(f"10 h by 10 min, {way}:", [shown(growth(long, way), 2) for long in longs])
     for way in WAYS[1:]:
@@ -229,25 +248,31 @@ def lengths_report(longs: Sequence[dict[str, Any]]) -> None:
         print(
             f"what the memory adds to an answer, token level by ours, {point}:", [round(x, 2) for x in told]
         )
+
+
+def by_budget(longs: Sequence[dict[str, Any]]) -> Rows:
+    """Print CPU ms at an hour by frame budget; returns the rows by policy."""
     told = [long["1h"]["by_budget"] for long in longs]
+    rows: Rows = {}
     for policy in ("ours", "token"):
-        row = {n: round(float(np.mean([t[f"{policy} {n}"] for t in told])) * 1000, 1) for n in FRAMES}
-        print(f"1 h by frame budget, {policy} (ms):", row)
+        rows[policy] = {
+            str(n): round(float(np.mean([t[f"{policy} {n}"] for t in told])) * 1000, 1) for n in FRAMES
+        }
+        print(f"1 h by frame budget, {policy} (ms):", rows[policy])
+    return rows
+
+
+def over_links(longs: Sequence[dict[str, Any]]) -> Rows:
+    """Print ms of an answer at an hour over each modelled link; returns the rows by link."""
     print("\nan hour over a link (ms): token level gathered on the host, ours without and with prefetching")
+    rows: Rows = {}
     for link in LINKS:
-        row = {}
-        for name, way, how in (
-            ("token, row by row", "token", "serial"),
-            ("token, gathered", "token", "gathered"),
-            ("ours", "ours", "serial"),
-            ("ours, gathered", "ours", "gathered"),
-            ("ours, prefetched", "ours, prefetched", "overlapped"),
-        ):
+        row = rows[link.name] = {}
+        for name, way, how in MOVED:
             told = [long["1h"][way]["links"][link.name][how] for long in longs]
             row[name] = round(float(np.mean(told)) * 1000, 1)
         print(f"{link.name:14}", row)
-    shares = {key: mean_of(longs, "1h", "ours", key) / mean_of(longs, "1h", "ours") for key in STAGES}
-    print("\nshares of an answer at an hour:", {key: round(share, 3) for key, share in shares.items()})
+    return rows
 
 
 def budgets_report(told: Sequence[dict[str, Any]]) -> None:
@@ -306,12 +331,14 @@ def growth(long: dict[str, Any], way: str) -> Interval:
     return turns({point: long[point][way] for point in ("10h", "10m")}, "10h", "10m")
 
 
-def shapes_report(told: Sequence[dict[str, Any]]) -> dict[str, float]:
-    """Print the times at the shape of a 7B; returns token level by ours, by samples a second."""
+def shapes_report(told: Sequence[dict[str, Any]]) -> Rows:
+    """Print the times at the shape of a 7B; returns first tokens (CPU ms) and token level by ours, by
+    samples a second."""
     print(f"\none layer of the shape of a 7B, an hour (CPU ms), means over {len(told)} histories")
-    out: dict[str, float] = {}
+    out: Rows = {}
     for rate in told[0]:
         rows = [one[rate] for one in told]
+        out[rate] = {"tokens": rows[0]["tokens"]}
         for way in ("none", "token", "frame", "ours"):
             cells = {
                 key: round(float(np.mean([row[way][key] for row in rows])) * 1000, 1)
@@ -324,13 +351,16 @@ def shapes_report(told: Sequence[dict[str, Any]]) -> dict[str, float]:
                 for link in LINKS
             }
             print(f"{rate:>4} a second, {way:6}", cells, "gathered over a link", links)
+            out[rate][way] = cells["first_token_s"]
         print(
             f"{rate:>4} a second: {rows[0]['tokens']} tokens, {rows[0]['clusters']} clusters in "
             f"{rows[0]['visual']} visual ones; keys on the device {rows[0]['key_bytes'] / 1e6:.0f} MB, index "
             f"{np.mean([row['index_share'] for row in rows]):.2%} of the KV; token level by ours",
             [shown(turns(row, "token", "ours"), 2) for row in rows],
         )
-        out[rate] = round(float(np.mean([turns(row, "token", "ours")[0] for row in rows])), 2)
+        ratios = [turns(row, "token", "ours") for row in rows]
+        for name, at in (("token by ours", 0), ("least", 1), ("largest", 2)):
+            out[rate][name] = round(float(np.mean([one[at] for one in ratios])), 2)
     return out
 
 
@@ -375,9 +405,10 @@ def report(  # noqa: PLR0917
 ) -> dict[str, Any]:
     """Print everything that is there; returns what the last line says."""
     out: dict[str, Any] = {}
+    further: dict[str, Any] = {}
     plots(longs, budgets, folder)
     if longs:
-        lengths_report(longs)
+        further |= lengths_report(longs)
         out["ttft_vs_token"] = round(float(np.mean(ratio(longs, ("1h", "token"), ("1h", "ours")))), 2)
         if budgets:
             few = fewest_frames(budgets)
@@ -389,8 +420,8 @@ def report(  # noqa: PLR0917
         out["flat_10m_10h"] = round(float(np.mean(ratio(longs, ("10h", BOUNDED), ("10m", BOUNDED)))), 2)
     if units:
         show("an hour: all streams", table(units))
-        if cuts := [unit for unit in units if "cut" in unit["stream"]]:
-            show("an hour with a scene cut every ten minutes", table(cuts))
+        if changing := [unit for unit in units if "cut" in unit["stream"]]:
+            show("an hour with a scene cut every ten minutes", table(changing))
         against(units)
         by_layer(units)
         maintenance(units)
@@ -410,10 +441,12 @@ def report(  # noqa: PLR0917
     if executors:
         executors_report(executors)
     if shapes:
-        out["ttft_vs_token_7b"] = shapes_report(shapes)
+        at_7b = shapes_report(shapes)
+        out["ttft_vs_token_7b"] = {rate: row["token by ours"] for rate, row in at_7b.items()}
+        further["one layer of a 7B's shape, CPU ms, by samples a second"] = at_7b
     if longs:
         out["index_share"] = round(float(np.mean([long["10h"]["index_share"] for long in longs])), 4)
-    further = schemes_report(read) if read else {}
+    further |= schemes_report(read) if read else {}
     if rows := cuts_report(cuts or {}):
         further["a cut a minute"] = rows
     return out | ({"tables": out.get("tables", {}) | further} if further else {})

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from bench.memory import report
 from bench.memory.report import cuts_report
 from bench.memory.schemes import PAIRS, SPLITTING, tables
 
@@ -49,3 +52,15 @@ def test_a_stream_rich_in_cuts_is_reported_apart_with_what_was_measured() -> Non
     both = cuts_report({"history": [asked], "schemes": [unit([0.03, 0.06], 0.9)]})
     assert (both["ours"]["chosen"], both["none"]["chosen"]) == (1.0, 0.5)
     assert (both["none"]["first token over ours"], both["token"]["chosen"]) == ("", "")
+
+
+def test_a_stream_with_cuts_among_the_others_hides_no_stream_rich_in_cuts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("show", "against", "by_layer", "maintenance", "fewer_splits", "less_time"):
+        monkeypatch.setattr(report, name, lambda *_: 0.0)
+    monkeypatch.setattr(report, "table", lambda _: {})
+    monkeypatch.setattr(report, "prefetching", lambda _: {"query": 0.5})
+    rich = {"schemes": [unit([0.03, 0.06], 0.9)]}
+    line = report.report([{"stream": "room-1-cut10"}], [], [], [], [], [], [], Path(), rich)
+    assert line["tables"]["a cut a minute"].keys() == {"token", "ours"}

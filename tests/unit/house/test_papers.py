@@ -38,8 +38,24 @@ FAMILY, CROWDS = "tables[families]", "tables[rendered, 80 frames]"
 REFERENCES = [
     (
         "codecsight-16",
-        f"have {{{POLICIES}[default][product]:2}} by default and {{{POLICIES}[full][product]:2}} in dense "
-        f"windows (difference {{{LESS}[full][product 95 %][0]:2}} to {{{LESS}[full][product 95 %][1]:2}}",
+        f"product questions have {{{POLICIES}[default][product]:2}} by default and "
+        f"{{{POLICIES}[full][product]:2}} in dense windows (difference {{{LESS}[full][product 95 %][0]:2}} to "
+        f"{{{LESS}[full][product 95 %][1]:2}}",
+    ),
+    (
+        "codecsight-16",
+        f"contextual questions have {{{POLICIES}[default][contextual]:2}} by default and "
+        f"{{{POLICIES}[full][contextual]:2}} in dense windows (difference "
+        f"{{{LESS}[full][contextual 95 %][0]:2}} to {{{LESS}[full][contextual 95 %][1]:2}}",
+    ),
+    (
+        "codecsight-16",
+        f"{{{FAMILY}[count][random-k 8]:2}} in \"count\" against {{{FAMILY}[count][default]:2}}",
+    ),
+    (
+        "codecsight-16",
+        f"`faithful` is: {{{POLICIES}[faithful][dp]:4}} ({{{POLICIES}[faithful][dp 95 %][0]:4}} to "
+        f"{{{POLICIES}[faithful][dp 95 %][1]:4}}) at {{{LESS}[faithful][FLOPs over the default's]:1}} times",
     ),
     ("codecsight-16", f"{{{POLICIES}[codecsight][product]:2}} by the paper's rule"),
     ("codecsight-16", f"keeps {{{POLICIES}[codecsight][tokens kept]:2}} of the tokens"),

@@ -39,8 +39,8 @@ REFERENCES = [
     (
         "codecsight-16",
         f"product questions have {{{POLICIES}[default][product]:2}} by default and "
-        f"{{{POLICIES}[full][product]:2}} in dense windows (difference {{{LESS}[full][product 95 %][0]:2}} to "
-        f"{{{LESS}[full][product 95 %][1]:2}}",
+        f"{{{POLICIES}[full][product]:2}} in dense windows (difference "
+        f"{{{LESS}[full][product 95 %][0]:2}} to {{{LESS}[full][product 95 %][1]:2}}",
     ),
     (
         "codecsight-16",
@@ -50,7 +50,7 @@ REFERENCES = [
     ),
     (
         "codecsight-16",
-        f"{{{FAMILY}[count][random-k 8]:2}} in \"count\" against {{{FAMILY}[count][default]:2}}",
+        f'{{{FAMILY}[count][random-k 8]:2}} in "count" against {{{FAMILY}[count][default]:2}}',
     ),
     (
         "codecsight-16",

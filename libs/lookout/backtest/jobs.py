@@ -60,6 +60,8 @@ def plan_backtest(
     """
     check_job(job)
     if not ranges:
+        if scope_of(job.backtest).since_ms > now_ms:
+            raise JobError(f"since: {job.backtest.since.ToJsonString()} is in the future")
         raise JobError("tokens.v1 has no records of that time: is it longer ago than Kafka keeps them?")
     records = sum(span.stop - span.read_from for span in ranges.values())
     size = min(max(LEAST_RECORDS, -(-records // most_parts)), MOST_RECORDS)

@@ -141,13 +141,24 @@ class Quality:
     precision: LabelShare
     recall: LabelShare
 
+    @property
+    def shown_threshold(self) -> str:
+        """The threshold for people; given to a watch, it reports what was counted here."""
+        return f"{_rounded_down(self.threshold):g}"
+
     def as_json(self) -> dict[str, Any]:
         """For JSON."""
         return {
-            "threshold": round(self.threshold, 6),
+            "threshold": _rounded_down(self.threshold),
             "precision": self.precision.as_json(),
             "recall": self.recall.as_json(),
         }
+
+
+def _rounded_down(threshold: float) -> float:
+    """Six decimals, never above: a score that is rounded up would not reach itself."""
+    near = round(threshold, 6)
+    return near if near <= threshold else round(near - 1e-6, 6)
 
 
 def quality(scores: Sequence[LabelScore], threshold: float) -> Quality:

@@ -129,6 +129,8 @@ def backtest(
     check_reachable(address, TOKENS.name)
     past = _ask_here(folder, address, job.backtest, common, own, labels)
     _tell(past, precision, as_json)
+    if not past.cameras:
+        raise CliError(nothing_asked(watch.cameras))
     if page is not None:
         _write_page(page, address, _facts_here(past, watch), past.incidents, past.timeline)
 
@@ -157,8 +159,25 @@ def _tell(past: Backtest, precision: float | None, as_json: bool) -> None:
     """Print a back-test of this process."""
     if as_json:
         echo(json.dumps({**past.as_json(), **labels_json(past.labels, past.rule.threshold, precision)}))
-    else:
+    elif past.cameras:
         _show(past, precision)
+
+
+def nothing_asked(cameras: Sequence[str]) -> str:
+    """Says that a back-test found no window: no incident then means nothing.
+
+    Args:
+        cameras: Those that it was about, or patterns; empty: all.
+    """
+    named = (
+        f"camera{'s' if len(cameras) > 1 else ''} {clean(', '.join(cameras), 200)}"
+        if cameras
+        else "any camera"
+    )
+    return (
+        f"no window of {named} was asked: tokens.v1 has none of this time, or the names differ "
+        "(`lookout coverage` shows cameras that are watched)"
+    )
 
 
 def _facts_here(past: Backtest, watch: Watch) -> PastFacts:
@@ -352,10 +371,11 @@ def _show_answer(
     counts = ", ".join(f"{count.windows} {count.outcome}" for count in answer.windows)
     hours = answer.watched_s / 3600
     often = 24 * answer.incidents_total / hours if hours else 0.0
-    echo(
-        f"{_count(answer.incidents_total, 'incident')} on {_count(answer.cameras, 'camera')} "
-        f"in {hours:.2f} hours ({often:.1f} a day and camera); windows: {counts or 'none'}"
-    )
+    if answer.cameras:
+        echo(
+            f"{_count(answer.incidents_total, 'incident')} on {_count(answer.cameras, 'camera')} "
+            f"in {hours:.2f} hours ({often:.1f} a day and camera); windows: {counts or 'none'}"
+        )
     cost = answer.cost
     if cost.flops_dense:
         live = max(1, cost.flops_windows)
@@ -420,7 +440,7 @@ def _show_labels(scores: Sequence[LabelScore], threshold: float, precision: floa
 
 
 def _quality_text(own: Quality) -> str:
-    return f"threshold {own.threshold:.3f}: precision {_share(own.precision)}, recall {_share(own.recall)}"
+    return f"threshold {own.shown_threshold}: precision {_share(own.precision)}, recall {_share(own.recall)}"
 
 
 def _share(share: LabelShare) -> str:

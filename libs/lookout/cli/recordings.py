@@ -272,11 +272,14 @@ def tell(
     from lookout.jobs import analysis_of
 
     if answers.HasField("backtest"):
-        from lookout.cli.backtest import show_answer
+        from lookout.cli.backtest import nothing_asked, show_answer
 
-        request = read_jobs(bootstrap)[answers.id].request if page is not None else None
+        empty = not answers.backtest.cameras
+        request = read_jobs(bootstrap)[answers.id].request if page is not None or empty else None
         watch = request.backtest.watch if request is not None else None
         show_answer(bootstrap, answers, as_json=as_json, precision=precision, page=page, watch=watch)
+        if empty and answers.state == RecordingAnswers.STATE_DONE and not answers.backtest.unanswered:
+            raise CliError(nothing_asked(watch.cameras if watch is not None else ()))
     refused = [
         (public_url(recording.uri), recording.reason) for recording in answers.recordings if recording.reason
     ]
@@ -288,7 +291,7 @@ def tell(
         else:
             show(analysis, answered)
     for uri, reason in refused:
-        say(news, "[yellow]left out[/] {}: {}", uri, reason)
+        say(news, "[yellow]left out[/] {}", reason if reason.startswith(uri) else f"{uri}: {reason}")
     if page is not None and (analyses or refused):
         from lookout.cli.answer_files import write_answers
 
@@ -331,7 +334,9 @@ def _list(bootstrap: str, group: str, as_json: bool) -> None:
     table = Table(box=None, header_style="bold", pad_edge=False)
     about = "recordings" if group == "recordings" else "cameras"
     for name in ("job", "tenant", "state", "parts", about, "questions"):
-        table.add_column(name, overflow="fold")
+        # An id that is broken cannot be copied; a job that was given none has 19 characters.
+        width = min(32, max(map(len, jobs), default=0)) if name == "job" else None
+        table.add_column(name, overflow="fold", min_width=width)
     for identity, job in ordered:
         counts = _counts(job)
         parts = f"{counts['done']} of {counts['parts']}" if job.answers is not None else ""

@@ -81,11 +81,13 @@ def parse_span(since: str, until: str) -> tuple[int | None, int | None]:
     """Unix milliseconds of `--since` and `--until`; None: no bound.
 
     Raises:
-        CliError: One of them cannot be read, or no time lies between them.
+        CliError: One of them cannot be read, no time lies between them, or it has not come.
     """
     if until == "start" or since == "now":
         raise CliError("--since now and --until start leave nothing to ask: give --since 24h")
     begin, end = parse_since(since).at_ms, parse_since(until, "--until").at_ms
     if begin is not None and end is not None and begin >= end:
         raise CliError(f"--since {clean(since, 60)} is not before --until {clean(until, 60)}")
+    if begin is not None and begin > time.time() * 1000:
+        raise CliError(f"--since {clean(since, 60)} is in the future: ask about the past")
     return begin, end

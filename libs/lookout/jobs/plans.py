@@ -125,11 +125,12 @@ def plan_job(job: RecordingJob, sources: Sources, part_frames: PartFrames, *, no
     check_job(job)
     settings = settings_of(job.settings, threads=1)
     plan = RecordingPlan(job=job, expires=expiry_of(job, now_ms))
-    for uri in _listed(job, sources):
+    uris = _listed(job, sources)
+    check_begins(job, len(uris))
+    for uri in uris:
         recording = _cut(uri, sources, part_frames, settings)
         plan.recordings.append(recording)
         plan.parts += recording.parts
-        check_begins(job, len(plan.recordings))
         plan.seconds += sum(span.end_s - span.start_s for span in recording.spans)
         _check_size(plan.parts, len(job.questions))
     if plan.ByteSize() > _MOST_BYTES:

@@ -66,6 +66,16 @@ def test_the_threshold_for_a_precision_is_the_lowest_one() -> None:
     assert threshold_for([], 0.0) is None
 
 
+@pytest.mark.parametrize("sure", [0.9986999, 0.7000004999, 1.0, 0.1 + 0.2])
+def test_a_threshold_that_is_written_reports_what_it_was_found_by(sure: float) -> None:
+    best = threshold_for([score(sure, True)], 0.5)
+    assert best is not None
+    written = best.as_json()["threshold"]
+    assert written <= sure
+    assert quality([score(sure, True)], written).recall.value == 1
+    assert float(best.shown_threshold) == written
+
+
 def test_intervals_are_those_of_wilson() -> None:
     # Newcombe 1998, table I: 15 of 148 and 81 of 263
     assert LabelShare(15, 148).interval == pytest.approx((0.0624, 0.1605), abs=1e-4)

@@ -62,6 +62,20 @@ def test_what_parts_cannot_hold_is_refused_before_anything_is_computed() -> None
         planned(80_000_000)
 
 
+@pytest.mark.parametrize(
+    ("since_s", "why"),
+    [
+        (1_700_000_000, "longer ago than Kafka keeps them"),
+        (1_900_000_000, "since: 2030-03-17T17:46:40Z is in the"),
+    ],
+)
+def test_a_time_without_records_is_refused_with_its_reason(since_s: int, why: str) -> None:
+    asked = job()
+    asked.backtest.since.FromSeconds(since_s)
+    with pytest.raises(JobError, match=why):
+        plan_backtest(asked, {}, now_ms=1_800_000_000_000)
+
+
 def test_a_record_holds_the_largest_part() -> None:
     verdicts = [answered(1_000_000 + window, 0.4) for window in range(MOST_RECORDS)]
     for verdict in verdicts:

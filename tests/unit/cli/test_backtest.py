@@ -14,15 +14,33 @@ from lookout.cli.app import app
 from lookout.errors import LookoutError
 from lookout.rules import messages
 from lookout.v1.labels_pb2 import Label
-from lookout.v1.recordings_pb2 import LabelScore
+from lookout.v1.recordings_pb2 import (
+    BacktestAnswer,
+    BacktestJob,
+    LabelScore,
+    RecordingAnswers,
+    RecordingJob,
+)
 from lookout.v1.verdicts_pb2 import Verdict
-from lookout.wire import ERASURES, FRAMES, LABELS, SEGMENTS, TOKENS, VERDICTS, to_json
+from lookout.v1.watches_pb2 import Watch
+from lookout.wire import (
+    ANSWERS,
+    ERASURES,
+    FRAMES,
+    LABELS,
+    RECORDINGS,
+    SEGMENTS,
+    TOKENS,
+    VERDICTS,
+    to_json,
+)
 from tests.mock_kafka import mock_kafka
 from tests.one_process_fleet import OneProcessFleet
 from tests.streams import clip
 from tests.unit.backtest.test_past_windows import CROWD, SAMPLING, replayed, run
 
 THRESHOLD = str(CROWD.rule.threshold)
+LONG_JOB = "2026-11-24-0123456789abcdef"
 TOPICS = (FRAMES.name, SEGMENTS.name, TOKENS.name)
 
 
@@ -78,6 +96,23 @@ def kafka(fleet: OneProcessFleet, labels: Sequence[Label]) -> Iterator[str]:
         (ERASURES.name, 0, "none", None),
         *((LABELS.name, 0, label_key(entry), to_json(entry)) for entry in labels),
     ]
+    with mock_kafka(rows) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def kafka_of_jobs() -> Iterator[str]:
+    """A broker with back-tests that asked no window."""
+    rows = [(ERASURES.name, 0, "none", None)]
+    for name, state in (
+        ("nobody", RecordingAnswers.STATE_DONE),
+        ("stopped", RecordingAnswers.STATE_CANCELLED),
+        (LONG_JOB, RecordingAnswers.STATE_DONE),
+    ):
+        job = RecordingJob(id=name, backtest=BacktestJob(watch=Watch(question=CROWD.question)))
+        job.backtest.watch.cameras.extend([name, "x" * 60] if name == LONG_JOB else [name])
+        answers = RecordingAnswers(id=name, state=state, parts=2, backtest=BacktestAnswer(threshold=0.5))
+        rows += [(RECORDINGS.name, 0, name, to_json(job)), (ANSWERS.name, 0, name, to_json(answers))]
     with mock_kafka(rows) as address:
         yield address
 
@@ -149,6 +184,37 @@ def test_what_a_watch_could_not_have_is_refused_at_once(words: list[str], why: s
     assert isinstance(result.exception, LookoutError)
     assert why in str(result.exception)
     assert len(str(result.exception)) < 300
+
+
+@pytest.mark.parametrize("where", [[], ["--fleet"]])
+@pytest.mark.parametrize("since", ["2100-01-01", "2100-01-01T00:00:00Z"])
+def test_a_time_that_has_not_come_is_refused_at_once(since: str, where: list[str]) -> None:
+    result = CliRunner().invoke(app, ["backtest", CROWD.question, "--since", since, *where])
+    assert f"--since {since} is in the future" in str(result.exception)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", [[], ["--json"]])
+def test_a_back_test_that_saw_no_window_says_so(fleet: OneProcessFleet, kafka: str, words: list[str]) -> None:
+    result = asked(fleet, kafka, "--camera", "nobody", "--camera", "no-*", *words)
+    assert isinstance(result.exception, LookoutError)
+    assert "no window of cameras nobody, no-* was asked" in str(result.exception)
+    assert [json.loads(line)["cameras"] for line in result.stdout.splitlines()] == [0] * len(words)
+
+
+def test_the_answer_of_a_job_without_a_window_says_so(kafka_of_jobs: str) -> None:
+    result = CliRunner().invoke(app, ["backtests", "show", "nobody", "--bootstrap", kafka_of_jobs])
+    assert "no window of camera nobody was asked" in str(result.exception)
+    assert result.stdout == ""
+    result = CliRunner().invoke(app, ["backtests", "show", "stopped", "--bootstrap", kafka_of_jobs])
+    assert str(result.exception) == "job stopped cancelled: 0 of 2 parts have an outcome"
+    assert result.stdout == ""
+
+
+def test_a_list_of_jobs_shows_ids_that_can_be_copied(kafka_of_jobs: str) -> None:
+    words = ["backtests", "list", "--bootstrap", kafka_of_jobs]
+    result = CliRunner().invoke(app, words, env={"COLUMNS": "80"})
+    assert LONG_JOB in result.stdout.split()
 
 
 def test_precision_needs_labels() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import random
+import shutil
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -124,18 +125,23 @@ def test_a_job_says_when_its_recording_begins(services: Services, analyzer: Anal
     try:
         services.ask(job(path, identity="stated"))
         services.ask(job(path, identity="told", settings=given))
-        services.ask(job(path.parent, identity="folder", settings=given))
+        several = path.parent / "several"
+        several.mkdir()
+        for name in "abc":
+            (several / f"{name}.mp4").write_bytes(b"never opened")
+        services.ask(job(several, identity="folder", settings=given))
         services.work()
         (stated,), (told,) = (services.answers(name).recordings for name in ("stated", "told"))
         assert compared(analysis_of(stated)) == compared(expected(analyzer, path))
     finally:
         path.unlink()
+        shutil.rmtree(several)
     assert (analysis_of(stated).begins_from, analysis_of(told).begins_from) == ("file", "given")
     begins = [analysis_of(answer).to_dict()["begins"] for answer in (stated, told)]
     assert begins == ["2024-05-01T13:30:00.000+02:00", "2026-05-01T14:30:00.000+00:00"]
     folder = services.answers("folder")
     assert folder.state == RecordingAnswers.STATE_REFUSED
-    assert "begins is of one recording; the job names 2" in folder.reason
+    assert "begins is of one recording; the job names 3" in folder.reason
 
 
 def test_a_recording_behind_a_url_is_answered_like_the_file(

@@ -294,7 +294,7 @@ class Play:
         deadline = time.monotonic() + _LONGEST_S
         while not done():
             if time.monotonic() > deadline:
-                raise OSError(f"{what}: not within {_LONGEST_S:.0f} s")
+                raise OSError(f"{what}: not within {_LONGEST_S:.0f} s; {self.behind()}")
             time.sleep(0.5)
 
     def of_partitions(self, partitions: set[int]) -> list[str]:
@@ -315,13 +315,40 @@ class Play:
     def live(self, killed: float, lost: Sequence[str]) -> bool:
         """Whether the lost cameras have outcomes again, and no camera is behind, for ten strides."""
         now = time.monotonic()
-        with self._lock:
-            left = [at for key, at in self._complete.items() if key not in self._decided]
+        left = self._waiting().values()
         if any(at < now - _BEHIND_S for at in left) or now < killed + 10 * STRIDE_S:
             return False
         return now > self.caught_up_s(killed) + killed + 10 * STRIDE_S and self.first_s(killed, lost) < float(
             "inf"
         )
+
+    def behind(self) -> str:
+        """Say who is behind: a partition that nobody reads keeps its cameras waiting, a slow machine all."""
+        now = time.monotonic()
+        late = {key: at for key, at in self._waiting().items() if at < now - _BEHIND_S}
+        cameras = {camera for camera, _ in late}
+        partitions = ", ".join(map(str, sorted({self._partitions.get(camera, -1) for camera in cameras})))
+        text = f"{len(cameras)} of {len(self._cameras)} cameras wait"
+        if late:
+            text += f" (partitions {partitions}), the longest for {now - min(late.values()):.0f} s"
+        ended = self.caught_up_s(0.0)
+        return text + (f"; the last late outcome {now - ended:.0f} s ago" if ended else "")
+
+    def _waiting(self) -> dict[tuple[str, int], float]:
+        """When windows without an outcome were complete.
+
+        A window that a process takes before it has read the watch has no outcome and waits for none: those
+        before a camera's first outcome are left out.
+        """
+        with self._lock:
+            first = dict[str, int]()
+            for camera, window in self._decided:
+                first[camera] = min(window, first.get(camera, window))
+            return {
+                (camera, window): at
+                for (camera, window), at in self._complete.items()
+                if (camera, window) not in self._decided and window >= first.get(camera, 0)
+            }
 
     def first_s(self, killed: float, lost: Sequence[str]) -> float:
         """Seconds from the kill until each lost camera has an outcome of another process.

@@ -53,6 +53,30 @@ def test_it_is_not_over_while_a_window_waits_too_long(monkeypatch: pytest.Monkey
     assert not Silent({**done, ("lost", 4): (180.0, 190.0)}).live(100.0, ["lost"]), "late ten seconds ago"
 
 
+def test_windows_before_the_watch_was_known_have_no_outcome(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("time.monotonic", lambda: 200.0)
+    done = {("lost", 2): (101.0, 115.0), ("lost", 3): (103.0, 116.0)}
+    assert Silent({**done, ("lost", 0): (90.0, None), ("lost", 1): (92.0, None)}).live(100.0, ["lost"])
+    assert not Silent({**done, ("other", 0): (90.0, None)}).live(100.0, ["lost"]), "it never had an outcome"
+
+
+def test_whose_windows_wait_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("time.monotonic", lambda: 200.0)
+    play = Silent(
+        {
+            ("early", 0): (90.0, None),
+            ("early", 1): (101.0, 102.0),
+            ("late", 3): (148.0, 149.0),
+            ("late", 4): (150.0, None),
+            ("late", 5): (190.0, 199.0),
+            ("new", 9): (199.0, None),
+        }
+    )
+    play._partitions = {"late": 7}
+    told = play.behind()
+    assert told == "1 of 3 cameras wait (partitions 7), the longest for 50 s; the last late outcome 1 s ago"
+
+
 def test_the_simulation_answers_a_lost_camera_before_it_is_caught_up_with() -> None:
     found = relive(3, 45, 15, busy=0.4)
     assert found is not None

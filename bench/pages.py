@@ -33,6 +33,7 @@ TITLES = {
     "kamera": "A low-rank patch for reused KV beside the front run",
     "kept_tokens": "Which tokens and which text bring a long window near its dense answer",
     "memory": "What a memory reads, and what its answers are worth",
+    "memory-cuts": "A memory of a stream whose scene changes every minute",
     "memory-schemes": "First token by scheme, and what late splits save",
     "memory_cost": "What a camera's memory costs",
     "peers_engine": "Windows that slide beside what others offer",

@@ -22,6 +22,7 @@ BEGIN, END = "<!-- figures -->", "<!-- /figures -->"
 
 TITLES = {
     "backtest": "What a back-test costs",
+    "backtest-week": "A back-test of two days of a hundred cameras: its plan and its answers",
     "codecsight": "CodecSight's figures with a small model",
     "codecsight-16": "CodecSight's policies on sixteen cameras",
     "codecsight-flops": "FLOPs saved at full size, by questions and by the interval between key windows",

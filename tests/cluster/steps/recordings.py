@@ -1,10 +1,14 @@
 """Recording resources over files of a claim: answered, refused, cancelled; a worker dies meanwhile.
 
-Afterwards decode pods make the pixels, and the answer stays the same.
+Afterwards decode pods make the pixels, and the answer stays the same. A back-test of a camera is a job of the
+same pods: a watch that is enabled nowhere meanwhile has the verdicts that prefill committed.
 """
 
 from __future__ import annotations
 
+import json
+import sys
+from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -18,13 +22,16 @@ from lookout.wire import ANSWERS, RECORDINGS, from_json
 from tests.cluster import storage
 from tests.cluster.outside import QUESTIONS
 from tests.cluster.steps.watches import status, until
-from tests.cluster.world import NAMESPACE, RELEASE, World, kill_pod
+from tests.cluster.world import NAMESPACE, RELEASE, SETTLED_S, SILENCE_S, World, kill_pod, settle
 
 CLAIM, FOLDER = "cctv", "yard"
 _WORKERS = "app.kubernetes.io/component=recordings"
 _PART_FRAMES, _FPS, _SECONDS = 8, 2.0, 48.0
 #: the same model, but other processors may round otherwise
 _TOLERANCE = 1e-3
+#: between prefill's verdicts and those of a back-test: the same code on the same processors
+_SAME = 1e-4
+_PAST_CAMERA, _PAST_JOB, _LEAST_WINDOWS = "past-room", "past", 20
 
 
 def run(world: World) -> None:
@@ -44,6 +51,7 @@ def run(world: World) -> None:
             world.upgrade("--set", "recordings.decodeReplicas=1")
             answer(world, film, "tuesday")
             decoded_ahead(world)
+            backtest(world)
             world.uninstall()
     finally:
         storage.remove(world.cluster, [CLAIM])
@@ -95,6 +103,46 @@ def decoded_ahead(world: World) -> None:
     if not parts:
         world.wrong.append("no part was answered with the pixels of a decode pod")
     world.tell(f"{parts:.0f} parts were answered with pixels of the decode pod")
+
+
+def backtest(world: World) -> None:
+    """A back-test of a camera, asked as a user would, says what prefill committed of it."""
+    client = world.client()
+    world.ask(client)
+    (film,) = (each for each in world.cast if each.name == "room")
+    client.publish(_PAST_CAMERA, film.segments)
+    found = settle(client, _PAST_CAMERA, _LEAST_WINDOWS, SILENCE_S + SETTLED_S)
+    committed = {int(each["window"]): each for each in found.verdicts if each["watch"] == "lying"}
+    asked = ("backtest", QUESTIONS["lying"], "--camera", _PAST_CAMERA, "--threshold", "0.5", "--of", "2/3")
+    where = ("--since", "start", "--fleet", "--id", _PAST_JOB, "--wait", "--json", "-b", client.bootstrap)
+    said = json.loads(world.cluster.outside(sys.executable, "-m", "lookout.cli", *asked, *where))
+    rows = world.cluster.outside(sys.executable, "-m", "tests.cluster.replayed", client.bootstrap)
+    verdicts = [json.loads(line) for line in rows.splitlines()]
+    replayed = {int(each["window"]): each for each in verdicts if each["job"] == _PAST_JOB}
+    world.wrong += (wrong := unlike(committed, replayed))
+    if said["unanswered"] or said["replanned"] or not said["incidents"]:
+        world.wrong.append(f"the back-test says {said}")
+    counted = f"{len(replayed)} windows, {len(said['incidents'])} incidents"
+    world.tell(f"a back-test of {counted}: {len(wrong)} unlike what was committed")
+
+
+def unlike(
+    committed: Mapping[int, Mapping[str, Any]], replayed: Mapping[int, Mapping[str, Any]]
+) -> list[str]:
+    """Return a line for each window of which a back-test says something else than was committed."""
+    lines = []
+    for window in sorted(committed.keys() | replayed.keys()):
+        one, other = committed.get(window), replayed.get(window)
+        same = one is not None and other is not None and one["outcome"] == other["outcome"]
+        if not same or abs(_p_yes(one) - _p_yes(other)) > _SAME:
+            lines.append(f"back-test, window {window}: {one} committed, {other} replayed")
+    if len(committed) < _LEAST_WINDOWS:
+        lines.append(f"back-test: {len(committed)} windows were committed")
+    return lines
+
+
+def _p_yes(verdict: Mapping[str, Any] | None) -> float:
+    return float((verdict or {}).get("p_yes", 0.0))
 
 
 def _events(world: World, pod: str) -> dict[str, float]:

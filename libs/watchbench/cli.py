@@ -141,6 +141,12 @@ def lengthen(
     chosen: Annotated[
         bool, typer.Option(help="Choose scenes with crowds, left objects, several vehicles, somebody lying.")
     ] = False,
+    muon: Annotated[
+        bool, typer.Option(help="Muon for matrices; else AdamW: shorter steps on most CPUs.")
+    ] = True,
+    clips: Annotated[
+        int, typer.Option(min=16, help="Clips of 80 s drawn in all, and groups of short ones at most.")
+    ] = 700,
     output: Output = None,
     begin: Begin = None,
     device: Device = "cpu",
@@ -165,6 +171,9 @@ def lengthen(
         footage=where,
         rate_text=rate,
         chosen=chosen,
+        muon=muon,
+        clips=clips,
+        groups=min(clips, LongPlan().groups),
     )
     with _plan_errors():
         trainer = LongTrainer(plan, folder / f"{name}-long-{seed}", initial, _device(device))
@@ -198,6 +207,32 @@ def finetune(
     with _plan_errors():
         trainer = Finetuner(plan, folder / f"{name}-finetune-{seed}", initial, _device(device))
     _learn(trainer, name, initial, estimate=estimate, output=output, install=install)
+
+
+@app.command()
+def distil(
+    output: Annotated[Path, typer.Option("--output", "-o", help="Checkpoint folder to write.")],
+    folder: Progress = OUT,
+    steps: Annotated[int, typer.Option(min=1, help="Steps of 160 frames.")] = 1000,
+    threads: Threads = 1,
+    seed: Seed = 121,
+    begin: Begin = "tolerant",
+    device: Device = "cpu",
+    estimate: Estimate = False,
+) -> None:
+    """Make weights of Qwen2.5-VL's architecture from others: the language model is copied, the tower learns
+    to see what theirs sees; resumable. `lengthen --begin` then teaches the language model.
+    """
+    from watchbench import model as vlm
+    from watchbench.distil import Distiller, DistilPlan
+
+    initial = _weights(begin or "tolerant", "--begin")
+    if (form := vlm.form_in(initial)) is not vlm.INTERNVL:
+        raise typer.BadParameter(f"{initial} is of {form.name}, not of internvl", param_hint="--begin")
+    plan = DistilPlan(seed=seed, steps=steps, threads=threads, footage=_footage())
+    with _plan_errors():
+        trainer = Distiller(plan, folder / f"distil-{seed}", initial, _device(device))
+    _learn(trainer, "mrope", initial, estimate=estimate, output=output, install=False)
 
 
 def _learn(

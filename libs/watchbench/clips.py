@@ -37,7 +37,8 @@ class Clip:
     """One clip.
 
     Attributes:
-        dense: Tokens of whole frames, bf16 [T, 16, hidden].
+        dense: Tokens of whole frames, bf16 [T, 16, hidden]; T / 2 sets of them where the eye sees frames in
+            pairs, and as many masks.
         pruned: For each of :data:`STRIDES`: tokens of the pruned frames, bf16 [T, 16, hidden] (rows of
             dropped tokens mean nothing), and the keep mask, bool [T, 16].
         truth: What is in view, [1, T, ...]; of a clip of short scenes [8, 20, ...].
@@ -83,22 +84,22 @@ def joined(truths: list[scenes.Truth]) -> scenes.Truth:
     )
 
 
-def product_masks(pixels: Tensor, stride: int) -> Tensor:
-    """Keep masks bool [T, 16] of pixels [T, 3, 112, 112] in 0..1, as the product's default policy makes them.
+def product_masks(pixels: Tensor, stride: int, together: int = 1) -> Tensor:
+    """Keep masks bool [T, 16] of pixels [T, 3, 112, 112] in 0..1, as the product's default policy makes them
+    in strides of so many samples. Frames that a model sees ``together`` have one mask: [T / together, 16].
 
     The pixels are those that the renderer drew: no codec stands between, whose noise is small at this size.
     """
     cells = vlm.SIZE // vlm.PATCH
-    grid = PatchGrid.merged(cells, cells, vlm.PATCH, cells // vlm.CELLS)
+    grid = PatchGrid.merged(cells, cells, vlm.PATCH, cells // vlm.CELLS, together)
     pictures = (pixels.permute(0, 2, 3, 1).clamp(0, 1) * 255).round().byte().numpy()
-    keep = np.zeros((len(pictures), vlm.CELLS, vlm.CELLS), bool)
+    keep = []
     carry: Carry | None = None
     for begin in range(0, len(pictures), stride):
         samples = [Sample(picture) for picture in pictures[begin : begin + stride]]
         masks, carry = prune_block(samples, grid, PrunePolicy(), carry)
-        for mask in masks:
-            keep[[begin + i for i in mask.frames]] |= mask.keep
-    return torch.from_numpy(keep).flatten(1)
+        keep += [mask.keep for mask in masks]
+    return torch.from_numpy(np.stack(keep)).flatten(1)
 
 
 def chosen(  # noqa: PLR0917
@@ -130,8 +131,9 @@ class ClipStore:
     def __init__(self, model: Any, folder: Path, seed: int, wanted: Wanted = Wanted()) -> None:
         """``folder`` keeps the clips; another eye (tower or projector) or other wishes keep their own."""
         self.model, self.seed, self.wanted = model, seed, wanted
+        self.together = vlm.form_of(model).frames
         digest = hashlib.sha256(repr(wanted).encode() if wanted != Wanted() else b"")
-        for part in (model.model.vision_tower, model.model.multi_modal_projector):
+        for part in vlm.eye(model):
             for name, value in sorted(part.state_dict().items()):
                 digest.update(name.encode() + value.float().cpu().numpy().tobytes())
         self.folder = folder / f"{digest.hexdigest()[:12]}-{seed}"
@@ -173,7 +175,7 @@ class ClipStore:
         pixels = clips.flatten(0, 1)
         pruned = []
         for stride in STRIDES:
-            keep = torch.cat([product_masks(clip, stride) for clip in clips])
+            keep = torch.cat([product_masks(clip, stride, self.together) for clip in clips])
             pruned.append((self._tokens(pixels, keep), keep))
         truth = {field.name: getattr(now.truth, field.name).clone() for field in fields(scenes.Truth)}
         return {"dense": self._tokens(pixels, None), "pruned": pruned, "truth": truth}
@@ -181,7 +183,8 @@ class ClipStore:
     def _tokens(self, pixels: Tensor, keep: Tensor | None) -> Tensor:
         device, parts = next(self.model.parameters()).device, []
         for i in range(0, len(pixels), 40):
-            kept = None if keep is None else keep[i : i + 40].to(device)
+            rows = slice(i // self.together, (i + 40) // self.together)
+            kept = None if keep is None else keep[rows].to(device)
             with device:
                 parts.append(vlm.see(self.model, pixels[i : i + 40].to(device), kept).cpu())
         return torch.cat(parts).bfloat16()

@@ -62,7 +62,8 @@ class FinetunePlan(StagePlan):
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Clips of one length: pixels uint8 [B, T, 3, 112, 112], the product's masks bool [B, T, 16], truth."""
+    """Clips of one length: pixels uint8 [B, T, 3, 112, 112], the product's masks bool [B, T, 16], or
+    [B, T / 2, 16] where frames are seen in pairs, and truth."""
 
     pixels: Tensor
     keep: Tensor
@@ -89,8 +90,9 @@ class Group:
 class GroupStore:
     """Groups by length and number, kept on disk; each is a function of the seed, length and number alone."""
 
-    def __init__(self, folder: Path, seed: int) -> None:
-        self.folder, self.seed = folder, seed
+    def __init__(self, folder: Path, seed: int, together: int = 1) -> None:
+        """``together``: frames that the model sees as one, with one mask."""
+        self.folder, self.seed, self.together = folder, seed, together
         self.folder.mkdir(parents=True, exist_ok=True)
 
     def group(self, frames: int, number: int) -> Group:
@@ -119,7 +121,7 @@ class GroupStore:
             pixels.append((drawn.permute(0, 1, 4, 2, 3).clamp(0, 1) * 255).round().byte())
             truths.append(now.truth)
         clips, truth = torch.cat(pixels), joined(truths)
-        keep = torch.stack([product_masks(clip.float() / 255, frames // 5) for clip in clips])
+        keep = torch.stack([product_masks(clip.float() / 255, frames // 5, self.together) for clip in clips])
         table = {field.name: getattr(truth, field.name).clone() for field in fields(scenes.Truth)}
         return {"pixels": clips, "keep": keep, "truth": table}
 

@@ -9,7 +9,7 @@ retrieves them: each with frame numbers of its own, blind to the others, seen by
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -58,6 +58,10 @@ class LongPlan(StagePlan):
 class Clips(Protocol):
     """Clips by number, as :class:`watchbench.clips.ClipStore` has them."""
 
+    @property
+    def together(self) -> int:
+        """Frames that the eye sees as one."""
+
     def clip(self, number: int) -> Clip:
         """A clip of one scene."""
 
@@ -70,6 +74,11 @@ class FirstClips:
     """The first clip of a store for every number: enough to count what a step takes."""
 
     store: ClipStore
+
+    @property
+    def together(self) -> int:
+        """See :class:`Clips`."""
+        return self.store.together
 
     def clip(self, number: int) -> Clip:
         """See :class:`Clips`."""
@@ -119,25 +128,25 @@ class Lessons:
         clip = self.store.shorts(dice.randrange(self.clips(step)[1]))
         kind = self._kind(dice, SHORT)
         tokens, keep = (clip.dense, None) if kind is None else clip.pruned[kind]
-        size = (len(clip.truth.times), SHORT)
-        asked, which = asked_of(self.plan, SHORT, step)
+        together = self.store.together
+        size = (len(clip.truth.times), SHORT // together)
+        asked, which = asked_of(self.plan, SHORT // together, step)
         keep = None if keep is None else keep.view(*size, -1)
         first = dice.randrange(1, LABELS)
-        return Lesson(
-            tokens.float().view(*size, *tokens.shape[1:]), keep, clip.truth, (), first, asked, which
-        )
+        shown = tokens.float().view(*size, *tokens.shape[1:])
+        return Lesson(shown, keep, clip.truth, (), first, asked, which, together)
 
     def _window(self, step: int, stock: int, length: int, dice: random.Random) -> Lesson:
-        kind = self._kind(dice, length)
+        kind, together = self._kind(dice, length), self.store.together
         # Pruned windows begin with a block, whose first frame is whole.
-        grain = STRIDES[kind] if kind is not None else 1
+        grain = STRIDES[kind] if kind is not None else together
         clips, places = [], []
         for number in dice.sample(range(stock), self.plan.rows // length):
             begin = grain * dice.randrange((FRAMES - length) // grain + 1)
             clips.append(self.store.clip(number))
             places.append(torch.arange(begin, begin + length))
-        asked, which = asked_of(self.plan, length, step)
-        return _lesson(clips, places, kind, (), dice.randrange(1, LABELS), asked, which)
+        asked, which = asked_of(self.plan, length // together, step)
+        return _lesson(clips, places, kind, (), dice.randrange(1, LABELS), asked, which, together)
 
     def _history(self, step: int, stock: int, dice: random.Random) -> Lesson:
         window, snippet, count = 20, dice.choice((2, 4)), dice.randrange(2, 7)
@@ -173,14 +182,16 @@ def _lesson(  # noqa: PLR0917
     first: int,
     asked: list[vlm.Asked],
     which: Tensor,
+    together: int = 1,
 ) -> Lesson:
     shown = [clip.dense if kind is None else clip.pruned[kind][0] for clip in clips]
-    tokens = torch.stack([part[at] for part, at in zip(shown, places, strict=True)]).float()
+    sets = [at[::together] // together for at in places]
+    tokens = torch.stack([part[at] for part, at in zip(shown, sets, strict=True)]).float()
     keep = None
     if kind is not None:
-        keep = torch.stack([clip.pruned[kind][1][at] for clip, at in zip(clips, places, strict=True)])
+        keep = torch.stack([clip.pruned[kind][1][at] for clip, at in zip(clips, sets, strict=True)])
     truth = joined([part_of(clip.truth, at) for clip, at in zip(clips, places, strict=True)])
-    return Lesson(tokens, keep, truth, parts, first, asked, which)
+    return Lesson(tokens, keep, truth, parts, first, asked, which, together)
 
 
 class LongTrainer(Stage[LongPlan]):
@@ -189,6 +200,8 @@ class LongTrainer(Stage[LongPlan]):
     key = "long"
 
     def __init__(self, plan: LongPlan, folder: Path, initial: Path, device: torch.device = CPU) -> None:
+        if not vlm.form_in(initial).labels:  # no frame numbers: snippets would stand in one grid
+            plan = replace(plan, history=0.0)
         super().__init__(plan, folder, initial, device)
         wanted = CHOSEN if plan.chosen else Wanted()
         self.store = ClipStore(self.model, folder.parent / "clips", plan.seed, wanted)
@@ -199,7 +212,7 @@ class LongTrainer(Stage[LongPlan]):
         return model.model.language_model  # type: ignore[no-any-return]
 
     def _groups(self) -> list[tuple[list[nn.Parameter], float]]:
-        for part in (self.model.model.vision_tower, self.model.model.multi_modal_projector):
+        for part in vlm.eye(self.model):
             part.requires_grad_(False)
         read = [*self.heads.facts.parameters(), *self.heads.so_far.parameters()]
         return [

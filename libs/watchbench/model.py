@@ -16,14 +16,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from lookout.models import TINY
+from watchbench import qwen
 from watchbench.questions import QUESTIONS
 
 SIZE, PATCH, CELLS, TOKENS = 112, 14, 4, 16
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 LABELS = 1000
+STEP_S = 0.5
 BUCKETS = 6  # groups of frames that are encoded together where patches are left out
 IMAGE_TOKEN = "<IMG_CONTEXT>"
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<img>", "</img>", IMAGE_TOKEN, "<video>", "<unk>")
@@ -41,7 +43,55 @@ SPARE_WORDS = (
 
 @lru_cache(maxsize=1)
 def _table() -> dict[str, int]:
-    return vocabulary()
+    table = vocabulary()
+    return table | {name: table[own] for own, name in qwen.NAMES.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How an architecture writes a window.
+
+    Attributes:
+        name: The ``model_type`` of its checkpoints.
+        prefix: The text in front of the frames.
+        open: Text before a frame's tokens, behind its label; ``close`` behind them.
+        head: Text in front of every question.
+        labels: Whether frames are numbered, so that a row's position is its number.
+        frames: Frames that one set of 16 tokens shows.
+    """
+
+    name: str
+    prefix: str
+    open: str
+    close: str
+    head: str
+    labels: bool
+    frames: int
+
+
+INTERNVL = Form("internvl", PREFIX, FRAME_OPEN, FRAME_CLOSE, "", labels=True, frames=1)
+QWEN = Form(
+    "qwen2_5_vl", PREFIX + "<|vision_start|>", "", "", "<|vision_end|>", labels=False, frames=qwen.PAIR
+)
+FORMS = {form.name: form for form in (INTERNVL, QWEN)}
+
+
+def form_of(model: Any) -> Form:
+    """How the architecture of a model writes windows."""
+    return FORMS[model.config.model_type]
+
+
+def form_in(folder: Path) -> Form:
+    """How the architecture of a checkpoint folder writes windows."""
+    return FORMS[json.loads((folder / "config.json").read_text())["model_type"]]
+
+
+def eye(model: Any) -> tuple[nn.Module, ...]:
+    """The parts that make tokens of pixels: tower and projector."""
+    inner = model.model
+    if form_of(model) is QWEN:
+        return (inner.visual,)
+    return inner.vision_tower, inner.multi_modal_projector
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +127,31 @@ def encode(text: str) -> list[int]:
     return [table.get(word, table["<unk>"]) for word in words(text)]
 
 
-def build(shape: Shape | None = None) -> Any:
+def _text_config(s: Shape, table: dict[str, int]) -> dict[str, Any]:
+    """Of the language model, in either architecture."""
+    return {
+        "vocab_size": (len(table) + 63) // 64 * 64,
+        "hidden_size": s.text,
+        "intermediate_size": s.intermediate,
+        "num_hidden_layers": s.text_layers,
+        "num_attention_heads": s.text_heads,
+        "num_key_value_heads": s.kv_heads,
+        "max_position_embeddings": 8192,
+        "tie_word_embeddings": True,
+        "bos_token_id": 0,
+        "eos_token_id": table["<|im_end|>"],
+        "pad_token_id": 0,
+    }
+
+
+def build(shape: Shape | None = None, form: Form = INTERNVL) -> Any:
     """A fresh model of the stock class."""
     from transformers import InternVLConfig, InternVLForConditionalGeneration
 
     s = shape or Shape()
     table = vocabulary()
+    if form is QWEN:
+        return qwen.build(s, _text_config(s, table), table)
     config = InternVLConfig(
         vision_config={
             "hidden_size": s.vision,
@@ -95,20 +164,7 @@ def build(shape: Shape | None = None) -> Any:
             "norm_type": "layer_norm",
             "layer_scale_init_value": 1.0,
         },
-        text_config={
-            "model_type": "qwen2",
-            "vocab_size": (len(table) + 63) // 64 * 64,
-            "hidden_size": s.text,
-            "intermediate_size": s.intermediate,
-            "num_hidden_layers": s.text_layers,
-            "num_attention_heads": s.text_heads,
-            "num_key_value_heads": s.kv_heads,
-            "max_position_embeddings": 8192,
-            "tie_word_embeddings": True,
-            "bos_token_id": 0,
-            "eos_token_id": table["<|im_end|>"],
-            "pad_token_id": 0,
-        },
+        text_config={"model_type": "qwen2", **_text_config(s, table)},
         image_token_id=table[IMAGE_TOKEN],
         downsample_ratio=0.5,
         image_seq_length=TOKENS,
@@ -161,7 +217,10 @@ def gather(model: Any, states: Tensor) -> Tensor:
 
 def see(model: Any, pixels: Tensor, keep: Tensor | None = None) -> Tensor:
     """Tokens [frames, 16, hidden] of pixels [frames, 3, 112, 112] (RGB 0..1); ``keep`` as in
-    :func:`patches`."""
+    :func:`patches`. Where the architecture sees frames in pairs, tokens and ``keep`` are of pairs."""
+    if form_of(model) is QWEN:
+        mean, std = (torch.tensor(part).view(3, 1, 1) for part in (MEAN, STD))
+        return qwen.see(model.model.visual, qwen.paired((pixels - mean) / std), keep)
     return gather(model, patches(model, pixels, keep))
 
 
@@ -206,31 +265,53 @@ class Reading:
     frames: tuple[Tensor, ...]
 
 
-def _frames_prompt(
-    parts: tuple[tuple[int, int], ...], per: int
-) -> tuple[list[int], list[int], list[int], list[int]]:
-    """The prompt of all frames: its ids, the places of visual tokens, where each frame ends, and the part of
-    every row (-1: the prefix)."""
-    opening, closing = encode(FRAME_OPEN), encode(FRAME_CLOSE)
-    ids = list(encode(PREFIX))
+@dataclass(frozen=True, slots=True)
+class _Prompt:
+    """The prompt of all frames: its ids, the places of visual tokens, where each frame ends, the part of
+    every row (-1: the prefix), the position [axes, rows] of every row, and that of a question after each
+    frame."""
+
+    ids: list[int]
+    visual: list[int]
+    ends: list[int]
+    part_of: list[int]
+    position: Tensor
+    after: list[int]
+
+
+def _frames_prompt(form: Form, parts: tuple[tuple[int, int], ...], per: int) -> _Prompt:
+    opening, closing = encode(form.open), encode(form.close)
+    ids = list(encode(form.prefix))
+    prefix = len(ids)
     visual: list[int] = []
     ends: list[int] = []
     part_of = [-1] * len(ids)
     for part, number in [(i, label + k) for i, (count, label) in enumerate(parts) for k in range(count)]:
-        ids += [*encode(f"Frame{number % LABELS:03d} "), *opening]
+        label = encode(f"Frame{number % LABELS:03d} ") if form.labels else []
+        ids += [*label, *opening]
         visual += range(len(ids), len(ids) + per)
         ids += [0] * per + closing
         ends.append(len(ids))
         part_of += [part] * (len(ids) - len(part_of))
-    return ids, visual, ends, part_of
+    if form.labels:
+        return _Prompt(ids, visual, ends, part_of, torch.arange(len(ids))[None], ends)
+    if len(parts) > 1:
+        raise ValueError(f"{form.name} numbers all frames as one video: it reads no snippets")
+    # All frames are one grid; text behind it begins after the largest position of any axis.
+    ticks = torch.arange(len(ends)) * round(form.frames * STEP_S * qwen.TICKS)
+    cell = torch.arange(per).repeat(len(ends))
+    grid = torch.stack([ticks.repeat_interleave(per), cell // CELLS, cell % CELLS])
+    position = torch.cat([torch.arange(prefix).expand(3, -1), prefix + grid], 1)
+    after = [prefix + max(int(tick) + 1, CELLS) for tick in ticks]
+    return _Prompt(ids, visual, ends, part_of, position, after)
 
 
-def _within_parts(of_part: Tensor, position: Tensor, valid: Tensor) -> Tensor:
+def _within_parts(of_part: Tensor, row: Tensor, valid: Tensor) -> Tensor:
     """What rows of the frames see of one another: bool [B, rows, rows]."""
     together = (of_part[:, :, None] == of_part[:, None]) | (of_part[:, None] == -1)
     # A row that is not valid sees itself, so that no row of the softmax is empty.
     itself = torch.eye(of_part.shape[1], dtype=torch.bool)
-    return (together & (position[:, None] <= position[:, :, None]) & valid[:, None]) | itself
+    return (together & (row[:, None] <= row[:, :, None]) & valid[:, None]) | itself
 
 
 def answer(  # noqa: PLR0917
@@ -250,46 +331,52 @@ def answer(  # noqa: PLR0917
     """
     b, t, per, _ = tokens.shape
     lm = model.model.language_model
-    ids, visual, ends, part_of = _frames_prompt(parts or ((t, first_label),), per)
-    place = torch.tensor(visual)
-    h = lm.embed_tokens(torch.tensor(ids)).expand(b, -1, -1).clone()
+    form = form_of(model)
+    prompt = _frames_prompt(form, parts or ((t, first_label),), per)
+    place = torch.tensor(prompt.visual)
+    h = lm.embed_tokens(torch.tensor(prompt.ids)).expand(b, -1, -1).clone()
     h[:, place] = tokens.reshape(b, t * per, -1).to(h.dtype)
-    position = torch.arange(len(ids)).expand(b, -1)
-    of_part = torch.tensor(part_of).expand(b, -1)
-    valid = torch.ones(b, len(ids), dtype=torch.bool)
+    row = torch.arange(len(prompt.ids)).expand(b, -1)
+    of_part = torch.tensor(prompt.part_of).expand(b, -1)
+    valid = torch.ones(b, len(prompt.ids), dtype=torch.bool)
     if keep is not None:
         valid[:, place] = keep.reshape(b, -1)
         order = (~valid).int().argsort(dim=1, stable=True)[:, : int(valid.sum(1).max())]
         h = h.gather(1, order[..., None].expand(-1, -1, h.shape[-1]))
-        position, valid = position.gather(1, order), valid.gather(1, order)
+        row, valid = row.gather(1, order), valid.gather(1, order)
         of_part = of_part.gather(1, order)
-    texts = [encode(q.text + TAIL) for q in asked]
+    texts = [encode(form.head + q.text + TAIL) for q in asked]
     q_ids = torch.tensor([i for text in texts for i in text])
     q_of = torch.tensor([n for n, text in enumerate(texts) for _ in text])
-    q_start = torch.tensor([ends[asked[n].after] for n in q_of.tolist()])
-    q_pos = q_start + torch.tensor([i for text in texts for i in range(len(text))])
+    ends = torch.tensor(prompt.ends)
+    after = torch.tensor([asked[n].after for n in q_of.tolist()])
+    q_row = torch.tensor([i for text in texts for i in range(len(text))])
     last = torch.tensor([len(text) for text in texts]).cumsum(0) - 1
-    past = (q_start[None, :, None] > position[:, None]) & valid[:, None]
-    own = (q_of[:, None] == q_of[None]) & (q_pos[:, None] >= q_pos[None])
+    past = (ends[after][None, :, None] > row[:, None]) & valid[:, None]
+    own = (q_of[:, None] == q_of[None]) & (q_row[:, None] >= q_row[None])
     mask = torch.cat([past, own.expand(b, -1, -1)], 2)[:, None]
     if parts:
-        within = _within_parts(of_part, position, valid)
+        within = _within_parts(of_part, row, valid)
         blind = torch.zeros(b, h.shape[1], len(q_ids), dtype=torch.bool)
         mask = torch.cat([torch.cat([within, blind], 2)[:, None], mask], 2)
+    asked_at = torch.tensor(prompt.after)[after] + q_row
+    axes = len(prompt.position)
+    position = torch.cat([prompt.position[:, row], asked_at.expand(axes, b, -1)], 2)
     usual, lm.config._attn_implementation = lm.config._attn_implementation, _split_attention()
     states = lm(
         inputs_embeds=torch.cat([h, lm.embed_tokens(q_ids).expand(b, -1, -1)], 1),
         attention_mask=mask,
-        position_ids=torch.cat([position, q_pos.expand(b, -1)], 1),
+        position_ids=position if len(position) > 1 else position[0],
         use_cache=False,
         output_hidden_states=bool(layers),
     )
     lm.config._attn_implementation = usual
     logits = model.lm_head(states.last_hidden_state[:, h.shape[1] + last]).float()
     table = _table()
-    closed = torch.tensor(ends)[:, None] - 1
-    row = ((position[:, None] < closed) & valid[:, None]).sum(2)[..., None].expand(-1, -1, h.shape[-1])
-    frames = tuple(states.hidden_states[layer].gather(1, row) for layer in layers)
+    # A frame is read at its last row; where all of it was dropped, at the last one before.
+    closed = ((row[:, None] < ends[:, None]) & valid[:, None]).sum(2) - 1
+    read = closed[..., None].expand(-1, -1, h.shape[-1])
+    frames = tuple(states.hidden_states[layer].gather(1, read) for layer in layers)
     return Reading(logits[..., [table[YES], table[NO]]], logits, frames)
 
 
@@ -307,16 +394,23 @@ def layout() -> dict[str, object]:
     }
 
 
-def tokenizer() -> Any:
+def tokenizer(form: Form = INTERNVL) -> Any:
     """The stock fast tokenizer over :func:`vocabulary`."""
     from tokenizers import AddedToken, Regex, Tokenizer, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
-    raw = Tokenizer(models.WordLevel(vocabulary(), unk_token="<unk>"))
+    names = qwen.NAMES if form is QWEN else {}
+    table = {names.get(word, word): row for word, row in vocabulary().items()}
+    raw = Tokenizer(models.WordLevel(table, unk_token="<unk>"))
     raw.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.Split(Regex(SPLIT), "isolated"), pre_tokenizers.WhitespaceSplit()]
     )
-    raw.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in SPECIAL])
+    raw.add_special_tokens(
+        [AddedToken(names.get(token, token), special=True, normalized=False) for token in SPECIAL]
+    )
+    start, end, image = ("vision_start", "vision_end", "image") if names else _INTERNVL_ROLES
+    roles = {f"{start}_token": "<img>", f"{end}_token": "</img>", f"{image}_token": IMAGE_TOKEN}
+    roles["video_token"] = "<video>"
     return PreTrainedTokenizerFast(
         tokenizer_object=raw,
         unk_token="<unk>",
@@ -325,14 +419,11 @@ def tokenizer() -> Any:
         bos_token="<|endoftext|>",
         model_max_length=8192,
         clean_up_tokenization_spaces=False,
-        extra_special_tokens={
-            "start_image_token": "<img>",
-            "end_image_token": "</img>",
-            "context_image_token": IMAGE_TOKEN,
-            "video_token": "<video>",
-        },
+        extra_special_tokens={role: names.get(token, token) for role, token in roles.items()},
     )
 
+
+_INTERNVL_ROLES = ("start_image", "end_image", "context_image")
 
 CHAT = (
     "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' }}"
@@ -347,16 +438,30 @@ CHAT = (
 def save(model: Any, folder: Path, card: dict[str, object] | None = None) -> None:
     """Write a stock checkpoint folder: bf16 weights, tokenizer, image processor, layout."""
     folder.mkdir(parents=True, exist_ok=True)
-    copy = build(shape_of(model))
+    form = form_of(model)
+    copy = build(shape_of(model), form)
     copy.load_state_dict({k: v.detach().float() for k, v in model.state_dict().items()})
     copy = copy.to(torch.bfloat16)
     copy.config.dtype = "bfloat16"
     copy.save_pretrained(folder)
-    text = tokenizer()
-    text.chat_template = CHAT
+    text, chat = tokenizer(form), CHAT
+    if form is QWEN:
+        for own, name in (("<IMG_CONTEXT>\n", "image_pad"), ("<video>\n", "video_pad")):
+            chat = chat.replace(own, f"<|vision_start|><|{name}|><|vision_end|>")
+    text.chat_template = chat
     text.save_pretrained(folder)
     inline = folder / "chat_template.jinja"
-    inline.write_text(CHAT)
+    inline.write_text(chat)
+    if form is QWEN:  # its layout is its chat template's
+        qwen.save_processors(folder, MEAN, STD)
+    else:
+        _save_processors(folder)
+        (folder / "lookout_layout.json").write_text(json.dumps(layout(), indent=2) + "\n")
+    (folder / "watchbench.json").write_text(json.dumps(card or {}, indent=2) + "\n")
+
+
+def _save_processors(folder: Path) -> None:
+    """What InternVL's stock processors read."""
     processor = {
         "image_processor_type": "GotOcr2ImageProcessor",
         "processor_class": "InternVLProcessor",
@@ -380,8 +485,6 @@ def save(model: Any, folder: Path, card: dict[str, object] | None = None) -> Non
     (folder / "processor_config.json").write_text(
         json.dumps({"processor_class": "InternVLProcessor", "image_seq_length": TOKENS}, indent=2) + "\n"
     )
-    (folder / "lookout_layout.json").write_text(json.dumps(layout(), indent=2) + "\n")
-    (folder / "watchbench.json").write_text(json.dumps(card or {}, indent=2) + "\n")
 
 
 def shape_of(model: Any) -> Shape:
@@ -389,7 +492,7 @@ def shape_of(model: Any) -> Shape:
     v, t = model.config.vision_config, model.config.text_config
     return Shape(
         v.hidden_size,
-        v.num_hidden_layers,
+        v.depth if form_of(model) is QWEN else v.num_hidden_layers,
         t.hidden_size,
         t.num_hidden_layers,
         t.num_attention_heads,
@@ -400,9 +503,9 @@ def shape_of(model: Any) -> Shape:
 
 def load(folder: Path) -> Any:
     """A checkpoint folder as the stock class, in float32, ready to answer."""
-    from transformers import InternVLForConditionalGeneration
+    from transformers import AutoModelForImageTextToText
 
-    return InternVLForConditionalGeneration.from_pretrained(folder, dtype=torch.float32).eval()
+    return AutoModelForImageTextToText.from_pretrained(folder, dtype=torch.float32).eval()
 
 
 def inherited(folder: Path) -> dict[str, Tensor]:
@@ -411,10 +514,11 @@ def inherited(folder: Path) -> dict[str, Tensor]:
     old = load(folder)
     known: dict[str, int] = json.loads((folder / "tokenizer.json").read_text())["model"]["vocab"]
     state: dict[str, Tensor] = old.state_dict()
-    fresh = build(shape_of(old)).state_dict()
+    fresh = build(shape_of(old), form_of(old)).state_dict()
     for name, value in state.items():
         if value.shape != fresh[name].shape or name.endswith(("embed_tokens.weight", "lm_head.weight")):
-            rows = torch.tensor([known.get(word, known["<unk>"]) for word in vocabulary()])
+            names = qwen.NAMES if form_of(old) is QWEN else {}
+            rows = torch.tensor([known.get(names.get(word, word), known["<unk>"]) for word in vocabulary()])
             fresh[name][: len(rows)] = value[rows]
         else:
             fresh[name] = value

@@ -144,9 +144,10 @@ def decode(path: Path) -> tuple[Tensor, Tensor]:
 def ask(
     model: Any, pixels: Tensor, names: tuple[str, ...], ends: tuple[int, ...], keep: Tensor | None = None
 ) -> Tensor:
-    """p(yes) [ends, questions] after frames ``ends`` of one clip [T, 3, 112, 112]; ``keep`` bool [T, 16]."""
-    tokens = vlm.see(model, pixels, keep)
-    asked = [vlm.Asked(BY_NAME[name].text, end) for end in ends for name in names]
+    """p(yes) [ends, questions] after frames ``ends`` of one clip [T, 3, 112, 112]; ``keep`` as in
+    :func:`watchbench.model.see`."""
+    tokens, frames = vlm.see(model, pixels, keep), vlm.form_of(model).frames
+    asked = [vlm.Asked(BY_NAME[name].text, end // frames) for end in ends for name in names]
     reading = vlm.answer(model, tokens[None], asked, None if keep is None else keep[None])
     return reading.answers[0].softmax(-1)[:, 0].view(len(ends), len(names))
 
@@ -212,9 +213,8 @@ def by_camera(  # noqa: PLR0917
         score = Score()
         pixels, times = decode(path)
         pixels, times = pixels[:frames], times[:frames]
-        asked_at = (round(share * frames) for share in ASKED_AT)
-        ends = tuple(end for end in asked_at if end < len(pixels))  # lost packets shorten a film
-        keep = product_masks(pixels, frames // 5) if drop else None
+        ends = moments(frames, len(pixels), vlm.form_of(model).frames)
+        keep = product_masks(pixels, frames // 5, vlm.form_of(model).frames) if drop else None
         said = ask(model, pixels, NAMES, ends, keep) > 0.5
         yes, known = answers(scenes.observe(scene, times).truth)
         for e, end in enumerate(ends):
@@ -265,6 +265,13 @@ def _truth(spans: Spans, begin: float, end: float) -> bool | None:
     if shared >= min(0.5, end - begin):
         return True
     return False if shared < -0.5 else None
+
+
+def moments(frames: int, count: int, together: int = 1) -> tuple[int, ...]:
+    """After which of ``count`` frames is asked, of clips of ``frames``: the last of those that the model sees
+    ``together``. Lost packets shorten a film."""
+    asked_at = (round(share * frames) // together * together + together - 1 for share in ASKED_AT)
+    return tuple(end for end in asked_at if end < count)
 
 
 @dataclass(frozen=True, slots=True)

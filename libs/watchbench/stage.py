@@ -39,6 +39,7 @@ class StagePlan:
         questions: Questions after each.
         mean: The weights that are installed are a running mean of this decay.
         threads: Threads for learning.
+        muon: Muon for matrices; else AdamW, whose step is a fifth as long on a CPU that has no fast bfloat16.
         footage: Folder of real clips that are mixed in.
     """
 
@@ -53,12 +54,14 @@ class StagePlan:
     mean: float = 0.995
     threads: int = 1
     footage: str | None = None
+    muon: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Lesson:
     """What one step learns from: tokens [B, T, 16, hidden], keep bool [B, T, 16] or None, the truth of these
-    frames, the parts of :func:`watchbench.model.answer`, and the questions with the index of each."""
+    frames, the parts of :func:`watchbench.model.answer`, the questions with the index of each, and how many
+    frames a set of 16 tokens shows: where it is two, tokens and keep have T / 2, the truth T."""
 
     tokens: Tensor
     keep: Tensor | None
@@ -67,6 +70,7 @@ class Lesson:
     first: int
     asked: list[vlm.Asked]
     which: Tensor
+    together: int = 1
 
     def on(self, device: torch.device) -> Lesson:
         """The same on a device."""
@@ -77,7 +81,7 @@ class Lesson:
     @property
     def name(self) -> str:
         """What the progress bar calls lessons of this length."""
-        return "history" if self.parts else str(self.tokens.shape[1])
+        return "history" if self.parts else str(self.tokens.shape[1] * self.together)
 
 
 P = TypeVar("P", bound=StagePlan)
@@ -95,16 +99,22 @@ class Stage(ABC, Generic[P]):
         torch.manual_seed(plan.seed)
         training.use_footage(Path(plan.footage) if plan.footage else None)
         self.plan, self.folder, self.step = plan, folder, 0
-        self.model = vlm.build(vlm.shape_of(vlm.load(initial)))
-        self.model.load_state_dict(vlm.inherited(initial))
-        self.model.to(device)
+        self.model = self._begun(initial).to(device)
         self.heads = training.Heads(vlm.shape_of(self.model)).to(device)
         self.model.model.language_model.embed_tokens.weight.is_table = True
         groups = self._groups()
-        self.opts = training.optimisers(groups)
+        self.opts = training.optimisers(groups, plan.muon)
         self.learning = [parameter for parameters, _ in groups for parameter in parameters]
         self.mean = copy.deepcopy(self._learnt(self.model).state_dict())
         self._resume()
+
+    @staticmethod
+    def _begun(initial: Path) -> Any:
+        """The model that learns, as it begins."""
+        old = vlm.load(initial)
+        model = vlm.build(vlm.shape_of(old), vlm.form_of(old))
+        model.load_state_dict(vlm.inherited(initial))
+        return model
 
     @staticmethod
     @abstractmethod
@@ -115,9 +125,16 @@ class Stage(ABC, Generic[P]):
     def _groups(self) -> list[tuple[list[nn.Parameter], float]]:
         """What learns, and the rate of each group; called once."""
 
-    @abstractmethod
     def _lesson(self, step: int) -> tuple[Lesson, Tensor | float]:
         """What a step learns from, and what is added to the loss of its questions."""
+        raise NotImplementedError
+
+    def _measured(self, step: int) -> tuple[Tensor, float, str]:
+        """The loss of a step, the number that the progress bar shows of it, and what that is called."""
+        lesson, more = self._lesson(step)
+        with self.device:
+            loss, asked = self._loss(lesson)
+        return loss + more, asked, lesson.name
 
     def _resume(self) -> None:
         path = self.folder / "state.pt"
@@ -160,13 +177,10 @@ class Stage(ABC, Generic[P]):
         for step in bar:
             if stop():
                 break
-            lesson, more = self._lesson(step)
-            with self.device:
-                loss, asked = self._loss(lesson)
-            training.update(loss + more, self.opts, self.learning, step / self.plan.steps)
+            loss, asked, name = self._measured(step)
+            training.update(loss, self.opts, self.learning, step / self.plan.steps)
             self._average()
             self.step = step + 1
-            name = lesson.name
             running[name] = asked if name not in running else 0.95 * running[name] + 0.05 * asked
             if self.step % 10 == 0:
                 bar.set_postfix({key: f"{running[key]:.3f}" for key in sorted(running)})
@@ -183,14 +197,7 @@ class Stage(ABC, Generic[P]):
 
     def cost(self, step: int) -> Cost:
         """What a step takes, forward and backward."""
-
-        def loss() -> Tensor:
-            lesson, more = self._lesson(step)
-            with self.device:
-                own, _ = self._loss(lesson)
-            return own + more
-
-        cost = counted(loss)
+        cost = counted(lambda: self._measured(step)[0])
         self.model.zero_grad()
         return cost
 
@@ -201,7 +208,7 @@ class Stage(ABC, Generic[P]):
 
     def _loss(self, lesson: Lesson) -> tuple[Tensor, float]:
         lesson = lesson.on(self.device)
-        yes, known = answers(lesson.truth)
+        yes, known = training.as_shown(answers(lesson.truth), lesson.together)
         after = torch.tensor([question.after for question in lesson.asked])
         target, sure = yes[:, after, lesson.which], known[:, after, lesson.which].float()
         layers = self.heads.layers
@@ -221,7 +228,8 @@ class Stage(ABC, Generic[P]):
         if lesson.parts:  # a snippet's frame cannot know what was before: it is asked only what is in it
             facts = self.heads.facts_loss(reading.frames[0], lesson.truth)
             return loss + self.plan.frame * facts, asked
-        return loss + self.plan.frame * self.heads.frame_loss(reading.frames, lesson.truth), asked
+        frames = self.heads.frame_loss(reading.frames, lesson.truth, lesson.together)
+        return loss + self.plan.frame * frames, asked
 
     def averaged(self) -> Any:
         """The model with the running mean of the weights."""

@@ -64,18 +64,20 @@ def _is_matrix(p: nn.Parameter) -> bool:
     return p.dim() == 2 and min(p.shape) > 8 and not getattr(p, "is_table", False)
 
 
-def optimisers(groups: Iterable[tuple[list[nn.Parameter], float]]) -> list[torch.optim.Optimizer]:
-    """Muon for the matrices inside layers, AdamW for the rest."""
+def optimisers(
+    groups: Iterable[tuple[list[nn.Parameter], float]], muon: bool = True
+) -> list[torch.optim.Optimizer]:
+    """Muon for the matrices inside layers, AdamW for the rest; or AdamW for all."""
     matrices, rest = [], []
     for parameters, rate in groups:
-        big = [p for p in parameters if _is_matrix(p)]
+        big = [p for p in parameters if muon and _is_matrix(p)]
         small = [p for p in parameters if all(p is not q for q in big)]
         matrices.append({"params": big, "lr": 2 * rate, "base": 2 * rate})
         rest.append({"params": small, "lr": rate, "base": rate})
-    return [
-        torch.optim.Muon(matrices, weight_decay=0.02, adjust_lr_fn="match_rms_adamw"),
-        torch.optim.AdamW(rest, weight_decay=0.02, betas=(0.9, 0.98)),
-    ]
+    adam = torch.optim.AdamW(rest, weight_decay=0.02, betas=(0.9, 0.98))
+    if not muon:
+        return [adam]
+    return [torch.optim.Muon(matrices, weight_decay=0.02, adjust_lr_fn="match_rms_adamw"), adam]
 
 
 def update(
@@ -104,14 +106,15 @@ class Heads(nn.Module):
         self.facts, self.so_far = nn.Linear(shape.text, FACTS), nn.Linear(shape.text, len(NAMES))
         self.layers = (max(1, shape.text_layers // 3), max(1, 2 * shape.text_layers // 3))
 
-    def frame_loss(self, frames: tuple[Tensor, ...], truth: scenes.Truth) -> Tensor:
-        """Of states [B, T, hidden] after :attr:`layers`; what is a matter of taste is left out."""
+    def frame_loss(self, frames: tuple[Tensor, ...], truth: scenes.Truth, together: int = 1) -> Tensor:
+        """Of states [B, T / together, hidden] after :attr:`layers`; what is a matter of taste is left out."""
         early, late = frames
-        return self.facts_loss(early, truth) + _known_loss(self.so_far(late), *answers(truth))
+        so_far = as_shown(answers(truth), together)
+        return self.facts_loss(early, truth, together) + _known_loss(self.so_far(late), *so_far)
 
-    def facts_loss(self, early: Tensor, truth: scenes.Truth) -> Tensor:
-        """Of the states [B, T, hidden] after the first of :attr:`layers` alone."""
-        return _known_loss(self.facts(early), *frame_facts(truth))
+    def facts_loss(self, early: Tensor, truth: scenes.Truth, together: int = 1) -> Tensor:
+        """Of the states [B, T / together, hidden] after the first of :attr:`layers` alone."""
+        return _known_loss(self.facts(early), *as_shown(frame_facts(truth), together))
 
     def loss(self, tokens: Tensor, states: Tensor, labels: Labels, keep: Tensor | None = None) -> Tensor:
         """Every class in every kept cell, rare ones weighing more; ``keep`` bool [frames, 16]."""
@@ -125,6 +128,13 @@ class Heads(nn.Module):
         weight = torch.tensor(DENSE_WEIGHT)
         bce = functional.binary_cross_entropy_with_logits
         return bce(coarse, of_tokens, pos_weight=weight) + bce(fine, of_patches, pos_weight=weight)
+
+
+def as_shown(pair: tuple[Tensor, Tensor], together: int) -> tuple[Tensor, Tensor]:
+    """What is true (and known) of every frame [B, T, ...], of the last of those that are shown ``together``:
+    [B, T / together, ...]."""
+    yes, known = pair
+    return yes[:, together - 1 :: together], known[:, together - 1 :: together]
 
 
 def _known_loss(logits: Tensor, yes: Tensor, known: Tensor) -> Tensor:

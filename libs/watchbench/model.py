@@ -314,6 +314,18 @@ def _within_parts(of_part: Tensor, row: Tensor, valid: Tensor) -> Tensor:
     return (together & (row[:, None] <= row[:, :, None]) & valid[:, None]) | itself
 
 
+def _positions(prompt: _Prompt, row: Tensor, asked: Tensor) -> Tensor:
+    """Of rows [B, rows] and of questions behind them: [B, all], or [3, B, all] where there are three axes."""
+    axes = prompt.position
+    position = torch.cat([axes[:, row], asked.expand(len(axes), len(row), -1)], 2)
+    return position if len(axes) > 1 else position[0]
+
+
+def _rows(states: Tensor, which: Tensor) -> Tensor:
+    """Rows ``which`` [B, n] of states [B, rows, hidden]."""
+    return states.gather(1, which[..., None].expand(-1, -1, states.shape[-1]))
+
+
 def answer(  # noqa: PLR0917
     model: Any,
     tokens: Tensor,
@@ -331,8 +343,7 @@ def answer(  # noqa: PLR0917
     """
     b, t, per, _ = tokens.shape
     lm = model.model.language_model
-    form = form_of(model)
-    prompt = _frames_prompt(form, parts or ((t, first_label),), per)
+    prompt = _frames_prompt(form_of(model), parts or ((t, first_label),), per)
     place = torch.tensor(prompt.visual)
     h = lm.embed_tokens(torch.tensor(prompt.ids)).expand(b, -1, -1).clone()
     h[:, place] = tokens.reshape(b, t * per, -1).to(h.dtype)
@@ -345,7 +356,7 @@ def answer(  # noqa: PLR0917
         h = h.gather(1, order[..., None].expand(-1, -1, h.shape[-1]))
         row, valid = row.gather(1, order), valid.gather(1, order)
         of_part = of_part.gather(1, order)
-    texts = [encode(form.head + q.text + TAIL) for q in asked]
+    texts = [encode(form_of(model).head + q.text + TAIL) for q in asked]
     q_ids = torch.tensor([i for text in texts for i in text])
     q_of = torch.tensor([n for n, text in enumerate(texts) for _ in text])
     ends = torch.tensor(prompt.ends)
@@ -359,14 +370,12 @@ def answer(  # noqa: PLR0917
         within = _within_parts(of_part, row, valid)
         blind = torch.zeros(b, h.shape[1], len(q_ids), dtype=torch.bool)
         mask = torch.cat([torch.cat([within, blind], 2)[:, None], mask], 2)
-    asked_at = torch.tensor(prompt.after)[after] + q_row
-    axes = len(prompt.position)
-    position = torch.cat([prompt.position[:, row], asked_at.expand(axes, b, -1)], 2)
+    position = _positions(prompt, row, torch.tensor(prompt.after)[after] + q_row)
     usual, lm.config._attn_implementation = lm.config._attn_implementation, _split_attention()
     states = lm(
         inputs_embeds=torch.cat([h, lm.embed_tokens(q_ids).expand(b, -1, -1)], 1),
         attention_mask=mask,
-        position_ids=position if len(position) > 1 else position[0],
+        position_ids=position,
         use_cache=False,
         output_hidden_states=bool(layers),
     )
@@ -375,8 +384,7 @@ def answer(  # noqa: PLR0917
     table = _table()
     # A frame is read at its last row; where all of it was dropped, at the last one before.
     closed = ((row[:, None] < ends[:, None]) & valid[:, None]).sum(2) - 1
-    read = closed[..., None].expand(-1, -1, h.shape[-1])
-    frames = tuple(states.hidden_states[layer].gather(1, read) for layer in layers)
+    frames = tuple(_rows(states.hidden_states[layer], closed) for layer in layers)
     return Reading(logits[..., [table[YES], table[NO]]], logits, frames)
 
 
@@ -505,7 +513,9 @@ def load(folder: Path) -> Any:
     """A checkpoint folder as the stock class, in float32, ready to answer."""
     from transformers import AutoModelForImageTextToText
 
-    return AutoModelForImageTextToText.from_pretrained(folder, dtype=torch.float32).eval()
+    return AutoModelForImageTextToText.from_pretrained(
+        folder, dtype=torch.float32, trust_remote_code=False
+    ).eval()
 
 
 def inherited(folder: Path) -> dict[str, Tensor]:

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import torch
-from transformers import AutoModelForImageTextToText, AutoProcessor
 
 from bench.recordings_hour import asked
 from bench.results import Results
@@ -85,6 +84,8 @@ class Stock:
 
     def __init__(self, analyzer: Analyzer, path: Path) -> None:
         self._path = path
+        from transformers import AutoModelForImageTextToText, AutoProcessor
+
         self._processor = AutoProcessor.from_pretrained(TINY)
         self._model = AutoModelForImageTextToText.from_pretrained(TINY, dtype=torch.float32).eval()
         side = self._processor.video_processor.size

@@ -30,7 +30,6 @@ from pathlib import Path
 import numpy as np
 import torch
 from tqdm import tqdm
-from transformers import AutoConfig, AutoModelForImageTextToText, AutoTokenizer
 
 from bench.shapes import QWEN_7B, VIT_300M
 from lookout.engines import Cost, Question, WindowRequest
@@ -97,6 +96,9 @@ def model(
     `layers`, only so many decoder layers."""
     told = SHAPES[shape] | ({} if layers is None else {"layers": layers})
     folder = checkpoint("internvl")
+    # Not at the head: stock models import compilers, and tests read this module's plans alone.
+    from transformers import AutoConfig, AutoModelForImageTextToText, AutoTokenizer
+
     config = AutoConfig.from_pretrained(folder)
     text = config.text_config
     text.hidden_size, text.intermediate_size = told["hidden"], told["intermediate"]

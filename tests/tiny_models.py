@@ -12,14 +12,16 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from tokenizers import AddedToken, Tokenizer, decoders, models as token_models, pre_tokenizers
 from tokenizers.processors import TemplateProcessing
-from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerFast
 
 from lookout.local.processes import remove_scratch, scratch_folder
+
+if TYPE_CHECKING:  # transformers' models import compilers: builders do, and no worker that collects tests
+    from transformers import PreTrainedConfig, PreTrainedModel
 
 FAMILIES = ("internvl", "qwen2_5_vl", "qwen3_vl", "llava_onevision", "llava_next_video")
 # Height and width of the usual input in pixels: 4x4 tokens a frame, 5x5 for LLaVA-OneVision (9x9 patches,
@@ -32,8 +34,6 @@ SIZE = {
     "llava_next_video": 112,
 }
 VOCABULARY = 512
-# transformers formats every configuration that it reads for a line of its log, also where nobody reads that.
-PreTrainedConfig.__repr__ = lambda config: f"<{type(config).__name__}>"  # type: ignore[method-assign]
 # Heads of 32, two key heads: the smallest shape that vLLM's CPU kernels and two tensor-parallel ranks both
 # take.
 TEXT: dict[str, Any] = {
@@ -62,6 +62,8 @@ def tokenizer(
 ) -> Callable[[str], int]:
     """Save a byte-level tokenizer with the family's special tokens; returns the id of a token. `begin`: it
     begins every text with a token of its own."""
+    from transformers import PreTrainedTokenizerFast
+
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
     core = Tokenizer(token_models.BPE(vocab={letter: i for i, letter in enumerate(letters)}, merges=[]))
     core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -379,6 +381,7 @@ def build(
 ) -> Path:
     """Write a random checkpoint of `family` into `folder`; `text` and `vision` override the
     configuration's shapes."""
+    _short_configurations()
     folder.mkdir(parents=True, exist_ok=True)
     model = BUILDERS[family](folder, {**TEXT, **(text or {})}, vision or {})
     randomise(model, seed)
@@ -386,6 +389,15 @@ def build(
     config.architectures = [type(model).__name__]
     model.to(dtype).save_pretrained(folder)
     return folder
+
+
+@functools.cache
+def _short_configurations() -> None:
+    """transformers formats every configuration that it reads for a line of its log, also where nobody reads
+    that: from here on by the class's name."""
+    from transformers import PreTrainedConfig
+
+    PreTrainedConfig.__repr__ = lambda config: f"<{type(config).__name__}>"  # type: ignore[method-assign]
 
 
 @functools.cache
@@ -400,6 +412,14 @@ def checkpoint(family: str, seed: int = 0) -> Path:
     """The folder of a tiny random checkpoint of `family`, made once a
     session; read it, do not write to it."""
     return build(family, _root() / f"{family}-{seed}", seed=seed)
+
+
+def register_attention(name: str, attend: Callable[..., Any]) -> None:
+    """Let the stock models compute attention so, under a name of `_attn_implementation`."""
+    # Not at the head: it imports transformers' models and compilers, and every worker collects tests.
+    from transformers import AttentionInterface
+
+    AttentionInterface.register(name, attend)
 
 
 # The published folders' chat templates, as strings of `chat_template.json`.

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import torch
 from tqdm import tqdm
-from transformers import Qwen2Config, Qwen2Model
 
 from bench.memory import policies
 from bench.memory.policies import Choice, Flat, FlatReader
@@ -40,6 +39,8 @@ QUESTION = "Has an object been left behind?"
 
 def layer_of_7b(seed: int = 0) -> LanguageModel:
     """One decoder layer of Qwen2.5-7B's shape, bfloat16, random weights."""
+    from transformers import Qwen2Config, Qwen2Model
+
     torch.manual_seed(seed)
     config = Qwen2Config(
         hidden_size=QWEN_7B.hidden,

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import torch
-from transformers import AutoConfig, AutoModel
 
 from bench.windows import model
 from lookout.engines.transformers import TransformersEngine
@@ -61,6 +60,8 @@ class Scale:
 
     def tower(self) -> Tower:
         """A random vision tower of the shape, made on the device."""
+        from transformers import AutoConfig, AutoModel
+
         config = AutoConfig.from_pretrained(checkpoint("internvl"))
         for name, value in self.vision.items():
             setattr(config.vision_config, name, value)

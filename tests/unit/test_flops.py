@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
-from transformers import AutoModelForImageTextToText
 
 from lookout.engines.transformers.model import take_language_model
 from lookout.flops import causal_pairs
@@ -17,6 +16,8 @@ ROWS = 23
 @pytest.mark.slow
 @pytest.mark.parametrize("family", tiny_models.FAMILIES)
 def test_a_forward_pass_costs_what_pytorch_counts(family: str) -> None:
+    from transformers import AutoModelForImageTextToText
+
     whole = AutoModelForImageTextToText.from_pretrained(
         tiny_models.checkpoint(family), attn_implementation="eager"
     )

@@ -142,6 +142,7 @@ def test_gaps_are_named_once_whether_or_not_the_run_was_stopped(tmp_path: Path) 
     assert run(broken, start_s=6.0).run_s == pytest.approx(3.0)
 
 
+@pytest.mark.slow
 def test_a_hole_is_a_gap_and_no_part_spans_it() -> None:
     """Three seconds of pictures, a minute of nothing, three seconds of pictures."""
     found = run(with_hole(encode("mp4", frames=60, speed=1, gop=10), 3.0, 60.0))

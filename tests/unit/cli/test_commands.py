@@ -407,6 +407,7 @@ def test_inspect_prints_what_bytes_gave(tmp_path: Path) -> None:
     assert text.strip() == f"✗ bad.mp4: {rows['bad.mp4']['error']}"
 
 
+@pytest.mark.slow
 def test_a_stream_is_cut_from_a_pipe(tmp_path: Path) -> None:
     import av
     import numpy as np

@@ -123,6 +123,7 @@ def test_a_server_that_breaks_off_each_time_is_one_error_and_loses_no_piece(tmp_
         assert host.sent <= len(DATA) + 1
 
 
+@pytest.mark.slow
 def test_without_ranges_a_connection_that_breaks_off_starts_again(tmp_path: Path) -> None:
     with served(ranges=False) as (url, host):
         host.breaks = [3 * PIECE, len(DATA)]

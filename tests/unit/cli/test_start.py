@@ -106,6 +106,7 @@ def test_a_list_of_memories_imports_no_model(tmp_path: Path) -> None:
     assert loaded(["memory", "list", str(tmp_path)], modules) == "[]"
 
 
+@pytest.mark.slow
 def test_settings_of_a_foreign_kafka_import_no_other_client() -> None:
     """Where the broker is not of this machine's fleet, its security settings are read, with pydantic."""
     script = (

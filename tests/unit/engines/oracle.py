@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from transformers import AttentionInterface
 
 from lookout.windows import NEWLINE, VISUAL, Layout, StrideBlock, VideoPositions, WindowPlan, rows_in
+from tests.tiny_models import register_attention
 from tests.unit.engines.scenes import HIDDEN, stock
 
 NAME = "version_expanded"
@@ -63,6 +63,7 @@ class Versions:
 def double(family: str) -> Any:
     """The stock model in float64 with the oracle's attention."""
     whole = copy.deepcopy(stock(family)).double()
+    register_attention(NAME, attend)
     whole.model.language_model.config._attn_implementation = NAME
     return whole
 
@@ -191,9 +192,6 @@ def attend(
         weight = score.masked_fill(~seen[own], float("-inf")).softmax(-1).nan_to_num(0.0)
         out[own] = (weight @ value.repeat_interleave(groups, 0)).transpose(0, 1)
     return out[None], None
-
-
-AttentionInterface.register(NAME, attend)
 
 
 @torch.no_grad()

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from transformers import AutoModelForImageTextToText
 
 from lookout.engines.transformers import TransformersEngine, load_engine
 from lookout.windows import NEWLINE, VISUAL, EncodedFrame, StrideBlock, WindowPlan
@@ -34,6 +33,8 @@ def engine(family: str, dtype: torch.dtype = torch.float32) -> TransformersEngin
 @functools.cache
 def stock(family: str) -> Any:
     """The whole stock model."""
+    from transformers import AutoModelForImageTextToText
+
     return AutoModelForImageTextToText.from_pretrained(checkpoint(family)).eval()
 
 

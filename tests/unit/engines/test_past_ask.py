@@ -148,6 +148,7 @@ def test_what_is_fetched_ahead_and_a_full_cache_change_no_bit(tmp_path: Path, pr
     assert facts(ask(engine, small, TEXT, describe=3, predictor=predictor)) == facts(expected)
 
 
+@pytest.mark.slow
 def test_two_chapters_are_read_as_one_memory(tmp_path: Path) -> None:
     """With room for everything, every token of both is read."""
     engine, first = played(tmp_path / "one", "internvl", range(8))

@@ -188,6 +188,7 @@ def film(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     return path
 
 
+@pytest.mark.slow
 def test_confined_processes_cut_the_same_clip(film: Path) -> None:
     with SandboxedReader(film, workers=1) as confined, VideoReader(film) as plain:
         for range_us in ((1_500_000, 2_300_000), (0, 100_000)):

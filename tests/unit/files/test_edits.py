@@ -181,6 +181,7 @@ def test_a_segment_comes_in_what_cameras_send() -> None:
     assert caught.value.reason is Reason.UNREADABLE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("container", ["mp4", "mkv", "ts"])
 def test_a_hole_is_as_long_as_a_player_waits(tmp_path: Path, container: str) -> None:
     data = with_hole(source("libx264", 0), 2.4, 60.0, container)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.house.source import walk
+from tests.unit.house.source import parse, walk
 
 ROOT = Path(__file__).parents[3]
 UNPICKLING = {"cloudpickle", "dill", "joblib", "marshal", "pickle", "_pickle", "shelve"}
@@ -88,3 +88,32 @@ def test_what_runs_code_is_found(code: str) -> None:
 )
 def test_what_runs_none_is_not(code: str) -> None:
     assert not list(found(code))
+
+
+def stock_heads(code: str) -> list[int]:
+    """Lines on which a module imports classes of transformers' models as soon as it is read itself."""
+    return [
+        node.lineno
+        for node in parse(code).body
+        if (isinstance(node, ast.ImportFrom) and node.module == "transformers")
+        or (isinstance(node, ast.Import) and any(name.name == "transformers" for name in node.names))
+    ]
+
+
+def test_an_import_of_stock_models_at_the_head_is_found() -> None:
+    assert stock_heads("import os\nfrom transformers import AutoModel\nimport transformers\n") == [2, 3]
+    inside = (
+        "if TYPE_CHECKING:\n    from transformers import AutoModel\n\ndef f():\n    import transformers\n"
+    )
+    assert stock_heads(f"from transformers.vision_utils import a\n{inside}") == []
+
+
+@pytest.mark.parametrize("folder", ["libs", "bench", "tests"])
+def test_stock_models_are_imported_where_they_are_used(folder: str) -> None:
+    # They import compilers, seconds of a CPU, and every worker reads the heads of all that it collects.
+    wrong = [
+        f"{file.relative_to(ROOT)}:{line}"
+        for file in sorted((ROOT / folder).rglob("*.py"))
+        for line in stock_heads(file.read_text())
+    ]
+    assert not wrong

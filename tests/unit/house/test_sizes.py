@@ -7,6 +7,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 from tests.unit.house.source import parse, walk
 
 ROOT = Path(__file__).parents[3]
@@ -76,6 +78,7 @@ def runs(block: list[ast.stmt]) -> Iterator[tuple[int, str]]:
                 break
 
 
+@pytest.mark.slow
 def test_no_two_places_share_six_lines_of_logic() -> None:
     places: dict[str, set[str]] = defaultdict(set)
     for path, node in nodes((ast.stmt, ast.ExceptHandler)):

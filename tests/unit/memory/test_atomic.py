@@ -73,6 +73,7 @@ def test_out_of_memory_at_any_operation_leaves_a_memory_as_it_was(name: str) -> 
     assert state(history) == after
 
 
+@pytest.mark.slow
 def test_answers_of_readers_stay_as_they_are_while_a_change_fails() -> None:
     history = _fed(12)
     snapshot = history.snapshot()

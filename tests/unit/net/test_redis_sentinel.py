@@ -24,6 +24,7 @@ def watched(tmp_path: Path) -> Iterator[Watched]:
         yield watched
 
 
+@pytest.mark.slow
 def test_a_lost_primary_is_replaced_while_clients_stay(watched: Watched) -> None:
     """The first Sentinel of the address does not answer, as one that is gone."""
     client = SECURITY.redis_client(watched.url, socket_timeout=2.0, socket_connect_timeout=2.0)

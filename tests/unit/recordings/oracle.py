@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from transformers import AttentionInterface
 
 from lookout.recordings import GroupPlan
 from lookout.windows import NEWLINE, VISUAL, EncodedFrame, Layout
+from tests.tiny_models import register_attention
 from tests.unit.engines.oracle import axes_of
 from tests.unit.engines.scenes import GRID, HIDDEN, stock
 
@@ -42,6 +42,7 @@ def frames(family: str, count: int, *, keep: float = 0.7, seed: int = 0) -> list
 def double(family: str) -> Any:
     """The stock model in float64 with this oracle's attention."""
     whole = copy.deepcopy(stock(family)).double()
+    register_attention(NAME, attend)
     whole.model.language_model.config._attn_implementation = NAME
     return whole
 
@@ -109,9 +110,6 @@ def turn(x: torch.Tensor, state: dict[str, Any]) -> torch.Tensor:
     half = x.shape[-1] // 2
     turned = torch.complex(x[..., :half], x[..., half:]) * torch.polar(torch.ones_like(angle), angle)
     return torch.cat([turned.real, turned.imag], -1)
-
-
-AttentionInterface.register(NAME, attend)
 
 
 @torch.no_grad()

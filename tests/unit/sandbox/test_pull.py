@@ -84,6 +84,7 @@ def player() -> Iterator[Callable[..., RtspPlayer]]:
         camera.close()
 
 
+@pytest.mark.slow
 def test_segments_come_from_a_process_with_one_connection(player: Callable[..., RtspPlayer]) -> None:
     camera = player()
     with pulling(camera.url) as pull:
@@ -112,6 +113,7 @@ def test_a_password_is_proven_and_seen_by_nobody(
     assert not any("p@ss" in request or "Basic" in request for request in camera.received)
 
 
+@pytest.mark.slow
 def test_tls(player: Callable[..., RtspPlayer], tmp_path: Path) -> None:
     files = Authority().write(tmp_path)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

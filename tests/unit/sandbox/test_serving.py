@@ -36,6 +36,7 @@ def test_the_frames_are_those_of_the_file(container: str) -> None:
     assert sum(stop - start for start, stop in elsewhere.ranges) <= len(elsewhere.data)
 
 
+@pytest.mark.slow
 def test_what_reading_raises_ends_the_reading() -> None:
     elsewhere = Elsewhere(clip("open"))
     failures: list[Exception] = []
@@ -65,6 +66,7 @@ def test_no_recording_is_named_as_such() -> None:
         pass
 
 
+@pytest.mark.slow
 def test_a_process_that_is_killed_while_it_reads_is_replaced() -> None:
     elsewhere = Elsewhere(clip("open"))
     with SandboxPool(1, SandboxSettings()) as pool:

@@ -122,10 +122,12 @@ class TestShortDevice:
         assert answered["acme"] == pytest.approx(0.5, abs=0.05)
         assert load.latest["globex"] < 25.0
 
+    @pytest.mark.slow
     def test_equal_weights_give_equal_parts(self) -> None:
         answered = Load({"acme": 300, "globex": 100}, 2.0 / 100, {}).run(120)
         assert 300 * answered["acme"] == pytest.approx(100 * answered["globex"], rel=0.15)
 
+    @pytest.mark.slow
     def test_weights_give_parts(self) -> None:
         answered = Load({"acme": 200, "globex": 200}, 2.0 / 100, {"acme": 3.0}).run(120)
         assert answered["acme"] / answered["globex"] == pytest.approx(3.0, rel=0.2)

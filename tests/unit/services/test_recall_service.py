@@ -85,6 +85,7 @@ def test_one_camera_gives_progress_an_answer_and_a_summary(service: Service) -> 
     assert service.ended("answered") == 1
 
 
+@pytest.mark.slow
 def test_text_is_streamed_and_the_whole_of_it_stands_in_the_answer(service: Service) -> None:
     parts = service.ask(TEXT)
     pieces = [part.text.piece for part in parts if part.WhichOneof("part") == "text"]
@@ -109,6 +110,7 @@ def test_a_pattern_ranks_cameras_and_says_which_had_a_small_budget(service: Serv
     assert service.ask(cameras="yard-[*")[-1].summary.cameras == 1  # a bracket is itself
 
 
+@pytest.mark.slow
 def test_cameras_that_are_asked_together_answer_as_alone(service: Service) -> None:
     """Up to rounding: products of more rows are summed in another order. What they read is the same."""
     question = PastQuestion(YES_NO, frames=8)
@@ -127,6 +129,7 @@ def test_cameras_that_are_asked_together_answer_as_alone(service: Service) -> No
     assert all(isinstance(answer, NothingRememberedError) for answer in long_ago.values())
 
 
+@pytest.mark.slow
 def test_a_camera_whose_chapter_is_lost_keeps_no_other_from_its_answer(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -146,6 +149,7 @@ def test_a_camera_whose_chapter_is_lost_keeps_no_other_from_its_answer(
     assert (lost, set(together)) == (["yard-1"], set(CAMERAS))
 
 
+@pytest.mark.slow
 def test_cameras_beyond_the_most_are_named_as_not_asked(tmp_path: Path) -> None:
     with ExitStack() as stack:
         service = Service(tmp_path, stack, most_cameras=1)
@@ -178,6 +182,7 @@ def test_what_cannot_be_asked_is_refused_by_name(
     assert len(service.ask()) == 3  # the next one is answered
 
 
+@pytest.mark.slow
 def test_questions_beyond_the_queue_are_refused_and_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -204,6 +209,7 @@ def test_questions_beyond_the_queue_are_refused_and_counted(
         assert (service.ended("refused"), service.ended("answered")) == (1, 1)
 
 
+@pytest.mark.slow
 def test_a_holder_that_is_gone_is_named(service: Service) -> None:
     service.holder.kill()
     code, details = refusal(service)

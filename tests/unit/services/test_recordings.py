@@ -144,6 +144,7 @@ def test_a_job_says_when_its_recording_begins(services: Services, analyzer: Anal
     assert "begins is of one recording; the job names 3" in folder.reason
 
 
+@pytest.mark.slow
 def test_a_recording_behind_a_url_is_answered_like_the_file(
     services: Services, analyzer: Analyzer, clip: Path
 ) -> None:

@@ -96,6 +96,7 @@ def test_the_second_question_is_answered_like_the_first_asked_alone(
     assert {q: bits(session.ask(q)) for q in (FIRST, SECOND)} == alone
 
 
+@pytest.mark.slow
 def test_questions_in_between_change_nothing(session: Session, alone: dict[str, Any]) -> None:
     frames, times = pictures(0, 12.5)
     for start in range(0, len(times), 5):

@@ -55,6 +55,7 @@ def test_a_lease_that_expires_hides_its_holder_until_it_is_back(fleet: Fleet) ->
     assert [holder.epoch for holder in directory.find(ref("x"))] == [pod.announcer.epoch]
 
 
+@pytest.mark.slow
 def test_the_lease_is_renewed_while_the_pod_lives(fleet_of: Callable[..., Fleet]) -> None:
     fleet = fleet_of(lease_s=3.0)
     pod, directory = fleet.pod("a"), fleet.directory()

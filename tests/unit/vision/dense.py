@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from transformers import AttentionInterface, AutoModel, AutoVideoProcessor
-from transformers.vision_utils import get_vision_window_index
 
 from lookout.vision import FrameInput, FrameTokens, Grid
 from tests import tiny_models
@@ -40,13 +38,13 @@ def masked(
     return (scores.softmax(-1) @ value).transpose(1, 2), None
 
 
-AttentionInterface.register(NAME, masked)
-
-
 class DenseOracle:
     """The stock model and the stock video processor of one tiny checkpoint."""
 
     def __init__(self, family: str) -> None:
+        from transformers import AutoModel, AutoVideoProcessor
+
+        tiny_models.register_attention(NAME, masked)
         folder = tiny_models.checkpoint(family)
         self.family = family
         self.model: Any = AutoModel.from_pretrained(folder, dtype=torch.float32).eval()
@@ -72,6 +70,8 @@ class DenseOracle:
         m = grid.merge
         groups = patches.view(grid.group_rows, m, grid.group_cols, m).permute(0, 2, 1, 3).reshape(-1, m * m)
         if self.family == "qwen2_5_vl":
+            from transformers.vision_utils import get_vision_window_index
+
             config = self.vision.config
             shape = torch.tensor([[1, grid.rows, grid.cols]])
             order, _ = get_vision_window_index(shape, m, config.window_size, config.patch_size)

@@ -11,7 +11,6 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 from torch.utils.flop_counter import FlopCounterMode
-from transformers import AutoModelForImageTextToText, Qwen2Config
 
 from lookout.families import load_tower
 from lookout.vision import FrameInput, FrameTokens, Tower, VisionError
@@ -180,6 +179,8 @@ def test_groups_and_patches_are_adjoint(family: str, seed: int, ratio: float) ->
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_loaded_model_gives_the_same_tower(family: str) -> None:
     folder = tiny_models.checkpoint(family)
+    from transformers import AutoModelForImageTextToText
+
     model = AutoModelForImageTextToText.from_pretrained(folder, dtype=torch.float32)
     size = tiny_models.SIZE[family]
     shared = load_tower(model, size=(size, size))
@@ -247,6 +248,8 @@ def test_frames_that_do_not_fit_are_named(family: str) -> None:
 def test_unknown_families_and_folders_are_refused(tmp_path: Path) -> None:
     with pytest.raises(VisionError, match="not a checkpoint folder"):
         load_tower(tmp_path)
+    from transformers import Qwen2Config
+
     Qwen2Config().save_pretrained(tmp_path)
     with pytest.raises(VisionError, match="no vision tower: model_type 'qwen2'"):
         load_tower(tmp_path)

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
-from transformers import AutoProcessor, AutoTokenizer
 
 from lookout.families import LAYOUT_FILE, load_layout
 from lookout.windows import (
@@ -477,6 +476,7 @@ def test_labels_are_wide_enough_for_the_window() -> None:
 def stock_video(family: str, fps: float, seconds: float) -> tuple[Any, list[tuple[float, float]]]:
     """A family's processor on a video of `fps`, sampled at about 2 frames a second: its inputs, and (the even
     grid's, the picture's own) time of each sampled picture in seconds."""
+    from transformers import AutoProcessor
     from transformers.video_utils import VideoMetadata
 
     processor: Any = AutoProcessor.from_pretrained(checkpoint(family))
@@ -547,6 +547,8 @@ def test_qwen2_5_times_are_the_stock_processors(fps: float) -> None:
 @pytest.mark.parametrize("fps", [29.97, 25.0, 23.976])
 def test_qwen3_labels_are_the_stock_processors(fps: float) -> None:
     inputs, times = stock_video("qwen3_vl", fps, 20)
+    from transformers import AutoTokenizer
+
     tokenizer = AutoTokenizer.from_pretrained(checkpoint("qwen3_vl"))
     text = tokenizer.decode(inputs["input_ids"][0])
     want = [float(found) for found in re.findall(r"<([0-9.]+) seconds>", text)]
@@ -564,7 +566,7 @@ def grid_blocks(rows: int, cols: int, frames: int) -> list[StrideBlock]:
 
 @pytest.mark.parametrize(("rows", "cols"), [(4, 4), (3, 5), (6, 2)])
 def test_qwen2_5_positions_are_the_stock_models(rows: int, cols: int) -> None:
-    from transformers import AutoModelForImageTextToText
+    from transformers import AutoModelForImageTextToText, AutoTokenizer
 
     folder = checkpoint("qwen2_5_vl")
     model = AutoModelForImageTextToText.from_pretrained(folder).model
@@ -584,7 +586,7 @@ def test_qwen2_5_positions_are_the_stock_models(rows: int, cols: int) -> None:
 
 @pytest.mark.parametrize(("rows", "cols"), [(4, 4), (3, 5), (6, 2)])
 def test_qwen3_positions_are_the_stock_models(rows: int, cols: int) -> None:
-    from transformers import AutoModelForImageTextToText
+    from transformers import AutoModelForImageTextToText, AutoTokenizer
 
     folder = checkpoint("qwen3_vl")
     model = AutoModelForImageTextToText.from_pretrained(folder).model
@@ -602,6 +604,8 @@ def test_qwen3_positions_are_the_stock_models(rows: int, cols: int) -> None:
 def test_the_prompt_is_the_processors(family: str) -> None:
     """Rows and question spell what the family's processor writes for the same video (labels aside)."""
     folder = checkpoint(family)
+    from transformers import AutoProcessor, AutoTokenizer
+
     processor: Any = AutoProcessor.from_pretrained(folder)
     tokenizer = AutoTokenizer.from_pretrained(folder)
     layout = load_layout(folder)

@@ -28,7 +28,7 @@ from lookout.files import FileDecoder
 from lookout.motion import Fit, Picture
 from lookout.motion.types import U8
 from lookout.pruning import GatherSettings, MotionGather
-from lookout.sandbox import SandboxPool
+from lookout.sandbox import SandboxPool, SandboxSettings
 from lookout.segments import CodecError, DecodeRequest, Limits, SamplingGrid, Tail, cut
 from lookout.segments.container import Video
 from lookout.segments.decoder import decode_segment
@@ -259,7 +259,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     print(f"{'clip':40}" + "".join(f"{name:>9}" for name in head))
     rows = []
-    with SandboxPool(1) as pool:
+    with SandboxPool(1, SandboxSettings(modules=("lookout.pruning",))) as pool:
         pool.decode(clips[0].read_bytes(), DecodeRequest(*SIZE, gather=MotionGather(GATHER), limits=LIMITS))
         for clip in clips:
             try:

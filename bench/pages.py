@@ -33,6 +33,13 @@ TITLES = {
     "damage": "Lost packets",
     "kamera": "A low-rank patch for reused KV beside the front run",
     "kept_tokens": "Which tokens and which text bring a long window near its dense answer",
+    "motion": "What vectors find of what changed",
+    "decode": "Decoding once, less and in parallel",
+    "engines": "vLLM beside the transformers engine",
+    "recordings-prefill": "Prefill by length, and overlap with decoding",
+    "windows_fidelity-20": "What reuse does to answers in windows of 20 frames",
+    "masks": "What each policy keeps, and what it does to answers",
+    "memory-times": "Time to the first token of a memory",
     "memory": "What a memory reads, and what its answers are worth",
     "memory-cuts": "A memory of a stream whose scene changes every minute",
     "memory-schemes": "First token by scheme, and what late splits save",
@@ -178,6 +185,8 @@ def figures_of(value: Any, name: str = "") -> tuple[list[tuple[str, str]], list[
         ]
         paths = dict.fromkeys(path for column in columns for path in column)
         rows = {path: [column.get(path, "") for column in columns] for path in paths}
+        if not rows:  # all that is said of them are tables of their own
+            return [], below
         return [], [table(name or "figures", list(parts), rows), *below]
     return [leaf for found, _ in parts.values() for leaf in found], below
 

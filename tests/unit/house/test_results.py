@@ -67,6 +67,7 @@ def test_tables_within_what_is_alike_stand_for_themselves() -> None:
     assert tables[0] == "## figures\n\n| | real | all |\n| --- | --- | --- |\n| kept | 0.3 | 0.4 |"
     assert [text.partition("\n")[0] for text in tables[1:]] == ["## real by", "## all by"]
     assert "| front 2 | 3 | 4 |" in tables[1]
+    assert pages.figures_of({"real": {"by": settings}, "all": {"by": settings}}) == ([], tables[1:])
 
 
 @pytest.mark.parametrize("name", sorted(pages.results()))

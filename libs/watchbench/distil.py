@@ -93,7 +93,7 @@ class Distiller(Stage[DistilPlan]):
         group = replace(group, pixels=lit.clamp(0, 255).round().byte())
         return group.on(self.device), dice.random() < plan.drop
 
-    def _measured(self, step: int) -> tuple[Tensor, float, str]:
+    def _loss(self, step: int) -> tuple[Tensor, float, str]:
         group, pruned = self._shown(step)
         with self.device:
             pixels, keep = group.pixels.flatten(0, 1).float() / 255, group.keep.flatten(0, 1)

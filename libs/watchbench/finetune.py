@@ -21,7 +21,7 @@ from watchbench import drawing, model as vlm, scenes, training
 from watchbench.clips import SHORT, chosen, joined, product_masks
 from watchbench.costs import summed
 from watchbench.footage import Composite
-from watchbench.stage import LABELS, Lesson, Stage, StagePlan, asked_of
+from watchbench.stage import LABELS, Lesson, QuestionStage, StagePlan, asked_of
 from watchbench.training import CPU, truth_on
 
 LONG = 80
@@ -126,7 +126,7 @@ class GroupStore:
         return {"pixels": clips, "keep": keep, "truth": table}
 
 
-class Finetuner(Stage[FinetunePlan]):
+class Finetuner(QuestionStage[FinetunePlan]):
     """Everything learns together."""
 
     key = "finetune"

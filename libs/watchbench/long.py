@@ -20,7 +20,7 @@ from watchbench import model as vlm
 from watchbench.clips import FRAMES, SHORT, STRIDES, Clip, ClipStore, Wanted, joined, part_of
 from watchbench.costs import summed
 from watchbench.questions import BY_NAME, NAMES
-from watchbench.stage import LABELS, Lesson, Stage, StagePlan, asked_of
+from watchbench.stage import LABELS, Lesson, QuestionStage, StagePlan, asked_of
 from watchbench.training import CPU
 
 # What frames in no particular moment can answer; the other questions depend on where the window begins.
@@ -194,7 +194,7 @@ def _lesson(  # noqa: PLR0917
     return Lesson(tokens, keep, truth, parts, first, asked, which, together)
 
 
-class LongTrainer(Stage[LongPlan]):
+class LongTrainer(QuestionStage[LongPlan]):
     """The language model alone learns; tower and projector stay."""
 
     key = "long"

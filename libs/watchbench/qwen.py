@@ -48,6 +48,7 @@ def build(s: Shape, text: dict[str, Any], table: dict[str, int]) -> Any:
             "fullatt_block_indexes": list(range(1, depth, 2)),
             "window_size": WINDOW,
             "patch_size": PATCH,
+            "image_size": SIZE,  # what Lookout gives to the tower, which takes any size
             "spatial_merge_size": MERGE,
             "temporal_patch_size": PAIR,
             "tokens_per_second": TICKS,

@@ -125,16 +125,9 @@ class Stage(ABC, Generic[P]):
     def _groups(self) -> list[tuple[list[nn.Parameter], float]]:
         """What learns, and the rate of each group; called once."""
 
-    def _lesson(self, step: int) -> tuple[Lesson, Tensor | float]:
-        """What a step learns from, and what is added to the loss of its questions."""
-        raise NotImplementedError
-
-    def _measured(self, step: int) -> tuple[Tensor, float, str]:
+    @abstractmethod
+    def _loss(self, step: int) -> tuple[Tensor, float, str]:
         """The loss of a step, the number that the progress bar shows of it, and what that is called."""
-        lesson, more = self._lesson(step)
-        with self.device:
-            loss, asked = self._loss(lesson)
-        return loss + more, asked, lesson.name
 
     def _resume(self) -> None:
         path = self.folder / "state.pt"
@@ -177,11 +170,11 @@ class Stage(ABC, Generic[P]):
         for step in bar:
             if stop():
                 break
-            loss, asked, name = self._measured(step)
+            loss, figure, name = self._loss(step)
             training.update(loss, self.opts, self.learning, step / self.plan.steps)
             self._average()
             self.step = step + 1
-            running[name] = asked if name not in running else 0.95 * running[name] + 0.05 * asked
+            running[name] = figure if name not in running else 0.95 * running[name] + 0.05 * figure
             if self.step % 10 == 0:
                 bar.set_postfix({key: f"{running[key]:.3f}" for key in sorted(running)})
             if self.step % 20 == 0:
@@ -197,7 +190,7 @@ class Stage(ABC, Generic[P]):
 
     def cost(self, step: int) -> Cost:
         """What a step takes, forward and backward."""
-        cost = counted(lambda: self._measured(step)[0])
+        cost = counted(lambda: self._loss(step)[0])
         self.model.zero_grad()
         return cost
 
@@ -206,7 +199,39 @@ class Stage(ABC, Generic[P]):
         """What the plan takes: steps, FLOPs of all steps, operations of a step, what is drawn for them. Draws
         what one step of each kind needs."""
 
-    def _loss(self, lesson: Lesson) -> tuple[Tensor, float]:
+    def averaged(self) -> Any:
+        """The model with the running mean of the weights."""
+        model = copy.deepcopy(self.model)
+        self._learnt(model).load_state_dict(self.mean)
+        return model
+
+    def card(self, initial: dict[str, object]) -> dict[str, object]:
+        """The model card of what is installed; ``initial``: that of the weights it began with."""
+        plan = asdict(self.plan) | {"footage": self.plan.footage is not None}
+        # A further run of the same stage has an entry of its own: long, long_2, long_3.
+        keys = (self.key, *(f"{self.key}_{number}" for number in range(2, len(initial) + 3)))
+        key = next(key for key in keys if key not in initial)
+        return initial | {key: {"plan": plan, "steps": self.step}}
+
+    def install(self, name: str, initial: dict[str, object]) -> Path:
+        """Make what was learnt the committed weights ``name``; ``initial`` as in :meth:`card`."""
+        return vlm.replace_weights(self.averaged(), name, self.card(initial))
+
+
+class QuestionStage(Stage[P]):
+    """A stage that learns from the answers to questions about windows."""
+
+    @abstractmethod
+    def _lesson(self, step: int) -> tuple[Lesson, Tensor | float]:
+        """What a step learns from, and what is added to the loss of its questions."""
+
+    def _loss(self, step: int) -> tuple[Tensor, float, str]:
+        lesson, more = self._lesson(step)
+        with self.device:
+            loss, asked = self._asked(lesson)
+        return loss + more, asked, lesson.name
+
+    def _asked(self, lesson: Lesson) -> tuple[Tensor, float]:
         lesson = lesson.on(self.device)
         yes, known = training.as_shown(answers(lesson.truth), lesson.together)
         after = torch.tensor([question.after for question in lesson.asked])
@@ -230,21 +255,6 @@ class Stage(ABC, Generic[P]):
             return loss + self.plan.frame * facts, asked
         frames = self.heads.frame_loss(reading.frames, lesson.truth, lesson.together)
         return loss + self.plan.frame * frames, asked
-
-    def averaged(self) -> Any:
-        """The model with the running mean of the weights."""
-        model = copy.deepcopy(self.model)
-        self._learnt(model).load_state_dict(self.mean)
-        return model
-
-    def card(self, initial: dict[str, object]) -> dict[str, object]:
-        """The model card of what is installed; ``initial``: that of the weights it began with."""
-        plan = asdict(self.plan) | {"footage": self.plan.footage is not None}
-        return initial | {self.key: {"plan": plan, "steps": self.step}}
-
-    def install(self, name: str, initial: dict[str, object]) -> Path:
-        """Make what was learnt the committed weights ``name``; ``initial`` as in :meth:`card`."""
-        return vlm.replace_weights(self.averaged(), name, self.card(initial))
 
 
 def asked_of(plan: StagePlan, length: int, step: int) -> tuple[list[vlm.Asked], Tensor]:

@@ -22,8 +22,10 @@ class QwenVL(Family):
     patch: ClassVar[int]
 
     def input(self, vision: Mapping[str, Any]) -> ModelInput:
-        """Lookout's choice: the tower takes any size."""
-        return ModelInput(SIDE, SIDE, int(vision.get("patch_size", self.patch)))
+        """Lookout's choice, because the tower takes any size; a checkpoint that learnt another one has it as
+        `image_size` in its vision configuration, which published ones lack."""
+        side = int(vision.get("image_size", SIDE))
+        return ModelInput(side, side, int(vision.get("patch_size", self.patch)))
 
     def stock_pixels(self, pixels: torch.Tensor, grid: Grid) -> torch.Tensor:
         """Pairs of frames, groups of patches."""

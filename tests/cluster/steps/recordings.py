@@ -109,20 +109,20 @@ def backtest(world: World) -> None:
     """A back-test of a camera, asked as a user would, says what prefill committed of it."""
     client = world.client()
     world.ask(client)
-    (film,) = (each for each in world.cast if each.name == "room")
+    (film,) = (film for film in world.cast if film.name == "room")
     client.publish(_PAST_CAMERA, film.segments)
-    found = settle(client, _PAST_CAMERA, _LEAST_WINDOWS, SILENCE_S + SETTLED_S)
-    committed = {int(each["window"]): each for each in found.verdicts if each["watch"] == "lying"}
-    asked = ("backtest", QUESTIONS["lying"], "--camera", _PAST_CAMERA, "--threshold", "0.5", "--of", "2/3")
+    live = settle(client, _PAST_CAMERA, _LEAST_WINDOWS, SILENCE_S + SETTLED_S)
+    committed = {int(row["window"]): row for row in live.verdicts if row["watch"] == "lying"}
+    words = ("backtest", QUESTIONS["lying"], "--camera", _PAST_CAMERA, "--threshold", "0.5", "--of", "2/3")
     where = ("--since", "start", "--fleet", "--id", _PAST_JOB, "--wait", "--json", "-b", client.bootstrap)
-    said = json.loads(world.cluster.outside(sys.executable, "-m", "lookout.cli", *asked, *where))
-    rows = world.cluster.outside(sys.executable, "-m", "tests.cluster.replayed", client.bootstrap)
-    verdicts = [json.loads(line) for line in rows.splitlines()]
-    replayed = {int(each["window"]): each for each in verdicts if each["job"] == _PAST_JOB}
+    answer = json.loads(world.cluster.outside(sys.executable, "-m", "lookout.cli", *words, *where))
+    lines = world.cluster.outside(sys.executable, "-m", "tests.cluster.replayed", client.bootstrap)
+    verdicts = [json.loads(line) for line in lines.splitlines()]
+    replayed = {int(row["window"]): row for row in verdicts if row["job"] == _PAST_JOB}
     world.wrong += (wrong := unlike(committed, replayed))
-    if said["unanswered"] or said["replanned"] or not said["incidents"]:
-        world.wrong.append(f"the back-test says {said}")
-    counted = f"{len(replayed)} windows, {len(said['incidents'])} incidents"
+    if answer["unanswered"] or answer["replanned"] or not answer["incidents"]:
+        world.wrong.append(f"the back-test says {answer}")
+    counted = f"{len(replayed)} windows, {len(answer['incidents'])} incidents"
     world.tell(f"a back-test of {counted}: {len(wrong)} unlike what was committed")
 
 

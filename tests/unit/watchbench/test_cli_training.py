@@ -112,8 +112,9 @@ def test_a_run_that_begins_with_other_weights_keeps_their_eye(
     before, after = vlm.load(vlm.weights()), vlm.load(out)
     for part, same in (("vision_tower", True), ("multi_modal_projector", True), ("language_model", False)):
         assert torch.equal(_weights(before, part), _weights(after, part)) is same
-    card = json.loads((out / "watchbench.json").read_text())
-    assert (card["long"]["steps"], card["long"]["plan"]["drop"]) == (4, 0.0)
+    first, card = (json.loads((folder / "watchbench.json").read_text()) for folder in (vlm.weights(), out))
+    assert (card["long_2"]["steps"], card["long_2"]["plan"]["drop"]) == (4, 0.0)
+    assert {name: card[name] for name in first} == first  # the run before keeps its entry
 
 
 @pytest.mark.slow

@@ -2,35 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from pathlib import Path
 
 import pytest
 import torch
 from typer.testing import CliRunner
 
-from watchbench import cli, distil, finetune, model as vlm, qwen, scenes, sight
+from tests.unit.watchbench.groups import drawn, keep_group
+from watchbench import cli, distil, model as vlm, qwen, sight
 from watchbench.clips import SHORT
 from watchbench.distil import Distiller, DistilPlan
-from watchbench.finetune import Group, GroupStore
+from watchbench.finetune import Group
 
 PLAN = DistilPlan(steps=4, groups=1, stock=1)
 
 
 @pytest.fixture(scope="module")
 def group(tmp_path_factory: pytest.TempPathFactory) -> Group:
-    """One group as it is drawn for frames in pairs, of two clips."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(finetune.WANTED, SHORT, ("left",))
-        patch.setitem(finetune.HARMLESS, SHORT, 1)
-        return GroupStore(tmp_path_factory.mktemp("groups"), 3, qwen.PAIR).group(SHORT, 0)
+    """One group as it is drawn for frames in pairs."""
+    return drawn(tmp_path_factory.mktemp("groups"), qwen.PAIR)
 
 
 def _trainer(folder: Path, group: Group) -> Distiller:
     trainer = Distiller(PLAN, folder, vlm.weights())
-    truth = {field.name: getattr(group.truth, field.name) for field in fields(scenes.Truth)}
-    stored = {"pixels": group.pixels, "keep": group.keep, "truth": truth}
-    torch.save(stored, trainer.store.folder / f"{SHORT}-000000.pt")
+    keep_group(group, trainer.store)
     return trainer
 
 

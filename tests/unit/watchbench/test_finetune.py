@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +10,10 @@ import pytest
 import torch
 import typer
 
-from watchbench import cli, costs, finetune, model as vlm, scenes, training
+from tests.unit.watchbench.groups import drawn, keep_group
+from watchbench import cli, costs, model as vlm, scenes, training
 from watchbench.clips import SHORT, chosen, part_of
-from watchbench.finetune import WANTED, FinetunePlan, Finetuner, Group, GroupStore
+from watchbench.finetune import WANTED, FinetunePlan, Finetuner, Group
 from watchbench.questions import NAMES, answers
 
 PLAN = FinetunePlan(steps=3, warm=1, long=0.0, groups=1, prefixes=2, questions=2)
@@ -20,20 +21,15 @@ PLAN = FinetunePlan(steps=3, warm=1, long=0.0, groups=1, prefixes=2, questions=2
 
 @pytest.fixture(scope="module")
 def group(tmp_path_factory: pytest.TempPathFactory) -> Group:
-    """Two clips of eight frames, cut from a group as it is drawn: one that was wanted, one harmless."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(finetune.WANTED, SHORT, ("left",))
-        patch.setitem(finetune.HARMLESS, SHORT, 1)
-        whole = GroupStore(tmp_path_factory.mktemp("groups"), 3).group(SHORT, 0)
+    """Two clips of eight frames, cut from a group as it is drawn."""
+    whole = drawn(tmp_path_factory.mktemp("groups"))
     frames = torch.arange(8)
     return Group(whole.pixels[:, frames], whole.keep[:, frames], part_of(whole.truth, frames))
 
 
 def _trainer(folder: Path, group: Group) -> Finetuner:
     trainer = Finetuner(PLAN, folder, vlm.weights())
-    truth = {field.name: getattr(group.truth, field.name) for field in fields(scenes.Truth)}
-    stored = {"pixels": group.pixels, "keep": group.keep, "truth": truth}
-    torch.save(stored, trainer.store.folder / f"{SHORT}-000000.pt")
+    keep_group(group, trainer.store)
     return trainer
 
 

@@ -26,7 +26,7 @@ def _answers(folder: Path, pictures: np.ndarray, keep: torch.Tensor, together: i
     """p(yes) of the product's questions by the fleet's tower, planner and engine."""
     masks = [row.view(4, 4).numpy() for row in keep]
     shown = temporal_pairs(COUNT, together)
-    tower = load_tower(folder, size=(vlm.SIZE, vlm.SIZE))
+    tower = load_tower(folder)
     tokens = tower.encode(
         [FrameInput(pictures[list(pair)], mask) for pair, mask in zip(shown, masks, strict=True)]
     )

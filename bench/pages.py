@@ -22,7 +22,7 @@ BEGIN, END = "<!-- figures -->", "<!-- /figures -->"
 
 TITLES = {
     "backtest": "What a back-test costs",
-    "backtest-week": "A back-test of two days of a hundred cameras: its plan and its answers",
+    "backtest-week": "A back-test of a week of a hundred cameras: its plan and its answers",
     "codecsight": "CodecSight's figures with a small model",
     "codecsight-16": "CodecSight's policies on sixteen cameras",
     "codecsight-flops": "FLOPs saved at full size, by questions and by the interval between key windows",
@@ -55,6 +55,7 @@ TITLES = {
     "scale": "Controller and agents at ten thousand cameras",
     "relive_processes": "A killed prefill process of three, real and simulated",
     "sight-harmless": "What looks like a fall and is none",
+    "sight-mrope": "What weights of a second architecture see in windows of 20 frames",
     "sight-20": "What the tiny model sees in windows of 20 frames",
     "sight-80": "What the tiny model sees in windows of 80 frames",
     "windows-flops": "FLOPs of windows that slide",

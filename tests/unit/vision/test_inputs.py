@@ -37,6 +37,7 @@ SQUARE = {"image_size": [448, 448], "patch_size": [14, 14]}
     [
         ("internvl", SQUARE, (448, 14)),
         ("qwen2_5_vl", {"patch_size": 14}, (448, 14)),
+        ("qwen2_5_vl", {"patch_size": 14, "image_size": 112}, (112, 14)),
         ("qwen3_vl", {"patch_size": 16}, (448, 16)),
         ("llava_onevision", {"image_size": 384, "patch_size": 14}, (384, 14)),
         ("llava_next_video", {"image_size": 336, "patch_size": 14}, (336, 14)),

@@ -1,4 +1,4 @@
-"""A real primary, its replica, and a Sentinel that watches them, on this machine."""
+"""A real primary, its replica, and Sentinels that watch them, on this machine."""
 
 from __future__ import annotations
 
@@ -36,20 +36,27 @@ class Replica(RedisServer):
 
 
 class Sentinel(RedisServer):
-    """One Sentinel; it alone decides."""
+    """One Sentinel.
+
+    Args:
+        folder: For its files.
+        of: The primary's port.
+        quorum: So many Sentinels must agree that the primary is gone.
+    """
 
     name = "Sentinel"
 
-    def __init__(self, folder: Path, of: int) -> None:
+    def __init__(self, folder: Path, of: int, quorum: int) -> None:
         super().__init__(folder)
         self._of = of
+        self._quorum = quorum
 
     def _launch(self) -> Child:
         lines = [
             f"port {self.port}",
             "bind 127.0.0.1",
             f"dir {self.folder}",
-            f"sentinel monitor {SERVICE} 127.0.0.1 {self._of} 1",
+            f"sentinel monitor {SERVICE} 127.0.0.1 {self._of} {self._quorum}",
             f"sentinel down-after-milliseconds {SERVICE} 1000",
             f"sentinel failover-timeout {SERVICE} 5000",
         ]
@@ -59,17 +66,21 @@ class Sentinel(RedisServer):
 
 
 class Watched:
-    """The three of them.
+    """All of them.
 
     Args:
         folder: For their files.
+        sentinels: How many; the larger half of them decides.
     """
 
-    def __init__(self, folder: Path) -> None:
-        for name in ("primary", "replica", "sentinel"):
+    def __init__(self, folder: Path, sentinels: int = 1) -> None:
+        names = [f"sentinel-{number}" for number in range(sentinels)]
+        for name in ("primary", "replica", *names):
             (folder / name).mkdir(parents=True)
         self.primary = RedisServer(folder / "primary")
         self._folder = folder
+        self._names = names
+        self._sentinels: list[Sentinel] = []
         self._servers: list[RedisServer] = [self.primary]
 
     def __enter__(self) -> Self:
@@ -77,13 +88,13 @@ class Watched:
             self.primary.start()
             port = self.primary.port
             assert port is not None
-            for server in (
-                Replica(self._folder / "replica", port),
-                Sentinel(self._folder / "sentinel", port),
-            ):
+            quorum = len(self._names) // 2 + 1
+            self._sentinels = [Sentinel(self._folder / name, port, quorum) for name in self._names]
+            for server in (Replica(self._folder / "replica", port), *self._sentinels):
                 self._servers.append(server)
                 server.start()
-            self._await_replica()
+            for sentinel in self._sentinels:
+                self._await_others(sentinel)
         except BaseException:
             self.close()
             raise
@@ -91,20 +102,30 @@ class Watched:
 
     @property
     def url(self) -> str:
-        """The Sentinel's address, behind one at which nobody is."""
-        return f"redis://127.0.0.1:1,127.0.0.1:{self._servers[-1].port}/0"
+        """The Sentinels' addresses, behind one at which nobody is."""
+        hosts = ["127.0.0.1:1", *(f"127.0.0.1:{sentinel.port}" for sentinel in self._sentinels)]
+        return f"redis://{','.join(hosts)}/0"
+
+    @property
+    def primary_port(self) -> int:
+        """The port of the server that the last Sentinel calls the primary."""
+        with redis.Redis(host="127.0.0.1", port=self._sentinels[-1].port, decode_responses=True) as client:
+            return int(client.sentinel_get_master_addr_by_name(SERVICE)[1])
 
     def close(self) -> None:
         """Stop them."""
         for server in self._servers:
             server.close()
 
-    def _await_replica(self) -> None:
-        """A Sentinel hears of replicas from the primary, every ten seconds."""
+    def _await_others(self, sentinel: Sentinel) -> None:
+        """A Sentinel hears of replicas and of other Sentinels from the primary, within ten seconds."""
         deadline = time.monotonic() + _SEEN_S
-        with redis.Redis(host="127.0.0.1", port=self._servers[-1].port, decode_responses=True) as client:
-            while not any("slave" in replica["flags"] for replica in client.sentinel_slaves(SERVICE)):
-                assert time.monotonic() < deadline, "the Sentinel does not see the replica"
+        others = len(self._sentinels) - 1
+        with redis.Redis(host="127.0.0.1", port=sentinel.port, decode_responses=True) as client:
+            while len(client.sentinel_sentinels(SERVICE)) < others or not any(
+                "slave" in replica["flags"] for replica in client.sentinel_slaves(SERVICE)
+            ):
+                assert time.monotonic() < deadline, "a Sentinel does not see the others"
                 time.sleep(0.1)
 
     def __exit__(

@@ -56,7 +56,7 @@ from lookout.windows import (
 )
 from lookout.windows.planner import with_digest
 from tests.conftest import find_footage
-from watchbench.sight import HELD_BACK, rendered_clips
+from watchbench.films import HELD_BACK, rendered_clips
 
 QUESTIONS: Final = [Question(name, text) for name, text in DEMO_QUESTIONS.items()]
 PERIODS: Final = {"8": (2,), "80": (5, 8, 16)}  #: samples from one whole frame to the next

@@ -60,7 +60,7 @@ from lookout.pruning import (
 )
 from lookout.segments import CodecError, DecodeRequest, Limits
 from lookout.segments.decoder import decode_segment
-from watchbench import cameras, drawing, encode, model as vlm, scenes, sight
+from watchbench import cameras, drawing, encode, films, model as vlm, scenes, sight
 from watchbench.questions import BY_NAME, NAMES, PRODUCT, answers
 
 Mask = npt.NDArray[np.bool_]
@@ -220,7 +220,7 @@ class SlowFigure:
 
     def room(self) -> npt.NDArray[np.float32]:
         """The empty room, float32 [448, 448, 3], 0..255, away from black and white."""
-        scene = scenes.sample(1, SLOW_SECONDS, sight.HELD_BACK + self.seed, grade=0.0)
+        scene = scenes.sample(1, SLOW_SECONDS, films.HELD_BACK + self.seed, grade=0.0)
         back = drawing.background(scene, cameras.SIZE)[0].clamp(48 / 255, 208 / 255)
         return np.asarray((back * 255).numpy(), np.float32)
 
@@ -602,10 +602,10 @@ def main(arguments: list[str] | None = None) -> int:
             found = scores_of(f"slow at {size}", slow, size, None, kept)
             line[f"slow_{size}"] = {"clips": len(found), **report_slow(found, size)}
     if "rendered" in parts:
-        films = sight.rendered_clips(options.rendered, options.folder, sight.HELD_BACK)
+        clips = films.rendered_clips(options.rendered, options.folder, films.HELD_BACK)
         made = [
             (p.stem, lambda p=p, s=s: rendered_film(p, s, vlm.SIZE))
-            for p, s in tqdm(films, total=options.rendered, desc="render", disable=None)
+            for p, s in tqdm(clips, total=options.rendered, desc="render", disable=None)
         ]
         found = scores_of(f"rendered at {vlm.SIZE}", made, vlm.SIZE, model, kept)
         line["rendered"] = {

@@ -33,7 +33,7 @@ from bench.recordings_overlap import Overlap
 from bench.results import Results
 from lookout.recordings import PrefillSettings
 from tests.conftest import find_footage
-from watchbench.sight import HELD_BACK
+from watchbench.films import HELD_BACK
 
 PARTS = ("answers", "long", "memory", "overlap", "workers", "layouts", "live", "hour", "question")
 

@@ -26,8 +26,8 @@ from lookout.motion.types import Picture
 from lookout.recordings import GroupPlanner, PrefillSettings, Score, grouped
 from lookout.windows import EncodedFrame
 from watchbench import cameras, scenes
+from watchbench.films import FRAMES, STEP_S
 from watchbench.questions import BY_NAME, NAMES, answers
-from watchbench.sight import FRAMES, STEP_S
 
 QUESTIONS = [Question(name, BY_NAME[name].text) for name in NAMES]
 RHOS = (0.8, 0.5, 0.2)

@@ -30,7 +30,7 @@ from lookout.recordings import Mode, PrefillSettings, Timings, run_groups
 from lookout.segments.container import Video
 from lookout.segments.picture import Painter, frame_geometry
 from lookout.segments.sampling import Pick
-from watchbench.sight import FRAMES
+from watchbench.films import FRAMES
 
 SIZE = (448, 448)
 PAPER_GROUP = 32

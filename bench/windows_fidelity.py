@@ -60,8 +60,8 @@ from lookout.windows import (
     WindowSettings,
 )
 from watchbench import cameras, encode, scenes
+from watchbench.films import HELD_BACK
 from watchbench.questions import PRODUCT, QUESTIONS as KNOWN
-from watchbench.sight import HELD_BACK
 
 BLOCKS = 5  # strides of a window
 PERIOD = WindowSettings().key_every  # weighs key windows against the others

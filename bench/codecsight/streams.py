@@ -42,8 +42,8 @@ from lookout.vision import Tower
 from lookout.windows import StrideBlock
 from watchbench import cameras, encode, scenes
 from watchbench.clips import CANDIDATES as FEW, chosen
+from watchbench.films import HELD_BACK
 from watchbench.questions import QUESTIONS, answers
-from watchbench.sight import HELD_BACK
 from watchbench.training import STEP_S
 
 FIRST: Final = HELD_BACK + 70_000

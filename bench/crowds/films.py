@@ -11,7 +11,7 @@ from typing import Final
 from bench.codecsight.streams import GRADE, Camera
 from watchbench import cameras, encode
 from watchbench.clips import chosen
-from watchbench.sight import HELD_BACK
+from watchbench.films import HELD_BACK
 from watchbench.training import STEP_S
 
 CHOOSING, REPORTED = HELD_BACK + 80_000, HELD_BACK + 85_000  # first seeds

@@ -14,8 +14,8 @@ from tqdm import tqdm
 
 from watchbench import scenes
 from watchbench.clips import product_masks
+from watchbench.films import FRAMES, HELD_BACK, STEP_S, ask, decode, rendered_clips
 from watchbench.questions import NAMES, answers
-from watchbench.sight import FRAMES, HELD_BACK, STEP_S, ask, decode, rendered_clips
 
 WINDOWS = 5  # of a film, each a stride longer than the one before
 KINDS = ("lies in bed", "gets into bed", "rolls over in bed", "bends down")

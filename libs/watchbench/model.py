@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from lookout.models import TINY
 from watchbench import qwen
 from watchbench.questions import QUESTIONS
+from watchbench.shape import Shape
 
 SIZE, PATCH, CELLS, TOKENS = 112, 14, 4, 16
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -92,19 +93,6 @@ def eye(model: Any) -> tuple[nn.Module, ...]:
     if form_of(model) is QWEN:
         return (inner.visual,)
     return inner.vision_tower, inner.multi_modal_projector
-
-
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """Sizes of the network."""
-
-    vision: int = 128
-    vision_layers: int = 4
-    text: int = 192
-    text_layers: int = 6
-    text_heads: int = 6
-    kv_heads: int = 2
-    intermediate: int = 512
 
 
 def words(text: str) -> list[str]:

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-if TYPE_CHECKING:
-    from watchbench.model import Shape
+from watchbench.shape import Shape
 
 SIZE, PATCH, MERGE, PAIR, WINDOW = 112, 14, 2, 2, 56
 CELLS = SIZE // PATCH // MERGE

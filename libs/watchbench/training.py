@@ -21,6 +21,7 @@ from watchbench import drawing, model as vlm, scenes
 from watchbench.costs import counted, summed
 from watchbench.footage import Composite, Footage, load as load_footage
 from watchbench.questions import NAMES, PRODUCT, QUESTIONS, answers
+from watchbench.shape import Shape
 
 CPU = torch.device("cpu")
 STEP_S = 0.5
@@ -100,7 +101,7 @@ class Heads(nn.Module):
     patch's cell; from the token that closes a frame, early, what is in that frame, and later the answers to
     all questions about the window so far."""
 
-    def __init__(self, shape: vlm.Shape) -> None:
+    def __init__(self, shape: Shape) -> None:
         super().__init__()
         self.tokens, self.patches = nn.Linear(shape.text, DENSE), nn.Linear(shape.vision, DENSE)
         self.facts, self.so_far = nn.Linear(shape.text, FACTS), nn.Linear(shape.text, len(NAMES))

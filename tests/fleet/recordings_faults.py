@@ -28,8 +28,8 @@ from confluent_kafka import KafkaException
 
 from lookout.analysis import Analyzer, analyze
 from lookout.cli.connect import reading, send_and_confirm
+from lookout.cli.fleet_jobs import read_jobs
 from lookout.cli.options import CliError, Position
-from lookout.cli.recordings import read_jobs
 from lookout.jobs import analysis_of, settings_of
 from lookout.local import RECORDINGS_ROLES, Fleet, Service
 from lookout.models import DEMO_QUESTIONS, TINY

@@ -29,8 +29,8 @@ from confluent_kafka.admin import (
 )
 
 from lookout.cli.connect import reading
+from lookout.cli.fleet_jobs import read_jobs
 from lookout.cli.options import Position
-from lookout.cli.recordings import read_jobs
 from lookout.local import RECORDINGS_ROLES, Fleet, KafkaServer, free_ports
 from lookout.models import DEMO_QUESTIONS, TINY
 from lookout.segments import cut

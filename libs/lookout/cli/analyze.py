@@ -23,20 +23,21 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
-from rich.table import Table
 
 from lookout.cli.footage import footage_files
 from lookout.cli.model import DeviceOption, ModelOption, find_device
 from lookout.cli.options import (
     BootstrapOption,
     CliError,
+    JobTenantOption,
+    PageOption,
     PolicyOption,
     PresetOption,
     asked,
     check_page,
 )
 from lookout.cli.output import TerminalConsole, echo, escaped, say
-from lookout.cli.recording_text import EARLIER, begin_text, clock, cost_line, damage_lines
+from lookout.cli.recording_text import clock, show
 from lookout.cli.signals import ending_quietly
 from lookout.cli.times import parse_offset
 from lookout.disk import private_folder
@@ -87,14 +88,6 @@ ThreadsOption = Annotated[
 SourceArgument = Annotated[
     str, typer.Argument(metavar="FILE|URL|DIR", help="A video file, a URL, or a folder.")
 ]
-PageOption = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE",
-        help="Write a page with the timeline; of recordings, a name that ends with .csv makes a table, "
-        "with .srt subtitles.",
-    ),
-]
 ClipsOption = Annotated[
     Path | None,
     typer.Option(
@@ -125,13 +118,6 @@ WaitOption = Annotated[
 IdOption = Annotated[
     str | None,
     typer.Option("--id", help="With --fleet: name of the job.  [default: a new one]", show_default=False),
-]
-
-JobTenantOption = Annotated[
-    str,
-    typer.Option(
-        "--tenant", help="With --fleet: whose the job is, for quotas.  [default: default]", show_default=False
-    ),
 ]
 
 
@@ -191,7 +177,7 @@ def analyze(
         raise CliError(
             "--model, --device, --threads, --fresh and --no-sandbox are the fleet's own with --fleet"
         )
-    from lookout.cli.recordings import fleet_job, send_job
+    from lookout.cli.fleet_jobs import fleet_job, send_job
 
     job = fleet_job(source, question, options, identity, tenant, moment)
     send_job(job, identity is not None, bootstrap, wait=wait, page=page, as_json=as_json)
@@ -540,37 +526,3 @@ def _print(found: Analysis, clips: Sequence[ClipFile] | None, as_json: bool) -> 
             say(
                 console, "clip {}  {}", clip.path, f"{clock(clip.start_s)} - {clock(clip.end_s)}  {questions}"
             )
-
-
-def show(found: Analysis, answered: str = EARLIER) -> None:
-    """Print one recording's answers, and what they cost.
-
-    Args:
-        found: The answers.
-        answered: Who answered, where this run did not.
-    """
-    console = TerminalConsole()
-    say(
-        console, "[bold]{}[/]  {}, {} frames{}", found.source, clock(found.seconds), found.frames,
-        begin_text(found),
-    )  # fmt: skip
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for name in ("question", "p(yes)", "where", "evidence", "yes from - to"):
-        table.add_column(name, justify="right" if name == "p(yes)" else "left", overflow="fold")
-    for answer in found.answers:
-        ranges = ", ".join(f"{clock(a)} - {clock(b)}" for a, b in answer.yes_s[:4])
-        ranges_left = f" and {len(answer.yes_s) - 4} more" if len(answer.yes_s) > 4 else ""
-        table.add_row(
-            escaped(answer.question),
-            f"{answer.p_yes:.3f}",
-            f"{clock(answer.start_s)} - {clock(answer.end_s)}",
-            ", ".join(f"{clock(at)} ({share:.0%})" for at, share in answer.seen_s),
-            ranges + ranges_left,
-            style="bold" if answer.p_yes > 0.5 else None,
-        )
-        if answer.text:
-            table.add_row(f"  {escaped(answer.text)}")
-    console.print(table)
-    for line in damage_lines(found):
-        console.print(escaped(line), style="yellow", highlight=False)
-    console.print(cost_line(found, answered), style="dim", highlight=False)

@@ -44,7 +44,29 @@ PolicyOption = Annotated[
         help="What is kept, by its name (docs/pruning.md).  [default: the preset's]", show_default=False
     ),
 ]
-
+PageOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Write a page with the timeline; of recordings, a name that ends with .csv makes a table, "
+        "with .srt subtitles.",
+    ),
+]
+JobTenantOption = Annotated[
+    str,
+    typer.Option(
+        "--tenant", help="With --fleet: whose the job is, for quotas.  [default: default]", show_default=False
+    ),
+]
+PrecisionOption = Annotated[
+    float | None,
+    typer.Option(
+        min=0.0,
+        max=1.0,
+        help="Of a back-test with --labels: find the threshold with this precision.",
+        show_default=False,
+    ),
+]
 
 WEB_PAGES: Final = (".html", ".htm")
 PAGES: Final = (*WEB_PAGES, ".csv", ".srt")

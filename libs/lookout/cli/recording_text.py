@@ -1,8 +1,12 @@
-"""Times and costs of a recording's analysis as text."""
+"""A recording's analysis as text."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+
+from rich.table import Table
+
+from lookout.cli.output import TerminalConsole, escaped, say
 
 if TYPE_CHECKING:
     from lookout.analysis import Analysis
@@ -74,3 +78,37 @@ def cost_line(found: Analysis, answered: str = EARLIER) -> str:
         f"together {run.total_s:.1f} s "
         f"(bound {run.bound:.1f} s, efficiency {run.efficiency:.0%}); {length:.1f} times as fast as it plays"
     )
+
+
+def show(found: Analysis, answered: str = EARLIER) -> None:
+    """Print one recording's answers, and what they cost.
+
+    Args:
+        found: The answers.
+        answered: Who answered, where this run did not.
+    """
+    console = TerminalConsole()
+    say(
+        console, "[bold]{}[/]  {}, {} frames{}", found.source, clock(found.seconds), found.frames,
+        begin_text(found),
+    )  # fmt: skip
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for name in ("question", "p(yes)", "where", "evidence", "yes from - to"):
+        table.add_column(name, justify="right" if name == "p(yes)" else "left", overflow="fold")
+    for answer in found.answers:
+        ranges = ", ".join(f"{clock(a)} - {clock(b)}" for a, b in answer.yes_s[:4])
+        ranges_left = f" and {len(answer.yes_s) - 4} more" if len(answer.yes_s) > 4 else ""
+        table.add_row(
+            escaped(answer.question),
+            f"{answer.p_yes:.3f}",
+            f"{clock(answer.start_s)} - {clock(answer.end_s)}",
+            ", ".join(f"{clock(at)} ({share:.0%})" for at, share in answer.seen_s),
+            ranges + ranges_left,
+            style="bold" if answer.p_yes > 0.5 else None,
+        )
+        if answer.text:
+            table.add_row(f"  {escaped(answer.text)}")
+    console.print(table)
+    for line in damage_lines(found):
+        console.print(escaped(line), style="yellow", highlight=False)
+    console.print(cost_line(found, answered), style="dim", highlight=False)

@@ -21,12 +21,12 @@ from lookout.cli.app import app, main
 from lookout.cli.connect import find_bootstrap
 from lookout.cli.coverage import coverage_table
 from lookout.cli.demo import DemoResult, footage_sources, product_watches
+from lookout.cli.fleet_jobs import Job
 from lookout.cli.fleet_settings import settings_of_services
 from lookout.cli.footage import footage_files
 from lookout.cli.model import find_model
 from lookout.cli.options import CliError
 from lookout.cli.publish import camera_of
-from lookout.cli.recordings import Job
 from lookout.cli.report import FleetRecord
 from lookout.cli.report.run import Point
 from lookout.cli.up import parse_settings, unread_settings

@@ -180,19 +180,59 @@ def arrows() -> dict[str, set[str]]:
     }
 
 
-def test_no_circles_between_rooms() -> None:
-    found = arrows()
+def files() -> dict[str, set[str]]:
+    """The files of libs and services that each one imports, at its head or later, by module name."""
+    homes = {ROOT / "libs/lookout": "lookout", ROOT / "libs/watchbench": "watchbench"}
+    homes[ROOT / "services"] = "lookout.services"
+    paths = {
+        ".".join((name, *path.relative_to(home).with_suffix("").parts)).removesuffix(".__init__"): path
+        for home, name in homes.items()
+        for path in home.rglob("*.py")
+    }
+    return {
+        module: {name for name in _modules(path) if name in paths} - {module}
+        for module, path in paths.items()
+    }
+
+
+def _modules(path: Path) -> Iterator[str]:
+    for node in walk(path.read_text()):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def _circle(arrows: dict[str, set[str]]) -> str:
+    """The first circle, as text; empty: there is none."""
     done: set[str] = set()
 
-    def walk(room: str, trail: tuple[str, ...]) -> None:
-        assert room not in trail, " -> ".join((*trail, room))
-        if room not in done:
-            for target in found.get(room, ()):
-                walk(target, (*trail, room))
-            done.add(room)
+    def follow(place: str, trail: tuple[str, ...]) -> str:
+        if place in trail:
+            return " -> ".join((*trail[trail.index(place) :], place))
+        if place in done:
+            return ""
+        circles = (follow(target, (*trail, place)) for target in sorted(arrows.get(place, ())))
+        circle = next(filter(None, circles), "")
+        done.add(place)
+        return circle
 
-    for room in found:
-        walk(room, ())
+    return next(filter(None, (follow(place, ()) for place in sorted(arrows))), "")
+
+
+def test_no_circles_between_rooms() -> None:
+    assert not _circle(arrows())
+
+
+def test_no_circles_between_files() -> None:
+    own = {place: {t for t in targets if not place.startswith(t + ".")} for place, targets in files().items()}
+    assert not _circle(own)
+
+
+def test_a_circle_is_found() -> None:
+    assert _circle({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == "b -> c -> b"
+    assert not _circle({"a": {"b", "c"}, "b": {"c"}})
 
 
 PAGE = ROOT / "docs/architecture.md"

@@ -14,7 +14,7 @@ from lookout.families import load_tower
 from lookout.pruning import temporal_pairs
 from lookout.vision import FrameInput
 from lookout.windows import EncodedFrame, Planner, StrideBlock, WindowSettings
-from watchbench import model as vlm, qwen, sight
+from watchbench import films, model as vlm, qwen
 from watchbench.clips import product_masks
 from watchbench.questions import BY_NAME, PRODUCT
 from watchbench.training import moving_groups, windows
@@ -51,7 +51,7 @@ def test_the_engine_answers_as_training_did() -> None:
     pixels, _ = windows(1, COUNT, 31)
     whole = (pixels[0] * 255).round().byte()
     keep = moving_groups(pixels, torch.Generator().manual_seed(2))[0]
-    expected = sight.ask(vlm.load(folder), whole.float() / 255, PRODUCT, (COUNT - 1,), keep)[0]
+    expected = films.ask(vlm.load(folder), whole.float() / 255, PRODUCT, (COUNT - 1,), keep)[0]
     got = _answers(folder, whole.permute(0, 2, 3, 1).numpy(), keep, 1)
     np.testing.assert_allclose(got, expected.numpy(), atol=1e-4)
 
@@ -71,7 +71,7 @@ def test_the_engine_answers_as_training_did_with_pairs_of_frames_and_three_axes(
     assert keep.shape == (COUNT // qwen.PAIR, 16)
     assert keep[:: STRIDE // qwen.PAIR].all()
     assert not keep.all()
-    expected = sight.ask(vlm.load(tmp_path), whole.float() / 255, PRODUCT, (COUNT - 1,), keep)[0]
+    expected = films.ask(vlm.load(tmp_path), whole.float() / 255, PRODUCT, (COUNT - 1,), keep)[0]
     got = _answers(tmp_path, whole.permute(0, 2, 3, 1).numpy(), keep, qwen.PAIR)
     assert np.ptp(got) > 1e-3
     np.testing.assert_allclose(got, expected.numpy(), atol=1e-4)

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from watchbench import model as vlm, sight, training
+from watchbench import films, model as vlm, sight, training
 from watchbench.questions import QUESTIONS
+from watchbench.shape import Shape
 
 
 @pytest.fixture(scope="module")
@@ -18,7 +19,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.manual_seed(0)
     path = tmp_path_factory.mktemp("checkpoint")
     vlm.save(
-        vlm.build(vlm.Shape(vision=64, vision_layers=2, text=96, text_layers=2, text_heads=3, kv_heads=1)),
+        vlm.build(Shape(vision=64, vision_layers=2, text=96, text_layers=2, text_heads=3, kv_heads=1)),
         path,
     )
     return path
@@ -97,9 +98,9 @@ def test_dropped_tokens_leave_no_trace(folder: Path) -> None:
     for k, group in (~keep).nonzero().tolist():
         y, x = group // 4 * 28, group % 4 * 28
         spoiled[k, :, y : y + 28, x : x + 28] = 0.5
-    answers = [sight.ask(model, p, ("person", "left"), (3,), keep) for p in (pixels, spoiled)]
+    answers = [films.ask(model, p, ("person", "left"), (3,), keep) for p in (pixels, spoiled)]
     torch.testing.assert_close(answers[0], answers[1], atol=1e-6, rtol=0)
-    assert not torch.allclose(answers[0], sight.ask(model, pixels, ("person", "left"), (3,)))
+    assert not torch.allclose(answers[0], films.ask(model, pixels, ("person", "left"), (3,)))
 
 
 def test_frames_are_read_at_the_token_that_closes_them(folder: Path) -> None:

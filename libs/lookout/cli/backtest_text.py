@@ -1,0 +1,293 @@
+"""What a back-test answered, as text, JSON and a page."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lookout.backtest.answers import incident_of
+from lookout.backtest.labels import LabelShare, Quality, quality, threshold_for
+from lookout.cli.connect import read_erasures
+from lookout.cli.options import CliError
+from lookout.cli.output import TerminalConsole, echo, say
+from lookout.outside_text import clean
+from lookout.v1.recordings_pb2 import BacktestAnswer, LabelScore, PastIncident, RecordingAnswers
+from lookout.v1.watches_pb2 import Watch
+
+if TYPE_CHECKING:
+    from lookout.backtest import Backtest, PastIncident as Past, PastOutcome
+    from lookout.cli.report import PastFacts
+
+
+def nothing_asked(cameras: Sequence[str]) -> str:
+    """Says that a back-test found no window: no incident then means nothing.
+
+    Args:
+        cameras: Those that it was about, or patterns; empty: all.
+    """
+    named = (
+        f"camera{'s' if len(cameras) > 1 else ''} {clean(', '.join(cameras), 200)}"
+        if cameras
+        else "any camera"
+    )
+    return (
+        f"no window of {named} was asked: tokens.v1 has none of this time, or the names differ "
+        "(`lookout coverage` shows cameras that are watched)"
+    )
+
+
+def write_page(
+    page: Path,
+    bootstrap: str,
+    facts: PastFacts,
+    incidents: Sequence[Past],
+    timeline: Mapping[str, Sequence[PastOutcome]] | None,
+) -> None:
+    """The page of a back-test of cameras, with pictures out of Kafka."""
+    from lookout.cli.report import Album, write_past_page
+
+    news, album = TerminalConsole(stderr=True), Album(bootstrap)
+    command = shlex.join(["lookout", *sys.argv[1:]])
+    try:
+        with news.status("fetching pictures"):
+            written = write_past_page(page.resolve(), facts, incidents, timeline, album, command)
+    finally:
+        album.close()
+    say(news, "page: {}", written)
+
+
+def show_answer(
+    bootstrap: str,
+    answers: RecordingAnswers,
+    *,
+    as_json: bool,
+    precision: float | None = None,
+    page: Path | None = None,
+    watch: Watch | None = None,
+) -> None:
+    """Print the answer of a back-test as a job, without what was erased since.
+
+    Args:
+        bootstrap: Kafka.
+        answers: Of the job.
+        as_json: Print JSON.
+        precision: A threshold with this precision is wanted.
+        page: Where a page is written.
+        watch: What was asked; None: the request is not there any more.
+    """
+    from lookout.erasures.fence import Fence
+
+    answer = answers.backtest
+    fence = Fence(read_erasures(bootstrap).erasures.values())
+    incidents = [
+        past
+        for past in answer.incidents
+        if fence.hides(past.camera, past.opened.ToMicroseconds(), past.end.ToMicroseconds()) is None
+    ]
+    labels = [score for score in answer.labels if not any(own.whole for own in fence.of(score.camera))]
+    if precision is not None and not labels:
+        raise CliError("--precision: the back-test was asked without --labels")
+    if as_json:
+        facts = _answer_json(answers.id, answer, incidents)
+        echo(json.dumps({**facts, **labels_json(labels, answer.threshold, precision)}))
+    else:
+        _show_answer(answer, incidents, labels, precision)
+    if page is not None:
+        write_page(page, bootstrap, answer_facts(answer, watch), list(map(incident_of, incidents)), None)
+
+
+def answer_facts(answer: BacktestAnswer, watch: Watch | None) -> PastFacts:
+    """What a page says of a back-test as a job.
+
+    Args:
+        answer: The answer.
+        watch: What was asked; None: it is not known any more.
+    """
+    from lookout.cli.report import PastFacts
+    from lookout.rules import Rule, messages
+
+    cost = answer.cost
+    notices = [f"part {gap.samples} has no answer: {gap.reason}" for gap in answer.unanswered]
+    if answer.replanned:
+        notices.append(
+            f"{count_text(answer.replanned, 'window')} planned with other settings: answers may differ"
+        )
+    notices += [_other_tenant(camera) for camera in answer.other_tenants]
+    return PastFacts(
+        watch.question if watch is not None else "a question whose request is gone",
+        messages.rule_of(watch.rule) if watch is not None else Rule(threshold=answer.threshold),
+        answer.incidents_total,
+        answer.cameras,
+        answer.watched_s,
+        {count.outcome: count.windows for count in answer.windows},
+        cost.flops_question / max(1, cost.flops_windows) if cost.flops_dense else None,
+        cost.flops / cost.flops_dense if cost.flops_dense else None,
+        notices,
+    )
+
+
+def _show_answer(
+    answer: BacktestAnswer,
+    incidents: Sequence[PastIncident],
+    labels: Sequence[LabelScore],
+    precision: float | None,
+) -> None:
+    for past in incidents:
+        _show_incident(
+            past.camera, past.opened.ToMilliseconds(), past.end.ToMilliseconds(), past.peak, past.reason
+        )
+    unnamed = answer.incidents_total - len(answer.incidents)
+    if unnamed:
+        echo(f"and {count_text(unnamed, 'incident')} more")
+    counts = ", ".join(f"{count.windows} {count.outcome}" for count in answer.windows)
+    hours = answer.watched_s / 3600
+    often = 24 * answer.incidents_total / hours if hours else 0.0
+    if answer.cameras:
+        echo(
+            f"{count_text(answer.incidents_total, 'incident')} on {count_text(answer.cameras, 'camera')} "
+            f"in {hours:.2f} hours ({often:.1f} a day and camera); windows: {counts or 'none'}"
+        )
+    cost = answer.cost
+    if cost.flops_dense:
+        live = max(1, cost.flops_windows)
+        shares = cost.flops_question / live, cost.flops / live, cost.flops / cost.flops_dense
+        _show_cost(*shares, cost.cpu_s, cost.device_s)
+    if answer.replanned:
+        echo(f"{count_text(answer.replanned, 'window')} planned with other settings: answers may differ")
+    for camera in answer.other_tenants:
+        echo(clean(_other_tenant(camera)))
+    for gap in answer.unanswered:
+        echo(f"part {gap.samples} has no answer: {clean(gap.reason)}")
+    if labels:
+        _show_labels(labels, answer.threshold, precision)
+
+
+def _show_cost(question: float, live: float, dense: float, cpu_s: float, device_s: float) -> None:
+    echo(
+        f"enabled, the question adds {question:.1%} to the cost of cameras that are watched; this back-test "
+        f"computed {live:.1%} of that cost, {dense:.1%} of what asking every window whole costs"
+    )
+    device = f", {device_s:.1f} s of a GPU" if device_s else ""
+    echo(f"it took {cpu_s:.1f} s of processor time{device}")
+
+
+def _other_tenant(camera: str) -> str:
+    return f"camera {camera} is of another tenant: a job reads cameras of its own"
+
+
+def labels_json(scores: Sequence[LabelScore], threshold: float, precision: float | None) -> dict[str, Any]:
+    """How good a question is by labels, for JSON; empty without labels.
+
+    Args:
+        scores: Of the labels.
+        threshold: Of the watch.
+        precision: A threshold with this precision is wanted.
+    """
+    if not scores:
+        return {}
+    facts: dict[str, Any] = {
+        "labels": len(scores),
+        "labels_without_windows": sum(not score.HasField("score") for score in scores),
+        "quality": quality(scores, threshold).as_json(),
+    }
+    if precision is not None:
+        best = threshold_for(scores, precision)
+        facts["for_precision"] = {"wanted": precision, "quality": None if best is None else best.as_json()}
+    return facts
+
+
+def _show_labels(scores: Sequence[LabelScore], threshold: float, precision: float | None) -> None:
+    known = [score for score in scores if score.HasField("score")]
+    wrong = sum(not score.right for score in known)
+    echo(f"labels: {len(known) - wrong} right, {wrong} wrong, {len(scores) - len(known)} without a window")
+    echo(_quality_text(quality(scores, threshold)))
+    if precision is None:
+        return
+    best = threshold_for(scores, precision)
+    if best is None:
+        echo(f"no threshold has a precision of {precision:g} on these labels")
+    else:
+        echo(f"for a precision of {precision:g}: {_quality_text(best)}")
+
+
+def _quality_text(own: Quality) -> str:
+    return f"threshold {own.shown_threshold}: precision {_share(own.precision)}, recall {_share(own.recall)}"
+
+
+def _share(share: LabelShare) -> str:
+    if not share.total:
+        return "unknown (no labels)"
+    low, high = share.interval
+    return f"{share.value:.2f} [{low:.2f}, {high:.2f}] of {share.total}"
+
+
+def _answer_json(identity: str, answer: BacktestAnswer, incidents: Sequence[PastIncident]) -> dict[str, Any]:
+    """As `Backtest.as_json`, with what a job knows beside it."""
+    cost, watched = answer.cost, answer.watched_s
+    return {
+        "job": identity,
+        "incidents": [
+            {
+                "camera": past.camera,
+                "opened_ms": past.opened.ToMilliseconds(),
+                "end_ms": past.end.ToMilliseconds(),
+                "peak": round(past.peak, 4),
+                "windows": past.windows,
+                "reason": past.reason,
+            }
+            for past in incidents
+        ],
+        "incidents_total": answer.incidents_total,
+        "incidents_a_camera_day": round(86_400 * answer.incidents_total / watched, 3) if watched else 0.0,
+        "cameras": answer.cameras,
+        "watched_s": round(watched, 3),
+        "windows": {count.outcome: count.windows for count in answer.windows},
+        "question_share": round(cost.flops_question / max(1, cost.flops_windows), 4),
+        "share_of_live": round(cost.flops / max(1, cost.flops_windows), 4),
+        "share_of_dense": round(cost.flops / max(1, cost.flops_dense), 4),
+        "cpu_s": round(cost.cpu_s, 3),
+        "device_s": round(cost.device_s, 3),
+        "replanned": answer.replanned,
+        "other_tenants": list(answer.other_tenants),
+        "unanswered": [{"part": gap.samples, "reason": gap.reason} for gap in answer.unanswered],
+    }
+
+
+def _show_incident(camera: str, opened_ms: int, end_ms: int, peak: float, reason: str) -> None:
+    opened = datetime.fromtimestamp(opened_ms / 1000, UTC).astimezone()
+    echo(
+        f"{opened:%Y-%m-%d %H:%M:%S}  {clean(camera):<16}  {(end_ms - opened_ms) / 1000:6.0f} s  "
+        f"peak {peak:.2f}  [{reason or 'open at the end'}]"
+    )
+
+
+def show_past(past: Backtest, precision: float | None) -> None:
+    for incident in past.incidents:
+        _show_incident(incident.camera, incident.opened_ms, incident.end_ms, incident.peak, incident.reason)
+    counts = ", ".join(f"{count} {name}" for name, count in sorted(past.outcomes.items()))
+    hours = past.watched_ms / 3_600_000
+    echo(
+        f"{count_text(len(past.incidents), 'incident')} on {count_text(len(past.cameras), 'camera')} "
+        f"in {hours:.2f} hours "
+        f"({past.incidents_a_camera_day:.1f} a day and camera); windows: {counts or 'none'}"
+    )
+    if past.dense_flops:
+        shares = past.question_share, past.live_share, past.dense_share
+        _show_cost(*shares, past.cpu_s, past.device_s)
+    if past.labels:
+        _show_labels(past.labels, past.rule.threshold, precision)
+
+
+def count_text(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def facts_of(past: Backtest, watch: Watch) -> PastFacts:
+    from lookout.cli.report import PastFacts
+
+    return PastFacts.of(past, watch.question)

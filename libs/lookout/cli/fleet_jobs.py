@@ -1,0 +1,298 @@
+"""Jobs that a fleet answers, as commands send, await and tell them."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from confluent_kafka import Message
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from lookout.cli.connect import check_reachable, find_bootstrap, reading, send_and_confirm
+from lookout.cli.options import CliError, Position
+from lookout.cli.output import TerminalConsole, echo, say
+from lookout.cli.signals import ending_quietly
+from lookout.outside_text import clean, public_url
+from lookout.v1.recordings_pb2 import RecordingAnswers, RecordingJob
+from lookout.wire import ANSWERS, RECORDINGS, WireError, from_json, key_text, to_json
+
+news = TerminalConsole(stderr=True)
+#: seconds without an answer after which the reason is guessed
+_SILENT_S = 20.0
+OVER = {
+    RecordingAnswers.STATE_DONE,
+    RecordingAnswers.STATE_REFUSED,
+    RecordingAnswers.STATE_CANCELLED,
+    RecordingAnswers.STATE_EXPIRED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A job as it stands: its request and its newest answers, where they are there."""
+
+    request: RecordingJob | None = None
+    answers: RecordingAnswers | None = None
+
+    @property
+    def state(self) -> str:
+        """One word."""
+        if self.answers is not None:
+            return _state(self.answers)
+        return "cancelled" if self.request is not None and self.request.cancelled else "waiting"
+
+    @property
+    def group(self) -> str:
+        """The group of commands that it belongs to."""
+        past = self.answers is not None and self.answers.HasField("backtest")
+        return "backtests" if past or (self.request and self.request.HasField("backtest")) else "recordings"
+
+    @property
+    def refusal(self) -> RecordingAnswers | None:
+        """Its answers, where it was refused: a corrected request may take its id."""
+        refused = self.answers is not None and self.answers.state == RecordingAnswers.STATE_REFUSED
+        return self.answers if refused else None
+
+
+def fleet_job(
+    source: str,
+    questions: Sequence[str],
+    options: Mapping[str, Any],
+    identity: str | None,
+    tenant: str,
+    begins: datetime | None = None,
+) -> RecordingJob:
+    """A request about a recording, or a folder of them.
+
+    Raises:
+        CliError: A relative path leads to nothing.
+    """
+    from lookout.analysis import AnalysisSettings
+    from lookout.analysis.settings import with_options
+    from lookout.jobs import settings_message
+    from lookout.wire.begins import set_begin
+
+    settings = settings_message(with_options(AnalysisSettings(), options))
+    set_begin(settings, begins)
+    return RecordingJob(
+        id=identity or new_id(), uris=[uri_of(source)], questions=questions, settings=settings, tenant=tenant
+    )
+
+
+def send_job(
+    job: RecordingJob,
+    named: bool,
+    bootstrap: str | None,
+    *,
+    wait: bool,
+    page: Path | None = None,
+    as_json: bool = False,
+    precision: float | None = None,
+    moving: Sequence[str] = (),
+) -> None:
+    """Send a request, and wait for its answers if that is wanted.
+
+    Args:
+        job: The request; its time is set here.
+        named: Whether its id was given, so that a job of this name may stand already.
+        bootstrap: Kafka.
+        wait: Wait until it has ended.
+        page: Where the page is written.
+        as_json: Print JSON.
+        precision: Of a back-test: a threshold with this precision is wanted.
+        moving: Times of a back-test that were told by how long ago they are: where a job of this name stands,
+            they are its own.
+
+    Raises:
+        CliError: The job cannot be followed, or Kafka does not take it.
+    """
+    from lookout.jobs import JobError, check_job, job_digest
+
+    if page is not None and not wait:
+        raise CliError("--page needs --wait: the page is written from the answers")
+    job.requested.GetCurrentTime()
+    try:
+        check_job(job)
+    except JobError as error:
+        raise CliError(str(error)) from None
+    where = find_bootstrap(bootstrap)
+    standing = read_jobs(where).get(job.id) if named else None
+    refusal = standing.refusal if standing is not None else None
+    if standing is not None and refusal is None:
+        if standing.request is not None:
+            take_times(job, standing.request, moving)
+        if standing.request is None or job_digest(standing.request) != job_digest(job):
+            raise CliError(f"job {clean(job.id)} asks something else already: give another --id")
+    else:
+        check_reachable(where, RECORDINGS.name)
+        send_and_confirm(where, RECORDINGS.name, {job.id: to_json(job)})
+    if not wait:
+        echo(json.dumps({"job": job.id}) if as_json else job.id)
+        say(news, "lookout {} show {} --wait", Job(job).group, job.id)
+        return
+    tell(where, awaited(where, job.id, after=refusal), page=page, as_json=as_json, precision=precision)
+
+
+def take_times(job: RecordingJob, standing: RecordingJob, names: Sequence[str]) -> None:
+    """Give a back-test the times of an earlier request: "24h ago" was another moment then.
+
+    Args:
+        job: The new request.
+        standing: The earlier one.
+        names: Of the times.
+    """
+    for name in names:
+        if standing.backtest.HasField(name):  # type: ignore[arg-type]
+            getattr(job.backtest, name).CopyFrom(getattr(standing.backtest, name))
+
+
+def new_id() -> str:
+    """The id of a job that was given none."""
+    return f"{time.strftime('%Y-%m-%d')}-{secrets.token_hex(4)}"
+
+
+def uri_of(source: str) -> str:
+    """How the fleet is told of a recording: a URL as it is, a path as a `file://` URI.
+
+    Raises:
+        CliError: A relative path leads to nothing.
+    """
+    if "://" in source or source.lower().startswith("file:"):
+        return source
+    path = Path(source)
+    if not path.is_absolute() and not path.exists():
+        raise CliError(
+            f"there is no file or folder {source}; a recording that only the fleet sees has an absolute path"
+        )
+    return path.resolve().as_uri() if path.exists() else path.as_uri()
+
+
+def read_jobs(bootstrap: str) -> dict[str, Job]:
+    """Every job that stands in the topics, by id."""
+    check_reachable(bootstrap, RECORDINGS.name)
+    requests: dict[str, RecordingJob] = {}
+    answers: dict[str, RecordingAnswers] = {}
+    with reading(bootstrap, [RECORDINGS.name, ANSWERS.name], Position(oldest=True)) as reader:
+        for message in reader.until_now():
+            key, value = key_text(message.key()), message.value()
+            rows: dict[str, Any] = requests if message.topic() == RECORDINGS.name else answers
+            kind = RecordingJob if rows is requests else RecordingAnswers
+            if not value:
+                rows.pop(key, None)
+                continue
+            try:
+                rows[key] = from_json(value, kind)
+            except WireError:
+                continue  # the service's dead letters name it
+    return {key: Job(requests.get(key), answers.get(key)) for key in requests | answers}
+
+
+def awaited(bootstrap: str, identity: str, after: RecordingAnswers | None = None) -> RecordingAnswers:
+    """A job's answers, once it has ended; its progress goes to standard error.
+
+    Ctrl-C ends the waiting, not the job.
+
+    Args:
+        bootstrap: Kafka.
+        identity: The job's id.
+        after: Answers of an earlier request of the same id, which do not count.
+    """
+    hint_at = time.monotonic() + _SILENT_S
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with (
+        ending_quietly(),
+        reading(bootstrap, [ANSWERS.name], Position(oldest=True)) as reader,
+        Progress(*columns, console=news, transient=True) as bar,
+    ):
+        task = bar.add_task("waiting for its turn", total=None)
+        answers: RecordingAnswers | None = None
+        for message in reader.until_now():  # where a job was refused and asked again, the newest counts
+            answers = _answers_in(message, identity) or answers
+        while True:
+            if answers is not None and answers != after:
+                if answers.state in OVER:
+                    return answers
+                hint_at = float("inf")
+                bar.update(task, description="parts", completed=answers.done, total=answers.parts)
+            if time.monotonic() > hint_at:
+                hint_at = float("inf")
+                hint = "no answer yet: does the fleet run recordings (`lookout up --recordings FOLDER`)?"
+                say(bar.console, "[yellow]![/] {}", hint)
+            answers = _answers_in(reader.poll(0.2), identity)
+
+
+def _answers_in(message: Message | None, identity: str) -> RecordingAnswers | None:
+    """The answers of a job, if a record is about it."""
+    if message is None or key_text(message.key()) != identity or not message.value():
+        return None
+    return from_json(message.value() or b"", RecordingAnswers)
+
+
+def tell(
+    bootstrap: str,
+    answers: RecordingAnswers,
+    *,
+    page: Path | None = None,
+    as_json: bool = False,
+    precision: float | None = None,
+) -> None:
+    """Print a job's answers.
+
+    Raises:
+        CliError: It did not end as it should, or a recording of it could not be read.
+    """
+    from lookout.cli.recording_text import show
+    from lookout.jobs import analysis_of
+
+    if answers.HasField("backtest"):
+        from lookout.cli.backtest_text import nothing_asked, show_answer
+
+        empty = not answers.backtest.cameras
+        request = read_jobs(bootstrap)[answers.id].request if page is not None or empty else None
+        watch = request.backtest.watch if request is not None else None
+        show_answer(bootstrap, answers, as_json=as_json, precision=precision, page=page, watch=watch)
+        if empty and answers.state == RecordingAnswers.STATE_DONE and not answers.backtest.unanswered:
+            raise CliError(nothing_asked(watch.cameras if watch is not None else ()))
+    refused = [
+        (public_url(recording.uri), recording.reason) for recording in answers.recordings if recording.reason
+    ]
+    analyses = [analysis_of(recording) for recording in answers.recordings if not recording.reason]
+    answered = f"answered by a fleet as job {answers.id}"
+    for analysis in analyses:
+        if as_json:
+            echo(json.dumps(analysis.to_dict()))
+        else:
+            show(analysis, answered)
+    for uri, reason in refused:
+        say(news, "[yellow]left out[/] {}", reason if reason.startswith(uri) else f"{uri}: {reason}")
+    if page is not None and (analyses or refused):
+        from lookout.cli.answer_files import write_answers
+
+        # Pictures are read here, where this machine sees the same files.
+        here = {analysis.source: unquote(urlsplit(analysis.source).path) for analysis in analyses}
+        for path in write_answers(page, analyses, here, refused=refused, answered=answered):
+            say(news, "page: {}", path)
+    if answers.state == RecordingAnswers.STATE_DONE and not refused:
+        return
+    if answers.state == RecordingAnswers.STATE_DONE:
+        raise CliError(f"{len(refused)} of {len(answers.recordings)} recordings could not be read")
+    why = answers.reason or f"{answers.done} of {answers.parts} parts have an outcome"
+    if answers.state == RecordingAnswers.STATE_REFUSED and not answers.reason:
+        why = "none of its recordings can be read"
+    raise CliError(f"job {clean(answers.id)} {_state(answers)}: {why}")
+
+
+def _state(answers: RecordingAnswers) -> str:
+    name = (
+        RecordingAnswers.State.Name(answers.state)
+        if answers.state in RecordingAnswers.State.values()
+        else "?"
+    )
+    return name.removeprefix("STATE_").lower()

@@ -55,6 +55,7 @@ TITLES = {
     "scale": "Controller and agents at ten thousand cameras",
     "relive_processes": "A killed prefill process of three, real and simulated",
     "sight-harmless": "What looks like a fall and is none",
+    "sight-dense": "What weights see that learnt on with every token kept, in windows of 80 frames",
     "sight-mrope": "What weights of a second architecture see in windows of 20 frames",
     "sight-20": "What the tiny model sees in windows of 20 frames",
     "sight-80": "What the tiny model sees in windows of 80 frames",

@@ -96,7 +96,7 @@ def write_file(path: Path, parts: Iterable[bytes | memoryview], *, sync: bool = 
     `sync` False leaves it to the system when the bytes reach the disk: for files that die with the process.
 
     Raises:
-        OSError: The disk refused it.
+        OSError: The disk refused it; the error names the file.
     """
     try:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, FILE_MODE)
@@ -107,9 +107,13 @@ def write_file(path: Path, parts: Iterable[bytes | memoryview], *, sync: bool = 
                 os.fsync(handle)
         finally:
             os.close(handle)
-    except Exception:
+    except Exception as error:
         with contextlib.suppress(OSError):
             path.unlink(missing_ok=True)
+        if (
+            isinstance(error, OSError) and error.filename is None
+        ):  # the system names none where a disk is full
+            raise OSError(error.errno, error.strerror, str(path)) from error
         raise
 
 
@@ -117,16 +121,16 @@ def replace_file(path: Path, data: bytes) -> None:
     """Write a file whole or not at all; it is on the disk when this returns.
 
     Raises:
-        OSError: The disk refused it; what stood there before still does.
+        OSError: The disk refused it; the error names the file. What stood there before still does.
     """
     part = path.with_name(path.name + ".part")
-    write_file(part, [data])
     try:
+        write_file(part, [data])
         part.replace(path)
-    except OSError:
+    except OSError as error:
         with contextlib.suppress(OSError):
             part.unlink(missing_ok=True)
-        raise
+        raise OSError(error.errno, error.strerror, str(path)) from error
     sync_folder(path.parent)
 
 

@@ -220,7 +220,7 @@ def _answer_here(
                     for analysis in batch.run(names):
                         _print(analysis, batch.cut(analysis), as_json)
             except KeyboardInterrupt:
-                echo(STOPPED, err=True)
+                echo(batch.stopped(), err=True)
                 raise
             finally:
                 if page is not None:
@@ -290,6 +290,7 @@ class _Batch:
     analyses: list[Analysis] = field(default_factory=list)
     refused: list[tuple[str, str]] = field(default_factory=list)
     uncut: list[str] = field(default_factory=list)
+    reached: tuple[str, Done] | None = None
     _stems: Counter[str] = field(default_factory=Counter)
 
     def run(self, names: Sequence[str]) -> Iterator[Analysis]:
@@ -314,6 +315,13 @@ class _Batch:
             self.opened.setdefault(analysis.source, self.opened[name])  # a URL's public form
             self.analyses.append(analysis)
             yield analysis
+
+    def stopped(self) -> str:
+        """What is said where the run is stopped: how far it came, as nobody sees the bar in a log."""
+        if self.reached is None:
+            return STOPPED
+        name, done = self.reached
+        return STOPPED.replace(";", f" after {done.done} of {done.parts} parts of {_shown(name)};")
 
     def cut(self, analysis: Analysis) -> list[ClipFile] | None:
         """The clips of a recording; None where none are wanted."""
@@ -342,14 +350,19 @@ class _Batch:
     def _one(self, source: str | Source | RecordingReader, journal: Path) -> Analysis:
         from lookout.analysis import analyze
 
-        with _bar(_name(source)) as advance:
+        def noted(done: Done) -> None:
+            self.reached = (name, done)
+            advance(done)
+
+        name = _name(source)
+        with _bar(name) as advance:
             return analyze(
                 source,
                 self.questions,
                 analyzer=self.analyzer,
                 settings=self.settings,
                 journal=journal,
-                progress=advance,
+                progress=noted,
                 sandbox=self.sandbox,
                 begins=self.begins,
             )
@@ -388,12 +401,14 @@ def recordings(source: str) -> list[str]:
     """A URL, a file, or the video files of a folder.
 
     Raises:
-        CliError: There is no such file, or the folder holds no video.
+        CliError: There is no such file, the folder holds no video, or the URL is of another kind.
     """
     if source.lower().startswith(("http://", "https://")):
         return [source]
     if not source.strip():
         raise CliError("the source is empty: name a file, a URL or a folder")
+    if "://" in source and not Path(source).exists():
+        raise CliError(f"{public_url(source)} is not read: give a file, a folder or an http(s) address")
     return [str(path) for path in footage_files(Path(source))]
 
 

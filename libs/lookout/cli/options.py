@@ -113,6 +113,8 @@ def check_page(page: Path | None, kinds: Sequence[str] = PAGES) -> None:
         raise CliError(f"--page names the folder {page}; name a file in it")
     if page.exists() and kind not in kinds:
         raise CliError(f"--page names {page}, which is no page: only {endings} are replaced")
+    if page.suffix and kind not in PAGES:
+        raise CliError(f"--page names {page}, which is no page: its name ends with {endings}")
     if kind in PAGES and kind not in kinds:
         raise CliError(f"--page names {page}: here a page is {endings}; {kind} is for recordings")
     try:

@@ -17,12 +17,13 @@ if TYPE_CHECKING:
     from lookout.families.layout import (
         LAYOUT_FILE as LAYOUT_FILE,
         load_layout as load_layout,
+        load_tokenizer as load_tokenizer,
         read_config as read_config,
     )
     from lookout.families.loading import load_tower as load_tower
 
 _LAZY = {
-    "layout": ["LAYOUT_FILE", "load_layout", "read_config"],
+    "layout": ["LAYOUT_FILE", "load_layout", "load_tokenizer", "read_config"],
     "loading": ["load_tower"],
 }
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from lookout.families.registry import UnknownFamilyError, family_of
 from lookout.families.types import Prompt
+from lookout.outside_text import clean
 from lookout.windows.layout import Layout
 from lookout.windows.types import NEWLINE, LabelStyle, WindowError
 
@@ -39,11 +40,9 @@ def load_layout(checkpoint: Path | str) -> Layout:
     Raises:
         WindowError: For a family without a layout, or a folder without tokenizer or chat template.
     """
-    from transformers import AutoTokenizer
-
     folder = Path(checkpoint)
     config = read_config(folder)
-    tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    tokenizer = load_tokenizer(folder)
     own = folder / LAYOUT_FILE
     if own.is_file():
         text = _own_text(own)
@@ -59,6 +58,21 @@ def load_layout(checkpoint: Path | str) -> Layout:
     if opening and opening[0] == tokenizer.bos_token_id and not text.prefix.startswith(tokenizer.bos_token):
         return replace(layout, prefix=(opening[0], *layout.prefix))
     return layout
+
+
+def load_tokenizer(folder: Path) -> Any:
+    """The checkpoint's tokenizer, of transformers.
+
+    Raises:
+        WindowError: There is none, or it cannot be used.
+    """
+    from transformers import AutoTokenizer
+
+    try:
+        return AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    except Exception as error:
+        # Any: the tokenizers library raises bare exceptions, and transformers whatever a value leads to.
+        raise WindowError(f"{folder}: its tokenizer cannot be used: {clean(error, 300)}") from error
 
 
 def read_config(folder: Path) -> dict[str, Any]:

@@ -225,7 +225,9 @@ class RecordingReader(_Closable):
         try:
             return range(len(self))[index]
         except IndexError:
-            raise IndexError(f"{self.facts.name} has {len(self)} frames, but no frame {index}") from None
+            raise IndexError(
+                f"{self.facts.name} has {len(self)} frames, but no frame {_text(index)}"
+            ) from None
         except TypeError:
             raise TypeError(
                 f"a frame's index is a whole number or a slice, not {_text(index)}; read(indices=...) takes "

@@ -579,6 +579,10 @@ def source_of(given: Given) -> Source:
         return UrlSource(given)
     if given == "":
         raise CodecError(Reason.REQUEST, "the name of the recording is empty: give a path or a URL")
+    if isinstance(given, str) and "://" in given and not os.path.exists(given):
+        raise CodecError(
+            Reason.REQUEST, f"{public_url(given)} is not read: a recording is a file or an http(s) address"
+        )
     if isinstance(given, (str, os.PathLike)):
         return FileSource(given)
     if callable(getattr(given, "read", None)):

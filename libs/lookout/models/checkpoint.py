@@ -22,6 +22,22 @@ CONFIG: Final = "config.json"
 #: bytes of a configuration file; published ones have a few thousand, vocabularies up to 20 million
 _CONFIG_BYTES: Final = 4 << 20
 _TOKENIZER_BYTES: Final = 256 << 20
+#: what transformers and Lookout read of a folder; other files may hold anything
+_DOCUMENTS: Final = frozenset(
+    f"{name}.json"
+    for name in (
+        *(
+            "generation_config",
+            "tokenizer",
+            "tokenizer_config",
+            "special_tokens_map",
+            "added_tokens",
+            "vocab",
+        ),
+        *("preprocessor_config", "video_preprocessor_config", "processor_config", "chat_template"),
+        *("model.safetensors.index", "lookout_layout", "lookout_windows"),
+    )
+)
 #: bytes of the table of tensors in front of a safetensors file, as that format's own reader limits it
 _TABLE_BYTES: Final = 100_000_000
 _PARTS: Final = ("vision_config", "text_config")
@@ -36,7 +52,7 @@ _BITS: Final = {
 
 
 def check_checkpoint(folder: Path) -> None:
-    """Check a checkpoint folder's configuration and the tables of its weights.
+    """Check a checkpoint folder's configuration, its other documents and the tables of its weights.
 
     Raises:
         ModelError: A file is none, is too large, or claims what cannot be.
@@ -51,7 +67,9 @@ def check_checkpoint(folder: Path) -> None:
         if not math.isfinite(value) or abs(value) > limit:
             raise ModelError(f"{folder / CONFIG}: {clean(name, 60)} is {value:.6g}; {limit} is the limit")
     for path in sorted(folder.glob("*.json")):
-        if path.name != CONFIG:
+        if path.name in _DOCUMENTS:
+            _read_json(path, _TOKENIZER_BYTES)  # one that broke off in a download is named here
+        elif path.name != CONFIG:
             _read(path, _TOKENIZER_BYTES)
     for path in sorted(folder.glob("*.safetensors")):
         _check_weights(path)

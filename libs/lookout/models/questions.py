@@ -56,6 +56,8 @@ def check_question(folder: Path, question: str, *, text: bool = False) -> None:
         raise QuestionError(f"a question is a text, such as 'Is a person in view?', not {question!r:.80}")
     if not is_encodable(question):
         raise QuestionError(f"the question {clean(question, 60)} is no text in UTF-8")
+    if not question.strip():
+        raise QuestionError("a question is empty: ask something, such as 'Is a person in view?'")
     if not (folder / TRAINED).is_file():
         return
     if text:

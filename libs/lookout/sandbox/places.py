@@ -86,10 +86,12 @@ def placed(url: str, networks: Sequence[str]) -> CameraPlace:
     try:
         parts = urlsplit(url)
         port = parts.port or _PORTS.get(parts.scheme, 554)
-        found = socket.getaddrinfo(parts.hostname or "", port, type=socket.SOCK_STREAM)
+        if not parts.hostname:
+            raise OSError("its address names no host; write rtsp://camera/stream")
+        found = socket.getaddrinfo(parts.hostname, port, type=socket.SOCK_STREAM)
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
-        raise OSError(f"cannot reach {clean(_public(url), 100)}: {why}") from None
+        raise OSError(f"cannot reach {clean(_public(url), 100) or 'a camera'}: {why}") from None
     addresses = tuple(dict.fromkeys(str(entry[4][0]).partition("%")[0] for entry in found))
     inside = [ipaddress.ip_network(network, strict=False) for network in networks]
     for address in addresses if networks else ():

@@ -14,7 +14,7 @@ import pytest
 from lookout.analysis import Analysis, Part, PartAnswer, PartResult, QuestionAnswer
 from lookout.analysis.results import COLUMNS, answer_of
 from lookout.cli.answer_files import write_answers
-from lookout.cli.options import page_kind
+from lookout.cli.options import CliError, check_page, page_kind
 from lookout.files import Gap
 
 QUESTIONS = ("=1+1, is it?", "Is a\x1b[2J person in view?")
@@ -117,3 +117,12 @@ def test_markup_in_a_question_is_no_markup_of_a_subtitle(
 
 def test_a_name_that_is_an_ending_says_what_it_is() -> None:
     assert [page_kind(Path(name)) for name in (".srt", "a.CSV", "answers")] == [".srt", ".csv", "answers"]
+
+
+def test_a_page_of_a_kind_that_nobody_writes_is_refused(tmp_path: Path) -> None:
+    for name in ("answers.pdf", "answers.json", "answers.html.bak"):
+        with pytest.raises(
+            CliError, match=r"which is no page: its name ends with \.html, \.htm, \.csv, \.srt"
+        ):
+            check_page(tmp_path / name)
+    check_page(tmp_path / "answers")  # without an ending it is the page

@@ -18,7 +18,7 @@ import torch
 
 from lookout.windows import NEWLINE, VISUAL, Layout, StrideBlock, VideoPositions, WindowPlan, rows_in
 from tests.tiny_models import register_attention
-from tests.unit.engines.scenes import HIDDEN, stock
+from tests.unit.engines.scenes import HIDDEN, levels, stock
 
 NAME = "version_expanded"
 
@@ -156,9 +156,8 @@ def _inputs(family: str, step: Step) -> tuple[torch.Tensor, torch.Tensor]:
     visual = ids == VISUAL
     frames = [frame for one in step.blocks for frame in one.frames]
     out[visual] = torch.cat([frame.tokens for frame in frames]).double()
-    levels = 3 if family == "qwen3_vl" else 0
-    deep = torch.zeros(levels, len(ids), HIDDEN, dtype=torch.float64)
-    if levels:
+    deep = torch.zeros(levels(family), len(ids), HIDDEN, dtype=torch.float64)
+    if len(deep):
         deep[:, visual] = torch.cat([f.deepstack for f in frames if f.deepstack is not None], 1).double()
     return out, deep
 

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from lookout.engines.transformers import TransformersEngine, load_engine
+from lookout.families import family_of
 from lookout.windows import NEWLINE, VISUAL, EncodedFrame, StrideBlock, WindowPlan
 from tests.tiny_models import checkpoint
 
@@ -38,6 +39,11 @@ def stock(family: str) -> Any:
     return AutoModelForImageTextToText.from_pretrained(checkpoint(family)).eval()
 
 
+def levels(family: str) -> int:
+    """Levels of visual features that its record says are added behind the first layers."""
+    return family_of(family).deepstack(stock(family).config.vision_config)
+
+
 def block(
     family: str, stream: str, index: int, *, frames: int = 2, keep: float = 0.5, seed: int = 0
 ) -> StrideBlock:
@@ -50,8 +56,9 @@ def block(
         kept = int(mask.sum())
         tokens = torch.from_numpy(draw.standard_normal((kept, HIDDEN)).astype(np.float32))
         deep = None
-        if family == "qwen3_vl":
-            deep = torch.from_numpy(draw.standard_normal((3, kept, HIDDEN)).astype(np.float32)) * 0.5
+        if levels(family):
+            shape = (levels(family), kept, HIDDEN)
+            deep = torch.from_numpy(draw.standard_normal(shape).astype(np.float32)) * 0.5
         time = (index * 4 + number) * STEP_US
         out.append(EncodedFrame(time, number == 0, mask, tokens, deep))
     return StrideBlock(stream, index, tuple(out))
@@ -69,7 +76,7 @@ def embeddings(
     frames = [frame for one in blocks for frame in one.frames]
     out[visual] = torch.cat([frame.tokens for frame in frames])
     deep = None
-    if family == "qwen3_vl":
+    if levels(family):
         deep = torch.cat([frame.deepstack for frame in frames if frame.deepstack is not None], 1)
     return out, deep, visual
 

@@ -419,6 +419,8 @@ def test_what_is_no_index_is_named_so() -> None:
             reader[90]
         with pytest.raises(IndexError, match="but no frame -91"):
             reader[-91]
+        with pytest.raises(IndexError, match="but no frame a number of thousands of digits"):
+            reader[10**5000]
         for wrong in ([1, 2], 1.5, "a", None, (slice(1, 2), 3)):
             with pytest.raises(
                 TypeError, match=r"a frame.s index is a whole number or a slice, not .*indices="

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import struct
 from itertools import product
@@ -12,8 +13,10 @@ from typing import Any
 import pytest
 
 from lookout.errors import LookoutError
+from lookout.families import load_layout
 from lookout.families.loading import load_tower
 from lookout.models import TINY, ModelError, find_model
+from lookout.windows import WindowError
 
 
 @pytest.fixture
@@ -149,3 +152,26 @@ def test_code_beside_a_configuration_neither_runs_nor_is_asked_about(
         load_tower(find_model(folder))
     assert not mark.exists()
     assert "Do you wish" not in capsys.readouterr().out
+
+
+CUT = sorted(path.name for path in TINY.glob("*.json") if path.name not in {"config.json", "watchbench.json"})
+
+
+@pytest.mark.parametrize("name", CUT)
+def test_a_document_that_broke_off_in_a_copy_is_named(folder: Path, name: str) -> None:
+    text = (folder / name).read_text()
+    (folder / name).write_text(text[: len(text) // 2])
+    with pytest.raises(ModelError, match=rf"{re.escape(name)} is no JSON"):
+        find_model(folder)
+
+
+def test_a_file_that_nobody_reads_may_hold_anything(folder: Path) -> None:
+    (folder / "notes.json").write_text("not a document")
+    assert find_model(folder) == folder
+
+
+@pytest.mark.parametrize("text", ["{}", '{"model": {"type": "BPE", "vocab": {}, "merges": 7}}', "[1", ""])
+def test_a_tokenizer_that_cannot_be_used_is_one_error(folder: Path, text: str) -> None:
+    (folder / "tokenizer.json").write_text(text)
+    with pytest.raises(WindowError, match=rf"{re.escape(str(folder))}: its tokenizer cannot be used"):
+        load_layout(folder)

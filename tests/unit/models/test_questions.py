@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,6 +27,13 @@ def test_what_is_no_list_of_texts_is_refused(questions: Any) -> None:
 def test_a_question_that_no_watch_could_ask_is_refused_and_not_echoed(question: str) -> None:
     with pytest.raises(QuestionError, match=r"^a question has at most 1000 characters.{,120}$"):
         models.check_question(models.find_model(None), question)
+
+
+@pytest.mark.parametrize("question", ["", "  \n"])
+def test_a_question_that_is_empty_is_called_so(question: str, tmp_path: Path) -> None:
+    for folder in (models.find_model(None), tmp_path):  # nor is a model of one's own asked one
+        with pytest.raises(QuestionError, match=r"^a question is empty"):
+            models.check_question(folder, question)
 
 
 def test_half_a_character_is_no_text() -> None:

@@ -15,7 +15,7 @@ from lookout.recordings import GroupPlan
 from lookout.windows import NEWLINE, VISUAL, EncodedFrame, Layout
 from tests.tiny_models import register_attention
 from tests.unit.engines.oracle import axes_of
-from tests.unit.engines.scenes import GRID, HIDDEN, stock
+from tests.unit.engines.scenes import GRID, HIDDEN, levels, stock
 
 NAME = "kept_entries"
 STEP_US = 500_000
@@ -32,8 +32,9 @@ def frames(family: str, count: int, *, keep: float = 0.7, seed: int = 0) -> list
         kept = int(mask.sum())
         tokens = torch.from_numpy(draw.standard_normal((kept, HIDDEN)).astype(np.float32))
         deep = None
-        if family == "qwen3_vl":
-            deep = torch.from_numpy(draw.standard_normal((3, kept, HIDDEN)).astype(np.float32)) * 0.5
+        if levels(family):
+            shape = (levels(family), kept, HIDDEN)
+            deep = torch.from_numpy(draw.standard_normal(shape).astype(np.float32)) * 0.5
         out.append(EncodedFrame(number * STEP_US, number == 0, mask, tokens, deep))
     return out
 
@@ -59,7 +60,7 @@ def prompt(
     visual = ids == VISUAL
     held = [frame for frame in shown if len(frame.kept)]
     out[visual] = torch.cat([frame.tokens for frame in held]).double()
-    deep = torch.zeros(3 if family == "qwen3_vl" else 0, len(ids), HIDDEN, dtype=torch.float64)
+    deep = torch.zeros(levels(family), len(ids), HIDDEN, dtype=torch.float64)
     if len(deep):
         deep[:, visual] = torch.cat([f.deepstack for f in held if f.deepstack is not None], 1).double()
     axes = plans[0].positions.shape[0]

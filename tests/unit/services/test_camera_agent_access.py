@@ -65,6 +65,12 @@ def test_addresses_outside_the_networks_of_cameras_are_refused() -> None:
         placed("rtsp://169.254.169.254/latest", ["10.20.0.0/16"])
 
 
+@pytest.mark.parametrize("url", ["rtsp://", "rtsp:///live", "rtsp://:554/live"])
+def test_an_address_without_a_host_is_named_so(url: str) -> None:
+    with pytest.raises(OSError, match=r"names no host; write rtsp://camera/stream"):
+        placed(url, [])
+
+
 @pytest.mark.parametrize("scheme", ["rtsp", "rtsps"])
 def test_what_was_checked_is_what_is_asked(scheme: str) -> None:
     with answering(b"") as url:

@@ -14,7 +14,7 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
-from lookout.families import LAYOUT_FILE, load_layout
+from lookout.families import LAYOUT_FILE, family_of, load_layout
 from lookout.windows import (
     NEWLINE,
     PREFIX,
@@ -673,7 +673,7 @@ def test_one_rotation_is_the_models_own(family: str) -> None:
 
     text = AutoModelForImageTextToText.from_pretrained(checkpoint(family)).model.language_model
     sections = text.config.rope_parameters.get("mrope_section")
-    rotary = Rotary.of(text.rotary_emb.inv_freq, sections, family == "qwen3_vl")
+    rotary = Rotary.of(text.rotary_emb.inv_freq, sections, family_of(family).interleaved)
     places = torch.randint(0, 300, (1 if family == "internvl" else 3, 40))
     shaped = places if family == "internvl" else places[:, None]
     cos, sin = text.rotary_emb(torch.zeros(1), shaped)

@@ -42,7 +42,7 @@ from lookout.engines.types import (
     WindowAnswer,
     WindowRequest,
 )
-from lookout.families import load_layout
+from lookout.families import load_layout, load_tokenizer
 from lookout.memory import KVShape
 from lookout.models.device import dtype_of
 from lookout.windows import Layout, WindowError, WindowPlan, held_window, rows_in
@@ -81,10 +81,9 @@ def load_engine(
     kind = dtype_of(dtype, device)
     try:
         prompt = layout or load_layout(checkpoint)
+        tokenizer = load_tokenizer(Path(checkpoint))
     except WindowError as error:
         raise UnsupportedModelError(str(error)) from error
-    from transformers import AutoTokenizer
-
     # Before the model takes its memory: on a GPU the budget is what is left of it.
     budget = kv_budget(
         Path(checkpoint),
@@ -95,7 +94,6 @@ def load_engine(
         window_rows=WINDOW_ROWS,
     )
     model = load_language_model(checkpoint, torch.device(device), kind)
-    tokenizer = AutoTokenizer.from_pretrained(Path(checkpoint), trust_remote_code=False)
     return TransformersEngine(
         model,
         prompt,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import safe_open
@@ -14,7 +15,7 @@ from lookout.engines.vllm import internals
 from lookout.engines.vllm.engine import VllmEngine
 from lookout.engines.vllm.internals import Backend
 from lookout.engines.vllm.shape import ModelShape, read_shape
-from lookout.families import Family, family_of, load_layout
+from lookout.families import Family, family_of, load_layout, load_tokenizer
 from lookout.models.device import default_dtype, engine_device
 from lookout.windows import Layout, WindowError
 
@@ -58,10 +59,7 @@ def load_engine(
     folder, place = Path(checkpoint), engine_device("vllm", "")
     dtype = dtype or default_dtype(place)
     shape = _checked_shape(folder, dtype, tensor_parallel)
-    prompt = layout or _layout_of(folder)
-    from transformers import AutoTokenizer
-
-    tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    prompt, tokenizer = _prompt_of(folder, layout)
     rows = min(max_rows, shape.limit)
     table = kv_cache_bytes or max(GIB, _table_rows(rows, block_size) * shape.row_bytes // tensor_parallel)
     budget = kv_budget(
@@ -78,14 +76,14 @@ def load_engine(
     return VllmEngine(backend, shape, limits, tokenizer, budget_bytes=budget)
 
 
-def _layout_of(folder: Path) -> Layout:
-    """The checkpoint's own prompt.
+def _prompt_of(folder: Path, layout: Layout | None) -> tuple[Layout, Any]:
+    """The checkpoint's own prompt, where `layout` gives no other, and its tokenizer.
 
     Raises:
-        UnsupportedModelError: Window plans do not cover it.
+        UnsupportedModelError: Window plans do not cover it, or it has no tokenizer that can be used.
     """
     try:
-        return load_layout(folder)
+        return layout or load_layout(folder), load_tokenizer(folder)
     except WindowError as error:
         raise UnsupportedModelError(str(error)) from error
 

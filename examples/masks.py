@@ -1,6 +1,7 @@
-"""See what pruning drops: python examples/masks.py clip.mp4 masks.png
+"""See what pruning drops: python examples/masks.py clip.mp4 masks.png [default codecsight ...]
 
-One row for each policy, one picture for each second; dropped patches are dark.
+One row for each policy or preset that is named (default and random where none is), one picture for each
+second; dropped patches are dark. `evs` keeps every patch here: it drops tokens after the vision tower.
 """
 
 import sys
@@ -9,7 +10,9 @@ import numpy as np
 from PIL import Image
 
 import lookout
-from lookout.pruning import PatchGrid, Sample, policy_of, prune_block
+from lookout.pruning import PatchGrid, policy_of, prune_block
+from lookout.streams.samples import read_clip
+from lookout.vision import Grid
 
 SIZE, PATCH, MERGE, STRIDE = (
     224,
@@ -19,22 +22,28 @@ SIZE, PATCH, MERGE, STRIDE = (
 )  # the model's input, its patches, patches of a token, samples of a block
 
 
-def dimmed(frames: np.ndarray, policy: str) -> list[np.ndarray]:
-    """The frames, uint8 [n, SIZE, SIZE, 3], with the patches dark that the policy drops."""
-    grid = PatchGrid.merged(SIZE // PATCH, SIZE // PATCH, PATCH, MERGE)
+def dimmed(clip: str, name: str) -> list[np.ndarray]:
+    """Pictures, uint8 [SIZE, SIZE, 3], with the patches dark that the policy drops."""
+    policy, side = policy_of(name), SIZE // PATCH
+    grid = PatchGrid.merged(side, side, PATCH, MERGE)
+    model_input = Grid(side, side, PATCH, 1, grid.row_taps, grid.col_taps, hidden=1)
+    # Motion vectors are read for a policy that gathers them.
+    frames = read_clip(clip, model_input, fps=1, vectors=policy.gathers).frames
     pictures, carry = [], None
     for start in range(0, len(frames), STRIDE):
-        block = frames[start : start + STRIDE]
-        masks, carry = prune_block([Sample(frame) for frame in block], grid, policy_of(policy), carry)
-        for mask, frame in zip(masks, block, strict=True):
+        block = [frame.sample for frame in frames[start : start + STRIDE]]
+        masks, carry = prune_block(block, grid, policy, carry)
+        for mask, sample in zip(masks, block, strict=True):
             light = np.kron(mask.keep, np.ones((PATCH * MERGE, PATCH * MERGE)))[..., None]
-            pictures.append((frame * (0.25 + 0.75 * light)).astype(np.uint8))
+            pictures.append((sample.pixels * (0.25 + 0.75 * light)).astype(np.uint8))
     return pictures
 
 
-def main(clip: str, picture: str) -> None:
-    frames = lookout.VideoReader(clip).read(fps=1, size=(SIZE, SIZE)).pixels
-    rows = [np.concatenate(dimmed(frames, policy)[:10], 1) for policy in ("default", "random")]
+def main(clip: str, picture: str, *names: str) -> None:
+    try:
+        rows = [np.concatenate(dimmed(clip, name)[:10], 1) for name in names or ("default", "random")]
+    except (lookout.LookoutError, OSError) as error:
+        sys.exit(f"error: {error}")
     Image.fromarray(np.concatenate(rows)).save(picture)
 
 

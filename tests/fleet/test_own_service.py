@@ -26,7 +26,7 @@ from tests.eventually import eventually
 pytestmark = pytest.mark.fleet
 
 ROOT = Path(__file__).parents[2]
-PARTITIONS, CAMERAS, VERDICTS_EACH, KILLS = 4, 8, 250, 4
+PARTITIONS, CAMERAS, VERDICTS_EACH, KILLS = 6, 8, 250, 4
 TALLY = Flow("tally", VERDICTS)
 
 

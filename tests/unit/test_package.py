@@ -177,6 +177,17 @@ def test_examples_of_the_gallery_draw_their_picture(
         assert len(drawn.convert("RGB").getcolors(1 << 24) or []) > 100
 
 
+def test_masks_of_the_presets_that_are_named_are_drawn(
+    tmp_path: Path, run_example: Callable[..., str]
+) -> None:
+    film, heights = clip("room", 20, tmp_path), []
+    for names in (["default"], ["default", "codecsight", "random"]):
+        run_example("masks.py", film, tmp_path / "picture.png", *names)
+        with Image.open(tmp_path / "picture.png") as drawn:
+            heights.append(drawn.height)
+    assert heights[1] == 3 * heights[0]
+
+
 def test_example_backtest_finds_the_fall(tmp_path: Path, run_example: Callable[..., str]) -> None:
     clip("room", 20, tmp_path)
     said = run_example("backtest.py", tmp_path, "Is anyone lying on the ground?", "--of", "2/3")

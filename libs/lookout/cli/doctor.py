@@ -33,6 +33,7 @@ from lookout.local.addresses import cache_folder
 from lookout.local.fleet import service_module
 from lookout.local.jars import locked_jars
 from lookout.local.java import find_java
+from lookout.local.kcat import kcat_fault
 from lookout.local.redis import find_redis_server
 from lookout.models import ModelError
 from lookout.net import RedisSecurity, load_connections
@@ -116,6 +117,8 @@ def _software() -> Iterator[CheckResult]:
     yield _trial("Java for a local Kafka", _java_text)
     yield _jars()
     yield _trial("Redis for a local fleet", lambda: str(find_redis_server()))
+    if (fault := kcat_fault()) is not None:
+        yield CheckResult("kcat", State.NOTE, "too old for a fleet with a password", fault)
     yield _accelerator()
     yield _disk()
 

@@ -227,7 +227,13 @@ def _passwords(fleet: Fleet) -> list[str]:
     """Where producers and consumers of one's own find the password of Kafka."""
     if fleet.client_properties is None:
         return []
-    return [f"  clients {fleet.client_properties}  (address, user and password for your own producers)"]
+    from lookout.local.kcat import kcat_fault
+
+    fault = kcat_fault()
+    return [
+        f"  clients {fleet.client_properties}  (address, user and password for your own producers)",
+        *([] if fault is None else [f"          [yellow]{fault}[/]"]),
+    ]
 
 
 def _past(fleet: Fleet) -> list[str]:

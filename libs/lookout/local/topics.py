@@ -24,7 +24,7 @@ _REACH_S = 20.0
 
 def create_topics(
     bootstrap: str,
-    partitions: int = 4,
+    partitions: int | None = None,
     *,
     topics: Iterable[Topic] | None = None,
     extra: Mapping[str, str] | None = None,
@@ -34,7 +34,8 @@ def create_topics(
 
     Args:
         bootstrap: the broker's address.
-        partitions: of every topic of the pipeline; other topics get one.
+        partitions: of every topic of the pipeline; other topics get one. None: as many as those of them
+            that exist have, 4 where none does: what a service reads and what it writes must agree.
         topics: all of the topic table if not given.
         extra: topic settings added to those of the table.
         security: librdkafka options that the broker asks for.
@@ -42,7 +43,10 @@ def create_topics(
     Raises:
         LocalError: the broker refused one; its reason is in the message.
     """
-    admin = _reached(bootstrap, security or {})
+    wanted = list(all_topics() if topics is None else topics)
+    admin, present = _reached(bootstrap, security or {})
+    if partitions is None:
+        partitions = max((present.get(topic.name, 0) for topic in wanted if topic.pipeline), default=0) or 4
     new_topics = [
         NewTopic(
             topic.name,
@@ -50,7 +54,7 @@ def create_topics(
             replication_factor=1,
             config={**topic.config(), **(extra or {})},
         )
-        for topic in (all_topics() if topics is None else topics)
+        for topic in wanted
     ]
     created = []
     try:
@@ -63,8 +67,8 @@ def create_topics(
     return created
 
 
-def _reached(bootstrap: str, security: Mapping[str, str]) -> AdminClient:
-    """A client of a broker that has answered.
+def _reached(bootstrap: str, security: Mapping[str, str]) -> tuple[AdminClient, dict[str, int]]:
+    """A client of a broker that has answered, and how many partitions each of its topics has.
 
     Raises:
         LocalError: none does.
@@ -79,14 +83,14 @@ def _reached(bootstrap: str, security: Mapping[str, str]) -> AdminClient:
         }
     )
     try:
-        admin.list_topics(timeout=_REACH_S)
+        metadata = admin.list_topics(timeout=_REACH_S)
     except KafkaException as error:
         why = complaints[-1] if complaints else error.args[0].str()
         raise LocalError(
             f"Kafka at {bootstrap} does not answer ({why}): check the address, that it runs, and that "
             "the password is given if it asks for one"
         ) from error
-    return admin
+    return admin, {name: len(topic.partitions) for name, topic in metadata.topics.items()}
 
 
 def reconcile_topics(
@@ -104,7 +108,7 @@ def reconcile_topics(
     Raises:
         LocalError: the broker refused; its reason is in the message.
     """
-    admin = _reached(bootstrap, security or {})
+    admin, _ = _reached(bootstrap, security or {})
     by_name = {topic.name: topic for topic in topics}
     if not by_name:
         return []

@@ -1,0 +1,42 @@
+"""Whether this machine's kcat can prove its password to the fleet's broker.
+
+librdkafka before 2.6.1 answers SCRAM with a nonce that RFC 5802 does not allow, and Kafka 4 refuses it as
+"invalid credentials" (librdkafka pull request 4895). Distributions still have kcat with such a library.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from typing import Final
+
+LEAST: Final = (2, 6, 1)
+"""The first librdkafka whose SCRAM Kafka 4 takes."""
+_VERSION = re.compile(r"librdkafka (\d+)\.(\d+)\.(\d+)")
+
+
+def kcat_library() -> tuple[int, ...] | None:
+    """The version of librdkafka inside the kcat on PATH; None: there is no kcat, or it does not say."""
+    path = shutil.which("kcat")
+    if path is None:
+        return None
+    try:
+        said = subprocess.run([path, "-V"], capture_output=True, text=True, timeout=10, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    found = _VERSION.search(said.stdout + said.stderr)
+    return tuple(map(int, found.groups())) if found else None
+
+
+def kcat_fault() -> str | None:
+    """Why the kcat on PATH cannot reach a fleet that asks for a password, and what to do; None: it can, or
+    nobody knows."""
+    version = kcat_library()
+    if version is None or version >= LEAST:
+        return None
+    least, present = (".".join(map(str, numbers)) for numbers in (LEAST, version))
+    return (
+        f"this machine's kcat has librdkafka {present}, whose password Kafka refuses (invalid credentials): "
+        f"it needs {least} or newer; or start with --open, or use a client as in examples/publish.py"
+    )

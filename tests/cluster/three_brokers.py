@@ -39,6 +39,10 @@ def start(cluster: Cluster, namespace: str, image: str) -> list[str]:
     authority.issue(Subject("decode", OWN_USER))
     files = {path.name: path.read_bytes() for path in (STATE / "brokers").iterdir()}
     users = {name: secrets.token_urlsafe(24).encode() for name in (USER, OWN_USER)}
+    # The brokers' claims name no volume: they would take any one that is free.
+    cluster.apply(storage.claim(REDIS_PROGRAM), "-n", namespace)
+    bound = ("--for=jsonpath={.status.phase}=Bound", f"pvc/{REDIS_PROGRAM}", "--timeout=60s")
+    cluster.kubectl("-n", namespace, "wait", *bound)
     broker = {"broker.pem": _pkcs8(files["broker.key"]) + files["broker.crt"], "ca.crt": files["ca.crt"]}
     cluster.apply(
         yaml.safe_dump_all(
@@ -238,5 +242,4 @@ def _redis(image: str) -> list[dict[str, Any]]:
         {"name": "certificate", "secret": {"secretName": "redis-server"}},
         {"name": "tmp", "emptyDir": {}},
     ]
-    claim = yaml.safe_load(storage.claim(REDIS_PROGRAM))
-    return [claim, _stateful("redis", 1, pod, volumes), _service("redis", _REDIS_PORT)]
+    return [_stateful("redis", 1, pod, volumes), _service("redis", _REDIS_PORT)]

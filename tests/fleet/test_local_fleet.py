@@ -44,8 +44,8 @@ def refusal(address: str, security: GrpcSecurity) -> grpc.StatusCode:
 
 
 def test_a_fleet_heals_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LOOKOUT_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("lookout.local.kafka.kafka_class_path", _shared_class_path())
+    # Its own list of fleets. The jars and Java's cache stay the machine's: without them a broker costs twice.
+    monkeypatch.setattr("lookout.local.addresses.cache_folder", lambda: tmp_path / "cache")
     with Fleet(stages=(Stage.ALERTS,), announced=True) as fleet:
         (service,) = fleet.services
         assert service.ready()
@@ -79,10 +79,11 @@ def test_a_fleet_heals_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Mo
     assert running_fleets() == []
 
 
-def test_a_service_that_cannot_start_says_why(tmp_path: Path) -> None:
+def test_a_service_that_cannot_start_says_why(tmp_path: Path, kafka: str, redis_url: str) -> None:
     settings = {Stage.ALERTS: {"fsp": "2"}}
+    fleet = Fleet(tmp_path, kafka=kafka, redis_url=redis_url, stages=(Stage.ALERTS,), stage_settings=settings)
     with pytest.raises(LocalError, match=r"LOOKOUT_FSP.*did you mean LOOKOUT_FPS"):
-        Fleet(tmp_path, stages=(Stage.ALERTS,), stage_settings=settings).__enter__()
+        fleet.__enter__()
 
 
 def test_a_server_that_cannot_start_now_is_tried_again(tmp_path: Path, kafka: str) -> None:
@@ -107,17 +108,10 @@ def test_a_server_that_cannot_start_now_is_tried_again(tmp_path: Path, kafka: st
                 fleet.supervise()
 
 
-def test_one_folder_holds_one_fleet(tmp_path: Path) -> None:
+def test_one_folder_holds_one_fleet(tmp_path: Path, kafka: str, redis_url: str) -> None:
     with (
-        Fleet(tmp_path, stages=()),
+        Fleet(tmp_path, kafka=kafka, redis_url=redis_url, stages=()),
         pytest.raises(LocalError, match="another fleet"),
-        Fleet(tmp_path, stages=()),
+        Fleet(tmp_path, kafka=kafka, redis_url=redis_url, stages=()),
     ):
         pass
-
-
-def _shared_class_path() -> object:
-    from lookout.local.jars import kafka_class_path
-
-    path = kafka_class_path()
-    return lambda: path

@@ -21,17 +21,17 @@ RUNNER = CliRunner(env={"LOOKOUT_FOOTAGE": "/nowhere", "COLUMNS": "200"})
 
 
 @pytest.fixture(scope="module")
-def drawn(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def drawn(small: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of progress beside which the first clips are drawn."""
     folder = tmp_path_factory.mktemp("train")
-    store = LongTrainer(PLAN, folder / "first", vlm.weights()).store
+    store = LongTrainer(PLAN, folder / "first", small).store
     store.clip(0)
     store.shorts(0)
     return folder
 
 
-def _trainer(folder: Path) -> LongTrainer:
-    trainer = LongTrainer(PLAN, folder, vlm.weights())
+def _trainer(folder: Path, initial: Path) -> LongTrainer:
+    trainer = LongTrainer(PLAN, folder, initial)
     trainer.lessons = Lessons(PLAN, FirstClips(trainer.store))
     return trainer
 
@@ -90,8 +90,8 @@ def test_what_parts_of_a_plan_take_is_summed() -> None:
 
 
 @pytest.mark.slow
-def test_an_estimate_is_what_the_steps_take_and_teaches_nothing(drawn: Path) -> None:
-    trainer = _trainer(drawn / "estimate")
+def test_an_estimate_is_what_the_steps_take_and_teaches_nothing(drawn: Path, small: Path) -> None:
+    trainer = _trainer(drawn / "estimate", small)
     before = _weights(trainer.model, "language_model")
     told = trainer.estimate()
     costs = [trainer.cost(step) for step in range(PLAN.steps)]
@@ -104,15 +104,15 @@ def test_an_estimate_is_what_the_steps_take_and_teaches_nothing(drawn: Path) -> 
 
 @pytest.mark.slow
 def test_a_run_that_begins_with_other_weights_keeps_their_eye(
-    drawn: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    drawn: Path, small: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    trainer, out = _trainer(drawn / "run"), tmp_path / "dense"
-    cli._learn(trainer, "dense", vlm.weights(), estimate=False, output=out, install=False)
+    trainer, out = _trainer(drawn / "run", small), tmp_path / "dense"
+    cli._learn(trainer, "dense", small, estimate=False, output=out, install=False)
     assert str(out) in capsys.readouterr().out
-    before, after = vlm.load(vlm.weights()), vlm.load(out)
+    before, after = vlm.load(small), vlm.load(out)
     for part, same in (("vision_tower", True), ("multi_modal_projector", True), ("language_model", False)):
         assert torch.equal(_weights(before, part), _weights(after, part)) is same
-    first, card = (json.loads((folder / "watchbench.json").read_text()) for folder in (vlm.weights(), out))
+    first, card = (json.loads((folder / "watchbench.json").read_text()) for folder in (small, out))
     assert (card["long_2"]["steps"], card["long_2"]["plan"]["drop"]) == (4, 0.0)
     assert {name: card[name] for name in first} == first  # the run before keeps its entry
 

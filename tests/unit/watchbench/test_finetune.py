@@ -27,8 +27,8 @@ def group(tmp_path_factory: pytest.TempPathFactory) -> Group:
     return Group(whole.pixels[:, frames], whole.keep[:, frames], part_of(whole.truth, frames))
 
 
-def _trainer(folder: Path, group: Group) -> Finetuner:
-    trainer = Finetuner(PLAN, folder, vlm.weights())
+def _trainer(folder: Path, group: Group, initial: Path) -> Finetuner:
+    trainer = Finetuner(PLAN, folder, initial)
     keep_group(group, trainer.store)
     return trainer
 
@@ -114,8 +114,8 @@ def test_a_mirror_changes_the_picture_and_no_answer(group: Group) -> None:
 
 
 @pytest.mark.slow
-def test_a_stopped_run_continues_to_the_same_weights(tmp_path: Path, group: Group) -> None:
-    whole = _trainer(tmp_path / "whole" / "run", group)
+def test_a_stopped_run_continues_to_the_same_weights(tmp_path: Path, group: Group, small: Path) -> None:
+    whole = _trainer(tmp_path / "whole" / "run", group, small)
     before = _eye(whole)
     seen: list[torch.Tensor] = []
 
@@ -127,11 +127,11 @@ def test_a_stopped_run_continues_to_the_same_weights(tmp_path: Path, group: Grou
     assert torch.equal(seen[1], before)  # the heads alone learnt
     assert not torch.equal(seen[2], before)
 
-    part = _trainer(tmp_path / "part" / "run", group)
+    part = _trainer(tmp_path / "part" / "run", group, small)
     left = iter([False, False, True])
     assert not part.run(lambda: next(left))
     assert part.step == 2
-    again = _trainer(tmp_path / "part" / "run", group)
+    again = _trainer(tmp_path / "part" / "run", group, small)
     assert again.step == 2
     assert again.run()
     torch.testing.assert_close(_eye(again), _eye(whole))
@@ -140,10 +140,10 @@ def test_a_stopped_run_continues_to_the_same_weights(tmp_path: Path, group: Grou
 
 
 @pytest.mark.slow
-def test_another_plan_is_refused(tmp_path: Path, group: Group) -> None:
-    _trainer(tmp_path / "run", group).save()
+def test_another_plan_is_refused(tmp_path: Path, group: Group, small: Path) -> None:
+    _trainer(tmp_path / "run", group, small).save()
     with pytest.raises(ValueError, match="belongs to another plan"):
-        Finetuner(FinetunePlan(**asdict(PLAN) | {"steps": 9}), tmp_path / "run", vlm.weights())
+        Finetuner(FinetunePlan(**asdict(PLAN) | {"steps": 9}), tmp_path / "run", small)
 
 
 @pytest.mark.parametrize(

@@ -4,25 +4,20 @@ from __future__ import annotations
 
 import json
 import shutil
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 
+from tests.unit.watchbench.conftest import SMALL
 from watchbench import films, model as vlm, sight, training
 from watchbench.questions import QUESTIONS
-from watchbench.shape import Shape
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    torch.manual_seed(0)
-    path = tmp_path_factory.mktemp("checkpoint")
-    vlm.save(
-        vlm.build(Shape(vision=64, vision_layers=2, text=96, text_layers=2, text_heads=3, kv_heads=1)),
-        path,
-    )
-    return path
+@pytest.fixture
+def folder(small: Path) -> Path:
+    return small
 
 
 def normal(pixels: torch.Tensor) -> torch.Tensor:
@@ -164,8 +159,9 @@ def test_mirrored_pictures_have_mirrored_labels() -> None:
 
 
 @pytest.mark.slow
-def test_training_goes_on_where_it_stopped(tmp_path: Path) -> None:
+def test_training_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Stopped and resumed equals never stopped."""
+    monkeypatch.setattr(vlm, "build", partial(vlm.build, SMALL))
     plan = training.Plan(
         steps1=2,
         steps2=2,

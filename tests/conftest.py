@@ -62,8 +62,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(1800))
 
 
+def pytest_collectstart() -> None:
+    """What tests import stays: the garbage collector would go through it again and again, a fifth of the time."""
+    gc.disable()
+
+
 def pytest_collection_finish() -> None:
     """What was imported stays: full rounds of the garbage collector go through it no more."""
+    gc.enable()
     gc.collect()
     gc.freeze()
 

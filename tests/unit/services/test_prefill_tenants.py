@@ -114,6 +114,7 @@ class Load:
 
 
 class TestShortDevice:
+    @pytest.mark.slow
     def test_nine_hundred_cameras_do_not_starve_three(self) -> None:
         """The device computes half of what comes: the large tenant loses what is missing."""
         load = Load({"acme": 900, "globex": 3}, 2.0 / 450, {})

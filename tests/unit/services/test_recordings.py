@@ -56,6 +56,12 @@ def job(*uris: str | Path, identity: str = "job-1", **fields: object) -> Recordi
     return RecordingJob(id=identity, uris=names, **{"questions": QUESTIONS, "settings": SETTINGS, **fields})  # type: ignore[arg-type]
 
 
+@pytest.fixture(scope="module")
+def whole(analyzer: Analyzer, clip: Path) -> Analysis:
+    """What `lookout.analyze` answers about the clip."""
+    return expected(analyzer, clip)
+
+
 def expected(analyzer: Analyzer, path: Path, how: RecordingSettings = SETTINGS) -> Analysis:
     return analyze(str(path), QUESTIONS, analyzer=analyzer, settings=settings_of(how, 1), sandbox=True)
 
@@ -101,7 +107,7 @@ def server_without_ranges(folder: Path) -> Iterator[int]:
 
 
 @pytest.mark.slow
-def test_a_job_answers_what_analyze_answers(services: Services, analyzer: Analyzer, clip: Path) -> None:
+def test_a_job_answers_what_analyze_answers(services: Services, clip: Path, whole: Analysis) -> None:
     services.ask(job(clip))
     parts = services.topics.records[RECORDING_PARTS.name]
     assert {record.partition for record in parts} == set(range(PARTITIONS))
@@ -110,7 +116,7 @@ def test_a_job_answers_what_analyze_answers(services: Services, analyzer: Analyz
     answers = services.answers("job-1")
     assert (answers.state, answers.done, answers.parts) == (RecordingAnswers.STATE_DONE, 4, 4)
     (recording,) = answers.recordings
-    assert compared(analysis_of(recording)) == compared(expected(analyzer, clip))
+    assert compared(analysis_of(recording)) == compared(whole)
     progress = [record.camera for record in services.topics.records[ANSWERS.name]]
     assert progress == ["job-1"] * 5  # the plan, and every part
 
@@ -146,18 +152,18 @@ def test_a_job_says_when_its_recording_begins(services: Services, analyzer: Anal
 
 @pytest.mark.slow
 def test_a_recording_behind_a_url_is_answered_like_the_file(
-    services: Services, analyzer: Analyzer, clip: Path
+    services: Services, clip: Path, whole: Analysis
 ) -> None:
     with server_without_ranges(clip.parent) as port:
         services.ask(job(f"http://films.example:{port}/clip.mp4"))
         services.work()
     (recording,) = services.answers("job-1").recordings
-    assert compared(analysis_of(recording)) == compared(expected(analyzer, clip))
+    assert compared(analysis_of(recording)) == compared(whole)
 
 
 @pytest.mark.slow
 def test_a_full_disk_in_the_middle_of_a_job_loses_nothing(
-    services: Services, analyzer: Analyzer, clip: Path, monkeypatch: pytest.MonkeyPatch
+    services: Services, clip: Path, whole: Analysis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A host without ranges: every worker copies the file. The part is answered once there is room."""
     with server_without_ranges(clip.parent) as port:
@@ -172,7 +178,7 @@ def test_a_full_disk_in_the_middle_of_a_job_loses_nothing(
         services.parts.read = 1
         services.work()
     (recording,) = services.answers("job-1").recordings
-    assert compared(analysis_of(recording)) == compared(expected(analyzer, clip))
+    assert compared(analysis_of(recording)) == compared(whole)
 
 
 @pytest.mark.slow

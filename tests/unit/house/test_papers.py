@@ -107,8 +107,13 @@ REFERENCES = [
     ),
     (
         "memory",
-        f"{{{HISTORY}[ours][chosen]:2}} against {{{HISTORY}[everything][chosen]:0}} "
-        f"({{{HISTORY}[everything][ours less it 95 %][0]:2}} to 0)",
+        f"{{{HISTORY}[ours][chosen]:0}} against {{{HISTORY}[everything][chosen]:0}} in order, "
+        f"{{{HISTORY}[ours][pairs]:0}} pairs",
+    ),
+    (
+        "memory",
+        f"better than token level ({{{HISTORY}[token][ours less it 95 %][0]:2}} to "
+        f"{{{HISTORY}[token][ours less it 95 %][1]:2}} more)",
     ),
     (
         "memory",

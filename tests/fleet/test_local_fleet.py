@@ -28,7 +28,7 @@ pytestmark = pytest.mark.fleet
 def supervised_until(fleet: Fleet, done: Callable[[], bool]) -> list[str]:
     """What supervising said until then."""
     news: list[str] = []
-    eventually(lambda: news.extend(fleet.supervise()) or done())
+    eventually(lambda: news.extend(fleet.supervise()) or done(), every=0.2)
     return news
 
 

@@ -9,10 +9,8 @@ from lookout.v1.state_pb2 import DecodeState
 from lookout.wire import headers, labelled
 from lookout.worker import Record
 
-#: record time beyond this (the year 2255) is no time: epochs stay exact in every JSON reader, below 2^53
-_LAST_MS = 9_000_000_000_000
-#: record time before this (the year 2000) is no time that a camera's clock tells
-_FIRST_MS = 946_684_800_000
+#: what is no time of a record: after the year 2255, and, by a camera's clock, before the year 2000
+_FIRST_MS, _LAST_MS = headers.FIRST_CAPTURED_MS, headers.LAST_CAPTURED_MS
 #: numbers that one millisecond has for the epochs of different partitions
 # Record times below `_LAST_MS` times this stay below 2^53.
 PER_MS = 1000

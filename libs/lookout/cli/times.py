@@ -8,6 +8,7 @@ from datetime import datetime
 
 from lookout.cli.options import CliError, Position
 from lookout.outside_text import clean
+from lookout.wire.headers import FIRST_CAPTURED_MS, LAST_CAPTURED_MS
 
 #: the latest place in a recording that is a time and no slip: a century
 LATEST_S = 100 * 365 * 86400
@@ -41,14 +42,17 @@ def parse_moment(text: str, option: str) -> float:
     """Unix seconds of a date and time in ISO 8601; without an offset it is local.
 
     Raises:
-        CliError: It is none, or lies before 1970.
+        CliError: It is none, or none at which a segment may have been captured.
     """
     try:
         moment = datetime.fromisoformat(text).timestamp()
     except (ValueError, OverflowError, OSError):
         moment = -1.0
-    if moment < 0:
-        raise CliError(f"{option} {clean(text, 60)!r} must be a time such as 2026-05-01T13:30:00Z")
+    if not FIRST_CAPTURED_MS <= moment * 1000 < LAST_CAPTURED_MS:
+        raise CliError(
+            f"{option} {clean(text, 60)!r} must be a time of the years 2000 to 2255 such as "
+            "2026-05-01T13:30:00Z"
+        )
     return moment
 
 
@@ -64,7 +68,8 @@ def parse_since(text: str, option: str = "--since") -> Position:
         length_s = min(float(match[1]) * _UNITS[match[2]], time.time())  # nothing is older than the clock
         return Position(at_ms=int((time.time() - length_s) * 1000))
     try:
-        return Position(at_ms=int(datetime.fromisoformat(text).timestamp() * 1000))
+        # Kafka has meanings of its own for times below zero: -1 is the end of a partition.
+        return Position(at_ms=max(0, int(datetime.fromisoformat(text).timestamp() * 1000)))
     except (ValueError, OverflowError, OSError):
         raise CliError(
             f"{option} {clean(text, 60)!r} must be now, start, a duration such as 90s, 15m, 6h or 2d, or a "

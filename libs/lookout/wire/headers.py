@@ -13,6 +13,10 @@ Headers = tuple[tuple[str, bytes], ...]
 CONTENT_TYPE: Final = "content-type"
 TRACEPARENT: Final = "traceparent"
 CAPTURED_AT: Final = "captured-at"  # optional on segments: Unix milliseconds of the first frame
+#: its first value, of the year 2000: an earlier one is no time that a camera's clock tells
+FIRST_CAPTURED_MS: Final = 946_684_800_000
+#: where its values end, in the year 2255: epochs stay exact in every JSON reader, below 2^53
+LAST_CAPTURED_MS: Final = 9_000_000_000_000
 # on a segment without a value: the camera's segments are in another partition from now on, whose number it is
 MOVED: Final = "lookout-moved"
 TENANT: Final = "lookout-tenant"  # optional on segments: whose the camera is

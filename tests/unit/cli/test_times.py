@@ -54,6 +54,11 @@ def test_a_length_of_time_without_end_is_the_whole_past() -> None:
     assert parse_since("9" * 5000 + "d").at_ms == 0
 
 
+def test_a_time_before_1970_is_the_oldest_record_and_not_kafkas_end() -> None:
+    assert parse_since("1969-12-31T23:59:59.999+00:00").at_ms == 0
+    assert parse_since("1900-01-01T00:00+00:00").at_ms == 0
+
+
 @pytest.mark.parametrize("text", ["yesterday", "-5m", "5", "0001-01-01T00:00", "2026-13-01", ""])
 def test_moments_that_are_none(text: str) -> None:
     with pytest.raises(CliError, match=r"--since .* must be now, start"):
@@ -91,7 +96,18 @@ def test_a_moment_has_an_offset_or_is_local() -> None:
     assert parse_moment("2026-05-01T13:30", "--at") == datetime(2026, 5, 1, 13, 30).timestamp()
 
 
-@pytest.mark.parametrize("text", ["yesterday", "1200-01-01T00:00:00Z", "9" * 5000, ""])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "yesterday",
+        "1200-01-01T00:00:00Z",
+        "1969-12-31T23:59Z",
+        "1999-12-31T23:59Z",
+        "9999-12-31",
+        "9" * 5000,
+        "",
+    ],
+)
 def test_what_is_no_moment_is_refused(text: str) -> None:
-    with pytest.raises(CliError, match="--at"):
+    with pytest.raises(CliError, match=r"--at .* must be a time of the years 2000 to 2255"):
         parse_moment(text, "--at")

@@ -22,7 +22,7 @@ from lookout.cli.fleet_settings import settings_of_services
 from lookout.cli.footage import footage_files
 from lookout.cli.model import DeviceOption, ModelOption, find_model
 from lookout.cli.options import CliError, Position, PresetOption, SettingOption
-from lookout.cli.output import TerminalConsole, escaped
+from lookout.cli.output import TerminalConsole, escaped, stage
 from lookout.cli.publish import Piece, Publisher, cut_file, cutter
 from lookout.cli.report import TOPICS, Album, FleetRecord, PageFacts, Truth, write_page
 from lookout.cli.report.page import percent, saved_patches, saved_tokens
@@ -109,16 +109,16 @@ def demo(
     fleet = Fleet(kafka=kafka, redis_url=redis, settings=settings, stage_settings=checked, announced=True)
     with ending_quietly():
         try:
-            with console.status("starting the fleet") as status:
+            with stage(console, "starting the fleet") as status:
                 sources, watches = _prepare(fleet, files, status)
             outcome = play(fleet, sources, watches)
             _summary(outcome)
-            with console.status("writing the page"):
+            with stage(console, "writing the page"):
                 page = _write(fleet, outcome, out, folder)
             if keep:
                 _keep(fleet, page)
         finally:
-            with console.status("ending the fleet"):
+            with stage(console, "ending the fleet"):
                 fleet.close()
     if not outcome.answered:
         console.print(

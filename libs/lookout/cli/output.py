@@ -13,6 +13,7 @@ import typer
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.markup import escape
 from rich.segment import Segment
+from rich.status import Status
 
 from lookout.outside_text import CHARACTERS, clean, visible
 
@@ -45,3 +46,16 @@ def say(console: Console, markup: str, *values: object) -> None:
         values: Anything, also texts from outside.
     """
     console.print(markup.format(*map(escaped, values)), highlight=False, soft_wrap=True)
+
+
+def stage(console: Console, text: str) -> Status:
+    """A line that stands while something is done. Where it cannot move (a file, a pipe) it is printed once:
+    a start that takes minutes shall not look like a command that hangs.
+
+    Args:
+        console: Where.
+        text: What is done.
+    """
+    if not console.is_terminal:
+        say(console, "{} ...", text)
+    return console.status(escaped(text))

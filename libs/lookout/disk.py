@@ -110,9 +110,8 @@ def write_file(path: Path, parts: Iterable[bytes | memoryview], *, sync: bool = 
     except Exception as error:
         with contextlib.suppress(OSError):
             path.unlink(missing_ok=True)
-        if (
-            isinstance(error, OSError) and error.filename is None
-        ):  # the system names none where a disk is full
+        # Where a disk is full the system names no file.
+        if isinstance(error, OSError) and error.filename is None:
             raise OSError(error.errno, error.strerror, str(path)) from error
         raise
 

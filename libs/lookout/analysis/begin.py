@@ -7,6 +7,7 @@ from typing import Final
 
 from lookout.analysis.settings import AnalysisError
 from lookout.files.begin import begin_numbers, begin_of_numbers
+from lookout.local_time import moment_of
 from lookout.outside_text import clean
 
 GIVEN: Final = "given"
@@ -23,19 +24,12 @@ def given_begin(value: datetime | str) -> datetime:
         value: The moment, or its text in ISO 8601.
 
     Raises:
-        AnalysisError: It is none, or lies before 1970 or behind 2200.
+        AnalysisError: It is none, lies before 1970 or behind 2200, or local clocks show it twice or never.
     """
-    try:
-        moment = datetime.fromisoformat(value) if isinstance(value, str) else value
-        moment = moment if moment.tzinfo is not None else moment.astimezone()
-        inside = _EARLIEST <= moment < _LATEST
-    except (ValueError, OverflowError, OSError, TypeError, AttributeError):
-        inside = False
-    if not inside:
-        raise AnalysisError(
-            f"begins={clean(str(value), 60)} must be a time between 1970 and 2200 such as "
-            "2026-05-01T13:30:00+02:00"
-        )
+    name = f"begins={clean(str(value), 60)}"
+    moment = moment_of(name, value, AnalysisError)
+    if moment is None or not _EARLIEST <= moment < _LATEST:
+        raise AnalysisError(f"{name} must be a time between 1970 and 2200 such as 2026-05-01T13:30:00+02:00")
     return begin_of_numbers(*begin_numbers(moment))
 
 

@@ -12,6 +12,8 @@ from lookout.backtest.labels import LabelScores
 from lookout.backtest.results import Backtest
 from lookout.files import VideoReader
 from lookout.files.names import video_files
+from lookout.local_time import moment_of
+from lookout.outside_text import clean
 from lookout.pipeline import Pipeline
 from lookout.rules import Activity, Outcome, Rule, RuleError, WatchVerdict
 from lookout.segments import CodecError
@@ -86,10 +88,11 @@ def _begin_ms(clip: Path, begins: Callable[[Path], datetime] | None) -> int:
 
     Raises:
         CodecError: It cannot be read.
-        RuleError: Nobody says so.
+        RuleError: Nobody says so, or local clocks show that time twice or never.
     """
     if begins is not None:
-        moment: datetime | None = begins(clip)
+        given = begins(clip)
+        moment = moment_of(f"begins={clean(given, 60)}", given, RuleError)
     else:
         with VideoReader(str(clip)) as reader:
             moment = reader.facts.begins

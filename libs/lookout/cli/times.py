@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 import time
-from datetime import datetime
 
 from lookout.cli.options import CliError, Position
+from lookout.local_time import moment_of
 from lookout.outside_text import clean
 from lookout.wire.headers import FIRST_CAPTURED_MS, LAST_CAPTURED_MS
 
@@ -42,39 +42,36 @@ def parse_moment(text: str, option: str) -> float:
     """Unix seconds of a date and time in ISO 8601; without an offset it is local.
 
     Raises:
-        CliError: It is none, or none at which a segment may have been captured.
+        CliError: It is none, or none at which a segment may have been captured, or local clocks show it
+            twice or never.
     """
-    try:
-        moment = datetime.fromisoformat(text).timestamp()
-    except (ValueError, OverflowError, OSError):
-        moment = -1.0
-    if not FIRST_CAPTURED_MS <= moment * 1000 < LAST_CAPTURED_MS:
-        raise CliError(
-            f"{option} {clean(text, 60)!r} must be a time of the years 2000 to 2255 such as "
-            "2026-05-01T13:30:00Z"
-        )
-    return moment
+    name = f"{option} {clean(text, 60)!r}"
+    moment = moment_of(name, text, CliError)
+    if moment is None or not FIRST_CAPTURED_MS <= moment.timestamp() * 1000 < LAST_CAPTURED_MS:
+        raise CliError(f"{name} must be a time of the years 2000 to 2255 such as 2026-05-01T13:30:00Z")
+    return moment.timestamp()
 
 
 def parse_since(text: str, option: str = "--since") -> Position:
     """`now`, `start`, a length of time (15m), or a local time (2026-05-01T13:30).
 
     Raises:
-        CliError: It is none of these.
+        CliError: It is none of these, or local clocks show it twice or never.
     """
     if text in ("now", "start"):
         return Position(oldest=text == "start")
     if match := re.fullmatch(_LENGTH, text):
         length_s = min(float(match[1]) * _UNITS[match[2]], time.time())  # nothing is older than the clock
         return Position(at_ms=int((time.time() - length_s) * 1000))
-    try:
-        # Kafka has meanings of its own for times below zero: -1 is the end of a partition.
-        return Position(at_ms=max(0, int(datetime.fromisoformat(text).timestamp() * 1000)))
-    except (ValueError, OverflowError, OSError):
+    name = f"{option} {clean(text, 60)!r}"
+    moment = moment_of(name, text, CliError)
+    if moment is None:
         raise CliError(
-            f"{option} {clean(text, 60)!r} must be now, start, a duration such as 90s, 15m, 6h or 2d, or a "
-            "time such as 2026-05-01T13:30"
-        ) from None
+            f"{name} must be now, start, a duration such as 90s, 15m, 6h or 2d, or a time such as "
+            "2026-05-01T13:30"
+        )
+    # Kafka has meanings of its own for times below zero: -1 is the end of a partition.
+    return Position(at_ms=max(0, int(moment.timestamp() * 1000)))
 
 
 def is_length(text: str) -> bool:

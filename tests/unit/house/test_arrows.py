@@ -28,13 +28,15 @@ ALGORITHMS = {
 
 # What every room may import of Lookout, and what each may import beside it.
 COMMON = {
-    "errors", "cores", "disk", "lazy", "numbers", "outside_text", "batching", "fairness", "content_version",
+    "errors", "cores", "disk", "lazy", "local_time", "numbers", "outside_text", "batching", "fairness",
+    "content_version",
 }  # fmt: skip
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "cores": set(),
     "disk": set(),
     "lazy": set(),
+    "local_time": {"errors"},
     "numbers": {"errors"},
     "outside_text": set(),
     "batching": set(),

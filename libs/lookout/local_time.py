@@ -1,0 +1,62 @@
+"""Times that callers give, checked where they enter: on some nights a local one comes twice or never."""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Callable
+from datetime import datetime, timedelta, tzinfo
+
+from lookout.errors import LookoutError
+
+
+def moment_of(name: str, value: datetime | str, error: Callable[[str], LookoutError]) -> datetime | None:
+    """The moment that a caller gives; without an offset it is in local time.
+
+    Args:
+        name: What names the value in a message, with the value.
+        value: The moment, or its text in ISO 8601. A `datetime` with `fold=1` is the second of two.
+        error: What to raise.
+
+    Returns:
+        The moment with its offset; None: the value is none, or beyond the calendar.
+
+    Raises:
+        LookoutError: `error`: clocks there show this time twice, or skip it.
+    """
+    try:
+        moment = datetime.fromisoformat(value) if isinstance(value, str) else value
+        if not isinstance(moment, datetime):
+            return None
+        first_s, second_s = (int(moment.replace(fold=fold, microsecond=0).timestamp()) for fold in (0, 1))
+        aware = moment if moment.tzinfo is not None else moment.astimezone()
+    except (ValueError, OverflowError, OSError):
+        return None
+    # PEP 495: of a time that comes twice, fold 0 is the earlier moment; of one that is skipped, the later.
+    if first_s < second_s and not moment.fold:
+        first, second = (
+            _at(seconds, moment.tzinfo).replace(microsecond=moment.microsecond).isoformat()
+            for seconds in (first_s, second_s)
+        )
+        raise error(f"{name} comes twice, because clocks are set back: write {first} or {second}")
+    if first_s > second_s:
+        raise error(f"{name} does not exist: {_gap(second_s, first_s, moment.tzinfo)}")
+    return aware
+
+
+def _at(unix_s: int, zone: tzinfo | None) -> datetime:
+    """A moment with its offset, in a zone or by the local clock."""
+    return datetime.fromtimestamp(unix_s, zone) if zone else datetime.fromtimestamp(unix_s).astimezone()
+
+
+def _gap(before_s: int, after_s: int, zone: tzinfo | None) -> str:
+    """How clocks are set forward between two moments, in words."""
+    offset = _at(after_s, zone).utcoffset()
+    seconds = range(before_s, after_s)
+    change_s = before_s + bisect.bisect_left(
+        seconds, True, key=lambda second: _at(second, zone).utcoffset() == offset
+    )
+    last, first = _at(change_s - 1, zone), _at(change_s, zone)
+    end = last + timedelta(seconds=1)  # by the clock before the change
+    return (
+        f"clocks are set forward from {end.isoformat()} to {first.isoformat()}; write a time with an offset"
+    )

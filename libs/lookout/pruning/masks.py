@@ -136,6 +136,7 @@ class PrunePolicy:
         luma_tau: grey levels by which a patch must differ; None: learnt from the camera's noise.
         learning: how that threshold follows the noise.
         anchors: which frames are encoded whole.
+        anchor_samples: samples from one anchor to the next of the same block, at most; None: no limit.
         accumulation: what a patch is compared with.
         everything: prune nothing.
     """
@@ -147,12 +148,15 @@ class PrunePolicy:
     luma_tau: float | None = None
     learning: NoiseThreshold = field(default_factory=NoiseThreshold)
     anchors: Anchors = Anchors.STRIDE
+    anchor_samples: int | None = None
     accumulation: Accumulation = Accumulation.SINCE_ENCODED
     everything: bool = False
 
     def __post_init__(self) -> None:
         if self.threshold < 0 or self.alpha < 0 or (self.luma_tau or 0.0) < 0:
             raise ValueError(f"thresholds and alpha cannot be negative: {self}")
+        if self.anchor_samples is not None and self.anchor_samples < 1:
+            raise ValueError(f"anchor_samples={self.anchor_samples} must be at least 1, or None: no limit")
 
     @property
     def needs_vectors(self) -> bool:
@@ -293,6 +297,7 @@ class _State:
     canvas: U8 | None = None  # luma of what was last encoded of each patch; None before this block's anchor
     content: U8 | None = None  # its patch means, from the block before while there is no canvas
     anchored: bool = field(default=False)
+    since: int = 0  # samples from the last anchor on
     noise: float | None = None  # of the camera
     fresh: bool = False  # the canvas is the sample before, whole
 
@@ -389,10 +394,9 @@ def _patch(
     # A token is of both frames of a pair: it is kept where either changed.
     dynamic: Mask = np.logical_or.reduce(judged)
     damaged = any(sample.corrupt for sample in members)
-    due = not state.anchored or (policy.anchors is Anchors.GOP and any(s.intra for s in members))
-    anchor = due and not damaged
+    anchor = _due(members, policy, state) and not damaged
     if anchor:
-        state.anchored = True
+        state.anchored, state.since = True, 0
         state.active[:] = False
         keep = np.ones((len(grid.row_taps), len(grid.col_taps)), np.bool_)
     elif policy.everything or (state.canvas is None and state.content is None):
@@ -404,9 +408,17 @@ def _patch(
     else:
         state.active |= dynamic
         keep = complete(dynamic, grid)
+    state.since += len(members)
     # The later frame of a pair: what comes next is compared with the newest picture that tokens hold.
     _encoded(members[-1], keep, grid, state)
     return TemporalMask(frames, anchor, keep, dynamic)
+
+
+def _due(members: Sequence[Sample], policy: PrunePolicy, state: _State) -> bool:
+    """Whether an anchor is wanted here; a damaged frame puts it off."""
+    if not state.anchored or (policy.anchors is Anchors.GOP and any(sample.intra for sample in members)):
+        return True
+    return policy.anchor_samples is not None and state.since >= policy.anchor_samples
 
 
 def _dynamic(sample: Sample, grid: GroupedPatches, policy: PrunePolicy, state: _State) -> Mask:

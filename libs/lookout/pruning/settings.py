@@ -21,6 +21,7 @@ class Preset(StrEnum):
     CODECSIGHT = "codecsight"  # the paper's
 
 
+MOST_ANCHOR_SAMPLES: Final = 10_000  # a bound for schemas; no stride has as many
 _MASKS: Final = {Preset.FAITHFUL: "default"}  # policies that have another name than their preset
 
 
@@ -102,6 +103,13 @@ class PruningSettings(BaseModel):
     anchors: Anchors | None = Field(
         None, description="frames encoded whole: stride, gop; unset: the preset's"
     )
+    anchor_samples: int | None = Field(
+        None,
+        ge=1,
+        le=MOST_ANCHOR_SAMPLES,
+        description="samples from one frame encoded whole to the next of the same stride, at most; from the "
+        "samples of a stride on: one a stride; unset: the preset's",
+    )
     accumulation: Accumulation | None = Field(
         None, description="what a patch is compared with: since-anchor, since-encoded; unset: the preset's"
     )
@@ -119,7 +127,16 @@ class PruningSettings(BaseModel):
     @property
     def _parameters(self) -> dict[str, Any]:
         """What is set of the rule of changes, by the name of the setting."""
-        names = ("change", "gather_method", "tau", "alpha", "luma_tau", "anchors", "accumulation")
+        names = (
+            "change",
+            "gather_method",
+            "tau",
+            "alpha",
+            "luma_tau",
+            "anchors",
+            "anchor_samples",
+            "accumulation",
+        )
         return {name: value for name in names if (value := getattr(self, name)) is not None}
 
     @property

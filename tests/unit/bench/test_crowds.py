@@ -7,7 +7,7 @@ import pytest
 
 from bench.codecsight.scores import Answers
 from bench.codecsight.streams import Outcome
-from bench.crowds.__main__ import compared, f1_of, from_dense, scores
+from bench.crowds.compare import compared, f1_of, from_dense, scores
 from bench.crowds.masks import (
     Anywhere,
     BusyBlocks,

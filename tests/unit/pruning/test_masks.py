@@ -130,6 +130,49 @@ def test_anchors_follow_the_stride_or_every_keyframe() -> None:
     assert [m.anchor for m in gop] == [True, True, False, True, False]
 
 
+def test_anchors_of_a_block_are_as_near_as_wanted_and_a_damaged_frame_puts_one_off() -> None:
+    still = np.zeros((4, 4), bool)
+    samples = [key(), *[moved(still)] * 7, moved(still, corrupt=True), *[moved(still)] * 10]
+    near, _ = prune_block(samples, GRID, replace(POLICY, anchor_samples=8))
+    assert [i for i, mask in enumerate(near) if mask.anchor] == [0, 9, 17]
+    pairs, _ = prune_block([key(), *[moved(still)] * 15], PAIRS, replace(POLICY, anchor_samples=8))
+    assert [mask.frames[0] for mask in pairs if mask.anchor] == [0, 8]
+    odd, _ = prune_block([key(), *[moved(still)] * 15], PAIRS, replace(POLICY, anchor_samples=5))
+    assert [mask.frames[0] for mask in odd if mask.anchor] == [0, 6, 12]
+    far, _ = prune_block(samples, GRID, replace(POLICY, anchor_samples=100))
+    assert [i for i, mask in enumerate(far) if mask.anchor] == [0]
+    with pytest.raises(ValueError, match="anchor_samples=0 must be at least 1"):
+        replace(POLICY, anchor_samples=0)
+
+
+@given(
+    dynamic=st.lists(masks, min_size=2, max_size=12),
+    limit=st.integers(1, 6),
+    accumulation=st.sampled_from(Accumulation),
+    change=st.sampled_from(Change),
+)
+@settings(max_examples=60, deadline=None)
+def test_a_block_with_near_anchors_is_as_many_blocks_of_its_parts(
+    dynamic: list[np.ndarray], limit: int, accumulation: Accumulation, change: Change
+) -> None:
+    """An anchor in the middle of a block does all that the first one of a block does."""
+    policy = replace(POLICY, accumulation=accumulation, change=change)
+    samples = [replace(moved(d), pixels=np.where(spread_pixels(d), 200, GREY)) for d in dynamic]
+    whole, _ = prune_block(samples, GRID, replace(policy, anchor_samples=limit))
+    carry, parts = None, []
+    for first in range(0, len(samples), limit):
+        masks_of_part, carry = prune_block(samples[first : first + limit], GRID, policy, carry)
+        parts += masks_of_part
+    assert [mask.anchor for mask in whole] == [mask.anchor for mask in parts]
+    for mask, part in zip(whole, parts, strict=True):
+        assert np.array_equal(mask.keep, part.keep)
+
+
+def spread_pixels(patches: np.ndarray) -> np.ndarray:
+    """Patches as an area of the picture: bool [16, 16, 1]."""
+    return np.repeat(np.repeat(patches, 4, axis=0), 4, axis=1)[..., None]
+
+
 def test_an_anchor_forgets_the_active_set() -> None:
     corner = np.zeros((4, 4), bool)
     corner[0, 0] = True

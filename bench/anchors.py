@@ -1,0 +1,118 @@
+"""How often a frame must be whole: `make bench-anchors`.
+
+The default keeps one whole frame of a stride, its anchor; in a stride of 16 samples that is one every 8 s.
+`bench.crowds` compared eleven rules that keep more, and one more whole frame was the cheapest gain. It was
+seen on the cameras that are reported there, so it is tried here on others, as the setting of the product
+(`PrunePolicy.anchor_samples`), in windows of 80 frames that slide by 8 s, beside simple ways to spend as
+much:
+
+- `stride`: an anchor a stride. `anchor 8`, `anchor 4`: one every 8 or 4 samples at least.
+- At as many tokens as `anchor 8`, over all cameras: `anywhere` (random-k), `floor` (in every frame so many
+  groups, those that differ most from the frame before), `lower threshold` (of luma).
+- `full`: every token, every window computed whole. `behind`: the tokens of `stride`, of frames that the tower
+  encoded whole.
+
+All but `full` are computed as the default computes windows. F1 is by windows, intervals are 95 % over cameras
+(bootstrap), differences are paired by camera: what `anchor 8` has more than every other rule. `from dense`:
+mean |difference of p(yes)| of product questions from full windows. Real clips have no truth here.
+`at full size`: FLOPs of a 7B's windows of 80 frames that are saved, as in the README. All answers are kept
+under --keep, and a run continues where it was stopped. The last line is JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from tqdm import tqdm
+
+from bench import motion
+from bench.codecsight.streams import Workplace
+from bench.crowds.compare import (
+    CUTS,
+    Clip,
+    Kept,
+    answered_camera,
+    at_cost,
+    at_full_size,
+    compared,
+    dp_of_reuse,
+    real_clips,
+    rendered,
+    truth,
+)
+from bench.crowds.films import CONFIRMING
+from bench.results import Results
+from lookout.engines import load_engine
+from lookout.families import load_tower
+from lookout.models import find_model
+from lookout.models.digest import folder_digest
+from lookout.pruning import MaskPolicy, PrunePolicy
+
+BEFORE: Final = "stride"
+CHOSEN: Final = "anchor 8"
+KINDS: Final[dict[str, MaskPolicy]] = {
+    BEFORE: PrunePolicy(anchor_samples=None),
+    CHOSEN: PrunePolicy(anchor_samples=8),
+    "anchor 4": PrunePolicy(anchor_samples=4),
+}
+EQUAL: Final = ("anywhere", "floor", "lower threshold")
+
+
+def group(name: str, clips: Sequence[Clip], place: Workplace) -> tuple[list[Kept], dict[str, Any]]:
+    """All rules on one group of cameras, and their table."""
+    like = (CHOSEN, KINDS[CHOSEN])
+    kinds = KINDS | {simple: at_cost(simple, clips, name, like, place) for simple in EQUAL}
+    answers = [
+        answered_camera(clip, kinds, place, tuple(KINDS)) for clip in tqdm(clips, desc=name, disable=None)
+    ]
+    truths = [truth(clip, place)[0] for clip in clips] if clips[0].scene is not None else None
+    return answers, compared(answers, truths, CHOSEN)
+
+
+def tables_of(cameras: int, place: Workplace) -> dict[str, Mapping[str, Any]]:
+    """Every table by its title."""
+    tables: dict[str, Mapping[str, Any]] = {}
+    answers, tables["rendered"] = group("rendered", list(rendered(CONFIRMING, cameras, place)), place)
+    tables["rendered: reuse"] = dp_of_reuse(answers, tuple(KINDS))
+    where = motion.footage()
+    if where is not None:
+        clips = real_clips(where, place)
+        if clips:
+            answers, tables["real"] = group("real", clips, place)
+            tables["real: reuse"] = dp_of_reuse(answers, tuple(KINDS))
+        tables["at full size"] = at_full_size(where, KINDS)
+    return tables
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--cameras", type=int, default=40, help="rendered ones")
+    parser.add_argument("--keep", type=Path, default=Path("out/anchors"), help="folder for films and answers")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    model = find_model()
+    results = Results(options.keep / f"answers-{folder_digest(model)[:12]}.jsonl")
+    cut = CUTS["80 frames"]
+    place = Workplace(
+        load_tower(model), load_engine(model), results, options.keep / "films", cut, 0.0, time.monotonic()
+    )
+    tables = tables_of(options.cameras, place)
+    place.engine.close()
+    for title, rows in tables.items():
+        print(f"\n{title}")
+        for name, row in rows.items():
+            print(f"  {name:20}" + "  ".join(f"{key} {value}" for key, value in row.items()), flush=True)
+    print(json.dumps({"chosen": CHOSEN, "tables": tables}))
+
+
+if __name__ == "__main__":
+    main()

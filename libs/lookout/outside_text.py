@@ -8,10 +8,13 @@ prints and logs that go without it.
 
 from __future__ import annotations
 
+import re
 import unicodedata
-from collections.abc import MutableMapping
+from collections.abc import Callable, MutableMapping
 from typing import Any, Final
 from urllib.parse import urlsplit, urlunsplit
+
+from lookout.errors import LookoutError
 
 #: characters of one text that are shown; questions have 1 000 at most
 CHARACTERS: Final = 1200
@@ -24,6 +27,9 @@ ENTRIES: Final = 100
 #: (Cf), halves of surrogate pairs (Cs), private use (Co), unassigned (Cn), and the separators of lines and
 #: paragraphs (Zl, Zp)
 _ESCAPED: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+#: ends of lines and tabs: what a question of several lines in YAML has between its words
+_BREAKS: Final = "\t\n\v\f\r\x85\u2028\u2029"
+_BREAK: Final = re.compile(rf"\s*[{_BREAKS}]\s*")
 
 
 def clean(text: object, limit: int = CHARACTERS) -> str:
@@ -49,6 +55,38 @@ def is_encodable(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def question_text(
+    question: str, error: Callable[[str], LookoutError], *, limit: int | None = MAX_QUESTION
+) -> str:
+    """A question as it is asked: whoever takes one from outside calls this.
+
+    Args:
+        question: What a caller, a record or a resource asks.
+        error: What to raise.
+        limit: Characters that it may have; None: any number.
+
+    Returns:
+        The question on one line: ends of lines and tabs, with the blanks around them, are one blank.
+
+    Raises:
+        LookoutError: `error`: it is no text in UTF-8, empty, too long, or has another control character.
+    """
+    if not isinstance(question, str):
+        raise error(f"a question is a text, such as 'Is a person in view?', not {question!r:.80}")
+    if not is_encodable(question):
+        raise error(f"the question {clean(question, 60)} is no text in UTF-8")
+    for place, character in enumerate(question, start=1):
+        if character not in _BREAKS and unicodedata.category(character) == "Cc":
+            code = f"U+{ord(character):04X}"
+            raise error(f"character {place} of the question is the control character {code}: remove it")
+    text = _BREAK.sub(" ", question).strip()
+    if not text:
+        raise error("the question is empty: ask something, such as 'Is a person in view?'")
+    if limit is not None and len(text) > limit:
+        raise error(f"the question has {len(text)} characters; {limit} is the limit")
+    return text
 
 
 def clean_event(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:

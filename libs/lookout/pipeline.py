@@ -268,9 +268,7 @@ class Pipeline:
         Raises:
             LookoutError: Nothing is remembered of that time.
         """
-        if options.get("text"):
-            models.check_question(self._folder, question, text=True)
-        models.check_question(self._folder, question)
+        question = models.check_question(self._folder, question, text=bool(options.get("text")))
         if self._recall is None:
             raise PipelineError("this pipeline keeps no memory: set it, for example memory='2h'")
         return self._recall.ask(question, **options)

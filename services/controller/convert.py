@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from lookout.outside_text import clean
-from lookout.rules import check_watch, next_version
+from lookout.outside_text import clean, question_text
+from lookout.rules import RuleError, check_watch, next_version
 from lookout.sandbox.places import url_fault
 from lookout.v1.cameras_pb2 import Camera
 from lookout.v1.watches_pb2 import Point, Rule, ScheduleEntry, Watch, Zone
@@ -82,7 +82,7 @@ def watch(resource: Mapping[str, Any]) -> Watch:
         )
         watch = Watch(
             id=resource["metadata"]["name"],
-            question=spec["question"].strip(),
+            question=question_text(spec["question"], RuleError),
             cameras=spec.get("cameras", ()),
             rule=rule,
             describe=bool(spec.get("describe", False)),

@@ -17,7 +17,7 @@ from lookout.errors import LookoutError
 from lookout.memory.past import Chapter
 from lookout.models import asks_yes_no, check_question
 from lookout.observe import Metrics, logs
-from lookout.outside_text import MAX_QUESTION
+from lookout.outside_text import question_text
 from lookout.services.recall.asking import Asked, Asker, NothingRememberedError, PastQuestion
 from lookout.services.recall.settings import RecallSettings
 from lookout.v1 import memory_pb2_grpc
@@ -89,14 +89,16 @@ class RecallService(memory_pb2_grpc.RecallServiceServicer):  # type: ignore[misc
             self._room.release()
 
     def _question(self, request: AskRequest, context: grpc.ServicerContext) -> PastQuestion:
-        settings, text = self._settings, request.question.strip()
+        settings = self._settings
+        try:
+            text = question_text(request.question, LookoutError)
+        except LookoutError as error:
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         write = request.text if request.HasField("text") else not asks_yes_no(text)
         since = request.since_us if request.HasField("since_us") else None
         until = request.until_us if request.HasField("until_us") else None
         refusal = ""
-        if not text or len(text) > MAX_QUESTION:
-            refusal = f"a question has 1 to {MAX_QUESTION} characters"
-        elif not request.cameras:
+        if not request.cameras:
             refusal = "name a camera, or a pattern with *"
         elif since is not None and until is not None and since >= until:
             refusal = f"the time asked for is empty: from {since} to {until}"

@@ -11,7 +11,7 @@ from lookout.backtest.answers import Hidden, nothing_hidden, remove_hidden
 from lookout.backtest.windows import PastVerdict, PastWindows
 from lookout.chains import ChainRange, EpochRecords, PartitionLog, PastScope, computed_verdict, read_range
 from lookout.jobs import JobError, check_job, expiry_of
-from lookout.rules import messages
+from lookout.rules import asked_question, messages
 from lookout.v1.recordings_pb2 import (
     BacktestCost,
     BacktestJob,
@@ -66,6 +66,7 @@ def plan_backtest(
     records = sum(span.stop - span.read_from for span in ranges.values())
     size = min(max(LEAST_RECORDS, -(-records // most_parts)), MOST_RECORDS)
     plan = RecordingPlan(job=job, expires=expiry_of(job, now_ms))
+    plan.job.backtest.watch.question = asked_question(job.backtest.watch)
     for _, span in sorted(ranges.items()):
         pieces = list(_pieces(span, size))
         plan.partition_parts.append(len(pieces))

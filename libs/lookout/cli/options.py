@@ -11,6 +11,7 @@ from typing import Annotated, Final, Literal
 import typer
 
 from lookout.errors import LookoutError
+from lookout.outside_text import question_text
 
 BootstrapOption = Annotated[
     str | None,
@@ -78,21 +79,12 @@ class CliError(LookoutError):
 
 
 def asked(question: str) -> str:
-    """A question without the blanks around it.
+    """A question on one line, without the blanks around it.
 
     Raises:
-        CliError: It is empty, no text in UTF-8, or longer than any question may be.
+        CliError: It cannot be asked (`question_text`).
     """
-    from lookout.outside_text import MAX_QUESTION, clean, is_encodable
-
-    text = question.strip()
-    if not is_encodable(text):
-        raise CliError(f"the question {clean(text, 60)} is no text in UTF-8")
-    if not text:
-        raise CliError("the question is empty")
-    if len(text) > MAX_QUESTION:
-        raise CliError(f"the question has {len(text)} characters; {MAX_QUESTION} is the limit")
-    return text
+    return question_text(question, CliError)
 
 
 def check_page(page: Path | None, kinds: Sequence[str] = PAGES) -> None:

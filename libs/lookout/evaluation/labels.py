@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from lookout.errors import LookoutError
+from lookout.outside_text import question_text
 
 COLUMNS = ("clip", "question", "answer")
 FOREVER = 1e9
@@ -81,9 +82,10 @@ def _add(clips: dict[Path, LabelledClip], row: dict[str, str], file: Path, line:
     clip = file.parent / (row["clip"] or "").strip()
     if not clip.is_file():
         raise LabelError(f"{where}: there is no clip {clip}")
-    question, answer = (row["question"] or "").strip(), (row["answer"] or "").strip().lower()
-    if not question or answer not in {"yes", "no"}:
-        raise LabelError(f"{where}: needs a question, and yes or no as its answer, not {row['answer']!r}")
+    question = question_text(row["question"] or "", lambda fault: LabelError(f"{where}: {fault}"), limit=None)
+    answer = (row["answer"] or "").strip().lower()
+    if answer not in {"yes", "no"}:
+        raise LabelError(f"{where}: the answer is yes or no, not {row['answer']!r}")
     start, end = (_seconds(row.get(name), where, name) for name in ("start_s", "end_s"))
     span = (0.0 if start is None else start, FOREVER if end is None else end)
     if span[0] >= span[1]:

@@ -11,7 +11,7 @@ from lookout.analysis import AnalysisError, AnalysisSettings
 from lookout.analysis.cutting import cut_parts, gaps_in_file
 from lookout.jobs.outcomes import gap_messages, reason_text, span_of
 from lookout.jobs.ranges import SourceError
-from lookout.jobs.requests import JobError, check_begins, check_job
+from lookout.jobs.requests import JobError, asked_questions, check_begins, check_job
 from lookout.jobs.sources import Sources
 from lookout.outside_text import clean
 from lookout.recordings import PrefillSettings
@@ -125,6 +125,7 @@ def plan_job(job: RecordingJob, sources: Sources, part_frames: PartFrames, *, no
     check_job(job)
     settings = settings_of(job.settings, threads=1)
     plan = RecordingPlan(job=job, expires=expiry_of(job, now_ms))
+    plan.job.questions[:] = asked_questions(job)
     uris = _listed(job, sources)
     check_begins(job, len(uris))
     for uri in uris:

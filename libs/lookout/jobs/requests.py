@@ -6,7 +6,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from lookout.errors import LookoutError
 from lookout.jobs.begins import begin_of
-from lookout.outside_text import clean
+from lookout.outside_text import clean, question_text
 from lookout.rules import RuleError, check_watch
 from lookout.v1.recordings_pb2 import RecordingJob
 from lookout.wire import WireError, check_tenant, is_camera_id
@@ -41,12 +41,22 @@ def check_job(job: RecordingJob) -> None:
         return
     if not job.uris or not all(uri.strip() for uri in job.uris):
         raise JobError("uris: name at least one recording, and none that is empty")
-    if not job.questions or not all(text.strip() for text in job.questions):
-        raise JobError("questions: ask at least one, and none that is empty")
+    if not job.questions:
+        raise JobError("questions: ask at least one")
+    asked_questions(job)
     settings = job.settings
     if settings.HasField("end_s") and settings.end_s <= settings.start_s:
         raise JobError(f"settings: the range from {settings.start_s:g} s to {settings.end_s:g} s is empty")
     check_begins(job, len(job.uris))
+
+
+def asked_questions(job: RecordingJob) -> list[str]:
+    """The questions of a job about recordings, each on one line.
+
+    Raises:
+        JobError: One cannot be asked (`question_text`).
+    """
+    return [question_text(question, JobError) for question in job.questions]
 
 
 def check_begins(job: RecordingJob, recordings: int) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from lookout.errors import LookoutError
-from lookout.outside_text import MAX_QUESTION, clean, is_encodable
+from lookout.outside_text import MAX_QUESTION, question_text
 
 TRAINED = "watchbench.json"
 """In the folder of a model that `watchbench` trained: it answers yes or no, and nothing else."""
@@ -35,13 +35,10 @@ def check_questions(folder: Path, questions: Iterable[str], *, text: bool = Fals
         raise QuestionError(
             f"questions is a list of texts, such as ['Is a person in view?'], not {questions!r:.80}"
         )
-    asked = tuple(questions)  # a generator gives its questions once
-    for question in asked:
-        check_question(folder, question, text=text)
-    return asked
+    return tuple(check_question(folder, question, text=text) for question in questions)
 
 
-def check_question(folder: Path, question: str, *, text: bool = False) -> None:
+def check_question(folder: Path, question: str, *, text: bool = False) -> str:
     """Refuse what a model was not trained to answer.
 
     Args:
@@ -49,25 +46,22 @@ def check_question(folder: Path, question: str, *, text: bool = False) -> None:
         question: What is asked.
         text: Whether an answer in words is asked for.
 
+    Returns:
+        The question on one line.
+
     Raises:
-        QuestionError: It is no text in UTF-8, or the model answers short questions of yes or no only.
+        QuestionError: It cannot be asked (`question_text`), or the model answers short questions of yes or no
+            only.
     """
-    if not isinstance(question, str):
-        raise QuestionError(f"a question is a text, such as 'Is a person in view?', not {question!r:.80}")
-    if not is_encodable(question):
-        raise QuestionError(f"the question {clean(question, 60)} is no text in UTF-8")
-    if not question.strip():
-        raise QuestionError("a question is empty: ask something, such as 'Is a person in view?'")
-    if not (folder / TRAINED).is_file():
-        return
+    trained = (folder / TRAINED).is_file()
+    asked = question_text(question, QuestionError, limit=MAX_QUESTION if trained else None)
+    if not trained:
+        return asked
     if text:
         raise QuestionError(f"the model in {folder} answers yes or no and writes no text: give another model")
-    if len(question) > MAX_QUESTION:
-        raise QuestionError(
-            f"a question has at most {MAX_QUESTION} characters, but {question!r:.60}... has {len(question)}"
-        )
-    if not asks_yes_no(question):
+    if not asks_yes_no(asked):
         raise QuestionError(
             f"the model in {folder} answers questions of yes or no only, such as 'Is anyone lying on the "
-            f"ground?', but {question!r} is another kind of question: give another model"
+            f"ground?', but {asked!r} is another kind of question: give another model"
         )
+    return asked

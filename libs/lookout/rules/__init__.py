@@ -20,6 +20,7 @@ from lookout.rules.types import (
     Zone as Zone,
 )
 from lookout.rules.watches import (
+    asked_question as asked_question,
     check_watch as check_watch,
     covers as covers,
     next_version as next_version,

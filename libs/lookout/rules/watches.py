@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 
-from lookout.outside_text import MAX_QUESTION
+from lookout.outside_text import question_text
 from lookout.rules.messages import rule_of
 from lookout.rules.types import Rule, RuleError
 from lookout.v1.watches_pb2 import Watch
@@ -36,7 +36,9 @@ def read_watch(key: str, value: bytes) -> tuple[Watch, Rule]:
         watch.id = key
     if watch.id != key:
         raise RuleError(f"its key must be its id, which is {watch.id[:40]!r}")
-    return watch, check_watch(watch)
+    rule = check_watch(watch)
+    watch.question = asked_question(watch)
+    return watch, rule
 
 
 def watch_fault(key: str, value: bytes) -> str | None:
@@ -66,11 +68,7 @@ def check_watch(watch: Watch) -> Rule:
         check_ranges(watch)
     except RangeError as error:
         raise RuleError(str(error)) from error
-    # `camera-offline` asks the model nothing: the alerts service decides it.
-    if watch.id != CAMERA_OFFLINE and not watch.question.strip():
-        raise RuleError("it has no question")
-    if len(watch.question) > MAX_QUESTION:
-        raise RuleError(f"its question has {len(watch.question)} characters, {MAX_QUESTION} at most")
+    asked_question(watch)
     for pattern in watch.cameras:
         if not is_camera_id(pattern):
             raise RuleError(f"cameras: {pattern[:40]!r} is no camera id or pattern of 1 to {ID_BYTES} bytes")
@@ -85,6 +83,18 @@ def check_watch(watch: Watch) -> Rule:
     if size > WATCH_BYTES:
         raise RuleError(f"{size} bytes as JSON, {WATCH_BYTES} at most")
     return rule
+
+
+def asked_question(watch: Watch) -> str:
+    """The question of a watch on one line. That of `camera-offline` may be empty: the alerts service decides
+    it, and asks the model nothing.
+
+    Raises:
+        RuleError: It cannot be asked (`question_text`).
+    """
+    if watch.id == CAMERA_OFFLINE and not watch.question:
+        return ""
+    return question_text(watch.question, RuleError)
 
 
 def covers(watch: Watch, camera: str, tenant: str) -> bool:

@@ -381,10 +381,11 @@ class Session:
             )
         if window.refusal is not None:
             raise SessionError(f"the newest window is not asked: {window.refusal}")
-        words = not models.asks_yes_no(question) if text is None else text
-        models.check_question(self._folder, question, text=words)
-        if words:
+        words = text if text is not None else not (isinstance(question, str) and models.asks_yes_no(question))
+        line = models.check_question(self._folder, question, text=words)
+        if words:  # a prompt keeps its lines
             return self._written(window, question, _text_settings(how), on_text, patience)
+        question = line
         if how or on_text is not None:
             raise SessionError(f"{', '.join(how) or 'on_text'} is for an answer in words: give text=True")
         plan, key = _plan_of(window), False

@@ -50,8 +50,8 @@ def test_labels_are_read_with_their_spans(tmp_path: Path) -> None:
     ("rows", "words"),
     [
         ("gone.mp4,Anyone?,yes,,\n", "line 2: there is no clip"),
-        ("door.mp4,Anyone?,maybe,,\n", "yes or no as its answer, not 'maybe'"),
-        ("door.mp4,,yes,,\n", "needs a question"),
+        ("door.mp4,Anyone?,maybe,,\n", "the answer is yes or no, not 'maybe'"),
+        ("door.mp4,,yes,,\n", "line 2: the question is empty"),
         ("door.mp4,Anyone?,yes,5,2\n", "start_s 5 is not before end_s 2"),
         ("door.mp4,Anyone?,yes,soon,\n", "start_s 'soon' is not a number"),
         ("", "has no rows"),

@@ -38,7 +38,7 @@ ALLOWED: dict[str, set[str]] = {
     "lazy": set(),
     "local_time": {"errors"},
     "numbers": {"errors"},
-    "outside_text": set(),
+    "outside_text": {"errors"},
     "batching": set(),
     "fairness": set(),
     "content_version": set(),

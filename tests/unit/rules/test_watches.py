@@ -30,7 +30,7 @@ def test_without_an_id_the_key_is_the_id() -> None:
     ("fields", "words"),
     [
         ({"id": "other"}, "its key must be its id"),
-        ({"question": "  "}, "no question"),
+        ({"question": "  "}, "the question is empty"),
         ({"question": "x" * 1001}, "1001 characters"),
         ({"cameras": [""]}, "no camera id"),
         ({"cameras": ["\u202eevil"]}, "no camera id"),

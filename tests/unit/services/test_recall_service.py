@@ -163,7 +163,7 @@ def test_cameras_beyond_the_most_are_named_as_not_asked(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("request_", "code", "words"),
     [
-        ({"question": "  "}, "INVALID_ARGUMENT", "a question has 1 to"),
+        ({"question": "  "}, "INVALID_ARGUMENT", "the question is empty"),
         ({"cameras": ""}, "INVALID_ARGUMENT", "name a camera"),
         ({"since_us": 9, "until_us": 9}, "INVALID_ARGUMENT", "the time asked for is empty"),
         ({"words": 513}, "INVALID_ARGUMENT", "words are at most 512"),

@@ -266,7 +266,7 @@ def test_a_second_back_test_of_the_same_name(world: World) -> None:
     ("job", "why"),
     [
         (BacktestJob(), "watch: id"),
-        (BacktestJob(watch=Watch(id="a", question=" ")), "it has no question"),
+        (BacktestJob(watch=Watch(id="a", question=" ")), "the question is empty"),
         (BacktestJob(watch=Watch(id="a", question="Is it? " * 1000)), "questions? .* characters|question"),
         (BacktestJob(watch=Watch(id="a", question="Is it?", cameras=[""])), "cameras"),
     ],

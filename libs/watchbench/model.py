@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from lookout.models import TINY
+from lookout.models.completeness import check_loaded
 from watchbench import qwen
 from watchbench.questions import QUESTIONS
 from watchbench.shape import Shape
@@ -498,12 +499,18 @@ def shape_of(model: Any) -> Shape:
 
 
 def load(folder: Path) -> Any:
-    """A checkpoint folder as the stock class, in float32, ready to answer."""
+    """A checkpoint folder as the stock class, in float32, ready to answer.
+
+    Raises:
+        lookout.models.ModelError: It lacks weights.
+    """
     from transformers import AutoModelForImageTextToText
 
-    return AutoModelForImageTextToText.from_pretrained(
-        folder, dtype=torch.float32, trust_remote_code=False
-    ).eval()
+    model, report = AutoModelForImageTextToText.from_pretrained(
+        folder, dtype=torch.float32, output_loading_info=True, trust_remote_code=False
+    )
+    check_loaded(folder, report["missing_keys"])
+    return model.eval()
 
 
 def inherited(folder: Path) -> dict[str, Tensor]:

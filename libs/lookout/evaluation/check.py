@@ -17,6 +17,7 @@ from lookout.engines.transformers.model import take_language_model
 from lookout.errors import LookoutError
 from lookout.families import LAYOUT_FILE, Family, family_of, load_layout, load_tower, read_config
 from lookout.models import window_defaults
+from lookout.models.completeness import check_loaded
 from lookout.models.device import default_dtype
 from lookout.pruning import PrunePolicy
 from lookout.streams import ClipFrames, encode_strides, read_clip
@@ -214,9 +215,10 @@ def _load(folder: Path, device: str, dtype: str) -> _Loaded:
     try:
         read_config(folder)
         layout = load_layout(folder)
-        full_model = AutoModelForImageTextToText.from_pretrained(
-            folder, dtype=getattr(torch, dtype), trust_remote_code=False
+        full_model, report = AutoModelForImageTextToText.from_pretrained(
+            folder, dtype=getattr(torch, dtype), output_loading_info=True, trust_remote_code=False
         )
+        check_loaded(folder, report["missing_keys"])
         full_model = full_model.to(device).eval().requires_grad_(False)
         processor = AutoProcessor.from_pretrained(folder, trust_remote_code=False)
         tower = load_tower(folder, device=device, dtype=getattr(torch, dtype))

@@ -12,6 +12,7 @@ from torch import nn
 from lookout.families.registry import UnknownFamilyError, family_of
 from lookout.families.types import Family
 from lookout.models.checkpoint import check_checkpoint
+from lookout.models.completeness import check_loaded
 from lookout.models.device import dtype_of, limit_threads
 from lookout.models.errors import ModelError
 from lookout.outside_text import clean
@@ -89,8 +90,7 @@ def _read_checked(folder: Path, device: torch.device, dtype: torch.dtype) -> nn.
         model, report = AutoModel.from_pretrained(
             folder, config=config, dtype=dtype, output_loading_info=True, trust_remote_code=False
         )
-    if report["missing_keys"]:
-        raise VisionError(f"{folder} lacks weights of the tower: {', '.join(sorted(report['missing_keys']))}")
+    check_loaded(folder, report["missing_keys"])
     loaded: nn.Module = model.to(device)
     return loaded
 

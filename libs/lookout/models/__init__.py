@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from lookout.models.checkpoint import check_checkpoint
+from lookout.models.completeness import check_complete
 from lookout.models.digest import is_vision_half
 from lookout.models.errors import ModelError as ModelError, SamplingError as SamplingError
 from lookout.models.questions import (
@@ -55,4 +56,5 @@ def find_model(folder: Path | str | None = None) -> Path:
     if is_vision_half(path):
         raise ModelError(f"{path} holds the vision half of a checkpoint, which prune-encode alone uses")
     check_checkpoint(path)
+    check_complete(path)
     return path.resolve()

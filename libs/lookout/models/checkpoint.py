@@ -40,6 +40,8 @@ _DOCUMENTS: Final = frozenset(
 )
 #: bytes of the table of tensors in front of a safetensors file, as that format's own reader limits it
 _TABLE_BYTES: Final = 100_000_000
+#: how the file begins that Git leaves in a large one's place
+_POINTER: Final = b"version https://git-lfs"
 _PARTS: Final = ("vision_config", "text_config")
 #: layers of a tower or a language model, and any other number of a configuration, at most
 _LAYERS: Final = 1000
@@ -126,6 +128,10 @@ def _check_weights(path: Path) -> int:
         if not path.is_file():
             raise ModelError(f"{path} cannot be read: no regular file")
         with path.open("rb") as file:
+            start = file.read(len(_POINTER))
+            if start == _POINTER:
+                raise ModelError(f"{path} is a pointer of Git LFS: fetch the weights with git lfs pull")
+            file.seek(0)
             (length,) = struct.unpack("<Q", file.read(8))
             if length > min(size - 8, _TABLE_BYTES):
                 raise ModelError(f"{path} is damaged: its table of tensors has {length} bytes")

@@ -12,6 +12,8 @@ from torch import nn
 from lookout.engines.types import UnsupportedModelError
 from lookout.families import family_of, read_config
 from lookout.flops import DecoderShape, linear_weights
+from lookout.models import ModelError
+from lookout.models.completeness import check_loaded
 from lookout.windows import NEWLINE, Rotary, WindowError
 
 
@@ -75,7 +77,8 @@ def load_language_model(checkpoint: Path | str, device: torch.device, dtype: tor
     """Load the language half of a checkpoint folder with the stock classes; the vision half is dropped.
 
     Raises:
-        UnsupportedModelError: For families, attention kinds or rotations that plans do not cover.
+        UnsupportedModelError: For families, attention kinds or rotations that plans do not cover, and for a
+            folder that lacks weights.
     """
     from transformers import AutoModelForImageTextToText
 
@@ -87,7 +90,13 @@ def load_language_model(checkpoint: Path | str, device: torch.device, dtype: tor
     except WindowError as error:
         raise UnsupportedModelError(str(error)) from error
     with quiet_loading():
-        full_model = AutoModelForImageTextToText.from_pretrained(folder, dtype=dtype, trust_remote_code=False)
+        full_model, report = AutoModelForImageTextToText.from_pretrained(
+            folder, dtype=dtype, output_loading_info=True, trust_remote_code=False
+        )
+    try:
+        check_loaded(folder, report["missing_keys"])
+    except ModelError as error:
+        raise UnsupportedModelError(str(error)) from error
     return take_language_model(full_model, family, device)
 
 

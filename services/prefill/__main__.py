@@ -17,6 +17,7 @@ from lookout.engines.born import KeepsRows
 from lookout.erasures import Fence, Step, join, live_fence
 from lookout.errors import StartupError
 from lookout.fairness import FairShares
+from lookout.families.inference import inference_only
 from lookout.memory import HistoryError, Keep, MemorySettings
 from lookout.memory.chapters import ChapterFolder, ChapterRules
 from lookout.observe import logs, traced
@@ -252,14 +253,15 @@ def _engine(settings: PrefillSettings, folder: Path) -> Engine:
             eager=not settings.cuda_graphs,
         )
     transformers.utils.logging.disable_progress_bar()
-    return load_engine(
-        folder,
-        settings.device,
-        getattr(torch, settings.dtype),
-        budget_bytes=budget,
-        spill_dir=settings.kv_spill_dir,
-        rows_per_pass=settings.batch_rows,
-    )
+    with inference_only():
+        return load_engine(
+            folder,
+            settings.device,
+            getattr(torch, settings.dtype),
+            budget_bytes=budget,
+            spill_dir=settings.kv_spill_dir,
+            rows_per_pass=settings.batch_rows,
+        )
 
 
 if __name__ == "__main__":

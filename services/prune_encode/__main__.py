@@ -5,6 +5,7 @@ import torch
 from lookout.erasures import join, live_fence
 from lookout.errors import StartupError
 from lookout.families import load_tower
+from lookout.families.inference import inference_only
 from lookout.observe import traced
 from lookout.services.prune_encode.encoder import Encoder
 from lookout.services.prune_encode.handler import PruneEncodeHandler
@@ -21,7 +22,7 @@ def make_handler(context: Context[PruneEncodeSettings]) -> PruneEncodeHandler:
     """The handler with its vision tower, its store and its way to the pixels."""
     settings = context.settings
     folder, model = checked_model(settings, settings.model_dir, tower_only=True)
-    with loading(folder, "the vision tower"):
+    with loading(folder, "the vision tower"), inference_only():
         tower = load_tower(folder, device=settings.device, dtype=getattr(torch, settings.dtype))
     encoder = Encoder(tower, settings.batch, context.supervisor, context.metrics.computing())
     context.on_close(encoder.close)

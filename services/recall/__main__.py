@@ -13,6 +13,7 @@ from lookout.chapters.reading import ChapterSources, ChapterStore, Holders
 from lookout.engines.transformers import TransformersEngine, load_engine
 from lookout.erasures import join, live_fence
 from lookout.errors import StartupError
+from lookout.families.inference import inference_only
 from lookout.memory import HistoryError
 from lookout.observe import traced
 from lookout.outside_text import public_url
@@ -49,7 +50,7 @@ def add(context: Context[RecallSettings]) -> None:
 
 def _engine(settings: RecallSettings, folder: Path) -> TransformersEngine:
     transformers.utils.logging.disable_progress_bar()
-    with loading(folder):
+    with loading(folder), inference_only():
         return load_engine(folder, settings.device, getattr(torch, settings.dtype), budget_bytes=1)
 
 

@@ -13,6 +13,7 @@ from lookout.analysis.cutting import trained_frames
 from lookout.backtest.answers import Hidden, hidden_by
 from lookout.erasures import read_fence
 from lookout.families import model_input
+from lookout.families.inference import inference_only
 from lookout.jobs import Sources
 from lookout.net.fetch import UriFetcher
 from lookout.observe import logs, traced
@@ -82,7 +83,7 @@ def parts(context: Context[RecordingsSettings]) -> Handler[Any]:
     os.nice(settings.niceness)  # windows of cameras come first where they share a processor
     folder, digest = checked_model(settings, settings.model_dir)
     analyzer = _analyzer(folder, settings.device, settings.dtype)
-    with loading(folder):
+    with loading(folder), inference_only():
         analyzer.load()
     jobs = context.table(RECORDINGS.name)
     node = tensor_node(settings)

@@ -6,6 +6,7 @@ import gc
 import logging
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -72,6 +73,10 @@ def pytest_collection_finish() -> None:
     gc.enable()
     gc.collect()
     gc.freeze()
+    if "transformers.modeling_utils" in sys.modules:  # five seconds of a CPU, in every worker
+        raise pytest.UsageError(
+            "a file of tests loads a stock model where it is read: load it in a test or fixture"
+        )
 
 
 class Interleaved(LoadScopeScheduling):

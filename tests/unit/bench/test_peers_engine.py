@@ -18,25 +18,31 @@ from bench.record import Record
 from bench.windows import labelled
 from lookout.families import load_layout
 from lookout.models import TINY
+from lookout.windows import StrideBlock
 from tests.unit.engines.scenes import block
 
 FILM = sorted((Path(next(iter(watchbench.__path__))) / "films").glob("*.mp4"))[0]
-WINDOW = [block("internvl", "cam/0", index, frames=4, keep=1.1) for index in range(2)]
 
 
-def test_tokens_are_dropped_by_a_rule_over_the_whole_window() -> None:
+@pytest.fixture(scope="module")
+def window() -> list[StrideBlock]:
+    """Two blocks that keep every token."""
+    return [block("internvl", "cam/0", index, frames=4, keep=1.1) for index in range(2)]
+
+
+def test_tokens_are_dropped_by_a_rule_over_the_whole_window(window: list[StrideBlock]) -> None:
     def first(tokens: torch.Tensor, size: tuple[int, int, int], merge: int, rate: float) -> torch.Tensor:
         assert (len(tokens), size, merge) == (8 * 16, (8, 4, 4), 1)
         return torch.arange(len(tokens)) < (1 - rate) * len(tokens)
 
-    out = dropped(WINDOW, first, 0.25)
+    out = dropped(window, first, 0.25)
     assert [len(frame.kept) for block in out for frame in block.frames] == [16, 16, 0, 0, 0, 0, 0, 0]
-    assert torch.equal(out[0].frames[1].tokens, WINDOW[0].frames[1].tokens)
+    assert torch.equal(out[0].frames[1].tokens, window[0].frames[1].tokens)
 
 
-def test_frames_are_dropped_evenly() -> None:
-    assert [len(block.frames) for block in thinned(WINDOW, 0.5)] == [2, 2]
-    assert [len(block.frames) for block in thinned(WINDOW, 0.01)] == [1, 0]
+def test_frames_are_dropped_evenly(window: list[StrideBlock]) -> None:
+    assert [len(block.frames) for block in thinned(window, 0.5)] == [2, 2]
+    assert [len(block.frames) for block in thinned(window, 0.01)] == [1, 0]
 
 
 def test_peers_are_compared_with_ours_and_with_dense_windows() -> None:

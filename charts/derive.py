@@ -2,6 +2,8 @@
 
 * ``values.schema.json``: types from values.yaml, the constraints below, settings from the services' classes;
 * ``README.md``: every value with its comment and default, every setting with its description;
+* ``files/forms.json``: forms that values must have, with words for those that have not: helm would print a
+  regular expression of the schema as it is, so the template `lookout.forms` looks at them instead;
 * ``files/topics.json``: the topic table of `lookout.wire`;
 * ``lookout-crds``: the definitions of ``crds`` as a chart of their own, which helm upgrades;
 * ``Chart.yaml``: version of the project; images, and what CHANGELOG.md says of the chart, for Artifact Hub;
@@ -90,18 +92,42 @@ SETTINGS: dict[str, type[ServiceSettings]] = {
     "cameraAgent.settings": AgentSettings,
     "controller.settings": ControllerSettings,
 }
+#: what is wrong with a value of another form and what to write, by the regular expression of the form
+WORDS: dict[str, str] = {}
+
+
+def _form(pattern: str, words: str) -> str:
+    """Return a regular expression, with words for values that it does not match."""
+    WORDS[pattern] = words
+    return pattern
+
+
 #: what Kubernetes takes for the name of a label or an annotation
-_KEY = r"^([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
+_KEY = _form(
+    r"^([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$",
+    "no name of a label or annotation: letters, digits, - _ and ., with a letter or digit at both ends, 63 "
+    "at most, and before a / a domain, as in example.com/team",
+)
 # Not `propertyNames`: helm then names another value than the one that is wrong.
 _TEXT_MAP = {"type": "object", "additionalProperties": False, "patternProperties": {_KEY: {"type": "string"}}}
 #: what Kubernetes takes for the value of a label
-_LABEL = r"^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$"
+_LABEL = _form(
+    r"^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$",
+    "no value of a label: letters, digits, - _ and ., with a letter or digit at both ends, 63 at most, as in "
+    "yard-1",
+)
 _LABELS = {
     "type": "object",
     "additionalProperties": False,
     "patternProperties": {_KEY: {"type": "string", "pattern": _LABEL}},
 }
-_QUANTITY = {"type": "string", "pattern": r"^([0-9]+(\.[0-9]+)?(m|k|M|G|T|Ki|Mi|Gi|Ti)?)?$"}
+_QUANTITY = {
+    "type": "string",
+    "pattern": _form(
+        r"^([0-9]+(\.[0-9]+)?(m|k|M|G|T|Ki|Mi|Gi|Ti)?)?$",
+        "no size: a number and Ki, Mi, Gi, Ti, k, M, G or T, as in 20Gi",
+    ),
+}
 _RESOURCES = {
     "type": "object",
     "additionalProperties": False,
@@ -111,26 +137,52 @@ _RESOURCES = {
             # 4GB is no quantity of Kubernetes: it is 4G or 4Gi
             "additionalProperties": {
                 "type": ["string", "number"],
-                "pattern": r"^[0-9]+(\.[0-9]+)?(m|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?$",
+                "pattern": _form(
+                    r"^[0-9]+(\.[0-9]+)?(m|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?$",
+                    "no quantity: a number and m, Ki, Mi, Gi, Ti, Pi, k, M, G, T or P, as in 500m or 4Gi",
+                ),
             },
         }
         for kind in ("requests", "limits")
     },
 }
 #: names of Kubernetes objects (RFC 1123), or nothing
-_NAME = {"type": "string", "pattern": r"^$|^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$"}
+_NAME = {
+    "type": "string",
+    "pattern": _form(
+        r"^$|^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$",
+        "no name of a Kubernetes object: lowercase letters, digits, - and ., with a letter or digit at both "
+        "ends, as in kafka-user",
+    ),
+}
 _NAMES = {"type": "array", "items": {**_NAME, "minLength": 1}}
 #: names of keys in a Secret
-_SECRET_KEY = {"type": "string", "pattern": "^[-._a-zA-Z0-9]{1,253}$"}
+_SECRET_KEY = {
+    "type": "string",
+    "pattern": _form(
+        "^[-._a-zA-Z0-9]{1,253}$", "no key of a secret: letters, digits, - _ and ., as in ca.crt"
+    ),
+}
 #: names of volumes and containers (RFC 1123)
-_LABEL_NAME = {"type": "string", "pattern": "^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"}
+_LABEL_NAME = {
+    "type": "string",
+    "pattern": _form(
+        "^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$",
+        "no name of a volume or a container: lowercase letters, digits and -, with a letter or digit at both "
+        "ends, 63 at most, as in models",
+    ),
+}
+#: keys of taints
+_TAINT = _form(
+    rf"^$|{_KEY}", "no key of a taint: letters, digits, - _ and ., before a / a domain, as in nvidia.com/gpu"
+)
 _TOLERATIONS = {
     "type": "array",
     "items": {
         "type": "object",
         "additionalProperties": False,
         "properties": {
-            "key": {"type": "string", "pattern": rf"^$|{_KEY}"},
+            "key": {"type": "string", "pattern": _TAINT},
             "operator": {"enum": ["Exists", "Equal", "Lt", "Gt"]},
             "value": {"type": "string", "pattern": _LABEL},
             "effect": {"enum": ["NoSchedule", "PreferNoSchedule", "NoExecute"]},
@@ -162,7 +214,13 @@ def _named(name: dict[str, Any], *required: str, **properties: dict[str, Any]) -
 
 
 _VARIABLES = _named(
-    {"type": "string", "pattern": "^[-._a-zA-Z][-._a-zA-Z0-9]*$"},
+    {
+        "type": "string",
+        "pattern": _form(
+            "^[-._a-zA-Z][-._a-zA-Z0-9]*$",
+            "no name of a variable: letters, digits, - _ and ., no digit first, as in HTTP_PROXY",
+        ),
+    },
     value={"type": "string"},
     valueFrom={"type": "object"},
 )
@@ -199,7 +257,12 @@ _POD = {
         "extraEnv": _VARIABLES,
         "extraVolumes": _named(_LABEL_NAME),
         "extraVolumeMounts": _named(
-            _LABEL_NAME, "mountPath", mountPath={"type": "string", "pattern": "^/[^:]*$"}
+            _LABEL_NAME,
+            "mountPath",
+            mountPath={
+                "type": "string",
+                "pattern": _form("^/[^:]*$", "no path: it begins with / and has no colon, as in /models"),
+            },
         ),
         "extraContainers": _named(_LABEL_NAME),
         "affinity": _AFFINITY,
@@ -211,13 +274,29 @@ _PODS = {"type": "integer", "minimum": 1, "maximum": 1000}
 _OCTET = "(25[0-5]|2[0-4][0-9]|1?[0-9]{1,2})"
 _IPV4 = rf"{_OCTET}(\.{_OCTET}){{3}}/([12]?[0-9]|3[0-2])"
 _IPV6 = r"[0-9a-fA-F]*:[0-9a-fA-F:.]*/([1-9]?[0-9]|1[01][0-9]|12[0-8])"
-_CIDRS = {"type": "array", "items": {"type": "string", "pattern": f"^({_IPV4}|{_IPV6})$"}}
+_NETWORK = _form(
+    f"^({_IPV4}|{_IPV6})$",
+    "no network: an address and the length of its prefix, as in 10.20.0.0/16 or fd00::/8; a single address "
+    "is 10.20.0.7/32",
+)
+_CIDRS = {"type": "array", "items": {"type": "string", "pattern": _NETWORK}}
 _PORT = "([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
 _HOST = r"([A-Za-z0-9._\-]+|\[[0-9a-fA-F:.]+\])"
 _PORTS = {"type": "array", "minItems": 1, "items": {"type": "integer", "minimum": 1, "maximum": 65535}}
 #: of an object store
-_ENDPOINT = {"type": "string", "pattern": r"^$|^https?://[^\s@]+$"}
-_REGION = {"type": "string", "pattern": "^$|^[A-Za-z0-9][A-Za-z0-9_.-]*$"}
+_ENDPOINT = {
+    "type": "string",
+    "pattern": _form(
+        r"^$|^https?://[^\s@]+$",
+        "no address of an object store: http:// or https:// and no user, as in https://objects.example:9000",
+    ),
+}
+_REGION = {
+    "type": "string",
+    "pattern": _form(
+        "^$|^[A-Za-z0-9][A-Za-z0-9_.-]*$", "no region: letters, digits, - _ and ., as in eu-central-1"
+    ),
+}
 #: what the services' client takes in the query of a Redis URL; it would end at any other name
 _REDIS_OPTION = (
     r"(socket_timeout|socket_connect_timeout)=[0-9]+(\.[0-9]+)?|(health_check_interval|max_connections)=[0-9]+|"
@@ -226,12 +305,35 @@ _REDIS_OPTION = (
 _TLS_OPTION = rf"({_REDIS_OPTION}|ssl_check_hostname=(true|false)|ssl_cert_reqs=(none|optional|required))"
 _REDIS_HOSTS = rf"{_HOST}(:{_PORT})?(,{_HOST}(:{_PORT})?)*(/[0-9]*)?"
 _CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+#: a name in a path, which is not `..`
+_FOLDER = r"([^./][^/]*|\.[^./][^/]*|\.\.[^/]+|\.)?"
 #: a folder below another one
-_BELOW = {"type": "string", "not": {"pattern": r"(^|/)\.\.(/|$)"}}
-
+_BELOW = {
+    "type": "string",
+    "pattern": _form(
+        rf"^{_FOLDER}(/{_FOLDER})*$", "no folder of the volume or image: write it without .., as in qwen/7b"
+    ),
+}
+_SHA256 = {
+    "type": "string",
+    "pattern": _form(
+        "^$|^[0-9a-f]{64}$", "no SHA-256: 64 digits of 0-9 and a-f, as `sha256sum FILE` prints them"
+    ),
+}
+_ARCHIVE = {
+    "type": "string",
+    "pattern": _form("^$|^https://", "no https address: write one as in https://models.example/qwen.tar.gz"),
+}
 
 #: a number of pods, or a share of them
-_SOME_PODS = {"type": ["integer", "string"], "minimum": 0, "pattern": "^([0-9]|[1-9][0-9]|100)%$"}
+_SOME_PODS = {
+    "type": ["integer", "string"],
+    "minimum": 0,
+    "pattern": _form(
+        "^([0-9]|[1-9][0-9]|100)%$",
+        "no share of the pods: 0% to 100%, as in 25%, or a number of them, as in 1",
+    ),
+}
 
 
 def _strategy(*kinds: str, **more: dict[str, Any]) -> dict[str, Any]:
@@ -241,6 +343,23 @@ def _strategy(*kinds: str, **more: dict[str, Any]) -> dict[str, Any]:
     properties = {"type": {"enum": list(kinds)}, "rollingUpdate": rolling}
     return {"type": "object", "additionalProperties": False, "properties": properties}
 
+
+def _text(pattern: str, words: str) -> dict[str, Any]:
+    """A text of some form, and words for one of another."""
+    return {"type": "string", "pattern": _form(pattern, words)}
+
+
+_DIGEST = _form("^sha256:[0-9a-f]{64}$", "no digest: sha256: and 64 digits of 0-9 and a-f")
+#: a name of a volume with `recordings-` before it
+_RECORDINGS = _form(
+    "^[a-z0-9]([-a-z0-9]{0,48}[a-z0-9])?$",
+    "no name of a folder: lowercase letters, digits and -, with a letter or digit at both ends, 50 at most, "
+    "as in yard",
+)
+_OPTION = _form(
+    r"^[a-z][a-z0-9.]*$",
+    "no option of librdkafka: lowercase letters, digits and ., as in socket.keepalive.enable",
+)
 
 #: constraints by the end of a value's path
 CONSTRAINTS: dict[str, dict[str, Any]] = {
@@ -255,23 +374,39 @@ CONSTRAINTS: dict[str, dict[str, Any]] = {
     "image.digests": {
         "type": "object",
         "additionalProperties": False,
-        "properties": {name: {"type": "string", "pattern": "^sha256:[0-9a-f]{64}$"} for name in _IMAGES},
+        "properties": {name: {"type": "string", "pattern": _DIGEST} for name in _IMAGES},
     },
-    "image.prefix": {"type": "string", "pattern": "^[a-z0-9][a-z0-9.-]*(:[0-9]+)?[a-z0-9._/-]*$"},
+    "image.prefix": _text(
+        "^[a-z0-9][a-z0-9.-]*(:[0-9]+)?[a-z0-9._/-]*$",
+        "no beginning of an image's name: lowercase, as in registry.example:5000/team/lookout-",
+    ),
     "image.pullPolicy": {"enum": ["Always", "IfNotPresent", "Never"]},
     "image.pullSecrets": _NAMES,
-    "image.tag": {"type": "string", "pattern": r"^$|^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$"},
-    "fullnameOverride": {"type": "string", "pattern": r"^$|^[a-z]([-a-z0-9]{0,40}[a-z0-9])?$"},
-    "outside.host": {"type": "string", "pattern": r"^$|^[A-Za-z0-9.\-]+$|^[0-9a-fA-F:]+$"},
+    "image.tag": _text(
+        r"^$|^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$",
+        "no tag: letters, digits, - _ and ., 128 at most, as in 0.3.0",
+    ),
+    "fullnameOverride": _text(
+        r"^$|^[a-z]([-a-z0-9]{0,40}[a-z0-9])?$",
+        "no name for objects: lowercase letters, digits and -, a letter first, 42 at most, as in yard",
+    ),
+    "outside.host": _text(
+        r"^$|^[A-Za-z0-9.\-]+$|^[0-9a-fA-F:]+$",
+        "no address of a node: its name or IP address alone, as in 192.0.2.10; the port is "
+        "tryout.kafka.outside.port",
+    ),
     "className": _NAME,
     "claim": _NAME,
     "memory.secret": _NAME,
     "stores.secret": _NAME,
-    "memory.keep": {
-        "type": "string",
-        "pattern": r"^$|^[0-9]+(\.[0-9]+)? ?([sS]|[mM]|[mM][iI][nN]|[hH]|[dD]|[kKmMgGtT]?[bB])$",
-    },
-    "memory.url": {"type": "string", "pattern": r"^$|^[a-z0-9]+://[^\s@]+$|^/"},
+    "memory.keep": _text(
+        r"^$|^[0-9]+(\.[0-9]+)? ?([sS]|[mM]|[mM][iI][nN]|[hH]|[dD]|[kKmMgGtT]?[bB])$",
+        "no time and no size: a number and s, min, h or d, or B, kB, MB, GB or TB, as in 2h or 500MB",
+    ),
+    "memory.url": _text(
+        r"^$|^[a-z0-9]+://[^\s@]+$|^/",
+        "no durable tier: s3://BUCKET/PREFIX without a user, or the path of a folder that all pods mount",
+    ),
     "memory.endpoint": _ENDPOINT,
     "stores.endpoint": _ENDPOINT,
     "memory.region": _REGION,
@@ -281,8 +416,7 @@ CONSTRAINTS: dict[str, dict[str, Any]] = {
     "recordings.claims": {
         "type": "object",
         "additionalProperties": False,
-        # a name of a volume with `recordings-` before it
-        "patternProperties": {"^[a-z0-9]([-a-z0-9]{0,48}[a-z0-9])?$": {**_NAME, "minLength": 1}},
+        "patternProperties": {_RECORDINGS: {**_NAME, "minLength": 1}},
     },
     "jobResources": _RESOURCES,
     "caKey": _SECRET_KEY,
@@ -301,42 +435,60 @@ CONSTRAINTS: dict[str, dict[str, Any]] = {
     "grpc.secret": _NAME,
     "priorityClassName": _NAME,
     "busyShare": {"type": "number", "minimum": 0.1, "maximum": 0.95},
-    "prometheusAddress": {"type": "string", "pattern": r"^$|^https?://[^\s]+$"},
+    "prometheusAddress": _text(
+        r"^$|^https?://[^\s]+$", "no address of Prometheus: write one as in http://prometheus.monitoring:9090"
+    ),
     "storage.size": _QUANTITY,
     "storage.limit": {**_QUANTITY, "minLength": 1},
     "spool": {**_QUANTITY, "minLength": 1},
     "url.size": {**_QUANTITY, "minLength": 1},
     "outside.port": {"type": "integer", "minimum": 30000, "maximum": 32767},
-    "kafka.bootstrap": {
-        "type": "string",
-        "pattern": f"^$|^{_HOST}:{_PORT}(,{_HOST}:{_PORT})*$",
-    },
+    "kafka.bootstrap": _text(
+        f"^$|^{_HOST}:{_PORT}(,{_HOST}:{_PORT})*$",
+        "no list of servers: HOST:PORT, several with commas and no spaces, as in kafka-0:9092,kafka-1:9092; "
+        "a port is 1 to 65535, and nothing stands before a host",
+    ),
     "sasl.mechanism": {"enum": ["", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]},
-    "sasl.tokenUrl": {"type": "string", "pattern": "^$|^https?://[^@ ]+$"},
-    "kafka.prefix": {"type": "string", "pattern": r"^$|^[a-z0-9][a-z0-9.-]{0,38}[.-]$"},
+    "sasl.tokenUrl": _text(
+        "^$|^https?://[^@ ]+$",
+        "no address of a token endpoint: write one as in https://idp.example/oauth2/token",
+    ),
+    "kafka.prefix": _text(
+        r"^$|^[a-z0-9][a-z0-9.-]{0,38}[.-]$",
+        "no prefix: lowercase letters, digits, - and ., 40 at most, with . or - at the end, as in site-a.",
+    ),
     "kafka.options": {
         "type": "object",
         "additionalProperties": False,
         "properties": {name: {"enum": list(_CODECS)} for name in ("compression.type", "compression.codec")},
-        "patternProperties": {r"^[a-z][a-z0-9.]*$": {"type": ["string", "number", "boolean"]}},
+        "patternProperties": {_OPTION: {"type": ["string", "number", "boolean"]}},
     },
-    "redis.url": {
-        "type": "string",
-        "pattern": rf"^$|^redis://{_REDIS_HOSTS}(\?({_REDIS_OPTION})(&({_REDIS_OPTION}))*)?$|"
+    "redis.url": _text(
+        rf"^$|^redis://{_REDIS_HOSTS}(\?({_REDIS_OPTION})(&({_REDIS_OPTION}))*)?$|"
         rf"^rediss://{_REDIS_HOSTS}(\?{_TLS_OPTION}(&{_TLS_OPTION})*)?$",
-    },
-    "redis.sentinel": {"type": "string", "pattern": "^[A-Za-z0-9._-]*$"},
+        "no address of Redis: redis://HOST:PORT/NUMBER, or rediss:// for TLS, as in rediss://redis:6379/0; "
+        "Sentinels are redis://HOST:PORT,HOST:PORT/NUMBER. User and password have values of their own "
+        "(redis.username, redis.passwordSecret). Behind a ? there may be socket_timeout, "
+        "socket_connect_timeout, health_check_interval, max_connections, socket_keepalive, retry_on_timeout, "
+        "protocol, and with rediss:// ssl_cert_reqs and ssl_check_hostname",
+    ),
+    "redis.sentinel": _text(
+        "^[A-Za-z0-9._-]*$", "no name of a primary: letters, digits, - _ and ., as in directory"
+    ),
     "tenants.intervalS": {"type": "number", "minimum": 1, "maximum": 86400},
     "grpc.source": {"enum": ["auto", "cert-manager", "job"]},
     "grpc.days": {"type": "number", "exclusiveMinimum": 0, "maximum": 3650},
     "topics.partitions": {"type": "integer", "minimum": 1, "maximum": 10000},
-    "topics.replication": {"type": "integer", "minimum": 1, "maximum": 15},
+    "topics.replication": {"type": "integer", "minimum": 0, "maximum": 15},
     "model.source": {"enum": ["bundled", "volume", "image", "url"]},
-    "model.digest": {"type": "string", "pattern": "^$|^[0-9a-f]{16}$"},
-    "url.address": {"type": "string", "pattern": "^$|^https://"},
-    "url.sha256": {"type": "string", "pattern": "^$|^[0-9a-f]{64}$"},
-    "vision.address": {"type": "string", "pattern": "^$|^https://"},
-    "vision.sha256": {"type": "string", "pattern": "^$|^[0-9a-f]{64}$"},
+    "model.digest": _text(
+        "^$|^[0-9a-f]{16}$",
+        "no digest of a checkpoint: 16 digits of 0-9 and a-f, as `lookout model check DIR` prints them",
+    ),
+    "url.address": _ARCHIVE,
+    "url.sha256": _SHA256,
+    "vision.address": _ARCHIVE,
+    "vision.sha256": _SHA256,
     "resources": _RESOURCES,
     "nodeSelector": _LABELS,
     "tolerations": _TOLERATIONS,
@@ -361,14 +513,19 @@ CONSTRAINTS: dict[str, dict[str, Any]] = {
     "monitoring.labels": _LABELS,
     "monitoring.intervalS": {"type": "integer", "minimum": 1, "maximum": 3600},
     "heapMb": {"type": "integer", "minimum": 256, "maximum": 65536},
-    "kafka.rackLabel": {
-        "type": "string",
-        "pattern": r"^$|^([a-z0-9.-]+/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$",
-    },
-    "gpuResource": {"type": "string", "pattern": r"^[a-z0-9.-]+/[A-Za-z0-9][A-Za-z0-9._-]*$"},
+    "kafka.rackLabel": _text(
+        r"^$|^([a-z0-9.-]+/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$",
+        "no name of a label: write one as in topology.kubernetes.io/zone",
+    ),
+    "gpuResource": _text(
+        r"^[a-z0-9.-]+/[A-Za-z0-9][A-Za-z0-9._-]*$", "no name of a resource: write one as in nvidia.com/gpu"
+    ),
     "volume.path": _BELOW,
     "image.path": _BELOW,
-    "image.reference": {"type": "string", "pattern": r"^$|^[a-z0-9][A-Za-z0-9._/:@-]*$"},
+    "image.reference": _text(
+        r"^$|^[a-z0-9][A-Za-z0-9._/:@-]*$",
+        "no reference of an image: write one as in registry.example/models/qwen:1",
+    ),
     "runAsUser": {"type": "integer", "minimum": 0, "maximum": 2147483647},
     "startupSeconds": {"type": "integer", "minimum": 30, "maximum": 86400},
     "terminationGracePeriodSeconds": {"type": "integer", "minimum": 5, "maximum": 3600},
@@ -435,6 +592,65 @@ def schema() -> dict[str, Any]:
     for kind in dict.fromkeys(SETTINGS.values()):
         root["definitions"].update(_settings_schema(kind).pop("$defs", {}))
     return root
+
+
+def forms(schema: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Take what helm would not say in words out of a schema.
+
+    Args:
+        schema: Of the values.
+
+    Returns:
+        The schema without regular expressions and without bounds that a number must be above; and these, each
+        once, with its words and the paths of values (`*`: every field or item; `name`: the names of fields).
+    """
+    found: dict[tuple[str, str | float, str], list[list[str]]] = {}
+    plain = _take_forms(schema, [], "", found)
+    listed = [
+        {"kind": kind, "form": form, "words": words, "paths": paths}
+        for (kind, form, words), paths in found.items()
+    ]
+    return plain, listed
+
+
+def _take_forms(
+    schema: dict[str, Any],
+    path: list[str],
+    about: str,
+    found: dict[tuple[str, str | float, str], list[list[str]]],
+) -> dict[str, Any]:
+    """A schema without forms; these go into `found`. `about`: what the value is for."""
+    about = schema.get("description", about)
+
+    def take(kind: str, form: str | float, words: str) -> None:
+        found.setdefault((kind, form, words), []).append(path)
+
+    def inside(part: dict[str, Any], *more: str) -> dict[str, Any]:
+        return _take_forms(part, [*path, *more], about, found)
+
+    plain = dict(schema)
+    if "pattern" in schema:
+        # Forms of settings are their classes'; what a setting is for says what to write.
+        take(
+            "text",
+            pattern := plain.pop("pattern"),
+            WORDS.get(pattern) or f"refused; what belongs here: {about}",
+        )
+    if "exclusiveMinimum" in schema:
+        take("above", above := plain.pop("exclusiveMinimum"), f"too little: write a number above {above:g}")
+    if "properties" in schema:
+        plain["properties"] = {name: inside(part, name) for name, part in schema["properties"].items()}
+    if "patternProperties" in schema:
+        [(pattern, part)] = plain.pop("patternProperties").items()
+        take("name", pattern, WORDS[pattern])
+        plain["additionalProperties"] = inside(part, "*")
+    elif isinstance(schema.get("additionalProperties"), dict):
+        plain["additionalProperties"] = inside(schema["additionalProperties"], "*")
+    if "items" in schema:
+        plain["items"] = inside(schema["items"], "*")
+    if "anyOf" in schema:
+        plain["anyOf"] = [inside(part) for part in schema["anyOf"]]
+    return plain
 
 
 def _object() -> dict[str, Any]:
@@ -528,7 +744,12 @@ def _tenants() -> dict[str, Any]:
 def _by_tenant(entry: Mapping[str, Any]) -> dict[str, Any]:
     """An object with an entry for each tenant."""
     tenant = rf"[a-z0-9]([-a-z0-9_.]{{0,{limits.TENANT_CHARS - 2}}}[a-z0-9])?"
-    names = {rf"^(\*|{tenant})$": dict(entry)}
+    name = _form(
+        rf"^(\*|{tenant})$",
+        f"no name of a tenant: lowercase letters, digits, - _ and ., with a letter or digit at both ends, "
+        f"{limits.TENANT_CHARS} at most, as in acme, or * for tenants that are not named",
+    )
+    names = {name: dict(entry)}
     return {"type": "object", "additionalProperties": False, "patternProperties": names}
 
 
@@ -644,11 +865,13 @@ def _bounded_line(line: str) -> str:
 
 def derived() -> dict[Path, str]:
     """Return the text of every derived file."""
+    plain, listed = forms(schema())
     return {
         **crds(),
         **crd_chart(),
         **chart_files(),
-        CHART / "values.schema.json": json.dumps(schema(), indent=1, ensure_ascii=False) + "\n",
+        CHART / "values.schema.json": json.dumps(plain, indent=1, ensure_ascii=False) + "\n",
+        CHART / "files" / "forms.json": json.dumps(listed, ensure_ascii=False) + "\n",
         CHART / "files" / "topics.json": json.dumps(topics(), indent=1) + "\n",
         CHART / "README.md": readme(),
     }

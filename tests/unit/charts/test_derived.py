@@ -59,6 +59,42 @@ def test_every_reference_of_the_schema_has_its_definition(derive: ModuleType) ->
     assert references == set(schema["definitions"])
 
 
+def test_no_refusal_of_helm_shows_a_regular_expression(derive: ModuleType) -> None:
+    """Nor a bound that it says in words that contradict each other (`got 0, want 0`)."""
+    unreadable = {
+        "pattern",
+        "patternProperties",
+        "propertyNames",
+        "exclusiveMinimum",
+        "exclusiveMaximum",
+        "not",
+    }
+
+    def keywords(schema: object) -> set[str]:
+        if isinstance(schema, list):
+            return set().union(*map(keywords, schema))
+        if not isinstance(schema, dict):
+            return set()
+        inside = [part for name, part in schema.items() if name not in ("properties", "definitions")]
+        for name in ("properties", "definitions"):  # names of values are no keywords
+            inside += schema.get(name, {}).values()
+        return set(schema) | set().union(*map(keywords, inside))
+
+    plain, forms = derive.forms(derive.schema())
+    assert not keywords(plain) & unreadable
+    assert keywords(derive.schema()) & unreadable == {"pattern", "patternProperties", "exclusiveMinimum"}
+    for form in forms:
+        assert form["words"], form
+        assert form["paths"], form
+        assert str(form["form"]) not in form["words"] or form["kind"] == "above"
+
+
+def test_settings_that_must_fit_a_form_are_refused_with_what_they_are_for(derive: ModuleType) -> None:
+    _, forms = derive.forms(derive.schema())
+    [words] = [form["words"] for form in forms if ["settings", "otlp_endpoint"] in form["paths"]]
+    assert words.startswith("refused; what belongs here: where traces are sent")
+
+
 def test_the_defaults_follow_the_schema(check: Callable[[object], None]) -> None:
     check(yaml.safe_load((CHART / "values.yaml").read_text()))
 

@@ -1,0 +1,45 @@
+{{/* What `make chart` took out of the schema, because helm would print a regular expression: forms of values, with words. */}}
+
+{{/* Refuse values of another form than files/forms.json has for them. */}}
+{{- define "lookout.forms" -}}
+{{- $values := .Values | toJson | fromJson }}
+{{- range $form := .Files.Get "files/forms.json" | fromJsonArray }}
+{{- range $form.paths }}
+{{- include "lookout.form" (dict "form" $form "value" $values "path" "" "rest" .) }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* One form at one path; call with (dict "form" entry "value" value "path" where it is "rest" names that lead on from there). */}}
+{{- define "lookout.form" -}}
+{{- $form := .form }}
+{{- $path := .path }}
+{{- if not .rest }}
+{{- if eq $form.kind "name" }}
+{{- range $name, $_ := .value }}
+{{- if not (regexMatch $form.form $name) }}{{ fail (printf "%s: the name %q is %s" $path $name $form.words) }}{{ end }}
+{{- end }}
+{{- else if and (eq $form.kind "text") (kindIs "string" .value) }}
+{{- if not (regexMatch $form.form .value) }}
+{{- /* What is taken for a password is not shown. */}}
+{{- fail (printf "%s: %q is %s" $path (regexReplaceAll "//[^/@]*@" .value "//***@") $form.words) }}
+{{- end }}
+{{- else if and (eq $form.kind "above") (kindIs "float64" .value) }}
+{{- if le .value $form.form }}{{ fail (printf "%s: %v is %s" $path .value $form.words) }}{{ end }}
+{{- end }}
+{{- else if eq (first .rest) "*" }}
+{{- $rest := rest .rest }}
+{{- if kindIs "map" .value }}
+{{- range $name, $value := .value }}
+{{- include "lookout.form" (dict "form" $form "value" $value "path" (printf "%s.%s" $path $name) "rest" $rest) }}
+{{- end }}
+{{- else if kindIs "slice" .value }}
+{{- range $index, $value := .value }}
+{{- include "lookout.form" (dict "form" $form "value" $value "path" (printf "%s[%d]" $path $index) "rest" $rest) }}
+{{- end }}
+{{- end }}
+{{- else if and (kindIs "map" .value) (hasKey .value (first .rest)) }}
+{{- $path = ternary (first .rest) (printf "%s.%s" $path (first .rest)) (eq $path "") }}
+{{- include "lookout.form" (dict "form" $form "value" (get .value (first .rest)) "path" $path "rest" (rest .rest)) }}
+{{- end }}
+{{- end }}

@@ -35,7 +35,7 @@ from lookout.services.prefill.watches import Watches
 from lookout.store import Announcer, Directory, Node, StoreNumbers
 from lookout.store.signing import AddressSigner
 from lookout.streams import ChainRule, ChainRunner
-from lookout.tenants import open_usage
+from lookout.tenants import open_fleet_shares, open_usage
 from lookout.v1.erasures_pb2 import Erasure
 from lookout.v1.lineage_pb2 import STAGE_CHAPTERS, STAGE_TOKENS
 from lookout.windows import Planner
@@ -57,7 +57,10 @@ def make_handler(context: Context[PrefillSettings]) -> PrefillHandler:
     idle = Event()
     memory = _memory(context, engine, model, fence, idle)
     tenants = open_usage(context, settings, ("questions", "device_s"))
-    shares = DeviceShares(FairShares(settings.quotas.weight), tenants)
+    device = FairShares(settings.quotas.weight)
+    if settings.tenant_fair_after_s is not None:
+        open_fleet_shares(context, device)
+    shares = DeviceShares(device, tenants)
     batcher = Batcher(
         engine,
         settings.batch,

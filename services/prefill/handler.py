@@ -4,7 +4,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Protocol
 
 import structlog
@@ -369,7 +368,9 @@ class PrefillHandler(Handler[CameraState]):
         if (quota := self._tenants.refusal(tenant)) is not None:
             return NoAnswer(Cause.QUOTA, quota)
         standing = Standing.of(window[-1].record.labels.priority, active.watches)
-        overload = self._overload.skips(record, span.window, standing, partial(self._shares.excess, tenant))
+        overload = self._overload.skips(
+            record, span.window, standing, lambda alone: self._shares.excess(tenant, alone=alone)
+        )
         return refusal if overload is None else NoAnswer(Cause.OVERLOAD, overload)
 
     def _facts(self, window: Sequence[WindowRecord]) -> list[BlockFacts]:

@@ -41,6 +41,13 @@ class Standing:
         return standing
 
 
+#: how many times older a window is when the shares of this device alone count too: a tenant with little
+#: elsewhere may send one device more than it can compute, and would wait for ever
+_ALONE = 2.0
+#: says what a tenant has more than is fair, of the fleet's devices, or of this one alone (True)
+Excess = Callable[[bool], str | None]
+
+
 class OverloadPolicy:
     """Compares a record's age with the settings. What users need least is left out first:
     descriptions and audits, then every second window, then all windows. A camera of low priority halves
@@ -60,20 +67,19 @@ class OverloadPolicy:
         """Why there is no description."""
         return f"overload: older than {self._settings.shed_after_s:g} s, not described"
 
-    def skips(
-        self, record: Record, window: int, standing: Standing, excess: Callable[[], str | None]
-    ) -> str | None:
+    def skips(self, record: Record, window: int, standing: Standing, excess: Excess) -> str | None:
         """Why the window is not answered; None where it is.
 
         Args:
             record: Its newest block's.
             window: Its number.
             standing: Of its camera and watches.
-            excess: Says what its tenant has more than its part of the device; None: it has not.
+            excess: Of its tenant.
         """
         fair_s = self._settings.tenant_fair_after_s
-        if self._is_older(record, fair_s) and (why := excess()) is not None:
-            return f"overload: older than {fair_s:g} s, and {why}"
+        for alone, limit_s in ((False, fair_s), (True, None if fair_s is None else _ALONE * fair_s)):
+            if self._is_older(record, limit_s) and (why := excess(alone)) is not None:
+                return f"overload: older than {limit_s:g} s, and {why}"
         of_class = "".join(f", {name}" for name in standing.classes)
         skip_s, thin_s = (
             None if limit_s is None else standing.share * limit_s

@@ -50,14 +50,22 @@ class DeviceShares:
         for tenant, used in work.items():
             self._usage.add(tenant, "device_s", used)
 
-    def excess(self, tenant: str) -> str | None:
-        """Where others use the device too, what a tenant has more than its part of it, in words."""
-        part = self._shares.part(tenant)
-        if part is None or part.share <= part.fair:
+    def excess(self, tenant: str, *, alone: bool = False) -> str | None:
+        """Where others use the device too, what a tenant has more than is fair, in words.
+
+        Args:
+            tenant: Its name.
+            alone: As if this device were the only one of the fleet.
+        """
+        part = self._shares.part(tenant, alone=alone)
+        # Equal shares may differ by the rounding of a sum.
+        if part is None or part.share <= part.fair * (1 + 1e-9):
             return None
+        where = "this device" if alone or not self._shares.together else "the devices of all instances"
         return (
-            f"tenant {tenant!r} has {part.share:.0%} of this device, which {part.owners} tenants use, and "
-            f"its part is {part.fair:.0%}: add prefill pods, or raise its weight in LOOKOUT_TENANT_QUOTAS"
+            f"tenant {tenant!r} has {part.share:.1%} of {where}, and its fair part among the {part.owners} "
+            f"tenants of this instance is {part.fair:.1%}: add prefill pods, or raise its weight in "
+            "LOOKOUT_TENANT_QUOTAS"
         )
 
     def numbers(self, tenant_limit: int = 1000) -> dict[str, float]:

@@ -111,11 +111,72 @@ def test_shares_are_those_of_the_last_seconds() -> None:
     assert shares.part("acme") is None
     clock.now = 1000.0
     shares.charge({"acme": 1.0, "globex": 1.0}, 2)
-    part = shares.part("acme")
-    assert part is not None
-    assert (part.share, part.fair, part.owners) == (pytest.approx(0.5), 0.75, 2)
+    # By their weights acme has a third of a second, globex one: two thirds on average.
+    acme, globex = shares.part("acme"), shares.part("globex")
+    assert acme is not None
+    assert globex is not None
+    assert (acme.share, acme.fair, acme.owners) == (pytest.approx(0.5), pytest.approx(1.0), 2)
+    assert (globex.share, globex.fair) == (pytest.approx(0.5), pytest.approx(1 / 3))
     clock.now = 2000.0
     assert shares.shares() == {}
+    assert shares.part("acme") is None
+
+
+def excess(shares: FairShares, owner: str, *, alone: bool = False) -> bool:
+    part = shares.part(owner, alone=alone)
+    return part is not None and part.share > part.fair
+
+
+@given(
+    st.dictionaries(st.sampled_from(OWNERS), st.floats(0.01, 100), min_size=2),
+    st.dictionaries(st.sampled_from(OWNERS), st.floats(0.2, 5), min_size=3),
+    st.dictionaries(st.sampled_from((*OWNERS, "hooli")), st.floats(0.01, 100)),
+)
+@settings(max_examples=100, deadline=None)
+def test_whoever_was_given_most_has_too_much_and_whoever_was_given_least_has_not(
+    here: dict[str, float], weights: dict[str, float], elsewhere: dict[str, float]
+) -> None:
+    """Of the owners of this device, by weight, over all devices. Others are nobody here."""
+    shares = FairShares(lambda owner: weights.get(owner, 1.0), Clock())
+    shares.charge(here, 1)
+    shares.learn({name: here.get(name, 0.0) + elsewhere.get(name, 0.0) for name in {*here, *elsewhere}})
+    shares.take_unsent()
+    given_work = {owner: (work + elsewhere.get(owner, 0.0)) / weights[owner] for owner, work in here.items()}
+    if max(given_work.values()) > min(given_work.values()) * (1 + 1e-6):
+        assert excess(shares, max(given_work, key=given_work.__getitem__))
+        assert not excess(shares, min(given_work, key=given_work.__getitem__))
+    part = shares.part(next(iter(here)))
+    assert part is not None
+    assert part.owners == len(here)
+
+
+def test_what_small_owners_leave_makes_no_other_one_an_owner_of_too_much() -> None:
+    """The part of an equal division, a sixth, would be less than what the middle one uses."""
+    shares = FairShares(clock=Clock())
+    shares.charge({"large": 14.0, "middle": 4.0, "a": 0.5, "b": 0.5, "c": 0.5, "d": 0.5}, 40)
+    assert [name for name in ("large", "middle", "a") if excess(shares, name)] == ["large"]
+
+
+def test_work_elsewhere_counts_until_it_is_lost_and_alone_it_does_not() -> None:
+    clock = Clock()
+    shares = FairShares(clock=clock)
+    shares.charge({"acme": 2.0, "globex": 3.0}, 5)
+    assert excess(shares, "globex")
+    assert not shares.together
+    sent = shares.take_unsent()
+    assert sent == {"acme": 2.0, "globex": 3.0}
+    shares.learn({"acme": 12.0, "globex": 3.0})
+    assert shares.together
+    assert (excess(shares, "acme"), excess(shares, "globex")) == (True, False)
+    assert (excess(shares, "acme", alone=True), excess(shares, "globex", alone=True)) == (False, True)
+    clock.now += 10.0  # sums fade as this device's own work does
+    part = shares.part("acme")
+    assert part is not None
+    assert part.share == pytest.approx(0.8)
+    shares.charge({"acme": 1.0}, 1)
+    shares.lose(shares.take_unsent())
+    assert (shares.together, excess(shares, "acme")) == (False, True)
+    assert shares.take_unsent() == {"acme": pytest.approx(1.0)}
 
 
 def test_invented_names_take_no_memory_for_ever() -> None:
@@ -128,3 +189,4 @@ def test_invented_names_take_no_memory_for_ever() -> None:
         clock.now += 10.0
     assert len(shares._times) <= 4100
     assert len(shares._recent) < 100
+    assert len(shares._unsent) < 100

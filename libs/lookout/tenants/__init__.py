@@ -8,6 +8,12 @@ from lookout.tenants.counters import (
     Counters as Counters,
     RedisCounters as RedisCounters,
 )
+from lookout.tenants.fleet import (
+    FleetNumbers as FleetNumbers,
+    FleetShares as FleetShares,
+    RedisWork as RedisWork,
+    open_fleet_shares as open_fleet_shares,
+)
 from lookout.tenants.quotas import (
     Quotas as Quotas,
     TenantQuota as TenantQuota,

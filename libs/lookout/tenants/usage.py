@@ -113,7 +113,8 @@ class TenantUsage:
                 tenant: self._counters.without_place(tenant, limit, self._interval_s, cameras)
                 for tenant, (limit, cameras) in sent.items()
             }
-        except REDIS_ERRORS as error:
+        # ValueError: others wrote what is no number there.
+        except (*REDIS_ERRORS, ValueError) as error:
             with self._lock:
                 if interval == self._interval:
                     for key, amount in unsent.items():

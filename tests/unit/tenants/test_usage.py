@@ -112,6 +112,22 @@ def test_without_redis_the_last_answer_and_its_own_counts_stand(redis_client: re
     assert other.refusal("acme") is not None  # nothing that was counted meanwhile is lost
 
 
+def test_what_others_wrote_there_stops_nothing(redis_client: redis.Redis) -> None:
+    """The thread that exchanges counts is one that the service needs: it may not end."""
+    clock = Clock()
+    instance = usage(clock, RedisCounters(redis_client, clock))
+    instance.add("acme", "bytes", 60)
+    instance.exchange()
+    [key] = redis_client.keys()
+    redis_client.hset(key, "bytes:globex", "text")
+    instance.add("acme", "bytes", 60)
+    instance.exchange()
+    assert instance.refusal("acme") is not None
+    clock.now += 60
+    instance.exchange()
+    assert instance.refusal("acme") is None
+
+
 def test_names_that_footage_invents_are_bounded_and_metrics_name_the_others() -> None:
     instance = usage(Clock())
     instance.add("acme", "bytes", 5)

@@ -7,7 +7,6 @@ import logging
 import socket
 import subprocess
 import time
-import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,6 +16,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from lookout.disk import private_folder, replace_file
+from lookout.local.formatting import META, format_data
 from lookout.local.jars import kafka_class_path
 from lookout.local.java import Java, find_java
 from lookout.local.passwords import CLIENTS, INTERNAL, KafkaAccounts
@@ -115,7 +115,7 @@ class KafkaServer(LocalServer):
 
     @property
     def _meta(self) -> Path:
-        return self._data / "meta.properties"
+        return self._data / META
 
     def _launch(self) -> Child:
         if self.accounts is not None:
@@ -123,7 +123,7 @@ class KafkaServer(LocalServer):
             (self._internal_port,) = free_ports(1, HOST)
         config = self._write_config()
         if not self._meta.is_file():
-            self._format(self._jvm, config)
+            self._format(config)
         elif not (self._data / ".kafka_cleanshutdown").is_file():
             self._end_session()
         java, *options = self._jvm
@@ -175,19 +175,21 @@ class KafkaServer(LocalServer):
     def _metadata_bytes(self) -> int:
         return sum(log.stat().st_size for log in (self._data / "__cluster_metadata-0").glob("*.log"))
 
-    def _format(self, jvm: Sequence[str], config: Path) -> None:
-        # A random base64 id may start with '-', which the tool takes for an option.
-        cluster_id = "L" + uuid.uuid4().hex[:21]
-        process = subprocess.run(
-            [*jvm, "kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(config)],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if process.returncode:
-            raise LocalError(
-                f"cannot prepare Kafka's folder {self.folder}: {process.stderr or process.stdout}"
+    def _format(self, config: Path) -> None:
+        def run(cluster: str) -> None:
+            process = subprocess.run(
+                [*self._jvm, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(config)],
+                capture_output=True,
+                text=True,
+                check=False,
             )
+            if process.returncode:
+                raise LocalError(
+                    f"cannot prepare Kafka's folder {self.folder}: {process.stderr or process.stdout}"
+                )
+
+        node = {**_PROPERTIES, **self._properties}["node.id"]
+        format_data(self._data, node, run)
 
     def _write_config(self, name: str = "server.properties", more: Mapping[str, str] | None = None) -> Path:
         private_folder(self.folder / "tmp")

@@ -1,0 +1,58 @@
+"""Kafka's data folders, prepared for their first start.
+
+Kafka's tool for it is a Java that writes two files. One says which folder this is; the other, the first
+metadata of a cluster, depends on the version of Kafka alone. So the tool runs once on a machine.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import tempfile
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+from lookout.disk import FILE_MODE, is_own, private_folder, replace_file
+from lookout.local.addresses import cache_folder
+from lookout.local.jars import KAFKA
+
+META = "meta.properties"
+_METADATA = "bootstrap.checkpoint"
+
+
+def format_data(data: Path, node: str, run: Callable[[str], None]) -> None:
+    """Prepare the data folder of a new cluster of one node.
+
+    Args:
+        data: The folder.
+        node: The node's id.
+        run: Runs Kafka's tool on the folder for a cluster of this id.
+    """
+    # A random base64 id may start with '-', which the tool takes for an option.
+    cluster = "L" + uuid.uuid4().hex[:21]
+    cached = cache_folder() / f"kafka-metadata-{KAFKA.rpartition(':')[2]}"
+    if not is_own(cached):
+        run(cluster)
+        with contextlib.suppress(
+            OSError
+        ):  # a cache that cannot be written, as in an image: the tool runs again
+            _keep(data / _METADATA, cached)
+        return
+    private_folder(data)
+    replace_file(data / _METADATA, cached.read_bytes())
+    directory = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    lines = ("version=1", f"cluster.id={cluster}", f"node.id={node}", f"directory.id={directory}")
+    replace_file(
+        data / META, "".join(f"{line}\n" for line in lines).encode()
+    )  # the last: it says that all is there
+
+
+def _keep(written: Path, cached: Path) -> None:
+    """Put the metadata that the tool wrote into the cache: a reader finds all of it or nothing."""
+    cached.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".writing-", dir=cached.parent) as scratch:
+        fresh = Path(scratch) / cached.name
+        fresh.write_bytes(written.read_bytes())
+        fresh.chmod(FILE_MODE)
+        fresh.replace(cached)

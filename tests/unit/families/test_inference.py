@@ -20,8 +20,8 @@ from tests.tiny_models import FAMILIES, checkpoint
 LEFT_OUT: Final = ("torch._dynamo", "torch._inductor", "torch.distributed.tensor", "scipy", "torchvision")
 QUESTION: Final = "Is a person in view?"
 FILM: Final = sorted((Path(next(iter(watchbench.__path__))) / "films").glob("*.mp4"))[0]
-#: prints answers of the model that comes along and the parts that were imported by then, last whether the
-#: compiler can be had afterwards
+#: prints answers of the model that comes along, the parts that were imported by then, and whether the
+#: compiler works afterwards
 SERVICE: Final = """
 import json, sys
 from itertools import islice

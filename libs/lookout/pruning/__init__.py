@@ -4,6 +4,9 @@ In decode: `MotionGather` turns block maps into one motion grid per sampled fram
 `prune_block` turns the motion grids (or luma, where there are none) of a stride block into keep masks.
 """
 
+from typing import TYPE_CHECKING
+
+from lookout.lazy import lazy_names
 from lookout.motion.grids import (
     GroupedPatches as GroupedPatches,
     Mask as Mask,
@@ -52,8 +55,13 @@ from lookout.pruning.policies import (
     policy_of as policy_of,
 )
 from lookout.pruning.raster import Cells as Cells, PatchMap as PatchMap, cover as cover
-from lookout.pruning.settings import (
-    PRESETS as PRESETS,
-    PruningSettings as PruningSettings,
-    preset_policy as preset_policy,
-)
+
+if TYPE_CHECKING:
+    from lookout.pruning.settings import (
+        PRESETS as PRESETS,
+        PruningSettings as PruningSettings,
+        preset_policy as preset_policy,
+    )
+
+# Decoders of a sandbox read no settings: pydantic is a quarter of their start.
+__getattr__ = lazy_names(__name__, {"settings": ["PRESETS", "PruningSettings", "preset_policy"]})

@@ -286,8 +286,10 @@ def test_a_process_that_a_camera_took_over_is_not_believed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: bytes, words: str
 ) -> None:
     fake = tmp_path / "fake-puller"
+    # It reads its job first, as the real one does: a job that nobody reads is another error.
     fake.write_text(
-        f"#!{sys.executable}\nimport os, sys\nos.write(int(sys.argv[4]), {said!r})\nos._exit(7)\n"
+        f"#!{sys.executable}\nimport os, sys\nos.read(int(sys.argv[3]), 65536)\n"
+        f"os.write(int(sys.argv[4]), {said!r})\nos._exit(7)\n"
     )
     fake.chmod(0o700)
     mine, theirs = socket.socketpair()

@@ -594,6 +594,10 @@ def schema() -> dict[str, Any]:
     return root
 
 
+#: paths by kind, form and words
+Forms = dict[tuple[str, str | float, str], list[list[str]]]
+
+
 def forms(schema: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Take what helm would not say in words out of a schema.
 
@@ -604,7 +608,8 @@ def forms(schema: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]
         The schema without regular expressions and without bounds that a number must be above; and these, each
         once, with its words and the paths of values (`*`: every field or item; `name`: the names of fields).
     """
-    found: dict[tuple[str, str | float, str], list[list[str]]] = {}
+    found: Forms = {}
+    _take_missing(found)
     plain = _take_forms(schema, [], "", found)
     listed = [
         {"kind": kind, "form": form, "words": words, "paths": paths}
@@ -613,11 +618,26 @@ def forms(schema: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]
     return plain, listed
 
 
+def _take_missing(found: Forms) -> None:
+    """Put into `found` which values there must be, groups before what is in them.
+
+    Helm takes a default away where a value is null; an upgrade with --reuse-values has those of old.
+    """
+    words = "null or missing: leave it out for the chart's default{} (an upgrade: --reset-then-reuse-values)"
+    paths = [value.path.split(".") for value in values()]
+    groups = dict.fromkeys(tuple(path[:length]) for path in paths for length in range(1, len(path)))
+    for group in sorted(groups, key=len):
+        found.setdefault(("there", "", words.format("s")), []).append(list(group))
+    for value, path in zip(values(), paths, strict=True):
+        default = json.dumps(value.default, ensure_ascii=False)
+        found.setdefault(("there", "", words.format(f", {default}")), []).append(path)
+
+
 def _take_forms(
     schema: dict[str, Any],
     path: list[str],
     about: str,
-    found: dict[tuple[str, str | float, str], list[list[str]]],
+    found: Forms,
 ) -> dict[str, Any]:
     """A schema without forms; these go into `found`. `about`: what the value is for."""
     about = schema.get("description", about)

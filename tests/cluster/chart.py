@@ -93,6 +93,10 @@ REFUSED = {
     "grpc.days=0": "grpc.days: 0 is too little",
     "tryout.kafka.outside.port=80": "'/tryout/kafka/outside/port': minimum",
     "networkPolicy.dependencyPorts={70000}": "'/networkPolicy/dependencyPorts/0': maximum",
+    "pod=null": "pod: it is null or missing: leave it out for the chart's default, {}",
+    "prefill.autoscaling=null": "prefill.autoscaling: it is null or missing: leave it out for the",
+    "image.pullPolicy=null": "image.pullPolicy: it is null or missing",
+    "kafka.sasl.secrets=null": "kafka.sasl.secrets: it is null or missing",
     "kafka.bootstrap=nohost": 'kafka.bootstrap: "nohost" is no list of servers',
     "kafka.sasl.mechanism=GSSAPI": "'/kafka/sasl/mechanism': value must be one of",
     "redis.url=redis://user:password@host:6379": 'redis.url: "redis://***@host:6379" is no address of Redis',
@@ -265,7 +269,12 @@ REFUSED = {
     "recordings.stores.region=a/b": 'recordings.stores.region: "a/b" is no region',
     "controller.settings.lease=mine": "additional properties 'lease' not allowed",
 }
-#: the same in a cluster that has every extension
+#: values that take a part of a default away, and may
+TAKEN = (
+    "decode.resources.limits.cpu=null",
+    "networkPolicy.dnsLabels.k8s-app=null networkPolicy.dnsLabels.a=b",
+)
+#: what else must be refused, in a cluster that has every extension
 REFUSED_EXTENDED = {
     "monitoring.podMonitor=true": "networkPolicy.metricsNamespaces: name the labels of Prometheus' namespace",
     "alerts.autoscaling.enabled=true": "monitoring.prometheusAddress: autoscaling asks Prometheus",
@@ -386,6 +395,8 @@ def check() -> list[str]:
     for refused, versions in ((REFUSED, ()), (REFUSED_EXTENDED, API_VERSIONS)):
         for value, words in refused.items():
             wrong += _not_refused(value, words, versions)
+    for value in TAKEN:
+        render(dict(pair.split("=", 1) for pair in value.split(" ")))
     for value, ports in OPENED.items():
         wrong += _closed(value, ports)
     wrong += _additions()
@@ -744,6 +755,36 @@ def dry_run(cluster: Cluster, namespace: str) -> list[str]:
         for name, values in VARIANTS.items()
         for line in complaints(cluster, namespace, render(values))
     ]
+
+
+def fixed_claims(cluster: Cluster, namespace: str) -> list[str]:
+    """Upgrade a release to other claims; returns what is not refused in words. No pod needs to run."""
+    options = ("lookout", str(CHART), "--namespace", namespace, "--no-hooks", "--skip-crds")
+    memory = ("prefill.memory.keep=2h", "prefill.memory.storage.size=1Gi")
+    broker = ("tryout.kafka.storage.size=1024Mi",)
+
+    def helm(command: str, *values: str) -> str:
+        given = [word for value in values for word in ("--set", value)]
+        return cluster.helm(command, *options, *given, check=False)
+
+    wrong = []
+    helm("install", *memory, *broker)
+    for values, words in (
+        ((*memory, "tryout.kafka.storage.size=2Gi"), 'tryout.kafka.storage: size="2Gi"'),
+        (memory, 'tryout.kafka.storage: size=""'),
+        (broker, 'prefill.memory.storage: size=""'),
+        (
+            (*memory, *broker, "prefill.memory.storage.className=fast"),
+            'className="fast", and',
+        ),
+        ((*memory, "tryout.kafka.storage.size=1Gi"), "has been upgraded"),  # as much as 1024Mi
+    ):
+        said = helm("upgrade", *values)
+        if words not in said:
+            wrong.append(f"an upgrade with {values} says no {words!r}: {said[-400:]}")
+    cluster.helm("uninstall", "lookout", "--namespace", namespace, "--no-hooks", "--wait")
+    cluster.kubectl("delete", "pvc", "--all", "-n", namespace)
+    return wrong
 
 
 def complaints(cluster: Cluster, namespace: str, manifests: str) -> list[str]:

@@ -15,6 +15,7 @@
 {{- $form := .form }}
 {{- $path := .path }}
 {{- if not .rest }}
+{{- if and (eq $form.kind "there") (kindIs "invalid" .value) }}{{ fail (printf "%s: it is %s" $path $form.words) }}{{ end }}
 {{- if eq $form.kind "name" }}
 {{- range $name, $_ := .value }}
 {{- if not (regexMatch $form.form $name) }}{{ fail (printf "%s: the name %q is %s" $path $name $form.words) }}{{ end }}
@@ -41,5 +42,7 @@
 {{- else if and (kindIs "map" .value) (hasKey .value (first .rest)) }}
 {{- $path = ternary (first .rest) (printf "%s.%s" $path (first .rest)) (eq $path "") }}
 {{- include "lookout.form" (dict "form" $form "value" (get .value (first .rest)) "path" $path "rest" (rest .rest)) }}
+{{- else if eq $form.kind "there" }}
+{{- fail (printf "%s: it is %s" (trimPrefix "." (printf "%s.%s" $path (join "." .rest))) $form.words) }}
 {{- end }}
 {{- end }}

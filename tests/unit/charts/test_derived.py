@@ -86,7 +86,15 @@ def test_no_refusal_of_helm_shows_a_regular_expression(derive: ModuleType) -> No
     for form in forms:
         assert form["words"], form
         assert form["paths"], form
-        assert str(form["form"]) not in form["words"] or form["kind"] == "above"
+        assert form["kind"] in ("above", "there") or form["form"] not in form["words"]
+
+
+def test_every_value_and_every_group_of_values_must_be_there(derive: ModuleType) -> None:
+    _, forms = derive.forms(derive.schema())
+    there = [".".join(path) for form in forms if form["kind"] == "there" for path in form["paths"]]
+    assert {value.path for value in derive.values()} <= set(there)
+    assert {"decode", "tryout.kafka", "tryout.kafka.outside"} <= set(there)
+    assert there.index("tryout") < there.index("tryout.kafka") < there.index("tryout.kafka.heapMb")
 
 
 def test_settings_that_must_fit_a_form_are_refused_with_what_they_are_for(derive: ModuleType) -> None:

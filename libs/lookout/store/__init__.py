@@ -1,8 +1,9 @@
 """Tensors by reference: tiers of memory and disk, a directory in Redis, peers over gRPC, and making them
 again."""
 
-from lookout.store.client import Fetched as Fetched, TensorClient as TensorClient
-from lookout.store.directory import Announcer as Announcer, Directory as Directory
+from typing import TYPE_CHECKING
+
+from lookout.lazy import lazy_names
 from lookout.store.errors import (
     CameraQuotaError as CameraQuotaError,
     DirectoryDownError as DirectoryDownError,
@@ -12,14 +13,38 @@ from lookout.store.errors import (
     TensorCorruptError as TensorCorruptError,
     TensorUnavailableError as TensorUnavailableError,
 )
-from lookout.store.keeping import Keeper as Keeper
-from lookout.store.labels import entry_of as entry_of
-from lookout.store.lifecycle import StoreLifecycle as StoreLifecycle
-from lookout.store.metrics import StoreNumbers as StoreNumbers
-from lookout.store.node import Node as Node
-from lookout.store.peers import Peers as Peers
-from lookout.store.service import TensorService as TensorService
-from lookout.store.settings import StoreSettings as StoreSettings
-from lookout.store.store import TensorStore as TensorStore
-from lookout.store.tensors import Array as Array, Rows as Rows, ranges as ranges
-from lookout.store.unread import Unread as Unread
+
+if TYPE_CHECKING:
+    from lookout.store.client import Fetched as Fetched, TensorClient as TensorClient
+    from lookout.store.directory import Announcer as Announcer, Directory as Directory
+    from lookout.store.keeping import Keeper as Keeper
+    from lookout.store.labels import entry_of as entry_of
+    from lookout.store.lifecycle import StoreLifecycle as StoreLifecycle
+    from lookout.store.metrics import StoreNumbers as StoreNumbers
+    from lookout.store.node import Node as Node
+    from lookout.store.peers import Peers as Peers
+    from lookout.store.service import TensorService as TensorService
+    from lookout.store.settings import StoreSettings as StoreSettings
+    from lookout.store.store import TensorStore as TensorStore
+    from lookout.store.tensors import Array as Array, Rows as Rows, ranges as ranges
+    from lookout.store.unread import Unread as Unread
+
+# The key that addresses are signed with is read by services that hold no tensor: they import no numpy.
+_LAZY = {
+    "client": ["Fetched", "TensorClient"],
+    "directory": ["Announcer", "Directory"],
+    "keeping": ["Keeper"],
+    "labels": ["entry_of"],
+    "lifecycle": ["StoreLifecycle"],
+    "metrics": ["StoreNumbers"],
+    "node": ["Node"],
+    "peers": ["Peers"],
+    "service": ["TensorService"],
+    "settings": ["StoreSettings"],
+    "store": ["TensorStore"],
+    "tensors": ["Array", "Rows", "ranges"],
+    "unread": ["Unread"],
+}
+
+
+__getattr__ = lazy_names(__name__, _LAZY)

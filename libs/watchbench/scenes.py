@@ -191,17 +191,6 @@ def some_of(scene: Scene, rows: Tensor) -> Scene:
     )
 
 
-def scripted_empty(seed: int = 0) -> Scene:
-    """One clean scene in which nothing happens, to be filled by hand."""
-    scene = sample(1, 10, seed, grade=0.0)
-    for table in (scene.people, scene.vehicles, scene.objects, scene.slow):
-        table["there"][:] = False
-    scene.tall[:], scene.horizon[:], scene.squash[:] = 0.4, 0.0, 1.0
-    scene.objects["carried"][:], scene.objects["holds"][:], scene.objects["until"][:] = False, False, FOREVER
-    scene.people["sits"][:], scene.vehicles["twin"][:] = False, False
-    return scene
-
-
 def _ground(d: Dice, scene: Scene, *more: int, low: float = 0.2) -> Tensor:
     """Ground lines at which a person is at least ``low`` picture heights tall."""
     nearest = scene.horizon + (0.9 - scene.horizon) * low / scene.tall

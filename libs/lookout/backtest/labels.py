@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from lookout.rules import Rule
 from lookout.v1.labels_pb2 import Label
 from lookout.v1.recordings_pb2 import LabelScore
-from lookout.v1.verdicts_pb2 import Verdict
 
 Ends = NDArray[np.int64]
 Answers = NDArray[np.float64]
@@ -27,26 +26,12 @@ def label_key(label: Label) -> str:
     return f"{label.camera}/{label.watch}/{label.incident}"
 
 
-def score_of(label: Label, verdicts: Iterable[Verdict], rule: Rule) -> LabelScore:
-    """How sure a question is of what a label is about.
+def _score(label: Label, answers: Sequence[float], rule: Rule) -> LabelScore:
+    """How sure a question is of what a label is about, by the answers of the label's time.
 
     The score is the highest threshold at which the rule still reports it: of the last n answers of its time,
     the k-th largest p(yes) at least.
-
-    Args:
-        label: The label.
-        verdicts: Of its camera, rising.
-        rule: Of the question.
     """
-    scores = LabelScores([label], rule)
-    for verdict in verdicts:
-        if verdict.HasField("p_yes"):
-            scores.add(label.camera, verdict.end.ToMilliseconds(), verdict.p_yes)
-    return scores.scores()[0]
-
-
-def _score(label: Label, answers: Sequence[float], rule: Rule) -> LabelScore:
-    """The score of a label with the answers of its time."""
     score = LabelScore(camera=label.camera, watch=label.watch, incident=label.incident, right=label.right)
     if answers:
         k = min(rule.k, len(answers))  # a label on one window has fewer answers than the rule counts

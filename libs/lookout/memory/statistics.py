@@ -1,9 +1,10 @@
-"""Online mean and variance of clusters, and the size-adaptive limit (Mosaic, equations 1 to 5).
+"""Mean and variance of clusters, and the size-adaptive limit (Mosaic, equations 1 to 5).
 
 The text of the paper that we have lost its equations. What stands here is the reconstruction that its words
 determine: Eq. 1 the mean of the members; Eq. 2 the mean squared distance to it; Eq. 3 and 4 the updates of
-both by one member; Eq. 5 the limit that moves from a strict to a loose value as a cluster grows. Eq. 1 to 4
-are checked against batch statistics; of Eq. 5 only the symbols are known, not its exact shape.
+both by one member, which sums of unit vectors give at once (`unit_variance`); Eq. 5 the limit that moves from
+a strict to a loose value as a cluster grows. Eq. 1 to 4 are checked against batch statistics; of Eq. 5 only
+the symbols are known, not its exact shape.
 """
 
 from __future__ import annotations
@@ -17,24 +18,6 @@ def unit(x: torch.Tensor) -> torch.Tensor:
     """Rows of x [..., width] at length 1; a row of zeros stays zero."""
     out: torch.Tensor = x / x.norm(dim=-1, keepdim=True).clamp(min=torch.finfo(x.dtype).tiny)
     return out
-
-
-def add_member(
-    mean: torch.Tensor, variance: torch.Tensor, count: int, x: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Mean and variance after one more member, for raw vectors (Eq. 3 and 4).
-
-    Args:
-        mean: [width], of `count` members.
-        variance: scalar, mean squared distance of the members to `mean`.
-        count: members so far.
-        x: [width], the new member.
-
-    Returns:
-        mu' = mu + (x - mu) / (n + 1) and var' = (n var + (x - mu) . (x - mu')) / (n + 1).
-    """
-    moved = mean + (x - mean) / (count + 1)
-    return moved, (count * variance + ((x - mean) * (x - moved)).sum()) / (count + 1)
 
 
 def unit_variance(total: torch.Tensor, count: torch.Tensor) -> torch.Tensor:

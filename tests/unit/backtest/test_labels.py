@@ -6,11 +6,12 @@ import math
 
 import pytest
 
-from lookout.backtest.labels import LabelShare, quality, score_of, threshold_for
+from lookout.backtest.labels import LabelShare, quality, threshold_for
 from lookout.rules import Rule
 from lookout.v1.labels_pb2 import Label
 from lookout.v1.recordings_pb2 import LabelScore
 from lookout.v1.verdicts_pb2 import Verdict
+from tests.unit.backtest.scores import score_of
 
 
 def verdict(end_s: int, p_yes: float | None) -> Verdict:

@@ -9,7 +9,7 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from lookout.backtest.labels import label_key, quality, score_of, threshold_for
+from lookout.backtest.labels import label_key, quality, threshold_for
 from lookout.cli.app import app
 from lookout.errors import LookoutError
 from lookout.rules import messages
@@ -37,6 +37,7 @@ from lookout.wire import (
 from tests.mock_kafka import mock_kafka
 from tests.one_process_fleet import OneProcessFleet
 from tests.streams import clip
+from tests.unit.backtest.scores import score_of
 from tests.unit.backtest.test_past_windows import CROWD, SAMPLING, replayed, run
 
 THRESHOLD = str(CROWD.rule.threshold)

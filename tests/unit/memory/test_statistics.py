@@ -6,20 +6,8 @@ import pytest
 import torch
 from hypothesis import given, strategies as st
 
-from lookout.memory.statistics import add_member, kmeans, limit, unit, unit_variance
+from lookout.memory.statistics import kmeans, limit, unit, unit_variance
 from lookout.memory.types import ThresholdRule
-
-
-@given(st.integers(0, 10_000), st.integers(1, 40), st.integers(1, 9))
-def test_mean_and_variance_by_one_member_at_a_time(seed: int, members: int, width: int) -> None:
-    draw = torch.Generator().manual_seed(seed)
-    x = torch.randn(members, width, generator=draw, dtype=torch.float64) * 3 + 1
-    mean, variance = x[0], torch.zeros((), dtype=torch.float64)
-    for count in range(1, members):
-        mean, variance = add_member(mean, variance, count, x[count])
-    batch = x.mean(0)
-    assert torch.allclose(mean, batch, atol=1e-12)
-    assert torch.allclose(variance, ((x - batch) ** 2).sum(1).mean(), atol=1e-11)
 
 
 @given(st.integers(0, 10_000), st.lists(st.integers(1, 12), min_size=1, max_size=5))

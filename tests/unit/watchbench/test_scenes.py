@@ -12,6 +12,23 @@ from watchbench.questions import NAMES, answers
 TIMES = torch.arange(20) * 0.5
 
 
+def empty_scene() -> scenes.Scene:
+    """One clean scene in which nothing happens, to be filled by hand."""
+    scene = scenes.sample(1, 10, 0, grade=0.0)
+    for table in (scene.people, scene.vehicles, scene.objects, scene.slow):
+        table["there"][:] = False
+    scene.tall[:], scene.horizon[:], scene.squash[:] = 0.4, 0.0, 1.0
+    for table, name in (
+        ("objects", "carried"),
+        ("objects", "holds"),
+        ("people", "sits"),
+        ("vehicles", "twin"),
+    ):
+        getattr(scene, table)[name][:] = False
+    scene.objects["until"][:] = scenes.FOREVER
+    return scene
+
+
 def test_a_seed_gives_the_same_pixels_and_another_seed_others() -> None:
     first, again, other = (drawing.render(scenes.sample(2, 10, seed), TIMES[:3], 56) for seed in (5, 5, 6))
     assert torch.equal(first, again)
@@ -72,7 +89,7 @@ def test_answers_grow_with_the_window() -> None:
 
 
 def test_an_object_that_was_there_before_is_not_left_behind() -> None:
-    scene = scenes.scripted_empty()
+    scene = empty_scene()
     q = NAMES.index("left")
     scene.objects["there"][0, 0] = True
     scene.objects["from"][0, 0] = -scenes.FOREVER
@@ -86,7 +103,7 @@ def test_an_object_that_was_there_before_is_not_left_behind() -> None:
 
 
 def test_the_order_and_the_count_of_arrivals_are_known() -> None:
-    scene = scenes.scripted_empty()
+    scene = empty_scene()
     cameras.place(scene.people, 0, cameras.Actor(0.5, 0.8, enters=1, takes=1))
     cameras.place(scene.vehicles, 0, cameras.Actor(0.5, 0.8, enters=5, takes=1))
     yes, known = answers(scenes.observe(scene, TIMES).truth)
@@ -100,7 +117,7 @@ def test_the_order_and_the_count_of_arrivals_are_known() -> None:
 
 
 def test_dense_labels_mark_the_cells_of_a_lying_person() -> None:
-    scene = scenes.scripted_empty()
+    scene = empty_scene()
     cameras.place(scene.people, 0, cameras.Actor(0.5, 0.6, falls=1.0))
     labels = scenes.dense_labels(scenes.observe(scene, TIMES).truth)[0]
     assert labels[0, :, 0].any()
@@ -110,7 +127,7 @@ def test_dense_labels_mark_the_cells_of_a_lying_person() -> None:
 
 
 def test_who_is_behind_a_van_is_not_in_view() -> None:
-    scene = scenes.scripted_empty()
+    scene = empty_scene()
     cameras.place(scene.people, 0, cameras.Actor(0.5, 0.6))
     free = scenes.observe(scene, TIMES[:1]).truth.person_share[0, 0, 0]
     cameras.place(scene.vehicles, 0, cameras.Actor(0.5, 0.7))
@@ -125,7 +142,7 @@ def test_who_is_behind_a_van_is_not_in_view() -> None:
 
 def test_a_bag_nobody_can_see_is_not_asked_for() -> None:
     left = NAMES.index("left")
-    scene = scenes.scripted_empty()
+    scene = empty_scene()
     for name, value in {"there": True, "x": 0.5, "y": 0.8, "from": 2.0}.items():
         scene.objects[name][0, 0] = value
     answer, known = answers(scenes.observe(scene, TIMES).truth)
@@ -137,7 +154,7 @@ def test_a_bag_nobody_can_see_is_not_asked_for() -> None:
 
 def test_a_vehicle_that_comes_back_is_not_counted_twice() -> None:
     count = NAMES.index("count")
-    scene = scenes.scripted_empty()
+    scene = empty_scene()
     cameras.place(scene.vehicles, 0, cameras.Actor(0.5, 0.8, leaves=2.0, takes=1))
     cameras.place(scene.vehicles, 1, cameras.Actor(0.5, 0.8, enters=6.0, takes=1))
     answer, known = answers(scenes.observe(scene, TIMES).truth)

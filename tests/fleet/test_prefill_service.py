@@ -15,13 +15,15 @@ from pathlib import Path
 
 import grpc
 import pytest
+import redis
 from confluent_kafka import Consumer, Producer
 
 from lookout.local import KafkaServer, RedisServer, create_topics, guarded
 from lookout.models.digest import folder_digest
 from lookout.store import Node
+from lookout.tenants import RedisWork
 from lookout.v1.watches_pb2 import Watch
-from lookout.wire import TOKENS, VERDICTS, WATCHES, to_json
+from lookout.wire import DEFAULT_TENANT, TOKENS, VERDICTS, WATCHES, to_json
 from lookout.wire.headers import text
 from tests.eventually import eventually
 from tests.prefill_world import embeddings, encoder, stream
@@ -203,6 +205,11 @@ def test_answers_and_says_that_it_is_well(kafka: str, redis_url: str, tmp_path: 
             with grpc.insecure_channel(address) as channel:
                 stub = health_pb2_grpc.HealthStub(channel)
                 answer = stub.Check(health_pb2.HealthCheckRequest(), wait_for_ready=True, timeout=120)
+            # What it computed is told to the other instances, so that shares of tenants are fair over all.
+            with redis.Redis.from_url(redis_url) as client:
+                work = RedisWork(client)
+                told = eventually(lambda: work.exchange({}))
+            assert told.keys() == {DEFAULT_TENANT}
     ours = [kind for kind, _ in reader.found.values()]
     assert ours.count("answered") >= 3 * len(CAMERAS) * len(WATCHES_ASKED), log.read_text()[-4000:]
     assert answer.status == health_pb2.HealthCheckResponse.SERVING

@@ -110,8 +110,8 @@ class PrefillSettings(WindowPlanSettings, TenantSettings):
         20.0,
         gt=0,
         description="overload: skip windows older than this of a tenant that has more than its fair part of "
-        "all prefill devices, while other tenants use this one, and windows twice as old of one that has more "
-        "than its part of this one; unset: never",
+        "all prefill devices, while other tenants use this one, and windows twice as old of one that has "
+        "more than its part of this one; unset: never",
     )
     idle_age_s: float | None = Field(
         None,

@@ -60,7 +60,7 @@ lint: setup  ## style and types
 WORKERS ?= 3
 PYTEST := $(BIN)/python -m pytest --dist loadscope
 
-# Two workers, not three: each imports all that it collects, 13 s of a CPU, and two cores carry two.
+# Two workers, not three: each imports all that it collects, 6 s of a CPU, and two cores carry two.
 test-unit: setup  ## style, types and all unit tests of less than half a second: the inner loop
 	$(MAKE) --jobs 2 --output-sync=target lint collect COLLECTED=tests/unit
 	$(PYTEST) -n 2 -m "not long and not slow" tests/unit

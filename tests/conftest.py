@@ -31,9 +31,9 @@ hypothesis.settings.load_profile("shared machine")
 HEAVY, HEAVY_AT_A_TIME = ("tests/vllm/", "tests/fleet/"), 2
 #: the longest of them, begun first: at the end of a run nothing is left to do beside a long one
 LONGEST = (
+    "tests/vllm/",
     "tests/fleet/test_recall.py",
     "tests/fleet/test_recordings.py",
-    "tests/vllm/",
     "tests/fleet/test_worker_faults.py",
     "tests/fleet/test_outages.py",
     "tests/fleet/test_whole_fleet.py",

@@ -179,20 +179,34 @@ def left_open() -> set[str]:
     )
 
 
+def remembering(folder: Path) -> Pipeline:
+    """A pipeline that writes its memory into a folder."""
+    return Pipeline(
+        checkpoint("internvl"), [QUESTION], fps=2, stride_s=2, window_s=4, memory="1h", memory_dir=folder
+    )
+
+
+@pytest.fixture(scope="module")
+def eight_seconds(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A clip that a pipeline has read: libraries and thread pools of torch are loaded, and stay."""
+    path = tmp_path_factory.mktemp("clip") / "clip.mp4"
+    path.write_bytes(encode("mp4", frames=80, fps=10, speed=1))
+    with remembering(path.parent / "past") as pipeline:
+        list(pipeline.watch(path))
+    return path
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["read to the end", "left in the middle", "failed", "never read"])
-def test_a_pipeline_leaves_nothing_open(how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pipeline_leaves_nothing_open(
+    how: str, eight_seconds: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     own = tmp_path / "tmp"
     own.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(own))
-    path = tmp_path / "clip.mp4"
-    path.write_bytes(encode("mp4", frames=80, fps=10, speed=1))
-    settings = {"fps": 2, "stride_s": 2, "window_s": 4, "memory": "1h", "memory_dir": tmp_path / "past"}
-    with Pipeline(checkpoint("internvl"), [QUESTION], **settings) as warm:  # type: ignore[arg-type]
-        list(warm.watch(path))  # what is loaded once and stays: libraries, thread pools of torch
-    del warm
+    path = eight_seconds
     before = left_open()
-    with Pipeline(checkpoint("internvl"), [QUESTION], **settings) as pipeline:  # type: ignore[arg-type]
+    with remembering(tmp_path / "past") as pipeline:
         verdicts = pipeline.watch(path)
         if how == "read to the end":
             assert len(list(verdicts)) == 4

@@ -77,8 +77,7 @@ def unclean(code: str) -> Iterator[tuple[int, str]]:
         if not isinstance(node, ast.Call):
             continue
         name = ast.unparse(node.func)
-        text = ast.unparse(node)
-        if name == "structlog.configure" and "clean_event" not in text:
+        if name == "structlog.configure" and "clean_event" not in ast.unparse(node):
             yield node.lineno, "structlog.configure without clean_event"
         if name == "logging.basicConfig":
             yield node.lineno, name

@@ -43,25 +43,47 @@ def _is_unavailable() -> bool:
     return False
 
 
+class _Compiler(ModuleType):
+    """Stands for the compiler while functions are marked for it; whatever else is asked of it imports it."""
+
+    disable = allow_in_graph = assume_constant_result = staticmethod(lambda *given, **_: _unmarked(*given))
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") and name != "__path__":  # the import system looks for some of these
+            raise AttributeError(name)
+        self.leave()
+        return getattr(importlib.import_module(_COMPILER), name)
+
+    def enter(self) -> None:
+        """Take the compiler's place."""
+        import torch
+
+        tracing = ModuleType(_TRACING)
+        tracing.TransformGetItemToIndex = _index_mode  # type: ignore[attr-defined]
+        sys.modules.update({_COMPILER: self, _TRACING: tracing})
+        torch._dynamo = self  # type: ignore[assignment]
+
+    def leave(self) -> None:
+        """Leave it, unless that was done."""
+        import torch
+
+        if sys.modules.get(_COMPILER) is self:
+            del sys.modules[_COMPILER], sys.modules[_TRACING], torch._dynamo
+
+
 @contextlib.contextmanager
 def _without_compiler() -> Iterator[None]:
     """Within it, functions are marked for a compiler that is not imported. torch marks its own when they are
     first called, which building a model does."""
-    import torch
-
     if _COMPILER in sys.modules:
         yield
         return
-    compiler, tracing = ModuleType(_COMPILER), ModuleType(_TRACING)
-    for name in ("disable", "allow_in_graph", "assume_constant_result"):
-        setattr(compiler, name, _unmarked)
-    tracing.TransformGetItemToIndex = _index_mode  # type: ignore[attr-defined]
-    sys.modules.update({_COMPILER: compiler, _TRACING: tracing})
-    torch._dynamo = compiler  # type: ignore[attr-defined]
+    compiler = _Compiler(_COMPILER)
+    compiler.enter()
     try:
         yield
     finally:
-        del sys.modules[_COMPILER], sys.modules[_TRACING], torch._dynamo
+        compiler.leave()
 
 
 def _unmarked(function: Callable[..., Any] | None = None, *_: object, **__: object) -> Any:

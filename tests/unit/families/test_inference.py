@@ -69,6 +69,32 @@ def test_a_model_loads_and_answers_without_the_parts_that_training_needs(service
         assert answers == [verdict.p_yes for verdict in islice(pipeline.watch(FILM), 6)]
 
 
+ASKED: Final = """
+import sys
+from lookout.families.inference import inference_only
+
+with inference_only():
+    import torch
+    from transformers import AutoModel  # marks functions
+
+    assert not hasattr(sys.modules["torch._dynamo"], "__file__")
+    EXPRESSION
+    assert sys.modules["torch._dynamo"].__file__
+assert torch._dynamo.__file__
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "expression",
+    ["torch._dynamo.reset()", "import torch._dynamo.config", "torch.compile(lambda: 1, backend='eager')()"],
+)
+def test_a_model_that_asks_more_of_the_compiler_gets_the_real_one(expression: str) -> None:
+    script = ASKED.replace("EXPRESSION", expression)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 def test_a_process_that_has_imported_everything_stays_as_it_is() -> None:
     """A program that uses Lookout as a library may train beside it."""
     import transformers.modeling_utils

@@ -88,9 +88,9 @@ def _print(findings: list[CheckResult]) -> None:
     table.add_column(no_wrap=True)
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
-    for each in findings:
-        advice = f"\n[dim]→ {escape(each.advice)}[/]" if each.advice else ""
-        table.add_row(marks[each.state], each.about, escape(each.found) + advice)
+    for finding in findings:
+        advice = f"\n[dim]→ {escape(finding.advice)}[/]" if finding.advice else ""
+        table.add_row(marks[finding.state], finding.about, escape(finding.found) + advice)
     console = TerminalConsole()
     console.print(table)
     bad = sum(finding.state is State.BAD for finding in findings)

@@ -15,13 +15,13 @@ def ending_quietly() -> Iterator[None]:
     """SIGTERM and SIGHUP end the block as Ctrl-C does; further signals are ignored while it cleans up."""
 
     def ask(number: int, frame: FrameType | None) -> None:
-        for each in _ASKING:
-            signal.signal(each, signal.SIG_IGN)
+        for another in _ASKING:
+            signal.signal(another, signal.SIG_IGN)
         raise KeyboardInterrupt
 
     before = {number: signal.signal(number, ask) for number in _ASKING}
     try:
         yield
     finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
+        for number, handler in before.items():
+            signal.signal(number, handler)

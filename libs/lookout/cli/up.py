@@ -218,7 +218,7 @@ def _start(fleet: Fleet, status: Status) -> Fleet:
 
 def _others(fleet: Fleet) -> list[str]:
     """What to do where several fleets run: commands then need an address."""
-    if all(each.bootstrap == fleet.bootstrap for each in running_fleets()):
+    if all(address.bootstrap == fleet.bootstrap for address in running_fleets()):
         return []
     return [f"[yellow]![/] another fleet runs here: give commands --bootstrap {fleet.bootstrap}", ""]
 

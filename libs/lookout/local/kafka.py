@@ -308,9 +308,9 @@ def _listed(listeners: Mapping[str, int]) -> str:
 
 def _listen_outside(properties: dict[str, str], outside: Sequence[KafkaListener], own: Sequence[str]) -> None:
     """Add listeners for clients elsewhere; brokers and the other listeners stay on this machine."""
-    for each in outside:
-        properties["listeners"] += f",{each.name}://0.0.0.0:{each.port}"
-        properties["advertised.listeners"] += f",{each.name}://{each.advertised}"
+    for listener in outside:
+        properties["listeners"] += f",{listener.name}://0.0.0.0:{listener.port}"
+        properties["advertised.listeners"] += f",{listener.name}://{listener.advertised}"
     properties["inter.broker.listener.name"] = "PLAINTEXT"
     protocols = ",".join(f"{name}:PLAINTEXT" for name in (*own, *(listener.name for listener in outside)))
     properties.setdefault("listener.security.protocol.map", protocols)

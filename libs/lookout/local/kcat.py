@@ -22,11 +22,11 @@ def kcat_library() -> tuple[int, ...] | None:
     if path is None:
         return None
     try:
-        said = subprocess.run([path, "-V"], capture_output=True, text=True, timeout=10, check=False)
+        printed = subprocess.run([path, "-V"], capture_output=True, text=True, timeout=10, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    found = _VERSION.search(said.stdout + said.stderr)
-    return tuple(map(int, found.groups())) if found else None
+    match = _VERSION.search(printed.stdout + printed.stderr)
+    return tuple(map(int, match.groups())) if match else None
 
 
 def kcat_fault() -> str | None:

@@ -67,10 +67,14 @@ class Backpressure:
         if now - self._asked_at > ASK_EVERY_S:
             self._full, self._asked_at = frozenset(self._over_budget()), now
         placed = set()
-        for each in partitions.values():
-            if each.seek_to is not None and each.loaded and self._source.place(each.number, each.seek_to):
-                each.seek_to = None
-                placed.add(each.number)
+        for partition in partitions.values():
+            if (
+                partition.seek_to is not None
+                and partition.loaded
+                and self._source.place(partition.number, partition.seek_to)
+            ):
+                partition.seek_to = None
+                placed.add(partition.number)
         # A share for each, not one budget for all: large segments of a camera would pause every partition.
         share = self._bytes / max(1, len(partitions))
         paused = {

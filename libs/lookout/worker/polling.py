@@ -335,7 +335,7 @@ class Source:
         self._stop_reading(consumer, taken)
 
     def _stop_reading(self, consumer: Any, taken: list[TopicPartition]) -> None:
-        consumer.incremental_unassign([each for each in taken if each.partition in self._reading])
+        consumer.incremental_unassign([place for place in taken if place.partition in self._reading])
         numbers = {place.partition for place in taken}
         self._reading -= numbers
         self._member -= numbers

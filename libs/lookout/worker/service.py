@@ -135,7 +135,7 @@ def _exit(name: str, kind: type[T], run: Callable[[T], int]) -> NoReturn:
 def end_process(code: int) -> NoReturn:
     """Exit, although a compute thread may still be busy: what it does can no longer count."""
     sys.stderr.flush()
-    if any(not each.daemon for each in threading.enumerate() if each is not threading.main_thread()):
+    if any(not thread.daemon for thread in threading.enumerate() if thread is not threading.main_thread()):
         # Python's exit would join the threads of the compute pool, also one that hangs in a call into C.
         os._exit(code)
     sys.exit(code)

@@ -329,12 +329,12 @@ class Committer:
     def _write(self, transaction: Transaction, partition: Partition, slot: Slot) -> None:
         result = slot.result
         assert result is not None
-        for each in result.outputs:
-            self._produce(transaction, partition, slot, each)
+        for output in result.outputs:
+            self._produce(transaction, partition, slot, output)
         if result.dead_letter is None or slot.record is None:
             return
         refusal = self._refusals.of(slot.record)
-        output, kept = dead_letter(
+        letter, kept = dead_letter(
             slot.record,
             result.dead_letter,
             refusal.kept if refusal is not None else LetterContent.ALL,
@@ -342,7 +342,7 @@ class Committer:
             topic=self._topics.dead_letters,
             limit=self._topics.dead_letter_bytes,
         )
-        if output is None:
+        if letter is None:
             self._log.error(
                 "a record is dropped: even its dead letter is too large",
                 partition=partition.number,
@@ -350,7 +350,7 @@ class Committer:
                 reason=result.dead_letter.reason,
             )
             return
-        self._produce(transaction, partition, slot, output, kept=kept)
+        self._produce(transaction, partition, slot, letter, kept=kept)
 
     def _write_checkpoints(self, transaction: Transaction, partition: Partition, slots: list[Slot]) -> None:
         """The last one of each camera is enough."""

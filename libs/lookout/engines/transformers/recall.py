@@ -255,15 +255,15 @@ class Recall:
     def close_block(self, plan: WindowPlan, block: StrideBlock, began_us: int, source: str = "") -> None:
         """Take in the newest block of a window that was just run; its stream began at `began_us` of its
         source."""
-        held = self._streams.get(plan.stream)
-        if held is None:
+        recall = self._streams.get(plan.stream)
+        if recall is None:
             camera, _, epoch = plan.stream.rpartition("/")
             about = {"camera": camera, "epoch": int(epoch or 0), "began_us": began_us}
             about |= {"source": source, "model": self._model, "weights": fingerprint(self._engine.model)}
             path = None if self._folder is None else place_of(self._folder, camera, int(epoch or 0))
-            held = StreamRecall(self._engine, self._keep, settings=self._settings, folder=path, about=about)
-            self._streams[plan.stream] = held
-        held.close_block(plan, block)
+            recall = StreamRecall(self._engine, self._keep, settings=self._settings, folder=path, about=about)
+            self._streams[plan.stream] = recall
+        recall.close_block(plan, block)
 
     def ask(self, question: str, **options: Any) -> Iterator[Recollection]:
         """The answer of every stream, in the order they began (options as in `StreamRecall.recall`). A stream

@@ -11,14 +11,16 @@ def footage_files(path: Path) -> list[Path]:
     """The file itself, or the video files below a folder (by suffix, hidden ones left out), by name.
 
     Raises:
-        CliError: the path does not exist, or the folder holds none.
+        CliError: the path does not exist or is no file and no folder, or the folder holds none.
     """
     from lookout.files.names import SUFFIXES, video_files
 
     if path.is_file():
         return [path]
-    if not path.is_dir():
+    if not path.exists():
         raise CliError(f"there is no file or folder {path}")
+    if not path.is_dir():
+        raise CliError(f"{path} is a pipe or a device: `lookout publish -` alone reads what is no file")
     files = video_files(path)
     if not files:
         raise CliError(f"{path} holds no video file (looked for {', '.join(sorted(SUFFIXES)[:6])} ...)")

@@ -57,4 +57,5 @@ def find_model(folder: Path | str | None = None) -> Path:
         raise ModelError(f"{path} holds the vision half of a checkpoint, which prune-encode alone uses")
     check_checkpoint(path)
     check_complete(path)
+    window_defaults(path)
     return path.resolve()

@@ -85,6 +85,12 @@ def test_a_folder_without_a_tokenizer_is_refused(folder: Path) -> None:
         find_model(folder)
 
 
+def test_windows_that_cannot_be_read_are_named_before_anything_starts(folder: Path) -> None:
+    (folder / "lookout_windows.json").write_text('{"fps": "two"}')
+    with pytest.raises(ModelError, match=r"lookout_windows\.json: fps is 'two', not a number"):
+        find_model(folder)
+
+
 @pytest.mark.slow
 def test_a_weight_that_is_not_there_is_named(folder: Path) -> None:
     """The stock classes draw it at random, and say so in a warning only."""

@@ -30,6 +30,7 @@ QWEN = {"hidden_size": 768, "intermediate_size": 3072, "depth": 6, "num_heads": 
 VISION: dict[str, dict[str, Any]] = {
     "internvl": {**PLAIN, "image_size": [448, 448]},
     "qwen2_5_vl": {**QWEN, "window_size": 112, "fullatt_block_indexes": [2, 5]},
+    "qwen2_vl": {"embed_dim": 768, "mlp_ratio": 4, "depth": 6, "num_heads": 12},
     "qwen3_vl": {**QWEN, "deepstack_visual_indexes": [1, 3, 5], "num_position_embeddings": 2304},
     "llava_onevision": {**PLAIN, "image_size": 378},
     "llava_next_video": {**PLAIN, "image_size": 336},
@@ -37,6 +38,7 @@ VISION: dict[str, dict[str, Any]] = {
 SIZE = {
     "internvl": 448,
     "qwen2_5_vl": 448,
+    "qwen2_vl": 448,
     "qwen3_vl": 448,
     "llava_onevision": 378,
     "llava_next_video": 336,
@@ -125,7 +127,7 @@ def measure(tower: Tower, frames: int, repeats: int) -> dict[str, dict[str, floa
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("families", nargs="*", default=tiny_models.FAMILIES)
+    parser.add_argument("families", nargs="*", default=tuple(VISION))
     parser.add_argument("--frames", type=int, default=4)
     parser.add_argument("--repeats", type=int, default=3)
     arguments = parser.parse_args()

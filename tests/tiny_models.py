@@ -23,12 +23,13 @@ from lookout.local.processes import remove_scratch, scratch_folder
 if TYPE_CHECKING:  # transformers' models import compilers: builders do, and no worker that collects tests
     from transformers import PreTrainedConfig, PreTrainedModel
 
-FAMILIES = ("internvl", "qwen2_5_vl", "qwen3_vl", "llava_onevision", "llava_next_video")
+FAMILIES = ("internvl", "qwen2_5_vl", "qwen2_vl", "qwen3_vl", "llava_onevision", "llava_next_video")
 # Height and width of the usual input in pixels: 4x4 tokens a frame, 5x5 for LLaVA-OneVision (9x9 patches,
 # an odd grid).
 SIZE = {
     "internvl": 112,
     "qwen2_5_vl": 112,
+    "qwen2_vl": 112,
     "qwen3_vl": 128,
     "llava_onevision": 126,
     "llava_next_video": 112,
@@ -151,6 +152,36 @@ def qwen2_5_vl(folder: Path, text: dict[str, Any], vision: dict[str, Any]) -> Pr
     sections = text.pop("sections", [4, 6, 6])
     return Qwen2_5_VLForConditionalGeneration(
         Qwen2_5_VLConfig(
+            text_config={
+                **text,
+                "rope_parameters": rope(mrope_section=sections),
+                "eos_token_id": ids("<|im_end|>"),
+            },
+            vision_config={**defaults, **vision},
+            tie_word_embeddings=False,
+            **special,
+        )
+    )
+
+
+def qwen2_vl(folder: Path, text: dict[str, Any], vision: dict[str, Any]) -> PreTrainedModel:
+    from transformers import Qwen2VLConfig, Qwen2VLForConditionalGeneration
+
+    ids, special = qwen_tokens(folder)
+    qwen_processors(folder, 14, 0.46, "Qwen2VLProcessor", "Qwen2VLVideoProcessor")
+    defaults = {
+        "depth": 4,
+        "embed_dim": 64,
+        "num_heads": 2,
+        "mlp_ratio": 2,
+        "hidden_size": text["hidden_size"],
+        "patch_size": 14,
+        "spatial_merge_size": 2,
+        "temporal_patch_size": 2,
+    }
+    sections = text.pop("sections", [4, 6, 6])
+    return Qwen2VLForConditionalGeneration(
+        Qwen2VLConfig(
             text_config={
                 **text,
                 "rope_parameters": rope(mrope_section=sections),
@@ -349,6 +380,7 @@ def llava_next_video(folder: Path, text: dict[str, Any], vision: dict[str, Any])
 BUILDERS: dict[str, Callable[[Path, dict[str, Any], dict[str, Any]], PreTrainedModel]] = {
     "internvl": internvl,
     "qwen2_5_vl": qwen2_5_vl,
+    "qwen2_vl": qwen2_vl,
     "qwen3_vl": qwen3_vl,
     "llava_onevision": llava_onevision,
     "llava_next_video": llava_next_video,
@@ -443,6 +475,9 @@ QWEN_PUBLISHED = (
 )
 PUBLISHED_TEMPLATES = {
     "qwen2_5_vl": QWEN_PUBLISHED.replace(
+        "%SYSTEM%", "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n"
+    ),
+    "qwen2_vl": QWEN_PUBLISHED.replace(
         "%SYSTEM%", "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n"
     ),
     "qwen3_vl": QWEN_PUBLISHED.replace("%SYSTEM%", ""),

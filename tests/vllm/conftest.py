@@ -15,6 +15,7 @@ from tests.tiny_models import checkpoint
 OPTIONS: dict[str, dict[str, Any]] = {
     "internvl": {"block_size": 32, "max_batched_rows": 192},
     "qwen2_5_vl": {"block_size": 64, "max_batched_rows": 2048},
+    "qwen2_vl": {"block_size": 64, "max_batched_rows": 2048},
     "qwen3_vl": {"block_size": 32, "max_batched_rows": 256},
     "llava_onevision": {"block_size": 128, "max_batched_rows": 2048},
     "llava_next_video": {"block_size": 32, "max_batched_rows": 512},

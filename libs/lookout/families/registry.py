@@ -9,6 +9,7 @@ from lookout.families.internvl import InternVL
 from lookout.families.llava_next_video import LlavaNextVideo
 from lookout.families.llava_onevision import LlavaOnevision
 from lookout.families.qwen2_5_vl import Qwen25VL
+from lookout.families.qwen2_vl import Qwen2VL
 from lookout.families.qwen3_vl import Qwen3VL
 from lookout.families.types import Family
 
@@ -22,6 +23,7 @@ FAMILIES: Mapping[str, Family] = {
     for family in (
         InternVL(),
         Qwen25VL(),
+        Qwen2VL(),
         Qwen3VL(),
         LlavaOnevision(),
         LlavaNextVideo(),

@@ -65,7 +65,7 @@ class GroupPlanner:
             raise RecordingError(f"{recording}: the frames of group {group} go back in time")
         first = 0 if previous is None else previous.first_frame + previous.frames
         parts = self._parts(shown, group, first, origin)
-        positions, question = self._positions(shown, parts, previous, origin)
+        positions, question = self._positions(shown, parts, previous, origin, first)
         if question >= self.layout.positions.limit:
             raise PositionRangeError(
                 f"{recording}: group {group} reaches position {question}, but the model counts only to "
@@ -136,6 +136,7 @@ class GroupPlanner:
         parts: Sequence[PromptPart],
         previous: GroupPlan | None,
         origin: int,
+        first: int,
     ) -> tuple[Rows, int]:
         """Positions of the group's rows, and the first behind the recording so far."""
         rule = self.layout.positions
@@ -143,7 +144,9 @@ class GroupPlanner:
         before, counts, after = np.diff(edges, axis=1).T
         # The rule numbers a group on its own; `continued` then moves it behind the groups before.
         rows = RowLayout(0 if previous is not None else len(self.layout.prefix), before, counts, after)
-        positions, question = rule.place(rows, frames, compact=self.settings.compact, origin_us=origin)
+        positions, question = rule.place(
+            rows, frames, compact=self.settings.compact, origin_us=origin, first=first
+        )
         if previous is None:
             return positions, question
         return rule.continued(positions, question, len(self.layout.prefix), previous.question_position)

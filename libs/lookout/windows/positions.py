@@ -67,6 +67,7 @@ class PositionRule(ABC):
         *,
         compact: bool = False,
         origin_us: int | None = None,
+        first: int = 0,
     ) -> tuple[Rows, int]:
         """Positions int64 [axes, rows] of a window, and the position of the first text row behind it.
 
@@ -76,6 +77,7 @@ class PositionRule(ABC):
             compact: Count kept tokens only; for rules of one axis.
             origin_us: The sampling point from which time counts, where the frames continue a video; None:
                 the first frame's.
+            first: How many frames of the video stand before them.
 
         Raises:
             WindowError: The rule cannot number such rows.
@@ -84,7 +86,7 @@ class PositionRule(ABC):
             raise WindowError("compact positions are for models with one axis; this one numbers grids")
         positions = np.empty((self.axes, rows.rows), dtype=np.int64)
         positions[:, : rows.prefix] = np.arange(rows.prefix)
-        return positions, self._place(_Numbering(positions, rows, frames, compact, origin_us))
+        return positions, self._place(_Numbering(positions, rows, frames, compact, origin_us, first))
 
     @abstractmethod
     def _place(self, window: _Numbering) -> int:
@@ -118,6 +120,7 @@ class _Numbering:
     frames: Sequence[EncodedFrame]
     compact: bool
     origin_us: int | None
+    first: int
 
     @property
     def cells(self) -> Rows:
@@ -190,12 +193,14 @@ class FramePositions(PositionRule):
         return (rows - tokens[0] * tokens[1] + max(tokens)) / temporal
 
 
-@dataclass(frozen=True, slots=True)
-class VideoPositions(PositionRule):
-    """Three axes: all frames are one grid; t counts ticks from the window's first frame."""
+class GridPositions(PositionRule):
+    """Three axes: all frames are one grid, whose time axis the subclass counts."""
 
-    ticks_per_second: float = 1.0
     axes = 3
+
+    @abstractmethod
+    def _times(self, window: _Numbering) -> Rows:
+        """Every frame's place on the time axis, counted from the first of the video, int64 [frames]."""
 
     def _place(self, window: _Numbering) -> int:
         rows, frames = window.rows, window.frames
@@ -203,22 +208,33 @@ class VideoPositions(PositionRule):
             raise WindowError("this model numbers all frames as one video: no labels between frames")
         if not frames:
             return rows.prefix
-        origin = frames[0].slot_us if window.origin_us is None else window.origin_us
-        seconds = np.array([frame.slot_us - origin for frame in frames]) / 1e6
-        # A sampling point is rounded to a microsecond: a tick that it reaches exactly must not be missed.
-        ticks = np.floor(seconds * self.ticks_per_second + 1e-4).astype(np.int64)
-        window.positions[:, rows.visual] = rows.prefix + window.grid(ticks)
+        times = self._times(window)
+        window.positions[:, rows.visual] = rows.prefix + window.grid(times)
         # Text behind the video begins after the largest position of any axis.
-        extents: list[int] = [int(ticks.max()) + 1, *(max(frame.keep.shape) for frame in frames)]
+        extents: list[int] = [int(times.max()) + 1, *(max(frame.keep.shape) for frame in frames)]
         return rows.prefix + max(extents)
 
     def continued(self, positions: Rows, question: int, prefix: int, previous: int) -> tuple[Rows, int]:
-        """One grid: all groups count from the same corner."""
+        """All groups count from the same corner."""
         return positions + prefix, max(previous, question + prefix)
 
     def shape(self, keep: tuple[int, int], stop: int) -> Rows:
-        """Its grid, and one tick."""
+        """Its grid, and one place in time."""
         return np.array([1, *keep], dtype=np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class VideoPositions(GridPositions):
+    """One grid; t counts ticks from the window's first frame."""
+
+    ticks_per_second: float = 1.0
+
+    def _times(self, window: _Numbering) -> Rows:
+        origin = window.frames[0].slot_us if window.origin_us is None else window.origin_us
+        seconds = np.array([frame.slot_us - origin for frame in window.frames]) / 1e6
+        # A sampling point is rounded to a microsecond: a tick that it reaches exactly must not be missed.
+        ticks: Rows = np.floor(seconds * self.ticks_per_second + 1e-4).astype(np.int64)
+        return ticks
 
     def ticks(self, shape: Rows, frame_us: int) -> Rows:
         """The next frame lies behind it in time alone."""
@@ -228,6 +244,22 @@ class VideoPositions(PositionRule):
         """Its ticks."""
         # Never zero: callers divide a limit of positions by it.
         return max(self.ticks_per_second / fps, 1e-3)
+
+
+class NumberedPositions(GridPositions):
+    """One grid; t is the number of the frame, whatever its time."""
+
+    def _times(self, window: _Numbering) -> Rows:
+        numbers: Rows = window.first + np.arange(len(window.frames))
+        return numbers
+
+    def ticks(self, shape: Rows, frame_us: int) -> Rows:
+        """The next frame has the next number."""
+        return np.array([1, 0, 0], dtype=np.int64)
+
+    def per_frame(self, rows: float, tokens: tuple[int, int], temporal: int, fps: float) -> float:
+        """A number for each encoded frame."""
+        return 1 / temporal
 
 
 def _inside(counts: Rows) -> Rows:

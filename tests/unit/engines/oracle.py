@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from lookout.windows import NEWLINE, VISUAL, Layout, StrideBlock, VideoPositions, WindowPlan, rows_in
+from lookout.windows import NEWLINE, VISUAL, Layout, StrideBlock, WindowPlan, rows_in
 from tests.tiny_models import register_attention
 from tests.unit.engines.scenes import HIDDEN, levels, stock
 
@@ -80,7 +80,7 @@ def axes_of(layout: Layout, config: Any) -> torch.Tensor:
     for i in range(half):
         if layout.positions.axes == 1:
             out.append(0)
-        elif isinstance(layout.positions, VideoPositions):
+        elif not config.rope_parameters.get("mrope_interleaved", False):
             out.append(0 if i < sections[0] else 1 if i < sections[0] + sections[1] else 2)
         else:
             turn = i % 3

@@ -19,6 +19,7 @@ STEP_US = 1_000_000
 GRID = {
     "internvl": (4, 4),
     "qwen2_5_vl": (3, 5),
+    "qwen2_vl": (3, 5),
     "qwen3_vl": (4, 3),
     "llava_onevision": (3, 3),
     "llava_next_video": (4, 4),

@@ -111,6 +111,9 @@ class DenseOracle:
         out = self.model.get_video_features(inputs["pixel_values_videos"], inputs["video_grid_thw"])
         return out.pooler_output[0], None
 
+    def _qwen2_vl(self, frame: FrameInput) -> tuple[torch.Tensor, None]:
+        return self._qwen2_5_vl(frame)
+
     def _qwen3_vl(self, frame: FrameInput) -> tuple[torch.Tensor, torch.Tensor]:
         inputs = self._pixels(frame)
         out = self.model.get_video_features(inputs["pixel_values_videos"], inputs["video_grid_thw"])

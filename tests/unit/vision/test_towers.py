@@ -18,7 +18,7 @@ from tests import tiny_models
 from tests.unit.vision.dense import DenseOracle, difference
 
 FAMILIES = tiny_models.FAMILIES
-QWEN = ("qwen2_5_vl", "qwen3_vl")
+QWEN = ("qwen2_5_vl", "qwen2_vl", "qwen3_vl")
 CLOSE = 2e-4
 
 

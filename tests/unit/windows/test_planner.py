@@ -525,20 +525,22 @@ def sampled_block(times: list[tuple[float, float]], rows: int, cols: int) -> Str
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("family", ["qwen2_5_vl", "qwen2_vl"])
 @pytest.mark.parametrize("fps", [29.97, 25.0, 23.976])
-def test_qwen2_5_times_are_the_stock_processors(fps: float) -> None:
+def test_times_of_one_grid_are_the_stock_processors(fps: float, family: str) -> None:
     from transformers import AutoModelForImageTextToText
 
-    inputs, times = stock_video("qwen2_5_vl", fps, 20)
-    model = AutoModelForImageTextToText.from_pretrained(checkpoint("qwen2_5_vl")).model
+    inputs, times = stock_video(family, fps, 20)
+    model = AutoModelForImageTextToText.from_pretrained(checkpoint(family)).model
+    seconds = inputs.get("second_per_grid_ts")  # of a family that counts by time
     want, _ = model.get_rope_index(
         inputs["input_ids"],
         inputs["mm_token_type_ids"],
         video_grid_thw=inputs["video_grid_thw"],
-        second_per_grid_ts=torch.as_tensor(inputs["second_per_grid_ts"]),
+        **({} if seconds is None else {"second_per_grid_ts": torch.as_tensor(seconds)}),
     )
     _, rows, cols = inputs["video_grid_thw"][0].tolist()
-    plan = Planner(load_layout(checkpoint("qwen2_5_vl")), WindowSettings(1)).plan(
+    plan = Planner(load_layout(checkpoint(family)), WindowSettings(1)).plan(
         [sampled_block(times, rows // 2, cols // 2)]
     )
     assert plan.positions.tolist() == want[:, 0, : plan.rows].tolist()
@@ -564,11 +566,12 @@ def grid_blocks(rows: int, cols: int, frames: int) -> list[StrideBlock]:
             for k in range(2)]  # fmt: skip
 
 
+@pytest.mark.parametrize("family", ["qwen2_5_vl", "qwen2_vl"])
 @pytest.mark.parametrize(("rows", "cols"), [(4, 4), (3, 5), (6, 2)])
-def test_qwen2_5_positions_are_the_stock_models(rows: int, cols: int) -> None:
+def test_positions_of_one_grid_are_the_stock_models(rows: int, cols: int, family: str) -> None:
     from transformers import AutoModelForImageTextToText, AutoTokenizer
 
-    folder = checkpoint("qwen2_5_vl")
+    folder = checkpoint(family)
     model = AutoModelForImageTextToText.from_pretrained(folder).model
     layout = load_layout(folder)
     plan = Planner(layout, WindowSettings(2)).plan(grid_blocks(rows, cols, 3))
@@ -631,6 +634,7 @@ def test_the_prompt_is_the_processors(family: str) -> None:
         "llava_onevision": pad * 5,
         "llava_next_video": pad * 4,
         "qwen2_5_vl": pad * 4,
+        "qwen2_vl": pad * 4,
         "qwen3_vl": "".join(f"<000.{n} seconds><|vision_start|>{pad * 2}<|vision_end|>" for n in (1, 2)),
     }[family]
     placeholder = {
@@ -638,6 +642,7 @@ def test_the_prompt_is_the_processors(family: str) -> None:
         "llava_onevision": "<video>",
         "llava_next_video": "<video>",
         "qwen2_5_vl": "<|video_pad|>",
+        "qwen2_vl": "<|video_pad|>",
         "qwen3_vl": "<|vision_start|><|video_pad|><|vision_end|>",
     }[family]
     first = tokenizer.bos_token or ""  # the tokenizer writes it in front of every text
@@ -667,7 +672,7 @@ def test_keys_in_bfloat16_are_rotated_in_float32() -> None:
     assert torch.equal(Rotary.rotate(keys, angles, out=into), want)
 
 
-@pytest.mark.parametrize("family", ["internvl", "qwen2_5_vl", "qwen3_vl"])
+@pytest.mark.parametrize("family", ["internvl", "qwen2_5_vl", "qwen2_vl", "qwen3_vl"])
 def test_one_rotation_is_the_models_own(family: str) -> None:
     from transformers import AutoModelForImageTextToText
 

@@ -23,13 +23,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
-
-import torch
-from tqdm import tqdm
 
 from bench import motion
 from bench.codecsight.streams import Workplace
@@ -37,29 +34,25 @@ from bench.crowds.compare import (
     CUTS,
     Clip,
     Kept,
-    answered_camera,
+    answered_group,
     at_cost,
     at_full_size,
-    compared,
     dp_of_reuse,
+    print_tables,
     real_clips,
     rendered,
-    truth,
+    workplace,
 )
 from bench.crowds.films import CONFIRMING
-from bench.results import Results
-from lookout.engines import load_engine
-from lookout.families import load_tower
-from lookout.models import find_model
-from lookout.models.digest import folder_digest
-from lookout.pruning import MaskPolicy, PrunePolicy
+from bench.crowds.masks import ONE_A_STRIDE
+from lookout.pruning import MaskPolicy
 
 BEFORE: Final = "stride"
 CHOSEN: Final = "anchor 8"
 KINDS: Final[dict[str, MaskPolicy]] = {
-    BEFORE: PrunePolicy(anchor_samples=None),
-    CHOSEN: PrunePolicy(anchor_samples=8),
-    "anchor 4": PrunePolicy(anchor_samples=4),
+    BEFORE: ONE_A_STRIDE,
+    CHOSEN: replace(ONE_A_STRIDE, anchor_samples=8),
+    "anchor 4": replace(ONE_A_STRIDE, anchor_samples=4),
 }
 EQUAL: Final = ("anywhere", "floor", "lower threshold")
 
@@ -68,11 +61,7 @@ def group(name: str, clips: Sequence[Clip], place: Workplace) -> tuple[list[Kept
     """All rules on one group of cameras, and their table."""
     like = (CHOSEN, KINDS[CHOSEN])
     kinds = KINDS | {simple: at_cost(simple, clips, name, like, place) for simple in EQUAL}
-    answers = [
-        answered_camera(clip, kinds, place, tuple(KINDS)) for clip in tqdm(clips, desc=name, disable=None)
-    ]
-    truths = [truth(clip, place)[0] for clip in clips] if clips[0].scene is not None else None
-    return answers, compared(answers, truths, CHOSEN)
+    return answered_group(name, clips, kinds, place, whole=tuple(KINDS), against=CHOSEN)
 
 
 def tables_of(cameras: int, place: Workplace) -> dict[str, Mapping[str, Any]]:
@@ -98,19 +87,9 @@ def main() -> None:
     parser.add_argument("--cameras", type=int, default=40, help="rendered ones")
     parser.add_argument("--keep", type=Path, default=Path("out/anchors"), help="folder for films and answers")
     options = parser.parse_args()
-    torch.set_num_threads(1)
-    model = find_model()
-    results = Results(options.keep / f"answers-{folder_digest(model)[:12]}.jsonl")
-    cut = CUTS["80 frames"]
-    place = Workplace(
-        load_tower(model), load_engine(model), results, options.keep / "films", cut, 0.0, time.monotonic()
-    )
-    tables = tables_of(options.cameras, place)
-    place.engine.close()
-    for title, rows in tables.items():
-        print(f"\n{title}")
-        for name, row in rows.items():
-            print(f"  {name:20}" + "  ".join(f"{key} {value}" for key, value in row.items()), flush=True)
+    with workplace(options.keep, CUTS["80 frames"]) as place:
+        tables = tables_of(options.cameras, place)
+    print_tables(tables)
     print(json.dumps({"chosen": CHOSEN, "tables": tables}))
 
 

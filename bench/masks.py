@@ -79,7 +79,9 @@ RESAMPLES = 1000
 DEFAULT = "luma, learnt"
 POLICIES: dict[str, PrunePolicy] = {
     "codecsight": preset_policy("codecsight"),
-    "vectors": PrunePolicy(change=Change.VECTORS, luma_tau=6.0, accumulation=Accumulation.SINCE_ANCHOR),
+    "vectors": PrunePolicy(
+        change=Change.VECTORS, luma_tau=6.0, anchor_samples=None, accumulation=Accumulation.SINCE_ANCHOR
+    ),
     "vectors, since-encoded": PrunePolicy(change=Change.VECTORS, luma_tau=6.0),
     "vectors propose, luma decides": PrunePolicy(change=Change.VECTORS_LUMA),
     "luma, 3": PrunePolicy(luma_tau=3.0),

@@ -123,8 +123,10 @@ class Clip:
     kept: dict[tuple[GatherMethod, Accumulation], float]
     stale: dict[tuple[GatherMethod, Accumulation], float]
     masks: list[Mask]
-    long_shares: dict[Accumulation, list[float]]  # groups kept per frame with an anchor every LONG frames
-    default_shares: list[float]  # the same under the default masks
+    long_shares: dict[
+        Accumulation, list[float]
+    ]  # groups kept per frame with vectors and an anchor every LONG frames
+    default_shares: list[float]
 
     @property
     def changed(self) -> float:
@@ -183,7 +185,13 @@ def measure(path: Path, size: int) -> Clip:
                     decoded.pixels, both.found[rule], decoded.frames, strict=True
                 )
             ]
-            policy = PrunePolicy(change=Change.VECTORS, rule=rule, luma_tau=TRUTH, accumulation=accumulation)
+            policy = PrunePolicy(
+                change=Change.VECTORS,
+                rule=rule,
+                luma_tau=TRUTH,
+                anchor_samples=None,
+                accumulation=accumulation,
+            )
             result = prune(samples, planes, grid, policy)
             kept[rule, accumulation], stale[rule, accumulation] = result.kept, result.stale
             if (rule, accumulation) == (DEFAULT_GATHER_METHOD, Accumulation.SINCE_ANCHOR):
@@ -369,8 +377,8 @@ def keep_ratios(clips: list[Clip], frames: int = 80) -> dict[str, object]:
     """Share of groups kept in each of 80 frames (a shorter clip is repeated) of one clip a level of motion,
     with vectors and either accumulation (`keep`: since the anchor), and under the default masks.
 
-    An anchor every 16 frames (8 s), as in the paper. The clip of a level is the middle one of its third of
-    the fixed cameras.
+    A stride of 16 frames (8 s); with vectors it has one anchor, as in the paper. The clip of a level is the
+    middle one of its third of the fixed cameras.
     """
 
     default = Accumulation.SINCE_ANCHOR

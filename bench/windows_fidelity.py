@@ -76,7 +76,9 @@ LIMITS = (0.01, 0.02, 0.05, 0.1)  # of an audit
 VECTORS, LUMA, DENSE = "vectors since the anchor", "pixels since encoded", "dense"
 POLICIES = {
     DENSE: PrunePolicy(everything=True),
-    VECTORS: PrunePolicy(Change.VECTORS, luma_tau=6.0, accumulation=Accumulation.SINCE_ANCHOR),
+    VECTORS: PrunePolicy(
+        Change.VECTORS, luma_tau=6.0, anchor_samples=None, accumulation=Accumulation.SINCE_ANCHOR
+    ),
     LUMA: PrunePolicy(),
 }
 RESULTS = 2  # raise when answers are made in another way, so that cameras are answered again

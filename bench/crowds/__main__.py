@@ -27,14 +27,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
-
-import torch
-from tqdm import tqdm
 
 from bench import motion
 from bench.codecsight.streams import Workplace
@@ -43,34 +39,32 @@ from bench.crowds.compare import (
     SIMPLE,
     Clip,
     Kept,
-    answered_camera,
+    answered_group,
     at_cost,
     at_full_size,
     compared,
     dp_of_reuse,
+    print_tables,
     real_clips,
     rendered,
     truth,
+    workplace,
 )
 from bench.crowds.films import CHOOSING, REPORTED
 from bench.crowds.masks import (
+    ONE_A_STRIDE,
     BusyBlocks,
     BusyFrames,
     EvenFrames,
     ManyMoving,
     Surroundings,
 )
-from bench.results import Results
-from lookout.engines import load_engine
-from lookout.families import load_tower
-from lookout.models import find_model
-from lookout.models.digest import folder_digest
-from lookout.pruning import Accumulation, MaskPolicy, PrunePolicy
+from lookout.pruning import Accumulation, MaskPolicy
 
 CHOSEN: Final = "since the anchor"
 MORE: Final = "one more whole frame"
 KINDS: Final[dict[str, MaskPolicy]] = {
-    "default": PrunePolicy(),
+    "default": ONE_A_STRIDE,
     **{f"busy frames {share:g}": BusyFrames(share) for share in (0.125, 0.25, 0.5)},
     **{f"many moving {regions}": ManyMoving(regions) for regions in (2, 3, 4)},
     **{
@@ -78,7 +72,7 @@ KINDS: Final[dict[str, MaskPolicy]] = {
         for share, every in ((0.25, 4), (0.5, 4), (0.5, 2))
     },
     "surroundings 0.125": Surroundings(0.125),
-    "since the anchor": PrunePolicy(accumulation=Accumulation.SINCE_ANCHOR),
+    "since the anchor": replace(ONE_A_STRIDE, accumulation=Accumulation.SINCE_ANCHOR),
 }
 REPORTED_KINDS: Final = {name: KINDS[name] for name in ("default", CHOSEN)} | {MORE: EvenFrames(1.0)}
 MOST = 3.0
@@ -92,9 +86,8 @@ def group(
     if not choose:
         kinds |= {simple: at_cost(simple, clips, name, (CHOSEN, KINDS[CHOSEN]), place) for simple in SIMPLE}
     whole = [kind for kind in ("default", CHOSEN) if kind in kinds]
-    found = [answered_camera(clip, kinds, place, whole) for clip in tqdm(clips, desc=name, disable=None)]
-    truths = [truth(clip, place)[0] for clip in clips] if clips[0].scene is not None else None
-    return found, compared(found, truths, "default" if choose else CHOSEN)
+    against = "default" if choose else CHOSEN
+    return answered_group(name, clips, kinds, place, whole=whole, against=against)
 
 
 def against_default(
@@ -115,6 +108,25 @@ def best(rows: Mapping[str, Mapping[str, Any]]) -> str:
     return max(fit, key=lambda name: float(rows[name]["product"]), default="default")
 
 
+def tables_of(options: argparse.Namespace, where: Path | None, place: Workplace) -> dict[str, Any]:
+    """Every table by its title."""
+    first = CHOOSING if options.choose else REPORTED
+    clips = list(rendered(first, options.cameras, place))
+    tables: dict[str, Any] = {}
+    for frames in options.frames:
+        here = replace(place, cut=CUTS[frames])
+        answers, tables[f"rendered, {frames}"] = group("rendered", clips, here, choose=options.choose)
+        tables[f"rendered, {frames}: reuse"] = dp_of_reuse(answers, ("default", CHOSEN))
+        if not options.choose:
+            tables[f"rendered, {frames}, against the default"] = against_default(answers, clips, here)
+        real = real_clips(where, here) if where is not None else []
+        if real:
+            tables[f"real, {frames}"] = group("real", real, here, choose=False)[1]
+    if where is not None:
+        tables["at full size"] = at_full_size(where, REPORTED_KINDS)
+    return tables
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(
@@ -125,35 +137,10 @@ def main() -> None:
     parser.add_argument("--frames", nargs="+", choices=tuple(CUTS), default=list(CUTS))
     parser.add_argument("--keep", type=Path, default=Path("out/crowds"), help="folder for films and answers")
     options = parser.parse_args()
-    torch.set_num_threads(1)
-    model = find_model()
-    results = Results(options.keep / f"answers-{folder_digest(model)[:12]}.jsonl")
-    usual = CUTS["80 frames"]
-    place = Workplace(
-        load_tower(model), load_engine(model), results, options.keep / "films", usual, 0.0, time.monotonic()
-    )
-    first = CHOOSING if options.choose else REPORTED
-    shown = list(rendered(first, options.cameras, place))
     where = None if options.choose else motion.footage()
-    tables: dict[str, Any] = {}
-    for told in options.frames:
-        here = replace(place, cut=CUTS[told])
-        found, rows = group("rendered", shown, here, choose=options.choose)
-        tables[f"rendered, {told}"] = rows
-        tables[f"rendered, {told}: reuse"] = dp_of_reuse(found, ("default", CHOSEN))
-        if not options.choose:
-            tables[f"rendered, {told}, against the default"] = against_default(found, shown, here)
-        if where is not None:
-            clips = real_clips(where, here)
-            if clips:
-                tables[f"real, {told}"] = group("real", clips, here, choose=False)[1]
-    if where is not None:
-        tables["at full size"] = at_full_size(where, REPORTED_KINDS)
-    place.engine.close()
-    for title, rows in tables.items():
-        print(f"\n{title}")
-        for name, row in rows.items():
-            print(f"  {name:20}" + "  ".join(f"{key} {value}" for key, value in row.items()), flush=True)
+    with workplace(options.keep, CUTS["80 frames"]) as place:
+        tables = tables_of(options, where, place)
+    print_tables(tables)
     line: dict[str, Any] = {"chosen": CHOSEN}
     if options.choose:
         line = {"best": best(tables[f"rendered, {options.frames[0]}"])}

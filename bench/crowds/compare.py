@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -11,6 +13,7 @@ from typing import Any, Final
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from tqdm import tqdm
 
 from bench import motion
 from bench.codecsight.policies import WHOLE, kept_behind
@@ -18,9 +21,14 @@ from bench.codecsight.scores import Answers, by_window
 from bench.codecsight.streams import Outcome, Workplace, encoded_share, judged, outcome, window_times
 from bench.codecsight.table import CONTEXT_ROWS, PRODUCT_ROWS, at_full_size as cost_at_full_size
 from bench.crowds.films import films
-from bench.crowds.masks import Anywhere, EvenFrames, Floor
+from bench.crowds.masks import ONE_A_STRIDE, Anywhere, EvenFrames, Floor
+from bench.results import Results
 from bench.windows_fidelity import Answered, Cut, chains_of, default, interval, over_period, real
-from lookout.pruning import MaskPolicy, PrunePolicy, Sample, prune_block
+from lookout.engines import load_engine
+from lookout.families import load_tower
+from lookout.models import find_model
+from lookout.models.digest import folder_digest
+from lookout.pruning import MaskPolicy, Sample, prune_block
 from lookout.pruning.luma import luma
 from lookout.segments import DecodeRequest, Limits
 from lookout.segments.decoder import decode_segment
@@ -41,7 +49,7 @@ SIMPLE: Final[dict[str, tuple[Callable[[float], MaskPolicy], float, float]]] = {
     "anywhere": (Anywhere, 0.0, 1.0),
     "floor": (Floor, 0.0, 16.0),
     "even frames": (EvenFrames, 0.0, 15.0),
-    "lower threshold": (lambda tau: PrunePolicy(luma_tau=tau), 6.0, 0.0),
+    "lower threshold": (lambda tau: replace(ONE_A_STRIDE, luma_tau=tau), 6.0, 0.0),
 }
 """By name: the rule, its cheapest and its dearest setting."""
 STEPS = 9  # of halving until a simple rule has as many tokens
@@ -101,7 +109,7 @@ def answered_camera(
             made[repr(masks)] = blocks_of(clip, masks, place)
         return made[repr(masks)]
 
-    dense = PrunePolicy(everything=True)
+    dense = replace(ONE_A_STRIDE, everything=True)
     asked = {name: (masks, default()) for name, masks in kinds.items()}
     asked |= {f"{name}, whole": (kinds[name], WHOLE) for name in whole}
     asked["full"] = (dense, WHOLE)
@@ -114,7 +122,7 @@ def answered_camera(
             place.results.add(f"{key}, tower", encoded_share(own))
         out[name] = replace(found, tower=float(place.results.found[f"{key}, tower"]))
     key = f"{told}, behind"
-    own = () if key in place.results else kept_behind(blocks(dense), blocks(PrunePolicy()))
+    own = () if key in place.results else kept_behind(blocks(dense), blocks(ONE_A_STRIDE))
     out["behind"] = outcome(key, own, default(), place)
     return out
 
@@ -124,7 +132,7 @@ def truth(clip: Clip, place: Workplace) -> list[tuple[NDArray[np.bool_], NDArray
     assert clip.scene is not None
     key = f"{clip.name}, times {place.cut}"
     if key not in place.results:
-        times = window_times(blocks_of(clip, PrunePolicy(), place), place.cut)
+        times = window_times(blocks_of(clip, ONE_A_STRIDE, place), place.cut)
         place.results.add(key, [window.tolist() for window in times])
     pairs = [
         answers(scenes.observe(clip.scene, torch.tensor(times)).truth) for times in place.results.found[key]
@@ -248,3 +256,40 @@ def at_full_size(where: Path, kinds: Mapping[str, MaskPolicy]) -> dict[str, dict
             out[name][f"{level}: kept"] = round(float(np.mean(shares)), 4)
             out[name][f"{level}: FLOPs saved"] = cost_at_full_size(shares, PRESETS[DEFAULT_PRESET]).saved()
     return out
+
+
+def answered_group(
+    name: str,
+    clips: Sequence[Clip],
+    kinds: Mapping[str, MaskPolicy],
+    place: Workplace,
+    *,
+    whole: Sequence[str],
+    against: str,
+) -> tuple[list[Kept], dict[str, dict[str, Any]]]:
+    """Every rule on one group of cameras, and the table in which `against` is compared with the others."""
+    bar = tqdm(clips, desc=name, disable=None)
+    answers = [answered_camera(clip, kinds, place, whole) for clip in bar]
+    truths = [truth(clip, place)[0] for clip in clips] if clips[0].scene is not None else None
+    return answers, compared(answers, truths, against)
+
+
+@contextmanager
+def workplace(keep: Path, cut: Cut) -> Iterator[Workplace]:
+    """The tiny model that ships, on one thread, and what it answered before, kept in a folder."""
+    torch.set_num_threads(1)
+    model = find_model()
+    results = Results(keep / f"answers-{folder_digest(model)[:12]}.jsonl")
+    engine = load_engine(model)
+    try:
+        yield Workplace(load_tower(model), engine, results, keep / "films", cut, 0.0, time.monotonic())
+    finally:
+        engine.close()
+
+
+def print_tables(tables: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> None:
+    """Every table with its title, a rule a line."""
+    for title, rows in tables.items():
+        print(f"\n{title}")
+        for name, row in rows.items():
+            print(f"  {name:20}" + "  ".join(f"{key} {value}" for key, value in row.items()), flush=True)

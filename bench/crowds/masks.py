@@ -7,12 +7,16 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from typing import Final
 
 import numpy as np
 
 from lookout.motion.grids import GroupedPatches, Mask
 from lookout.pruning import Carry, MaskPolicy, PrunePolicy, Sample, TemporalMask
 from lookout.pruning.luma import patch_difference
+
+ONE_A_STRIDE: Final = PrunePolicy(anchor_samples=None)
+"""The default's masks with one anchor a stride, which all rules here are compared with."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +29,7 @@ class Widened(MaskPolicy):
         rule: Whose masks are widened.
     """
 
-    rule: PrunePolicy = field(default_factory=PrunePolicy, kw_only=True)
+    rule: PrunePolicy = field(default=ONE_A_STRIDE, kw_only=True)
 
     def masks(
         self, samples: Sequence[Sample], grid: GroupedPatches, carry: Carry | None = None

@@ -28,6 +28,8 @@ U8 = npt.NDArray[np.uint8]
 F16 = npt.NDArray[np.float16]
 F32 = npt.NDArray[np.float32]
 
+# Nearer to whole windows for a point of their FLOPs; measured, see docs/pruning.md.
+DEFAULT_ANCHOR_SAMPLES: Final = 8
 # Model-input pixels per sample step; measured, see docs/pruning.md.
 DEFAULT_TAU: Final = {GatherMethod.UNION: 0.75, GatherMethod.SIGNED_SUM: 0.4}
 
@@ -148,7 +150,7 @@ class PrunePolicy:
     luma_tau: float | None = None
     learning: NoiseThreshold = field(default_factory=NoiseThreshold)
     anchors: Anchors = Anchors.STRIDE
-    anchor_samples: int | None = None
+    anchor_samples: int | None = DEFAULT_ANCHOR_SAMPLES
     accumulation: Accumulation = Accumulation.SINCE_ENCODED
     everything: bool = False
 

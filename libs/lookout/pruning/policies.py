@@ -204,7 +204,9 @@ class NamedPolicy:
 POLICIES: Final[Mapping[str, NamedPolicy]] = MappingProxyType(
     {
         "default": NamedPolicy(
-            PrunePolicy(), "patches whose luma differs from what was last encoded of them"
+            PrunePolicy(),
+            "patches whose luma differs from what was last encoded of them, and a whole frame at least every "
+            "eight samples",
         ),
         "codecsight": NamedPolicy(
             PrunePolicy(
@@ -213,6 +215,7 @@ POLICIES: Final[Mapping[str, NamedPolicy]] = MappingProxyType(
                 tau=0.25,
                 luma_tau=6.0,
                 anchors=Anchors.GOP,
+                anchor_samples=None,
                 accumulation=Accumulation.SINCE_ANCHOR,
             ),
             "patches that the codec's vectors moved since the anchor, and every sampled I-frame (the paper)",

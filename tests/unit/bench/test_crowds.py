@@ -9,6 +9,7 @@ from bench.codecsight.scores import Answers
 from bench.codecsight.streams import Outcome
 from bench.crowds.compare import compared, f1_of, from_dense, scores
 from bench.crowds.masks import (
+    ONE_A_STRIDE,
     Anywhere,
     BusyBlocks,
     BusyFrames,
@@ -64,7 +65,7 @@ def kept(rule: Widened | PrunePolicy, shown: list[Sample] = MANY) -> list[int]:
     ],
 )
 def test_a_widened_rule_keeps_what_the_default_keeps_and_more_and_a_replay_the_same(rule: Widened) -> None:
-    plain, wide, again = masks_of(PrunePolicy()), masks_of(rule), masks_of(rule)
+    plain, wide, again = masks_of(ONE_A_STRIDE), masks_of(rule), masks_of(rule)
     assert all((own.keep | mask.keep == own.keep).all() for own, mask in zip(wide, plain, strict=True))
     assert sum(mask.kept for mask in wide) > sum(mask.kept for mask in plain)
     assert [mask.keep.tolist() for mask in wide] == [mask.keep.tolist() for mask in again]
@@ -72,7 +73,7 @@ def test_a_widened_rule_keeps_what_the_default_keeps_and_more_and_a_replay_the_s
 
 def test_frames_are_whole_where_much_or_many_regions_changed() -> None:
     # The default keeps 16, 1, 2, 2 (both go), 0 groups.
-    assert kept(PrunePolicy()) == [16, 1, 2, 2, 0]
+    assert kept(ONE_A_STRIDE) == [16, 1, 2, 2, 0]
     assert kept(BusyFrames(2 / 16)) == [16, 1, 16, 16, 0]
     assert kept(ManyMoving(2)) == [16, 1, 16, 16, 0]
     assert kept(ManyMoving(3)) == [16, 1, 2, 2, 0]

@@ -30,6 +30,7 @@ class Cells(string.Formatter):
 
 POLICIES, LESS = "tables[policies]", "tables[default less others]"
 HISTORY, FIRST, SPLITS = "tables[history]", "tables[first token]", "tables[splits deferred]"
+RENDERED = "tables[rendered]"
 SAVED = "flops_saved[1 questions]"
 FIDELITY = "pixels since encoded[all][settings]"
 FAMILY, CROWDS = "tables[families]", "tables[rendered, 80 frames]"
@@ -88,6 +89,13 @@ REFERENCES = [
         "crowds",
         f"it is {{{CROWDS}[full][crowd]:2}}, {{{CROWDS}[default][crowd]:2}} by default, and "
         f"{{{CROWDS}[since the anchor][crowd]:2}} where",
+    ),
+    (
+        "anchors",
+        f"contextual questions have {{{RENDERED}[anchor 8][contextual]:2}} with it, "
+        f"{{{RENDERED}[stride][contextual]:2}} without it, {{{RENDERED}[full][contextual]:2}} in dense "
+        f"windows, product questions {{{RENDERED}[anchor 8][product]:2}}, "
+        f"{{{RENDERED}[stride][product]:2}} and {{{RENDERED}[full][product]:2}}",
     ),
     (
         "windows_fidelity-80",

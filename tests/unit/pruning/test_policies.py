@@ -72,6 +72,7 @@ def test_default_and_codecsight_are_the_rules_of_changes() -> None:
         tau=0.25,
         luma_tau=6.0,
         anchors=Anchors.GOP,
+        anchor_samples=None,
         accumulation=Accumulation.SINCE_ANCHOR,
     )
 

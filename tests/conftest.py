@@ -27,21 +27,30 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("shared machine")
 
-#: groups that start servers and services: no more of them at a time than two cores carry
-HEAVY, HEAVY_AT_A_TIME = ("tests/vllm/", "tests/fleet/"), 2
+#: groups that start servers and services. They wait for most of their time (for sessions that end, brokers
+#: that come back): three of them take about one of two cores
+HEAVY, HEAVY_AT_A_TIME = ("tests/vllm/", "tests/fleet/"), 3
 #: the longest of them, begun first: at the end of a run nothing is left to do beside a long one
 LONGEST = (
-    "tests/vllm/",
-    "tests/fleet/test_recall.py",
-    "tests/fleet/test_recordings.py",
     "tests/fleet/test_worker_faults.py",
     "tests/fleet/test_outages.py",
-    "tests/fleet/test_whole_fleet.py",
+    "tests/vllm/",
+    "tests/fleet/test_recordings.py",
+    "tests/fleet/test_recall.py",
     "tests/fleet/test_local_passwords.py",
+    "tests/fleet/test_worker_poison.py",
+    "tests/fleet/test_own_service.py",
+    "tests/fleet/test_secured_kafka.py",
+    "tests/fleet/test_worker.py",
+    "tests/fleet/test_worker_rolling.py",
+    "tests/fleet/test_camera_agent.py",
+    "tests/fleet/test_whole_fleet.py",
     "tests/fleet/test_local_fleet.py",
     "tests/fleet/test_killed_broker.py",
+    "tests/fleet/test_endless_work.py",
+    "tests/fleet/test_cli_commands.py",
     "tests/fleet/test_decode_prune_services.py",
-    "tests/fleet/test_camera_agent.py",
+    "tests/fleet/test_local_servers.py",
     "tests/fleet/test_installations.py",
     "tests/fleet/test_demo.py",
 )

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ from vllm.model_executor.models.utils import AutoWeightsLoader, init_vllm_regist
 from vllm.sequence import IntermediateTensors
 
 from lookout.families import family_of
+from lookout.models.completeness import check_loaded
 from lookout.windows import Rotary
 
 ARCHITECTURE = "LookoutWindowModel"
@@ -37,6 +39,29 @@ def renamed(name: str) -> str | None:
         return bare
     core = bare.removeprefix("language_model.").removeprefix("model.")
     return f"language_model.model.{core}"
+
+
+def missing_weights(
+    expected: Iterable[str], names: Collection[str], packed: Mapping[str, Sequence[str]]
+) -> list[str]:
+    """The weights of a model that a checkpoint does not have.
+
+    Args:
+        expected: The model's parameters.
+        names: The checkpoint's weights, as the model names them.
+        packed: Layers that hold several of the checkpoint's, by name: `qkv_proj` holds `q_proj` and others. A
+            checkpoint may have them packed as well.
+    """
+    missing = []
+    for name in set(expected) - set(names):
+        layer = next((word for word in name.split(".") if word in packed), None)
+        parts = [_in_place(name, layer, part) for part in packed[layer]] if layer else [name]
+        missing += [part for part in parts if part not in names]
+    return missing
+
+
+def _in_place(name: str, layer: str, part: str) -> str:
+    return ".".join(part if word == layer else word for word in name.split("."))
 
 
 def rotation_of(text: Any, interleaved: bool) -> Rotary:
@@ -148,7 +173,7 @@ class WindowModel(nn.Module, SupportsMRoPE):  # type: ignore[misc]
         super().__init__()
         full_config = vllm_config.model_config.hf_config
         text, family = full_config.get_text_config(), family_of(full_config.model_type)
-        self.config = text
+        self.config, self.checkpoint = text, Path(vllm_config.model_config.model)
         inner = maybe_prefix(prefix, "language_model")
         listed = family.text_models[text.model_type]
         if listed.module:
@@ -216,14 +241,25 @@ class WindowModel(nn.Module, SupportsMRoPE):  # type: ignore[misc]
         return torch.arange(len(input_tokens)).expand(3, -1).clone(), 0
 
     def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]]) -> set[str]:
-        """The language half of the checkpoint's weights."""
+        """The language half of the checkpoint's weights.
+
+        Raises:
+            ModelError: One of them is missing.
+        """
         tied = "language_model.lm_head." if self.config.tie_word_embeddings else " "
-        language_weights = (
-            (new, weight)
-            for name, weight in weights
-            if (new := renamed(name)) is not None and not new.startswith(tied)
-        )
-        loaded: set[str] = AutoWeightsLoader(self).load_weights(language_weights)
+        names: set[str] = set()
+
+        def language_weights() -> Iterator[tuple[str, torch.Tensor]]:
+            for name, weight in weights:
+                if (new := renamed(name)) is not None and not new.startswith(tied):
+                    names.add(new)
+                    yield new, weight
+
+        loaded: set[str] = AutoWeightsLoader(self).load_weights(language_weights())
+        # vLLM's own check counts every linear layer as loaded, and a packed one by any of its parts.
+        packed: Mapping[str, Sequence[str]] = getattr(self.language_model, "packed_modules_mapping", {})
+        expected = [name for name, _ in self.named_parameters() if name.endswith((".weight", ".bias"))]
+        check_loaded(self.checkpoint, missing_weights(expected, names, packed))
         return loaded
 
 

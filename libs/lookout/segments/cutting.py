@@ -16,7 +16,7 @@ from av.bitstream import BitStreamFilterContext
 from lookout.segments.container import ByteSource, Video, missing_packets, ticks_to_us
 from lookout.segments.damage import CounterScan, with_breaks, with_damage
 from lookout.segments.nal import begins_clean
-from lookout.segments.picture import orientation
+from lookout.segments.picture import turn_of
 from lookout.segments.timeline import BACKWARD_US, MAX_GAP_US
 from lookout.segments.types import CodecError, Limits, Reason, Segment
 
@@ -58,6 +58,8 @@ MUXER_OPTIONS = {
     "mp4": _FRAGMENTED,
     "mov": _FRAGMENTED,
 }
+# Without fragments: an edit list is written for whole files only.
+_WITH_EDIT_LIST = {"avoid_negative_ts": "disabled"}
 TS_NULL_PACKET = b"\x47\x1f\xff\x10" + b"\xff" * 184
 TS_LEAST_PACKETS = 32  # shorter streams are not recognised as MPEG-TS
 _FILES = ("mp4", "mov")  # keep the decoder's headers in their own
@@ -68,7 +70,7 @@ OPEN_LIMITS = Limits(bytes=1 << 40)
 class _Group:
     """A keyframe and the packets up to the next, in decoding order; times are the source's, microseconds."""
 
-    start_us: int
+    key_us: int
     nominal_us: int
     timed: bool
     jump: bool  # the source's clock jumped before it
@@ -77,6 +79,8 @@ class _Group:
     losses: list[bool] = field(default_factory=list)  # by packet: bytes of it were lost on the way
     size: int = 0  # bytes, with an allowance for the container
     last_us: int = 0
+    shown: int = 0  # pictures that no edit list hides
+    first_us: int = 0  # the earliest of these
 
     def add(self, packet: av.Packet, time_us: int, loss: bool) -> None:
         """Take the next packet."""
@@ -87,12 +91,24 @@ class _Group:
         self.size += 188 * (packet.size // 180 + 3)
         # B-frames are shown before the packet that precedes them: the newest time counts, not the last.
         self.last_us = max(self.last_us, time_us) if len(self.packets) > 1 else time_us
+        if not packet.is_discard:
+            self.first_us = min(self.first_us, time_us) if self.shown else time_us
+            self.shown += 1
+
+    @property
+    def start_us(self) -> int:
+        """Time of its keyframe; where an edit list hides that, of its first picture that is shown."""
+        return self.first_us if self.shown and self.packets[0].is_discard else self.key_us
+
+    @property
+    def alone(self) -> bool:
+        """Whether no picture that is shown refers to the group before."""
+        return self.clean and not (self.shown and self.first_us < self.key_us)
 
     @property
     def end_us(self) -> int:
         """When its last frame ends, if it lasts as long as frames do here."""
-        count = len(self.packets)
-        step = (self.last_us - self.start_us) // (count - 1) if count > 1 else self.nominal_us
+        step = (self.last_us - self.start_us) // (self.shown - 1) if self.shown > 1 else self.nominal_us
         return self.last_us + max(1, step)
 
 
@@ -110,9 +126,11 @@ def cut(
     of them; and earlier where it would grow beyond `max_bytes`. What precedes the first keyframe is
     dropped. Time stamps are the source's own, moved by one constant if decoding times begin below zero; a
     source without time stamps gives pieces without (elementary streams). Leading pictures stay behind their
-    keyframe; those that refer to the piece before are lost there, and counted when decoded. `broken_off` is
-    called behind the last piece with the reason where the source ends before its end. Errors: `CodecError`
-    (also BYTES for a group of pictures that alone exceeds max_bytes)."""
+    keyframe; those that refer to the piece before are lost there, and counted when decoded. What an edit list
+    hides at the beginning stays hidden: the first piece has an edit list of its own, and times begin with the
+    first picture that is shown. `broken_off` is called behind the last piece with the reason where the source
+    ends before its end. Errors: `CodecError` (also BYTES for a group of pictures that alone exceeds
+    max_bytes)."""
     if target_s <= 0 or max_bytes <= 0 or (keyframes is not None and keyframes < 1):
         raise CodecError(Reason.REQUEST, "target_s, max_bytes and keyframes must be positive")
     if isinstance(source, (str, Path)):
@@ -135,6 +153,8 @@ def _cut(
         writer = _Writer(video, max_bytes)
         open_groups: list[_Group] = []
         for group in _groups(video, breaks):
+            if group.alone and not any(each.shown for each in open_groups):
+                open_groups = []  # an edit list hides all of them, and nothing that is shown refers to them
             if open_groups and _full(open_groups, group, target_s, max_bytes, keyframes):
                 yield writer.write(open_groups, group)
                 open_groups = []
@@ -211,6 +231,9 @@ def _full(
     groups: list[_Group], following: _Group, target_s: float, max_bytes: int, keyframes: int | None
 ) -> bool:
     """True if the open groups should be a piece and `following` begin the next."""
+    begin = next((group for group in groups if group.shown), None)
+    if begin is None:
+        return False  # an edit list hides all of them; they are there to decode what follows
     if following.jump or sum(g.size for g in groups) + following.size > max_bytes:
         return True
     if not following.clean:
@@ -218,7 +241,7 @@ def _full(
     if keyframes is not None:
         return sum(g.clean for g in groups) >= keyframes
     # Half a frame of grace: 1.999 s is two seconds for a camera whose clock trembles.
-    return following.start_us - groups[0].start_us >= target_s * 1e6 - following.nominal_us / 2
+    return following.start_us - begin.start_us >= target_s * 1e6 - following.nominal_us / 2
 
 
 def _groups(video: Video, breaks: deque[int]) -> Iterator[_Group]:
@@ -272,9 +295,11 @@ class _Writer:
         """
         packets = [packet for group in groups for packet in group.packets]
         losses = [loss for group in groups for loss in group.losses]
-        container = self._container(groups[0])
+        begin = None if self._index else _shown_from(packets)
+        frames = len(packets) if begin is None else sum((packet.pts or 0) >= begin for packet in packets)
+        container = self._container(groups[0], trimmed=begin is not None)
         try:
-            data = self._mux(packets, losses, container)
+            data = self._mux(packets, losses, container, begin)
         except (av.error.FFmpegError, ValueError) as error:
             raise CodecError(
                 Reason.UNREADABLE, f"{self._video.codec} packets could not be put into {container} ({error})"
@@ -286,24 +311,24 @@ class _Writer:
                 f"{self._max_bytes}; "
                 "let the camera send keyframes more often, or raise the limit",
             )
+        start_us = groups[0].start_us if begin is None else ticks_to_us(begin, self._video.time_base)
         final = following is None or following.jump
         end_us = groups[-1].end_us if final or following is None else following.start_us
-        duration = max(groups[0].nominal_us, end_us - groups[0].start_us)
-        piece = Segment(data, self._clock_us, duration, len(packets), self._index, container, self._jump)
+        duration = max(groups[0].nominal_us, end_us - start_us)
+        piece = Segment(data, self._clock_us, duration, frames, self._index, container, self._jump)
         self._index += 1
         self._clock_us += duration
         self._jump = following is not None and following.jump
         return piece
 
-    def _container(self, first: _Group) -> str:
+    def _container(self, first: _Group, trimmed: bool) -> str:
         codec = self._video.codec
         if self._turned is None:
             # Only MP4 can say that a picture is to be turned; the first keyframe knows.
-            frames = [*self._video.decode(first.packets[0]), *self._video.decode(None)]
-            self._turned = bool(frames) and orientation(frames[0]) != (0, False)
+            self._turned = turn_of(self._video, first.packets[0]) != (0, False)
         if not first.timed and codec in RAW_FORMATS:
             return RAW_FORMATS[codec]
-        if codec in TS_CODECS and not self._turned:
+        if codec in TS_CODECS and not self._turned and not trimmed:
             return "mpegts"
         if codec in MP4_CODECS:
             return "mp4"
@@ -311,21 +336,31 @@ class _Writer:
             return "mov"
         raise CodecError(Reason.NO_DECODER, f"{codec} video cannot be cut without encoding it again")
 
-    def _mux(self, packets: list[av.Packet], losses: list[bool], container: str) -> bytes:
+    def _mux(self, packets: list[av.Packet], losses: list[bool], container: str, begin: int | None) -> bytes:
+        """The packets in a container; `begin`: an edit list hides pictures before this time stamp (ticks)."""
         source = self._video.stream
-        times = _times(packets, round(1 / (self._video.fps * self._video.time_base)))
+        nominal = round(1 / (self._video.fps * self._video.time_base))
+        times = _times(packets, nominal)
         if self._shift is None:
             # By the first piece, for the whole cut: a shift of its own for each would tear the source's
             # clock.
-            self._shift = max(0, -min(dts for _, dts in times))
+            self._shift = max(0, -min(dts for _, dts in times)) if begin is None else -begin
+        elif min(pts for pts, _ in times) >= -self._shift:
+            # Behind a short first piece that begins at zero, pictures may be decoded before that.
+            times = _times(packets, nominal, -self._shift)
+        options = MUXER_OPTIONS.get(container, {}) if begin is None else _WITH_EDIT_LIST
         headers = None if container in _FILES else REPEAT_HEADERS.get(self._video.codec)
         buffer = io.BytesIO()
         losses_out: list[bool] = []  # by packet written
-        with av.open(buffer, "w", format=container, options=MUXER_OPTIONS.get(container, {})) as out:
+        with av.open(buffer, "w", format=container, options=options) as out:
             target = out.add_stream_from_template(source, opaque=True)
+            if begin is not None:
+                target.time_base = self._video.time_base
             repeat = BitStreamFilterContext(headers, source, target) if headers else None
             for packet, loss, (pts, dts) in zip(packets, losses, times, strict=True):
                 packet.pts, packet.dts = pts + self._shift, dts + self._shift
+                if begin is not None:  # an edit list ends with the last picture, which must last
+                    packet.duration = packet.duration or nominal
                 filtered = _filtered(repeat, packet)
                 losses_out += [loss] * len(filtered)
                 if not filtered and losses_out:
@@ -352,8 +387,17 @@ def _filtered(headers: BitStreamFilterContext | None, packet: av.Packet) -> list
         return []
 
 
-def _times(packets: list[av.Packet], nominal: int) -> list[tuple[int, int]]:
-    """(pts, dts) of every packet in ticks: the source's own where it has them, decoding times rising."""
+def _shown_from(packets: list[av.Packet]) -> int | None:
+    """Time stamp of the first picture that is shown, where an edit list hides pictures before it; else
+    None."""
+    shown = [packet.pts for packet in packets if packet.pts is not None and not packet.is_discard]
+    hidden = [packet.pts for packet in packets if packet.pts is not None and packet.is_discard]
+    return min(shown) if shown and hidden and min(hidden) < min(shown) else None
+
+
+def _times(packets: list[av.Packet], nominal: int, least: int | None = None) -> list[tuple[int, int]]:
+    """(pts, dts) of every packet in ticks: the source's own where it has them, decoding times rising, none
+    below `least`."""
     shown: list[int] = []
     for packet in packets:
         pts = packet.pts if packet.pts is not None else packet.dts
@@ -365,6 +409,8 @@ def _times(packets: list[av.Packet], nominal: int) -> list[tuple[int, int]]:
         decoded = [o - delay for o in ordered]
     else:
         decoded = [cast(int, packet.dts) for packet in packets]
+    if least is not None:
+        decoded[0] = max(decoded[0], least)
     for i in range(1, len(decoded)):
         # Muxers refuse decoding times that do not rise.
         decoded[i] = max(decoded[i], decoded[i - 1] + 1)

@@ -128,7 +128,7 @@ class Counts:
         self.packets += 1
         if self.packets == 1:
             self.first_pts = packet.pts
-        elif self._leads(packet.pts):
+        elif not packet.is_discard and self._leads(packet.pts):
             self.leading += 1
 
     def shot(self, shot: DecodedFrame) -> None:

@@ -25,7 +25,7 @@ from lookout.motion.types import U8, Picture, PredictionBlocks, PredictionKind
 from lookout.segments.container import Video
 from lookout.segments.decoded_frame import DecodedFrame
 from lookout.segments.decoder import SinglePass
-from lookout.segments.picture import orientation
+from lookout.segments.picture import turn_of
 from lookout.segments.types import CodecError, DecodedSegment, DecodeRequest, Reason
 
 PACKAGE = "PyNvVideoCodec"
@@ -211,17 +211,16 @@ class _NvdecPass(SinglePass):
         for packet in packets:
             self.counts.packet(packet)
         self.timed = any(packet.pts is not None for packet in packets)
-        turn = self._orientation(packets)
+        turn = turn_of(self.video, packets[0]) if packets else (0, False)
         keys = {packet.pts for packet in packets if packet.is_keyframe}
-        shown = sorted(packet.pts for packet in packets if packet.pts is not None)
+        hidden = {packet.pts for packet in packets if packet.is_discard}
+        decoded = sorted(packet.pts for packet in packets if packet.pts is not None)
         for index, frame in enumerate(self._decode(packets)):
-            pts = self._pts(frame, index, shown)
+            pts = self._pts(frame, index, decoded)
+            if pts in hidden:  # NVDEC decodes what an edit list hides as any other picture
+                continue
             key = pts in keys if self.timed else index == 0
             yield self._shot(frame, pts, key, turn)
-
-    def _orientation(self, packets: Sequence[av.Packet]) -> tuple[int, bool]:
-        frames = [*self.video.decode(packets[0]), *self.video.decode(None)] if packets else []
-        return orientation(frames[0]) if frames else (0, False)
 
     def _decode(self, packets: Sequence[av.Packet]) -> Iterator[Any]:
         source = self._segment if self.timed else _with_times(self.video, packets)
@@ -246,11 +245,11 @@ class _NvdecPass(SinglePass):
         except Exception as error:
             raise CodecError(Reason.UNREADABLE, f"NVDEC could not decode the segment ({error})") from None
 
-    def _pts(self, frame: Any, index: int, shown: list[int]) -> int | None:
+    def _pts(self, frame: Any, index: int, decoded: list[int]) -> int | None:
         if not self.timed:
             return None
         pts = int(frame.getPTS())
-        return pts if pts in shown else (shown[index] if index < len(shown) else None)
+        return pts if pts in decoded else (decoded[index] if index < len(decoded) else None)
 
     def _shot(self, frame: Any, pts: int | None, key: bool, turn: tuple[int, bool]) -> DecodedFrame:
         pixels = _pixels(frame, self.video)

@@ -11,6 +11,7 @@ from av.video.reformatter import Interpolation, VideoReformatter
 
 from lookout.motion.geometry import Fit, Geometry
 from lookout.motion.side_data import side_data
+from lookout.segments.container import Video
 
 U8 = npt.NDArray[np.uint8]
 
@@ -27,6 +28,14 @@ def orientation(frame: av.VideoFrame) -> tuple[int, bool]:
     if mirrored:
         a, b = -a, -b
     return round(math.degrees(math.atan2(b, a)) / 90) * 90 % 360, mirrored
+
+
+def turn_of(video: Video, keyframe: av.Packet) -> tuple[int, bool]:
+    """`orientation` of the picture of a keyframe, which may be hidden by an edit list; the decoder is drained
+    behind it. (0, False) where it cannot be decoded."""
+    # A packet of its own, because the decoder gives no picture of one that is marked as hidden.
+    frames = [*video.decode(av.Packet(bytes(keyframe))), *video.decode(None)]
+    return orientation(frames[0]) if frames else (0, False)
 
 
 def frame_geometry(frame: av.VideoFrame, width: int, height: int, fit: Fit) -> Geometry:

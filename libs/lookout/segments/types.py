@@ -172,11 +172,12 @@ class DecodeRequest:
 class Segment:
     """One independently decodable piece.
 
-    data: MPEG-TS; or fragmented MP4 or MOV for codecs and turned pictures MPEG-TS cannot carry; or an
-    elementary stream where the source has no time stamps; start_us: time of its first keyframe since the
-    source's; duration_us: until the next piece's keyframe (for the last: to the end of its last frame);
-    frames: packets it holds; index: 0, 1, 2, ...; container: FFmpeg's name; jump: the source's clock jumped
-    right before it."""
+    data: MPEG-TS; or fragmented MP4 or MOV for codecs and turned pictures MPEG-TS cannot carry; or MP4 or MOV
+    with an edit list where one hides what the source begins with; or an elementary stream where the source
+    has no time stamps; start_us: time of its first keyframe since the source's, or since the source's first
+    picture that is shown; duration_us: until the next piece's keyframe (for the last: to the end of its last
+    frame); frames: packets it holds, without those that its edit list hides; index: 0, 1, 2, ...; container:
+    FFmpeg's name; jump: the source's clock jumped right before it."""
 
     data: bytes
     start_us: int

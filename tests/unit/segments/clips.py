@@ -277,7 +277,7 @@ def trimmed(clip: bytes, start_s: float, container: str = "mp4", **options: str)
         av.open(buffer, "w", format=FORMATS[container], options=options) as out,
     ):
         stream = source.streams.video[0]
-        target = out.add_stream_from_template(stream)
+        target = out.add_stream_from_template(stream, opaque=True)
         assert stream.time_base is not None
         start = round(start_s / stream.time_base)
         packets = [packet for packet in source.demux(stream) if packet.size]

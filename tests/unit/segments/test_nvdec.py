@@ -5,16 +5,18 @@ from __future__ import annotations
 import importlib.util
 import io
 import sys
+from collections.abc import Iterator
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import av
 import numpy as np
 import pytest
+from av.container import InputContainer
 
 from lookout.motion import Picture, PredictionBlocks, PredictionKind
 from lookout.motion.prediction import prediction_blocks
-from lookout.segments import CodecError, DecodeRequest, Reason, SoftwareDecoder
+from lookout.segments import CodecError, DecodeRequest, Reason, SamplingGrid, SoftwareDecoder
 from lookout.segments.nvdec import (
     NvdecDecoder,
     NvdecSettings,
@@ -23,7 +25,7 @@ from lookout.segments.nvdec import (
     load_library,
     parse_decode_stats,
 )
-from tests.unit.segments.clips import Recorder, encode
+from tests.unit.segments.clips import Recorder, encode, trimmed
 
 # ParseDecodeStats() of a 48x32 picture: one number per macroblock, row by row.
 RECORDED = {
@@ -110,6 +112,16 @@ class FakeUnsupportedError(Exception):
     """Stands for PyNvVCExceptionUnsupported."""
 
 
+def every_frame(container: InputContainer) -> Iterator[av.VideoFrame]:
+    """Every frame, as a chip gives them: it knows nothing of edit lists."""
+    stream = container.streams.video[0]
+    for packet in container.demux(stream):
+        plain = av.Packet(bytes(packet)) if packet.size else None
+        if plain is not None:
+            plain.pts, plain.dts, plain.time_base = packet.pts, packet.dts, packet.time_base
+        yield from stream.codec_context.decode(plain)
+
+
 def fake_library(stats: bool = True, refuse: bool = False) -> Any:
     """A module with PyNvVideoCodec's surface that decodes with FFmpeg."""
 
@@ -126,7 +138,7 @@ def fake_library(stats: bool = True, refuse: bool = False) -> Any:
                     )
                 container.streams.video[0].codec_context.flags2 |= 1 << 28
                 wants = stats and options["enableDecodeStats"]
-                self._frames = [FakeDecodedFrame(frame, wants) for frame in container.decode(video=0)]
+                self._frames = [FakeDecodedFrame(frame, wants) for frame in every_frame(container)]
 
         def __len__(self) -> int:
             return len(self._frames)
@@ -159,6 +171,16 @@ def test_both_back_ends_sample_the_same_frames(container: str) -> None:
         (blocks is None) == (frame.picture is Picture.I)
         for frame, blocks in zip(theirs.frames, theirs.maps, strict=True)
     )
+
+
+def test_what_an_edit_list_hides_is_not_sampled() -> None:
+    data = trimmed(encode(speed=2, bframes=1), 1.45)
+    request = DecodeRequest(56, 42, grid=SamplingGrid(100_000))
+    software = SoftwareDecoder().decode(data, request)
+    nvdec = NvdecDecoder(library=fake_library()).decode(data, request)
+    assert nvdec.facts.frames == software.facts.frames == 15
+    assert [s.stream_us for s in nvdec.frames] == [s.stream_us for s in software.frames]
+    assert np.abs(nvdec.pixels.astype(int) - software.pixels).mean() < 3
 
 
 def test_statistics_are_checked_against_the_software_decoder() -> None:

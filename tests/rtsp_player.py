@@ -34,6 +34,7 @@ class RtspPlayer:
         login: User name and password that it asks for (Digest).
         tls: Speaks RTSP over TLS.
         pause_s: Seconds between packets of the video.
+        once: Plays the clip once and closes the connection.
     """
 
     def __init__(
@@ -43,11 +44,12 @@ class RtspPlayer:
         login: tuple[str, str] | None = None,
         tls: ssl.SSLContext | None = None,
         pause_s: float = 0.01,
+        once: bool = False,
     ) -> None:
         self.received: list[str] = []
         self.connections = 0
         self._packets = list(rtp_packets(clip))
-        self._login, self._tls, self._pause_s = login, tls, pause_s
+        self._login, self._tls, self._pause_s, self._once = login, tls, pause_s, once
         self._acceptor = Acceptor(self._serve)
         self.close = self._acceptor.close
         self.url = f"{'rtsps' if tls else 'rtsp'}://{self._acceptor.address}/live"
@@ -101,6 +103,9 @@ class RtspPlayer:
                 connection.sendall(b"$\x00" + len(whole).to_bytes(2, "big") + whole)
                 number = (number + 1) % 65536
                 time.sleep(self._pause_s)
+            if self._once:
+                connection.shutdown(socket.SHUT_RDWR)
+                return
             stamp = at + 9000
 
     def _known(self, method: str, request: str) -> bool:

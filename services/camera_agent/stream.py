@@ -119,7 +119,7 @@ class Stream:
                     return
                 pull.begin()
             for segment in pull.segments():
-                captured_ms = int((time.time() - segment.seconds) * 1000)
+                captured_ms = int((time.time() - segment.waited_s - segment.seconds) * 1000)
                 if self._publish(segment, captured_ms):
                     self.report.segments += 1
                     self.report.last_ms = int(time.time() * 1000)

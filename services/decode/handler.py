@@ -21,7 +21,7 @@ from lookout.services.decode.lines import TimeLines
 from lookout.services.decode.quota import LeftOutCount, Usage
 from lookout.services.decode.records import fill_segment
 from lookout.services.decode.settings import DecodeSettings
-from lookout.services.decode.stream import Stream, began_ms, captured_ms, ended_ms, span_us
+from lookout.services.decode.stream import Stream, began_again, began_ms, captured_ms, ended_ms, span_us
 from lookout.store import (
     Array,
     CameraQuotaError,
@@ -261,6 +261,8 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
             if decoded.continued:
                 decoded = self._decode(value, None, 0)
             return self._other_camera(state, record, decoded)
+        if decoded.continued and began_again(stream, record, decoded):
+            decoded = self._decode(value, None, 0)  # its time stamps repeat, its pictures do not
         if expected is not None and decoded.continued:
             # All of it was written before: a producer that sends again after an error, or a segment twice.
             if decoded.end_stream_us <= stream.watermark_us:

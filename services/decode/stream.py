@@ -14,6 +14,8 @@ _FIRST_MS, _LAST_MS = headers.FIRST_CAPTURED_MS, headers.LAST_CAPTURED_MS
 #: numbers that one millisecond has for the epochs of different partitions
 # Record times below `_LAST_MS` times this stay below 2^53.
 PER_MS = 1000
+#: what segments of one connection may overlap by, whatever their producer's clock says
+_OVERLAP_MS = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,3 +160,17 @@ def ended_ms(record: Record, decoded: DecodedSegment) -> int:
     """The end of a segment on the clock of `began_ms`: Kafka gets a segment once it has ended."""
     captured = captured_ms(record)
     return record.timestamp_ms if captured is None else captured + span_us(decoded) // 1000
+
+
+def began_again(stream: Stream, record: Record, decoded: DecodedSegment) -> bool:
+    """Whether a segment that seems to overlap the one before is of a camera whose clock began again.
+
+    A camera that is connected again within seconds counts from zero: its time stamps are those of footage
+    that was written. When it was captured, where its producer says so, tells the two apart; producers' clocks
+    are not exact, and half of the overlap decides.
+    """
+    captured = captured_ms(record)
+    overlap_ms = (stream.next_us - decoded.facts.first_us) // 1000
+    if captured is None or overlap_ms < _OVERLAP_MS:
+        return False
+    return captured > stream.heard_ms - overlap_ms // 2

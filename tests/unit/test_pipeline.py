@@ -119,6 +119,20 @@ def test_a_camera_is_watched_until_its_stream_ends(pipeline: Pipeline) -> None:
     assert "word" not in str(caught.value)
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="confinement is Linux's")
+@pytest.mark.parametrize(("gop", "bframes"), [(25, 0), (100, 0), (100, 2)])
+def test_all_that_a_camera_sent_is_answered_when_it_ends(pipeline: Pipeline, gop: int, bframes: int) -> None:
+    """Also where its stream is shorter than a group of pictures."""
+    clip = encode("ts", frames=80, fps=10, gop=gop, bframes=bframes, speed=1)
+    player = RtspPlayer(clip, once=True)
+    times: list[float] = []
+    with pytest.raises(CodecError, match="the camera ended the stream"):
+        times.extend(verdict.time for verdict in pipeline.watch(player.url))
+    player.close()
+    assert times == [2.0, 4.0, 6.0, 8.0]
+
+
 def test_standard_input_is_watched(
     pipeline: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

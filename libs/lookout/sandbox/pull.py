@@ -138,10 +138,13 @@ class Pull:
         return reply
 
     def _segment(self, segment: pb.PulledSegment) -> CutSegment:
-        if not (math.isfinite(segment.seconds) and 0 <= segment.seconds <= _LONGEST_S and segment.data):
+        times = (segment.seconds, segment.waited_s)
+        if not (
+            all(math.isfinite(time_s) and 0 <= time_s <= _LONGEST_S for time_s in times) and segment.data
+        ):
             raise PullError("the process that reads the camera sent a segment that cannot be")
         self.dropped_packets = segment.dropped_packets
-        return CutSegment(segment.data, segment.seconds)
+        return CutSegment(segment.data, *times)
 
     def _check_cpu(self) -> None:
         used = cpu_seconds(self.pid)

@@ -71,6 +71,7 @@ def _pull(job: pb.PullJob, replies: int) -> None:
         for segment in cutter.cut(_packets(source.demux(stream), cutter, replies)):
             reply = pb.PullReply()
             reply.segment.data, reply.segment.seconds = segment.data, segment.seconds
+            reply.segment.waited_s = segment.waited_s
             reply.segment.dropped_packets = cutter.dropped_packets
             send_message(replies, reply.SerializeToString())
 

@@ -550,14 +550,16 @@ class PullReply(_message.Message):
     def __init__(self, ready: _Optional[_Union[Ready, _Mapping]] = ..., segment: _Optional[_Union[PulledSegment, _Mapping]] = ..., failure: _Optional[_Union[PullFailure, _Mapping]] = ..., progress: _Optional[_Union[PullProgress, _Mapping]] = ...) -> None: ...
 
 class PulledSegment(_message.Message):
-    __slots__ = ("data", "seconds", "dropped_packets")
+    __slots__ = ("data", "seconds", "dropped_packets", "waited_s")
     DATA_FIELD_NUMBER: _ClassVar[int]
     SECONDS_FIELD_NUMBER: _ClassVar[int]
     DROPPED_PACKETS_FIELD_NUMBER: _ClassVar[int]
+    WAITED_S_FIELD_NUMBER: _ClassVar[int]
     data: bytes
     seconds: float
     dropped_packets: int
-    def __init__(self, data: _Optional[bytes] = ..., seconds: _Optional[float] = ..., dropped_packets: _Optional[int] = ...) -> None: ...
+    waited_s: float
+    def __init__(self, data: _Optional[bytes] = ..., seconds: _Optional[float] = ..., dropped_packets: _Optional[int] = ..., waited_s: _Optional[float] = ...) -> None: ...
 
 class PullProgress(_message.Message):
     __slots__ = ("dropped_packets",)

@@ -276,6 +276,7 @@ def segment(**fields: object) -> bytes:
         (segment(data=b"x", seconds=-1.0), "cannot be"),
         (segment(data=b"x", seconds=1e300), "cannot be"),
         (segment(data=b"", seconds=1.0), "cannot be"),
+        (segment(data=b"x", seconds=1.0, waited_s=-1.0), "cannot be"),
         (
             READY + framed(pb.PullReply(failure=pb.PullFailure(error="\x1b[2J" + "x" * 900))),
             r"^\\x1b\[2Jxxx",

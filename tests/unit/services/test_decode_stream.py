@@ -45,6 +45,20 @@ def test_a_longer_hole_or_a_clock_set_back_opens_an_epoch_behind_a_gap(
     assert records[2].segment.frames[0].basis == Frame.BASIS_NEW
 
 
+def test_a_camera_that_is_connected_again_within_seconds_counts_from_zero_and_is_not_late() -> None:
+    world = World()
+    first = world.send(pieces()[0], captured_at=str(START_MS))
+    again = world.send(pieces()[0], captured_at=str(START_MS + 5_000))
+    assert [r.WhichOneof("body") for r in again] == ["event", "segment"]
+    assert again[0].event.reason == "clock-reset"
+    assert again[1].epoch > first[0].epoch
+    assert again[1].wall_offset_us == (START_MS + 5_000) * 1000
+    assert samples(again[1:]) == [0, 1, 2, 3]
+    # An overlap: captured while the camera was heard.
+    (late,) = world.send(pieces()[0], captured_at=str(START_MS + 5_200))
+    assert late.event.kind == StreamEvent.KIND_LATE
+
+
 def test_epochs_are_unique_over_partitions_and_lost_state() -> None:
     first, second = World(), World()
     second.partition = 1

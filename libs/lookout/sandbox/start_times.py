@@ -1,0 +1,47 @@
+"""The times of a connection's first packets, which FFmpeg does not know."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final
+
+_LONGEST: Final = 32  # packets until two in a row have their times: more than any order of B-pictures needs
+
+
+def with_start_times(packets: Iterable[Any]) -> Iterator[Any]:
+    """Packets of one connection; those at its beginning get the times that follow from those behind them.
+
+    FFmpeg gives the first picture of an RTP stream no time, and where pictures are reordered those behind it
+    no decoding time. The first is a keyframe: without it nothing before the next one can be decoded. They are
+    taken to come in the step of those that follow, which is exact where a camera's rate is constant.
+
+    Args:
+        packets: Of one video stream, in the order of decoding.
+    """
+    source = iter(packets)
+    start: list[Any] = []
+    for packet in source:
+        start.append(packet)
+        if len(start) == _LONGEST or not _lacks_times(start[0]) or not packet.size:
+            break
+        if len(start) > 2 and not any(map(_lacks_times, start[-2:])):
+            _fill(start)
+            break
+    yield from start
+    yield from source
+
+
+def _lacks_times(packet: Any) -> bool:
+    return packet.pts is None or packet.dts is None
+
+
+def _fill(start: Sequence[Any]) -> None:
+    """Give the packets before the last two, which have theirs, the times that they lack."""
+    first, rest = start[0], start[1:]
+    step = start[-1].dts - start[-2].dts
+    if step <= 0 or not first.is_keyframe or any(packet.pts is None for packet in rest):
+        return
+    for place in range(len(start) - 3, -1, -1):
+        start[place].dts = start[place + 1].dts - step
+    # It is shown before all that follow; never before it is decoded.
+    first.pts = max(min(packet.pts for packet in rest) - step, first.dts)

@@ -35,6 +35,7 @@ class RtspPlayer:
         tls: Speaks RTSP over TLS.
         pause_s: Seconds between packets of the video.
         once: Plays the clip once and closes the connection.
+        silent: Plays it once and keeps the connection.
     """
 
     def __init__(
@@ -45,11 +46,13 @@ class RtspPlayer:
         tls: ssl.SSLContext | None = None,
         pause_s: float = 0.01,
         once: bool = False,
+        silent: bool = False,
     ) -> None:
         self.received: list[str] = []
         self.connections = 0
         self._packets = list(rtp_packets(clip))
-        self._login, self._tls, self._pause_s, self._once = login, tls, pause_s, once
+        self._login, self._tls, self._pause_s = login, tls, pause_s
+        self._once, self._silent = once, silent
         self._acceptor = Acceptor(self._serve)
         self.close = self._acceptor.close
         self.url = f"{'rtsps' if tls else 'rtsp'}://{self._acceptor.address}/live"
@@ -103,6 +106,8 @@ class RtspPlayer:
                 connection.sendall(b"$\x00" + len(whole).to_bytes(2, "big") + whole)
                 number = (number + 1) % 65536
                 time.sleep(self._pause_s)
+            if self._silent:
+                return
             if self._once:
                 connection.shutdown(socket.SHUT_RDWR)
                 return

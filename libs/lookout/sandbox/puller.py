@@ -68,7 +68,7 @@ def _pull(job: pb.PullJob, replies: int) -> None:
         if stream is None:
             raise ValueError("the camera sends no video")
         cutter = Cutter(stream, job.segment_s, job.segment_bytes, job.jump_s)
-        for segment in cutter.cut(_packets(source.demux(stream), cutter, replies)):
+        for segment in cutter.cut(_packets(source.demux(stream), cutter, job, replies)):
             reply = pb.PullReply()
             reply.segment.data, reply.segment.seconds = segment.data, segment.seconds
             reply.segment.waited_s = segment.waited_s
@@ -82,7 +82,9 @@ def _opened(job: pb.PullJob, options: dict[str, str], replies: int) -> av.contai
     Raises:
         ValueError: The camera names another address.
         FFmpegError: It cannot be opened.
+        TimeoutError: No picture came in time.
     """
+    asked_at = time.monotonic()
     av.logging.set_level(av.logging.INFO)  # FFmpeg tells of a redirect in its log alone
     opened = threading.Event()
     with av.logging.Capture() as lines:
@@ -90,10 +92,10 @@ def _opened(job: pb.PullJob, options: dict[str, str], replies: int) -> av.contai
         threading.Thread(target=_end_when_redirected, args=arguments, name="redirect", daemon=True).start()
         try:
             return av.open(job.url, format="rtsp", options=options, timeout=job.connect_s)
-        except av.error.FFmpegError:
+        except av.error.FFmpegError as error:
             if _is_redirect(lines):
                 raise ValueError(_REDIRECTED) from None
-            raise
+            raise _cause(error, asked_at, job) from None
         finally:
             opened.set()
             av.logging.set_level(None)
@@ -114,15 +116,28 @@ def _is_redirect(lines: list[tuple[int, str, str]]) -> bool:
     return any(_REDIRECT in text for _, _, text in list(lines))
 
 
-def _packets(packets: Iterator[av.Packet], cutter: Cutter, replies: int) -> Iterator[av.Packet]:
+def _packets(
+    packets: Iterator[av.Packet], cutter: Cutter, job: pb.PullJob, replies: int
+) -> Iterator[av.Packet]:
     """The packets; the parent learns that there are some, also where they never become a segment."""
-    reported_at = time.monotonic()
-    for packet in packets:
-        if time.monotonic() - reported_at > _PROGRESS_S:
-            reported_at = time.monotonic()
-            progress = pb.PullProgress(dropped_packets=cutter.dropped_packets)
-            send_message(replies, pb.PullReply(progress=progress).SerializeToString())
-        yield packet
+    reported_at = came_at = time.monotonic()
+    try:
+        for packet in packets:
+            came_at = time.monotonic()
+            if came_at - reported_at > _PROGRESS_S:
+                reported_at = came_at
+                progress = pb.PullProgress(dropped_packets=cutter.dropped_packets)
+                send_message(replies, pb.PullReply(progress=progress).SerializeToString())
+            yield packet
+    except av.error.FFmpegError as error:
+        raise _cause(error, came_at, job) from None
+
+
+def _cause(error: av.error.FFmpegError, since: float, job: pb.PullJob) -> Exception:
+    """What to say of an error: FFmpeg calls a silent camera invalid data, or an exit that was asked for."""
+    if time.monotonic() - since < job.connect_s:
+        return error
+    return TimeoutError(f"no picture came for {job.connect_s:g} s")
 
 
 def _fail(replies: int, error: str, *, unconfined: bool = False) -> None:

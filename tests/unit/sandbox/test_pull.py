@@ -197,6 +197,35 @@ def test_strange_cameras_end_their_own_connection_only(way: str) -> None:
         camera.close()
 
 
+@pytest.mark.slow
+def test_a_camera_that_falls_silent_is_named_for_it() -> None:
+    def listen(connection: socket.socket) -> None:
+        while connection.recv(4096):
+            pass
+
+    camera = Acceptor(listen)
+    try:
+        assert refusal(f"rtsp://{camera.address}/live", connect_s=1.0) == "no picture came for 1 s"
+    finally:
+        camera.close()
+
+
+@pytest.mark.slow
+def test_what_a_camera_sent_before_it_falls_silent_is_a_segment() -> None:
+    camera = RtspPlayer(CLIP, silent=True)
+    try:
+        with pulling(camera.url, connect_s=1.0, segment_s=60.0) as pull:
+            pull.begin()
+            segments = pull.segments()
+            segment = next(segments)
+            assert segment.seconds == pytest.approx(4.8)  # of 50 pictures, but for the last
+            assert segment.waited_s >= 1.0
+            with pytest.raises(PullError, match="no picture came for 1 s"):
+                next(segments)
+    finally:
+        camera.close()
+
+
 def test_what_kills_the_process_is_said(player: Callable[..., RtspPlayer]) -> None:
     with pulling(player().url) as pull:
         pull.begin()

@@ -311,7 +311,10 @@ def test_verify_and_backtest_pass_over_what_is_erased_and_a_camera_goes_while_it
 
 def tallied(fleet: Fleet) -> dict[str, Any]:
     """What `lookout verify` counts."""
-    tally: dict[str, Any] = json.loads(lookout(fleet, "verify", "--camera", "room").splitlines()[-1])
+    # Settings that one stage has, as `lookout up` takes them.
+    settings = ["--set", "anchor_samples=8", "--set", "key_every=30", "--set", "overlap_s=5"]
+    words = lookout(fleet, "verify", "--camera", "room", *settings)
+    tally: dict[str, Any] = json.loads(words.splitlines()[-1])
     return tally
 
 

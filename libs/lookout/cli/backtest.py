@@ -15,6 +15,7 @@ from lookout import models
 from lookout.cli.backtest_text import count_text, facts_of, labels_json, nothing_asked, show_past, write_page
 from lookout.cli.connect import check_reachable, find_bootstrap, kafka_settings
 from lookout.cli.fleet_jobs import new_id, send_job
+from lookout.cli.fleet_settings import settings_of_replay
 from lookout.cli.label import read_labels
 from lookout.cli.model import DeviceOption, ModelOption, find_model
 from lookout.cli.options import (
@@ -113,12 +114,12 @@ def backtest(
         raise CliError("--wait, --id and --tenant need --fleet")
     if precision is not None and not labels:
         raise CliError("--precision needs --labels")
-    common, own = parse_settings(setting or [], preset, device)
     folder = find_model(model)
+    settings = settings_of_replay(folder, *parse_settings(setting or [], preset, device))
     models.check_question(folder, watch.question)
     address = find_bootstrap(bootstrap)
     check_reachable(address, TOKENS.name)
-    past = _ask_here(folder, address, job.backtest, common, own, labels)
+    past = _ask_here(folder, address, job.backtest, settings, labels)
     _tell(past, precision, as_json)
     if not past.cameras:
         raise CliError(nothing_asked(watch.cameras))
@@ -158,8 +159,7 @@ def _ask_here(
     folder: Path,
     address: str,
     job: BacktestJob,
-    common: dict[str, str],
-    own: dict[str, dict[str, str]],
+    settings: dict[str, dict[str, str]],
     labelled: bool,
 ) -> Backtest:
     """The back-test in this process."""
@@ -175,8 +175,8 @@ def _ask_here(
             address,
             job.watch,
             scope_of(job),
-            common={**kafka_settings(address), **common},
-            own=own,
+            common=kafka_settings(address),
+            own=settings,
             labels=labels,
             progress=lambda done, total: bar.update(task, completed=done, total=total),
         )

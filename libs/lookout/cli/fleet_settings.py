@@ -6,6 +6,7 @@ import difflib
 import importlib
 import importlib.util
 from collections.abc import Collection, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lookout.cli.options import CliError
@@ -13,6 +14,7 @@ from lookout.errors import StartupError
 from lookout.local import RECALL, RECORDINGS_DECODE, RECORDINGS_ROLES
 from lookout.local.fleet import service_module
 from lookout.outside_text import clean
+from lookout.wire import Stage
 
 if TYPE_CHECKING:
     from lookout.worker import ServiceSettings
@@ -52,6 +54,23 @@ def settings_of_services(
         except StartupError as error:
             raise CliError(f"--set: {service}: {error}") from None
     return settings
+
+
+def settings_of_replay(
+    folder: Path, common: Mapping[str, str], own: Mapping[str, Mapping[str, str]]
+) -> dict[str, dict[str, str]]:
+    """The settings of a fleet as `lookout up` takes them, for a command that computes its past again.
+
+    Args:
+        folder: The model's.
+        common: Settings without a service's name.
+        own: Settings of one service, by its name; those of services beside the stages compute nothing of it.
+
+    Raises:
+        CliError: No stage has such a setting, or a value is wrong.
+    """
+    stages = {stage: values for stage, values in own.items() if stage in set(Stage)}
+    return settings_of_services({"model_dir": str(folder), **common}, stages, tuple(Stage))
 
 
 _WITH = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -14,6 +15,8 @@ from lookout.cli.output import TerminalConsole, echo, say
 from lookout.cli.times import PAST
 
 if TYPE_CHECKING:
+    from lookout.chapters.reading import ChapterSources
+    from lookout.memory import Chapter
     from lookout.verification import Rebuilt
 
 _LATEST_MS = 1 << 62
@@ -44,41 +47,47 @@ def rebuild(
     Windows are computed again by the chains by which the fleet computed them. Give the settings of the fleet
     with --preset and --set.
     """
-    from lookout.cli.connect import check_reachable, find_bootstrap, grpc_security
+    from lookout.cli.connect import check_reachable, find_bootstrap, grpc_security, kafka_settings
+    from lookout.cli.fleet_settings import settings_of_replay
     from lookout.cli.times import parse_span
     from lookout.cli.up import parse_settings
     from lookout.wire import TOKENS
 
     url = _tier(to)
     begin_ms, end_ms = parse_span(since, until)
-    common, own = parse_settings(setting or [], preset, device)
-    folder, address = find_model(model), find_bootstrap(bootstrap)
+    folder = find_model(model)
+    settings = settings_of_replay(folder, *parse_settings(setting or [], preset, device))
+    address = find_bootstrap(bootstrap)
     check_reachable(address, TOKENS.name)
     log_plainly()
     # After all that is refused at once: these import the models.
     from lookout.chains import PastScope
     from lookout.chapters.durable import DurableTier
     from lookout.chapters.reading import ChapterSources, Holders
-    from lookout.memory import Chapter
     from lookout.verification import rebuild_chapters
 
-    tier, console = DurableTier(url), TerminalConsole(stderr=True)
+    tier = DurableTier(url)
     sources = ChapterSources(
         Holders(grpc_security(address)), replicas=holder or _holders(address), durable=tier
     )
 
-    def present(name: str) -> list[Chapter]:
-        resolved = sources.find(name, None, None).get(name)
-        for cause in resolved.missing if resolved is not None else ():
-            say(console, "{}: {}", name, cause)
-        return [] if resolved is None else resolved.chapters
-
     try:
         scope = PastScope(camera, begin_ms or 0, end_ms or _LATEST_MS)
-        rebuilt = rebuild_chapters(folder, address, scope, tier, present, common=common, own=own)
+        connection = kafka_settings(address)
+        present = partial(_present, sources)
+        rebuilt = rebuild_chapters(folder, address, scope, tier, present, common=connection, own=settings)
     finally:
         sources.close()
     echo(_sentence(rebuilt))
+
+
+def _present(sources: ChapterSources, name: str) -> list[Chapter]:
+    """The chapters of a camera that are there; what is missing is said."""
+    resolved = sources.find(name, None, None).get(name)
+    console = TerminalConsole(stderr=True)
+    for cause in resolved.missing if resolved is not None else ():
+        say(console, "{}: {}", name, cause)
+    return [] if resolved is None else resolved.chapters
 
 
 def _sentence(rebuilt: Rebuilt) -> str:

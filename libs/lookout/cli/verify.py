@@ -9,6 +9,7 @@ import typer
 from rich.progress import Progress
 
 from lookout.cli.connect import check_reachable, find_bootstrap, kafka_settings
+from lookout.cli.fleet_settings import settings_of_replay
 from lookout.cli.model import DeviceOption, ModelOption, find_model
 from lookout.cli.options import BootstrapOption, PresetOption, SettingOption
 from lookout.cli.output import TerminalConsole, echo
@@ -45,19 +46,19 @@ def verify(
     from lookout import verification
     from lookout.chains import PastScope
 
-    common, own = parse_settings(setting or [], preset, device)
+    folder = find_model(model)
+    settings = settings_of_replay(folder, *parse_settings(setting or [], preset, device))
     address = find_bootstrap(bootstrap)
     check_reachable(address, VERDICTS.name)
-    common = {**kafka_settings(address), **common}
     scope = PastScope(camera, parse_since(since).at_ms or 0)
     with Progress(console=TerminalConsole(stderr=True), transient=True) as bar:
         task = bar.add_task("computing verdicts again", total=None)
         tally = verification.verify(
-            find_model(model),
+            folder,
             address,
             scope,
-            common=common,
-            own=own,
+            common=kafka_settings(address),
+            own=settings,
             tolerance=tolerance,
             progress=lambda done, total: bar.update(task, completed=done, total=total),
         )

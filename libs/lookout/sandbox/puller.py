@@ -133,7 +133,7 @@ def _packets(
         raise _cause(error, came_at, job) from None
 
 
-def _cause(error: av.error.FFmpegError, since: float, job: pb.PullJob) -> Exception:
+def _cause(error: Exception, since: float, job: pb.PullJob) -> Exception:
     """What to say of an error: FFmpeg calls a silent camera invalid data, or an exit that was asked for."""
     if time.monotonic() - since < job.connect_s:
         return error

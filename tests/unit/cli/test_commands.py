@@ -22,7 +22,7 @@ from lookout.cli.connect import find_bootstrap
 from lookout.cli.coverage import coverage_table
 from lookout.cli.demo import DemoResult, footage_sources, product_watches
 from lookout.cli.fleet_jobs import Job
-from lookout.cli.fleet_settings import settings_of_services
+from lookout.cli.fleet_settings import settings_of_replay, settings_of_services
 from lookout.cli.footage import footage_files
 from lookout.cli.model import find_model
 from lookout.cli.options import CliError
@@ -341,6 +341,28 @@ def test_a_setting_goes_to_the_services_that_have_it() -> None:
     settings = settings_of_services(common, own, list(Stage))
     assert settings["decode"] == {"fps": "1", "uri_hosts": "cameras", "silence_s": "3"}
     assert settings["alerts"] == settings["prefill"] == {"fps": "1"}
+
+
+def test_settings_of_a_fleet_are_those_of_a_command_that_computes_its_past_again() -> None:
+    common = {"anchor_samples": "4", "key_every": "10"}
+    own = {"decode": {"overlap_s": "2"}, "recall": {"holders": "127.0.0.1:1"}}
+    model = find_model(None)
+    settings = settings_of_replay(model, common, own)
+    folder = {"model_dir": str(model)}
+    assert settings["decode"] == {**folder, "anchor_samples": "4", "overlap_s": "2"}
+    assert settings["prune-encode"] == {**folder, "anchor_samples": "4"}
+    assert settings["prefill"] == {**folder, "key_every": "10"}
+    assert "recall" not in settings
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["verify"], ["memory", "rebuild", "--camera", "gate", "--to", "tier"], ["backtest", "Is it dark?"]],
+)
+def test_a_setting_that_no_stage_has_is_refused_before_the_past_is_read(words: list[str]) -> None:
+    result = CliRunner().invoke(app, [*words, "--set", "anchor_sample=4"])
+    assert isinstance(result.exception, CliError)
+    assert str(result.exception).endswith("no service has such a setting; did you mean anchor_samples?")
 
 
 def test_footage_is_found_by_suffix(tmp_path: Path) -> None:

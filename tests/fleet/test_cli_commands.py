@@ -18,10 +18,12 @@ from lookout.cli.connect import CommittedReader, reading, send_and_confirm
 from lookout.cli.options import CliError, Position
 from lookout.local import KafkaServer, create_topics
 from lookout.outside_text import clean
+from lookout.segments import DecodeRequest, SoftwareDecoder
 from lookout.v1.alerts_pb2 import Alert
 from lookout.wire import ALERTS, MAX_SEGMENT_BYTES, SEGMENTS, WATCHES, all_topics, key_text, to_json
 from lookout.wire.headers import CAPTURED_AT, text
 from tests.clock import at
+from tests.unit.segments.clips import trimmed
 
 pytestmark = pytest.mark.fleet
 
@@ -66,6 +68,16 @@ def test_a_file_is_published_in_pieces_that_begin_at_keyframes(broker: str, clip
     stamps = [int(text(message.headers(), CAPTURED_AT) or 0) for message in found]  # type: ignore[attr-defined]
     assert [stamp - stamps[0] for stamp in stamps] == [0, 2000, 4000]
     assert {message.partition() for message in found} == {found[0].partition()}  # type: ignore[attr-defined]
+
+
+def test_what_was_cut_away_at_the_beginning_of_a_file_is_not_shown(broker: str, clip: Path) -> None:
+    clip.write_bytes(trimmed(clip.read_bytes(), 1.75))
+    code, said = lookout("publish", str(clip), "--camera", "phone", "-b", broker)
+    assert code == 0, said
+    pieces = [message.value() for message in records(broker, SEGMENTS.name, "phone")]  # type: ignore[attr-defined]
+    found = [SoftwareDecoder().decode(piece, DecodeRequest(28, 28)).facts for piece in pieces]
+    assert [(facts.container, facts.frames) for facts in found] == [("mp4", 22), ("mpegts", 10)]
+    assert found[0].first_us == 0
 
 
 def test_a_folder_may_be_many_cameras_and_a_broken_file_stops_none(

@@ -21,7 +21,7 @@ from lookout.segments import CodecError, Reason
 from tests.rtsp_player import RtspPlayer
 from tests.tiny_models import checkpoint
 from tests.unit.files.test_reader import served
-from tests.unit.segments.clips import encode
+from tests.unit.segments.clips import encode, trimmed
 
 QUESTION = "Is anyone there?"
 
@@ -41,6 +41,15 @@ def test_a_verdict_is_not_later_than_the_video(pipeline: Pipeline, tmp_path: Pat
     assert [time for time, _ in watched(pipeline, path)] == [2.0, 4.0, 5.3]
     path.write_bytes(encode("mp4", frames=59, fps=10, speed=1))
     assert [time for time, _ in watched(pipeline, path)] == [2.0, 4.0, 6.0]
+
+
+def test_what_was_cut_away_at_the_beginning_gives_no_verdict(pipeline: Pipeline, tmp_path: Path) -> None:
+    path = tmp_path / "phone.mp4"
+    path.write_bytes(trimmed(encode("mp4", frames=53, fps=10, gop=10, speed=1), 1.75))
+    assert [time for time, _ in watched(pipeline, path)] == [
+        2.0,
+        4.0,
+    ]  # the pictures from 1 s to 1.75 s would add one at 4.3
 
 
 @pytest.mark.parametrize("name", ["fps", "stride_s", "window_s", "memory"])

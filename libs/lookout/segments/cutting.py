@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import io
+import struct
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from fractions import Fraction
 from pathlib import Path
 from typing import BinaryIO, cast
 
@@ -58,8 +60,9 @@ MUXER_OPTIONS = {
     "mp4": _FRAGMENTED,
     "mov": _FRAGMENTED,
 }
+_MOVIE_SCALE = 90_000  # ticks of an edit list's second
 # Without fragments: an edit list is written for whole files only.
-_WITH_EDIT_LIST = {"avoid_negative_ts": "disabled"}
+_WITH_EDIT_LIST = {"avoid_negative_ts": "disabled", "movie_timescale": str(_MOVIE_SCALE)}
 TS_NULL_PACKET = b"\x47\x1f\xff\x10" + b"\xff" * 184
 TS_LEAST_PACKETS = 32  # shorter streams are not recognised as MPEG-TS
 _FILES = ("mp4", "mov")  # keep the decoder's headers in their own
@@ -112,6 +115,30 @@ class _Group:
         return self.last_us + max(1, step)
 
 
+@dataclass(frozen=True, slots=True)
+class _Edit:
+    """What is shown of a piece that holds hidden pictures, in the source's ticks; None: to that end, all."""
+
+    begin: int | None
+    end: int | None
+
+    @classmethod
+    def of(cls, packets: list[av.Packet], first: bool, last: bool) -> _Edit | None:
+        """The edit of a source's first or last piece; None where no edit list hides its beginning or end."""
+        shown = [packet.pts for packet in packets if packet.pts is not None and not packet.is_discard]
+        hidden = [packet.pts for packet in packets if packet.pts is not None and packet.is_discard]
+        if not shown:
+            return None
+        begin = min(shown) if first and any(pts < min(shown) for pts in hidden) else None
+        end = min((pts for pts in hidden if last and pts > max(shown)), default=None)
+        return None if begin is None and end is None else cls(begin, end)
+
+    def shows(self, packet: av.Packet) -> bool:
+        """Whether a packet's picture is shown."""
+        pts = packet.pts or 0
+        return (self.begin is None or self.begin <= pts) and (self.end is None or pts < self.end)
+
+
 def cut(
     source: Path | str | BinaryIO,
     *,
@@ -127,10 +154,10 @@ def cut(
     dropped. Time stamps are the source's own, moved by one constant if decoding times begin below zero; a
     source without time stamps gives pieces without (elementary streams). Leading pictures stay behind their
     keyframe; those that refer to the piece before are lost there, and counted when decoded. What an edit list
-    hides at the beginning stays hidden: the first piece has an edit list of its own, and times begin with the
-    first picture that is shown. `broken_off` is called behind the last piece with the reason where the source
-    ends before its end. Errors: `CodecError` (also BYTES for a group of pictures that alone exceeds
-    max_bytes)."""
+    hides at the beginning or end stays hidden: the piece has an edit list of its own where it cannot be
+    decoded without, and times begin with the first picture that is shown. `broken_off` is called behind the
+    last piece with the reason where the source ends before its end. Errors: `CodecError` (also BYTES for a
+    group of pictures that alone exceeds max_bytes)."""
     if target_s <= 0 or max_bytes <= 0 or (keyframes is not None and keyframes < 1):
         raise CodecError(Reason.REQUEST, "target_s, max_bytes and keyframes must be positive")
     if isinstance(source, (str, Path)):
@@ -295,12 +322,12 @@ class _Writer:
         """
         packets = [packet for group in groups for packet in group.packets]
         losses = [loss for group in groups for loss in group.losses]
-        begin = None if self._index else _shown_from(packets)
-        frames = len(packets) if begin is None else sum((packet.pts or 0) >= begin for packet in packets)
-        container = self._container(groups[0], trimmed=begin is not None)
+        edit = _Edit.of(packets, first=not self._index, last=following is None)
+        frames = len(packets) if edit is None else sum(map(edit.shows, packets))
+        container = self._container(groups[0], edited=edit is not None)
         try:
-            data = self._mux(packets, losses, container, begin)
-        except (av.error.FFmpegError, ValueError) as error:
+            data = self._mux(packets, losses, container, edit)
+        except (av.error.FFmpegError, ValueError, OverflowError, struct.error) as error:
             raise CodecError(
                 Reason.UNREADABLE, f"{self._video.codec} packets could not be put into {container} ({error})"
             ) from None
@@ -311,9 +338,13 @@ class _Writer:
                 f"{self._max_bytes}; "
                 "let the camera send keyframes more often, or raise the limit",
             )
-        start_us = groups[0].start_us if begin is None else ticks_to_us(begin, self._video.time_base)
+        start_us = groups[0].start_us
         final = following is None or following.jump
         end_us = groups[-1].end_us if final or following is None else following.start_us
+        if edit is not None and edit.begin is not None:
+            start_us = ticks_to_us(edit.begin, self._video.time_base)
+        if edit is not None and edit.end is not None:
+            end_us = ticks_to_us(edit.end, self._video.time_base)
         duration = max(groups[0].nominal_us, end_us - start_us)
         piece = Segment(data, self._clock_us, duration, frames, self._index, container, self._jump)
         self._index += 1
@@ -321,14 +352,14 @@ class _Writer:
         self._jump = following is not None and following.jump
         return piece
 
-    def _container(self, first: _Group, trimmed: bool) -> str:
+    def _container(self, first: _Group, edited: bool) -> str:
         codec = self._video.codec
         if self._turned is None:
             # Only MP4 can say that a picture is to be turned; the first keyframe knows.
             self._turned = turn_of(self._video, first.packets[0]) != (0, False)
         if not first.timed and codec in RAW_FORMATS:
             return RAW_FORMATS[codec]
-        if codec in TS_CODECS and not self._turned and not trimmed:
+        if codec in TS_CODECS and not self._turned and not edited:
             return "mpegts"
         if codec in MP4_CODECS:
             return "mp4"
@@ -336,30 +367,31 @@ class _Writer:
             return "mov"
         raise CodecError(Reason.NO_DECODER, f"{codec} video cannot be cut without encoding it again")
 
-    def _mux(self, packets: list[av.Packet], losses: list[bool], container: str, begin: int | None) -> bytes:
-        """The packets in a container; `begin`: an edit list hides pictures before this time stamp (ticks)."""
+    def _mux(self, packets: list[av.Packet], losses: list[bool], container: str, edit: _Edit | None) -> bytes:
+        """The packets in a container, with an edit list where there is an edit."""
         source = self._video.stream
         nominal = round(1 / (self._video.fps * self._video.time_base))
         times = _times(packets, nominal)
         if self._shift is None:
             # By the first piece, for the whole cut: a shift of its own for each would tear the source's
             # clock.
+            begin = None if edit is None else edit.begin
             self._shift = max(0, -min(dts for _, dts in times)) if begin is None else -begin
         elif min(pts for pts, _ in times) >= -self._shift:
             # Behind a short first piece that begins at zero, pictures may be decoded before that.
             times = _times(packets, nominal, -self._shift)
-        options = MUXER_OPTIONS.get(container, {}) if begin is None else _WITH_EDIT_LIST
+        options = MUXER_OPTIONS.get(container, {}) if edit is None else _WITH_EDIT_LIST
         headers = None if container in _FILES else REPEAT_HEADERS.get(self._video.codec)
         buffer = io.BytesIO()
         losses_out: list[bool] = []  # by packet written
         with av.open(buffer, "w", format=container, options=options) as out:
             target = out.add_stream_from_template(source, opaque=True)
-            if begin is not None:
+            if edit is not None:
                 target.time_base = self._video.time_base
             repeat = BitStreamFilterContext(headers, source, target) if headers else None
             for packet, loss, (pts, dts) in zip(packets, losses, times, strict=True):
                 packet.pts, packet.dts = pts + self._shift, dts + self._shift
-                if begin is not None:  # an edit list ends with the last picture, which must last
+                if edit is not None:  # an edit list ends with the last picture, which must last
                     packet.duration = packet.duration or nominal
                 filtered = _filtered(repeat, packet)
                 losses_out += [loss] * len(filtered)
@@ -370,6 +402,8 @@ class _Writer:
                     ready.stream = target
                     out.mux_one(ready)
         data = buffer.getvalue()
+        if edit is not None and edit.end is not None:
+            data = _with_end(data, (edit.end + self._shift) * self._video.time_base)
         if container == "mpegts":
             data = with_breaks(data, TS_PID, losses_out)
             # Null packets have an identifier of their own, which no reader of the video's counters follows.
@@ -387,12 +421,17 @@ def _filtered(headers: BitStreamFilterContext | None, packet: av.Packet) -> list
         return []
 
 
-def _shown_from(packets: list[av.Packet]) -> int | None:
-    """Time stamp of the first picture that is shown, where an edit list hides pictures before it; else
-    None."""
-    shown = [packet.pts for packet in packets if packet.pts is not None and not packet.is_discard]
-    hidden = [packet.pts for packet in packets if packet.pts is not None and packet.is_discard]
-    return min(shown) if shown and hidden and min(hidden) < min(shown) else None
+def _with_end(data: bytes, end_s: Fraction) -> bytes:
+    """An MP4 file whose edit list ends at a time (ISO/IEC 14496-12, 8.6.6): FFmpeg ends it with the last
+    packet, whatever that shows."""
+    at = data.index(b"elst", data.rindex(b"moov")) + 4
+    duration, entry = (">Q", 20) if data[at] else (">I", 12)
+    (entries,) = struct.unpack_from(">I", data, at + 4)
+    # Of two entries the first shows nothing: the time before the first picture.
+    begin = struct.unpack_from(duration, data, at + 8)[0] if entries > 1 else 0
+    out = bytearray(data)
+    struct.pack_into(duration, out, at + 8 + (entries - 1) * entry, int(end_s * _MOVIE_SCALE) - begin)
+    return bytes(out)
 
 
 def _times(packets: list[av.Packet], nominal: int, least: int | None = None) -> list[tuple[int, int]]:

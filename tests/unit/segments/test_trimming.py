@@ -96,10 +96,30 @@ def test_wherever_it_is_cut_away(bframes: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("edit", [[(3.05, 0.2)], [(2.05, 1.7)], [(1.5, None), (4.0, 0.2)]])
-def test_whatever_the_edit_list_says(edit: list[tuple[float, float | None]]) -> None:
-    pieces = check(edited(source(bframes=0), edit), target_s=0.5)
+@pytest.mark.parametrize("bframes", [0, 2])
+@pytest.mark.parametrize("edit", [[(3.05, 0.5)], [(2.05, 1.7)], [(1.5, None), (3.6, 0.5)]])
+def test_whatever_the_edit_list_says(edit: list[tuple[float, float | None]], bframes: int) -> None:
+    pieces = check(edited(source(bframes=bframes), edit), target_s=0.5)
     assert [piece.container for piece in pieces][:2] == ["mp4", "mpegts"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("codec", ["libx264", "libx265"])
+def test_what_was_cut_away_at_the_end_is_not_shown(codec: str) -> None:
+    """A picture behind the end is decoded before those that refer to it and are shown: it is in the piece."""
+    whole, containers = source(codec=codec), set()
+    for begin_s in (0.2, 0.75):
+        for length_ms in range(150, 4000, 310):
+            pieces = check(edited(whole, [(length_ms / 1000, begin_s)]), target_s=1.0)
+            containers |= {piece.container for piece in pieces[1:]}
+    assert containers == {"mpegts", "mp4"}
+
+
+@pytest.mark.slow
+def test_the_end_of_a_long_day() -> None:
+    """Times of 32 bits reach 6.6 hours."""
+    pieces = check(edited(source(), [(25_000.0, None), (3.15, 0.2)]), target_s=1.0)
+    assert [piece.container for piece in pieces] == ["mpegts", "mpegts", "mp4"]
 
 
 def test_a_whole_recording_is_cut_as_before() -> None:

@@ -34,18 +34,16 @@ def format_data(data: Path, node: str, run: Callable[[str], None]) -> None:
     cached = cache_folder() / f"kafka-metadata-{KAFKA.rpartition(':')[2]}"
     if not is_own(cached):
         run(cluster)
-        with contextlib.suppress(
-            OSError
-        ):  # a cache that cannot be written, as in an image: the tool runs again
+        # Where the cache cannot be written, as in an image, the tool runs again the next time.
+        with contextlib.suppress(OSError):
             _keep(data / _METADATA, cached)
         return
     private_folder(data)
     replace_file(data / _METADATA, cached.read_bytes())
     directory = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
     lines = ("version=1", f"cluster.id={cluster}", f"node.id={node}", f"directory.id={directory}")
-    replace_file(
-        data / META, "".join(f"{line}\n" for line in lines).encode()
-    )  # the last: it says that all is there
+    # Last: this file says that the folder is whole.
+    replace_file(data / META, "".join(f"{line}\n" for line in lines).encode())
 
 
 def _keep(written: Path, cached: Path) -> None:

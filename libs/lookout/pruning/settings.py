@@ -107,8 +107,8 @@ class PruningSettings(BaseModel):
         None,
         ge=1,
         le=MOST_ANCHOR_SAMPLES,
-        description="samples from one frame encoded whole to the next of the same stride, at most; from the "
-        "samples of a stride on: one a stride; unset: the preset's",
+        description="most samples from one frame encoded whole to the next within a stride; a number above a "
+        "stride's samples: one a stride; unset: the preset's",
     )
     accumulation: Accumulation | None = Field(
         None, description="what a patch is compared with: since-anchor, since-encoded; unset: the preset's"

@@ -44,13 +44,13 @@ def renamed(name: str) -> str | None:
 def missing_weights(
     expected: Iterable[str], names: Collection[str], packed: Mapping[str, Sequence[str]]
 ) -> list[str]:
-    """The weights of a model that a checkpoint does not have.
+    """Names of the weights that a model needs and a checkpoint lacks, as the model names them.
 
     Args:
         expected: The model's parameters.
         names: The checkpoint's weights, as the model names them.
-        packed: Layers that hold several of the checkpoint's, by name: `qkv_proj` holds `q_proj` and others. A
-            checkpoint may have them packed as well.
+        packed: What the model's packed layers are made of: `qkv_proj` of `q_proj`, `k_proj` and `v_proj`. A
+            checkpoint may have the packed layer instead of its parts.
     """
     missing = []
     for name in set(expected) - set(names):
@@ -173,7 +173,8 @@ class WindowModel(nn.Module, SupportsMRoPE):  # type: ignore[misc]
         super().__init__()
         full_config = vllm_config.model_config.hf_config
         text, family = full_config.get_text_config(), family_of(full_config.model_type)
-        self.config, self.checkpoint = text, Path(vllm_config.model_config.model)
+        self.config = text
+        self.checkpoint = Path(vllm_config.model_config.model)
         inner = maybe_prefix(prefix, "language_model")
         listed = family.text_models[text.model_type]
         if listed.module:

@@ -21,7 +21,14 @@ from lookout.services.decode.lines import TimeLines
 from lookout.services.decode.quota import LeftOutCount, Usage
 from lookout.services.decode.records import fill_segment
 from lookout.services.decode.settings import DecodeSettings
-from lookout.services.decode.stream import Stream, began_again, began_ms, captured_ms, ended_ms, span_us
+from lookout.services.decode.stream import (
+    Stream,
+    began_ms,
+    captured_ms,
+    ended_ms,
+    is_other_footage,
+    span_us,
+)
 from lookout.store import (
     Array,
     CameraQuotaError,
@@ -261,14 +268,16 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
             if decoded.continued:
                 decoded = self._decode(value, None, 0)
             return self._other_camera(state, record, decoded)
-        if decoded.continued and began_again(stream, record, decoded):
+        other = expected is not None and is_other_footage(stream, record, decoded)
+        if decoded.continued and other:
             decoded = self._decode(value, None, 0)  # its time stamps repeat, its pictures do not
         if expected is not None and decoded.continued:
             # All of it was written before: a producer that sends again after an error, or a segment twice.
             if decoded.end_stream_us <= stream.watermark_us:
                 return self._late(state, record, decoded, decoded.end_stream_us)
             return self._write(state, record, decoded, stream, [])
-        if expected is not None and (end_us := self._late_end(stream, record, decoded)) is not None:
+        end_us = self._late_end(stream, record, decoded)
+        if expected is not None and not other and end_us is not None:
             return self._late(state, record, decoded, end_us)
         if not stream.open:
             gap = []
@@ -522,7 +531,8 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
         if self._clock() >= state.late_told_until:
             state.late_told_until = self._clock() + self._settings.claim_s
             _log.warning(
-                "segments come after later ones and find their time decided: send them in order",
+                "segments find their time decided: they were sent twice, or come after later ones; "
+                "send them once and in order",
                 camera=state.camera,
                 advice=True,
             )

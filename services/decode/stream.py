@@ -16,6 +16,10 @@ _FIRST_MS, _LAST_MS = headers.FIRST_CAPTURED_MS, headers.LAST_CAPTURED_MS
 PER_MS = 1000
 #: what segments of one connection may overlap by, whatever their producer's clock says
 _OVERLAP_MS = 1000
+#: by how much the producer's clock may tell another time than the camera's own, milliseconds
+# Ahead: less than `lookout publish` takes to start again. Behind: a segment that its producer got late moves
+# the time until which the camera was heard, and those before it seem to lie behind.
+_AHEAD_MS, _BEHIND_MS = 1000, 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,15 +166,17 @@ def ended_ms(record: Record, decoded: DecodedSegment) -> int:
     return record.timestamp_ms if captured is None else captured + span_us(decoded) // 1000
 
 
-def began_again(stream: Stream, record: Record, decoded: DecodedSegment) -> bool:
-    """Whether a segment that seems to overlap the one before is of a camera whose clock began again.
+def is_other_footage(stream: Stream, record: Record, decoded: DecodedSegment) -> bool:
+    """Whether a segment that begins before the end of the one before it is no part of the same footage.
 
-    A camera that is connected again within seconds counts from zero: its time stamps are those of footage
-    that was written. When it was captured, where its producer says so, tells the two apart; producers' clocks
-    are not exact, and half of the overlap decides.
+    A camera that is connected again within seconds counts from zero, as does a clip that is published behind
+    another: their time stamps are those of footage that was written, or lie before it. When they were
+    captured, where their producer says so, tells them apart from segments that come late or twice. Producers'
+    clocks are not exact: half of a short overlap decides.
     """
     captured = captured_ms(record)
     overlap_ms = (stream.next_us - decoded.facts.first_us) // 1000
-    if captured is None or overlap_ms < _OVERLAP_MS:
+    if captured is None or (decoded.continued and overlap_ms < _OVERLAP_MS):
         return False
-    return captured > stream.heard_ms - overlap_ms // 2
+    ahead_ms = captured - (stream.heard_ms - overlap_ms)  # of the time at which this camera's clock stood there
+    return ahead_ms < -_BEHIND_MS or ahead_ms > min(abs(overlap_ms) // 2, _AHEAD_MS)

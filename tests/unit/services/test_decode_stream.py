@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from lookout.erasures import Fence
 from lookout.errors import BadRecordError
 from lookout.store import LineageBrokenError
 from lookout.v1.erasures_pb2 import Erasure
-from lookout.v1.frames_pb2 import Frame
+from lookout.v1.frames_pb2 import Frame, FramesRecord
 from lookout.v1.lineage_pb2 import CAUSE_CONFIGURATION, CAUSE_ERASED, CAUSE_RETENTION, StreamEvent
 from lookout.v1.watches_pb2 import Watch
 from lookout.worker.records import Loss
+from tests.streams import segments
 from tests.unit.services.decode_case import START_MS, World, pieces, samples
 
 
@@ -57,6 +60,51 @@ def test_a_camera_that_is_connected_again_within_seconds_counts_from_zero_and_is
     # An overlap: captured while the camera was heard.
     (late,) = world.send(pieces()[0], captured_at=str(START_MS + 5_200))
     assert late.event.kind == StreamEvent.KIND_LATE
+
+
+def published(world: World, clip: Sequence[bytes], begin_ms: int) -> list[FramesRecord]:
+    """What decode makes of a clip sent as fast as it goes, as `lookout publish` sends it."""
+    return [
+        record
+        for at, piece in enumerate(clip)
+        for record in world.send(piece, after_ms=10, captured_at=str(begin_ms + 2000 * at))
+    ]
+
+
+@pytest.mark.parametrize("after_ms", [1_500, 5_000, 7_500])
+@pytest.mark.parametrize("pieces_of_first", [2, 4])
+@pytest.mark.parametrize("seed", [0, 5])
+def test_a_clip_published_behind_another_is_watched_whole_whatever_time_the_first_reaches(
+    after_ms: int, pieces_of_first: int, seed: int
+) -> None:
+    """A clip of a minute that is sent in a second reaches a minute ahead; the next one is none of its late
+    segments."""
+    world, clip = World(), segments(8.0, seed=seed)
+    published(world, pieces()[:pieces_of_first], START_MS)
+    second = published(world, clip, START_MS + after_ms)
+    assert [r.WhichOneof("body") for r in second] == ["event", *["segment"] * 4]
+    assert second[0].event.reason == "clock-reset"
+    assert samples(second) == list(range(16))
+    assert second[1].wall_offset_us == (START_MS + after_ms) * 1000
+
+
+def test_a_clip_sent_again_as_it_was_is_late_and_nothing_is_asked_twice(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The retry of a producer that got no answer in time, with the times of its first try."""
+    world = World()
+    published(world, pieces()[:3], START_MS)
+    again = published(world, pieces(), START_MS)
+    assert [r.event.kind for r in again[:3]] == [StreamEvent.KIND_LATE] * 3
+    assert samples(again) == [12, 13, 14, 15]
+    assert capsys.readouterr().out.count("they were sent twice, or come after later ones") == 1
+
+
+def test_a_hole_behind_which_the_producer_s_clock_is_late_is_still_a_hole() -> None:
+    world = World()
+    first = world.send(pieces()[0], captured_at=str(START_MS))
+    (second,) = world.send(pieces()[2], captured_at=str(START_MS + 8_000))
+    assert second.epoch == first[0].epoch
 
 
 def test_epochs_are_unique_over_partitions_and_lost_state() -> None:

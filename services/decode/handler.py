@@ -268,7 +268,7 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
             if decoded.continued:
                 decoded = self._decode(value, None, 0)
             return self._other_camera(state, record, decoded)
-        other = expected is not None and is_other_footage(stream, record, decoded)
+        other = is_other_footage(stream, record, decoded)
         if decoded.continued and other:
             decoded = self._decode(value, None, 0)  # its time stamps repeat, its pictures do not
         if expected is not None and decoded.continued:
@@ -276,8 +276,9 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
             if decoded.end_stream_us <= stream.watermark_us:
                 return self._late(state, record, decoded, decoded.end_stream_us)
             return self._write(state, record, decoded, stream, [])
-        end_us = self._late_end(stream, record, decoded)
-        if expected is not None and not other and end_us is not None:
+        # Behind a silence, too: a producer may have waited for its answer for as long.
+        end_us = None if broken or other or not stream.epoch else self._late_end(stream, record, decoded)
+        if end_us is not None:
             return self._late(state, record, decoded, end_us)
         if not stream.open:
             gap = []

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from threading import Thread
 
 import av
 import numpy as np
@@ -16,6 +19,7 @@ from typer.testing import CliRunner
 from lookout.cli.app import app
 from lookout.cli.connect import CommittedReader, reading, send_and_confirm
 from lookout.cli.options import CliError, Position
+from lookout.cli.publish import Publisher
 from lookout.local import KafkaServer, create_topics
 from lookout.outside_text import clean
 from lookout.segments import DecodeRequest, SoftwareDecoder
@@ -23,6 +27,7 @@ from lookout.v1.alerts_pb2 import Alert
 from lookout.wire import ALERTS, MAX_SEGMENT_BYTES, SEGMENTS, WATCHES, all_topics, key_text, to_json
 from lookout.wire.headers import CAPTURED_AT, text
 from tests.clock import at
+from tests.eventually import eventually
 from tests.unit.segments.clips import trimmed
 
 pytestmark = pytest.mark.fleet
@@ -68,6 +73,37 @@ def test_a_file_is_published_in_pieces_that_begin_at_keyframes(broker: str, clip
     stamps = [int(text(message.headers(), CAPTURED_AT) or 0) for message in found]  # type: ignore[attr-defined]
     assert [stamp - stamps[0] for stamp in stamps] == [0, 2000, 4000]
     assert {message.partition() for message in found} == {found[0].partition()}  # type: ignore[attr-defined]
+
+
+def test_a_kafka_that_dies_while_a_file_is_published_and_how_to_go_on(
+    clip: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lookout.cli.publish.Publisher", partial(Publisher, timeout_s=2.0))
+    with KafkaServer() as server:
+        create_topics(server.bootstrap, 2)
+
+        def kill() -> None:
+            eventually(lambda: records(server.bootstrap, SEGMENTS.name, "gate"))
+            server.kill()
+
+        killer = Thread(target=kill)
+        killer.start()
+        with pytest.raises(CliError, match=r"did not take a segment \(Local: Message timed out; ") as failure:
+            lookout("publish", str(clip), "-c", "gate", "-b", server.bootstrap, "--rate", "real")
+        killer.join()
+        (begin,) = re.findall(r"publish again with --captured-at (\S+):", str(failure.value))
+        server.start()
+        code, said = lookout(
+            "publish", str(clip), "-c", "gate", "-b", server.bootstrap, "--captured-at", begin
+        )
+        assert code == 0, said
+        stamps = [
+            int(text(message.headers(), CAPTURED_AT) or 0)  # type: ignore[attr-defined]
+            for message in records(server.bootstrap, SEGMENTS.name, "gate")
+        ]
+    assert stamps[-3:] == [stamps[0], stamps[0] + 2000, stamps[0] + 4000]
+    assert set(stamps) == set(stamps[-3:])
+    assert len(stamps) > 3
 
 
 def test_what_was_cut_away_at_the_beginning_of_a_file_is_not_shown(broker: str, clip: Path) -> None:

@@ -16,6 +16,7 @@ from confluent_kafka.admin import AdminClient
 
 from lookout.cli.connect import client_options, grpc_security
 from lookout.local import Fleet, LocalError, running_fleets
+from lookout.local.processes import free_ports
 from lookout.local.server import HOST
 from lookout.net import Channels, GrpcSecurity, without_security
 from lookout.v1 import tensors_pb2, tensors_pb2_grpc
@@ -84,6 +85,27 @@ def test_a_service_that_cannot_start_says_why(tmp_path: Path, kafka: str, redis_
     fleet = Fleet(tmp_path, kafka=kafka, redis_url=redis_url, stages=(Stage.ALERTS,), stage_settings=settings)
     with pytest.raises(LocalError, match=r"LOOKOUT_FSP.*did you mean LOOKOUT_FPS"):
         fleet.__enter__()
+
+
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("redis://127.0.0.1:{port}/0", "Redis at redis://127.0.0.1:{port}/0 does not answer .*refused"),
+        ("foo://x", "LOOKOUT_REDIS_URL=foo://x is not redis://host:port/db"),
+        ("redis://127.0.0.1:99999/0", "is not redis://host:port/db"),
+    ],
+)
+def test_a_redis_that_does_not_answer_is_named_before_anything_starts(
+    tmp_path: Path, url: str, why: str
+) -> None:
+    (port,) = free_ports(1)
+    fleet = Fleet(tmp_path, redis_url=url.format(port=port), stages=())
+    try:
+        with pytest.raises(LocalError, match=why.format(port=port)):
+            fleet.start()
+        assert not (tmp_path / "kafka" / "kafka.log").exists()
+    finally:
+        fleet.close()
 
 
 def test_a_server_that_cannot_start_now_is_tried_again(tmp_path: Path, kafka: str) -> None:

@@ -7,7 +7,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from confluent_kafka import (
     OFFSET_END,
@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 
 _NO_LEADER_YET = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE)
 _ANSWER_S = 10.0
+#: how long Kafka may take to confirm a record
+CONFIRM_S: Final = 60.0
 #: all that is asked of Kafka before records are read, together
 _OPEN_S = 30.0
 
@@ -72,7 +74,12 @@ class LibraryErrors:
         self.last = ""
 
     def __call__(self, error: object) -> None:
-        self.last = str(error.str() if hasattr(error, "str") else error)
+        words = str(error.str() if hasattr(error, "str") else error)
+        self.last = words.split(" (after ", 1)[0]  # behind it: in which state of the client, how often
+
+    def explained(self, error: KafkaError) -> str:
+        """Why a record was not taken, in words: a time-out says nothing of what was the matter."""
+        return f"{error.str()}; {self.last}" if self.last else error.str()
 
 
 def client_options(bootstrap: str, complaints: LibraryErrors | None = None) -> dict[str, object]:
@@ -167,16 +174,24 @@ def check_reachable(bootstrap: str, topic: str | None = None) -> None:
         )
 
 
-def make_producer(bootstrap: str) -> Producer:
-    """An idempotent producer that takes whole segments."""
+def make_producer(
+    bootstrap: str, complaints: LibraryErrors | None = None, timeout_s: float = CONFIRM_S
+) -> Producer:
+    """An idempotent producer that takes whole segments.
+
+    Args:
+        bootstrap: Kafka.
+        complaints: Takes what the client says about its connections.
+        timeout_s: Seconds after which a record without an answer has failed.
+    """
     return Producer(
         {
-            **client_options(bootstrap),
+            **client_options(bootstrap, complaints),
             "enable.idempotence": True,
             "message.max.bytes": MAX_MESSAGE_BYTES,
             "queue.buffering.max.kbytes": 128 << 10,
             "linger.ms": 5,
-            "delivery.timeout.ms": 60_000,
+            "delivery.timeout.ms": round(timeout_s * 1000),
         }
     )
 
@@ -363,24 +378,27 @@ def send_and_confirm(
     topic: str,
     records: Mapping[str, bytes | None] | Mapping[bytes, bytes | None],
     on_done: Callable[[str], None] | None = None,
+    timeout_s: float = CONFIRM_S,
 ) -> None:
     """Write records (None deletes) and wait until Kafka has them.
 
     Raises:
         CliError: one was refused, with Kafka's reason.
     """
-    producer = make_producer(bootstrap)
+    complaints = LibraryErrors()
+    producer = make_producer(bootstrap, complaints, timeout_s)
     failures: list[str] = []
 
-    def delivered(error: object, message: Message) -> None:
+    def delivered(error: KafkaError | None, message: Message) -> None:
         if error is not None:
-            failures.append(str(error))
+            failures.append(complaints.explained(error))
         elif on_done is not None:
             on_done(key_text(message.key()))
 
     for key, value in records.items():
         producer.produce(topic, key=key, value=value, on_delivery=delivered)
-    if producer.flush(60.0) or failures:
+    # Longer than a record may take: what is not confirmed then has its reason.
+    if producer.flush(2 * timeout_s) or failures:
         raise CliError(
             f"Kafka at {bootstrap} did not accept the record: {failures[0] if failures else 'no answer'}"
         )

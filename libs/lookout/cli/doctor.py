@@ -15,7 +15,6 @@ from importlib import metadata
 from pathlib import Path
 from typing import Annotated
 
-import redis
 import typer
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
@@ -37,6 +36,7 @@ from lookout.local.kcat import kcat_fault
 from lookout.local.redis import find_redis_server
 from lookout.models import ModelError
 from lookout.net import RedisSecurity, load_connections
+from lookout.net.redis_errors import REDIS_ERRORS
 from lookout.outside_text import public_url
 from lookout.wire import PIPELINE, all_topics, camera_topics
 
@@ -296,7 +296,7 @@ def _redis(given: str | None) -> Iterator[CheckResult]:
         with security.redis_client(url, socket_timeout=_ANSWER_S, socket_connect_timeout=_ANSWER_S) as client:
             version = client.info("server")["redis_version"]
         yield CheckResult("Redis", State.GOOD, f"{public_url(url)}, version {version}")
-    except (redis.RedisError, StartupError) as error:
+    except (*REDIS_ERRORS, StartupError) as error:
         advice = "without it tensors are found by lineage: slower, marked degraded"
         yield CheckResult("Redis", State.BAD, f"{public_url(url)}: {error}", advice)
 

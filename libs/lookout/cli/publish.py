@@ -6,18 +6,25 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, BinaryIO, Literal, Protocol
 
 import typer
-from confluent_kafka import Message, Producer
+from confluent_kafka import KafkaError, Message, Producer
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from lookout.cli.connect import check_reachable, find_bootstrap, make_producer
+from lookout.cli.connect import (
+    CONFIRM_S,
+    LibraryErrors,
+    check_reachable,
+    find_bootstrap,
+    make_producer,
+)
 from lookout.cli.footage import footage_files
 from lookout.cli.options import BootstrapOption, CliError
 from lookout.cli.output import TerminalConsole, escaped, say
@@ -38,7 +45,6 @@ from lookout.wire import (
 )
 from lookout.wire.headers import CAPTURED_AT, Headers, encode
 
-_FLUSH_S = 120.0
 _LONGEST_NAP_S = 0.2
 
 
@@ -70,11 +76,17 @@ class Published:
 
 
 class Publisher:
-    """Sends segments of any number of cameras, in order, and counts what Kafka confirmed."""
+    """Sends segments of any number of cameras, in order, and counts what Kafka confirmed.
 
-    def __init__(self, bootstrap: str) -> None:
-        self._bootstrap = bootstrap
-        self._producer: Producer = make_producer(bootstrap)
+    Args:
+        bootstrap: Kafka.
+        timeout_s: Seconds after which a segment without an answer has failed.
+    """
+
+    def __init__(self, bootstrap: str, timeout_s: float = CONFIRM_S) -> None:
+        self._bootstrap, self._timeout_s = bootstrap, timeout_s
+        self._complaints = LibraryErrors()
+        self._producer: Producer = make_producer(bootstrap, self._complaints, timeout_s)
         self.confirmed = 0
         self.sent = 0
         self._failures: list[str] = []
@@ -109,22 +121,24 @@ class Publisher:
         Raises:
             CliError: it refused something, or did not answer.
         """
-        unsent = self._producer.flush(_FLUSH_S)
+        limit_s = 2 * self._timeout_s  # longer than a segment may take, so that each has its reason
+        unsent = self._producer.flush(limit_s)
         self._raise_failures()
         if unsent:
-            raise CliError(
-                f"Kafka at {self._bootstrap} did not confirm {unsent} segments in {_FLUSH_S:.0f} s"
-            )
+            raise CliError(f"Kafka at {self._bootstrap} did not confirm {unsent} segments in {limit_s:.0f} s")
 
-    def _delivered(self, error: object, _: Message) -> None:
+    def _delivered(self, error: KafkaError | None, _: Message) -> None:
         if error is None:
             self.confirmed += 1
         else:
-            self._failures.append(str(error))
+            self._failures.append(self._complaints.explained(error))
 
     def _raise_failures(self) -> None:
         if self._failures:
-            raise CliError(f"Kafka at {self._bootstrap} refused a segment: {self._failures[0]}")
+            raise CliError(
+                f"Kafka at {self._bootstrap} did not take a segment ({self._failures[0]}): "
+                f"{self.confirmed} of {self.sent} are confirmed"
+            )
 
 
 SecondsOption = Annotated[
@@ -187,10 +201,12 @@ def publish(
     address = find_bootstrap(bootstrap)
     check_reachable(address, SEGMENTS.name)
     _warn_unwatched(address)
-    start_us = int((parse_moment(captured_at, "--captured-at") if captured_at else time.time()) * 1e6)
+    # Whole milliseconds, as the header has them: segments that are sent again then have the same times.
+    start_us = int((parse_moment(captured_at, "--captured-at") if captured_at else time.time()) * 1e3) * 1000
     publisher = Publisher(address)
     failed = 0
-    with _progress(transient=False) as bar, cutter() as pool:
+    repeat = nullcontext() if None in cameras else _telling_how_to_repeat(publisher, start_us)
+    with repeat, _progress(transient=False) as bar, cutter() as pool:
         task = bar.add_task("publishing", total=len(cameras), detail="")
         for file, name in cameras.items():
             label = file.name if file else "stdin"
@@ -206,6 +222,26 @@ def publish(
             bar.advance(task)
         publisher.confirm()
     _conclude(publisher.confirmed, failed, len(cameras))
+
+
+@contextmanager
+def _telling_how_to_repeat(publisher: Publisher, start_us: int) -> Iterator[None]:
+    """Of a failure behind the first segment: how the fleet recognises what Kafka has already.
+
+    Args:
+        publisher: What sends.
+        start_us: Wall clock of the first picture, Unix microseconds.
+    """
+    try:
+        yield
+    except CliError as error:
+        if not publisher.sent:
+            raise
+        moment = datetime.fromtimestamp(start_us / 1e6, UTC).isoformat(timespec="milliseconds")
+        raise CliError(
+            f"{error}; once it answers, publish again with --captured-at {moment.replace('+00:00', 'Z')}: "
+            "what Kafka has already is recognised by its times and asked once"
+        ) from error
 
 
 def _cut(pool: SandboxPool, file: Path | None, seconds: float) -> Iterator[Piece]:

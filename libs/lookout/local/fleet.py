@@ -41,7 +41,7 @@ from lookout.local.processes import (
     remove_scratch,
     scratch_folder,
 )
-from lookout.local.redis import RedisServer
+from lookout.local.redis import RedisServer, check_redis
 from lookout.local.server import LocalServer, Startable
 from lookout.local.topics import create_topics, reconcile_topics
 from lookout.net import KafkaSecurity, RedisSecurity, load_connections
@@ -309,6 +309,14 @@ class Fleet(Startable):
         except StartupError as error:
             raise LocalError(str(error)) from None
 
+    def _redis_security(self) -> RedisSecurity:
+        """How the services will log in to a Redis that was given."""
+        own = {f"LOOKOUT_{name.upper()}": value for name, value in self._common.items()}
+        try:
+            return load_connections(RedisSecurity, {**os.environ, **own})
+        except StartupError as error:
+            raise LocalError(str(error)) from None
+
     def on_progress(self, tell: Progress) -> None:
         """Call `tell` during the start with one sentence about what the fleet waits for."""
         self._progress = tell
@@ -333,6 +341,8 @@ class Fleet(Startable):
         if self._redis:
             self._progress("Redis is starting")
             self._redis.start()
+        else:
+            check_redis(self.redis_url, self._redis_security())
         if self._kafka:
             self._progress("Kafka is starting (the first time, its jars are fetched)")
             self._kafka.start()

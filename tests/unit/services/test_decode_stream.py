@@ -100,6 +100,19 @@ def test_a_clip_sent_again_as_it_was_is_late_and_nothing_is_asked_twice(
     assert capsys.readouterr().out.count("they were sent twice, or come after later ones") == 1
 
 
+def test_a_clip_sent_again_behind_a_silence_is_late_as_far_as_it_was_written() -> None:
+    """Kafka was away for longer than a silence while a producer waited for its answer."""
+    world = World()
+    published(world, pieces()[:3], START_MS)
+    assert [record.event.reason for record in world.wait(40.0)] == ["silence"]
+    again = published(world, pieces(), START_MS)
+    assert [r.event.kind for r in again[:3]] == [StreamEvent.KIND_LATE] * 3
+    assert [r.WhichOneof("body") for r in again[3:]] == ["segment"]
+    assert samples(again) == [0, 1, 2, 3]
+    assert again[3].epoch > again[0].epoch
+    assert again[3].wall_offset_us == (START_MS + 6_000) * 1000
+
+
 def test_a_hole_behind_which_the_producer_s_clock_is_late_is_still_a_hole() -> None:
     world = World()
     first = world.send(pieces()[0], captured_at=str(START_MS))

@@ -178,7 +178,6 @@ def is_other_footage(stream: Stream, record: Record, decoded: DecodedSegment) ->
     overlap_ms = (stream.next_us - decoded.facts.first_us) // 1000
     if captured is None or (decoded.continued and overlap_ms < _OVERLAP_MS):
         return False
-    ahead_ms = captured - (
-        stream.heard_ms - overlap_ms
-    )  # of the time at which this camera's clock stood there
+    # Of the time at which this camera's own clock stood there.
+    ahead_ms = captured - (stream.heard_ms - overlap_ms)
     return ahead_ms < -_BEHIND_MS or ahead_ms > min(abs(overlap_ms) // 2, _AHEAD_MS)

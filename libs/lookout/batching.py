@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -9,7 +10,8 @@ from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
+from weakref import WeakSet
 
 from lookout.errors import TransientError
 
@@ -82,6 +84,7 @@ class BatchingThread(Generic[R, A]):
         self._waiting: list[_Waiting[R, A]] = []
         self._ended = threading.Event()
         self._thread = (supervisor or _Unwatched()).start(name, self._run)
+        _OPEN.add(self)
 
     def ask(self, request: R) -> A:
         """The answer to one request.
@@ -111,6 +114,7 @@ class BatchingThread(Generic[R, A]):
 
     def close(self) -> None:
         """Finish the running batch and refuse what waits."""
+        _OPEN.discard(self)
         self._queue.put(None)
         self._thread.join(timeout=CLOSE_S)
 
@@ -188,3 +192,14 @@ class BatchingThread(Generic[R, A]):
     def _refuse(self, waiting: _Waiting[R, A]) -> None:
         with suppress(InvalidStateError):  # answered, or cancelled
             waiting.answer.set_exception(TransientError(f"the thread {self.name!r} is closed"))
+
+
+_OPEN: Final[WeakSet[BatchingThread[Any, Any]]] = WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    """Python ends a daemon thread where it next wants the interpreter. Inside of torch's C++ that is
+    `std::terminate`: a program that was interrupted, or did not close its model, would die of SIGABRT."""
+    for thread in list(_OPEN):
+        thread.close()

@@ -22,7 +22,7 @@ def check_finite(name: str, value: float, error: Callable[[str], LookoutError]) 
     Raises:
         LookoutError: `error`: it is not finite, or no number.
     """
-    if not isinstance(value, numbers.Real):
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise error(f"{name} must be a number, not {value!r:.60}")
     try:
         number = float(value)

@@ -7,6 +7,7 @@ step a service (docs/architecture.md).
 
 from __future__ import annotations
 
+import io
 import sys
 from collections import defaultdict
 from collections.abc import Generator, Iterator, Sequence
@@ -110,6 +111,8 @@ class Pipeline:
             raise PipelineError("memory_dir needs memory: how much of the past to keep, such as '2h'")
         if memory is not None:
             Recall.check(memory)
+        if memory_dir is not None and not Path(memory_dir).is_dir() and Path(memory_dir).exists():
+            raise PipelineError(f"memory_dir names the file {clean(memory_dir)}; name a folder")
         self._folder = models.find_model(model)
         self._questions = models.check_questions(self._folder, questions)
         try:
@@ -337,6 +340,8 @@ def _opened(source: str | Path | BinaryIO, opened: ExitStack) -> tuple[Path | Bi
     if not isinstance(source, (str, Path)):
         if not callable(getattr(source, "read", None)):
             raise PipelineError(f"a video is a path, a URL or a file object, not {source!r:.80}")
+        if not _reads_bytes(source):
+            raise PipelineError("a file object must be open, and for reading bytes")
         return source, str(getattr(source, "name", "pipe"))
     text = str(source)
     if source == "-":
@@ -351,8 +356,18 @@ def _opened(source: str | Path | BinaryIO, opened: ExitStack) -> tuple[Path | Bi
             f"{url} is not read: files, http(s), rtsp(s), /dev/video0, pipes and - are; pass a pipe, such as "
             f"of `ffmpeg -i {url} -c copy -f mpegts -`"
         )
+    if not text:
+        raise PipelineError("the name of the video is empty: give a path or a URL")
     path = Path(source)
     if not path.exists() or path.is_dir():
         why = "is a folder" if path.is_dir() else "does not exist"
         raise CodecError(Reason.UNREADABLE, f"{path} cannot be read ({why})")
     return path, str(path.resolve())
+
+
+def _reads_bytes(file: BinaryIO) -> bool:
+    """Whether a file object gives bytes. One of another library may have no more than `read`."""
+    try:
+        return not isinstance(file, io.TextIOBase) and getattr(file, "readable", lambda: True)()
+    except (OSError, ValueError):  # it is closed
+        return False

@@ -39,6 +39,6 @@ def preset_of(name: str) -> PresetSettings:
     Raises:
         PresetError: There is none of that name.
     """
-    if name not in PRESETS:
+    if not isinstance(name, str) or name not in PRESETS:
         raise PresetError(f"preset {name!r} is unknown: choose one of {', '.join(PRESETS)}")
     return PRESETS[name]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -163,3 +165,32 @@ def test_a_thread_that_dies_tells_the_supervisor_and_everyone_who_waits(dies_in:
     thread.close()
     with pytest.raises(ThreadDiedError, match="'twice' died"):
         supervisor.check()
+
+
+LEFT_OPEN = """
+import threading, torch
+from lookout.batching import BatchingThread
+
+begun = threading.Event()
+
+def compute(batch):
+    begun.set()
+    for _ in range(2000):
+        torch.ones(200, 200).mm(torch.ones(200, 200))
+    print("computed", flush=True)
+    return batch
+
+thread = BatchingThread("engine", compute)
+thread.submit(1)
+begun.wait()
+raise KeyboardInterrupt
+"""
+
+
+@pytest.mark.slow
+def test_a_program_that_is_interrupted_while_a_batch_runs_ends_as_python_ends_it() -> None:
+    command = [sys.executable, "-c", LEFT_OPEN]
+    ended = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
+    assert "terminate called" not in ended.stderr
+    assert ended.stdout == "computed\n"
+    assert ended.returncode == -2, ended.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import io
 import os
 import pickle
 import sys
@@ -59,6 +60,32 @@ def test_what_was_cut_away_at_the_beginning_gives_no_verdict(pipeline: Pipeline,
 def test_numbers_that_make_no_sense_are_refused_by_name(name: str, value: float) -> None:
     with pytest.raises(LookoutError, match=f"{name}( must|=)"):
         Pipeline(checkpoint("internvl"), [QUESTION], **{name: value})  # type: ignore[arg-type]
+
+
+def test_a_folder_of_memories_that_is_a_file_is_refused_at_once(tmp_path: Path) -> None:
+    (path := tmp_path / "clip.mp4").touch()
+    with pytest.raises(PipelineError, match=r"memory_dir names the file .*clip\.mp4; name a folder"):
+        Pipeline(checkpoint("internvl"), [QUESTION], memory="2h", memory_dir=path)
+
+
+def test_a_file_object_that_gives_no_bytes_is_refused(pipeline: Pipeline, tmp_path: Path) -> None:
+    path = tmp_path / "clip.ts"
+    path.write_bytes(encode("ts", frames=20, fps=10, speed=1))
+    with path.open() as text, path.open("ab") as written, path.open("rb") as closed:
+        closed.close()
+        for file in (io.StringIO("clip"), text, written, closed):
+            with pytest.raises(PipelineError, match="must be open, and for reading bytes"):
+                watched(pipeline, file)
+    assert len(watched(pipeline, io.BytesIO(path.read_bytes()))) == 1
+    with pytest.raises(PipelineError, match="the name of the video is empty"):
+        watched(pipeline, "")
+
+
+@pytest.mark.parametrize("url", ["rtsp://", "rtsp:///yard", "rtsp://user:secret@/yard"])
+def test_a_cameras_address_without_a_host_is_told_how_to_write_one(pipeline: Pipeline, url: str) -> None:
+    with pytest.raises(CodecError, match="names no host; write rtsp://camera/stream") as refusal:
+        watched(pipeline, url)
+    assert "secret" not in str(refusal.value)
 
 
 def test_a_pipeline_says_why_it_is_not_pickled(pipeline: Pipeline) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import cache
 from typing import TYPE_CHECKING, Literal
 
 from lookout.cores import usable_cores
@@ -42,6 +43,16 @@ def limit_threads() -> None:
 
     if "OMP_NUM_THREADS" not in os.environ and torch.get_num_threads() > (cores := usable_cores()):
         torch.set_num_threads(cores)
+    _compute_in_forks()
+
+
+@cache
+def _compute_in_forks() -> None:
+    """A forked process has none of the threads of torch's OpenMP, and would wait for them for ever: it
+    computes on one thread, as a worker of torch's DataLoader does."""
+    import torch
+
+    os.register_at_fork(after_in_child=lambda: torch.set_num_threads(1))
 
 
 def default_dtype(device: str) -> str:

@@ -239,9 +239,13 @@ def policy_of(name: MaskPolicy | str) -> MaskPolicy:
     """A policy by its name; a policy itself stays as it is.
 
     Raises:
-        PolicyError: There is none of that name.
+        PolicyError: There is none of that name, or it is no policy.
     """
     if not isinstance(name, str):
+        if isinstance(name, type) or not callable(getattr(name, "masks", None)):
+            raise PolicyError(
+                f"a pruning policy is a name or an object such as RandomPolicy(), not {name!r:.80}"
+            )
         return name
     if name not in POLICIES:
         raise PolicyError(f"pruning policy {name!r} is unknown: choose one of {', '.join(POLICIES)}")

@@ -32,9 +32,13 @@ def camera_segments(url: str) -> Generator[bytes]:
         CodecError: The camera cannot be reached, ended its stream, or sends what is no video. It names the
             camera without its password.
     """
+    name = public_url(url)
     try:
         parts = urlsplit(url)
         connection, address = placed(url, ()).connect(CONNECT_S)
+    except (OSError, ValueError) as error:  # it shows no more of the address than its host
+        raise CodecError(Reason.UNREADABLE, f"{name}: {error}") from None
+    try:
         if parts.username is not None:
             address = with_credentials(address, (unquote(parts.username), unquote(parts.password or "")))
         job = pb.PullJob(
@@ -52,5 +56,4 @@ def camera_segments(url: str) -> Generator[bytes]:
             for segment in pull.segments():
                 yield segment.data
     except (PullError, OSError, ValueError) as error:
-        name = public_url(url)
         raise CodecError(Reason.UNREADABLE, f"{name}: {without_addresses(str(error), name)}") from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import queue
 import threading
 import time
@@ -25,6 +26,7 @@ from lookout.engines.vllm import load_engine as load_vllm
 from lookout.families import load_tower
 from lookout.models import ModelError
 from lookout.models.device import check_device, default_dtype, engine_device
+from lookout.numbers import check_whole
 from lookout.session.errors import DeadlineError, SessionError
 from lookout.vision import Tower
 from lookout.windows import Layout
@@ -68,8 +70,8 @@ class HostSettings:
     def __post_init__(self) -> None:
         if self.engine not in ENGINES:
             raise SessionError(f"engine {self.engine!r} is unknown: choose one of {', '.join(ENGINES)}")
-        if self.budget_bytes is not None and self.budget_bytes < 1:
-            raise SessionError(f"budget_bytes={self.budget_bytes} must be above 0")
+        if self.budget_bytes is not None:
+            check_whole("budget_bytes", self.budget_bytes, 1, 1 << 60, SessionError)
         if unknown := [name for name, _ in self.options if name not in ENGINES[self.engine]]:
             raise SessionError(
                 f"options {', '.join(unknown)} are unknown to the {self.engine} engine: there are "
@@ -190,6 +192,8 @@ class EngineHost:
         self.engine = settings.load()
         self.tower: Tower = load_tower(settings.folder, device=str(settings.device), dtype=settings.dtype)
         self.layout: Layout = self.engine.layout
+        self.process = os.getpid()
+        """Of the thread that computes."""
         self._names: set[str] = set()
         self._lock = threading.Lock()
         self._thread: BatchingThread[WindowRequest | Job, Any] = BatchingThread(
@@ -216,6 +220,18 @@ class EngineHost:
         """A session has ended."""
         with self._lock:
             self._names.discard(name)
+
+    def check_process(self) -> None:
+        """Refuse work in a forked process, where the thread that computes is missing: it would wait for ever.
+
+        Raises:
+            SessionError: This is another process than the one that loaded the model.
+        """
+        if (here := os.getpid()) != self.process:
+            raise SessionError(
+                f"this model was loaded in process {self.process}, and process {here} is a fork of it, which "
+                "has no thread that computes: open a Session or Pipeline in every process"
+            )
 
     def submit(self, work: WindowRequest | Job) -> Future[Any]:
         """Compute a window, or run a job alone, on the engine's thread."""
@@ -336,14 +352,16 @@ class _Shared:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
-_HOSTS: Final[dict[HostSettings, _Shared]] = {}
+#: by the process, too: a fork has its parent's hosts without their threads
+_HOSTS: Final[dict[tuple[int, HostSettings], _Shared]] = {}
 _LOCK: Final = threading.Lock()
 
 
 def borrow(settings: HostSettings) -> EngineHost:
     """The host of a model and its settings; the first who asks loads it. To be given back."""
+    key = os.getpid(), settings
     with _LOCK:
-        shared = _HOSTS.setdefault(settings, _Shared())
+        shared = _HOSTS.setdefault(key, _Shared())
         shared.users += 1
     try:
         with shared.lock:
@@ -351,22 +369,22 @@ def borrow(settings: HostSettings) -> EngineHost:
                 shared.host = EngineHost(settings)
             return shared.host
     except BaseException:
-        _leave(settings)
+        _leave(key)
         raise
 
 
 def give_back(host: EngineHost) -> None:
     """A session has ended; the last one closes the host."""
-    _leave(host.settings)
+    _leave((host.process, host.settings))
 
 
-def _leave(settings: HostSettings) -> None:
+def _leave(key: tuple[int, HostSettings]) -> None:
     with _LOCK:
-        shared = _HOSTS[settings]
+        shared = _HOSTS[key]
         shared.users -= 1
         if shared.users:
             return
-        del _HOSTS[settings]
+        del _HOSTS[key]
     # Outside of the lock: a running batch is waited for, and other models need not wait for it.
     if shared.host is not None:
         shared.host.close()

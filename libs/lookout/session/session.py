@@ -103,7 +103,8 @@ class Session:
     ) -> None:
         folder = engine.settings.folder if isinstance(engine, EngineHost) else models.find_model(model)
         questions = models.check_questions(folder, questions)
-        rules = preset_of(preset)
+        rules, masks = preset_of(preset), None if policy is None else policy_of(policy)
+        _check_caller(name, on_window, options)
         try:
             sampling = models.window_defaults(folder)
             sampling = sampling.changed(fps=fps, stride_s=stride_s, window_s=window_s)
@@ -125,8 +126,9 @@ class Session:
         self._engine = SharedEngine(self._host)
         self._planner = Planner(self._host.layout, rules.windows.sampled(sampling))
         self._player = Player(self._engine, self._planner)
-        tower, masks = self._host.tower, policy_of(policy or rules.masks)
-        self._feed = Feed(self.name, tower, masks, sampling, numbers if numbers is not None else count())
+        tower = self._host.tower
+        numbers = count() if numbers is None else numbers
+        self._feed = Feed(self.name, tower, masks or rules.masks, sampling, numbers)
         self._newest: SessionWindow | None = None
         self._whole_flops = self._encoding_flops(
             [np.ones((tower.grid.group_rows, tower.grid.group_cols), bool)]
@@ -275,8 +277,9 @@ class Session:
         """Run work while no other call of this session runs.
 
         Raises:
-            SessionError: The session is closed, or the deadline has passed.
+            SessionError: The session is closed or of another process, or the deadline has passed.
         """
+        self._host.check_process()
         patience = patience or Patience(deadline_s)
         if not self._lock.acquire(timeout=patience.left()):
             raise DeadlineError("the deadline passed while other calls of this session ran")
@@ -491,3 +494,19 @@ def _text_settings(how: Mapping[str, Any]) -> TextSettings:
         raise SessionError(f"{', '.join(unknown)} is no setting of a text: there are {', '.join(names)}")
     stop = how.get("stop", ())
     return TextSettings(**{**how, "stop": (stop,) if isinstance(stop, str) else tuple(stop)})
+
+
+def _check_caller(name: object, on_window: object, options: object) -> None:
+    """Refuse what is of another kind, before the model is loaded.
+
+    Raises:
+        SessionError: It is.
+    """
+    if name is not None and not isinstance(name, str):
+        raise SessionError(f"name is a text, such as 'gate', not {name!r:.80}")
+    if on_window is not None and not callable(on_window):
+        raise SessionError(f"on_window is a function that takes a window, not {on_window!r:.80}")
+    if options is not None and not isinstance(options, Mapping):
+        raise SessionError(
+            f"options are names with values, such as {{'max_rows': 4096}}, not {options!r:.80}"
+        )

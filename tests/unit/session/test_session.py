@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+import multiprocessing
+import os
 import re
 import subprocess
 import sys
 import threading
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +22,7 @@ import pytest
 
 import lookout
 from lookout.engines import PlanError, UnsupportedModelError
+from lookout.pruning.policies import RandomPolicy
 from lookout.segments import CodecError
 from lookout.session import DeadlineError, EngineHost, HostSettings, Session, SessionAnswer, SessionError
 from lookout.streams import read_clip
@@ -446,6 +450,14 @@ def test_sessions_of_one_model_share_it_until_the_last_ends() -> None:
         {"device": "nowhere"},
         {"options": {"a": 1}},
         {"options": {"spill_dir": []}},
+        {"options": 5},
+        {"budget_bytes": 1.5},
+        {"fps": True},
+        {"name": 5},
+        {"on_window": 5},
+        {"preset": []},
+        {"policy": 5},
+        {"policy": RandomPolicy},  # the class in place of an object
     ],
 )
 def test_settings_are_refused_before_the_model_is_loaded(
@@ -456,6 +468,51 @@ def test_settings_are_refused_before_the_model_is_loaded(
     )
     with pytest.raises(lookout.LookoutError):
         Session(**wrong)
+
+
+# Forked processes: they have the model, and none of the threads that compute.
+
+
+def in_a_fork(work: Callable[[], object]) -> object:
+    """What `work` returns, or raises, in a forked process."""
+    context = multiprocessing.get_context("fork")
+    answers = context.Queue()
+
+    def run() -> None:
+        try:
+            answers.put(work())
+        except lookout.LookoutError as error:
+            answers.put(error)
+
+    process = context.Process(target=run)
+    process.start()
+    try:
+        return answers.get(timeout=60)
+    finally:
+        process.kill()
+        process.join()
+
+
+@pytest.mark.slow
+def test_a_session_of_a_process_before_the_fork_says_so(session: Session) -> None:
+    session.push(*pictures(0, 5))
+    for call in (partial(session.ask, FIRST), partial(session.push, *pictures(5, 2)), session.flush):
+        refusal = in_a_fork(call)
+        assert isinstance(refusal, SessionError)
+        assert f"loaded in process {os.getpid()}" in str(refusal)
+        assert "open a Session or Pipeline in every process" in str(refusal)
+
+
+@pytest.mark.slow
+def test_a_forked_process_opens_a_session_of_its_own() -> None:
+    def answer() -> float | None:
+        with Session(checkpoint("internvl"), name="gate", **SAMPLING) as one:
+            one.push(*pictures(0, 5))
+            return one.ask(FIRST).p_yes
+
+    with Session(checkpoint("internvl"), name="gate", **SAMPLING) as first:
+        first.push(*pictures(0, 5))
+        assert in_a_fork(answer) == pytest.approx(first.ask(FIRST).p_yes, abs=1e-5)
 
 
 # What it needs.

@@ -33,14 +33,14 @@ from bench.codecsight.streams import Workplace
 from bench.crowds.compare import (
     CUTS,
     Clip,
-    Kept,
-    answered_group,
+    RuleOutcomes,
     at_cost,
     at_full_size,
     dp_of_reuse,
+    film_clips,
+    group_outcomes,
     print_tables,
     real_clips,
-    rendered,
     workplace,
 )
 from bench.crowds.films import CONFIRMING
@@ -57,17 +57,17 @@ KINDS: Final[dict[str, MaskPolicy]] = {
 EQUAL: Final = ("anywhere", "floor", "lower threshold")
 
 
-def group(name: str, clips: Sequence[Clip], place: Workplace) -> tuple[list[Kept], dict[str, Any]]:
+def group(name: str, clips: Sequence[Clip], place: Workplace) -> tuple[list[RuleOutcomes], dict[str, Any]]:
     """All rules on one group of cameras, and their table."""
     like = (CHOSEN, KINDS[CHOSEN])
     kinds = KINDS | {simple: at_cost(simple, clips, name, like, place) for simple in EQUAL}
-    return answered_group(name, clips, kinds, place, whole=tuple(KINDS), against=CHOSEN)
+    return group_outcomes(name, clips, kinds, place, whole=tuple(KINDS), against=CHOSEN)
 
 
 def tables_of(cameras: int, place: Workplace) -> dict[str, Mapping[str, Any]]:
     """Every table by its title."""
     tables: dict[str, Mapping[str, Any]] = {}
-    answers, tables["rendered"] = group("rendered", list(rendered(CONFIRMING, cameras, place)), place)
+    answers, tables["rendered"] = group("rendered", list(film_clips(CONFIRMING, cameras, place)), place)
     tables["rendered: reuse"] = dp_of_reuse(answers, tuple(KINDS))
     where = motion.footage()
     if where is not None:

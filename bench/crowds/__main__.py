@@ -38,15 +38,15 @@ from bench.crowds.compare import (
     CUTS,
     SIMPLE,
     Clip,
-    Kept,
-    answered_group,
+    RuleOutcomes,
     at_cost,
     at_full_size,
-    compared,
+    comparison,
     dp_of_reuse,
+    film_clips,
+    group_outcomes,
     print_tables,
     real_clips,
-    rendered,
     truth,
     workplace,
 )
@@ -80,21 +80,21 @@ MOST = 3.0
 
 def group(
     name: str, clips: Sequence[Clip], place: Workplace, *, choose: bool
-) -> tuple[list[Kept], dict[str, dict[str, Any]]]:
+) -> tuple[list[RuleOutcomes], dict[str, dict[str, Any]]]:
     """All that is compared on one group of cameras, and its table."""
     kinds = dict(KINDS if choose else REPORTED_KINDS)
     if not choose:
         kinds |= {simple: at_cost(simple, clips, name, (CHOSEN, KINDS[CHOSEN]), place) for simple in SIMPLE}
     whole = [kind for kind in ("default", CHOSEN) if kind in kinds]
     against = "default" if choose else CHOSEN
-    return answered_group(name, clips, kinds, place, whole=whole, against=against)
+    return group_outcomes(name, clips, kinds, place, whole=whole, against=against)
 
 
 def against_default(
-    found: Sequence[Kept], clips: Sequence[Clip], place: Workplace
+    found: Sequence[RuleOutcomes], clips: Sequence[Clip], place: Workplace
 ) -> dict[str, dict[str, Any]]:
     """What the default has more than each of them, of what F1 and distance the tables before have."""
-    rows = compared(found, [truth(clip, place)[0] for clip in clips], "default")
+    rows = comparison(found, [truth(clip, place)[0] for clip in clips], "default")
     return {
         name: {key: value for key, value in row.items() if "default" in key or "95" in key}
         for name, row in rows.items()
@@ -111,7 +111,7 @@ def best(rows: Mapping[str, Mapping[str, Any]]) -> str:
 def tables_of(options: argparse.Namespace, where: Path | None, place: Workplace) -> dict[str, Any]:
     """Every table by its title."""
     first = CHOOSING if options.choose else REPORTED
-    clips = list(rendered(first, options.cameras, place))
+    clips = list(film_clips(first, options.cameras, place))
     tables: dict[str, Any] = {}
     for frames in options.frames:
         here = replace(place, cut=CUTS[frames])

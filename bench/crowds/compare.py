@@ -54,7 +54,7 @@ SIMPLE: Final[dict[str, tuple[Callable[[float], MaskPolicy], float, float]]] = {
 """By name: the rule, its cheapest and its dearest setting."""
 STEPS = 9  # of halving until a simple rule has as many tokens
 
-Kept = dict[str, Outcome]
+RuleOutcomes = dict[str, Outcome]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +71,14 @@ def blocks_of(clip: Clip, masks: MaskPolicy, place: Workplace) -> list[StrideBlo
     return chains_of(clip.name, clip.frames, place.tower, masks, place.cut)[0]
 
 
-def kept_groups(clip: Clip, masks: MaskPolicy, place: Workplace) -> int:
+def group_count(clip: Clip, masks: MaskPolicy, place: Workplace) -> int:
     """Groups that a rule keeps of a camera's first chain."""
     carry, count = None, 0
     strides = [frames for _, frames in strides_of(clip.frames.frames, place.cut.frames)]
     for frames in strides[: place.cut.strides]:
-        decided, carry = prune_block([frame.sample for frame in frames], place.tower.grid, masks, carry)
-        count += sum(mask.kept for mask in decided)
+        samples = [frame.sample for frame in frames]
+        block, carry = prune_block(samples, place.tower.grid, masks, carry)
+        count += sum(mask.kept for mask in block)
     return count
 
 
@@ -88,40 +89,40 @@ def at_cost(
     make, low, high = SIMPLE[name]
     key = f"{group}, {place.cut.frames}, {len(clips)} cameras, {name} as {like[0]}"
     if key not in place.results:
-        aim = sum(kept_groups(clip, like[1], place) for clip in clips)
+        aim = sum(group_count(clip, like[1], place) for clip in clips)
         for _ in range(STEPS):
             middle = (low + high) / 2
-            spent = sum(kept_groups(clip, make(middle), place) for clip in clips)
-            low, high = (middle, high) if spent < aim else (low, middle)
+            groups = sum(group_count(clip, make(middle), place) for clip in clips)
+            low, high = (middle, high) if groups < aim else (low, middle)
         place.results.add(key, (low + high) / 2)
     return make(float(place.results.found[key]))
 
 
-def answered_camera(
+def camera_outcomes(
     clip: Clip, kinds: Mapping[str, MaskPolicy], place: Workplace, whole: Sequence[str] = ()
-) -> Kept:
+) -> RuleOutcomes:
     """Every rule on one camera; those named in `whole` in windows that are computed whole, too."""
-    told = f"{clip.name}, {place.cut.frames}"
-    made: dict[str, list[StrideBlock]] = {}
+    prefix = f"{clip.name}, {place.cut.frames}"
+    chains: dict[str, list[StrideBlock]] = {}
 
     def blocks(masks: MaskPolicy) -> list[StrideBlock]:
-        if repr(masks) not in made:
-            made[repr(masks)] = blocks_of(clip, masks, place)
-        return made[repr(masks)]
+        if repr(masks) not in chains:
+            chains[repr(masks)] = blocks_of(clip, masks, place)
+        return chains[repr(masks)]
 
     dense = replace(ONE_A_STRIDE, everything=True)
-    asked = {name: (masks, default()) for name, masks in kinds.items()}
-    asked |= {f"{name}, whole": (kinds[name], WHOLE) for name in whole}
-    asked["full"] = (dense, WHOLE)
-    out: Kept = {}
-    for name, (masks, setting) in asked.items():
-        key = f"{told}, {masks!r}, {setting.name}"
+    variants = {name: (masks, default()) for name, masks in kinds.items()}
+    variants |= {f"{name}, whole": (kinds[name], WHOLE) for name in whole}
+    variants["full"] = (dense, WHOLE)
+    out: RuleOutcomes = {}
+    for name, (masks, setting) in variants.items():
+        key = f"{prefix}, {masks!r}, {setting.name}"
         own = () if key in place.results else blocks(masks)
-        found = outcome(key, own, setting, place)
+        answer = outcome(key, own, setting, place)
         if f"{key}, tower" not in place.results:
             place.results.add(f"{key}, tower", encoded_share(own))
-        out[name] = replace(found, tower=float(place.results.found[f"{key}, tower"]))
-    key = f"{told}, behind"
+        out[name] = replace(answer, tower=float(place.results.found[f"{key}, tower"]))
+    key = f"{prefix}, behind"
     own = () if key in place.results else kept_behind(blocks(dense), blocks(ONE_A_STRIDE))
     out["behind"] = outcome(key, own, default(), place)
     return out
@@ -151,38 +152,38 @@ def f1_of(counts: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def scores(cameras: Sequence[Sequence[Answers]]) -> NDArray[np.float64]:
     """Hit, miss, false by camera and question."""
-    counts = [[by_window(one) for one in camera] for camera in cameras]
+    counts = [[by_window(window_answers) for window_answers in camera] for camera in cameras]
     return np.array([[(c.hit, c.miss, c.false) for c in camera] for camera in counts], float)
 
 
-def from_dense(cameras: Sequence[Kept], name: str) -> NDArray[np.float64]:
+def from_dense(cameras: Sequence[RuleOutcomes], name: str) -> NDArray[np.float64]:
     """Mean |difference of p(yes)| of product questions from full windows, by camera."""
 
-    def apart(camera: Kept) -> float:
+    def distance(camera: RuleOutcomes) -> float:
         own, full = camera[name].answered, camera["full"].answered
         return over_period(np.abs(own.p - full.p)[:, PRODUCT_ROWS].mean(1), own.key)
 
-    return np.array([apart(camera) for camera in cameras])
+    return np.array([distance(camera) for camera in cameras])
 
 
-def costs(cameras: Sequence[Kept], name: str) -> dict[str, float]:
+def costs(cameras: Sequence[RuleOutcomes], name: str) -> dict[str, float]:
     """Tokens, FLOPs of the language model, and those of a full-size tower, as shares of full windows."""
 
-    def spent(one: Answered) -> float:
-        return over_period(one.flops, one.key)
+    def flops_of(windows: Answered) -> float:
+        return over_period(windows.flops, windows.key)
 
     own = [camera[name] for camera in cameras]
     full = [camera["full"].answered.flops.mean() for camera in cameras]
-    flops = [spent(one.answered) / whole for one, whole in zip(own, full, strict=True)]
+    flops = [flops_of(rule.answered) / whole for rule, whole in zip(own, full, strict=True)]
     return {
-        "tokens kept": round(float(np.mean([one.kept for one in own])), 4),
+        "tokens kept": round(float(np.mean([rule.kept for rule in own])), 4),
         "FLOPs of full": round(float(np.mean(flops)), 4),
-        "tower's FLOPs": round(float(np.mean([one.tower for one in own])), 4),
+        "tower's FLOPs": round(float(np.mean([rule.tower for rule in own])), 4),
     }
 
 
-def compared(
-    cameras: Sequence[Kept], truths: Sequence[Any] | None, against: str, rounds: int = 2000
+def comparison(
+    cameras: Sequence[RuleOutcomes], truths: Sequence[Any] | None, against: str, rounds: int = 2000
 ) -> dict[str, dict[str, Any]]:
     """Every rule of one group: cost, F1 where the truth is known, distance from full windows; and what the
     rule `against` has more than it, paired by camera."""
@@ -191,26 +192,26 @@ def compared(
     tables: dict[str, NDArray[np.float64]] = {}
     if truths is not None:
         for name in names:
-            said = [judged(one[name].answered.p, t) for one, t in zip(cameras, truths, strict=True)]
-            tables[name] = scores(said)
+            verdicts = [judged(camera[name].answered.p, t) for camera, t in zip(cameras, truths, strict=True)]
+            tables[name] = scores(verdicts)
     out: dict[str, dict[str, Any]] = {}
     for name in names:
         row: dict[str, Any] = {"cameras": len(cameras)} | costs(cameras, name)
-        for told, rows in ROWS.items() if tables else ():
-            own, other = (tables[one][:, rows] for one in (name, against))
-            row[told] = round(float(f1_of(own.sum(0))), 3)
+        for kind, rows in ROWS.items() if tables else ():
+            own, other = (tables[rule][:, rows] for rule in (name, against))
+            row[kind] = round(float(f1_of(own.sum(0))), 3)
             less = f1_of(other[draws].sum(1)) - f1_of(own[draws].sum(1))
-            row[f"{told}: {against} less it"] = round(float(f1_of(other.sum(0)) - f1_of(own.sum(0))), 3)
-            row[f"{told}: 95 %"] = [round(float(edge), 3) for edge in np.nanquantile(less, (0.025, 0.975))]
-        apart, base = from_dense(cameras, name), from_dense(cameras, against)
-        row["from dense"] = round(float(apart.mean()), 4)
-        row[f"from dense: {against} less it"] = round(float((base - apart).mean()), 4)
-        row["from dense: 95 %"] = interval(base - apart)
+            row[f"{kind}: {against} less it"] = round(float(f1_of(other.sum(0)) - f1_of(own.sum(0))), 3)
+            row[f"{kind}: 95 %"] = [round(float(edge), 3) for edge in np.nanquantile(less, (0.025, 0.975))]
+        distance, base = from_dense(cameras, name), from_dense(cameras, against)
+        row["from dense"] = round(float(distance.mean()), 4)
+        row[f"from dense: {against} less it"] = round(float((base - distance).mean()), 4)
+        row["from dense: 95 %"] = interval(base - distance)
         out[name] = row
     return out
 
 
-def rendered(first: int, count: int, place: Workplace) -> Iterator[Clip]:
+def film_clips(first: int, count: int, place: Workplace) -> Iterator[Clip]:
     """Cameras and their samples."""
     for camera in films(first, count, place.folder):
         yield Clip(camera.name, read_clip(camera.path, place.tower.grid), camera.scene)
@@ -222,25 +223,25 @@ def real_clips(where: Path, place: Workplace) -> list[Clip]:
     return [Clip(path.stem, read_clip(path, place.tower.grid)) for path in paths]
 
 
-def dp_of_reuse(cameras: Sequence[Kept], names: Sequence[str]) -> dict[str, dict[str, Any]]:
+def dp_of_reuse(cameras: Sequence[RuleOutcomes], names: Sequence[str]) -> dict[str, dict[str, Any]]:
     """|dp| of reuse from whole windows under the same masks, for rules that were computed both ways."""
     out = {}
     for name in names:
         if f"{name}, whole" in cameras[0]:
-            pairs = [(one[name].answered, one[f"{name}, whole"].answered) for one in cameras]
-            apart = np.array([over_period(np.abs(a.p - b.p).mean(1), a.key) for a, b in pairs])
-            out[name] = {"dp": round(float(apart.mean()), 5), "dp 95 %": interval(apart)}
+            pairs = [(camera[name].answered, camera[f"{name}, whole"].answered) for camera in cameras]
+            distance = np.array([over_period(np.abs(a.p - b.p).mean(1), a.key) for a, b in pairs])
+            out[name] = {"dp": round(float(distance.mean()), 5), "dp 95 %": interval(distance)}
     return out
 
 
 def at_full_size(where: Path, kinds: Mapping[str, MaskPolicy]) -> dict[str, dict[str, float]]:
     """FLOPs saved with one question, by rule and level of motion: on the clips of `bench/motion.json`, at 448
     pixels and strides of 8 s."""
-    told = json.loads(Path(motion.__file__).with_name("motion.json").read_text())
+    levels = json.loads(Path(motion.__file__).with_name("motion.json").read_text())
     paths = {path.stem: path for path in motion.clips_of(where)}
     grid = motion.GRIDS[448]
     out: dict[str, dict[str, float]] = {name: {} for name in kinds}
-    for level, clip in told.items():
+    for level, clip in levels.items():
         if clip["clip"] not in paths:
             continue
         decoded = decode_segment(
@@ -258,7 +259,7 @@ def at_full_size(where: Path, kinds: Mapping[str, MaskPolicy]) -> dict[str, dict
     return out
 
 
-def answered_group(
+def group_outcomes(
     name: str,
     clips: Sequence[Clip],
     kinds: Mapping[str, MaskPolicy],
@@ -266,12 +267,12 @@ def answered_group(
     *,
     whole: Sequence[str],
     against: str,
-) -> tuple[list[Kept], dict[str, dict[str, Any]]]:
+) -> tuple[list[RuleOutcomes], dict[str, dict[str, Any]]]:
     """Every rule on one group of cameras, and the table in which `against` is compared with the others."""
     bar = tqdm(clips, desc=name, disable=None)
-    answers = [answered_camera(clip, kinds, place, whole) for clip in bar]
+    answers = [camera_outcomes(clip, kinds, place, whole) for clip in bar]
     truths = [truth(clip, place)[0] for clip in clips] if clips[0].scene is not None else None
-    return answers, compared(answers, truths, against)
+    return answers, comparison(answers, truths, against)
 
 
 @contextmanager

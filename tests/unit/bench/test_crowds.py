@@ -7,7 +7,7 @@ import pytest
 
 from bench.codecsight.scores import Answers
 from bench.codecsight.streams import Outcome
-from bench.crowds.compare import compared, f1_of, from_dense, scores
+from bench.crowds.compare import comparison, f1_of, from_dense, scores
 from bench.crowds.masks import (
     ONE_A_STRIDE,
     Anywhere,
@@ -114,7 +114,7 @@ def test_rules_are_paired_by_camera_with_the_one_they_are_compared_with() -> Non
         for n in range(2)
     ]
     yes = np.ones((2, len(QUESTIONS)), np.bool_)
-    rows = compared(cameras, [(yes, yes)] * 2, "default")
+    rows = comparison(cameras, [(yes, yes)] * 2, "default")
     assert rows["default"]["crowd"] == pytest.approx(2 / 3, abs=1e-3)
     assert (rows["other"]["crowd"], rows["full"]["crowd"]) == (0.0, 1.0)
     assert rows["other"]["crowd: default less it"] == pytest.approx(2 / 3, abs=1e-3)

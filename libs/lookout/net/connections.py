@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast
 
 from pydantic import Field, SecretStr, ValidationError, model_validator
-from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict
+from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict, SettingsError
 
 from lookout.errors import StartupError
+from lookout.net.setting_faults import fault_text
 from lookout.outside_text import clean, public_url
 
 if TYPE_CHECKING:
@@ -283,10 +285,25 @@ def load_connections(kind: type[T], environ: Mapping[str, str] | None = None) ->
     Raises:
         StartupError: naming every setting that is wrong.
     """
+    return read_settings(kind, os.environ if environ is None else environ)
+
+
+def read_settings(kind: type[T], environ: Mapping[str, str], **values: Any) -> T:
+    """Settings from an environment (`values` win).
+
+    Raises:
+        StartupError: Naming every setting that is wrong.
+    """
     try:
-        return kind(**given(kind, os.environ if environ is None else environ))
+        return kind(**{**given(kind, environ), **values})
     except ValidationError as error:
         raise StartupError(explain(error)) from None
+    except SettingsError as error:
+        field = re.search(r'field "(\w+)"', str(error))  # nothing else of it names the field
+        name = setting(field[1]) if field else "a setting"
+        raise StartupError(
+            f"{name} is no JSON object: write one, set {name}__FIELD for each field, or leave the setting out"
+        ) from None
 
 
 def without_security() -> Connections:
@@ -317,7 +334,7 @@ def explain(error: ValidationError) -> str:
     lines = []
     for fault in error.errors():
         where = "__".join(str(part) for part in fault["loc"])
-        message = fault["msg"].removeprefix("Value error, ")
+        message = fault_text(fault)
         if not where:
             lines.append(message)
         elif str(fault["loc"][0]) in SECRET_SETTINGS:

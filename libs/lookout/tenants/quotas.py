@@ -8,6 +8,7 @@ from typing import Final, Literal, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from lookout.net.setting_faults import fault_text
 from lookout.outside_text import clean
 from lookout.wire import WireError, check_tenant
 
@@ -131,6 +132,6 @@ def _quota(tenant: str, value: object, kind: type[Quota]) -> Quota:
     try:
         return kind.model_validate(value)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False)[0]
+        first = error.errors(include_url=False)[0]
         where = ".".join([clean(tenant, 40), *(str(part) for part in first["loc"])])
-        raise ValueError(f"{where}: {first['msg']}, not {clean(repr(first['input']), 60)}") from None
+        raise ValueError(f"{where}: {fault_text(first)}, not {clean(repr(first['input']), 60)}") from None

@@ -14,12 +14,12 @@ import socket
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 from pydantic_settings import NoDecode, SettingsConfigDict
 
 from lookout.errors import StartupError
 from lookout.models.device import Dtype, default_dtype
-from lookout.net.connections import PREFIX, SECRET_OPTIONS, Connections, explain, given, setting
+from lookout.net.connections import PREFIX, SECRET_OPTIONS, Connections, read_settings, setting
 from lookout.outside_text import public_url
 from lookout.wire import NAME_PREFIX, prefix_fault
 from lookout.worker.sampling import SamplingSettings
@@ -390,10 +390,7 @@ def load_settings(kind: type[T], environ: Mapping[str, str] | None = None, **val
     unknown = sorted(_unknown(kind, environ))
     if unknown:
         raise StartupError("; ".join(_unknown_text(name, kind) for name in unknown))
-    try:
-        return kind(**{**given(kind, environ), **values})
-    except ValidationError as error:
-        raise StartupError(explain(error)) from None
+    return read_settings(kind, environ, **values)
 
 
 def _unknown(kind: type[ServiceSettings], environ: Mapping[str, str]) -> Iterable[str]:

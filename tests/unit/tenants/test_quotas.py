@@ -29,7 +29,7 @@ def test_a_tenant_without_a_quota_has_that_of_the_others() -> None:
         ('{"": {}}', "a tenant without a name"),
         ('{"a b": {}}', "tenant 'a b'"),
         ('{"' + "9" * 5000 + '": {}}', "63 letters"),
-        ('{"acme": {"weight": -1}}', r"acme.weight: Input should be greater than 0, not -1"),
+        ('{"acme": {"weight": -1}}', r"acme.weight: a number above 0 is expected, not -1"),
         ('{"acme": {"weight": 0}}', "acme.weight"),
         ('{"acme": {"weight": NaN}}', "acme.weight"),
         ('{"acme": {"device_s": 1e999}}', "acme.device_s"),

@@ -17,12 +17,13 @@ import psutil
 import pytest
 
 from lookout import LookoutError, Pipeline, PipelineError
+from lookout.analysis import analyze
 from lookout.memory.shelf import entries
 from lookout.segments import CodecError, Reason
 from tests.rtsp_player import RtspPlayer
 from tests.tiny_models import checkpoint
 from tests.unit.files.test_reader import served
-from tests.unit.segments.clips import encode, trimmed
+from tests.unit.segments.clips import encode, rest, trimmed
 
 QUESTION = "Is anyone there?"
 
@@ -51,6 +52,21 @@ def test_what_was_cut_away_at_the_beginning_gives_no_verdict(pipeline: Pipeline,
         2.0,
         4.0,
     ]  # the pictures from 1 s to 1.75 s would add one at 4.3
+
+
+@pytest.mark.slow
+def test_a_recording_that_begins_between_keyframes_is_the_one_from_its_first_keyframe_on(
+    pipeline: Pipeline, tmp_path: Path
+) -> None:
+    """Asked as a stream and as a recording; there were two zeros of time."""
+    whole = encode("ts", frames=72, fps=10, gop=24, speed=1)
+    between, clean = tmp_path / "between.ts", tmp_path / "clean.ts"
+    between.write_bytes(rest(whole, "ts", 11))
+    clean.write_bytes(rest(whole, "ts", 24))
+    assert watched(pipeline, between) == watched(pipeline, clean)
+    recordings = [analyze(path, [QUESTION], model=checkpoint("internvl"), fps=2) for path in (between, clean)]
+    assert [(recording.seconds, recording.gaps) for recording in recordings] == [(4.8, ())] * 2
+    assert recordings[0].parts == recordings[1].parts
 
 
 @pytest.mark.parametrize("name", ["fps", "stride_s", "window_s", "memory"])

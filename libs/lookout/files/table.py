@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lookout.segments.container import Video, ticks_to_us
-from lookout.segments.nal import begins_clean, skipped_leading
+from lookout.segments.nal import begins_clean, may_lead, skipped_leading
 from lookout.segments.sampling import Pick, SamplingGrid
 from lookout.segments.timeline import Timeline, usual_step
 
@@ -109,13 +109,15 @@ class FrameTable(FrameColumns):
         for packet in video.packets():
             if take is not None:
                 take(packet)
-            discard = packet.is_discard or lead.drops(packet)
+            discard = lead.drops(packet) or video.hides(packet)
             stamped = stamped and (discard or packet.pts is not None)
             pts = packet.pts if packet.pts is not None else 0
             key = packet.is_keyframe
             clean = key and begins_clean(bytes(packet), video.codec)
             dts = packet.dts if packet.dts is not None else pts
             rows.append((pts, dts, key, clean, packet.size, discard))
+        if not lead.keyframe:  # nobody knows where pictures begin: what decodes is shown
+            rows = [(*row[:-1], False) for row in rows]
         kinds = (np.int64, np.int64, np.bool_, np.bool_, np.int64, np.bool_)
         columns = zip(*rows, strict=True) if rows else [()] * len(kinds)
         return table_of(
@@ -196,26 +198,38 @@ def holes_of(times_us: Sequence[int], nominal_us: int) -> tuple[Hole, ...]:
 
 
 class Lead:
-    """The pictures behind a stream's first keyframe that refer to pictures before it: no decoder shows them
-    (HEVC's RASL pictures, ITU-T H.265, 8.1.3). A recording that was cut at a keyframe begins with them.
+    """The pictures at a stream's beginning that refer to pictures before it: no decoder shows them.
+
+    A recording that was cut without regard to its groups begins with those before its first keyframe; behind
+    that come pictures that are shown before it.
 
     Args:
         codec: Name of the codec.
     """
 
     def __init__(self, codec: str) -> None:
-        self.open = codec == "hevc"
-        self._packets = 0
+        self._codec = codec
+        self._key: av.Packet | None = None
+        self.open = True  # whether the next packet may be such a picture
+
+    @property
+    def keyframe(self) -> bool:
+        """Whether there was a keyframe."""
+        return self._key is not None
 
     def drops(self, packet: av.Packet) -> bool:
         """Whether the next packet is such a picture."""
         if not self.open:
             return False
-        self._packets += 1
-        if self._packets == 1:
-            self.open = packet.is_keyframe
-            return False
-        self.open = skipped_leading(bytes(packet))
+        if self._key is None:
+            if packet.is_keyframe:
+                self._key, self.open = packet, may_lead(bytes(packet), self._codec)
+            return not packet.is_keyframe
+        if self._codec == "hevc":
+            self.open = skipped_leading(bytes(packet))
+        else:
+            stamps = packet.pts, self._key.pts
+            self.open = None not in stamps and stamps[0] < stamps[1]
         return self.open
 
 

@@ -6,6 +6,7 @@ import io
 from collections.abc import Iterator
 from contextlib import suppress
 from fractions import Fraction
+from itertools import chain
 from types import TracebackType
 from typing import Any, NoReturn, Protocol, cast
 
@@ -38,6 +39,8 @@ VECTOR_CODECS = frozenset(
 )
 EXPORT_MVS = 1 << 28  # AV_CODEC_FLAG2_EXPORT_MVS
 DEFAULT_FPS = Fraction(25)
+REORDER = 32  # packets by which decoding and presentation order may differ; more is a jump of the clock
+EARLY_PACKETS = 512  # without a time at the beginning of a stream; more are no footage before its zero
 
 
 class ByteSource(Protocol):
@@ -189,8 +192,21 @@ class Video:
                 return Fraction(rate)
         return DEFAULT_FPS
 
+    def hides(self, packet: av.Packet) -> bool:
+        """Whether a packet is decoded and not shown: an edit list leaves its picture out, or it lies before
+        the zero of a Matroska file."""
+        return packet.is_discard or self._precedes_zero(packet.pts)
+
+    def _precedes_zero(self, pts: int | None) -> bool:
+        # FFmpeg gives such a packet of Matroska no time; only `_with_early_times` gives it one below zero.
+        return self.container == "matroska" and pts is not None and pts < 0
+
     def packets(self) -> Iterator[av.Packet]:
         """The stream's packets in decoding order. Damage ends the iteration and is counted."""
+        packets = self._packets()
+        return _with_early_times(packets, self) if self.container == "matroska" else packets
+
+    def _packets(self) -> Iterator[av.Packet]:
         # Programme tables that change under way can leave PyAV with streams it does not know: an IndexError.
         damage = (av.error.FFmpegError, PermissionError, ValueError, IndexError)
         try:
@@ -224,7 +240,7 @@ class Video:
             return []
         for frame in frames:
             self.check_size(frame.width, frame.height)
-        return cast(list[av.VideoFrame], frames)
+        return [frame for frame in frames if not self._precedes_zero(frame.pts)]
 
     def frames(self) -> Iterator[av.VideoFrame]:
         """Every frame in presentation order."""
@@ -252,6 +268,28 @@ class Video:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _with_early_times(packets: Iterator[av.Packet], video: Video) -> Iterator[av.Packet]:
+    """Packets of a Matroska stream; those at its beginning without a time get one below zero, where they are.
+
+    A block's time can be negative, and FFmpeg leaves such times out."""
+    early: list[av.Packet] = []
+    for packet in packets:
+        early.append(packet)
+        if packet.pts is not None or len(early) == EARLY_PACKETS:
+            break
+    if not early or early[-1].pts is None:  # none has a time
+        yield from early
+        yield from packets
+        return
+    step = max(1, round(1 / (video.fps * video.time_base)))
+    # Pictures that are stored behind one of a later time may lie before zero, too.
+    last = len(early) + REORDER
+    for place, packet in enumerate(chain(early, packets)):
+        if packet.pts is None and place < last:
+            packet.pts = packet.dts = (place - last) * step
+        yield packet
 
 
 def missing_packets(listed: int, counted: int) -> str:

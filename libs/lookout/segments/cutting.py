@@ -82,11 +82,12 @@ class _Group:
     losses: list[bool] = field(default_factory=list)  # by packet: bytes of it were lost on the way
     size: int = 0  # bytes, with an allowance for the container
     last_us: int = 0
-    shown: int = 0  # pictures that no edit list hides
+    shown: int = 0  # pictures that are not hidden
     first_us: int = 0  # the earliest of these
+    key_hidden: bool = False
 
-    def add(self, packet: av.Packet, time_us: int, loss: bool) -> None:
-        """Take the next packet."""
+    def add(self, packet: av.Packet, time_us: int, *, loss: bool, hidden: bool) -> None:
+        """Take the next packet; `hidden`: it is decoded and not shown."""
         self.packets.append(packet)
         self.losses.append(loss)
         # An MPEG-TS packet carries up to 184 bytes; three more hold headers and clock references of a
@@ -94,14 +95,16 @@ class _Group:
         self.size += 188 * (packet.size // 180 + 3)
         # B-frames are shown before the packet that precedes them: the newest time counts, not the last.
         self.last_us = max(self.last_us, time_us) if len(self.packets) > 1 else time_us
-        if not packet.is_discard:
+        if hidden:
+            self.key_hidden = self.key_hidden or len(self.packets) == 1
+        else:
             self.first_us = min(self.first_us, time_us) if self.shown else time_us
             self.shown += 1
 
     @property
     def start_us(self) -> int:
         """Time of its keyframe; where an edit list hides that, of its first picture that is shown."""
-        return self.first_us if self.shown and self.packets[0].is_discard else self.key_us
+        return self.first_us if self.shown and self.key_hidden else self.key_us
 
     @property
     def alone(self) -> bool:
@@ -123,10 +126,10 @@ class _Edit:
     end: int | None
 
     @classmethod
-    def of(cls, packets: list[av.Packet], first: bool, last: bool) -> _Edit | None:
-        """The edit of a source's first or last piece; None where no edit list hides its beginning or end."""
-        shown = [packet.pts for packet in packets if packet.pts is not None and not packet.is_discard]
-        hidden = [packet.pts for packet in packets if packet.pts is not None and packet.is_discard]
+    def of(cls, video: Video, packets: list[av.Packet], *, first: bool, last: bool) -> _Edit | None:
+        """The edit of a source's first or last piece; None where nothing hides its beginning or end."""
+        shown = [packet.pts for packet in packets if packet.pts is not None and not video.hides(packet)]
+        hidden = [packet.pts for packet in packets if packet.pts is not None and video.hides(packet)]
         if not shown:
             return None
         begin = min(shown) if first and any(pts < min(shown) for pts in hidden) else None
@@ -275,7 +278,7 @@ def _groups(video: Video, breaks: deque[int]) -> Iterator[_Group]:
     """Groups of packets that begin with a keyframe. What precedes the first keyframe is dropped."""
     nominal_us = round(1_000_000 / video.fps)
     group: _Group | None = None
-    packets = with_damage(_without_hidden_end(video.packets()), breaks)
+    packets = with_damage(_without_hidden_end(video), breaks)
     for position, (packet, loss) in enumerate(packets):
         timed = packet.pts is not None or packet.dts is not None
         pts = packet.pts if packet.pts is not None else packet.dts
@@ -287,18 +290,18 @@ def _groups(video: Video, breaks: deque[int]) -> Iterator[_Group]:
             jump = not -BACKWARD_US <= step <= MAX_GAP_US
             group = _Group(time_us, nominal_us, timed, jump, begins_clean(bytes(packet), video.codec))
         if group is not None:
-            group.add(packet, time_us, loss)
+            group.add(packet, time_us, loss=loss, hidden=video.hides(packet))
     if group is not None:
         yield group
 
 
-def _without_hidden_end(packets: Iterator[av.Packet]) -> Iterator[av.Packet]:
-    """Packets without those at the end that an edit list hides. Hidden ones before others may be needed to
-    decode these, and stay."""
+def _without_hidden_end(video: Video) -> Iterator[av.Packet]:
+    """Packets without those at the end that are hidden. Hidden ones before others may be needed to decode
+    these, and stay."""
     hidden: list[av.Packet] = []
-    for packet in packets:
+    for packet in video.packets():
         hidden.append(packet)
-        if not packet.is_discard:
+        if not video.hides(packet):
             yield from hidden
             hidden = []
 
@@ -322,7 +325,7 @@ class _Writer:
         """
         packets = [packet for group in groups for packet in group.packets]
         losses = [loss for group in groups for loss in group.losses]
-        edit = _Edit.of(packets, first=not self._index, last=following is None)
+        edit = _Edit.of(self._video, packets, first=not self._index, last=following is None)
         frames = len(packets) if edit is None else sum(map(edit.shows, packets))
         container = self._container(groups[0], edited=edit is not None)
         try:

@@ -123,12 +123,12 @@ class Counts:
     sizes: set[tuple[int, int]] = field(default_factory=set)
     first_pts: int | None = None
 
-    def packet(self, packet: av.Packet) -> None:
-        """Count a packet, in decoding order."""
+    def packet(self, packet: av.Packet, *, hidden: bool) -> None:
+        """Count a packet, in decoding order; `hidden`: its picture is not shown."""
         self.packets += 1
         if self.packets == 1:
             self.first_pts = packet.pts
-        elif not packet.is_discard and self._leads(packet.pts):
+        elif not hidden and self._leads(packet.pts):
             self.leading += 1
 
     def shot(self, shot: DecodedFrame) -> None:
@@ -217,7 +217,7 @@ class SinglePass:
                     f"the {self.video.codec} stream does not start at a keyframe; cut it there",
                 )
             self.timed = self.timed or packet.pts is not None
-            self.counts.packet(packet)
+            self.counts.packet(packet, hidden=self.video.hides(packet))
             yield from map(DecodedFrame.of, self.video.decode(packet))
         yield from map(DecodedFrame.of, self.video.decode(None))
 

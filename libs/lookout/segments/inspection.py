@@ -102,7 +102,7 @@ def _count(file: Any, facts: dict[str, Any]) -> None:
             for packet in video.packets():
                 first_key = first_key and (counts.packets > 0 or packet.is_keyframe)
                 timed = timed or packet.pts is not None
-                counts.packet(packet)
+                counts.packet(packet, hidden=video.hides(packet))
                 yield from video.decode(packet)
             yield from video.decode(None)
 

@@ -9,6 +9,7 @@ IDR = 5
 RECOVERY_POINT = 6
 HEVC_SLICES = 32  # units below are slices
 RASL = (8, 9)
+GROUP_HEADER = b"\0\0\1\xb8"
 
 
 def begins_clean(data: bytes, codec: str) -> bool:
@@ -31,6 +32,22 @@ def skipped_leading(data: bytes) -> bool:
     kinds = [nal[0] >> 1 & 0x3F for nal in nal_units(data)]
     slices = [kind for kind in kinds if kind < HEVC_SLICES]
     return bool(slices) and all(kind in RASL for kind in slices)
+
+
+def may_lead(keyframe: bytes, codec: str) -> bool:
+    """Whether pictures that follow a keyframe and are shown before it may refer to pictures before it.
+
+    Args:
+        keyframe: Its access unit.
+        codec: Name of the codec.
+    """
+    if codec == "h264":
+        return all(nal[0] & 0x1F != IDR for nal in nal_units(keyframe))
+    if codec in ("mpeg1video", "mpeg2video"):
+        header = keyframe.find(GROUP_HEADER)
+        # Bit 25 of a group's header says that they refer to nothing before it (ISO/IEC 13818-2, 6.3.8).
+        return not (0 <= header < len(keyframe) - 7 and keyframe[header + 7] & 0x40)
+    return codec == "hevc"
 
 
 def holds_slice(data: bytes) -> bool:

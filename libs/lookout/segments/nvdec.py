@@ -209,11 +209,11 @@ class _NvdecPass(SinglePass):
                 f"the {self.video.codec} stream does not start at a keyframe; cut it there",
             )
         for packet in packets:
-            self.counts.packet(packet)
+            self.counts.packet(packet, hidden=self.video.hides(packet))
         self.timed = any(packet.pts is not None for packet in packets)
         turn = turn_of(self.video, packets[0]) if packets else (0, False)
         keys = {packet.pts for packet in packets if packet.is_keyframe}
-        hidden = {packet.pts for packet in packets if packet.is_discard}
+        hidden = {packet.pts for packet in packets if self.video.hides(packet)}
         decoded = sorted(packet.pts for packet in packets if packet.pts is not None)
         for index, frame in enumerate(self._decode(packets)):
             pts = self._pts(frame, index, decoded)

@@ -14,13 +14,11 @@ from dataclasses import dataclass
 import av
 import numpy as np
 
-from lookout.segments.container import Video, ticks_to_us
+from lookout.segments.container import REORDER, Video, ticks_to_us
 from lookout.segments.nal import begins_clean
 from lookout.segments.skipping import decode_wanted
 from lookout.segments.timeline import Timeline
 from lookout.segments.types import DecodeRequest
-
-REORDER = 32  # packets by which decoding and presentation order may differ; more is a jump of the clock
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +52,7 @@ class Timetable:
         hides some.
         """
         # Hidden pictures have no place in the time that the others are counted by.
-        if any(packet.is_discard for packet in packets):
+        if any(map(video.hides, packets)):
             return None
         stamps = [packet.pts for packet in packets]
         pts = [stamp for stamp in stamps if stamp is not None]

@@ -20,9 +20,11 @@ from fractions import Fraction
 import av
 import numpy as np
 import numpy.typing as npt
+from av.bitstream import BitStreamFilterContext
 
 from lookout.motion import Basis, FrameInfo, Geometry, Motion, PredictionBlocks, VectorSource
 from lookout.segments.container import Video
+from lookout.segments.cutting import REPEAT_HEADERS
 
 U8 = npt.NDArray[np.uint8]
 FORMATS = {
@@ -289,6 +291,32 @@ def trimmed(clip: bytes, start_s: float, container: str = "mp4", **options: str)
             assert packet.dts is not None
             packet.pts, packet.dts, packet.stream = packet.pts - start, packet.dts - start, target
             out.mux(packet)
+    return buffer.getvalue()
+
+
+def rest(clip: bytes, container: str, first: int, end: int | None = None, *, later_s: float = 0.0) -> bytes:
+    """Packets [first, end) of a clip so much later, copied, with the decoder's headers at every keyframe: as
+    a recorder writes them that begins anywhere."""
+    buffer = io.BytesIO()
+    options = {"avoid_negative_ts": "disabled"}
+    with (
+        av.open(io.BytesIO(clip)) as source,
+        av.open(buffer, "w", format=FORMATS[container], options=options) as out,
+    ):
+        stream = source.streams.video[0]
+        target = out.add_stream_from_template(stream, opaque=True)
+        assert stream.time_base is not None
+        shift = round(later_s / stream.time_base)
+        headers = REPEAT_HEADERS.get(stream.codec_context.name) if container in ("ts", "h264") else None
+        repeat = BitStreamFilterContext(headers, stream, target) if headers else None
+        packets = [packet for packet in source.demux(stream) if packet.size]
+        for packet in packets[first:end]:
+            assert packet.pts is not None
+            assert packet.dts is not None
+            packet.pts, packet.dts = packet.pts + shift, packet.dts + shift
+            for ready in [packet] if repeat is None else repeat.filter(packet):
+                ready.stream, ready.time_base = target, stream.time_base
+                out.mux_one(ready)
     return buffer.getvalue()
 
 

@@ -16,7 +16,7 @@ from lookout.files import VideoReader
 from lookout.motion.types import U8
 from lookout.sandbox import SandboxPool
 from lookout.segments import DecodeRequest, SamplingGrid, Segment, SoftwareDecoder, Tail, cut
-from tests.unit.segments.clips import Recorder, edited, encode, trimmed
+from tests.unit.segments.clips import Recorder, edited, encode, rest, trimmed
 
 WIDTH, HEIGHT = 32, 24
 EVERY = DecodeRequest(WIDTH, HEIGHT, grid=SamplingGrid(1000), vectors=False)
@@ -185,6 +185,70 @@ def test_the_sandbox_cuts_and_decodes_it_alike(tmp_path: Path) -> None:
     plain = SoftwareDecoder().decode(here[0].data, EVERY)
     assert (confined.facts, confined.frames) == (plain.facts, plain.frames)
     assert (confined.pixels == plain.pixels).all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("codec", "container"),
+    [
+        *(("libx264", container) for container in ("mp4", "ts", "mkv", "flv", "h264")),
+        ("libx265", "ts"),
+        ("mpeg4", "ts"),
+        ("libvpx-vp9", "mkv"),
+        ("libsvtav1", "mp4"),
+    ],
+)
+def test_time_begins_with_the_first_keyframe(codec: str, container: str) -> None:
+    """A recording that begins between keyframes: what precedes the first one cannot be decoded."""
+    whole = source("mkv" if codec == "libvpx-vp9" else "mp4", codec)
+    for first in (1, 7, 12):
+        pieces = check(rest(whole, container, first), target_s=0.5)
+        assert sum(piece.frames for piece in pieces) == 48
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("codec", "options"),
+    [
+        (
+            "libx264",
+            {"x264-params": "open-gop=1:b-pyramid=none:b-adapt=0:keyint=12:min-keyint=12:scenecut=0"},
+        ),
+        ("libx265", {"x265-params": "log-level=none:open-gop=1:keyint=12:min-keyint=12:bframes=2"}),
+        ("mpeg2video", {"bf": "2"}),
+    ],
+)
+def test_leading_pictures_of_the_first_keyframe_are_no_beginning(codec: str, options: dict[str, str]) -> None:
+    """No decoder shows them: they refer to pictures before the recording."""
+    whole = encode(codec=codec, frames=60, fps=25, gop=12, bframes=2, speed=2, options=options)
+    for first in (7, 12, 14):
+        data = rest(whole, "ts", first)
+        times, pictures = shown_of(next(cut(io.BytesIO(data), target_s=0.1)))
+        with VideoReader(data) as reader:
+            beginning = reader.read(indices=range(len(times)), size=(HEIGHT, WIDTH))
+        assert not beginning.gaps
+        assert np.abs(np.array(times) - beginning.times_us).max() <= TICK_US
+        assert (pictures == beginning.pixels).all()
+
+
+def shown_of(piece: Segment) -> tuple[list[int], U8]:
+    """(stream time, picture) of all that is sampled of a first piece, whatever was lost of it."""
+    decoded = SoftwareDecoder().decode(piece.data, EVERY)
+    return [frame.stream_us for frame in decoded.frames], decoded.pixels
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bframes", [0, 2])
+@pytest.mark.parametrize("first", [0, 7])
+def test_what_lies_before_the_zero_of_a_matroska_file_is_hidden(first: int, bframes: int) -> None:
+    """FFmpeg gives such packets no time. All pictures of the file had nominal times then, and were shown."""
+    data = rest(source(bframes=bframes), "mkv", first, later_s=-2.55)
+    pieces = check(data, target_s=0.5)
+    assert sum(piece.frames for piece in pieces) == 34
+    assert sum(piece.duration_us for piece in pieces) == 3_400_000
+    assert pieces[0].container == "mp4"  # with an edit list
+    if not first:  # as one segment
+        assert SoftwareDecoder().decode(data, EVERY).facts.frames == 34
 
 
 def test_a_recording_that_hides_longer_than_a_piece() -> None:

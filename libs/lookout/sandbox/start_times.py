@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Any, Final
 
 _LONGEST: Final = 32  # packets until two in a row have their times: more than any order of B-pictures needs
@@ -27,8 +28,13 @@ def with_start_times(packets: Iterable[Any]) -> Iterator[Any]:
         if len(start) > 2 and not any(map(_lacks_times, start[-2:])):
             _fill(start)
             break
-    yield from start
-    yield from source
+    # MPEG-TS has no time below zero. One shift for the whole connection: a muxer's own, of the first segment
+    # alone, would lay its last picture on the first of the second.
+    shift = max(0, -min((packet.dts for packet in start if packet.dts is not None), default=0))
+    for packet in chain(start, source):
+        if shift and not _lacks_times(packet):
+            packet.pts, packet.dts = packet.pts + shift, packet.dts + shift
+        yield packet
 
 
 def _lacks_times(packet: Any) -> bool:

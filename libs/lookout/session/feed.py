@@ -135,7 +135,7 @@ class Feed:
         if self._selector is not None:
             blocks += self._sampled(self._selector.finish(None))
         if self._maker is not None:
-            blocks += self._closed(self._maker.end())
+            blocks += self._closed(self._maker.end(), ended=True)
         self._maker, self._selector, self._encoded = None, None, None
         self._begun_us, self._decoded_us = self._begun_us + self._decoded_us, 0
         return blocks
@@ -145,7 +145,7 @@ class Feed:
         blocks: list[ClosedBlock] = []
         if self._maker is None or frame.stream != self._stream:
             if self._maker is not None:
-                blocks = self._closed(self._maker.end())
+                blocks = self._closed(self._maker.end(), ended=True)
             self._maker, self._stream = self._next_stream(), frame.stream
             self._begun_us, self._decoded_us = frame.begun_us, 0
         blocks += self._closed(self._maker.add(frame.frame))
@@ -185,15 +185,18 @@ class Feed:
             window_blocks=sampling.window_blocks,
         )
 
-    def _closed(self, blocks: Sequence[StreamBlock], decoded_us: int | None = None) -> list[ClosedBlock]:
+    def _closed(
+        self, blocks: Sequence[StreamBlock], decoded_us: int | None = None, *, ended: bool = False
+    ) -> list[ClosedBlock]:
         decoded = self._decoded_us if decoded_us is None else decoded_us
-        return [ClosedBlock(block, self._begun_us, self._end_of(block, decoded)) for block in blocks]
+        return [ClosedBlock(block, self._begun_us, self._end_of(block, decoded, ended)) for block in blocks]
 
-    def _end_of(self, block: StreamBlock, decoded_us: int) -> int:
-        """Stream time at which a block ends: where its stride does, or the video, if a sample is missing
-        behind what was decoded."""
+    def _end_of(self, block: StreamBlock, decoded_us: int, ended: bool) -> int:
+        """Stream time at which a block ends: where its stride does; or the video, if its stream `ended`, or
+        if a sample is missing behind what was decoded."""
         end_us = (block.block.index + 1) * self.sampling.stride_us
-        return decoded_us if end_us - decoded_us > self.sampling.step_us else end_us
+        least_us = 0 if ended else self.sampling.step_us
+        return decoded_us if end_us - decoded_us > least_us else end_us
 
 
 def _checked(frames: Frames, times_s: Sequence[float]) -> list[NDArray[np.uint8]]:

@@ -77,6 +77,28 @@ def test_times_that_ffmpeg_does_not_know_at_the_start_follow_from_those_behind(b
     assert [(packet.pts, packet.dts) for packet in with_start_times(packets)] == truth
 
 
+@pytest.mark.parametrize("bframes", [0, 2])
+def test_a_start_below_zero_moves_the_whole_connection(bframes: int) -> None:
+    """A camera whose second picture has the time 0, as FFmpeg counts an RTSP connection."""
+    clip = encode("ts", frames=40, fps=10, gop=20, bframes=bframes)
+    with av.open(io.BytesIO(clip)) as source:
+        packets = [packet for packet in source.demux(video=0) if packet.size]
+    zero = packets[1].dts
+    assert zero is not None
+    for packet in packets:
+        assert packet.pts is not None
+        assert packet.dts is not None
+        packet.pts, packet.dts = packet.pts - zero, packet.dts - zero
+    truth = [(packet.pts, packet.dts) for packet in packets]
+    packets[0].pts = None
+    for packet in packets[: 1 + bframes]:
+        packet.dts = None
+    shift = -(truth[0][1] or 0)
+    assert shift > 0
+    times = [(packet.pts, packet.dts) for packet in with_start_times(packets)]
+    assert times == [((pts or 0) + shift, (dts or 0) + shift) for pts, dts in truth]
+
+
 def test_a_stream_without_times_stays_as_it_is() -> None:
     with av.open(io.BytesIO(encode("ts", frames=40, fps=10))) as source:
         packets = [packet for packet in source.demux(video=0) if packet.size]

@@ -20,6 +20,9 @@ from lookout.errors import LookoutError
 CHARACTERS: Final = 1200
 #: characters of a question; all questions of a window share its rows
 MAX_QUESTION: Final = 1000
+#: a question may have so many times its limit of characters before ends of lines and blanks are made one:
+#: what is longer is refused unread, as reading megabytes takes seconds
+_BLANK_SHARE: Final = 16
 #: characters of a traceback, entries of a list, that a log line holds
 TRACEBACK: Final = 20_000
 ENTRIES: Final = 100
@@ -75,6 +78,8 @@ def question_text(
     """
     if not isinstance(question, str):
         raise error(f"a question is a text, such as 'Is a person in view?', not {question!r:.80}")
+    if limit is not None and len(question) > _BLANK_SHARE * limit:
+        raise error(f"the question has {len(question)} characters; {limit} is the limit")
     if not is_encodable(question):
         raise error(f"the question {clean(question, 60)} is no text in UTF-8")
     for place, character in enumerate(question, start=1):

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field, replace
 
 from lookout.errors import BadRecordError
+from lookout.outside_text import clean
 from lookout.segments import DecodedSegment
 from lookout.v1.cameras_pb2 import CameraLabels
 from lookout.v1.state_pb2 import DecodeState
@@ -143,13 +144,20 @@ def captured_ms(record: Record) -> int | None:
     Raises:
         BadRecordError: It is no time in milliseconds.
     """
+    stamp = headers.text(record.headers, headers.CAPTURED_AT)
+    if not stamp:
+        return None
     captured = headers.number(record.headers, headers.CAPTURED_AT)
-    if captured is None or _FIRST_MS <= captured < _LAST_MS:
+    if captured is not None and _FIRST_MS <= captured < _LAST_MS:
         return captured
-    unit = "seconds" if captured < _FIRST_MS else "microseconds or nanoseconds"
+    if captured is None:
+        fault = f"{clean(stamp, 60)!r}, which is no whole number"
+    else:
+        unit = "seconds" if captured < _FIRST_MS else "microseconds or nanoseconds"
+        fault = f"{captured}, perhaps {unit}"
     raise BadRecordError(
         "bad-captured-at",
-        f"the header {headers.CAPTURED_AT} is {captured}, perhaps {unit}: milliseconds since 1970 are "
+        f"the header {headers.CAPTURED_AT} is {fault}: milliseconds since 1970 are "
         "expected, of the years 2000 to 2255; leave it out where the camera has no clock",
     )
 

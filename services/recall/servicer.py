@@ -33,6 +33,7 @@ from lookout.v1.memory_pb2 import (
     Moment,
     TimeRange,
 )
+from lookout.wire.ids import CAMERA_ID_BYTES, is_camera_id
 
 _log = logs.get("recall")
 _END = object()
@@ -98,8 +99,8 @@ class RecallService(memory_pb2_grpc.RecallServiceServicer):  # type: ignore[misc
         since = request.since_us if request.HasField("since_us") else None
         until = request.until_us if request.HasField("until_us") else None
         refusal = ""
-        if not request.cameras:
-            refusal = "name a camera, or a pattern with *"
+        if not is_camera_id(request.cameras):
+            refusal = f"name a camera, or a pattern with *: printable, 1 to {CAMERA_ID_BYTES} bytes in UTF-8"
         elif since is not None and until is not None and since >= until:
             refusal = f"the time asked for is empty: from {since} to {until}"
         elif request.words > 512 or request.frames > 4096:

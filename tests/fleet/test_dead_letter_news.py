@@ -52,6 +52,12 @@ def world(kafka: str, prefix: str) -> Iterator[World]:
     made.letters.close()
 
 
+def test_a_cameras_name_of_two_lines_is_one_line(world: World) -> None:
+    world.refuse("gate\n! camera yard", "bad-camera", "is no\ncamera id")
+    [sentence] = eventually(lambda: world.said("gate\\x0a! camera yard"))
+    assert sentence.endswith("(bad-camera): is no\\x0acamera id")
+
+
 def test_a_dead_letter_is_a_sentence_with_its_reason(world: World) -> None:
     world.refuse("gate", "unreadable", "no container of a known kind")
     [said] = eventually(lambda: world.said("gate"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -114,3 +114,13 @@ def test_what_is_asked_has_no_control_character_and_loses_no_other(text: str) ->
 def test_what_is_no_text_is_refused(value: Any) -> None:
     with pytest.raises(LookoutError, match="a question is a text"):
         question_text(value, LookoutError)
+
+
+def test_a_question_of_megabytes_is_refused_unread() -> None:
+    class Unread(str):
+        def __iter__(self) -> Iterator[str]:
+            raise AssertionError("every character was looked at")
+
+    with pytest.raises(LookoutError, match="has 5000000 characters; 1000 is the limit"):
+        question_text(Unread("x" * 5_000_000), LookoutError)
+    assert question_text("Is it\n" + " " * 2000 + "on?", LookoutError) == "Is it on?"

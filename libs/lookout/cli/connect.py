@@ -22,18 +22,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from lookout.cli.options import CliError, Position
-from lookout.v1.alerts_pb2 import Alert
-from lookout.v1.verdicts_pb2 import Verdict
-from lookout.wire import (
-    ALERTS,
-    ERASURES,
-    MAX_MESSAGE_BYTES,
-    VERDICTS,
-    WireError,
-    from_json,
-    key_text,
-    prefixed,
-)
+from lookout.wire import ERASURES, MAX_MESSAGE_BYTES, key_text, prefixed
 
 if TYPE_CHECKING:
     from lookout.erasures.records import ErasureLog
@@ -196,10 +185,6 @@ def make_producer(
     )
 
 
-_SHOWN: Mapping[str, type[Alert | Verdict]] = {VERDICTS.name: Verdict, ALERTS.name: Alert}
-"""Topics whose records of an erased time are not shown."""
-
-
 def read_erasures(bootstrap: str, signer: ConfirmationSigner | None = None) -> ErasureLog:
     """What stands in the topic of erasures; nothing where a fleet of an earlier release has none.
 
@@ -227,9 +212,10 @@ class CommittedReader:
         options: Mapping[str, object] | None = None,
     ) -> None:
         from lookout.erasures.fence import Fence
+        from lookout.erasures.spans import FENCED_TOPICS
 
         self._bootstrap, self._deadline = bootstrap, time.monotonic() + _OPEN_S
-        shows = any(topic in _SHOWN for topic in topics)
+        shows = any(topic in FENCED_TOPICS for topic in topics)
         self._fence = Fence(read_erasures(bootstrap).erasures.values()) if shows else Fence()
         self._consumer = Consumer(
             {
@@ -259,16 +245,13 @@ class CommittedReader:
         return None if message is None or message.error() is not None else message
 
     def _hidden(self, message: Message) -> bool:
-        kind = _SHOWN.get(str(message.topic()))
-        camera = key_text(message.key() or b"")
-        if kind is None or not self._fence.of(camera):
+        from lookout.erasures.spans import FENCED_TOPICS, span_of
+
+        topic, camera = str(message.topic()), key_text(message.key() or b"")
+        if topic not in FENCED_TOPICS or not self._fence.of(camera):
             return False
-        try:
-            record = from_json(message.value() or b"", kind)
-        except WireError:
-            return False
-        begin_us, end_us = record.start.ToMicroseconds(), record.end.ToMicroseconds()
-        return self._fence.hides(camera, begin_us, end_us) is not None
+        span = span_of(topic, message.value() or b"", message.timestamp()[1])
+        return span is not None and self._fence.hides(camera, *span) is not None
 
     def until_now(self) -> Iterator[Message]:
         """The records that are in the topics at this moment.

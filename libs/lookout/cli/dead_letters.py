@@ -10,6 +10,7 @@ from typing import Any
 
 from confluent_kafka import OFFSET_END, Consumer, Message, TopicPartition
 
+from lookout.outside_text import clean
 from lookout.wire import PIPELINE, RECORDING_FLOWS, headers, prefixed
 
 _LIMIT = 500  # read in one call
@@ -75,9 +76,9 @@ class DeadLetterNews:
         count, detail = self._counts.pop(trouble), self._details.pop(trouble)
         self._reported[trouble] = now
         records = "1 record" if count == 1 else f"{count} records"
-        why = f": {detail}" if detail else ""
+        why = f": {clean(detail)}" if detail else ""
         kind = "job" if topic in _OF_JOBS else "camera"
-        return f"{kind} {camera}: {records} went to {topic} ({reason}){why}"
+        return f"{kind} {clean(camera, 200)}: {records} went to {topic} ({clean(reason, 60)}){why}"
 
     def close(self) -> None:
         """Stop watching."""

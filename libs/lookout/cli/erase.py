@@ -28,7 +28,7 @@ from lookout.cli.times import parse_span
 from lookout.erasures.records import member_key, new_erasure
 from lookout.outside_text import clean
 from lookout.v1.erasures_pb2 import Erasure
-from lookout.wire import ERASURES, PIPELINE, all_topics, is_camera_id, to_json
+from lookout.wire import ERASURES, LABELS, PIPELINE, all_topics, is_camera_id, to_json
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -169,7 +169,7 @@ def _print_receipt(address: str, identity: str, key: Ed25519PrivateKey) -> None:
     receipt = receipt_of(
         log,
         identity,
-        retention_ms=_retention(address),
+        retention_ms=_retention(address, erasure),
         checkpoints={} if erasure is None else _checkpoints(address, erasure.camera),
         window_us=_window_us(),
         now_us=int(time.time() * 1e6),
@@ -248,8 +248,8 @@ def _default_key() -> Path:
     return Path(given) if given else Path(platformdirs.user_data_dir("lookout")) / _KEY_FILE
 
 
-def _retention(address: str) -> dict[str, int | None]:
-    """How long each topic with records of cameras keeps them; None: for ever."""
+def _retention(address: str, erasure: Erasure | None) -> dict[str, int | None]:
+    """How long behind the erased time each topic with records of cameras keeps them; None: for ever."""
     names = [topic.name for topic in all_topics() if topic.pipeline and not topic.compacted]
     admin: Any = AdminClient(client_options(address))
     resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
@@ -257,6 +257,10 @@ def _retention(address: str) -> dict[str, int | None]:
     for resource, future in admin.describe_configs(resources, request_timeout=_ANSWER_S).items():
         kept = int(future.result()["retention.ms"].value)
         out[resource.name] = None if kept < 0 else kept
+    if erasure is not None and LABELS.compact_within_ms:
+        # Deleted at the request; Kafka first ends the log segment that has the deletion, then compacts it.
+        passed_ms = max(0, erasure.requested_us - erasure.end_us) // 1000
+        out[LABELS.name] = passed_ms + 2 * LABELS.compact_within_ms
     return out
 
 

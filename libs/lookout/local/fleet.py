@@ -50,6 +50,10 @@ from lookout.worker.startup import check_open_files
 
 Progress = Callable[[str], None]
 
+#: settings by which a caller decides who may call the services; without them the fleet makes a token
+_GRPC_CREDENTIALS = frozenset(
+    {"grpc_token", "grpc_token_file", "grpc_cert_file", "grpc_key_file", "grpc_ca_file"}
+)
 _READY_S = 600.0  # a loaded machine takes minutes to import torch twice
 _FIRST_PAUSE_S = 0.5
 _LONGEST_PAUSE_S = 15.0
@@ -253,7 +257,7 @@ class Fleet(Startable):
         self._failures: Counter[str] = Counter()  # of servers, in a row
         self.services: list[Service] = []
         setting_names = [name for values in (self._common, *self._own.values()) for name in values]
-        secured = any(name.startswith("grpc_") for name in setting_names)
+        secured = not _GRPC_CREDENTIALS.isdisjoint(setting_names)
         self._token_file = None if secured else self.folder / "grpc-token"
 
     @property

@@ -540,7 +540,7 @@ class FolderFiles:
         for number, place in enumerate(ranges):
             by_file.setdefault(place.file, []).append(number)
         for name, numbers in by_file.items():
-            if Path(name).name != name:
+            if Path(name).name != name or "\0" in name:
                 raise HistoryError(f"{name!r} names no file of {self.folder}")
             try:
                 with open(self.folder / name, "rb") as file:

@@ -69,7 +69,8 @@ def shape_of_rows(shape: Sequence[int], rows: Rows | None) -> tuple[int, ...]:
     """The shape that `rows` of a tensor of `shape` have.
 
     Raises:
-        IndexError: A range leaves the tensor.
+        IndexError: A range leaves the tensor, or they are more rows than it has: a reader that asks for one
+            row a million times must not have them all in memory.
     """
     if not rows:
         return tuple(shape)
@@ -77,7 +78,10 @@ def shape_of_rows(shape: Sequence[int], rows: Rows | None) -> tuple[int, ...]:
     for start, stop in rows:
         if not 0 <= start <= stop <= length:
             raise IndexError(f"rows [{start}, {stop}) of a tensor with {length} rows")
-    return (sum(stop - start for start, stop in rows), *shape[1:])
+    count = sum(stop - start for start, stop in rows)
+    if count > length:
+        raise IndexError(f"{count} rows of a tensor with {length} rows: ask for each once")
+    return (count, *shape[1:])
 
 
 def select(array: Array, rows: Rows | None) -> Array:

@@ -515,6 +515,8 @@ def test_a_call_has_limits(world: World, three: ChapterFolder) -> None:
         sources._holders.read(holder.address, places)
     with pytest.raises(HistoryError, match="names no file"):
         sources._holders.read(holder.address, [(head, ByteRange("../meta.bin", 0, 10))])
+    with pytest.raises(HistoryError, match="names no file"):
+        sources._holders.read(holder.address, [(head, ByteRange("meta\0.bin", 0, 10))])
     assert split_calls([60, 60, 10, 10, 10], MemoryLimits(ranges=2, call_bytes=100)) == [
         slice(0, 1),
         slice(1, 3),

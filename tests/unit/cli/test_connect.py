@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,11 @@ from lookout.cli.connect import client_options, kafka_settings, reading
 from lookout.cli.options import CliError, Position
 from lookout.local import FleetAddress
 from lookout.services.prefill.settings import PrefillSettings
+from lookout.v1.erasures_pb2 import Erasure
+from lookout.v1.frames_pb2 import FramesRecord, SegmentFrames
+from lookout.v1.lineage_pb2 import StreamEvent
+from lookout.v1.tokens_pb2 import StrideBlock, TokensRecord
+from lookout.wire import ERASURES, FRAMES, SEGMENTS, TOKENS, dead_letters, to_json
 from lookout.worker import load_settings
 from tests.mock_kafka import mock_kafka
 
@@ -79,3 +85,28 @@ def test_a_kafka_that_takes_too_long_is_named(fake_kafka: str, monkeypatch: pyte
         reading(fake_kafka, ["requests"], Position(oldest=True)),
     ):
         pass
+
+
+def test_no_record_of_an_erased_time_is_shown() -> None:
+    """Neither answers nor what the page says of footage, masks of movement among it."""
+    erasure = Erasure(id="e-1", camera="gate", begin_us=0, end_us=12_000_000, requested_us=12_000_000)
+    records: list[tuple[str, int, str | None, bytes | None]] = [(ERASURES.name, 0, "e-1", to_json(erasure))]
+    for camera in ("gate", "yard"):
+        for start_us in (0, 10_000_000):
+            records += [(topic, 0, camera, value) for topic, value in of_two_seconds(camera, start_us)]
+        records.append((dead_letters(SEGMENTS).name, 0, camera, b"rubbish"))  # of now
+    topics = [FRAMES.name, TOKENS.name, dead_letters(SEGMENTS).name]
+    with mock_kafka(records) as address, reading(address, topics, Position(oldest=True)) as reader:
+        shown = Counter(message.key() for message in reader.until_now())
+    assert shown == {b"yard": 9, b"gate": 5}
+
+
+def of_two_seconds(camera: str, start_us: int) -> Iterator[tuple[str, bytes]]:
+    """Records of a stream that began 5 s behind 1970: of footage, and of an event in its place."""
+    span, wall_us = {"start_us": start_us, "end_us": start_us + 2_000_000}, 5_000_000
+    event = StreamEvent(kind=StreamEvent.KIND_GAP, **span)
+    for frames in ({"segment": SegmentFrames(**span)}, {"event": event}):
+        record = FramesRecord(camera=camera, wall_offset_us=wall_us, **frames)
+        yield FRAMES.name, record.SerializeToString()
+    for tokens in ({"block": StrideBlock(**span)}, {"event": event}):
+        yield TOKENS.name, TokensRecord(camera=camera, wall_offset_us=wall_us, **tokens).SerializeToString()

@@ -31,6 +31,21 @@ def test_a_captured_at_in_other_units_is_refused(stamp: str, unit: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "stamp", ["2026-01-31T08:00:00Z", "1600000000123.5", "-1", "9" * 5000, "\u0661" * 13, "now"]
+)
+def test_a_captured_at_that_is_no_number_is_refused(stamp: str) -> None:
+    with pytest.raises(BadRecordError, match=r"captured-at is .* which is no whole number: millis") as caught:
+        World().send(pieces()[0], captured_at=stamp)
+    assert caught.value.reason == "bad-captured-at"
+    assert len(str(caught.value)) < 400
+
+
+def test_an_empty_captured_at_is_none() -> None:
+    empty, absent = World().send(pieces()[0], captured_at="")[0], World().send(pieces()[0])[0]
+    assert empty.wall_offset_us == absent.wall_offset_us
+
+
+@pytest.mark.parametrize(
     ("first", "second", "reason", "settings"),
     [(0, 3, "clock-jump", {"window_s": 2.0}), (3, 0, "clock-reset", {"overlap_s": 1.0})],
 )

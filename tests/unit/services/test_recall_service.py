@@ -165,6 +165,8 @@ def test_cameras_beyond_the_most_are_named_as_not_asked(tmp_path: Path) -> None:
     [
         ({"question": "  "}, "INVALID_ARGUMENT", "the question is empty"),
         ({"cameras": ""}, "INVALID_ARGUMENT", "name a camera"),
+        ({"cameras": "k" * 100_000}, "INVALID_ARGUMENT", "printable, 1 to 200 bytes in UTF-8"),
+        ({"cameras": "yard\0"}, "INVALID_ARGUMENT", "name a camera"),
         ({"since_us": 9, "until_us": 9}, "INVALID_ARGUMENT", "the time asked for is empty"),
         ({"words": 513}, "INVALID_ARGUMENT", "words are at most 512"),
         ({"frames": 4097}, "INVALID_ARGUMENT", "frames 4096"),

@@ -22,7 +22,7 @@ from lookout.store import (
 from lookout.v1 import tensors_pb2_grpc
 from lookout.v1.frames_pb2 import FramesRecord
 from lookout.v1.lineage_pb2 import STAGE_FRAMES, STAGE_TOKENS, RecordRef, TensorRef
-from lookout.v1.tensors_pb2 import GetTensorResponse, TensorHeader
+from lookout.v1.tensors_pb2 import GetTensorRequest, GetTensorResponse, RowRange, TensorHeader
 from lookout.v1.tokens_pb2 import TokensRecord
 
 from .conftest import Fleet, data, ref
@@ -162,6 +162,19 @@ def test_tokens_are_made_from_tokens_records(fleet: Fleet) -> None:
     wanted = TensorRef(id="t", stage=STAGE_TOKENS, camera="cam")
     fetched = client.fetch(wanted, TokensRecord(camera="four"))
     assert fetched.array.tolist() == [[4.0, 4.0]]
+
+
+def test_a_row_that_is_asked_for_often_is_refused(fleet: Fleet) -> None:
+    """A request of a megabyte names it a hundred thousand times; all of them would be copied first."""
+    pod, peers = fleet.pod("a"), Peers(fleet.settings)
+    filled = pod.store.put(ref("x"), data(1, 8))
+    assert len(peers.get(pod.address, filled, [(0, 1), (4, 8)])) == 5
+    with pytest.raises(IndexError, match="9 rows of a tensor with 8 rows: ask for each once"):
+        peers.get(pod.address, filled, [(0, 1)] * 9)
+    request = GetTensorRequest(ref=filled, rows=[RowRange(start=0, stop=1)] * 9)
+    with grpc.insecure_channel(pod.address) as channel, pytest.raises(grpc.RpcError) as refusal:
+        list(tensors_pb2_grpc.TensorServiceStub(channel).GetTensor(request, timeout=30))
+    assert refusal.value.code() is grpc.StatusCode.OUT_OF_RANGE
 
 
 def test_rows_outside_are_refused(fleet: Fleet) -> None:

@@ -53,6 +53,7 @@ class S3Server:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.secret = SECRET  # from its next start on
         (folder / BUCKET).mkdir(parents=True)
         (self.port,) = free_ports(1)
         self._process: subprocess.Popen[bytes] | None = None
@@ -65,14 +66,14 @@ class S3Server:
             "AWS_ALLOW_HTTP": "true",
             "AWS_REGION": "us-east-1",
             "AWS_ACCESS_KEY_ID": ACCESS,
-            "AWS_SECRET_ACCESS_KEY": SECRET,
+            "AWS_SECRET_ACCESS_KEY": self.secret,
         }
 
     def start(self) -> None:
         """Start it, and wait until it answers."""
         self._process = subprocess.Popen(
             [str(find_server()), "--port", f"127.0.0.1:{self.port}", "posix", str(self.folder)],
-            env={**os.environ, "ROOT_ACCESS_KEY": ACCESS, "ROOT_SECRET_KEY": SECRET},
+            env={**os.environ, "ROOT_ACCESS_KEY": ACCESS, "ROOT_SECRET_KEY": self.secret},
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )

@@ -7,9 +7,8 @@ import sys
 import threading
 from typing import Any
 
-from confluent_kafka import Producer
-
 from lookout.errors import StartupError
+from lookout.kafka_clients import Producer
 from lookout.observe import Health, Metrics, Probes, logs
 from lookout.outside_text import visible
 from lookout.services.camera_agent.agent import Agent, Numbers, camera_fault

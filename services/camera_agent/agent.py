@@ -8,9 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from confluent_kafka import Producer
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
+from lookout.kafka_clients import Producer
 from lookout.net.redis_errors import REDIS_ERRORS
 from lookout.observe import logs
 from lookout.outside_text import public_url

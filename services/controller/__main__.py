@@ -9,13 +9,14 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import KafkaException
 from kubernetes.client.rest import ApiException
 from kubernetes.leaderelection import electionconfig, leaderelection
 from kubernetes.leaderelection.resourcelock.leaselock import LeaseLock
 from urllib3.exceptions import HTTPError
 
 from lookout.errors import StartupError
+from lookout.kafka_clients import Producer
 from lookout.observe import Health, Metrics, Probes, logs
 from lookout.outside_text import visible
 from lookout.rules import watch_fault

@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from datetime import UTC
 from typing import Any
 
-from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, TopicPartition
 
+from lookout.kafka_clients import Consumer
 from lookout.observe import logs
 from lookout.v1.alerts_pb2 import Alert
 from lookout.v1.verdicts_pb2 import Verdict

@@ -11,10 +11,11 @@ from collections.abc import Container, Mapping, Sequence
 from functools import partial
 
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType, TopicMetadata
+from confluent_kafka.admin import ConfigResource, NewTopic, ResourceType, TopicMetadata
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from lookout.errors import StartupError
+from lookout.kafka_clients import AdminClient
 from lookout.outside_text import visible
 from lookout.services.controller.settings import ControllerSettings
 from lookout.wire import Topic, all_topics, camera_topics, prefixed

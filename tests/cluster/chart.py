@@ -563,15 +563,23 @@ def _users() -> list[str]:
             if any(key.startswith("LOOKOUT_KAFKA") for key in _variables(pod)):
                 wrong.append(f"{name} has no password for Kafka")
             continue
-        named = next(
-            variable["valueFrom"]["secretKeyRef"]["name"]
-            for variable in pod["containers"][0]["env"]
-            if variable["name"] == "LOOKOUT_KAFKA_USERNAME"
-        )
-        secrets = (named, volumes["kafka-user"], volumes["kafka-client"])
-        if secrets != (user, user, certificate):
-            wrong.append(f"{name}: name, password and certificate are of {secrets}")
+        secrets = (volumes["kafka-user"], volumes["kafka-client"])
+        if secrets != (user, certificate):
+            wrong.append(f"{name}: user and certificate are of {secrets}")
+        wrong += _not_followed(name, pod)
     return wrong
+
+
+def _not_followed(name: str, pod: Mapping[str, Any]) -> list[str]:
+    """What a pod has of a secret as a variable, which it would keep when the secret changes."""
+    entries = [entry for container in pod["containers"] for entry in container.get("env", ())]
+    fixed = [entry["name"] for entry in entries if "secretKeyRef" in entry.get("valueFrom", ())]
+    files = [entry["value"] for entry in entries if entry["name"].endswith("_FILE") and "value" in entry]
+    mounts = [mount["mountPath"] for mount in pod["containers"][0]["volumeMounts"]]
+    wrong = [f"{name}: {variable} does not follow its secret" for variable in fixed]
+    return wrong + [
+        f"{name}: {file} is in no mounted secret" for file in files if file.rpartition("/")[0] not in mounts
+    ]
 
 
 def _released() -> list[str]:
@@ -639,17 +647,24 @@ def _halves(source: Mapping[str, str]) -> list[str]:
     half = {"model.url.vision.address": "https://models:8443/half.tar", "model.url.vision.sha256": "b" * 64}
     memory = {"prefill.memory.keep": "2h", "recall.enabled": "true"}
     recordings = {"recordings.enabled": "true", "recordings.decodeReplicas": "1"}
-    wanted = dict.fromkeys(("lookout-decode", "lookout-prune-encode", "lookout-recordings-decode"), "b" * 64)
-    fetched = {}
+    towers = ("decode", "prune-encode", "recordings-decode", "recordings-plan")
+    wanted = dict.fromkeys((f"lookout-{name}" for name in towers), "b" * 64)
+    fetched, lean = {}, set()
     for item in yaml.safe_load_all(render({**source, **half, **memory, **recordings})):
         if item and item["kind"] in ("StatefulSet", "Deployment"):
             for container in item["spec"]["template"]["spec"].get("initContainers", ()):
                 variables = {variable["name"]: variable.get("value") for variable in container["env"]}
                 fetched[item["metadata"]["name"]] = variables["LOOKOUT_MODEL_SHA256"]
+                if "--without-weights" in container["command"]:
+                    lean.add(item["metadata"]["name"])
     whole = set(fetched) - set(wanted)
     wanted |= dict.fromkeys(whole, "a" * 64)
     missing = {"lookout-prefill", "lookout-recall", "lookout-recordings"} - whole
-    return [f"these archives are fetched: {fetched}"] if fetched != wanted or missing else []
+    wrong = [f"these archives are fetched: {fetched}"] if fetched != wanted or missing else []
+    # Jobs are planned with configuration and tokenizer, and their outcomes collected without a model.
+    if lean != {"lookout-recordings-plan"} or "lookout-recordings-reduce" in fetched:
+        wrong.append(f"{lean} fetch no weights, {set(fetched)} fetch a model")
+    return wrong
 
 
 def _decoders() -> list[str]:

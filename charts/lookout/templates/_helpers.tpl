@@ -173,10 +173,8 @@ annotations: {{- toYaml . | nindent 2 }}
 - {name: LOOKOUT_KAFKA_PROTOCOL, value: {{ printf "%s%s" (ternary "sasl_" "" $sasl) (ternary "ssl" "plaintext" $kafka.tls.enabled) }}}
 {{- end }}
 {{- if $sasl }}
-{{- $secret := required "kafka.sasl.secret: name the secret with the user's name and password" (get $kafka.sasl.secrets .component | default $kafka.sasl.secret) }}
 - {name: LOOKOUT_KAFKA_MECHANISM, value: {{ $kafka.sasl.mechanism }}}
-- name: LOOKOUT_KAFKA_USERNAME
-  valueFrom: {secretKeyRef: {name: {{ $secret }}, key: {{ $kafka.sasl.usernameKey }}}}
+- {name: LOOKOUT_KAFKA_USERNAME_FILE, value: /etc/lookout/kafka-user/username}
 - {name: LOOKOUT_KAFKA_PASSWORD_FILE, value: /etc/lookout/kafka-user/password}
 {{- with $kafka.sasl.tokenUrl }}
 - {name: LOOKOUT_KAFKA_TOKEN_URL, value: {{ . | quote }}}
@@ -259,7 +257,7 @@ annotations: {{- toYaml . | nindent 2 }}
 - {name: LOOKOUT_GRPC_TLS_NAME, value: {{ include "lookout.grpcName" . }}}
 {{- end }}
 
-{{/* Certificates and passwords of a component as files: a list of (name, secret, key, path); key empty: all of the secret. */}}
+{{/* Certificates and passwords of a component as files: a list of (name, secret, items: path to key); without items all of the secret. Pods follow what they hold. */}}
 {{- define "lookout.secretFiles" -}}
 {{- $component := .component }}
 {{- $files := list }}
@@ -267,16 +265,25 @@ annotations: {{- toYaml . | nindent 2 }}
 {{- with .root.Values.kafka }}
 {{- $client := get .tls.clientSecrets $component | default .tls.clientSecret }}
 {{- $user := get .sasl.secrets $component | default .sasl.secret }}
-{{- if and .tls.enabled .tls.caSecret }}{{ $files = append $files (dict "name" "kafka-ca" "secret" .tls.caSecret "key" .tls.caKey "path" "ca.crt") }}{{ end }}
+{{- if and .tls.enabled .tls.caSecret }}{{ $files = append $files (dict "name" "kafka-ca" "secret" .tls.caSecret "items" (dict "ca.crt" .tls.caKey)) }}{{ end }}
 {{- if and .tls.enabled $client }}{{ $files = append $files (dict "name" "kafka-client" "secret" $client) }}{{ end }}
-{{- if .sasl.tokenCaSecret }}{{ $files = append $files (dict "name" "kafka-token-ca" "secret" .sasl.tokenCaSecret "key" "ca.crt" "path" "ca.crt") }}{{ end }}
-{{- if .sasl.mechanism }}{{ $files = append $files (dict "name" "kafka-user" "secret" $user "key" .sasl.passwordKey "path" "password") }}{{ end }}
+{{- if .sasl.tokenCaSecret }}{{ $files = append $files (dict "name" "kafka-token-ca" "secret" .sasl.tokenCaSecret "items" (dict "ca.crt" "ca.crt")) }}{{ end }}
+{{- if .sasl.mechanism }}
+{{- $user = required "kafka.sasl.secret: name the secret with the user's name and password" $user }}
+{{- $files = append $files (dict "name" "kafka-user" "secret" $user "items" (dict "username" .sasl.usernameKey "password" .sasl.passwordKey)) }}
+{{- end }}
 {{- end }}
 {{- with .root.Values.redis }}
-{{- if .caSecret }}{{ $files = append $files (dict "name" "redis-ca" "secret" .caSecret "key" .caKey "path" "ca.crt") }}{{ end }}
+{{- if .caSecret }}{{ $files = append $files (dict "name" "redis-ca" "secret" .caSecret "items" (dict "ca.crt" .caKey)) }}{{ end }}
 {{- if .clientSecret }}{{ $files = append $files (dict "name" "redis-client" "secret" .clientSecret) }}{{ end }}
-{{- if .passwordSecret }}{{ $files = append $files (dict "name" "redis-user" "secret" .passwordSecret "key" .passwordKey "path" "password") }}{{ end }}
+{{- if .passwordSecret }}{{ $files = append $files (dict "name" "redis-user" "secret" .passwordSecret "items" (dict "password" .passwordKey)) }}{{ end }}
 {{- end }}
+{{- end }}
+{{- $store := dict }}
+{{- if has $component (list "prefill" "recall") }}{{ $store = .root.Values.prefill.memory }}{{ end }}
+{{- if has $component (list "recordings" "recordings-plan") }}{{ $store = .root.Values.recordings.stores }}{{ end }}
+{{- with $store.secret }}
+{{- $files = append $files (dict "name" "object-store" "secret" . "items" (dict "access-key" $store.accessKey "secret-key" $store.secretKey)) }}
 {{- end }}
 {{- toJson $files }}
 {{- end }}
@@ -291,8 +298,11 @@ annotations: {{- toYaml . | nindent 2 }}
   secret:
     secretName: {{ .secret }}
     defaultMode: 0440
-    {{- if .key }}
-    items: [{key: {{ .key }}, path: {{ .path }}}]
+    {{- with .items }}
+    items:
+      {{- range $path, $key := . }}
+      - {key: {{ $key }}, path: {{ $path }}}
+      {{- end }}
     {{- end }}
 {{- end }}
 {{- end }}
@@ -326,11 +336,9 @@ annotations: {{- toYaml . | nindent 2 }}
 {{- with $store.region }}
 - {name: AWS_REGION, value: {{ . | quote }}}
 {{- end }}
-{{- with $store.secret }}
-- name: AWS_ACCESS_KEY_ID
-  valueFrom: {secretKeyRef: {name: {{ . }}, key: {{ $store.accessKey }}}}
-- name: AWS_SECRET_ACCESS_KEY
-  valueFrom: {secretKeyRef: {name: {{ . }}, key: {{ $store.secretKey }}}}
+{{- if $store.secret }}
+- {name: AWS_ACCESS_KEY_ID_FILE, value: /etc/lookout/object-store/access-key}
+- {name: AWS_SECRET_ACCESS_KEY_FILE, value: /etc/lookout/object-store/secret-key}
 {{- end }}
 {{- end }}
 

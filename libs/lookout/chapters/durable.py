@@ -19,7 +19,7 @@ from urllib.parse import unquote
 import obstore
 import structlog
 from obstore.exceptions import BaseError
-from obstore.store import LocalStore, from_url
+from obstore.store import LocalStore
 
 from lookout.chapters.service import PREFIXES, is_meant
 from lookout.memory import Chapter, HistoryError, Keep
@@ -36,6 +36,7 @@ from lookout.memory.files import MANIFEST as FOLDER_MANIFEST
 from lookout.memory.packing import checksum
 from lookout.memory.shelf import CUT_SHORT, folder_name
 from lookout.memory.types import Prefix
+from lookout.net.object_store import open_store
 from lookout.worker import Supervisor
 
 log = structlog.get_logger(__name__)
@@ -50,7 +51,7 @@ class DurableTier:
     """Chapters under an address: `s3://bucket/prefix`, `gs://...`, `az://...`, or a folder. Thread-safe.
 
     Credentials and endpoints of object stores come from the usual variables (`AWS_ACCESS_KEY_ID`,
-    `AWS_ENDPOINT`, ...).
+    `AWS_ENDPOINT`, ...), or from files (`lookout.net.object_store`).
     """
 
     def __init__(self, url: str, *, clock: Callable[[], float] = time.time) -> None:
@@ -65,7 +66,7 @@ class DurableTier:
         self._lock = threading.Lock()
         try:
             if "://" in url:
-                self._store: Any = from_url(url)
+                self._store: Any = open_store(url)
             else:
                 Path(url).mkdir(parents=True, exist_ok=True, mode=0o700)
                 self._store = LocalStore(url)

@@ -9,19 +9,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from confluent_kafka import (
-    OFFSET_END,
-    Consumer,
-    IsolationLevel,
-    KafkaError,
-    KafkaException,
-    Message,
-    Producer,
-    TopicPartition,
-)
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka import OFFSET_END, IsolationLevel, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka.admin import OffsetSpec
 
 from lookout.cli.options import CliError, Position
+from lookout.kafka_clients import AdminClient, Consumer, Producer
 from lookout.wire import ERASURES, MAX_MESSAGE_BYTES, key_text, prefixed
 
 if TYPE_CHECKING:

@@ -8,8 +8,9 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from confluent_kafka import OFFSET_END, Consumer, Message, TopicPartition
+from confluent_kafka import OFFSET_END, Message, TopicPartition
 
+from lookout.kafka_clients import Consumer
 from lookout.outside_text import clean
 from lookout.wire import PIPELINE, RECORDING_FLOWS, headers, prefixed
 

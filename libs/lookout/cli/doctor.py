@@ -17,7 +17,7 @@ from typing import Annotated
 
 import typer
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+from confluent_kafka.admin import ConfigResource, ResourceType
 from rich.markup import escape
 from rich.table import Table
 
@@ -27,6 +27,7 @@ from lookout.cli.findings import CheckResult, State
 from lookout.cli.options import BootstrapOption, CliError
 from lookout.cli.output import TerminalConsole, echo
 from lookout.errors import StartupError
+from lookout.kafka_clients import AdminClient
 from lookout.local import LocalError, running_fleets
 from lookout.local.addresses import cache_folder
 from lookout.local.fleet import service_module

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+from confluent_kafka.admin import ConfigResource, ResourceType
 
 from lookout.cli.connect import (
     check_reachable,
@@ -26,6 +26,7 @@ from lookout.cli.options import BootstrapOption, CliError, Position
 from lookout.cli.output import TerminalConsole, echo, say
 from lookout.cli.times import parse_span
 from lookout.erasures.records import member_key, new_erasure
+from lookout.kafka_clients import AdminClient
 from lookout.outside_text import clean
 from lookout.v1.erasures_pb2 import Erasure
 from lookout.wire import ERASURES, LABELS, PIPELINE, all_topics, is_camera_id, to_json

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Annotated, BinaryIO, Literal, Protocol
 
 import typer
-from confluent_kafka import KafkaError, Message, Producer
+from confluent_kafka import KafkaError, Message
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from lookout.cli.connect import (
@@ -30,6 +30,7 @@ from lookout.cli.options import BootstrapOption, CliError
 from lookout.cli.output import TerminalConsole, escaped, say
 from lookout.cli.times import parse_moment
 from lookout.cli.watches import read_watches
+from lookout.kafka_clients import Producer
 from lookout.sandbox import SandboxPool, SandboxSettings
 from lookout.segments import CodecError
 from lookout.v1.cameras_pb2 import Camera

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException
 from prometheus_client import Gauge
 
 from lookout.erasures.eraser import Eraser, Step
@@ -13,6 +13,7 @@ from lookout.erasures.fence import Fence, LiveFence
 from lookout.erasures.records import ErasureLog, erasure_fault, read_log
 from lookout.erasures.signing import ConfirmationSigner
 from lookout.errors import TransientError
+from lookout.kafka_clients import Producer
 from lookout.observe import logs
 from lookout.v1.erasures_pb2 import Erasure
 from lookout.wire import ERASURES

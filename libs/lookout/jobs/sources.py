@@ -338,6 +338,6 @@ def _mark(uri: str, path: Path) -> str:
 
 
 def _bucket(url: SplitResult) -> Any:
-    from obstore.store import from_url
+    from lookout.net.object_store import open_store
 
-    return from_url(f"{url.scheme}://{url.netloc}")
+    return open_store(f"{url.scheme}://{url.netloc}")

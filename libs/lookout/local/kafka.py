@@ -13,9 +13,9 @@ from functools import cached_property
 from pathlib import Path
 
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
 
 from lookout.disk import private_folder, replace_file
+from lookout.kafka_clients import AdminClient
 from lookout.local.formatting import META, format_data
 from lookout.local.jars import kafka_class_path
 from lookout.local.java import Java, find_java

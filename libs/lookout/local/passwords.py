@@ -9,14 +9,10 @@ import stat
 from pathlib import Path
 from typing import Final
 
-from confluent_kafka.admin import (
-    AdminClient,
-    ScramCredentialInfo,
-    ScramMechanism,
-    UserScramCredentialUpsertion,
-)
+from confluent_kafka.admin import ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 
 from lookout.disk import FILE_MODE, private_folder, read_file, replace_file
+from lookout.kafka_clients import AdminClient
 from lookout.local.addresses import kafka_login
 
 USER: Final = "lookout"

@@ -12,6 +12,7 @@ from pydantic import Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict, SettingsError
 
 from lookout.errors import StartupError
+from lookout.kafka_clients import FilePassword
 from lookout.net.setting_faults import fault_text
 from lookout.outside_text import clean, public_url
 
@@ -61,6 +62,11 @@ class KafkaSecurity(BaseSettings):
         None,
         description="user name for Kafka (SASL); with OAUTHBEARER the id of the client",
     )
+    kafka_username_file: Path | None = Field(
+        None,
+        description="file with the user name for Kafka; clients follow it and LOOKOUT_KAFKA_PASSWORD_FILE "
+        "while they run (not with OAUTHBEARER)",
+    )
     kafka_token_url: str | None = Field(
         None, description="where OAUTHBEARER gets tokens for Kafka (OpenID Connect, client credentials)"
     )
@@ -85,17 +91,19 @@ class KafkaSecurity(BaseSettings):
     @model_validator(mode="after")
     def _kafka_fits(self) -> Self:
         sasl, tls = self.kafka_protocol.startswith("sasl"), self.kafka_protocol.endswith("ssl")
+        _one_of(self, "kafka_username", "kafka_username_file")
         _one_of(self, "kafka_password", "kafka_password_file")
         _one_of(self, "kafka_key_password", "kafka_key_password_file")
         _together(self, "kafka_cert_file", "kafka_key_file")
-        if sasl and not (self.kafka_username and (self.kafka_password or self.kafka_password_file)):
+        user = self.kafka_username or self.kafka_username_file
+        if sasl and not (user and (self.kafka_password or self.kafka_password_file)):
             raise ValueError(
                 f"LOOKOUT_KAFKA_PROTOCOL={self.kafka_protocol} needs LOOKOUT_KAFKA_USERNAME and "
                 "LOOKOUT_KAFKA_PASSWORD_FILE"
             )
         if sasl:
             self._token_fits()
-        if self.kafka_username and not sasl:
+        if user and not sasl:
             raise ValueError(
                 "LOOKOUT_KAFKA_USERNAME is set: set LOOKOUT_KAFKA_PROTOCOL to sasl_ssl or sasl_plaintext"
             )
@@ -111,7 +119,8 @@ class KafkaSecurity(BaseSettings):
             raise ValueError("LOOKOUT_KAFKA_TOKEN_URL is not https://host/path")
 
     def kafka_security(self) -> dict[str, str]:
-        """librdkafka options of the security settings; secrets from files are read now.
+        """librdkafka options of the security settings; secrets from files are read now. Clients of
+        `lookout.kafka_clients` follow the files of user and password.
 
         Raises:
             StartupError: a file cannot be read.
@@ -130,17 +139,25 @@ class KafkaSecurity(BaseSettings):
         return {name: value for name, value in options.items() if value is not None}
 
     def _credentials(self) -> dict[str, str | None]:
-        password = _secret(self, "kafka_password")
+        user, password = self._login()
         if self.kafka_mechanism != "OAUTHBEARER":
-            return {"sasl.username": self.kafka_username, "sasl.password": password}
+            if self.kafka_username_file is not None or self.kafka_password_file is not None:
+                password = FilePassword(password, self._login)
+            return {"sasl.username": user, "sasl.password": password}
         return {
             "sasl.oauthbearer.method": "oidc",
-            "sasl.oauthbearer.client.id": self.kafka_username,
+            "sasl.oauthbearer.client.id": user,
             "sasl.oauthbearer.client.secret": password,
             "sasl.oauthbearer.token.endpoint.url": self.kafka_token_url,
             "sasl.oauthbearer.scope": self.kafka_token_scope,
             "https.ca.location": _readable(self, "kafka_token_ca_file"),
         }
+
+    def _login(self) -> tuple[str, str]:
+        user = self.kafka_username
+        if self.kafka_username_file is not None:
+            user = read_secret(self.kafka_username_file, setting("kafka_username_file"))
+        return user or "", _secret(self, "kafka_password") or ""
 
 
 class RedisSecurity(BaseSettings):

@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
 
 from lookout.errors import StartupError
+from lookout.kafka_clients import AdminClient
 from lookout.observe import logs
 from lookout.worker.retry import CALL_S
 from lookout.worker.settings import ServiceSettings, digest

@@ -13,10 +13,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions
+from confluent_kafka import OFFSET_BEGINNING, KafkaException, TopicPartition
+from confluent_kafka.admin import NewPartitions
 
 from lookout.errors import LookoutRuntimeError
+from lookout.kafka_clients import AdminClient, Consumer, Producer
 from lookout.v1.state_pb2 import Checkpoint, DecodeState
 from lookout.wire import PIPELINE, SEGMENTS, Stage, WireError, camera_topics, from_bytes, headers, prefixed
 

@@ -7,9 +7,10 @@ import time
 from collections.abc import Callable, Collection, Iterable
 from typing import Any, Protocol
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from lookout.errors import FencedError, LookoutRuntimeError
+from lookout.kafka_clients import Consumer
 from lookout.observe import logs
 from lookout.worker.record_reader import record_of
 from lookout.worker.records import Record

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType, TopicMetadata
+from confluent_kafka.admin import ConfigResource, ResourceType, TopicMetadata
 
 from lookout.errors import StartupError
 from lookout.models.digest import is_vision_half, tower_digest

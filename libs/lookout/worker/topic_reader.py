@@ -9,17 +9,17 @@ from typing import Any, Final
 
 from confluent_kafka import (
     OFFSET_BEGINNING,
-    Consumer,
     IsolationLevel,
     KafkaError,
     KafkaException,
     Message,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import OffsetSpec
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
 from lookout.errors import RecordsGoneError, TransientError
+from lookout.kafka_clients import AdminClient, Consumer
 from lookout.observe import logs
 from lookout.wire import prefixed
 from lookout.worker.settings import ServiceSettings

@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from queue import Empty, SimpleQueue
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from lookout.errors import FencedError, LookoutRuntimeError, StartupError
+from lookout.kafka_clients import Producer
 from lookout.observe import logs
 from lookout.v1.state_pb2 import Checkpoint
 from lookout.wire import MAX_MESSAGE_BYTES, headers as names

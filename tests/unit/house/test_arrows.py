@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -87,16 +88,18 @@ ALLOWED: dict[str, set[str]] = {
         "pruning", "vision", "windows", "families", "presets", "streams", "engines", "models",
     },
     "observe": {"wire"},
-    "net": {"observe", "wire"},
-    "worker": {"v1", "wire", "models", "net", "observe"},
+    "kafka_clients": set(),
+    "net": {"observe", "wire", "kafka_clients"},
+    "worker": {"v1", "wire", "models", "net", "observe", "kafka_clients"},
     "chapters": {"v1", "memory", "store", "net", "worker"},
     "store": {"v1", "wire", "net", "worker"},
-    "erasures": {"v1", "wire", "net", "observe", "store", "worker"},
-    "local": {"v1", "wire", "net", "worker"},
+    "erasures": {"v1", "wire", "net", "observe", "store", "worker", "kafka_clients"},
+    "local": {"v1", "wire", "net", "worker", "kafka_clients"},
     "cli": {
         "v1", "wire", "motion", "segments", "files", "sandbox", "rules", "net", "observe", "worker",
         "store", "local", "models", "pipeline", "analysis", "recordings", "memory", "evaluation",
         "verification", "watchbench", "chains", "backtest", "erasures", "chapters", "jobs", "streams",
+        "kafka_clients",
     },
     "watchbench": {"segments", "streams", "pruning", "vision", "windows", "engines", "models"},
     "jobs": {
@@ -106,7 +109,7 @@ ALLOWED: dict[str, set[str]] = {
         "v1", "wire", "motion", "segments", "files", "sandbox", "pruning", "vision", "windows",
         "jobs", "analysis", "recordings", "memory", "families", "presets", "engines", "streams",
         "chains", "backtest", "rules", "store", "chapters", "net", "observe", "worker", "models", "erasures",
-        "tenants",
+        "tenants", "kafka_clients",
     },
 }  # fmt: skip
 
@@ -162,6 +165,19 @@ def test_algorithms_know_no_transport(room: str) -> None:
         if module.split(".")[0] in TRANSPORT
     ]
     assert not wrong, "\n".join(wrong)
+
+
+def test_clients_of_kafka_are_made_in_one_place() -> None:
+    """Those of `lookout.kafka_clients` follow a password that changes."""
+    clients = re.compile(r"confluent_kafka(\.admin)? import [^\n(]*\b(Producer|Consumer|AdminClient)\b")
+    several = re.compile(r"confluent_kafka(\.admin)? import \([^)]*\b(Producer|Consumer|AdminClient)\b")
+    wrong = [
+        str(file.relative_to(ROOT))
+        for home in (ROOT / "libs/lookout", ROOT / "services")
+        for file in home.rglob("*.py")
+        if (text := file.read_text()) and (clients.search(text) or several.search(text))
+    ]
+    assert not wrong, "import them from lookout.kafka_clients: " + ", ".join(wrong)
 
 
 def test_a_service_imports_no_other_service() -> None:

@@ -11,6 +11,7 @@ import redis
 from confluent_kafka.admin import AdminClient
 
 from lookout.errors import StartupError
+from lookout.kafka_clients import FilePassword
 from lookout.local import RedisServer
 from lookout.net import KafkaSecurity, RedisSecurity, load_connections
 from lookout.outside_text import public_url
@@ -55,6 +56,22 @@ def test_kafka_settings_become_librdkafka_options(tmp_path: Path) -> None:
     AdminClient(options, logger=logging.getLogger("quiet"))  # librdkafka knows every name and loads the files
 
 
+def test_user_and_password_of_kafka_are_read_from_files_again_later(tmp_path: Path) -> None:
+    (tmp_path / "username").write_text("lookout\n")
+    (tmp_path / "password").write_text(SECRET)
+    files = {f"kafka_{name}_file": tmp_path / name for name in ("username", "password")}
+    options = load(kafka_protocol="sasl_plaintext", **files).kafka()
+    password = options["sasl.password"]
+    assert isinstance(password, FilePassword)
+    assert (options["sasl.username"], password) == ("lookout", SECRET)
+    (tmp_path / "username").write_text("other")
+    (tmp_path / "password").write_text("renewed")
+    assert password.login() == ("other", "renewed")
+    (tmp_path / "password").unlink()
+    with pytest.raises(StartupError, match=r"LOOKOUT_KAFKA_PASSWORD_FILE=.*password"):
+        password.login()
+
+
 def test_the_command_line_reads_the_same_settings() -> None:
     options = load_connections(KafkaSecurity, {**SASL, "LOOKOUT_WHATEVER": "1"}).kafka_security()
     assert options["sasl.password"] == SECRET
@@ -67,6 +84,7 @@ def test_the_command_line_reads_the_same_settings() -> None:
         ({"kafka_username": "lookout"}, "set LOOKOUT_KAFKA_PROTOCOL to sasl_ssl"),
         ({"kafka_ca_file": "/etc/ca"}, "set LOOKOUT_KAFKA_PROTOCOL to ssl"),
         ({"kafka_protocol": "ssl", "kafka_cert_file": "/a"}, "LOOKOUT_KAFKA_KEY_FILE must be set too"),
+        ({**BEARER, "kafka_username_file": "/a"}, "KAFKA_USERNAME and LOOKOUT_KAFKA_USERNAME_FILE are both"),
         (
             {**BEARER, "kafka_mechanism": "OAUTHBEARER"},
             "OAUTHBEARER and LOOKOUT_KAFKA_TOKEN_URL go together",

@@ -10,11 +10,12 @@ from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import TopicPartition
 from PIL import Image
 
 from lookout.cli.connect import client_options, grpc_security
 from lookout.cli.report.run import CameraRun, EvidenceFrame, Place, place_of
+from lookout.kafka_clients import Consumer
 from lookout.motion import Fit
 from lookout.sandbox import open_recording
 from lookout.segments import CodecError, Limits

@@ -1,0 +1,177 @@
+"""Clients of Kafka that log in with the user and password which their files have now.
+
+librdkafka wants a password when a client is made. A password that changes in its file (a mounted secret) is
+handed to the clients that live: each logs in with it at its next connection, or when the broker asks again
+(`connections.max.reauth.ms`). No client is made again and no connection ends. All of Lookout makes its
+clients here. Certificates, and the secret of OAUTHBEARER, are read when a client is made: librdkafka takes
+no others later.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import weakref
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Protocol, Self
+
+import confluent_kafka
+import confluent_kafka.admin
+
+from lookout.errors import StartupError
+
+#: seconds between two readings of the files
+READ_EVERY_S: Final = 2.0
+_log = logging.getLogger("kafka.login")
+
+
+Login = Callable[[], tuple[str, str]]
+"""Gives user name and password as the files have them now; raises `StartupError` where it cannot."""
+
+
+class FilePassword(str):
+    """A password, and where it is from. As an option of librdkafka it is a text like any other."""
+
+    login: Login
+
+    def __new__(cls, text: str, login: Login) -> Self:
+        """The password of now, which `login` gives again later."""
+        password = super().__new__(cls, text)
+        password.login = login
+        return password
+
+
+class _Client(Protocol):
+    def take_login(self, user: str, password: str) -> None:
+        """Log in so from now on. Called by the thread that reads the files."""
+
+
+class _Logins:
+    """The logins of this process's clients: one thread reads all files."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        #: with what each logged in last
+        self._clients: weakref.WeakKeyDictionary[Any, tuple[Login, tuple[str, str]]]
+        self._clients = weakref.WeakKeyDictionary()
+        self._thread: threading.Thread | None = None
+        self._why = ""
+
+    def add(self, client: _Client, options: Mapping[str, Any]) -> None:
+        password = options.get("sasl.password")
+        if not isinstance(password, FilePassword):
+            return
+        with self._lock:
+            self._clients[client] = (password.login, (str(options["sasl.username"]), str(password)))
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = threading.Thread(target=self._run, name="kafka-login", daemon=True)
+                self._thread.start()
+
+    def _run(self) -> None:
+        while True:
+            time.sleep(READ_EVERY_S)
+            with self._lock:
+                clients = list(self._clients.items())
+            for client, (login, last) in clients:
+                self._follow(client, login, last)
+            # Nothing but the dictionary of weak references may know a client between two readings.
+            del clients
+            client = None
+
+    def _follow(self, client: _Client, login: Login, last: tuple[str, str]) -> None:
+        try:
+            now = login()
+            if now == last:
+                return
+            client.take_login(*now)
+        except StartupError as error:
+            self._complain(str(error))
+            return
+        except RuntimeError:  # it was closed
+            with self._lock:
+                self._clients.pop(client, None)
+            return
+        self._why = ""
+        with self._lock:
+            self._clients[client] = (login, now)
+        _log.info("the user or password of Kafka has changed: clients log in with the new one")
+
+    def _complain(self, why: str) -> None:
+        if why != self._why:
+            _log.warning("the password of Kafka cannot be read: the one before stays in use: %s", why)
+        self._why = why
+
+
+_logins = _Logins()
+
+
+class Producer(confluent_kafka.Producer):  # type: ignore[misc]  # it has no types
+    """As confluent_kafka's."""
+
+    def __init__(self, options: Mapping[str, Any], **more: Any) -> None:
+        super().__init__(dict(options), **more)
+        _logins.add(self, options)
+
+    def take_login(self, user: str, password: str) -> None:
+        """Log in so from the next connection on."""
+        self.set_sasl_credentials(user, password)
+
+
+class AdminClient(confluent_kafka.admin.AdminClient):  # type: ignore[misc]
+    """As confluent_kafka's."""
+
+    def __init__(self, options: Mapping[str, Any], **more: Any) -> None:
+        super().__init__(dict(options), **more)
+        _logins.add(self, options)
+
+    def take_login(self, user: str, password: str) -> None:
+        """Log in so from the next connection on."""
+        self.set_sasl_credentials(user, password)
+
+
+class Consumer(confluent_kafka.Consumer):  # type: ignore[misc]
+    """As confluent_kafka's.
+
+    It lets one thread in at a time, and one that polls in a loop keeps the others out: a login waits for the
+    next call of the thread that uses it.
+    """
+
+    def __init__(self, options: Mapping[str, Any], **more: Any) -> None:
+        super().__init__(dict(options), **more)
+        self._login: tuple[str, str] | None = None
+        _logins.add(self, options)
+
+    def take_login(self, user: str, password: str) -> None:
+        """Log in so from the first connection after the next call on."""
+        self._login = (user, password)
+
+    def _log_in(self) -> None:
+        if (login := self._login) is not None:
+            self._login = None
+            self.set_sasl_credentials(*login)
+
+    def poll(self, *arguments: Any, **more: Any) -> Any:
+        """As confluent_kafka's."""
+        self._log_in()
+        return super().poll(*arguments, **more)
+
+    def consume(self, *arguments: Any, **more: Any) -> Any:
+        """As confluent_kafka's."""
+        self._log_in()
+        return super().consume(*arguments, **more)
+
+    def list_topics(self, *arguments: Any, **more: Any) -> Any:
+        """As confluent_kafka's."""
+        self._log_in()
+        return super().list_topics(*arguments, **more)
+
+    def committed(self, *arguments: Any, **more: Any) -> Any:
+        """As confluent_kafka's."""
+        self._log_in()
+        return super().committed(*arguments, **more)
+
+    def offsets_for_times(self, *arguments: Any, **more: Any) -> Any:
+        """As confluent_kafka's."""
+        self._log_in()
+        return super().offsets_for_times(*arguments, **more)

@@ -1,5 +1,7 @@
 """`python -m lookout.services.controller.download`: fetch a model's archive, compare its SHA-256, unpack it.
 
+With `--without-weights` the archive is read through, and only configuration and tokenizer reach the disk.
+
 Environment:
     LOOKOUT_MODEL_URL: https address of a .tar or .tar.gz file; it may hold a signature and is never printed.
     LOOKOUT_MODEL_SHA256: the digest that the file must have.
@@ -17,23 +19,32 @@ import tempfile
 import urllib.error
 import urllib.request
 import zlib
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, cast
 from urllib.parse import urlsplit
 
 from lookout.outside_text import visible
 
 _CHUNK = 1 << 20
 _DONE = ".sha256"
+#: of files that say how a model is built and how its text is written
+_TEXTS = frozenset({".json", ".jinja", ".model", ".tiktoken", ".txt"})
 
 
 class DownloadError(RuntimeError):
     """The checkpoint cannot be fetched; the message says why and names no secret."""
 
 
-def fetch(url: str, sha256: str, folder: Path) -> None:
+def fetch(url: str, sha256: str, folder: Path, *, weights: bool = True) -> None:
     """Put a checkpoint into a folder; one that is there with the same digest stays.
+
+    Args:
+        url: https address of the archive.
+        sha256: Its digest.
+        folder: Where files go.
+        weights: Whether all files are wanted, or configuration and tokenizer alone.
 
     Raises:
         DownloadError: The address, the digest or the archive is wrong.
@@ -43,26 +54,81 @@ def fetch(url: str, sha256: str, folder: Path) -> None:
         return
     if not url.startswith("https://"):
         raise DownloadError("LOOKOUT_MODEL_URL is not an https address")
-    with tempfile.TemporaryFile(dir=folder) as archive:
-        actual = _download(url, archive)
-        if actual != sha256:
-            raise DownloadError(f"the file has SHA-256 {actual}, LOOKOUT_MODEL_SHA256 is {sha256}: not used")
-        archive.seek(0)
-        unpack(archive, folder)
+    with closing(_Download(url)) as download:
+        (_fetch_all if weights else _fetch_texts)(download, sha256, folder)
     marker.write_text(sha256)
 
 
-def unpack(archive: IO[bytes], folder: Path) -> None:
+class _Download:
+    """A file as it is fetched, and its SHA-256."""
+
+    def __init__(self, url: str) -> None:
+        self._host, self._digest = urlsplit(url).hostname, hashlib.sha256()
+        with self._refused():
+            self._answer: IO[bytes] = urllib.request.urlopen(url, timeout=60)
+
+    def read(self, size: int = _CHUNK) -> bytes:
+        with self._refused():
+            data = self._answer.read(size)
+        self._digest.update(data)
+        return data
+
+    def close(self) -> None:
+        self._answer.close()
+
+    @contextmanager
+    def _refused(self) -> Iterator[None]:
+        try:
+            yield
+        except (urllib.error.URLError, OSError) as error:
+            why = getattr(error, "reason", None) or getattr(error, "strerror", None) or type(error).__name__
+            raise DownloadError(f"{self._host} does not give the file: {why}") from None
+
+    def check(self, sha256: str) -> None:
+        """Read the rest, and compare.
+
+        Raises:
+            DownloadError: It is another file.
+        """
+        while self.read():
+            pass
+        if (actual := self._digest.hexdigest()) != sha256:
+            raise DownloadError(f"the file has SHA-256 {actual}, LOOKOUT_MODEL_SHA256 is {sha256}: not used")
+
+
+def _fetch_all(download: _Download, sha256: str, folder: Path) -> None:
+    with tempfile.TemporaryFile(dir=folder) as archive:
+        shutil.copyfileobj(download, archive, _CHUNK)
+        download.check(sha256)
+        archive.seek(0)
+        unpack(archive, folder)
+
+
+def _fetch_texts(download: _Download, sha256: str, folder: Path) -> None:
+    with tempfile.TemporaryDirectory(dir=folder) as name:
+        part = Path(name)
+        unpack(cast("IO[bytes]", download), part, _TEXTS)
+        download.check(sha256)
+        shutil.copytree(part, folder, dirs_exist_ok=True)
+
+
+def unpack(archive: IO[bytes], folder: Path, suffixes: Collection[str] | None = None) -> None:
     """Unpack an archive of plain files and folders below a folder; links and devices are refused.
+
+    Args:
+        archive: It is read once, from its begin to its end.
+        folder: Where files go.
+        suffixes: Of the files that are wanted; None: all.
 
     Raises:
         DownloadError: It is no archive, or it would write outside the folder.
     """
     try:
         # Python 3.11.2, which Debian has, knows no extraction filters.
-        with tarfile.open(fileobj=archive, mode="r:*") as tar:
+        with tarfile.open(fileobj=archive, mode="r|*") as tar:
             for member in tar:
-                _extract(tar, member, folder.resolve())
+                if suffixes is None or not member.isfile() or Path(member.name).suffix in suffixes:
+                    _extract(tar, member, folder.resolve())
     except (tarfile.TarError, EOFError, zlib.error) as error:
         raise DownloadError(f"the file is not a usable tar archive: {error}") from error
 
@@ -82,29 +148,18 @@ def _extract(tar: tarfile.TarFile, member: tarfile.TarInfo, folder: Path) -> Non
         shutil.copyfileobj(content, file, _CHUNK)
 
 
-def _download(url: str, target: IO[bytes]) -> str:
-    digest = hashlib.sha256()
-    try:
-        with urllib.request.urlopen(url, timeout=60) as answer:
-            while chunk := answer.read(_CHUNK):
-                digest.update(chunk)
-                target.write(chunk)
-    except (urllib.error.URLError, OSError) as error:
-        why = getattr(error, "reason", None) or getattr(error, "strerror", None) or type(error).__name__
-        raise DownloadError(f"{urlsplit(url).hostname} does not give the file: {why}") from None
-    return digest.hexdigest()
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Fetch what the environment names; returns the exit code."""
     parser = argparse.ArgumentParser(description="Fetch a model's checkpoint and check its digest.")
     parser.add_argument("--folder", type=Path, required=True)
+    parser.add_argument("--without-weights", action="store_true")
     options = parser.parse_args(arguments)
     try:
         fetch(
             os.environ.get("LOOKOUT_MODEL_URL", ""),
             os.environ.get("LOOKOUT_MODEL_SHA256", ""),
             options.folder,
+            weights=not options.without_weights,
         )
     except DownloadError as error:
         sys.stderr.write(visible(f"lookout download: {error}\n"))

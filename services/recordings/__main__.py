@@ -24,7 +24,7 @@ from lookout.store import Node, StoreError
 from lookout.v1.lineage_pb2 import STAGE_SAMPLES
 from lookout.v1.recordings_pb2 import RecordingJob
 from lookout.wire import PARTS, PLAN, RECORDINGS, REDUCE, Flow, WireError, from_json
-from lookout.worker import Context, Handler, checked_model, loading, main, serve
+from lookout.worker import Context, Handler, checked_model, loading, main, model_folder, serve
 from lookout.worker.service import MISCONFIGURED, MakeHandler
 from lookout.worker.topic_reader import tried_again
 
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from lookout.services.recordings.running import Ahead
     from lookout.store import Array, TensorClient
     from lookout.v1.recordings_pb2 import RecordingPart
+    from lookout.windows import Layout
 
 _log = logs.get("recordings")
 
@@ -45,15 +46,11 @@ def plan(context: Context[RecordingsSettings]) -> Handler[Any]:
     from lookout.services.recordings.planning import PlanHandler
 
     settings = context.settings
-    folder, _ = checked_model(settings, settings.model_dir)
+    folder = model_folder(settings.model_dir)  # configuration and tokenizer are enough
 
     def part_frames(how: AnalysisSettings) -> int:
-        trained = how.part_frames or trained_frames(folder)
-        return (
-            trained
-            if trained is not None
-            else _analyzer(folder, settings.device, settings.dtype).part_frames(how)
-        )
+        frames = how.part_frames or trained_frames(folder)
+        return frames if frames is not None else _counted_frames(folder, how)
 
     def ranges(since_ms: int, until_ms: int) -> Mapping[int, ChainRange]:
         from lookout.chains import token_ranges
@@ -184,7 +181,19 @@ def _running_jobs(context: Context[RecordingsSettings]) -> RunningJobs:
     return RunningJobs(context.table(REDUCE.state.name, kept=1))
 
 
+def _counted_frames(folder: Path, how: AnalysisSettings) -> int:
+    from lookout.analysis.sizing import part_frames
+
+    return part_frames(folder, _layout(folder), how)
+
+
 @cache
+def _layout(folder: Path) -> Layout:
+    from lookout.families import load_layout
+
+    return load_layout(folder)
+
+
 def _analyzer(folder: Path, device: str, dtype: str) -> Analyzer:
     from lookout.analysis import Analyzer
 

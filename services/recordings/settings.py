@@ -23,7 +23,7 @@ class RecordingsSettings(FetchSettings, WindowPlanSettings):
     recording_stores: Listed = Field(
         (),
         description="object stores, or folders of them, whose objects may be asked about, comma-separated: "
-        "s3://bucket/folder (gs, az); credentials as in AWS_ACCESS_KEY_ID",
+        "s3://bucket/folder (gs, az); credentials as in AWS_ACCESS_KEY_ID, or AWS_ACCESS_KEY_ID_FILE",
     )
     fetch_bytes: int = Field(
         512 << 20,

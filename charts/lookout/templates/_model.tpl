@@ -38,7 +38,7 @@
 
 {{/*
 Downloads the checkpoint, compares its SHA-256 and unpacks it; call with (dict "root" $ "tower" whether tower and
-projector are all that the pod needs of it).
+projector are all that the pod needs of it "texts" whether configuration and tokenizer are).
 */}}
 {{- define "lookout.modelDownload" -}}
 {{- $url := .root.Values.model.url }}
@@ -53,7 +53,7 @@ projector are all that the pod needs of it).
   image: {{ include "lookout.image" (dict "root" .root "image" "controller") }}
   imagePullPolicy: {{ .root.Values.image.pullPolicy }}
   securityContext: {{- include "lookout.containerSecurity" .root | nindent 4 }}
-  command: [python, -m, lookout.services.controller.download, --folder, /model]
+  command: [python, -m, lookout.services.controller.download, --folder, /model{{ if .texts }}, --without-weights{{ end }}]
   env:
     - {name: LOOKOUT_MODEL_SHA256, value: {{ required (printf "%s.sha256: give the SHA-256 of the file" $key) $url.sha256 | quote }}}
     {{- if $url.addressSecret }}

@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import NoReturn, Self
 
 from lookout import models
-from lookout.analysis.cutting import cut_parts, trained_frames
+from lookout.analysis.cutting import cut_parts
 from lookout.analysis.results import Part, PartResult, Progress
 from lookout.analysis.run import Model, PartsRun
-from lookout.analysis.settings import PART_FRAMES, AnalysisError, AnalysisSettings
+from lookout.analysis.settings import AnalysisSettings
+from lookout.analysis.sizing import part_frames, planner
 from lookout.engines import Question
 from lookout.engines.transformers import TransformersEngine, load_engine
 from lookout.families import load_layout, load_tower
@@ -25,9 +26,6 @@ from lookout.recordings import GroupPlanner, Mode, Timings, run_groups
 from lookout.segments.sampling import Pick
 from lookout.vision import Tower
 from lookout.windows import Layout
-
-QUESTION_ROOM = 512
-"""Positions kept free for a question and its answer."""
 
 
 class Analyzer:
@@ -102,24 +100,11 @@ class Analyzer:
         Raises:
             AnalysisError: The model cannot count one frame.
         """
-        if settings.part_frames is not None:
-            return settings.part_frames
-        trained = trained_frames(self.folder)
-        if trained is not None:
-            return trained
-        rule, layout = self.layout.positions, self.layout
-        room = rule.limit - len(layout.prefix) - QUESTION_ROOM
-        planner = self.planner(settings)
-        grid = self.tower.grid
-        rows = planner.rows(1, grid.tokens) - len(layout.prefix)
-        positions = rule.per_frame(rows, (grid.group_rows, grid.group_cols), grid.temporal, settings.fps)
-        if room < positions:
-            raise AnalysisError(f"{self.folder} counts only to {rule.limit}: too little for one frame")
-        return min(PART_FRAMES, int(room / positions))
+        return part_frames(self.folder, self.layout, settings)
 
     def planner(self, settings: AnalysisSettings, frames: int = 9999) -> GroupPlanner:
         """The planner of a part of at most so many frames."""
-        return GroupPlanner(self.layout, settings.prefill, frames, frames / settings.fps)
+        return planner(self.layout, settings, frames)
 
     def parts(self, reader: RecordingReader, settings: AnalysisSettings) -> tuple[list[Pick], list[Part]]:
         """The samples of a recording, and the parts they are cut into.

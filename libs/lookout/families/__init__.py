@@ -20,11 +20,11 @@ if TYPE_CHECKING:
         load_tokenizer as load_tokenizer,
         read_config as read_config,
     )
-    from lookout.families.loading import load_tower as load_tower
+    from lookout.families.loading import load_tower as load_tower, tower_grid as tower_grid
 
 _LAZY = {
     "layout": ["LAYOUT_FILE", "load_layout", "load_tokenizer", "read_config"],
-    "loading": ["load_tower"],
+    "loading": ["load_tower", "tower_grid"],
 }
 
 

@@ -18,7 +18,7 @@ from lookout.models.errors import ModelError
 from lookout.outside_text import clean
 from lookout.vision.base import Normalise
 from lookout.vision.quiet import quiet_loading
-from lookout.vision.types import Tower, VisionError
+from lookout.vision.types import Grid, Tower, VisionError
 
 PROCESSORS = ("video_preprocessor_config.json", "preprocessor_config.json", "processor_config.json")
 
@@ -52,6 +52,28 @@ def load_tower(
     return family.tower()(model.eval(), _normalise(folder, family), size)
 
 
+def tower_grid(folder: Path) -> Grid:
+    """The grid of the usual input size, as the tower of a checkpoint says it; of its weights nothing is read.
+
+    Raises:
+        VisionError: The folder has no usable configuration.
+    """
+    from transformers import AutoConfig, AutoModel
+
+    try:
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+        family = _family(config.model_type, folder)
+        _without_language(config)
+        with torch.device("meta"):  # shapes alone
+            model = AutoModel.from_config(config, trust_remote_code=False)
+        return family.tower()(model.eval(), _normalise(folder, family), None).grid
+    except VisionError:
+        raise
+    except Exception as error:
+        why = f"{type(error).__name__}: {clean(error, 300)}"
+        raise VisionError(f"{folder}: its configuration cannot be used: {why}") from error
+
+
 def _family(model_type: object, folder: Path) -> Family:
     try:
         return family_of(model_type)
@@ -80,10 +102,7 @@ def _read_checked(folder: Path, device: torch.device, dtype: torch.dtype) -> nn.
 
     config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
     _family(config.model_type, folder)
-    # Without language layers the stock class neither allocates nor reads them.
-    config.text_config.num_hidden_layers = 0
-    if getattr(config.text_config, "layer_types", None):
-        config.text_config.layer_types = []
+    _without_language(config)
     report: dict[str, Any]
     # The language model's layers are left out on purpose; what is missing is checked here.
     with quiet_loading():
@@ -93,6 +112,13 @@ def _read_checked(folder: Path, device: torch.device, dtype: torch.dtype) -> nn.
     check_loaded(folder, report["missing_keys"])
     loaded: nn.Module = model.to(device)
     return loaded
+
+
+def _without_language(config: Any) -> None:
+    """Without language layers the stock class neither allocates nor reads them."""
+    config.text_config.num_hidden_layers = 0
+    if getattr(config.text_config, "layer_types", None):
+        config.text_config.layer_types = []
 
 
 def _normalise(folder: Path, family: Family) -> Normalise:

@@ -102,7 +102,11 @@ from lookout.worker.settings import (
     digest as digest,
     load_settings as load_settings,
 )
-from lookout.worker.startup import checked_model as checked_model, loading as loading
+from lookout.worker.startup import (
+    checked_model as checked_model,
+    loading as loading,
+    model_folder as model_folder,
+)
 from lookout.worker.supervision import Supervisor as Supervisor, ThreadDiedError as ThreadDiedError
 from lookout.worker.tables import Table as Table, View as View
 from lookout.worker.transactions import Topics as Topics

@@ -10,6 +10,7 @@ from pathlib import Path
 from confluent_kafka.admin import ConfigResource, ResourceType, TopicMetadata
 
 from lookout.errors import StartupError
+from lookout.kafka_clients import AdminClient
 from lookout.models.digest import is_vision_half, tower_digest
 from lookout.models.errors import ModelError
 from lookout.net.redis_errors import REDIS_ERRORS
@@ -100,6 +101,17 @@ def check_redis(settings: ServiceSettings) -> None:
     retry_until(ask, settings, f"LOOKOUT_REDIS_URL={where}: Redis is not usable")
 
 
+def model_folder(folder: Path | None) -> Path:
+    """The folder of a checkpoint, of which nothing is read.
+
+    Raises:
+        StartupError: There is none.
+    """
+    if folder is None or not folder.is_dir():
+        raise StartupError(f"LOOKOUT_MODEL_DIR={folder}: give the folder of a model's checkpoint")
+    return folder
+
+
 def checked_model(
     settings: ServiceSettings, folder: Path | None, *, tower_only: bool = False
 ) -> tuple[Path, str]:
@@ -114,8 +126,7 @@ def checked_model(
         StartupError: There is no such folder, it holds another model, or only the half of one; the message
             names the setting.
     """
-    if folder is None or not folder.is_dir():
-        raise StartupError(f"LOOKOUT_MODEL_DIR={folder}: give the folder of a model's checkpoint")
+    folder = model_folder(folder)
     if not tower_only and is_vision_half(folder):
         raise StartupError(
             f"LOOKOUT_MODEL_DIR={folder} holds the vision half of a checkpoint: give the whole one"

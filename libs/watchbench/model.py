@@ -509,7 +509,7 @@ def load(folder: Path) -> Any:
     model, report = AutoModelForImageTextToText.from_pretrained(
         folder, dtype=torch.float32, output_loading_info=True, trust_remote_code=False
     )
-    check_loaded(folder, report["missing_keys"])
+    check_loaded(folder, report["missing_keys"], model.named_parameters())
     return model.eval()
 
 

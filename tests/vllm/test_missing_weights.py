@@ -34,6 +34,19 @@ def test_the_weight_is_named(family: str, lost: str, tmp_path: Path) -> None:
         load_engine(folder, max_rows=512, kv_cache_bytes=1 << 26).close()
 
 
+@pytest.mark.usefixtures("no_engine")
+def test_a_weight_that_is_not_finite_is_named(tmp_path: Path) -> None:
+    from lookout.engines.vllm import load_engine
+
+    folder = Path(shutil.copytree(checkpoint("internvl"), tmp_path / "model"))
+    weights = load_file(folder / "model.safetensors")
+    (name,) = (name for name in weights if name.endswith("language_model.model.layers.1.mlp.up_proj.weight"))
+    weights[name].view(-1)[1] = float("nan")
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    with pytest.raises(ModelError, match=rf"the weight {name} holds numbers that are not finite"):
+        load_engine(folder, max_rows=512, kv_cache_bytes=1 << 26).close()
+
+
 def test_a_checkpoint_may_have_layers_packed() -> None:
     from lookout.engines.vllm.internals.model import missing_weights
 

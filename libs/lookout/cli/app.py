@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from io import TextIOWrapper
 from itertools import pairwise
 from typing import Annotated
 
@@ -52,6 +53,9 @@ def _root(
 def main() -> None:
     """Run the command; an error is one line and exit code 1."""
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")  # commands have bars of their own
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # what a locale has no letter for is shown as its escape
+            stream.reconfigure(errors="backslashreplace")
     try:
         if os.environ.get("LOOKOUT_PREFIX"):
             _check_prefix()
@@ -85,6 +89,12 @@ def _check_words(words: Sequence[str]) -> None:
             raise LookoutError(f"{name} is empty: give it a value, or leave it out")
         if "\0" in word:
             raise LookoutError(f"{name} holds a NUL character, which no name of a file has")
+        locale = sys.getfilesystemencoding()
+        if locale != "utf-8" and any("\udc80" <= letter <= "\udcff" for letter in word):
+            raise LookoutError(
+                f"{name} has letters that this locale ({locale}) does not know: set LC_ALL=C.UTF-8, or "
+                "PYTHONUTF8=1"
+            )
 
 
 def _is_kafka(error: Exception) -> bool:

@@ -218,7 +218,7 @@ def _load(folder: Path, device: str, dtype: str) -> _Loaded:
         full_model, report = AutoModelForImageTextToText.from_pretrained(
             folder, dtype=getattr(torch, dtype), output_loading_info=True, trust_remote_code=False
         )
-        check_loaded(folder, report["missing_keys"])
+        check_loaded(folder, report["missing_keys"], full_model.named_parameters())
         full_model = full_model.to(device).eval().requires_grad_(False)
         processor = AutoProcessor.from_pretrained(folder, trust_remote_code=False)
         tower = load_tower(folder, device=device, dtype=getattr(torch, dtype))

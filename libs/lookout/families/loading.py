@@ -109,7 +109,7 @@ def _read_checked(folder: Path, device: torch.device, dtype: torch.dtype) -> nn.
         model, report = AutoModel.from_pretrained(
             folder, config=config, dtype=dtype, output_loading_info=True, trust_remote_code=False
         )
-    check_loaded(folder, report["missing_keys"])
+    check_loaded(folder, report["missing_keys"], model.named_parameters())
     loaded: nn.Module = model.to(device)
     return loaded
 

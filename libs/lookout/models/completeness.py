@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+import math
+from collections.abc import Collection, Iterable
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from lookout.models.errors import ModelError
 from lookout.outside_text import clean
+
+if TYPE_CHECKING:
+    import torch
 
 WEIGHTS: Final = "model.safetensors"
 INDEX: Final = f"{WEIGHTS}.index.json"
 TOKENIZERS: Final = ("tokenizer.json", "vocab.json", "tokenizer.model")
 """Any of these is a tokenizer."""
+PROMPTS: Final = ("chat_template.jinja", "chat_template.json", "lookout_layout.json")
+"""Any of these says how the model is asked; older checkpoints have it in the tokenizer's configuration."""
 _NAMED: Final = 3
 
 
@@ -21,7 +27,7 @@ def check_complete(folder: Path) -> None:
     """Check that the files of a checkpoint are there; its documents were read already.
 
     Raises:
-        ModelError: It has no tokenizer or no weights, or a file of weights is missing.
+        ModelError: It has no tokenizer, no chat template or no weights, or a file of weights is missing.
     """
     if (folder / INDEX).is_file():
         _check_shards(folder)
@@ -30,6 +36,16 @@ def check_complete(folder: Path) -> None:
         raise ModelError(f"{folder} holds no weights: {missing} is missing; copy the whole checkpoint")
     if not any((folder / name).is_file() for name in TOKENIZERS):
         raise ModelError(f"{folder} has no tokenizer: {TOKENIZERS[0]} is missing; copy the whole checkpoint")
+    if not any((folder / name).is_file() for name in PROMPTS) and not _tokenizer_has_template(folder):
+        raise ModelError(
+            f"{folder} has no chat template, which says how the model is asked: copy {PROMPTS[0]} (or "
+            f"{PROMPTS[1]}) with the checkpoint, or write a lookout_layout.json"
+        )
+
+
+def _tokenizer_has_template(folder: Path) -> bool:
+    path = folder / "tokenizer_config.json"  # a JSON object where it is there: `check_checkpoint`
+    return path.is_file() and bool(json.loads(path.read_bytes()).get("chat_template"))
 
 
 def _check_shards(folder: Path) -> None:
@@ -47,16 +63,21 @@ def _is_name(shard: object) -> bool:
     return isinstance(shard, str) and bool(shard) and Path(shard).name == shard
 
 
-def check_loaded(folder: Path, missing: Collection[str]) -> None:
-    """Check what the stock classes say after loading. They draw weights that are missing at random.
+def check_loaded(
+    folder: Path, missing: Collection[str], weights: Iterable[tuple[str, torch.Tensor]] = ()
+) -> None:
+    """Check what the stock classes loaded. They draw weights that are missing at random, and take any number.
 
     Args:
         folder: The checkpoint.
         missing: Names of the weights that its files do not have.
+        weights: Those that were loaded, by name.
 
     Raises:
-        ModelError: There are some.
+        ModelError: There are missing ones, or one of the others holds a number that is not finite.
     """
+    for name, weight in weights:
+        check_finite_weight(folder, name, weight)
     if not missing:
         return
     names = sorted(missing)
@@ -66,3 +87,26 @@ def check_loaded(folder: Path, missing: Collection[str]) -> None:
     raise ModelError(
         f"{folder} lacks {len(names)} weight{plural} of the model: {shown}{more}; copy the whole checkpoint"
     )
+
+
+def check_finite_weight(folder: Path, name: str, weight: torch.Tensor) -> None:
+    """Check that every number of a weight is finite: with one that is not, no answer is.
+
+    One pass over the numbers, which copies none: a tenth of what reading them costs.
+
+    Args:
+        folder: The checkpoint.
+        name: The weight's.
+        weight: The weight, of any shape and dtype.
+
+    Raises:
+        ModelError: One is not.
+    """
+    if not weight.is_floating_point() or weight.itemsize < 2 or not weight.numel():
+        return  # the smallest and largest number of 8 bits cannot be asked for
+    edges = [float(edge) for edge in weight.detach().aminmax()]
+    if not all(map(math.isfinite, edges)):
+        raise ModelError(
+            f"{folder}: the weight {clean(name, 100)} holds numbers that are not finite (NaN or infinity): "
+            "copy the whole checkpoint, or write it again with a dtype that holds its numbers"
+        )

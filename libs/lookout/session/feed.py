@@ -98,7 +98,10 @@ class Feed:
             )
         _check_times([] if start_s is None else [start_s])
         start_us = self._begun_us + self._decoded_us if start_s is None else round(start_s * SECOND_US)
-        return [block for frame in self._encoded.add(data, start_us) for block in self.frame(frame)]
+        blocks = [block for frame in self._encoded.add(data, start_us) for block in self.frame(frame)]
+        if self._encoded.stream == self._stream:  # a segment may have no sample
+            self._decoded_us = max(self._decoded_us, self._encoded.watermark_us)
+        return blocks
 
     def pictures(self, frames: Frames, times_s: Sequence[float]) -> list[ClosedBlock]:
         """Take frames with rising times, at any rate; those nearest to the sampling grid are used.

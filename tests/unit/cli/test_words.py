@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -28,3 +31,29 @@ def test_an_empty_word_is_refused_by_the_name_of_its_option(
         main()
     assert end.value.code == 1
     assert message in capsys.readouterr().err
+
+
+ASCII = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such locale")
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("clip.mp4", r"\u2717 clip.mp4: this is not a video"),
+        ("fünf.mp4", "an argument has letters that this locale (ascii) does not know: set LC_ALL=C.UTF-8"),
+    ],
+)
+def test_a_locale_of_ascii_is_no_traceback(name: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(bytes(5000))
+    run = subprocess.run(
+        [sys.executable, "-m", "lookout.cli", "inspect", str(tmp_path / name)],
+        env={**os.environ, **ASCII},
+        capture_output=True,
+        check=False,
+    )
+    assert run.returncode == 1
+    text = run.stdout.decode("ascii") + run.stderr.decode("ascii")
+    assert message in text
+    assert "Traceback" not in text

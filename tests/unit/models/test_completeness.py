@@ -16,6 +16,7 @@ from lookout.engines import UnsupportedModelError, load_engine
 from lookout.evaluation.check import CheckError, check_model
 from lookout.families import load_tower
 from lookout.models import TINY, ModelError, find_model
+from lookout.models.completeness import PROMPTS
 from lookout.vision import VisionError
 
 CLIP = sorted((Path(next(iter(watchbench.__path__))) / "films").glob("*.mp4"))[0]
@@ -85,6 +86,19 @@ def test_a_folder_without_a_tokenizer_is_refused(folder: Path) -> None:
         find_model(folder)
 
 
+def test_a_folder_without_a_chat_template_is_refused_before_anything_starts(folder: Path) -> None:
+    for name in PROMPTS:
+        (folder / name).unlink(missing_ok=True)
+    with pytest.raises(ModelError, match="no chat template, which says how the model is asked"):
+        find_model(folder)
+    config = json.loads((folder / "tokenizer_config.json").read_text())
+    (folder / "tokenizer_config.json").write_text(json.dumps(config | {"chat_template": "{{ messages }}"}))
+    assert find_model(folder) == folder
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    (folder / "chat_template.jinja").write_text("{{ messages }}")
+    assert find_model(folder) == folder
+
+
 def test_windows_that_cannot_be_read_are_named_before_anything_starts(folder: Path) -> None:
     (folder / "lookout_windows.json").write_text('{"fps": "two"}')
     with pytest.raises(ModelError, match=r"lookout_windows\.json: fps is 'two', not a number"):
@@ -102,6 +116,26 @@ def test_a_weight_that_is_not_there_is_named(folder: Path) -> None:
         load_engine(find_model(folder))
     with pytest.raises(CheckError, match=problem):
         check_model(folder, CLIP, frames=4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("value", [float("nan"), float("-inf")])
+@pytest.mark.parametrize("name", ["language_model.model.layers.0.mlp.up_proj.weight", "vision_tower"])
+def test_a_weight_that_is_not_finite_is_named(folder: Path, name: str, value: float) -> None:
+    """The model came up, and every window of every camera had no answer."""
+    tensors = load_file(folder / "model.safetensors")
+    name = next(tensor for tensor in tensors if tensor.startswith(name))
+    tensors[name].view(-1)[1] = value
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+    place = name.removeprefix("language_model.model.").removeprefix("vision_tower.")
+    problem = rf"{re.escape(str(folder))}: the weight .*{re.escape(place)} holds numbers that are not finite"
+    with pytest.raises(UnsupportedModelError, match=problem):
+        load_engine(find_model(folder))
+    with pytest.raises(CheckError, match=problem):
+        check_model(folder, CLIP, frames=4)
+    if name.startswith("vision_tower"):
+        with pytest.raises(VisionError, match=problem):
+            load_tower(folder)
 
 
 @pytest.mark.slow

@@ -94,7 +94,7 @@ def load_language_model(checkpoint: Path | str, device: torch.device, dtype: tor
             folder, dtype=dtype, output_loading_info=True, trust_remote_code=False
         )
     try:
-        check_loaded(folder, report["missing_keys"])
+        check_loaded(folder, report["missing_keys"], full_model.named_parameters())
     except ModelError as error:
         raise UnsupportedModelError(str(error)) from error
     return take_language_model(full_model, family, device)

@@ -18,7 +18,7 @@ from vllm.model_executor.models.utils import AutoWeightsLoader, init_vllm_regist
 from vllm.sequence import IntermediateTensors
 
 from lookout.families import family_of
-from lookout.models.completeness import check_loaded
+from lookout.models.completeness import check_finite_weight, check_loaded
 from lookout.windows import Rotary
 
 ARCHITECTURE = "LookoutWindowModel"
@@ -245,7 +245,7 @@ class WindowModel(nn.Module, SupportsMRoPE):  # type: ignore[misc]
         """The language half of the checkpoint's weights.
 
         Raises:
-            ModelError: One of them is missing.
+            ModelError: One of them is missing, or holds a number that is not finite.
         """
         tied = "language_model.lm_head." if self.config.tie_word_embeddings else " "
         names: set[str] = set()
@@ -254,6 +254,7 @@ class WindowModel(nn.Module, SupportsMRoPE):  # type: ignore[misc]
             for name, weight in weights:
                 if (new := renamed(name)) is not None and not new.startswith(tied):
                     names.add(new)
+                    check_finite_weight(self.checkpoint, name, weight)
                     yield new, weight
 
         loaded: set[str] = AutoWeightsLoader(self).load_weights(language_weights())

@@ -387,8 +387,8 @@ CONSTRAINTS: dict[str, dict[str, Any]] = {
         "no tag: letters, digits, - _ and ., 128 at most, as in 0.3.0",
     ),
     "fullnameOverride": _text(
-        r"^$|^[a-z]([-a-z0-9]{0,40}[a-z0-9])?$",
-        "no name for objects: lowercase letters, digits and -, a letter first, 42 at most, as in yard",
+        r"^$|^[a-z]([-a-z0-9]{0,37}[a-z0-9])?$",
+        "no name for objects: lowercase letters, digits and -, a letter first, 39 at most, as in yard",
     ),
     "outside.host": _text(
         r"^$|^[A-Za-z0-9.\-]+$|^[0-9a-fA-F:]+$",
@@ -734,6 +734,9 @@ def _settings_schema(kind: type[ServiceSettings]) -> dict[str, Any]:
                 properties[f"{name}__{inner}"] = _plain(facts)
         else:
             properties[name] = _plain(each)
+    for facts in definitions.values():
+        for name, inner in facts.get("properties", {}).items():
+            facts["properties"][name] = _plain(inner)
     parts = {
         name: _plain(facts) for name, facts in definitions.items() if f'/{name}"' in json.dumps(properties)
     }
@@ -749,7 +752,9 @@ def _plain(facts: Mapping[str, Any]) -> dict[str, Any]:
             listed["pattern"] = rf"^\s*({entry}(\s*,\s*{entry})*)?\s*$"
         return listed
     if "anyOf" in found:
-        found["anyOf"] = [{k: v for k, v in each.items() if k != "format"} for each in found["anyOf"]]
+        # A setting that may be unset is left out. Null would reach the pod as a text.
+        [kind] = [kind for kind in found.pop("anyOf") if kind.get("type") != "null"]
+        found |= {name: each for name, each in kind.items() if name != "format"}
     return found
 
 

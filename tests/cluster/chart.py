@@ -79,6 +79,10 @@ REFUSED = {
     "decode.spool=": "'/decode/spool': minLength",
     "decode.settings.stride=3": "additional properties 'stride' not allowed",
     "settings.fps=fast": "want number",
+    "pruneEncode.settings.anchor_samples=": "settings/anchor_samples': got string, want integer",
+    "pruneEncode.settings.anchor_samples=null": "settings/anchor_samples': got null, want integer",
+    "prefill.settings.labels=null": "'/prefill/settings/labels'",
+    "tenants.quotas.acme.cameras=": "'/tenants/quotas/acme/cameras': got string, want integer",
     "settings.kafka_password=x": "additional properties 'kafka_password' not allowed",
     "topics.replication=2": "topics.replication: 2 copies need as many brokers",
     "topics.partitions=0": "'/topics/partitions': minimum",
@@ -164,6 +168,8 @@ REFUSED = {
         'decode.settings.uri_hosts: "https://media.example/x" is refused'
     ),
     "prefill.replicas=13": "prefill.replicas: only topics.partitions (12) of its pods would work",
+    f"fullnameOverride={'a' * 40}": "digits and -, a letter first, 39 at most",
+    f"fullnameOverride={'a' * 35} recordings.enabled=true": "fullnameOverride to a name of 34 at most",
     "fullnameOverride=Name": 'fullnameOverride: "Name" is no name for objects',
     f"{_OWN} kafka.tls.caSecret=a_b": 'kafka.tls.caSecret: "a_b" is no name of a Kubernetes object',
     "decode.priorityClassName=High/One": 'decode.priorityClassName: "High/One" is no name of',
@@ -302,6 +308,8 @@ OPENED = {
 }
 
 
+#: values that have settings
+PARTS = ("decode", "pruneEncode", "prefill", "alerts", "recall", "recordings", "cameraAgent", "controller")
 #: parts with a user of their own in a test; the others share one
 OWN_USERS = (
     *("decode", "prune-encode", "prefill", "alerts", "recall", "recordings-plan", "recordings"),
@@ -309,7 +317,7 @@ OWN_USERS = (
 )
 
 
-def render(values: Mapping[str, str], api_versions: Sequence[str] = ()) -> str:
+def render(values: Mapping[str, str], api_versions: Sequence[str] = (), release: str = "lookout") -> str:
     """Return the manifests for a set of values, in a cluster that has some APIs.
 
     Raises:
@@ -318,7 +326,7 @@ def render(values: Mapping[str, str], api_versions: Sequence[str] = ()) -> str:
     options = [word for name, value in values.items() for word in ("--set", f"{name}={value}")]
     options += [word for each in api_versions for word in ("--api-versions", each)]
     done = subprocess.run(
-        [str(BIN / "helm"), "template", "lookout", str(CHART), "--namespace", "cameras", *options],
+        [str(BIN / "helm"), "template", release, str(CHART), "--namespace", "cameras", *options],
         check=False,
         capture_output=True,
         text=True,
@@ -401,6 +409,8 @@ def check() -> list[str]:
         wrong += _closed(value, ports)
     wrong += _additions()
     wrong += _settings()
+    wrong += [*_without_value("", "string"), *_without_value(None, "null")]
+    wrong += _names()
     wrong += _users()
     wrong += _released()
     wrong += _models()
@@ -536,6 +546,51 @@ def _settings() -> list[str]:
         if extra := (others - set(wanted.get(name, ()))) & set(found):
             wrong.append(f"{name} has {extra}")
     return wrong
+
+
+def _names() -> list[str]:
+    """Names that Kubernetes would not take, of releases with the longest names there are."""
+    everything = {
+        **EXTENDED,
+        "prefill.memory.keep": "2h",
+        "recall.enabled": "true",
+        "recordings.decodeReplicas": "1",
+    }
+    recordings = {"recordings.enabled": "true", "fullnameOverride": "a" * 34}
+    wrong = []
+    for values in ({**everything, "recordings.decodeReplicas": "0"}, {**everything, **recordings}):
+        for item in yaml.safe_load_all(render(values, API_VERSIONS, "a" * 53)):
+            kind, name = (item["kind"], item["metadata"].get("name", "")) if item else ("", "")
+            # Objects of policies and extensions, which no label and no host name repeats, may be longer.
+            limit = {"StatefulSet": 52, "Service": 63, "Deployment": 63, "Job": 63}.get(kind, 253)
+            if len(name) > limit:
+                wrong.append(f"{kind} {name}: {len(name)} characters")
+    return wrong
+
+
+def _without_value(given: str | None, kind: str) -> Iterator[str]:
+    """Settings that are no texts and are not refused by name and in one line where they have no value."""
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    wanted: list[str] = []
+    values: dict[str, Any] = {}
+    for path in (*(f"{part}.settings" for part in PARTS), "settings"):
+        found, inner = schema, values
+        for name in path.split("."):
+            found, inner = found["properties"][name], inner.setdefault(name, {})
+        for name, facts in found["properties"].items():
+            if facts.get("type") in ("integer", "number", "boolean"):
+                inner[name] = given
+                wanted.append(f"at '/{path.replace('.', '/')}/{name}': got {kind}, want {facts['type']}")
+    done = subprocess.run(
+        [str(BIN / "helm"), "template", "lookout", str(CHART), "--values", "-"],
+        check=False,
+        capture_output=True,
+        text=True,
+        input=json.dumps(values),
+    )
+    if not wanted or "anyOf" in done.stderr:
+        yield f"settings as {kind}: {done.stderr[:300]}"
+    yield from (f"{line}: is not said" for line in wanted if line not in done.stderr)
 
 
 def _users() -> list[str]:

@@ -1,9 +1,10 @@
 {{/* Names, labels, images and environments that several templates share. */}}
 
+{{/* Pods of a StatefulSet carry its name and a hash in a label, so that it has 52 characters at most: with "-prune-encode" 39. */}}
 {{- define "lookout.name" -}}
-{{- if .Values.fullnameOverride }}{{ .Values.fullnameOverride | trunc 40 | trimSuffix "-" }}
-{{- else if contains "lookout" .Release.Name }}{{ .Release.Name | trunc 40 | trimSuffix "-" }}
-{{- else }}{{ printf "%s-lookout" .Release.Name | trunc 40 | trimSuffix "-" }}{{ end }}
+{{- if .Values.fullnameOverride }}{{ .Values.fullnameOverride }}
+{{- else if contains "lookout" .Release.Name }}{{ .Release.Name | trunc 39 | trimSuffix "-" }}
+{{- else }}{{ printf "%s-lookout" .Release.Name | trunc 39 | trimSuffix "-" }}{{ end }}
 {{- end }}
 
 {{/* Labels of an object; call with (dict "root" $ "component" name). */}}
@@ -50,6 +51,8 @@ runAsNonRoot: true
 runAsUser: {{ . }}
 runAsGroup: {{ . }}
 fsGroup: {{ . }}
+# Not every file of a large claim at every start.
+fsGroupChangePolicy: OnRootMismatch
 {{- end }}
 seccompProfile: {type: RuntimeDefault}
 {{- end }}

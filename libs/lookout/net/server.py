@@ -23,7 +23,7 @@ class GrpcServer:
     """Add services, then `start`. The health service says NOT_SERVING until `serving(True)`.
 
     Args:
-        host: address to listen on.
+        host: address to listen on; 0.0.0.0: all, of IPv6 too.
         port: 0 takes any free one.
         limits: what callers may hold.
         security: who may call; unset: anybody on this machine.
@@ -57,11 +57,12 @@ class GrpcServer:
             ],
         )
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         try:
-            self.port: int = listen(self._server, f"{host}:{port}", host, security)
+            self.port: int = listen(self._server, address, host, security)
         except RuntimeError as error:
             raise StartupError(
-                f"LOOKOUT_GRPC_PORT={port}: cannot listen on {host}:{port} ({error}); 0 takes any free port"
+                f"LOOKOUT_GRPC_PORT={port}: cannot listen on {address} ({error}); 0 takes any free port"
             ) from error
 
     def add(self, service: AddService, *names: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -117,15 +118,19 @@ class Metrics:
         )
 
 
+_ALL = "0.0.0.0"
+
+
 class Probes:
-    """HTTP on `host:port` (0: any free port): /metrics, /livez, /readyz."""
+    """HTTP on `host:port` (0: any free port; 0.0.0.0: all addresses, IPv6 too): /metrics, /livez, /readyz."""
 
     def __init__(self, metrics: Metrics, health: Health, port: int, host: str = "0.0.0.0") -> None:
         self._scraped = threading.Condition()
         self._begun, self._answered, self._scraped_at = 0, 0, float("-inf")
         self._metrics, self._health = metrics, health
         self._exposition = make_wsgi_app(metrics.registry)
-        self._server = make_server(host, port, self._answer, ThreadingWSGIServer, _SilentHandler)
+        kind = _Ipv6Server if ":" in host or (host == _ALL and socket.has_dualstack_ipv6()) else _Ipv4Server
+        self._server = make_server(host, port, self._answer, kind, _SilentHandler)
         self.port: int = self._server.server_address[1]
         self._thread = threading.Thread(target=self._server.serve_forever, name="probes", daemon=True)
 
@@ -182,6 +187,22 @@ def _text(start: StartResponse, code: int, text: str, kind: str = "text/plain") 
         [("Content-Type", kind), ("Content-Length", str(len(body)))],
     )
     return [body]
+
+
+class _Ipv4Server(ThreadingWSGIServer):
+    address_family = socket.AF_INET
+
+
+class _Ipv6Server(ThreadingWSGIServer):
+    """All addresses are those of both families, as gRPC has it: a pod may have an IPv6 address alone."""
+
+    address_family = socket.AF_INET6
+
+    def server_bind(self) -> None:
+        if self.server_address[0] == _ALL:
+            self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+            self.server_address = ("::", self.server_address[1])
+        super().server_bind()
 
 
 class _SilentHandler(WSGIRequestHandler):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -84,3 +86,17 @@ def test_a_trace_goes_through_kafka_headers_and_grpc(
         assert second.get_span_context().trace_id == wanted
         list(stub.GetTensor(tensors_pb2.GetTensorRequest()))
     assert server[1].traces == [wanted]
+
+
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
+@pytest.mark.parametrize(("host", "addresses"), [("0.0.0.0", ("127.0.0.1", "[::1]")), ("::1", ("[::1]",))])
+def test_it_is_reached_over_ipv6(host: str, addresses: tuple[str, ...]) -> None:
+    server = GrpcServer(host, 0, security=load_connections(GrpcSecurity, {"LOOKOUT_GRPC_INSECURE": "true"}))
+    server.start()
+    try:
+        for address in addresses:
+            with grpc.insecure_channel(f"{address}:{server.port}") as channel:
+                health = health_pb2_grpc.HealthStub(channel)
+                assert health.Check(health_pb2.HealthCheckRequest(), timeout=10).status
+    finally:
+        server.stop(0.1)

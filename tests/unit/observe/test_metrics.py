@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 import urllib.error
 import urllib.request
+
+import pytest
 
 from lookout.observe import Health, Metrics, Probes
 
@@ -57,5 +60,19 @@ def test_a_last_number_is_read_before_the_end_where_somebody_reads() -> None:
         assert waiting.is_alive()
         while waiting.is_alive():
             assert 'lookout_fenced_total{stage="decode"} 1.0' in get(probes.port, "/metrics")[1]
+    finally:
+        probes.stop()
+
+
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
+@pytest.mark.parametrize(("host", "addresses"), [("0.0.0.0", ("127.0.0.1", "[::1]")), ("::1", ("[::1]",))])
+def test_a_pod_is_probed_at_the_address_that_it_has(host: str, addresses: tuple[str, ...]) -> None:
+    """In a cluster of IPv6 alone pods have no other one; all addresses are of both families."""
+    probes = Probes(Metrics("decode"), Health(), 0, host)
+    probes.start()
+    try:
+        for address in addresses:
+            with urllib.request.urlopen(f"http://{address}:{probes.port}/livez", timeout=10) as answer:
+                assert answer.status == 200
     finally:
         probes.stop()

@@ -1,8 +1,10 @@
 """Three brokers and a Redis with TLS, client certificates and passwords: what production brings itself."""
 
 import base64
+import json
 import secrets
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,20 @@ COUNT = 3
 #: the volume with Redis' program: the one of the try-out image is built without TLS
 REDIS_PROGRAM = "redis-program"
 _REDIS_PORT = 6380
+#: kubelet looks at secrets once a minute, and caches them as long
+_SECRET_S = 240.0
+#: what a broker's pod runs to change a password, which comes from its input
+_CHANGE = """
+import os, sys
+from confluent_kafka.admin import (
+    AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
+)
+admin = AdminClient({{"bootstrap.servers": os.environ["POD_IP"] + ":9094"}})
+details = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
+change = UserScramCredentialUpsertion("{user}", details, sys.stdin.read().encode())
+for done in admin.alter_user_scram_credentials([change]).values():
+    done.result(60)
+"""
 
 
 def start(cluster: Cluster, namespace: str, image: str) -> list[str]:
@@ -109,6 +125,35 @@ def kill_one(cluster: Cluster, namespace: str, number: int) -> str:
     pod = f"pod/{NAME}-{number}"
     cluster.kubectl("-n", namespace, "delete", pod, "--grace-period=0", "--force", check=False)
     return f"killed {pod} of three brokers"
+
+
+def change_password(cluster: Cluster, namespace: str, pod: str) -> str:
+    """Give the user of one part another password; returns a sentence.
+
+    First its secret, which kubelet brings into the pod within two minutes, then the brokers: they refuse the
+    password before from then on.
+
+    Args:
+        cluster: Where.
+        namespace: Of the brokers.
+        pod: Of the part, which reads the secret as a file.
+
+    Raises:
+        ToolError: The pod does not see the secret change.
+    """
+    password = secrets.token_urlsafe(24)
+    data = {"password": base64.b64encode(password.encode()).decode()}
+    patch = ("--type=merge", "-p", json.dumps({"data": data}))
+    cluster.kubectl("-n", namespace, "patch", "secret", f"{OWN_USER}-user", *patch)
+    file = "/etc/lookout/kafka-user/password"
+    deadline = time.monotonic() + _SECRET_S
+    while cluster.kubectl("-n", namespace, "exec", pod, "--", "cat", file) != password:
+        if time.monotonic() > deadline:
+            raise ToolError(f"{pod} has the password from before after {_SECRET_S:.0f} s")
+        time.sleep(2.0)
+    told = ("python", "-c", _CHANGE.format(user=OWN_USER))
+    cluster.kubectl("-n", namespace, "exec", "-i", f"{NAME}-0", "--", *told, stdin=password)
+    return f"the brokers know another password of {OWN_USER} only, the one that {pod} has as a file now"
 
 
 def _secret(name: str, files: dict[str, bytes]) -> dict[str, Any]:

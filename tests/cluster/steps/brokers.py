@@ -7,6 +7,7 @@ from functools import partial
 
 from tests.cluster import storage, three_brokers
 from tests.cluster.outside import ExternalClient
+from tests.cluster.tools import ToolError
 from tests.cluster.world import CHART, NAMESPACE, RELEASE, World, image_name, tag
 
 #: longer than a publisher waits while a broker is away
@@ -16,7 +17,7 @@ _CATCH_UP_S = 15.0
 
 
 def run(world: World) -> None:
-    """Play the films while each broker is killed once; nothing is lost."""
+    """Play the films while a password changes and each broker is killed once; nothing is lost."""
     names = [f"broker-{number}" for number in range(three_brokers.COUNT)] + [three_brokers.REDIS_PROGRAM]
     three_brokers.provide_redis()
     storage.provide(world.cluster, names)
@@ -54,8 +55,22 @@ def _play(world: World) -> None:
         time.sleep(_CATCH_UP_S)
         return said
 
-    world.play_during(client, "three-", [partial(kill, number) for number in range(three_brokers.COUNT)])
+    def change() -> str:
+        return three_brokers.change_password(world.cluster, NAMESPACE, pod)
+
+    # Once the brokers are killed, who has the password from before cannot log in any more.
+    pod = f"{RELEASE}-{three_brokers.OWN_USER}-0"
+    begun = _process(world, pod)
+    kills = [partial(kill, number) for number in range(three_brokers.COUNT)]
+    world.play_during(client, "three-", [change, *kills])
     world.count(client(), "three-", _SILENCE_S)
+    if (process := _process(world, pod)) != begun:
+        raise ToolError(f"{pod} started again for a new password: {begun} became {process}")
+
+
+def _process(world: World, pod: str) -> str:
+    """Which container of a pod runs."""
+    return world.kubectl("get", "pod", pod, "-o", "jsonpath={.status.containerStatuses[0].containerID}")
 
 
 def refuse_wrong_password(world: World, values: list[str]) -> None:

@@ -15,7 +15,7 @@ from kubernetes.client.rest import ApiException
 from lookout.pruning import POLICIES
 from lookout.services.controller.cluster import FINALIZER, GROUP, RECORDING, VERSION, Resources
 from lookout.services.controller.recordings import SHOWN, JobAnswers, RecordingJobs, job_id, job_of
-from lookout.services.controller.rounds import RoundError
+from lookout.services.controller.rounds import ResourceApi, RoundError
 from lookout.services.controller.statuses import StatusQueue
 from lookout.v1.recordings_pb2 import (
     RecordingAnswer,
@@ -41,21 +41,22 @@ def recording(**spec: Any) -> dict[str, Any]:
 
 
 class World:
-    """One resource, fake API and topics, and answers as the topic brings them."""
+    """One resource, fake API (unless one is given) and topics, and answers as the topic brings them."""
 
-    def __init__(self, **spec: Any) -> None:
+    def __init__(self, api: ResourceApi | None = None, **spec: Any) -> None:
         self.now = 0.0
         self.resource = recording(**spec)
         self.api = MemoryApi([], [])
         self.api.resources[RECORDING] = [self.resource]
         self.topics = MemoryTopics()
         self.answers = JobAnswers(ServiceSettings(mode="local", instance="one"), self.told)
+        api = api or self.api
         self.jobs = RecordingJobs(
-            self.api,
+            api,
             lambda job: self.topics.rows.get(RECORDINGS.name, {}).get(job),
             self.topics.publish,
             self.answers.status,
-            StatusQueue(self.api.set_status, writes_s=20, resource_s=10, clock=lambda: self.now),
+            StatusQueue(api.set_status, writes_s=20, resource_s=10, clock=lambda: self.now),
             round_s=2,
             clock=lambda: self.now,
         )
@@ -262,9 +263,8 @@ def test_a_real_api_server_holds_the_schema_and_the_status(tmp_path: Path) -> No
         api.create_namespaced_custom_object(*where, {**body, "spec": SPEC})
         with pytest.raises(ApiException, match="asked once"):
             api.patch_namespaced_custom_object(*where, "monday", {"spec": {"fps": 4}})
-        world = World()
         resources = Resources(NAMESPACE)
-        world.jobs._api = resources
+        world = World(resources)
         stopped = threading.Event()
         follower = threading.Thread(
             target=resources.follow, args=(RECORDING, lambda _, name: world.jobs.mark(name), stopped)
@@ -276,6 +276,7 @@ def test_a_real_api_server_holds_the_schema_and_the_status(tmp_path: Path) -> No
             job = job_id(api.get_namespaced_custom_object(*where, "monday"))
             answers = RecordingAnswers(id=job, state=RecordingAnswers.STATE_DONE, parts=1, done=1)
             world.answers.take(job, to_json(answers))
+            world.now += 60
             world.jobs.work_off()
             status = api.get_namespaced_custom_object(*where, "monday")["status"]
             assert (status["state"], status["job"], status["parts"]) == ("done", job, 1)
@@ -290,5 +291,6 @@ def test_a_real_api_server_holds_the_schema_and_the_status(tmp_path: Path) -> No
         finally:
             stopped.set()
             # Its watch ends with the next event.
-            api.create_namespaced_custom_object(*where, {**body, "spec": SPEC})
+            other = {**body, "metadata": {"name": "tuesday"}, "spec": SPEC}
+            api.create_namespaced_custom_object(*where, other)
             follower.join()

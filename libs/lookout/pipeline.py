@@ -269,8 +269,12 @@ class Pipeline:
             options: `since`, `until` (seconds from the start of the source), `words`, `text`, `on_text`.
 
         Raises:
-            LookoutError: Nothing is remembered of that time.
+            LookoutError: Nothing is remembered of that time, or the pipeline is closed.
         """
+        if self._closed:
+            raise PipelineError(
+                "this pipeline is closed: its model is gone; open another, or ask its memory_dir"
+            )
         question = models.check_question(self._folder, question, text=bool(options.get("text")))
         if self._recall is None:
             raise PipelineError("this pipeline keeps no memory: set it, for example memory='2h'")

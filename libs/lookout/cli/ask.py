@@ -31,6 +31,8 @@ app = typer.Typer(
 )
 app.command("rebuild")(rebuild)
 _TEXT_TOKENS = 64
+#: a memory that ends so many seconds before its file was not fed to its end
+_EARLY_S = 4.0
 FolderArgument = Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder of memories.")]
 
 
@@ -171,9 +173,10 @@ def _ask_files(
     _check_options(options, {"--keep": keep, "--frames": frames})
     if not as_json:
         options["on_text"] = lambda piece: echo(piece, nl=False)
-    if keep is not None and source.is_file() and (name := _remembered(keep, source)) is not None:
-        say(TerminalConsole(stderr=True), "{} holds the memory of {} already: it is asked", keep, source.name)
-        source, camera = keep, name
+    if keep is not None and source.is_file() and (entry := _remembered(keep, source)) is not None:
+        note = "{} holds the memory of {} already: it is asked{}"
+        say(TerminalConsole(stderr=True), note, keep, source.name, _early_end(entry, source))
+        source, camera = keep, entry.camera
     # What can be refused is refused before the imports and the model, which take seconds.
     if source.is_file():
         _check(model, question, text)
@@ -216,8 +219,8 @@ def _check_options(options: Mapping[str, Any], folders: Mapping[str, Path | None
             raise CliError(f"{option} names the file {folder}; name a folder")
 
 
-def _remembered(folder: Path, file: Path) -> str | None:
-    """The camera under which a folder holds the memory of a file as it is; None: it does not."""
+def _remembered(folder: Path, file: Path) -> Entry | None:
+    """A folder's memory of a file as it is; None: it has none."""
     from lookout.memory.shelf import entries
 
     if not folder.is_dir() or not any(folder.iterdir()):
@@ -225,8 +228,27 @@ def _remembered(folder: Path, file: Path) -> str | None:
     for entry in entries(folder):
         same = entry.about.get("source") == str(file.resolve()) and not entry.damage
         if same and entry.fed_s >= file.stat().st_mtime:
-            return entry.camera
+            return entry
     return None
+
+
+def _early_end(entry: Entry, file: Path) -> str:
+    """What to say of a memory that ends long before its file does: the disk was full, or Ctrl-C came."""
+    from lookout.files import VideoReader
+    from lookout.segments import CodecError
+
+    try:
+        with VideoReader(file) as reader:
+            whole_s = reader.duration
+    except CodecError:
+        return ""
+    end_s = _listed(entry)["to"]
+    if end_s is None or whole_s - end_s < _EARLY_S:
+        return ""
+    return (
+        f"; it ends at {clock(end_s)} of {clock(whole_s)}: remove it first to have the file watched whole "
+        f"(`lookout memory remove {entry.path.parent.parent} --camera {entry.camera}`)"
+    )
 
 
 def _check_footage(source: Path) -> None:

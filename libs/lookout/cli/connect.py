@@ -14,6 +14,7 @@ from confluent_kafka.admin import OffsetSpec
 
 from lookout.cli.options import CliError, Position
 from lookout.kafka_clients import AdminClient, Consumer, Producer
+from lookout.outside_text import clean, is_encodable
 from lookout.wire import ERASURES, MAX_MESSAGE_BYTES, key_text, prefixed
 
 if TYPE_CHECKING:
@@ -33,9 +34,11 @@ def find_bootstrap(given: str | None) -> str:
     """The address given, else LOOKOUT_KAFKA, else the one local fleet that runs.
 
     Raises:
-        CliError: there is none, or more than one.
+        CliError: there is none, or more than one, or it is no text.
     """
     if address := given or os.environ.get("LOOKOUT_KAFKA"):
+        if not is_encodable(address):  # librdkafka would fail without a word
+            raise CliError(f"--bootstrap: {clean(address, 60)} is no text in UTF-8; give host:port")
         return address
     from lookout.local import running_fleets
 

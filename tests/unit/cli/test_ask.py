@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import re
 import shutil
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -60,6 +64,22 @@ def run(*words: str) -> tuple[int, str]:
     return result.exit_code, result.stdout
 
 
+def test_a_pipeline_that_is_closed_is_not_asked(clip: Path) -> None:
+    with Pipeline(memory="1h") as pipeline:
+        list(pipeline.watch(clip))
+    with pytest.raises(PipelineError, match="this pipeline is closed: its model is gone"):
+        pipeline.ask("Is a vehicle in view?")
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"since": "x"}, {"since": float("nan")}, {"until": float("inf")}, {"until": True}, {"words": 0}]
+)
+def test_times_and_lengths_that_make_no_sense_are_refused_by_name(kept: Path, wrong: dict[str, Any]) -> None:
+    (name,) = wrong
+    with pytest.raises(HistoryError, match=f"{name}( must|=)"):
+        next(ask_folder(kept, "Is a vehicle in view?", **wrong))
+
+
 @pytest.mark.slow
 def test_a_folder_answers_as_the_pipeline_that_filled_it(clip: Path, kept: Path) -> None:
     pipeline = Pipeline(memory="1h")
@@ -105,6 +125,37 @@ def test_a_kept_memory_is_asked_and_not_made_twice(
     assert code == 0, second
     assert json.loads(second)["p_yes"] == pytest.approx(json.loads(first)["p_yes"], abs=1e-6)
     assert [entry.camera for entry in entries(folder)] == ["yard"]
+
+
+@pytest.mark.slow
+def test_a_memory_that_ends_before_its_file_says_so(
+    clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a full disk, or Ctrl-C: an answer over the beginning must not pass for one over the file."""
+    with Pipeline(memory="1h", memory_dir=tmp_path) as pipeline:
+        windows = pipeline.windows(clip)
+        for _ in range(2):
+            next(windows)
+    words = ["ask", str(clip), "Is a person in view?", "--keep", str(tmp_path), "--json"]
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == 0, result.output
+    told = " ".join(result.stderr.split())
+    assert re.search(r"it ends at 0:\d+\.\d of 0:26\.0: remove it first to have the file watched whole", told)
+    assert f"lookout memory remove {tmp_path} --camera yard" in told
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", [errno.EROFS, errno.EACCES])
+def test_a_memory_that_nobody_may_write_is_asked(
+    kept: Path, fault: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(folder: Path) -> None:
+        raise OSError(fault, os.strerror(fault), str(folder / "owner.lock"))
+
+    (truth,) = ask_folder(kept, "Is a person in view?", settle=False)
+    monkeypatch.setattr("lookout.memory.folder.lock_of", refused)  # a fake of a read-only file system
+    (answer,) = ask_folder(kept, "Is a person in view?")
+    assert answer.p_yes == truth.p_yes
 
 
 def test_ask_writes_text_where_no_yes_or_no_is_asked(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:

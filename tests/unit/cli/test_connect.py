@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from lookout.cli.connect import client_options, kafka_settings, reading
+from lookout.cli.connect import client_options, find_bootstrap, kafka_settings, reading
 from lookout.cli.options import CliError, Position
 from lookout.local import FleetAddress
 from lookout.services.prefill.settings import PrefillSettings
@@ -48,6 +48,11 @@ def test_settings_of_a_local_fleet_and_of_the_environment_log_in(
         options = settings.kafka_security()
         assert options["sasl.password"] == "canary"
         assert options.items() <= client_options(bootstrap).items()
+
+
+def test_an_address_in_another_encoding_is_refused() -> None:
+    with pytest.raises(CliError, match=r"--bootstrap: kafk\\udce9:9092 is no text in UTF-8; give host:port"):
+        find_bootstrap("kafk\udce9:9092")
 
 
 @pytest.fixture

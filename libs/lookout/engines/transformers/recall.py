@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,6 +40,7 @@ from lookout.memory.past import fetch_from
 from lookout.memory.shelf import Entry, entries, place_of
 from lookout.memory.types import raw
 from lookout.models import asks_yes_no
+from lookout.numbers import check_finite, check_whole
 from lookout.windows import StrideBlock, WindowPlan
 
 CHAPTER_CACHE_BYTES = 256 << 20
@@ -352,11 +354,15 @@ def _check_made_by(engine: TransformersEngine, entry: Entry, opened: MemoryFolde
 
 
 def _open(path: Path) -> tuple[MemoryFolder, bool]:
-    """A folder as its owner; where another process feeds it, as a reader."""
+    """A folder as its owner; where another process feeds it, or nobody may write it, as a reader."""
     try:
         return MemoryFolder.open(path), True
     except OwnedMemoryError:
-        return MemoryFolder.open(path, owner=False), False
+        pass
+    except OSError as error:
+        if error.errno not in (errno.EROFS, errno.EACCES):
+            raise
+    return MemoryFolder.open(path, owner=False), False
 
 
 class ChaptersRecall:
@@ -419,6 +425,11 @@ class ChaptersRecall:
 def _ask_each(
     streams: Sequence[StreamRecall | ChaptersRecall], question: str, options: dict[str, Any]
 ) -> Iterator[Recollection]:
+    for name in ("since", "until"):
+        if options.get(name) is not None:
+            check_finite(name, options[name], HistoryError)
+    if options.get("words") is not None:
+        check_whole("words", options["words"], 1, 1 << 20, HistoryError)
     nothing: HistoryError | None = None
     answered = False
     for stream in streams:

@@ -82,6 +82,7 @@ class _Logins:
     def _follow(self, client: _Client, login: Login, last: tuple[str, str]) -> None:
         try:
             now = login()
+            self._why = ""
             if now == last:
                 return
             client.take_login(*now)
@@ -92,7 +93,6 @@ class _Logins:
             with self._lock:
                 self._clients.pop(client, None)
             return
-        self._why = ""
         with self._lock:
             self._clients[client] = (login, now)
         _log.info("the user or password of Kafka has changed: clients log in with the new one")

@@ -28,6 +28,7 @@ from lookout.cli.options import (
     SettingOption,
     asked,
     check_page,
+    in_utf8,
 )
 from lookout.cli.output import TerminalConsole, echo
 from lookout.cli.times import is_length, parse_span
@@ -102,7 +103,8 @@ def backtest(
         raise CliError("--camera is empty: name a camera or a pattern, or leave it out for all cameras")
     check_page(page, WEB_PAGES)
     rule = watch_rule(threshold=threshold, of=of, schedule=schedule, zone=zone)
-    watch = Watch(id="backtest", version=1, question=asked(question), cameras=camera or [], rule=rule)
+    cameras = [in_utf8("--camera", pattern) for pattern in camera or ()]
+    watch = Watch(id="backtest", version=1, question=asked(question), cameras=cameras, rule=rule)
     job = _job(watch, *parse_span(since, until), identity, tenant)
     if fleet:
         if model is not None or device is not None or setting or preset != "default":
@@ -186,7 +188,8 @@ def _job(
     watch: Watch, begin_ms: int | None, end_ms: int | None, identity: str | None, tenant: str
 ) -> RecordingJob:
     check_watch(watch)  # of a back-test of this process, too: what is tried here is enabled later
-    job = RecordingJob(id=identity or new_id(), backtest=BacktestJob(watch=watch), tenant=tenant)
+    name, owner = in_utf8("--id", identity or new_id()), in_utf8("--tenant", tenant)
+    job = RecordingJob(id=name, tenant=owner, backtest=BacktestJob(watch=watch))
     if begin_ms is not None:
         job.backtest.since.FromMilliseconds(begin_ms)
     if end_ms is not None:

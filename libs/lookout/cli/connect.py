@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 from confluent_kafka import OFFSET_END, IsolationLevel, KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
-from lookout.cli.options import CliError, Position
+from lookout.cli.options import CliError, Position, in_utf8
 from lookout.kafka_clients import AdminClient, Consumer, Producer
-from lookout.outside_text import clean, is_encodable
 from lookout.wire import ERASURES, MAX_MESSAGE_BYTES, key_text, prefixed
 
 if TYPE_CHECKING:
@@ -37,9 +36,7 @@ def find_bootstrap(given: str | None) -> str:
         CliError: there is none, or more than one, or it is no text.
     """
     if address := given or os.environ.get("LOOKOUT_KAFKA"):
-        if not is_encodable(address):  # librdkafka would fail without a word
-            raise CliError(f"--bootstrap: {clean(address, 60)} is no text in UTF-8; give host:port")
-        return address
+        return in_utf8("--bootstrap", address)  # librdkafka fails without a word at others
     from lookout.local import running_fleets
 
     fleets = running_fleets()

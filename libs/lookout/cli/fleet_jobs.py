@@ -16,7 +16,7 @@ from confluent_kafka import Message
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from lookout.cli.connect import check_reachable, find_bootstrap, reading, send_and_confirm
-from lookout.cli.options import CliError, Position
+from lookout.cli.options import CliError, Position, in_utf8
 from lookout.cli.output import TerminalConsole, echo, say
 from lookout.cli.signals import ending_quietly
 from lookout.outside_text import clean, public_url
@@ -81,9 +81,8 @@ def fleet_job(
 
     settings = settings_message(with_options(AnalysisSettings(), options))
     set_begin(settings, begins)
-    return RecordingJob(
-        id=identity or new_id(), uris=[uri_of(source)], questions=questions, settings=settings, tenant=tenant
-    )
+    name, owner = in_utf8("--id", identity or new_id()), in_utf8("--tenant", tenant)
+    return RecordingJob(id=name, tenant=owner, uris=[uri_of(source)], questions=questions, settings=settings)
 
 
 def send_job(

@@ -11,7 +11,7 @@ from typing import Annotated, Final, Literal
 import typer
 
 from lookout.errors import LookoutError
-from lookout.outside_text import question_text
+from lookout.outside_text import clean, is_encodable, question_text
 
 BootstrapOption = Annotated[
     str | None,
@@ -85,6 +85,17 @@ def asked(question: str) -> str:
         CliError: It cannot be asked (`question_text`).
     """
     return question_text(question, CliError)
+
+
+def in_utf8(option: str, text: str) -> str:
+    """A word of the command line that is sent to a fleet.
+
+    Raises:
+        CliError: It is in another encoding.
+    """
+    if not is_encodable(text):
+        raise CliError(f"{option}: {clean(text, 60)} is no text in UTF-8")
+    return text
 
 
 def check_page(page: Path | None, kinds: Sequence[str] = PAGES) -> None:

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from lookout.backtest.labels import label_key, quality, threshold_for
 from lookout.cli.app import app
+from lookout.cli.options import CliError
 from lookout.errors import LookoutError
 from lookout.rules import messages
 from lookout.v1.labels_pb2 import Label
@@ -221,3 +222,20 @@ def test_a_list_of_jobs_shows_ids_that_can_be_copied(kafka_of_jobs: str) -> None
 def test_precision_needs_labels() -> None:
     result = CliRunner().invoke(app, ["backtest", CROWD.question, "--precision", "0.9"])
     assert "--precision needs --labels" in str(result.exception)
+
+
+@pytest.mark.parametrize(
+    ("command", "option"),
+    [
+        ("backtest", "--camera"),
+        ("backtest", "--id"),
+        ("backtest", "--tenant"),
+        ("analyze", "--id"),
+        ("analyze", "--tenant"),
+    ],
+)
+def test_a_word_in_another_encoding_is_refused_by_its_option(command: str, option: str) -> None:
+    asked = {"backtest": ["Is it?"], "analyze": [__file__, "-q", "Is it?"]}[command]
+    error = CliRunner().invoke(app, [command, *asked, "--fleet", option, "caf\udce9"]).exception
+    assert isinstance(error, CliError)
+    assert str(error) == f"{option}: caf\\udce9 is no text in UTF-8"

@@ -7,7 +7,6 @@ import struct
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from fractions import Fraction
 from pathlib import Path
 from typing import BinaryIO, cast
 
@@ -17,6 +16,7 @@ from av.bitstream import BitStreamFilterContext
 
 from lookout.segments.container import ByteSource, Video, missing_packets, ticks_to_us
 from lookout.segments.damage import CounterScan, with_breaks, with_damage
+from lookout.segments.edits import MOVIE_SCALE, Edit, with_edit
 from lookout.segments.nal import begins_clean
 from lookout.segments.picture import turn_of
 from lookout.segments.timeline import BACKWARD_US, MAX_GAP_US
@@ -60,9 +60,8 @@ MUXER_OPTIONS = {
     "mp4": _FRAGMENTED,
     "mov": _FRAGMENTED,
 }
-_MOVIE_SCALE = 90_000  # ticks of an edit list's second
-# Without fragments: an edit list is written for whole files only.
-_WITH_EDIT_LIST = {"avoid_negative_ts": "disabled", "movie_timescale": str(_MOVIE_SCALE)}
+# Without fragments: an edit list is for whole files only.
+_WITH_EDIT_LIST = {"avoid_negative_ts": "disabled", "movie_timescale": str(MOVIE_SCALE)}
 TS_NULL_PACKET = b"\x47\x1f\xff\x10" + b"\xff" * 184
 TS_LEAST_PACKETS = 32  # shorter streams are not recognised as MPEG-TS
 _FILES = ("mp4", "mov")  # keep the decoder's headers in their own
@@ -76,14 +75,15 @@ class _Group:
     key_us: int
     nominal_us: int
     timed: bool
-    jump: bool  # the source's clock jumped before it
     clean: bool  # decoding can begin here; otherwise the picture only builds up (intra refresh)
     packets: list[av.Packet] = field(default_factory=list)
     losses: list[bool] = field(default_factory=list)  # by packet: bytes of it were lost on the way
+    jump: bool = False  # the source's clock jumped before it
     size: int = 0  # bytes, with an allowance for the container
-    last_us: int = 0
     shown: int = 0  # pictures that are not hidden
     first_us: int = 0  # the earliest of these
+    last_us: int = 0  # the latest of these
+    hidden_us: int | None = None  # the latest hidden picture
     key_hidden: bool = False
 
     def add(self, packet: av.Packet, time_us: int, *, loss: bool, hidden: bool) -> None:
@@ -93,13 +93,28 @@ class _Group:
         # An MPEG-TS packet carries up to 184 bytes; three more hold headers and clock references of a
         # picture.
         self.size += 188 * (packet.size // 180 + 3)
-        # B-frames are shown before the packet that precedes them: the newest time counts, not the last.
-        self.last_us = max(self.last_us, time_us) if len(self.packets) > 1 else time_us
         if hidden:
             self.key_hidden = self.key_hidden or len(self.packets) == 1
-        else:
-            self.first_us = min(self.first_us, time_us) if self.shown else time_us
-            self.shown += 1
+            self.hidden_us = time_us if self.hidden_us is None else max(self.hidden_us, time_us)
+            return
+        self.first_us = min(self.first_us, time_us) if self.shown else time_us
+        # B-frames are shown before the packet that precedes them: the newest time counts, not the last.
+        self.last_us = max(self.last_us, time_us) if self.shown else time_us
+        self.shown += 1
+
+    def follow(self, end_us: int | None) -> int | None:
+        """Tell whether the clock jumped before it, once it is whole.
+
+        Args:
+            end_us: When the groups before it end; None: nothing is shown of them.
+
+        Returns:
+            When they end with this one.
+        """
+        if not self.shown:
+            return end_us
+        self.jump = end_us is not None and not -BACKWARD_US <= self.start_us - end_us <= MAX_GAP_US
+        return self.end_us
 
     @property
     def start_us(self) -> int:
@@ -112,34 +127,15 @@ class _Group:
         return self.clean and not (self.shown and self.first_us < self.key_us)
 
     @property
+    def ends_hidden(self) -> bool:
+        """Whether pictures behind the last one that is shown are hidden."""
+        return self.hidden_us is not None and self.shown > 0 and self.hidden_us > self.last_us
+
+    @property
     def end_us(self) -> int:
         """When its last frame ends, if it lasts as long as frames do here."""
         step = (self.last_us - self.start_us) // (self.shown - 1) if self.shown > 1 else self.nominal_us
         return self.last_us + max(1, step)
-
-
-@dataclass(frozen=True, slots=True)
-class _Edit:
-    """What is shown of a piece that holds hidden pictures, in the source's ticks; None: to that end, all."""
-
-    begin: int | None
-    end: int | None
-
-    @classmethod
-    def of(cls, video: Video, packets: list[av.Packet], *, first: bool, last: bool) -> _Edit | None:
-        """The edit of a source's first or last piece; None where nothing hides its beginning or end."""
-        shown = [packet.pts for packet in packets if packet.pts is not None and not video.hides(packet)]
-        hidden = [packet.pts for packet in packets if packet.pts is not None and video.hides(packet)]
-        if not shown:
-            return None
-        begin = min(shown) if first and any(pts < min(shown) for pts in hidden) else None
-        end = min((pts for pts in hidden if last and pts > max(shown)), default=None)
-        return None if begin is None and end is None else cls(begin, end)
-
-    def shows(self, packet: av.Packet) -> bool:
-        """Whether a packet's picture is shown."""
-        pts = packet.pts or 0
-        return (self.begin is None or self.begin <= pts) and (self.end is None or pts < self.end)
 
 
 def cut(
@@ -157,8 +153,8 @@ def cut(
     dropped. Time stamps are the source's own, moved by one constant if decoding times begin below zero; a
     source without time stamps gives pieces without (elementary streams). Leading pictures stay behind their
     keyframe; those that refer to the piece before are lost there, and counted when decoded. What an edit list
-    hides at the beginning or end stays hidden: the piece has an edit list of its own where it cannot be
-    decoded without, and times begin with the first picture that is shown. `broken_off` is called behind the
+    hides stays hidden: a piece has an edit list of its own where it cannot be decoded without, and times
+    begin with the first picture that is shown. `broken_off` is called behind the
     last piece with the reason where the source ends before its end. Errors: `CodecError` (also BYTES for a
     group of pictures that alone exceeds max_bytes)."""
     if target_s <= 0 or max_bytes <= 0 or (keyframes is not None and keyframes < 1):
@@ -181,18 +177,13 @@ def _cut(
     with Video(scanned, vectors=False, limits=OPEN_LIMITS, recording=True) as video:
         breaks = scanned.follow(video.stream.id) if video.container == "mpegts" else scanned.leave()
         writer = _Writer(video, max_bytes)
-        open_groups: list[_Group] = []
-        for group in _groups(video, breaks):
-            if group.alone and not any(each.shown for each in open_groups):
-                open_groups = []  # an edit list hides all of them, and nothing that is shown refers to them
-            if open_groups and _full(open_groups, group, target_s, max_bytes, keyframes):
-                yield writer.write(open_groups, group)
-                open_groups = []
-            open_groups.append(group)
-        if not open_groups:
+        written = False
+        for groups, following in _shares(_groups(video, breaks), target_s, max_bytes, keyframes):
+            yield writer.write(groups, following)
+            written = True
+        if not written:
             why = f" ({video.damage})" if video.damage else ""
             raise CodecError(Reason.NO_KEYFRAME, f"the {video.codec} stream holds no keyframe{why}")
-        yield writer.write(open_groups, None)
         why = video.damage or missing_packets(video.listed, video.demuxed)
         if why and broken_off is not None:
             broken_off(why)
@@ -257,13 +248,35 @@ class _ScannedSource:
         return seekable is None or bool(seekable())
 
 
+def _shares(
+    groups: Iterator[_Group], target_s: float, max_bytes: int, keyframes: int | None
+) -> Iterator[tuple[list[_Group], _Group | None]]:
+    """The groups of every piece, and the group that follows them; None behind the last one."""
+    piece: list[_Group] = []
+    hidden: list[_Group] = []  # groups behind those of the piece of which nothing is shown
+    for group in groups:
+        if piece and not group.shown:
+            hidden.append(group)
+            continue
+        shown = any(each.shown for each in piece)
+        if shown and (hidden or _full(piece, group, target_s, max_bytes, keyframes)):
+            yield piece, group
+            piece, shown = [], False
+        # Hidden groups are kept only where pictures that are shown refer to them.
+        piece = [group] if group.alone and not shown else [*piece, *hidden, group]
+        hidden = []
+    if piece:
+        yield piece, None
+
+
 def _full(
     groups: list[_Group], following: _Group, target_s: float, max_bytes: int, keyframes: int | None
 ) -> bool:
     """True if the open groups should be a piece and `following` begin the next."""
-    begin = next((group for group in groups if group.shown), None)
-    if begin is None:
-        return False  # an edit list hides all of them; they are there to decode what follows
+    begin = next(group for group in groups if group.shown)
+    # A piece has one edit: what is hidden between two that are shown lies at the ends of pieces.
+    if groups[-1].ends_hidden or following.key_hidden:
+        return True
     if following.jump or sum(g.size for g in groups) + following.size > max_bytes:
         return True
     if not following.clean:
@@ -278,6 +291,7 @@ def _groups(video: Video, breaks: deque[int]) -> Iterator[_Group]:
     """Groups of packets that begin with a keyframe. What precedes the first keyframe is dropped."""
     nominal_us = round(1_000_000 / video.fps)
     group: _Group | None = None
+    end_us: int | None = None  # of the groups before
     packets = with_damage(_without_hidden_end(video), breaks)
     for position, (packet, loss) in enumerate(packets):
         timed = packet.pts is not None or packet.dts is not None
@@ -285,13 +299,13 @@ def _groups(video: Video, breaks: deque[int]) -> Iterator[_Group]:
         time_us = ticks_to_us(pts, video.time_base) if pts is not None else position * nominal_us
         if packet.is_keyframe:
             if group is not None:
+                end_us = group.follow(end_us)
                 yield group
-            step = time_us - (group.end_us if group is not None else time_us)
-            jump = not -BACKWARD_US <= step <= MAX_GAP_US
-            group = _Group(time_us, nominal_us, timed, jump, begins_clean(bytes(packet), video.codec))
+            group = _Group(time_us, nominal_us, timed, begins_clean(bytes(packet), video.codec))
         if group is not None:
             group.add(packet, time_us, loss=loss, hidden=video.hides(packet))
     if group is not None:
+        group.follow(end_us)
         yield group
 
 
@@ -311,6 +325,7 @@ class _Writer:
 
     def __init__(self, video: Video, max_bytes: int) -> None:
         self._video, self._max_bytes = video, max_bytes
+        self._nominal = round(1 / (video.fps * video.time_base))  # ticks of a picture
         self._index = 0
         self._clock_us = 0
         self._shift: int | None = None  # ticks added so that no decoding time is negative
@@ -325,8 +340,8 @@ class _Writer:
         """
         packets = [packet for group in groups for packet in group.packets]
         losses = [loss for group in groups for loss in group.losses]
-        edit = _Edit.of(self._video, packets, first=not self._index, last=following is None)
-        frames = len(packets) if edit is None else sum(map(edit.shows, packets))
+        edit = Edit.of(self._video, packets, self._nominal)
+        frames = len(packets) if edit is None else sum(not self._video.hides(packet) for packet in packets)
         container = self._container(groups[0], edited=edit is not None)
         try:
             data = self._mux(packets, losses, container, edit)
@@ -344,9 +359,9 @@ class _Writer:
         start_us = groups[0].start_us
         final = following is None or following.jump
         end_us = groups[-1].end_us if final or following is None else following.start_us
-        if edit is not None and edit.begin is not None:
+        if edit is not None and edit.hides_begin:
             start_us = ticks_to_us(edit.begin, self._video.time_base)
-        if edit is not None and edit.end is not None:
+        if edit is not None and edit.hides_end and final:
             end_us = ticks_to_us(edit.end, self._video.time_base)
         duration = max(groups[0].nominal_us, end_us - start_us)
         piece = Segment(data, self._clock_us, duration, frames, self._index, container, self._jump)
@@ -370,19 +385,20 @@ class _Writer:
             return "mov"
         raise CodecError(Reason.NO_DECODER, f"{codec} video cannot be cut without encoding it again")
 
-    def _mux(self, packets: list[av.Packet], losses: list[bool], container: str, edit: _Edit | None) -> bytes:
+    def _mux(self, packets: list[av.Packet], losses: list[bool], container: str, edit: Edit | None) -> bytes:
         """The packets in a container, with an edit list where there is an edit."""
         source = self._video.stream
-        nominal = round(1 / (self._video.fps * self._video.time_base))
-        times = _times(packets, nominal)
+        times = _times(packets, self._nominal)
         if self._shift is None:
             # By the first piece, for the whole cut: a shift of its own for each would tear the source's
             # clock.
-            begin = None if edit is None else edit.begin
-            self._shift = max(0, -min(dts for _, dts in times)) if begin is None else -begin
-        elif min(pts for pts, _ in times) >= -self._shift:
+            hides = edit is not None and edit.hides_begin
+            self._shift = -edit.begin if edit and hides else max(0, -min(dts for _, dts in times))
+        elif edit is None and min(pts for pts, _ in times) >= -self._shift:
             # Behind a short first piece that begins at zero, pictures may be decoded before that.
-            times = _times(packets, nominal, -self._shift)
+            times = _times(packets, self._nominal, -self._shift)
+        # Of a file with an edit list, that alone says when it begins.
+        shift = self._shift if edit is None else -min(dts for _, dts in times)
         options = MUXER_OPTIONS.get(container, {}) if edit is None else _WITH_EDIT_LIST
         headers = None if container in _FILES else REPEAT_HEADERS.get(self._video.codec)
         buffer = io.BytesIO()
@@ -393,9 +409,9 @@ class _Writer:
                 target.time_base = self._video.time_base
             repeat = BitStreamFilterContext(headers, source, target) if headers else None
             for packet, loss, (pts, dts) in zip(packets, losses, times, strict=True):
-                packet.pts, packet.dts = pts + self._shift, dts + self._shift
+                packet.pts, packet.dts = pts + shift, dts + shift
                 if edit is not None:  # an edit list ends with the last picture, which must last
-                    packet.duration = packet.duration or nominal
+                    packet.duration = packet.duration or self._nominal
                 filtered = _filtered(repeat, packet)
                 losses_out += [loss] * len(filtered)
                 if not filtered and losses_out:
@@ -405,8 +421,10 @@ class _Writer:
                     ready.stream = target
                     out.mux_one(ready)
         data = buffer.getvalue()
-        if edit is not None and edit.end is not None:
-            data = _with_end(data, (edit.end + self._shift) * self._video.time_base)
+        if edit is not None:
+            base = self._video.time_base
+            start, length = (edit.begin + self._shift) * base, (edit.end - edit.begin) * base
+            data = with_edit(data, start, length, (edit.begin + shift) * base)
         if container == "mpegts":
             data = with_breaks(data, TS_PID, losses_out)
             # Null packets have an identifier of their own, which no reader of the video's counters follows.
@@ -422,19 +440,6 @@ def _filtered(headers: BitStreamFilterContext | None, packet: av.Packet) -> list
         return cast(list[av.Packet], headers.filter(packet))
     except av.error.InvalidDataError:
         return []
-
-
-def _with_end(data: bytes, end_s: Fraction) -> bytes:
-    """An MP4 file whose edit list ends at a time (ISO/IEC 14496-12, 8.6.6): FFmpeg ends it with the last
-    packet, whatever that shows."""
-    at = data.index(b"elst", data.rindex(b"moov")) + 4
-    duration, entry = (">Q", 20) if data[at] else (">I", 12)
-    (entries,) = struct.unpack_from(">I", data, at + 4)
-    # Of two entries the first shows nothing: the time before the first picture.
-    begin = struct.unpack_from(duration, data, at + 8)[0] if entries > 1 else 0
-    out = bytearray(data)
-    struct.pack_into(duration, out, at + 8 + (entries - 1) * entry, int(end_s * _MOVIE_SCALE) - begin)
-    return bytes(out)
 
 
 def _times(packets: list[av.Packet], nominal: int, least: int | None = None) -> list[tuple[int, int]]:

@@ -187,6 +187,51 @@ def test_the_sandbox_cuts_and_decodes_it_alike(tmp_path: Path) -> None:
     assert (confined.pixels == plain.pixels).all()
 
 
+SEVERAL: dict[str, list[tuple[float, float | None]]] = {
+    "two": [(1.0, 0.5), (1.5, 3.5)],
+    "at keyframes": [(1.2, 0.0), (1.2, 2.4), (1.2, 4.8)],
+    "ends within": [(1.0, 0.0), (1.0, 2.4), (1.0, 4.8)],
+    "begins within": [(1.2, 0.0), (0.5, 3.1), (0.7, 5.3)],
+    "backwards": [(1.0, 3.5), (1.5, 0.5)],
+    "twice": [(1.0, 1.5), (1.0, 1.5)],
+    "pause": [(1.0, 0.2), (0.7, None), (1.5, 2.2)],
+    "long pause": [(1.0, 0.2), (20.0, None), (1.5, 2.2)],
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bframes", [0, 2])
+@pytest.mark.parametrize("edits", SEVERAL)
+def test_what_several_edits_leave_out_is_not_shown(edits: str, bframes: int) -> None:
+    """It was sampled and asked, and pieces lasted as long as it."""
+    data = edited(source(bframes=bframes), SEVERAL[edits])
+    for target_s in (0.5, 2.0):
+        pieces = check(data, target_s=target_s)
+        assert not any(piece.jump for piece in pieces)
+        with VideoReader(data) as reader:
+            assert abs(sum(piece.duration_us for piece in pieces) - reader.facts.duration_us) <= 200_000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("codec", ["libx265", "mpeg4", "libsvtav1"])
+def test_what_two_edits_leave_out_of_other_codecs_is_not_shown(codec: str) -> None:
+    check(edited(source(codec=codec), SEVERAL["two"]), target_s=0.5)
+
+
+@pytest.mark.slow
+def test_what_many_edits_leave_out_is_not_shown() -> None:
+    """Without B-frames: with them FFmpeg shows pictures of two edits at the same time."""
+    pieces = check(edited(source(bframes=0), [(0.3, round(0.7 * n, 1)) for n in range(8)]), target_s=2.0)
+    assert len(pieces) == 8
+
+
+@pytest.mark.slow
+def test_an_edit_that_begins_far_behind_its_keyframe_is_no_jump() -> None:
+    whole = encode(frames=100, fps=10, gop=50, bframes=2, speed=2)
+    pieces = check(edited(whole, [(1.0, 0.5), (1.0, 9.0)]), target_s=0.5)
+    assert [piece.jump for piece in pieces] == [False, False]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("codec", "container"),

@@ -212,8 +212,9 @@ def _answer_here(
             opened[names[0]] = _opened(names[0], sandbox, settings.threads, fresh, files)
 
         from lookout.analysis import Analyzer
+        from lookout.families.inference import inference_only
 
-        with Analyzer(model, device=place) as analyzer:
+        with inference_only(), Analyzer(model, device=place) as analyzer:
             batch = _Batch(analyzer, questions, settings, sandbox, fresh, opened, files, clips, begins)
             try:
                 with ending_quietly():

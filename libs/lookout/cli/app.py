@@ -64,7 +64,7 @@ def main() -> None:
     except LookoutError as error:
         _fail(str(error), error)
     except OSError as error:
-        text = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+        text = f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error)
         _fail(text or type(error).__name__, error)
     except Exception as error:
         if not _is_kafka(error):

@@ -183,6 +183,7 @@ def _ask_files(
         _check_footage(source)
     place = find_device(device)
     from lookout import pipeline
+    from lookout.families.inference import inference_only
     from lookout.segments import CodecError
 
     if source.is_dir():
@@ -190,19 +191,24 @@ def _ask_files(
 
         about = entries(source, camera)[0].about
         _check(model or about.get("model"), question, text)
-        answers = pipeline.ask_folder(source, question, camera=camera, model=model, device=place, **options)
-        for answer in answers:
-            _show(answer, as_json, frames, _source_of(source, answer))
-    else:
-        with pipeline.Pipeline(find_model(model), device=place, memory=memory, memory_dir=keep) as playing:
-            with TerminalConsole(stderr=True).status(f"watching {source.name}"):
-                try:
-                    for _ in playing.watch(source):
-                        pass
-                except CodecError as error:
-                    raise CliError(f"{source}: {error}") from error
-            for answer in playing.ask(question, **options):
-                _show(answer, as_json, frames, source)
+        options |= {"camera": camera, "model": model, "device": place}
+        with inference_only():
+            for answer in pipeline.ask_folder(source, question, **options):
+                _show(answer, as_json, frames, _source_of(source, answer))
+        return
+    folder = find_model(model)
+    with (
+        inference_only(),
+        pipeline.Pipeline(folder, device=place, memory=memory, memory_dir=keep) as playing,
+    ):
+        with TerminalConsole(stderr=True).status(f"watching {source.name}"):
+            try:
+                for _ in playing.watch(source):
+                    pass
+            except CodecError as error:
+                raise CliError(f"{source}: {error}") from error
+        for answer in playing.ask(question, **options):
+            _show(answer, as_json, frames, source)
 
 
 def _check_options(options: Mapping[str, Any], folders: Mapping[str, Path | None]) -> None:

@@ -168,9 +168,10 @@ def _ask_here(
     labels = _labels_of(address, job) if labelled else []
     # After all that is refused at once: these import the models.
     from lookout.backtest.jobs import scope_of
+    from lookout.families.inference import inference_only
     from lookout.verification import fleet_backtest
 
-    with Progress(console=TerminalConsole(stderr=True), transient=True) as bar:
+    with inference_only(), Progress(console=TerminalConsole(stderr=True), transient=True) as bar:
         task = bar.add_task("asking the past", total=None)
         return fleet_backtest(
             folder,

@@ -64,6 +64,7 @@ def rebuild(
     from lookout.chains import PastScope
     from lookout.chapters.durable import DurableTier
     from lookout.chapters.reading import ChapterSources, Holders
+    from lookout.families.inference import inference_only
     from lookout.verification import rebuild_chapters
 
     tier = DurableTier(url)
@@ -75,7 +76,8 @@ def rebuild(
         scope = PastScope(camera, begin_ms or 0, end_ms or _LATEST_MS)
         connection = kafka_settings(address)
         present = partial(_present, sources)
-        rebuilt = rebuild_chapters(folder, address, scope, tier, present, common=connection, own=settings)
+        with inference_only():
+            rebuilt = rebuild_chapters(folder, address, scope, tier, present, common=connection, own=settings)
     finally:
         sources.close()
     echo(_sentence(rebuilt))

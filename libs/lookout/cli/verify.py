@@ -45,13 +45,14 @@ def verify(
     """
     from lookout import verification
     from lookout.chains import PastScope
+    from lookout.families.inference import inference_only
 
     folder = find_model(model)
     settings = settings_of_replay(folder, *parse_settings(setting or [], preset, device))
     address = find_bootstrap(bootstrap)
     check_reachable(address, VERDICTS.name)
     scope = PastScope(camera, parse_since(since).at_ms or 0)
-    with Progress(console=TerminalConsole(stderr=True), transient=True) as bar:
+    with inference_only(), Progress(console=TerminalConsole(stderr=True), transient=True) as bar:
         task = bar.add_task("computing verdicts again", total=None)
         tally = verification.verify(
             folder,

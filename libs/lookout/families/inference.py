@@ -24,8 +24,8 @@ _TRACING: Final = "torch._dynamo._trace_wrapped_higher_order_op"
 def inference_only() -> Iterator[None]:
     """Within it a process that only infers loads its model.
 
-    For services: nothing in the process trains, compiles or shards a model of transformers afterwards. Where
-    the stock models are imported already, this changes nothing.
+    For services and commands: nothing in the process trains, compiles or shards a model of transformers
+    afterwards. Where the stock models are imported already, this changes nothing.
     """
     if "transformers.modeling_utils" in sys.modules:
         yield

@@ -99,7 +99,7 @@ ALLOWED: dict[str, set[str]] = {
         "v1", "wire", "motion", "segments", "files", "sandbox", "rules", "net", "observe", "worker",
         "store", "local", "models", "pipeline", "analysis", "recordings", "memory", "evaluation",
         "verification", "watchbench", "chains", "backtest", "erasures", "chapters", "jobs", "streams",
-        "kafka_clients",
+        "families", "kafka_clients",
     },
     "watchbench": {"segments", "streams", "pruning", "vision", "windows", "engines", "models"},
     "jobs": {

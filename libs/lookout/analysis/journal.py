@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 
 from lookout.analysis.results import PartResult
-from lookout.analysis.settings import AnalysisSettings
+from lookout.analysis.settings import AnalysisError, AnalysisSettings
 from lookout.disk import private_folder, replace_file
 from lookout.engines import Question
 from lookout.files import RecordingReader
+from lookout.outside_text import clean
 from lookout.recordings import Mode
 
 #: how recordings are cut into parts: another number where their bounds change
@@ -25,14 +26,19 @@ _CUTTING = 2
 class Journal:
     """Finished parts of one request, one JSON object a line behind a line that names the request.
 
-    A line that a stopped run left half written is ignored; another request's journal is begun again.
+    A line that a stopped run left half written is ignored; another request's journal is begun again. A file
+    that is no journal is never replaced.
     """
 
     def __init__(self, path: Path, identity: str) -> None:
         self.path, self.identity = path, identity
 
     def read(self) -> dict[int, PartResult]:
-        """The parts that are finished, by number. Begins the file where it is missing or another's."""
+        """The parts that are finished, by number. Begins the file where it is missing or another's.
+
+        Raises:
+            AnalysisError: What is there is no journal.
+        """
         lines = self._lines()
         if not lines or lines[0].get("request") != self.identity:
             private_folder(self.path.parent)
@@ -45,13 +51,18 @@ class Journal:
 
     def _lines(self) -> list[dict[str, Any]]:
         """The whole lines of the file."""
+        if not self.path.name or (self.path.exists() and not self.path.is_file()):
+            raise AnalysisError(f"journal={clean(self.path)} is no file: name one, such as run.jsonl")
+        text = self.path.read_bytes() if self.path.is_file() else b""
         lines: list[dict[str, Any]] = []
-        if self.path.is_file():
-            for line in self.path.read_text().splitlines():
-                try:
-                    lines.append(json.loads(line))
-                except json.JSONDecodeError:
-                    break
+        for line in text.splitlines():
+            try:
+                lines.append(json.loads(line))
+            except (ValueError, RecursionError):
+                break
+        # Its first line is written with the file, so a journal always has it.
+        if text and not (lines and isinstance(lines[0], dict) and "request" in lines[0]):
+            raise AnalysisError(f"journal={clean(self.path)} is a file of another kind: it is not replaced")
         return lines
 
     def add(self, result: PartResult) -> None:

@@ -31,7 +31,7 @@ def analyze(
     model: Path | str | None = None,
     device: str = "cpu",
     settings: AnalysisSettings | None = None,
-    journal: Path | None = None,
+    journal: Path | str | None = None,
     on_part: Callable[[PartResult], None] | None = None,
     progress: Callable[[Progress], None] | None = None,
     analyzer: Analyzer | None = None,
@@ -53,7 +53,8 @@ def analyze(
         device: Where the model runs.
         settings: How; `options` replace some of its fields, `rho`, `score` and `group_frames` those of its
             `prefill`.
-        journal: File that remembers finished parts: a run that was stopped continues after them.
+        journal: File that remembers finished parts: a run that was stopped continues after them. A file of
+            another kind is refused.
         on_part: Called with every part as soon as it is answered.
         progress: Called after every group.
         analyzer: A model that is loaded already; None: that of the last call stays loaded (see `release`).
@@ -68,6 +69,9 @@ def analyze(
     """
     begun = time.perf_counter()
     how = with_options(settings or AnalysisSettings(), options)
+    for name, call in (("on_part", on_part), ("progress", progress)):
+        if call is not None and not callable(call):
+            raise AnalysisError(f"{name} is a function, not {call!r:.80}")
     given = None if begins is None else given_begin(begins)
     ready = analyzer or _loaded(model, device)
     questions = models.check_questions(ready.folder, questions, text=how.describe > 0)
@@ -76,7 +80,8 @@ def analyze(
     numbered = [Question(str(i), text, how.describe) for i, text in enumerate(questions)]
     loaded = time.perf_counter()
     with open_recording(source, sandbox=sandbox, workers=how.threads) as reader:
-        found = _analyzed(ready, reader, numbered, how, journal, on_part, progress, begun, loaded)
+        book = None if journal is None else Path(journal)
+        found = _analyzed(ready, reader, numbered, how, book, on_part, progress, begun, loaded)
         moment, source_of_it = begin_and_source(given, reader.facts.begins)
         return dataclasses.replace(found, begins=moment, begins_from=source_of_it)
 

@@ -123,6 +123,30 @@ def test_a_run_that_was_stopped_goes_on(tmp_path: Path) -> None:
     assert again.parts == found.parts
 
 
+@pytest.mark.parametrize("content", [b"my notes\nof May\n", b"\xf0\x28\x8c", b"[1]\n", b"[" * 100_000, b"{}"])
+def test_a_file_that_is_no_journal_is_not_replaced(content: bytes, tmp_path: Path) -> None:
+    (path := tmp_path / "notes.txt").write_bytes(content)
+    with pytest.raises(AnalysisError, match=r"notes\.txt is a file of another kind: it is not replaced"):
+        run(journal=path)
+    assert path.read_bytes() == content
+    for name in (tmp_path, Path(".")):
+        with pytest.raises(AnalysisError, match=r"is no file: name one, such as run\.jsonl"):
+            run(journal=name)
+
+
+@pytest.mark.slow
+def test_a_journal_is_named_by_a_text_too(tmp_path: Path) -> None:
+    assert run(journal=str(tmp_path / "run.jsonl")).parts == run(journal=tmp_path / "run.jsonl").parts
+    (tmp_path / "empty.jsonl").touch()
+    assert run(journal=tmp_path / "empty.jsonl").parts
+
+
+@pytest.mark.parametrize("name", ["on_part", "progress"])
+def test_what_cannot_be_called_is_refused_before_the_recording_is_read(name: str) -> None:
+    with pytest.raises(AnalysisError, match=f"{name} is a function, not 5"):
+        run(**{name: 5})
+
+
 @pytest.mark.slow
 def test_gaps_are_named_once_whether_or_not_the_run_was_stopped(tmp_path: Path) -> None:
     """Two seconds are lost; they end one part, are all of the next and begin a third."""

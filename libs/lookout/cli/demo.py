@@ -21,7 +21,7 @@ from lookout.cli.connect import CommittedReader, reading
 from lookout.cli.fleet_settings import settings_of_services
 from lookout.cli.footage import footage_files
 from lookout.cli.model import DeviceOption, ModelOption, find_model
-from lookout.cli.options import CliError, Position, PresetOption, SettingOption
+from lookout.cli.options import WEB_PAGES, CliError, Position, PresetOption, SettingOption, check_page
 from lookout.cli.output import TerminalConsole, escaped, stage
 from lookout.cli.publish import Piece, Publisher, cut_file, cutter
 from lookout.cli.report import TOPICS, Album, FleetRecord, PageFacts, Truth, write_page
@@ -100,6 +100,7 @@ def demo(
     everything as fast as it goes, prints each incident with its score, and writes one HTML page. Fails if no
     window was answered.
     """
+    check_page(out, WEB_PAGES, "--out")
     files = [file for path in footage or [] for file in footage_files(path)]
     folder = find_model(model)
     common, own = parse_settings(setting or [], preset, device)

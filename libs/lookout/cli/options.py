@@ -98,12 +98,13 @@ def in_utf8(option: str, text: str) -> str:
     return text
 
 
-def check_page(page: Path | None, kinds: Sequence[str] = PAGES) -> None:
+def check_page(page: Path | None, kinds: Sequence[str] = PAGES, option: str = "--page") -> None:
     """Refuse a page that could not be written in the end, and make its folder.
 
     Args:
         page: Where it will be written.
         kinds: What it can be, by the endings of names; a file with another name is replaced by none.
+        option: That names it.
 
     Raises:
         CliError: It is a folder, another file, a page of a kind that the command does not write, or no file
@@ -113,19 +114,19 @@ def check_page(page: Path | None, kinds: Sequence[str] = PAGES) -> None:
         return
     kind, endings = page_kind(page), ", ".join(kinds)
     if page.is_dir():
-        raise CliError(f"--page names the folder {page}; name a file in it")
+        raise CliError(f"{option} names the folder {page}; name a file in it")
     if page.exists() and kind not in kinds:
-        raise CliError(f"--page names {page}, which is no page: only {endings} are replaced")
+        raise CliError(f"{option} names {page}, which is no page: only {endings} are replaced")
     if page.suffix and kind not in PAGES:
-        raise CliError(f"--page names {page}, which is no page: its name ends with {endings}")
+        raise CliError(f"{option} names {page}, which is no page: its name ends with {endings}")
     if kind in PAGES and kind not in kinds:
-        raise CliError(f"--page names {page}: here a page is {endings}; {kind} is for recordings")
+        raise CliError(f"{option} names {page}: here a page is {endings}; {kind} is for recordings")
     try:
         page.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=page.parent):
             pass
     except OSError as error:
-        raise CliError(f"--page {page}: no file can be made in its folder ({error.strerror})") from None
+        raise CliError(f"{option} {page}: no file can be made in its folder ({error.strerror})") from None
 
 
 def page_kind(page: Path) -> str:

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from lookout.cli.connect import check_reachable, find_bootstrap, reading
-from lookout.cli.options import BootstrapOption, CliError
+from lookout.cli.options import WEB_PAGES, BootstrapOption, CliError, check_page
 from lookout.cli.output import TerminalConsole, echo
 from lookout.cli.report import TOPICS, Album, FleetRecord, PageFacts, write_page
 from lookout.cli.times import PAST, parse_since
@@ -37,6 +37,7 @@ def report(
     bootstrap: BootstrapOption = None,
 ) -> None:
     """Write one HTML page of what the fleet has decided: timelines, incidents, key frames, costs."""
+    check_page(out, WEB_PAGES, "--out")
     address = find_bootstrap(bootstrap)
     check_reachable(address, VERDICTS.name)
     run = FleetRecord()

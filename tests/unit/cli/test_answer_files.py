@@ -10,10 +10,12 @@ from pathlib import Path
 
 import av
 import pytest
+from typer.testing import CliRunner
 
 from lookout.analysis import Analysis, Part, PartAnswer, PartResult, QuestionAnswer
 from lookout.analysis.results import COLUMNS, answer_of
 from lookout.cli.answer_files import write_answers
+from lookout.cli.app import app
 from lookout.cli.options import CliError, check_page, page_kind
 from lookout.files import Gap
 
@@ -126,3 +128,13 @@ def test_a_page_of_a_kind_that_nobody_writes_is_refused(tmp_path: Path) -> None:
         ):
             check_page(tmp_path / name)
     check_page(tmp_path / "answers")  # without an ending it is the page
+
+
+@pytest.mark.parametrize("command", ["report", "demo"])
+def test_the_page_of_a_fleet_replaces_no_other_file(command: str, tmp_path: Path) -> None:
+    """Before a fleet is looked for, or started."""
+    (clip := tmp_path / "clip.mp4").write_bytes(b"footage")
+    error = CliRunner().invoke(app, [command, "--out", str(clip)]).exception
+    assert isinstance(error, CliError)
+    assert str(error) == f"--out names {clip}, which is no page: only .html, .htm are replaced"
+    assert clip.read_bytes() == b"footage"

@@ -51,7 +51,19 @@ REFERENCES = [
     ),
     (
         "codecsight-16",
-        f'{{{FAMILY}[count][random-k 8]:2}} in "count" against {{{FAMILY}[count][default]:2}}',
+        f'"in view now" has {{{FAMILY}[now][default]:2}} ({{{FAMILY}[now][full]:2}} in dense windows), "left" '
+        f"{{{FAMILY}[left-behind][default]:2}} ({{{FAMILY}[left-behind][full]:2}}). "
+        f'"count" has {{{FAMILY}[count][default]:2}} ({{{FAMILY}[count][full]:2}};',
+    ),
+    (
+        "codecsight-16",
+        f"(difference {{{LESS}[deja-vu][video F1 95 %][0]:3}} to {{{LESS}[deja-vu][video F1 95 %][1]:3}}), at "
+        f"{{{LESS}[deja-vu][FLOPs over the default's]:1}} times",
+    ),
+    (
+        "codecsight-16",
+        f"anchors alone lose {{{LESS}[anchors alone, reused][product 95 %][0]:3}} to "
+        f"{{{LESS}[anchors alone, reused][product 95 %][1]:3}} in product questions",
     ),
     (
         "codecsight-16",
@@ -61,7 +73,6 @@ REFERENCES = [
     ("codecsight-16", f"{{{POLICIES}[codecsight][product]:2}} by the paper's rule"),
     ("codecsight-16", f"keeps {{{POLICIES}[codecsight][tokens kept]:2}} of the tokens"),
     ("codecsight-16", f"computes {{{LESS}[codecsight][FLOPs over the default's]:1}} times as much"),
-    ("codecsight-16", f"masks alone: {{{POLICIES}[prune only][product]:2}}"),
     (
         "codecsight-16",
         f'"many": {{{FAMILY}[crowd][full]:2}} in dense windows, {{{FAMILY}[crowd][prune only]:2}} under the '
@@ -87,8 +98,9 @@ REFERENCES = [
     ("codecsight-16", f"80 frames | {{{POLICIES}[default][dp]:4}} |"),
     (
         "crowds",
-        f"it is {{{CROWDS}[full][crowd]:2}}, {{{CROWDS}[default][crowd]:2}} by default, and "
-        f"{{{CROWDS}[since the anchor][crowd]:2}} where",
+        f'"many" is {{{CROWDS}[full][crowd]:2}} with every token, {{{CROWDS}[default][crowd]:2}} with one anchor '
+        f"a stride, and {{{CROWDS}[one more whole frame][crowd]:2}} with one more whole frame, which is the "
+        f"default; {{{CROWDS}[since the anchor][crowd]:2}} where",
     ),
     (
         "anchors",

@@ -134,4 +134,5 @@ def _quota(tenant: str, value: object, kind: type[Quota]) -> Quota:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join([clean(tenant, 40), *(str(part) for part in first["loc"])])
-        raise ValueError(f"{where}: {fault_text(first)}, not {clean(repr(first['input']), 60)}") from None
+        suffix = "" if first["type"] == "extra_forbidden" else f", not {clean(repr(first['input']), 60)}"
+        raise ValueError(f"{where}: {fault_text(first)}{suffix}") from None

@@ -191,6 +191,11 @@ class Pipeline:
         return self._until_closed(windows)
 
     @property
+    def questions(self) -> tuple[str, ...]:
+        """What every window is asked."""
+        return tuple(self._questions)
+
+    @property
     def device(self) -> str:
         """Where the model runs."""
         return str(self._host.settings.device)

@@ -14,7 +14,7 @@ from lookout.files import VideoReader
 from lookout.files.names import video_files
 from lookout.local_time import moment_of
 from lookout.outside_text import clean
-from lookout.pipeline import Pipeline
+from lookout.pipeline import Pipeline, PipelineError
 from lookout.rules import Activity, Outcome, Rule, RuleError, WatchVerdict
 from lookout.segments import CodecError
 from lookout.session import SessionWindow
@@ -49,7 +49,12 @@ def clip_backtest(
         labels: What people said about moments of these files: camera and times as of the incidents.
         begins: When a file begins, for a rule with a schedule; a time without a zone is local. None: as the
             file says; one that does not say so is in `Backtest.unread`.
+
+    Raises:
+        PipelineError: The pipeline asks nothing, or is closed.
     """
+    if not pipeline.questions:
+        raise PipelineError("a back-test needs the pipeline's question: Pipeline(questions=[...])")
     backtest = Backtest(rule, timeline={})
     scores = LabelScores(labels, rule)
     with backtest.measured(pipeline.device):

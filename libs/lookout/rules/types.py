@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import time
 from enum import StrEnum
+from numbers import Integral
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from lookout.errors import LookoutError
+from lookout.numbers import check_finite
 from lookout.wire.limits import COOLDOWN_S, LAST_ANSWERS
 
 
@@ -84,6 +86,10 @@ class Rule:
     zones: tuple[Zone, ...] = ()
 
     def __post_init__(self) -> None:
+        for name in ("threshold", "clear"):
+            check_finite(name, getattr(self, name), RuleError)
+        if any(isinstance(count, bool) or not isinstance(count, Integral) for count in (self.k, self.n)):
+            raise RuleError(f"k of n are whole numbers, not {self.k!r:.40} of {self.n!r:.40}")
         if not 0 < self.threshold <= 1:
             raise RuleError(f"threshold must be above 0 and at most 1, not {self.threshold}")
         if not 0 <= self.clear <= self.threshold:

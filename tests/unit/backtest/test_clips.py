@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from lookout import Pipeline
+from lookout import Pipeline, PipelineError
 from lookout.backtest import Backtest, clip_backtest, clip_cameras
 from lookout.pruning.policies import RandomPolicy
 from lookout.rules import Outcome, Rule, ScheduleEntry, Zone
@@ -40,6 +40,14 @@ def film(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("films") / "yard.mp4"
     path.write_bytes(encode("mp4", frames=80, fps=10, speed=1))
     return path
+
+
+def test_a_pipeline_without_a_question_is_refused() -> None:
+    with (
+        Pipeline(checkpoint("internvl"), memory="1h") as silent,
+        pytest.raises(PipelineError, match="needs the pipeline's question"),
+    ):
+        clip_backtest(silent, ["yard.mp4"], ALWAYS)
 
 
 @pytest.mark.slow

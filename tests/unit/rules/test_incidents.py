@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime, time
+from typing import Any
 
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -227,11 +228,16 @@ def test_evidence_keeps_the_strongest_windows() -> None:
         {"k": 3, "n": 2},
         {"n": 65},
         {"cooldown_ms": -1},
+        {"threshold": "x"},
+        {"threshold": True},
+        {"clear_threshold": "x"},
+        {"k": 1.5, "n": 2},
+        {"k": True},
     ],
 )
-def test_rules_that_cannot_be_followed_are_refused(bad: dict[str, float]) -> None:
+def test_rules_that_cannot_be_followed_are_refused(bad: dict[str, Any]) -> None:
     with pytest.raises(RuleError):
-        Rule(**bad)  # type: ignore[arg-type]
+        Rule(**bad)
 
 
 streams = st.lists(

@@ -199,7 +199,7 @@ class Video:
 
     def _precedes_zero(self, pts: int | None) -> bool:
         # FFmpeg gives such a packet of Matroska no time; only `_with_early_times` gives it one below zero.
-        return self.container == "matroska" and pts is not None and pts < 0
+        return pts is not None and pts < 0 and self.container == "matroska"
 
     def packets(self) -> Iterator[av.Packet]:
         """The stream's packets in decoding order. Damage ends the iteration and is counted."""

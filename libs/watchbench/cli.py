@@ -80,6 +80,7 @@ def films() -> None:
 
 Progress = Annotated[Path, typer.Option(help="Folder of the progress; a stopped run continues from it.")]
 LearnsOn = Annotated[str, typer.Option(help="Committed weights that learn on: tolerant or dense.")]
+Muon = Annotated[bool, typer.Option(help="Muon for matrices; else AdamW: shorter steps on most CPUs.")]
 Threads = Annotated[int, typer.Option(min=1, help="Threads for learning; drawing has one of its own.")]
 Seed = Annotated[int, typer.Option(help="Another seed, other scenes.")]
 Device = Annotated[str, typer.Option(help="Where losses and updates run: cpu, cuda, cuda:1.")]
@@ -141,9 +142,7 @@ def lengthen(
     chosen: Annotated[
         bool, typer.Option(help="Choose scenes with crowds, left objects, several vehicles, somebody lying.")
     ] = False,
-    muon: Annotated[
-        bool, typer.Option(help="Muon for matrices; else AdamW: shorter steps on most CPUs.")
-    ] = True,
+    muon: Muon = True,
     clips: Annotated[
         int, typer.Option(min=16, help="Clips of 80 s drawn in all, and groups of short ones at most.")
     ] = 700,
@@ -189,6 +188,13 @@ def finetune(
     threads: Threads = 1,
     seed: Seed = 71,
     device: Device = "cpu",
+    rate: Annotated[
+        float, typer.Option(min=0, help="Rate of the language model; the eye's is three quarters.")
+    ] = 2e-4,
+    muon: Muon = True,
+    harmless: Annotated[
+        int, typer.Option(min=0, help="Of a group's clips of ten seconds, those that look like a fall.")
+    ] = 2,
     estimate: Estimate = False,
     install: Annotated[bool, typer.Option(help="Replace the committed weights at the end.")] = False,
 ) -> None:
@@ -202,6 +208,10 @@ def finetune(
         steps=steps,
         threads=threads,
         drop=FinetunePlan().drop if name == "tolerant" else 0.0,
+        rate_text=rate,
+        rate_vision=0.75 * rate,
+        muon=muon,
+        harmless=harmless,
         footage=where,
     )
     with _plan_errors():

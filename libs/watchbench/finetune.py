@@ -25,12 +25,12 @@ from watchbench.stage import LABELS, Lesson, QuestionStage, StagePlan, asked_of
 from watchbench.training import CPU, truth_on
 
 LONG = 80
-# What each clip of a group shows; None: anything.
+TOGETHER = 8  # short clips of a group, those that look like a fall counted in
+# What the other clips of a group show, as many as it has room for; None: anything.
 WANTED: dict[int, tuple[str | None, ...]] = {
-    SHORT: ("lying", "many", "left", "count", "left", None),
+    SHORT: ("lying", "many", "left", "count", "left", None, "many", "lying"),
     LONG: ("many", "left"),
 }
-HARMLESS = {SHORT: 2, LONG: 0}  # clips of a group that look like a fall
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +44,7 @@ class FinetunePlan(StagePlan):
         long: The share of steps with two windows of 80 frames instead of eight of 20.
         groups: Groups of clips drawn in all, per length; two steps draw one beyond ``stock``.
         stock: Groups known from the first step.
+        harmless: Clips of a group of short ones that look like a fall and are none.
     """
 
     seed: int = 71
@@ -58,6 +59,7 @@ class FinetunePlan(StagePlan):
     long: float = 0.25
     groups: int = 400
     stock: int = 4
+    harmless: int = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +92,10 @@ class Group:
 class GroupStore:
     """Groups by length and number, kept on disk; each is a function of the seed, length and number alone."""
 
-    def __init__(self, folder: Path, seed: int, together: int = 1) -> None:
-        """``together``: frames that the model sees as one, with one mask."""
-        self.folder, self.seed, self.together = folder, seed, together
+    def __init__(self, folder: Path, seed: int, together: int = 1, harmless: int = 2) -> None:
+        """``together``: frames that the model sees as one, with one mask; ``harmless``: clips of a group of
+        short ones that look like a fall and are none."""
+        self.folder, self.seed, self.together, self.harmless = folder, seed, together, harmless
         self.folder.mkdir(parents=True, exist_ok=True)
 
     def group(self, frames: int, number: int) -> Group:
@@ -110,10 +113,11 @@ class GroupStore:
         seed = self.seed * 10**7 + frames * 10**5 + 2 * number
         seconds, times = frames * training.STEP_S, torch.arange(frames) * training.STEP_S
         busy = seconds if frames == SHORT else seconds * (number % 4 + 1) / 4
-        scene = chosen(WANTED[frames], busy, frames, seed)
+        wanted = WANTED[frames][: TOGETHER - self.harmless]
+        scene = chosen(wanted, busy, frames, seed)
         parts: list[tuple[scenes.Scene, Composite | None]] = [(scene, training.composite(scene))]
-        if HARMLESS[frames]:  # a real background would hide the bed
-            parts.append((scenes.harmless(HARMLESS[frames], seconds, seed), None))
+        if frames == SHORT and self.harmless:  # a real background would hide the bed
+            parts.append((scenes.harmless(self.harmless, seconds, seed), None))
         pixels, truths = [], []
         for some, pasted in parts:
             now = scenes.observe(some, times)
@@ -133,7 +137,8 @@ class Finetuner(QuestionStage[FinetunePlan]):
 
     def __init__(self, plan: FinetunePlan, folder: Path, initial: Path, device: torch.device = CPU) -> None:
         super().__init__(plan, folder, initial, device)
-        self.store = GroupStore(folder.parent / f"groups-{plan.seed}", plan.seed)
+        groups = folder.parent / f"groups-{plan.seed}-{plan.harmless}"
+        self.store = GroupStore(groups, plan.seed, harmless=plan.harmless)
 
     @staticmethod
     def _learnt(model: Any) -> nn.Module:

@@ -17,8 +17,7 @@ def drawn(folder: Path, together: int = 1) -> Group:
     """A group of two clips, one wanted and one harmless; frames that are seen together have one mask."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(finetune.WANTED, SHORT, ("left",))
-        patch.setitem(finetune.HARMLESS, SHORT, 1)
-        return GroupStore(folder, 3, together).group(SHORT, 0)
+        return GroupStore(folder, 3, together, harmless=1).group(SHORT, 0)
 
 
 def keep_group(group: Group, store: GroupStore) -> None:

@@ -51,14 +51,14 @@ REFERENCES = [
     ),
     (
         "codecsight-16",
-        f'"in view now" has {{{FAMILY}[now][default]:2}} ({{{FAMILY}[now][full]:2}} in dense windows), "left" '
-        f"{{{FAMILY}[left-behind][default]:2}} ({{{FAMILY}[left-behind][full]:2}}). "
+        f'"in view now" has {{{FAMILY}[now][default]:2}} ({{{FAMILY}[now][full]:2}} in dense windows), '
+        f'"left" {{{FAMILY}[left-behind][default]:2}} ({{{FAMILY}[left-behind][full]:2}}). "
         f'"count" has {{{FAMILY}[count][default]:2}} ({{{FAMILY}[count][full]:2}};',
     ),
     (
         "codecsight-16",
-        f"(difference {{{LESS}[deja-vu][video F1 95 %][0]:3}} to {{{LESS}[deja-vu][video F1 95 %][1]:3}}), at "
-        f"{{{LESS}[deja-vu][FLOPs over the default's]:1}} times",
+        f"(difference {{{LESS}[deja-vu][video F1 95 %][0]:3}} to {{{LESS}[deja-vu][video F1 95 %][1]:3}}), "
+        f"at {{{LESS}[deja-vu][FLOPs over the default's]:1}} times",
     ),
     (
         "codecsight-16",
@@ -98,8 +98,8 @@ REFERENCES = [
     ("codecsight-16", f"80 frames | {{{POLICIES}[default][dp]:4}} |"),
     (
         "crowds",
-        f'"many" is {{{CROWDS}[full][crowd]:2}} with every token, {{{CROWDS}[default][crowd]:2}} with one anchor '
-        f"a stride, and {{{CROWDS}[one more whole frame][crowd]:2}} with one more whole frame, which is the "
+        f'"many" is {{{CROWDS}[full][crowd]:2}} with every token, {{{CROWDS}[default][crowd]:2}} with one '
+        f"anchor a stride, and {{{CROWDS}[one more whole frame][crowd]:2}} with one more whole frame, which is the "
         f"default; {{{CROWDS}[since the anchor][crowd]:2}} where",
     ),
     (

@@ -52,7 +52,7 @@ REFERENCES = [
     (
         "codecsight-16",
         f'"in view now" has {{{FAMILY}[now][default]:2}} ({{{FAMILY}[now][full]:2}} in dense windows), '
-        f'"left" {{{FAMILY}[left-behind][default]:2}} ({{{FAMILY}[left-behind][full]:2}}). "
+        f'"left" {{{FAMILY}[left-behind][default]:2}} ({{{FAMILY}[left-behind][full]:2}}). '
         f'"count" has {{{FAMILY}[count][default]:2}} ({{{FAMILY}[count][full]:2}};',
     ),
     (
@@ -99,8 +99,8 @@ REFERENCES = [
     (
         "crowds",
         f'"many" is {{{CROWDS}[full][crowd]:2}} with every token, {{{CROWDS}[default][crowd]:2}} with one '
-        f"anchor a stride, and {{{CROWDS}[one more whole frame][crowd]:2}} with one more whole frame, which is the "
-        f"default; {{{CROWDS}[since the anchor][crowd]:2}} where",
+        f"anchor a stride, and {{{CROWDS}[one more whole frame][crowd]:2}} with one more whole frame, which is "
+        f"the default; {{{CROWDS}[since the anchor][crowd]:2}} where",
     ),
     (
         "anchors",

@@ -20,7 +20,7 @@ _OVERLAP_MS = 1000
 #: by how much the producer's clock may tell another time than the camera's own, milliseconds
 # Ahead: less than `lookout publish` takes to start again. Behind: a segment that its producer got late moves
 # the time until which the camera was heard, and those before it seem to lie behind.
-_AHEAD_MS, _BEHIND_MS = 1000, 10_000
+_AHEAD_MS, _BEHIND_MS = 500, 10_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -29,6 +31,7 @@ from lookout.wire.headers import CAPTURED_AT, text
 from tests.clock import at
 from tests.eventually import eventually
 from tests.unit.segments.clips import trimmed
+from tests.unit.services.decode_case import World, samples
 
 pytestmark = pytest.mark.fleet
 
@@ -104,6 +107,19 @@ def test_a_kafka_that_dies_while_a_file_is_published_and_how_to_go_on(
     assert stamps[-3:] == [stamps[0], stamps[0] + 2000, stamps[0] + 4000]
     assert set(stamps) == set(stamps[-3:])
     assert len(stamps) > 3
+
+
+def test_two_clips_published_one_after_the_other_are_watched_whole(broker: str, clip: Path) -> None:
+    """The second begins, by its clock, while the first lasts: it was late, and nobody asked it."""
+    command = [sys.executable, "-m", "lookout.cli", "publish", str(clip), "-c", "loop", "-b", broker]
+    for _ in range(2):
+        subprocess.run(command, check=True, capture_output=True)
+    world, written = World(), []
+    for message in records(broker, SEGMENTS.name, "loop"):
+        captured_at = text(message.headers(), CAPTURED_AT)  # type: ignore[attr-defined]
+        written += world.send(message.value(), after_ms=10, captured_at=str(captured_at))  # type: ignore[attr-defined]
+    assert [record.WhichOneof("body") for record in written] == [*["segment"] * 3, "event", *["segment"] * 3]
+    assert samples(written) == [*range(10), *range(10)]
 
 
 def test_what_was_cut_away_at_the_beginning_of_a_file_is_not_shown(broker: str, clip: Path) -> None:

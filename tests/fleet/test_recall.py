@@ -111,6 +111,7 @@ def erased(fleet: Fleet, answer: dict[str, Any], tmp_path: Path) -> None:
     assert {entry["where"] for entry in receipt["remains"]} > {
         "Kafka camera.segments.v1",
         "Kafka verdicts.v1",
+        "Kafka labels.v1",
     }
     path = tmp_path / "receipt.json"
     path.write_text(json.dumps(receipt))

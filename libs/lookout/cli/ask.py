@@ -15,7 +15,7 @@ from rich.table import Table
 from lookout import models
 from lookout.cli.commands import log_plainly
 from lookout.cli.model import DeviceOption, ModelOption, find_device, find_model
-from lookout.cli.options import BootstrapOption, CliError, asked
+from lookout.cli.options import BootstrapOption, CliError, asked, refuse_given
 from lookout.cli.output import TerminalConsole, echo, say
 from lookout.cli.rebuild import rebuild
 from lookout.cli.recording_text import clock
@@ -127,6 +127,7 @@ def ask(
             raise CliError("--fleet needs --camera: an id, or a pattern such as 'yard-*'")
         if device is not None:
             raise CliError("--device is the fleet's own with --fleet")
+        refuse_given({"--keep": keep, "--frames": frames}, "is for a file: not with --fleet")
         from lookout.cli.ask_fleet import ask_fleet
 
         span: dict[str, Any] = {"since": since, "until": until}
@@ -137,6 +138,7 @@ def ask(
         raise CliError(
             "what to ask is missing: lookout ask FILE QUESTION, or lookout ask --fleet QUESTION --camera gate"
         )
+    refuse_given({"--recall": recall, "--bootstrap": bootstrap}, "is for a fleet: give --fleet as well")
     _ask_files(
         Path(source),
         asked(question),

@@ -13,6 +13,7 @@ from confluent_kafka import OFFSET_END, IsolationLevel, KafkaError, KafkaExcepti
 from confluent_kafka.admin import OffsetSpec
 
 from lookout.cli.options import CliError, Position, in_utf8
+from lookout.cli.output import TerminalConsole, say
 from lookout.kafka_clients import AdminClient, Consumer, Producer
 from lookout.wire import ERASURES, MAX_MESSAGE_BYTES, key_text, prefixed
 
@@ -27,6 +28,8 @@ _ANSWER_S = 10.0
 CONFIRM_S: Final = 60.0
 #: all that is asked of Kafka before records are read, together
 _OPEN_S = 30.0
+#: until Kafka counts as lost once a connection failed, and between two questions whether it is back
+_OUTAGE_S = 2.0
 
 
 def find_bootstrap(given: str | None) -> str:
@@ -192,6 +195,53 @@ def read_erasures(bootstrap: str, signer: ConfirmationSigner | None = None) -> E
         return read_log(((message.key() or b"", message.value()) for message in reader.until_now()), signer)
 
 
+class Outage:
+    """Tells on standard error that Kafka cannot be reached, and that it is back: once each.
+
+    A client that loses its broker tries again without an end and without a word. It is handed the failures of
+    connections; whether Kafka answers all the same (another broker, a connection made again) is then asked.
+
+    Args:
+        bootstrap: Kafka.
+        client: Asked whether Kafka answers.
+    """
+
+    def __init__(self, bootstrap: str, client: AdminClient) -> None:
+        self._bootstrap, self._client = bootstrap, client
+        self._lost, self._ask_at = False, float("inf")
+        self.complaints = LibraryErrors()
+
+    def failed(self, error: object) -> None:
+        """A connection failed; librdkafka calls it while a client is polled."""
+        self.complaints(error)
+        self._ask_at = min(self._ask_at, time.monotonic())
+
+    def tell(self) -> None:
+        """Say what has changed; takes as long as an answer where a connection failed, else no time."""
+        if time.monotonic() < self._ask_at:
+            return
+        answers = self._answers()
+        self._ask_at = float("inf") if answers else time.monotonic() + _OUTAGE_S
+        if self._lost == answers:
+            self._lost = not answers
+            self._say()
+
+    def _answers(self) -> bool:
+        try:
+            self._client.list_topics(timeout=_OUTAGE_S)
+        except KafkaException:
+            return False
+        return True
+
+    def _say(self) -> None:
+        console = TerminalConsole(stderr=True)
+        if not self._lost:
+            say(console, "[green]✓[/] Kafka at {} answers again", self._bootstrap)
+            return
+        text = "[yellow]![/] Kafka at {} cannot be reached ({}): waiting until it is back; Ctrl-C ends it"
+        say(console, text, self._bootstrap, self.complaints.last)
+
+
 class CommittedReader:
     """Reads whole topics without a group: every partition, committed records only. Verdicts and alerts of a
     time that was erased before the reader was made are left out."""
@@ -209,9 +259,12 @@ class CommittedReader:
         self._bootstrap, self._deadline = bootstrap, time.monotonic() + _OPEN_S
         shows = any(topic in FENCED_TOPICS for topic in topics)
         self._fence = Fence(read_erasures(bootstrap).erasures.values()) if shows else Fence()
+        self._admin = AdminClient(client_options(bootstrap))
+        self._outage = Outage(bootstrap, self._admin)
         self._consumer = Consumer(
             {
                 **client_options(bootstrap),
+                "error_cb": self._outage.failed,
                 "group.id": prefixed(f"lookout-cli-{uuid.uuid4().hex[:8]}"),
                 "enable.auto.commit": False,
                 "isolation.level": "read_committed",
@@ -219,7 +272,6 @@ class CommittedReader:
                 **(options or {}),
             }
         )
-        self._admin = AdminClient(client_options(bootstrap))
         try:
             self._places = self._begin(topics, start)
         except BaseException:
@@ -228,8 +280,12 @@ class CommittedReader:
         self._consumer.assign(self._places)
 
     def poll(self, timeout: float) -> Message | None:
-        """The next record, or None when none came in time. Temporary connection errors are waited for."""
+        """The next record, or None when none came in time. Connection errors are waited for.
+
+        That Kafka cannot be reached, and that it is back, is told on standard error.
+        """
         message = self._poll(timeout)
+        self._outage.tell()
         return None if message is None or self._hidden(message) else message
 
     def _poll(self, timeout: float) -> Message | None:
@@ -371,9 +427,32 @@ def send_and_confirm(
             on_done(key_text(message.key()))
 
     for key, value in records.items():
-        producer.produce(topic, key=key, value=value, on_delivery=delivered)
+        hand_over(producer, topic, key=key, value=value, on_delivery=delivered)
     # Longer than a record may take: what is not confirmed then has its reason.
     if producer.flush(2 * timeout_s) or failures:
         raise CliError(
             f"Kafka at {bootstrap} did not accept the record: {failures[0] if failures else 'no answer'}"
         )
+
+
+def hand_over(producer: Producer, topic: str, check: Callable[[], None] | None = None, **record: Any) -> None:
+    """Give a record to the client; waits while its buffer is full.
+
+    It has room again as records are confirmed, or fail at their time limit.
+
+    Args:
+        producer: The client.
+        topic: Where the record goes.
+        check: Called before every try; what it raises ends the waiting.
+        record: As of `Producer.produce`.
+    """
+    while True:
+        if check is not None:
+            check()
+        try:
+            producer.produce(topic, **record)
+        except BufferError:
+            producer.poll(0.1)
+            continue
+        producer.poll(0)
+        return

@@ -24,7 +24,7 @@ from rich.table import Table
 from lookout.cli import cluster_doctor
 from lookout.cli.connect import LibraryErrors, client_options, find_bootstrap
 from lookout.cli.findings import CheckResult, State
-from lookout.cli.options import BootstrapOption, CliError
+from lookout.cli.options import BootstrapOption, CliError, refuse_given
 from lookout.cli.output import TerminalConsole, echo
 from lookout.errors import StartupError
 from lookout.kafka_clients import AdminClient
@@ -56,8 +56,14 @@ def doctor(
         bool, typer.Option("--kubernetes", help="Check a Kubernetes cluster instead of this machine.")
     ] = False,
     namespace: Annotated[
-        str, typer.Option("--namespace", "-n", help="With --kubernetes: where the release is or will be.")
-    ] = "default",
+        str | None,
+        typer.Option(
+            "--namespace",
+            "-n",
+            help="With --kubernetes: where the release is or will be.  [default: default]",
+            show_default=False,
+        ),
+    ] = None,
     context: Annotated[
         str | None, typer.Option("--context", help="With --kubernetes: a context of the kubeconfig.")
     ] = None,
@@ -71,8 +77,13 @@ def doctor(
     The exit code is 1 if something is wrong.
     """
     if kubernetes:
-        findings = list(cluster_doctor.findings(cluster_doctor.Target(namespace, context)))
+        refuse_given(
+            {"--bootstrap": bootstrap, "--model": model}, "is for this machine: not with --kubernetes"
+        )
+        findings = list(cluster_doctor.findings(cluster_doctor.Target(namespace or "default", context)))
     else:
+        cluster = {"--namespace": namespace, "--context": context}
+        refuse_given(cluster, "is for a cluster: give --kubernetes as well")
         findings = [*_software(), *_model(model), *_kafka(bootstrap), *_redis(redis_url), *_services()]
     if as_json:
         for problem in findings:

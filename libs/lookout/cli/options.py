@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final, Literal
@@ -140,3 +140,14 @@ class Position:
 
     at_ms: int | None = None
     oldest: bool = False
+
+
+def refuse_given(options: Mapping[str, object], why: str) -> None:
+    """Refuse options that would be ignored.
+
+    Raises:
+        CliError: One of them is given.
+    """
+    for name, value in options.items():
+        if value is not None:
+            raise CliError(f"{name} {why}")

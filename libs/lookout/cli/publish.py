@@ -23,6 +23,7 @@ from lookout.cli.connect import (
     LibraryErrors,
     check_reachable,
     find_bootstrap,
+    hand_over,
     make_producer,
 )
 from lookout.cli.footage import footage_files
@@ -98,18 +99,9 @@ class Publisher:
         Raises:
             CliError: Kafka refused this or an earlier segment.
         """
-        while True:
-            self._raise_failures()
-            try:
-                self._producer.produce(
-                    SEGMENTS.name, key=camera, value=data, headers=list(headers), on_delivery=self._delivered
-                )
-            except BufferError:
-                self._producer.poll(0.1)
-                continue
-            self.sent += 1
-            self._producer.poll(0)
-            return
+        record = {"key": camera, "value": data, "headers": list(headers), "on_delivery": self._delivered}
+        hand_over(self._producer, SEGMENTS.name, self._raise_failures, **record)
+        self.sent += 1
 
     def poll(self, seconds: float) -> None:
         """Wait for confirmations for so long."""

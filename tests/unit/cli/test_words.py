@@ -57,3 +57,28 @@ def test_a_locale_of_ascii_is_no_traceback(name: str, message: str, tmp_path: Pa
     text = run.stdout.decode("ascii") + run.stderr.decode("ascii")
     assert message in text
     assert "Traceback" not in text
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["ask", "clip.mp4", "Is anyone there?", "--recall", "a:1"], "--recall is for a fleet: give --fleet"),
+        (["ask", "clip.mp4", "Is anyone there?", "-b", "a:1"], "--bootstrap is for a fleet: give --fleet"),
+        (["ask", "--fleet", "Is it?", "-c", "gate", "--keep", "x"], "--keep is for a file: not with --fleet"),
+        (
+            ["ask", "--fleet", "Is it?", "-c", "gate", "--frames", "x"],
+            "--frames is for a file: not with --fleet",
+        ),
+        (["doctor", "-n", "lookout"], "--namespace is for a cluster: give --kubernetes"),
+        (["doctor", "--context", "kind"], "--context is for a cluster: give --kubernetes"),
+        (["doctor", "--kubernetes", "-b", "a:1"], "--bootstrap is for this machine: not with --kubernetes"),
+    ],
+)
+def test_an_option_that_would_be_ignored_is_refused(
+    words: list[str], message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["lookout", *words])
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert end.value.code == 1
+    assert message in capsys.readouterr().err

@@ -10,6 +10,7 @@ import confluent_kafka
 import pytest
 
 from lookout.errors import DeviceFailedError
+from lookout.wire.headers import text
 from tests.eventually import eventually
 from tests.fleet.bench import Bench, Threaded, running
 
@@ -83,6 +84,19 @@ def test_a_record_whose_outcome_is_refused_too_becomes_a_plain_dead_letter(bench
     (facts,) = letter_headers(bench)
     assert facts["lookout-reason"] == "output-refused"
     assert [each.get("total") for each in bench.outputs()["cam"]] == [1]
+
+
+def test_a_dead_letter_keeps_the_bytes_of_a_key_in_another_encoding(bench: Bench) -> None:
+    """Its key has U+FFFD for each byte that is no UTF-8: which camera sent it was lost."""
+    producer = confluent_kafka.Producer({"bootstrap.servers": bench.bootstrap})
+    for key in ("T\u00fcr".encode("latin-1"), "T\u00fcr".encode()):
+        producer.produce(f"{bench.prefix}in", key=key, value=b'{"n": 1, "do": "bad"}')
+    assert producer.flush(30.0) == 0
+    with running(bench.settings()) as worker:
+        eventually(lambda: worker.count("records_total") == 2)
+        assert worker.error is None
+    letters = {letter.key(): text(letter.headers(), "lookout-source-key") for letter in bench.read("dlq")}
+    assert letters == {"T\ufffdr".encode(): b"T\xfcr".hex(), "T\u00fcr".encode(): None}
 
 
 def test_a_header_name_that_is_not_text_ends_no_worker(bench: Bench) -> None:

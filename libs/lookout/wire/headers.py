@@ -30,6 +30,7 @@ STAGE: Final = "lookout-stage"
 SOURCE_TOPIC: Final = "lookout-source-topic"
 SOURCE_PARTITION: Final = "lookout-source-partition"
 SOURCE_OFFSET: Final = "lookout-source-offset"
+SOURCE_KEY: Final = "lookout-source-key"  # where its key was no UTF-8: the bytes of it, in hexadecimal
 SOURCE_LAST_OFFSET: Final = "lookout-source-last-offset"  # where it stands for several records: of the last
 RECORDS: Final = "lookout-records"  # where it stands for several records: how many
 DROPPED: Final = "lookout-dropped"  # parts of the record that did not fit: headers, value, key

@@ -101,15 +101,18 @@ def _gone(topic: str, partition: int, offset: int, why: str) -> str:
 def record_of(message: Message) -> Record:
     """A consumed message as a Record; the key must be a camera id."""
     headers, damage = _headers(message)
+    key = message.key() or b""
+    camera = key.decode("utf-8", "replace")
     return Record(
         topic=message.topic() or "",
         partition=message.partition() or 0,
         offset=message.offset() or 0,
-        camera=(message.key() or b"").decode("utf-8", "replace"),
+        camera=camera,
         value=message.value() or b"",
         headers=headers,
         timestamp_ms=message.timestamp()[1],
         damage=damage,
+        raw_key=key if camera.encode() != key else b"",
     )
 
 

@@ -29,6 +29,7 @@ class Record:
     timestamp_ms: int = 0
     damage: str = ""  # what of the record could not be read, for people
     loss: Loss | None = None  # the newest one of its partition, as far as this process has seen it
+    raw_key: bytes = b""  # the record's key where it is no UTF-8: `camera` has U+FFFD for what was not
 
 
 @dataclass(frozen=True, slots=True)

@@ -180,6 +180,8 @@ def _dead_letter(stage: str, topic: str, record: Record, why: DeadLetter, kept: 
         names.SOURCE_PARTITION: str(record.partition),
         names.SOURCE_OFFSET: str(record.offset),
     }
+    if record.raw_key and kept < LetterContent.WITHOUT_KEY:
+        facts[names.SOURCE_KEY] = record.raw_key.hex()
     if kept is not LetterContent.ALL:
         facts[names.DROPPED] = kept.dropped
     headers: Headers = names.encode(facts)

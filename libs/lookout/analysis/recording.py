@@ -20,6 +20,7 @@ from lookout.analysis.results import Analysis, PartResult, Progress, answer_of, 
 from lookout.analysis.settings import AnalysisError, AnalysisSettings, with_options
 from lookout.engines import Question
 from lookout.files import RecordingReader, Source
+from lookout.outside_text import clean
 from lookout.recordings import Timings
 from lookout.sandbox import open_recording
 
@@ -68,10 +69,9 @@ def analyze(
         CodecError: The recording cannot be read.
     """
     begun = time.perf_counter()
+    _check_kinds(settings, analyzer)
     how = with_options(settings or AnalysisSettings(), options)
-    for name, call in (("on_part", on_part), ("progress", progress)):
-        if call is not None and not callable(call):
-            raise AnalysisError(f"{name} is a function, not {call!r:.80}")
+    _check_calls(on_part, progress)
     given = None if begins is None else given_begin(begins)
     ready = analyzer or _loaded(model, device)
     questions = models.check_questions(ready.folder, questions, text=how.describe > 0)
@@ -84,6 +84,18 @@ def analyze(
         found = _analyzed(ready, reader, numbered, how, book, on_part, progress, begun, loaded)
         moment, source_of_it = begin_and_source(given, reader.facts.begins)
         return dataclasses.replace(found, begins=moment, begins_from=source_of_it)
+
+
+def _check_kinds(settings: object, analyzer: object) -> None:
+    for name, value, kind in (("settings", settings, AnalysisSettings), ("analyzer", analyzer, Analyzer)):
+        if value is not None and not isinstance(value, kind):
+            raise AnalysisError(f"{name} is a lookout {kind.__name__}, not {clean(repr(value), 80)}")
+
+
+def _check_calls(on_part: object, progress: object) -> None:
+    for name, call in (("on_part", on_part), ("progress", progress)):
+        if call is not None and not callable(call):
+            raise AnalysisError(f"{name} is a function, not {call!r:.80}")
 
 
 _models: dict[tuple[str, str], Analyzer] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -51,8 +52,10 @@ def clip_backtest(
             file says; one that does not say so is in `Backtest.unread`.
 
     Raises:
-        PipelineError: The pipeline asks nothing, or is closed.
+        PipelineError: The pipeline is none, asks nothing, or is closed; or `clips` are no paths.
+        RuleError: The rule is none.
     """
+    _check_kinds(pipeline, rule)
     if not pipeline.questions:
         raise PipelineError("a back-test needs the pipeline's question: Pipeline(questions=[...])")
     backtest = Backtest(rule, timeline={})
@@ -73,13 +76,28 @@ def clip_backtest(
     return backtest
 
 
+def _check_kinds(pipeline: object, rule: object) -> None:
+    if not isinstance(pipeline, Pipeline):
+        raise PipelineError(f"pipeline is a lookout.Pipeline, not {clean(repr(pipeline), 80)}")
+    if not isinstance(rule, Rule):
+        raise RuleError(f"rule is a lookout Rule, not {clean(repr(rule), 80)}")
+
+
 def clip_cameras(clips: str | Path | Iterable[str | Path]) -> dict[str, Path]:
     """The files of a back-test by the name of their camera: that of the file, or its path where two have it.
 
     Args:
         clips: Files and folders. A folder without a video file is taken for a file, which cannot be read.
+
+    Raises:
+        PipelineError: One is no path.
     """
-    sources = [clips] if isinstance(clips, (str, Path)) else clips
+    sources = (
+        [clips] if isinstance(clips, (str, bytes, Path)) or not isinstance(clips, Iterable) else [*clips]
+    )
+    for source in sources:
+        if not isinstance(source, (str, os.PathLike)):
+            raise PipelineError(f"clips are paths of files and folders, not {clean(repr(source), 80)}")
     paths = [Path(source) for source in sources]
     files = [file for path in paths for file in (path.is_dir() and video_files(path)) or [path]]
     cameras: dict[str, Path] = {}

@@ -250,6 +250,10 @@ def test_requests_that_make_no_sense() -> None:
         analyze(clip(), [], analyzer=analyzer())
     with pytest.raises(AnalysisError, match="no setting is called 'fsp'"):
         run(fsp=2)
+    with pytest.raises(AnalysisError, match="settings is a lookout AnalysisSettings, not 5"):
+        analyze(clip(), QUESTIONS, settings=5)  # type: ignore[arg-type]
+    with pytest.raises(AnalysisError, match="analyzer is a lookout Analyzer, not 5"):
+        analyze(clip(), QUESTIONS, analyzer=5)  # type: ignore[arg-type]
     with pytest.raises(RecordingError, match="rho"):
         run(rho=0)
     with pytest.raises(AnalysisError, match="has no frame from 60 s"):

@@ -12,7 +12,7 @@ import pytest
 from lookout import Pipeline, PipelineError
 from lookout.backtest import Backtest, clip_backtest, clip_cameras
 from lookout.pruning.policies import RandomPolicy
-from lookout.rules import Outcome, Rule, ScheduleEntry, Zone
+from lookout.rules import Outcome, Rule, RuleError, ScheduleEntry, Zone
 from lookout.v1.labels_pb2 import Label
 from lookout.vision import FrameInput
 from tests.tiny_models import checkpoint
@@ -48,6 +48,17 @@ def test_a_pipeline_without_a_question_is_refused() -> None:
         pytest.raises(PipelineError, match="needs the pipeline's question"),
     ):
         clip_backtest(silent, ["yard.mp4"], ALWAYS)
+
+
+def test_what_is_of_another_kind_is_refused_by_its_name(pipeline: Pipeline) -> None:
+    with pytest.raises(PipelineError, match=r"pipeline is a lookout\.Pipeline, not None"):
+        clip_backtest(None, ["yard.mp4"], ALWAYS)  # type: ignore[arg-type]
+    with pytest.raises(PipelineError, match="clips are paths of files and folders, not None"):
+        clip_backtest(pipeline, None, ALWAYS)  # type: ignore[arg-type]
+    with pytest.raises(PipelineError, match="clips are paths of files and folders, not 3"):
+        clip_backtest(pipeline, ["yard.mp4", 3], ALWAYS)  # type: ignore[list-item]
+    with pytest.raises(RuleError, match=r"rule is a lookout Rule, not 0\.5"):
+        clip_backtest(pipeline, ["yard.mp4"], 0.5)  # type: ignore[arg-type]
 
 
 @pytest.mark.slow

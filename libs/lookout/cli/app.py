@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from io import TextIOWrapper
 from itertools import pairwise
 from typing import Annotated
@@ -28,6 +29,7 @@ app = typer.Typer(
 )
 
 _state = {"debug": False}
+_OUTPUT = "standard output"
 
 
 def _version(wanted: bool) -> None:
@@ -50,12 +52,52 @@ def _root(
     _state["debug"] = debug
 
 
+class _NamedOutput(TextIOWrapper):
+    """Standard output whose failures (a full disk) name it, as those of a file name the file."""
+
+    def __init__(self, output: TextIOWrapper) -> None:
+        encoding, errors, lines, through = (
+            output.encoding,
+            output.errors,
+            output.line_buffering,
+            output.write_through,
+        )
+        super().__init__(output.detach(), encoding, errors, None, lines, through)
+
+    def write(self, text: str, /) -> int:
+        """As of any text file."""
+        with _named():
+            return super().write(text)
+
+    def flush(self) -> None:
+        """As of any file."""
+        with _named():
+            super().flush()
+
+
+@contextmanager
+def _named() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        error.filename = _OUTPUT
+        raise
+
+
+def _drop_output() -> None:
+    """What standard output did not take goes nowhere: Python would try, and complain, again when it ends."""
+    with open(os.devnull, "wb") as nothing:
+        os.dup2(nothing.fileno(), sys.stdout.fileno())
+
+
 def main() -> None:
     """Run the command; an error is one line and exit code 1."""
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")  # commands have bars of their own
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # what a locale has no letter for is shown as its escape
             stream.reconfigure(errors="backslashreplace")
+    if type(sys.stdout) is TextIOWrapper:  # not where a test has taken its place
+        sys.stdout = _NamedOutput(sys.stdout)
     try:
         if os.environ.get("LOOKOUT_PREFIX"):
             _check_prefix()
@@ -64,6 +106,8 @@ def main() -> None:
     except LookoutError as error:
         _fail(str(error), error)
     except OSError as error:
+        if error.filename == _OUTPUT:
+            _drop_output()
         text = f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error)
         _fail(text or type(error).__name__, error)
     except Exception as error:

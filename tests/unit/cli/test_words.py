@@ -82,3 +82,20 @@ def test_an_option_that_would_be_ignored_is_refused(
         main()
     assert end.value.code == 1
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="other systems have no such device")
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("words", [["--version"], ["alerts", "--help"], ["doctor", "--json"]])
+def test_a_full_disk_behind_standard_output_is_named(words: list[str], unbuffered: str) -> None:
+    with open("/dev/full", "wb") as full:
+        run = subprocess.run(
+            [sys.executable, "-m", "lookout.cli", *words],
+            env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+            stdout=full,
+            stderr=subprocess.PIPE,
+            check=False,
+        )
+    assert run.returncode == 1
+    assert run.stderr.decode() == "error standard output: No space left on device\n"

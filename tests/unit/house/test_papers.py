@@ -33,6 +33,7 @@ HISTORY, FIRST, SPLITS = "tables[history]", "tables[first token]", "tables[split
 RENDERED = "tables[rendered]"
 SAVED = "flops_saved[1 questions]"
 FIDELITY = "pixels since encoded[all][settings]"
+PEERS, LONG_CLIP = "tables[rendered, 80 frames][equal]", "tables[real, 80 frames][equal]"
 FAMILY, CROWDS = "tables[families]", "tables[rendered, 80 frames]"
 
 # Result, and a sentence of the page with the figure's place in it.
@@ -96,6 +97,18 @@ REFERENCES = [
     ),
     ("codecsight-16", f"at 80 frames | {{{POLICIES}[full][contextual]:2}}, sixteen cameras"),
     ("codecsight-16", f"80 frames | {{{POLICIES}[default][dp]:4}} |"),
+    (
+        "peers_engine",
+        f"({{{PEERS}[ours][dp]:4}}; whole frames dropped evenly {{{PEERS}[frames][dp]:4}}, an append-only "
+        f"session {{{PEERS}[append][dp]:4}}, EVS {{{PEERS}[evs][dp]:4}}) or takes less time "
+        f"({{{PEERS}[frames][time_over_ours]:1}}, {{{PEERS}[append][time_over_ours]:1}} and "
+        f"{{{PEERS}[evs][time_over_ours]:1}} times ours)",
+    ),
+    (
+        "peers_engine",
+        f"({{{LONG_CLIP}[append][dp]:4}}, {{{LONG_CLIP}[frames][dp]:4}} and {{{LONG_CLIP}[evs][dp]:4}} "
+        f"against {{{LONG_CLIP}[ours][dp]:4}})",
+    ),
     (
         "crowds",
         f'"many" is {{{CROWDS}[full][crowd]:2}} with every token, {{{CROWDS}[default][crowd]:2}} with one '

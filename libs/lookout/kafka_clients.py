@@ -9,6 +9,7 @@ no others later.
 
 from __future__ import annotations
 
+import functools
 import logging
 import threading
 import time
@@ -86,7 +87,7 @@ class _Logins:
             if now == last:
                 return
             client.take_login(*now)
-        except StartupError as error:
+        except (StartupError, confluent_kafka.KafkaException) as error:  # the thread goes on for the others
             self._complain(str(error))
             return
         except RuntimeError:  # it was closed
@@ -99,35 +100,44 @@ class _Logins:
 
     def _complain(self, why: str) -> None:
         if why != self._why:
-            _log.warning("the password of Kafka cannot be read: the one before stays in use: %s", why)
+            _log.warning("Kafka's user or password cannot be followed, the one before stays in use: %s", why)
         self._why = why
 
 
 _logins = _Logins()
 
 
-class Producer(confluent_kafka.Producer):  # type: ignore[misc]  # it has no types
-    """As confluent_kafka's."""
+class _LogsIn:
+    """A client that takes a login at once, for its next connection."""
 
     def __init__(self, options: Mapping[str, Any], **more: Any) -> None:
-        super().__init__(dict(options), **more)
+        super().__init__(dict(options), **more)  # type: ignore[call-arg]  # of the class behind this one
         _logins.add(self, options)
 
     def take_login(self, user: str, password: str) -> None:
         """Log in so from the next connection on."""
-        self.set_sasl_credentials(user, password)
+        self.set_sasl_credentials(user, password)  # type: ignore[attr-defined]
 
 
-class AdminClient(confluent_kafka.admin.AdminClient):  # type: ignore[misc]
+class Producer(_LogsIn, confluent_kafka.Producer):  # type: ignore[misc]  # it has no types
     """As confluent_kafka's."""
 
-    def __init__(self, options: Mapping[str, Any], **more: Any) -> None:
-        super().__init__(dict(options), **more)
-        _logins.add(self, options)
 
-    def take_login(self, user: str, password: str) -> None:
-        """Log in so from the next connection on."""
-        self.set_sasl_credentials(user, password)
+class AdminClient(_LogsIn, confluent_kafka.admin.AdminClient):  # type: ignore[misc]
+    """As confluent_kafka's."""
+
+
+def _behind_login(call: Callable[..., Any]) -> Callable[..., Any]:
+    """A call of a consumer, behind the login that waits for one."""
+
+    @functools.wraps(call)
+    def logged_in(self: Consumer, *arguments: Any, **more: Any) -> Any:
+        if (login := self.login) is not None:
+            self.login = None
+            self.set_sasl_credentials(*login)
+        return call(self, *arguments, **more)
+
+    return logged_in
 
 
 class Consumer(confluent_kafka.Consumer):  # type: ignore[misc]
@@ -135,43 +145,22 @@ class Consumer(confluent_kafka.Consumer):  # type: ignore[misc]
 
     It lets one thread in at a time, and one that polls in a loop keeps the others out: a login waits for the
     next call of the thread that uses it.
+
+    Attributes:
+        login: User and password that wait for that call.
     """
 
     def __init__(self, options: Mapping[str, Any], **more: Any) -> None:
         super().__init__(dict(options), **more)
-        self._login: tuple[str, str] | None = None
+        self.login: tuple[str, str] | None = None
         _logins.add(self, options)
 
     def take_login(self, user: str, password: str) -> None:
         """Log in so from the first connection after the next call on."""
-        self._login = (user, password)
+        self.login = (user, password)
 
-    def _log_in(self) -> None:
-        if (login := self._login) is not None:
-            self._login = None
-            self.set_sasl_credentials(*login)
-
-    def poll(self, *arguments: Any, **more: Any) -> Any:
-        """As confluent_kafka's."""
-        self._log_in()
-        return super().poll(*arguments, **more)
-
-    def consume(self, *arguments: Any, **more: Any) -> Any:
-        """As confluent_kafka's."""
-        self._log_in()
-        return super().consume(*arguments, **more)
-
-    def list_topics(self, *arguments: Any, **more: Any) -> Any:
-        """As confluent_kafka's."""
-        self._log_in()
-        return super().list_topics(*arguments, **more)
-
-    def committed(self, *arguments: Any, **more: Any) -> Any:
-        """As confluent_kafka's."""
-        self._log_in()
-        return super().committed(*arguments, **more)
-
-    def offsets_for_times(self, *arguments: Any, **more: Any) -> Any:
-        """As confluent_kafka's."""
-        self._log_in()
-        return super().offsets_for_times(*arguments, **more)
+    poll = _behind_login(confluent_kafka.Consumer.poll)
+    consume = _behind_login(confluent_kafka.Consumer.consume)
+    list_topics = _behind_login(confluent_kafka.Consumer.list_topics)
+    committed = _behind_login(confluent_kafka.Consumer.committed)
+    offsets_for_times = _behind_login(confluent_kafka.Consumer.offsets_for_times)

@@ -18,8 +18,8 @@ PER_MS = 1000
 #: what segments of one connection may overlap by, whatever their producer's clock says
 _OVERLAP_MS = 1000
 #: by how much the producer's clock may tell another time than the camera's own, milliseconds
-# Ahead: less than `lookout publish` takes to start again. Behind: a segment that its producer got late moves
-# the time until which the camera was heard, and those before it seem to lie behind.
+# Ahead: less than `lookout publish` takes to start again. Behind: a producer that reads its clock late for
+# one segment moves `heard_ms` on, and the segments behind that one then look too early.
 _AHEAD_MS, _BEHIND_MS = 500, 10_000
 
 
@@ -186,6 +186,6 @@ def is_other_footage(stream: Stream, record: Record, decoded: DecodedSegment) ->
     overlap_ms = (stream.next_us - decoded.facts.first_us) // 1000
     if captured is None or (decoded.continued and overlap_ms < _OVERLAP_MS):
         return False
-    # Of the time at which this camera's own clock stood there.
+    # How much later it was captured than when the camera's own clock showed the segment's time.
     ahead_ms = captured - (stream.heard_ms - overlap_ms)
     return ahead_ms < -_BEHIND_MS or ahead_ms > min(abs(overlap_ms) // 2, _AHEAD_MS)

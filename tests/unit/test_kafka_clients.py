@@ -9,6 +9,7 @@ import weakref
 from pathlib import Path
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 from lookout import kafka_clients
 from lookout.disk import replace_file
@@ -27,6 +28,13 @@ class Told(Producer):
     def take_login(self, user: str, password: str) -> None:
         super().take_login(user, password)
         self.logins.append((user, password))
+
+
+class Refusing(Told):
+    """A client whose library takes no other login."""
+
+    def take_login(self, user: str, password: str) -> None:
+        raise KafkaException(KafkaError(KafkaError._INVALID_ARG, "no other login"))
 
 
 def options(file: Path) -> dict[str, object]:
@@ -63,11 +71,23 @@ def test_a_client_is_told_once_and_a_file_that_is_away_is_waited_for(
     file.unlink()
     eventually(lambda: "No such file" in caplog.text, seconds=30.0)
     time.sleep(0.1)
-    assert caplog.text.count("cannot be read") == 1
+    assert caplog.text.count("cannot be followed") == 1
     replace_file(file, b"two")
     eventually(lambda: client.logins == [("lookout", "two")], seconds=30.0)
     time.sleep(0.1)
     assert client.logins == [("lookout", "two")]
+
+
+def test_a_client_that_takes_no_other_login_keeps_it_from_nobody(
+    file: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    refusing, client = Refusing(options(file)), Told(options(file))
+    replace_file(file, b"two")
+    eventually(lambda: client.logins == [("lookout", "two")], seconds=30.0)
+    eventually(lambda: "no other login" in caplog.text, seconds=30.0)
+    assert refusing.logins == []
+    replace_file(file, b"three")
+    eventually(lambda: client.logins[-1] == ("lookout", "three"), seconds=30.0)
 
 
 def test_clients_that_are_closed_or_gone_are_told_nothing(file: Path) -> None:
@@ -84,9 +104,9 @@ def test_clients_that_are_closed_or_gone_are_told_nothing(file: Path) -> None:
 def test_a_consumer_takes_it_with_the_next_call_of_its_thread(file: Path) -> None:
     consumer = Consumer({**options(file), "group.id": "a"}, logger=logging.getLogger("quiet"))
     replace_file(file, b"two")
-    eventually(lambda: consumer._login == ("lookout", "two"), seconds=30.0)
+    eventually(lambda: consumer.login == ("lookout", "two"), seconds=30.0)
     assert consumer.poll(0) is None
-    assert consumer._login is None
+    assert consumer.login is None
     with consumer:
         pass
     with pytest.raises(RuntimeError):

@@ -56,13 +56,10 @@ class _NamedOutput(TextIOWrapper):
     """Standard output whose failures (a full disk) name it, as those of a file name the file."""
 
     def __init__(self, output: TextIOWrapper) -> None:
-        encoding, errors, lines, through = (
-            output.encoding,
-            output.errors,
-            output.line_buffering,
-            output.write_through,
-        )
-        super().__init__(output.detach(), encoding, errors, None, lines, through)
+        encoding, errors = output.encoding, output.errors  # nothing can be asked behind `detach`
+        lines, through = output.line_buffering, output.write_through
+        buffer = output.detach()
+        super().__init__(buffer, encoding, errors, line_buffering=lines, write_through=through)
 
     def write(self, text: str, /) -> int:
         """As of any text file."""

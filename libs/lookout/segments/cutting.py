@@ -258,7 +258,7 @@ def _shares(
         if piece and not group.shown:
             hidden.append(group)
             continue
-        shown = any(each.shown for each in piece)
+        shown = any(member.shown for member in piece)
         if shown and (hidden or _full(piece, group, target_s, max_bytes, keyframes)):
             yield piece, group
             piece, shown = [], False

@@ -5,11 +5,28 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from lookout.cli import main
+
+
+@pytest.fixture
+def refusal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[[list[str]], str]:
+    """What a command says that ends with exit code 1, by its words."""
+
+    def run(words: list[str]) -> str:
+        monkeypatch.setattr(sys, "argv", ["lookout", *words])
+        with pytest.raises(SystemExit) as end:
+            main()
+        assert end.value.code == 1
+        return capsys.readouterr().err
+
+    return run
 
 
 @pytest.mark.parametrize(
@@ -24,13 +41,9 @@ from lookout.cli import main
     ],
 )
 def test_an_empty_word_is_refused_by_the_name_of_its_option(
-    words: list[str], message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    words: list[str], message: str, refusal: Callable[[list[str]], str]
 ) -> None:
-    monkeypatch.setattr(sys, "argv", ["lookout", *words])
-    with pytest.raises(SystemExit) as end:
-        main()
-    assert end.value.code == 1
-    assert message in capsys.readouterr().err
+    assert message in refusal(words)
 
 
 ASCII = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
@@ -75,13 +88,9 @@ def test_a_locale_of_ascii_is_no_traceback(name: str, message: str, tmp_path: Pa
     ],
 )
 def test_an_option_that_would_be_ignored_is_refused(
-    words: list[str], message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    words: list[str], message: str, refusal: Callable[[list[str]], str]
 ) -> None:
-    monkeypatch.setattr(sys, "argv", ["lookout", *words])
-    with pytest.raises(SystemExit) as end:
-        main()
-    assert end.value.code == 1
-    assert message in capsys.readouterr().err
+    assert message in refusal(words)
 
 
 @pytest.mark.slow

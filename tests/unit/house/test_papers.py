@@ -112,8 +112,8 @@ REFERENCES = [
     (
         "crowds",
         f'"many" is {{{CROWDS}[full][crowd]:2}} with every token, {{{CROWDS}[default][crowd]:2}} with one '
-        f"anchor a stride, and {{{CROWDS}[one more whole frame][crowd]:2}} with one more whole frame, which "
-        f"is the default; {{{CROWDS}[since the anchor][crowd]:2}} where",
+        f"anchor a stride, and {{{CROWDS}[one more whole frame][crowd]:2}} with one more whole frame, as "
+        f"the default has; {{{CROWDS}[since the anchor][crowd]:2}} where",
     ),
     (
         "anchors",

@@ -169,7 +169,8 @@ class Threaded:
     ) -> None:
         self.handler = Toy(settings.out)
         self.handler.config_digest = digest
-        self.handler.shared_settings = {"grid": "4x4"} if shared is None else shared
+        if shared is not None:
+            self.handler.shared_settings = shared
         self.metrics = Metrics("toy")
         self.health = Health()
         self.worker = Worker(

@@ -7,7 +7,8 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 from lookout.errors import BadRecordError, FencedError, LookoutRuntimeError, TransientError
 from lookout.observe import logs as runtime_logs
@@ -62,6 +63,7 @@ class Toy(Handler[State]):
     """
 
     config_digest = "toy-1"
+    shared_settings: ClassVar[Mapping[str, str]] = {"grid": "4x4"}  # of all workers of a group
     tick_every = 0.1
 
     def __init__(self, out: str, supervisor: Supervisor | None = None) -> None:

@@ -12,7 +12,6 @@ import pytest
 
 from lookout import cores
 from lookout.cores import usable_cores
-from lookout.models import device
 from tests.unit.files.test_reader import clip
 
 ROOT = Path(__file__).parents[2]
@@ -110,24 +109,41 @@ with open_recording({str(path)!r}, sandbox=True) as reader:
     assert child.stdout.split() == ["1", "1"]
 
 
-def test_torch_has_no_more_threads_than_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    import torch
+def test_torch_has_no_more_threads_than_cores() -> None:
+    """In a process of its own: after an engine of vLLM on a CPU, torch's threads cannot be set any more."""
+    code = """
+import os, torch
+from lookout.models import device
+def threads(cores):
+    device.usable_cores = lambda: cores
+    device.limit_threads()
+    return torch.get_num_threads()
+torch.set_num_threads(4)
+os.environ["OMP_NUM_THREADS"] = "4"
+print(threads(3))
+del os.environ["OMP_NUM_THREADS"]
+print(threads(3), threads(64))
+"""
+    child = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert child.stdout.split() == ["4", "3", "3"]
 
-    before = torch.get_num_threads()
-    try:
-        torch.set_num_threads(4)
-        monkeypatch.setattr(device, "usable_cores", lambda: 3)
-        monkeypatch.setenv("OMP_NUM_THREADS", "4")
-        device.limit_threads()
-        assert torch.get_num_threads() == 4
-        monkeypatch.delenv("OMP_NUM_THREADS")
-        device.limit_threads()
-        assert torch.get_num_threads() == 3
-        monkeypatch.setattr(device, "usable_cores", lambda: 64)
-        device.limit_threads()
-        assert torch.get_num_threads() == 3
-    finally:
-        torch.set_num_threads(before)
+
+def test_a_fork_behind_an_engine_of_vllm_computes_on_one_thread() -> None:
+    """It would wait for ever for threads that its parent alone has."""
+    code = """
+import os, torch
+from lookout.models import device
+torch.set_num_threads(4)
+torch.set_num_threads = lambda count: None  # as vLLM does on a CPU
+device.usable_cores = lambda: 4
+device.limit_threads()
+child = os.fork()
+if not child:
+    os._exit(torch.get_num_threads())
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), torch.get_num_threads())
+"""
+    child = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert child.stdout.split() == ["1", "4"]
 
 
 @pytest.mark.parametrize("room", ["libs/lookout", "services"])

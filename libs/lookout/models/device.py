@@ -50,9 +50,9 @@ def limit_threads() -> None:
 def _compute_in_forks() -> None:
     """A forked process has none of the threads of torch's OpenMP, and would wait for them for ever: it
     computes on one thread, as a worker of torch's DataLoader does."""
-    import torch
+    from torch._C import set_num_threads  # vLLM puts one that does nothing in the place of torch's public one
 
-    os.register_at_fork(after_in_child=lambda: torch.set_num_threads(1))
+    os.register_at_fork(after_in_child=lambda: set_num_threads(1))
 
 
 def default_dtype(device: str) -> str:

@@ -31,6 +31,7 @@ TITLES = {
     "crowds-choosing": "Masks that keep more where many move: which one is chosen",
     "crowds": "Masks that keep more where many move",
     "capacity": "What the fleet costs beside plain decoding",
+    "cuts": "What masks make of a cut",
     "damage": "Lost packets",
     "kamera": "A low-rank patch for reused KV beside the front run",
     "kept_tokens": "Which tokens and which text bring a long window near its dense answer",

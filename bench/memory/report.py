@@ -83,17 +83,20 @@ def show(title: str, told: dict[str, dict[str, Interval]]) -> None:
         print(f"{name:32}" + "".join(f"{shown(row[m]) if m in row else '':>24}" for m in METRICS))
 
 
-def against(units: Sequence[dict[str, Any]]) -> None:
-    """Print ours minus each rival, question by question, with intervals."""
+def against(units: Sequence[dict[str, Any]]) -> dict[str, dict[str, list[float]]]:
+    """Print ours minus each rival, question by question, with intervals; returns these by rival."""
     print("\nours minus each, question by question (an interval that leaves out 0 is a difference)")
     rows = rows_of(units)
+    out: dict[str, dict[str, list[float]]] = {}
     for rival in RIVALS:
-        cells = []
+        less: dict[str, Interval] = {}
         for metric in ("recall", "mass", "evidence"):
-            mine, theirs = values(rows, "ours", metric), values(rows, rival, metric)
-            told = [a - b for a, b in zip(mine or [], theirs or [], strict=True)]
-            cells.append(f"{metric} {shown(interval(told)) if told else '-'}")
-        print(f"{rival:32}" + "   ".join(cells))
+            ours, theirs = values(rows, "ours", metric), values(rows, rival, metric)
+            if ours and theirs:
+                less[metric] = interval([a - b for a, b in zip(ours, theirs, strict=True)])
+        print(f"{rival:32}" + "   ".join(f"{metric} {shown(less[metric])}" for metric in less))
+        out[rival] = {metric: [round(edge, 3) for edge in known] for metric, known in less.items()}
+    return out
 
 
 def by_layer(units: Sequence[dict[str, Any]]) -> None:
@@ -422,12 +425,12 @@ def report(  # noqa: PLR0917
         show("an hour: all streams", table(units))
         if changing := [unit for unit in units if "cut" in unit["stream"]]:
             show("an hour with a scene cut every ten minutes", table(changing))
-        against(units)
+        further["ours less others: mean, 95 %"] = against(units)
         by_layer(units)
         maintenance(units)
         hits = prefetching(units)
         every = table(units)
-        for metric in ("recall", "evidence"):
+        for metric in ("recall", "mass", "evidence"):
             out[metric] = {name: round(row[metric][0], 3) for name, row in every.items() if metric in row}
         out["splits_deferred"] = round(fewer_splits(units, "ours", "eager"), 3)
         out["upkeep_time_deferred"] = less_time(units, "ours", "eager")
@@ -461,7 +464,7 @@ def cuts_report(cuts: Mapping[str, Sequence[dict[str, Any]]]) -> dict[str, dict[
     columns: dict[str, dict[str, Any]] = {}
     if cuts.get("quality"):
         found = table(cuts["quality"])
-        for metric in ("recall", "evidence"):
+        for metric in ("recall", "mass", "evidence"):
             columns[metric] = {name: round(row[metric][0], 3) for name, row in found.items() if metric in row}
     if cuts.get("history"):
         asked = history.table(cuts["history"])

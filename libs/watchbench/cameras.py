@@ -256,10 +256,16 @@ def place(table: dict[str, torch.Tensor], i: int, actor: Actor) -> None:
 
 
 def frames(
-    scene: Scene, seconds: float, size: int = SIZE, fps: Fraction = FPS, chunk: int = 25
+    scene: Scene,
+    seconds: float,
+    size: int = SIZE,
+    fps: Fraction = FPS,
+    *,
+    begin: float = 0.0,
+    chunk: int = 25,
 ) -> Iterator[NDArray[np.uint8]]:
-    """The pictures of the first scene of a batch, uint8 [size, size, 3]."""
-    times = torch.arange(round(seconds * fps)) / float(fps)
+    """The pictures of the first scene of a batch from `begin` seconds on, uint8 [size, size, 3]."""
+    times = torch.arange(round(seconds * fps)) / float(fps) + begin
     back = drawing.background(scene, size)
     for part in torch.split(times, chunk):
         noise = replace(scene, seed=scene.seed + round(float(part[0]) * 1000))

@@ -209,7 +209,7 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
 
     def handle(self, state: CameraState, record: Record) -> Result:
         """A segment, or the notice that the camera's segments are in another partition from now on."""
-        if headers.text(record.headers, headers.MOVED) is not None:
+        if not record.value and headers.text(record.headers, headers.MOVED) is not None:
             return self._moved(state)
         letters, before = self._quota_letters(state, record.timestamp_ms), state.left_out
         if letters:

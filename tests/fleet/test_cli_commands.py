@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from lookout.cli import watches
 from lookout.cli.app import app
 from lookout.cli.connect import CommittedReader, reading, send_and_confirm
 from lookout.cli.options import CliError, Position
@@ -26,7 +27,18 @@ from lookout.local import KafkaServer, create_topics
 from lookout.outside_text import clean
 from lookout.segments import DecodeRequest, SoftwareDecoder
 from lookout.v1.alerts_pb2 import Alert
-from lookout.wire import ALERTS, MAX_SEGMENT_BYTES, SEGMENTS, WATCHES, all_topics, key_text, to_json
+from lookout.v1.recordings_pb2 import RecordingJob
+from lookout.v1.watches_pb2 import Watch
+from lookout.wire import (
+    ALERTS,
+    MAX_SEGMENT_BYTES,
+    RECORDINGS,
+    SEGMENTS,
+    WATCHES,
+    all_topics,
+    key_text,
+    to_json,
+)
 from lookout.wire.headers import CAPTURED_AT, text
 from tests.clock import at
 from tests.eventually import eventually
@@ -170,6 +182,62 @@ def test_watches_come_change_and_go(broker: str) -> None:
     assert "cameras" not in watch
     assert lookout("watch", "remove", "door", "-b", broker)[0] == 0
     assert "No watches" in lookout("watch", "list", "-b", broker)[1]
+
+
+def version_of(said: str) -> str:
+    return said.split(" version ")[1].split(":", maxsplit=1)[0]
+
+
+def test_a_watch_that_is_removed_and_added_again_begins_behind_its_old_versions(broker: str) -> None:
+    """With version 1 again, an incident that was open went on under the new question."""
+    add = ("watch", "add", "Is the lid open?", "--id", "lid", "-b", broker)
+    for version in ("1", "2"):
+        assert version_of(lookout(*add)[1]) == version
+    assert lookout("watch", "rm", "lid", "-b", broker)[0] == 0
+    assert version_of(lookout("watch", "add", "Is the lid shut?", "--id", "lid", "-b", broker)[1]) == "3"
+    assert lookout("watch", "rm", "lid", "-b", broker)[0] == 0
+
+
+def test_two_who_change_a_watch_at_once_have_versions_of_their_own(
+    broker: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both wrote version 2, and both were told that theirs holds."""
+    add = ("watch", "add", "Is the lid open?", "--id", "race", "-b", broker)
+    assert lookout(*add)[0] == 0
+    other = Watch(id="race", version=2, question="Is the lid shut?")
+    write = watches.write_watches
+
+    def write_behind(bootstrap: str, changed: list[Watch]) -> None:
+        monkeypatch.setattr(watches, "write_watches", write)
+        write(bootstrap, [other])
+        write(bootstrap, changed)
+
+    monkeypatch.setattr(watches, "write_watches", write_behind)
+    assert version_of(lookout(*add)[1]) == "3"
+
+    def write_before(bootstrap: str, changed: list[Watch]) -> None:
+        write(bootstrap, changed)
+        other.version = changed[0].version
+        write(bootstrap, [other])
+
+    monkeypatch.setattr(watches, "write_watches", write_before)
+    with pytest.raises(CliError, match=r"changed: it asks “Is the lid shut[?]” now, by somebody else"):
+        lookout(*add)
+    assert lookout("watch", "rm", "race", "-b", broker)[0] == 0
+
+
+def test_a_record_of_no_bytes_removes_no_watch_and_no_job(broker: str) -> None:
+    """Kafka deletes by a null value alone: the fleet went on asking what the list did not show."""
+    assert lookout("watch", "add", "Is the lid open?", "--id", "kept", "-b", broker)[0] == 0
+    send_and_confirm(broker, WATCHES.name, {"kept": b""})
+    said = " ".join(lookout("watch", "list", "-b", broker)[1].split())
+    assert "left out kept: not a lookout.v1.Watch in JSON" in said
+    assert "version 1 stays in force" in said
+    assert lookout("watch", "rm", "kept", "-b", broker)[0] == 0
+    job = RecordingJob(id="a-job", uris=["file:///a.mp4"], questions=["Is it?"])
+    for value in (to_json(job), b""):
+        send_and_confirm(broker, RECORDINGS.name, {"a-job": value})
+    assert "a-job" in lookout("recordings", "list", "-b", broker)[1]
 
 
 def test_a_question_does_not_take_the_place_of_another_by_its_id(broker: str, clip: Path) -> None:

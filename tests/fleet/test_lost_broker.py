@@ -13,6 +13,7 @@ import pytest
 
 from lookout.cli import connect
 from lookout.cli.connect import Position, client_options, reading, send_and_confirm
+from lookout.cli.dead_letters import DeadLetterNews
 from lookout.local import KafkaServer, create_topics
 from lookout.v1.alerts_pb2 import Alert
 from lookout.wire import ALERTS, ANSWERS, WATCHES, to_json
@@ -60,6 +61,29 @@ def test_a_command_that_follows_says_once_that_its_broker_is_lost_and_once_that_
         text = complaints.read_text()
     assert (text.count(_LOST), text.count(_BACK)) == (1, 1), text
     assert address in text
+
+
+def test_growth_and_the_news_of_a_fleet_say_that_the_broker_is_lost_and_that_it_is_back(
+    own_kafka: KafkaServer, tmp_path: Path
+) -> None:
+    create_topics(own_kafka.bootstrap, 2)
+    letters = DeadLetterNews(client_options(own_kafka.bootstrap))
+    news: list[str] = []
+
+    def said(word: str) -> bool:
+        news.extend(letters.news())
+        return any(word in sentence for sentence in news)
+
+    with command(tmp_path, "topics", "grow", "-p", "3", "-b", own_kafka.bootstrap) as (_, complaints):
+        eventually(lambda: "following cameras" in complaints.read_text())
+        assert not said("")
+        own_kafka.kill()
+        eventually(lambda: said(_LOST) and _LOST in complaints.read_text())
+        own_kafka.start()
+        eventually(lambda: said(_BACK) and _BACK in complaints.read_text())
+    assert len(news) == 2
+    assert all(own_kafka.bootstrap in sentence for sentence in news)
+    letters.close()
 
 
 def test_a_reader_without_an_outage_says_nothing(

@@ -35,6 +35,7 @@ from lookout.cli.options import (
     PresetOption,
     asked,
     check_page,
+    refuse_given,
 )
 from lookout.cli.output import TerminalConsole, echo, escaped, say
 from lookout.cli.recording_text import clock, show
@@ -122,6 +123,7 @@ IdOption = Annotated[
 
 
 def analyze(
+    context: typer.Context,
     source: SourceArgument,
     question: QuestionOption,
     model: ModelOption = None,
@@ -167,20 +169,18 @@ def analyze(
     settings = _settings(options)
     moment = _begin(begins)
     if not fleet:
-        if wait or identity or tenant or bootstrap:
-            raise CliError("--wait, --id, --tenant and --bootstrap are for --fleet")
+        job = ("wait", "identity", "tenant", "bootstrap")
+        refuse_given(context, job, "is for a fleet: give --fleet as well")
         _answer_here(source, question, settings, model, device, sandbox, fresh, page, clips, moment, as_json)
         return
     if clips is not None:
         raise CliError("--clips needs the recording on this machine: leave --fleet out")
-    if model is not None or device is not None or threads is not None or fresh or not sandbox:
-        raise CliError(
-            "--model, --device, --threads, --fresh and --no-sandbox are the fleet's own with --fleet"
-        )
+    own = ("model", "device", "threads", "fresh", "sandbox")
+    refuse_given(context, own, "is the fleet's own with --fleet")
     from lookout.cli.fleet_jobs import fleet_job, send_job
 
-    job = fleet_job(source, question, options, identity, tenant, moment)
-    send_job(job, identity is not None, bootstrap, wait=wait, page=page, as_json=as_json)
+    request = fleet_job(source, question, options, identity, tenant, moment)
+    send_job(request, identity is not None, bootstrap, wait=wait, page=page, as_json=as_json)
 
 
 def _answer_here(

@@ -94,6 +94,7 @@ RecallOption = Annotated[
 
 
 def ask(
+    context: typer.Context,
     source: SourceArgument,
     question: QuestionArgument = None,
     since: SinceOption = None,
@@ -125,9 +126,8 @@ def ask(
             )
         if camera is None:
             raise CliError("--fleet needs --camera: an id, or a pattern such as 'yard-*'")
-        if device is not None:
-            raise CliError("--device is the fleet's own with --fleet")
-        refuse_given({"--keep": keep, "--frames": frames}, "is for a file: not with --fleet")
+        refuse_given(context, ("model", "device"), "is the fleet's own with --fleet")
+        refuse_given(context, ("memory", "keep", "frames"), "is for a file: not with --fleet")
         from lookout.cli.ask_fleet import ask_fleet
 
         span: dict[str, Any] = {"since": since, "until": until}
@@ -138,7 +138,9 @@ def ask(
         raise CliError(
             "what to ask is missing: lookout ask FILE QUESTION, or lookout ask --fleet QUESTION --camera gate"
         )
-    refuse_given({"--recall": recall, "--bootstrap": bootstrap}, "is for a fleet: give --fleet as well")
+    refuse_given(context, ("recall", "bootstrap"), "is for a fleet: give --fleet as well")
+    if Path(source).is_dir():
+        refuse_given(context, ("memory", "keep"), "is for a file: a folder of memories is asked as it is")
     _ask_files(
         Path(source),
         asked(question),

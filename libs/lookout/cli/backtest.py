@@ -29,6 +29,7 @@ from lookout.cli.options import (
     asked,
     check_page,
     in_utf8,
+    refuse_given,
 )
 from lookout.cli.output import TerminalConsole, echo
 from lookout.cli.times import is_length, parse_span
@@ -68,6 +69,7 @@ PastPageOption = Annotated[
 
 
 def backtest(
+    context: typer.Context,
     question: Annotated[str, typer.Argument(help='A yes/no question: "Is anyone lying on the ground?"')],
     camera: CameraOption = None,
     since: Annotated[str, typer.Option(help="start, how long ago (90m, 24h, 2d), or a time.")] = "24h",
@@ -107,13 +109,11 @@ def backtest(
     watch = Watch(id="backtest", version=1, question=asked(question), cameras=cameras, rule=rule)
     job = _job(watch, *parse_span(since, until), identity, tenant)
     if fleet:
-        if model is not None or device is not None or setting or preset != "default":
-            raise CliError("--model, --device, --preset and --set are the fleet's own with --fleet")
+        refuse_given(context, ("model", "device", "preset", "setting"), "is the fleet's own with --fleet")
         ago = [name for name, text in (("since", since), ("until", until)) if is_length(text)]
         _ask_fleet(job, bootstrap, bool(identity), ago, labels, precision, wait, page, as_json)
         return
-    if wait or identity is not None or tenant:
-        raise CliError("--wait, --id and --tenant need --fleet")
+    refuse_given(context, ("wait", "identity", "tenant"), "is for a fleet: give --fleet as well")
     if precision is not None and not labels:
         raise CliError("--precision needs --labels")
     folder = find_model(model)

@@ -58,6 +58,8 @@ class LibraryErrors:
         self.last = ""
 
     def __call__(self, error: object) -> None:
+        if self.last and isinstance(error, KafkaError) and error.code() == KafkaError._ALL_BROKERS_DOWN:
+            return  # why is known already
         words = str(error.str() if hasattr(error, "str") else error)
         self.last = words.split(" (after ", 1)[0]  # behind it: in which state of the client, how often
 
@@ -196,35 +198,45 @@ def read_erasures(bootstrap: str, signer: ConfirmationSigner | None = None) -> E
 
 
 class Outage:
-    """Tells on standard error that Kafka cannot be reached, and that it is back: once each.
+    """Says that Kafka cannot be reached, and that it is back: once each.
 
     A client that loses its broker tries again without an end and without a word. It is handed the failures of
     connections; whether Kafka answers all the same (another broker, a connection made again) is then asked.
 
     Args:
-        bootstrap: Kafka.
-        client: Asked whether Kafka answers.
+        options: Of a Kafka client, as `client_options` makes them.
     """
 
-    def __init__(self, bootstrap: str, client: AdminClient) -> None:
-        self._bootstrap, self._client = bootstrap, client
+    def __init__(self, options: Mapping[str, object]) -> None:
+        self._bootstrap, self._client = options["bootstrap.servers"], AdminClient(options)
         self._lost, self._ask_at = False, float("inf")
-        self.complaints = LibraryErrors()
+        self._complaints = LibraryErrors()
 
     def failed(self, error: object) -> None:
-        """A connection failed; librdkafka calls it while a client is polled."""
-        self.complaints(error)
+        """A connection failed; librdkafka calls it while a client is polled, as its `error_cb`."""
+        self._complaints(error)
         self._ask_at = min(self._ask_at, time.monotonic())
 
-    def tell(self) -> None:
-        """Say what has changed; takes as long as an answer where a connection failed, else no time."""
+    def news(self) -> str | None:
+        """What has changed, as a sentence; takes as long as an answer where a connection failed, else no
+        time."""
         if time.monotonic() < self._ask_at:
-            return
+            return None
         answers = self._answers()
         self._ask_at = float("inf") if answers else time.monotonic() + _OUTAGE_S
-        if self._lost == answers:
-            self._lost = not answers
-            self._say()
+        if self._lost != answers:
+            return None
+        self._lost = not answers
+        if answers:
+            return f"Kafka at {self._bootstrap} answers again"
+        why = self._complaints.last
+        return f"Kafka at {self._bootstrap} cannot be reached ({why}): waiting until it is back"
+
+    def tell(self) -> None:
+        """Print the news on standard error."""
+        if (sentence := self.news()) is not None:
+            mark = "[yellow]![/]" if self._lost else "[green]✓[/]"
+            say(TerminalConsole(stderr=True), f"{mark} {{}}", sentence)
 
     def _answers(self) -> bool:
         try:
@@ -232,14 +244,6 @@ class Outage:
         except KafkaException:
             return False
         return True
-
-    def _say(self) -> None:
-        console = TerminalConsole(stderr=True)
-        if not self._lost:
-            say(console, "[green]✓[/] Kafka at {} answers again", self._bootstrap)
-            return
-        text = "[yellow]![/] Kafka at {} cannot be reached ({}): waiting until it is back; Ctrl-C ends it"
-        say(console, text, self._bootstrap, self.complaints.last)
 
 
 class CommittedReader:
@@ -260,7 +264,7 @@ class CommittedReader:
         shows = any(topic in FENCED_TOPICS for topic in topics)
         self._fence = Fence(read_erasures(bootstrap).erasures.values()) if shows else Fence()
         self._admin = AdminClient(client_options(bootstrap))
-        self._outage = Outage(bootstrap, self._admin)
+        self._outage = Outage(client_options(bootstrap))
         self._consumer = Consumer(
             {
                 **client_options(bootstrap),

@@ -10,6 +10,7 @@ from typing import Any
 
 from confluent_kafka import OFFSET_END, Message, TopicPartition
 
+from lookout.cli.connect import Outage
 from lookout.kafka_clients import Consumer
 from lookout.outside_text import clean
 from lookout.wire import PIPELINE, RECORDING_FLOWS, headers, prefixed
@@ -30,10 +31,9 @@ class DeadLetterNews:
     """
 
     def __init__(self, options: dict[str, Any], clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._consumer = Consumer(
-            {**options, "group.id": prefixed(f"lookout-up-{uuid.uuid4().hex}"), "enable.auto.commit": False}
-        )
+        self._clock, self._outage = clock, Outage(options)
+        own = {"error_cb": self._outage.failed, "group.id": prefixed(f"lookout-up-{uuid.uuid4().hex}")}
+        self._consumer = Consumer({**options, **own, "enable.auto.commit": False})
         topics = [flow.dead_letters.name for flow in (*PIPELINE.values(), *RECORDING_FLOWS)]
         known = self._consumer.list_topics(timeout=10.0).topics
         self._consumer.assign(
@@ -49,8 +49,8 @@ class DeadLetterNews:
         self._reported: dict[Trouble, float] = {}
 
     def news(self) -> list[str]:
-        """A sentence for each kind of trouble that is new, or was not reported for a while. Returns at
-        once."""
+        """A sentence for each kind of trouble that is new, or was not reported for a while; and one where
+        Kafka is lost, or back. Returns at once, unless a connection has failed."""
         for _ in range(_LIMIT):
             message = self._consumer.poll(0)
             if message is None:
@@ -59,7 +59,8 @@ class DeadLetterNews:
                 self._count(message)
         now = self._clock()
         due = [key for key in self._counts if now - self._reported.get(key, -_AGAIN_S) >= _AGAIN_S]
-        return [self._sentence(key, now) for key in sorted(due)]
+        outage = self._outage.news()
+        return [*([outage] if outage else []), *(self._sentence(key, now) for key in sorted(due))]
 
     def _count(self, message: Message) -> None:
         key, found = message.key() or b"", message.headers()

@@ -46,6 +46,7 @@ _ROOM_GB = 2.0
 
 
 def doctor(
+    context: typer.Context,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")] = False,
     redis_url: Annotated[
         str | None,
@@ -64,7 +65,7 @@ def doctor(
             show_default=False,
         ),
     ] = None,
-    context: Annotated[
+    cluster: Annotated[
         str | None, typer.Option("--context", help="With --kubernetes: a context of the kubeconfig.")
     ] = None,
     model: Annotated[
@@ -77,13 +78,11 @@ def doctor(
     The exit code is 1 if something is wrong.
     """
     if kubernetes:
-        refuse_given(
-            {"--bootstrap": bootstrap, "--model": model}, "is for this machine: not with --kubernetes"
-        )
-        findings = list(cluster_doctor.findings(cluster_doctor.Target(namespace or "default", context)))
+        here = ("bootstrap", "redis_url", "model")
+        refuse_given(context, here, "is for this machine: not with --kubernetes")
+        findings = list(cluster_doctor.findings(cluster_doctor.Target(namespace or "default", cluster)))
     else:
-        cluster = {"--namespace": namespace, "--context": context}
-        refuse_given(cluster, "is for a cluster: give --kubernetes as well")
+        refuse_given(context, ("namespace", "cluster"), "is for a cluster: give --kubernetes as well")
         findings = [*_software(), *_model(model), *_kafka(bootstrap), *_redis(redis_url), *_services()]
     if as_json:
         for problem in findings:
@@ -226,6 +225,8 @@ def _kafka(given: str | None) -> Iterator[CheckResult]:
         yield CheckResult(
             "Kafka", State.BAD, f"{address} took longer than {_ANSWER_S:g} s", "is it overloaded?"
         )
+    except KafkaException as error:
+        yield CheckResult("Kafka", State.BAD, f"{address}: {error.args[0].str()}", "is it still up?")
 
 
 def _tiers(admin: AdminClient, broker: int) -> CheckResult:

@@ -22,7 +22,7 @@ from lookout.cli.connect import (
     reading,
     send_and_confirm,
 )
-from lookout.cli.options import BootstrapOption, CliError, Position
+from lookout.cli.options import BootstrapOption, CliError, Position, refuse_given
 from lookout.cli.output import TerminalConsole, echo, say
 from lookout.cli.times import parse_span
 from lookout.erasures.records import member_key, new_erasure
@@ -65,10 +65,14 @@ GoneOption = Annotated[
 ]
 
 _ANSWER_S = 10.0
+_OPTIONS = ("camera", "since", "until", "yes", "wait", "receipt", "key", "check", "gone", "bootstrap")
+#: what else may be given with what is asked instead of an erasure
+_TAKES = {"check": ("check",), "gone": ("gone", "bootstrap"), "receipt": ("receipt", "key", "bootstrap")}
 _KEY_FILE = "receipt-key.pem"
 
 
 def erase(
+    context: typer.Context,
     camera: Annotated[
         str | None, typer.Option("--camera", "-c", help="The camera's id, no pattern.", show_default=False)
     ] = None,
@@ -99,13 +103,19 @@ def erase(
     Services confirm in `erasures.v1`. What Kafka still holds is fenced until its retention ends: it is not
     decoded, replayed, verified or shown again. It cannot be taken back.
     """
+    for name, value in {"check": check, "gone": gone, "receipt": receipt}.items():
+        if value is not None:
+            others = [option for option in _OPTIONS if option not in _TAKES[name]]
+            refuse_given(context, others, f"cannot be given with --{name}")
     if check is not None:
         _check(check)
         return
+    if receipt is None:
+        refuse_given(context, ("key",), "signs receipts: give --receipt as well")
     address = find_bootstrap(bootstrap)
     check_reachable(address, ERASURES.name)
     if gone is not None:
-        send_and_confirm(address, ERASURES.name, {member_key(gone): None})
+        _leave_out(address, gone)
     elif receipt is not None:
         _print_receipt(address, receipt, _key(key))
     else:
@@ -138,6 +148,20 @@ def _erase(
         say(console, "not confirmed yet: {}; they go on; ask with --receipt", ", ".join(waiting))
         raise typer.Exit(1)
     say(console, "everybody has confirmed; `lookout erase --receipt {}` prints the receipt", request.id)
+
+
+def _leave_out(address: str, instance: str) -> None:
+    """Wait for an instance no longer.
+
+    Raises:
+        CliError: There is none of this name.
+    """
+    members = read_erasures(address).members
+    if instance not in members:
+        names = ", ".join(clean(name, 60) for name in sorted(members)) or "none"
+        raise CliError(f"--gone: erasures wait for no instance {clean(instance, 60)}; there are: {names}")
+    send_and_confirm(address, ERASURES.name, {member_key(instance): None})
+    say(TerminalConsole(stderr=True), "erasures wait for {} no longer", instance)
 
 
 def _remove_labels(address: str, request: Erasure) -> None:

@@ -183,7 +183,7 @@ def read_jobs(bootstrap: str) -> dict[str, Job]:
             key, value = key_text(message.key()), message.value()
             rows: dict[str, Any] = requests if message.topic() == RECORDINGS.name else answers
             kind = RecordingJob if rows is requests else RecordingAnswers
-            if not value:
+            if value is None:
                 rows.pop(key, None)
                 continue
             try:
@@ -228,10 +228,13 @@ def awaited(bootstrap: str, identity: str, after: RecordingAnswers | None = None
 
 
 def _answers_in(message: Message | None, identity: str) -> RecordingAnswers | None:
-    """The answers of a job, if a record is about it."""
-    if message is None or key_text(message.key()) != identity or not message.value():
+    """The answers of a job, if a record is about it; one that is none counts as little as in `read_jobs`."""
+    if message is None or key_text(message.key()) != identity:
         return None
-    return from_json(message.value() or b"", RecordingAnswers)
+    try:
+        return from_json(message.value() or b"", RecordingAnswers)
+    except WireError:
+        return None
 
 
 def tell(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final, Literal
@@ -142,12 +142,22 @@ class Position:
     oldest: bool = False
 
 
-def refuse_given(options: Mapping[str, object], why: str) -> None:
-    """Refuse options that would be ignored.
+def refuse_given(context: typer.Context, names: Iterable[str], why: str) -> None:
+    """Refuse options that would be ignored. One that comes from the environment is meant for other commands
+    as well: it is passed over.
+
+    Args:
+        context: Of the command.
+        names: Its options, as parameters: bootstrap of --bootstrap.
+        why: Follows the option's name in the message.
 
     Raises:
-        CliError: One of them is given.
+        CliError: The command line gives one of them.
     """
-    for name, value in options.items():
-        if value is not None:
-            raise CliError(f"{name} {why}")
+    options = {str(parameter.name): parameter for parameter in context.command.params}
+    for name in names:
+        source = context.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE":
+            option = options[name]
+            words = option.secondary_opts if context.params[name] is False else option.opts
+            raise CliError(f"{words[0]} {why}")

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from lookout.cli.connect import check_reachable, client_options, find_bootstrap
+from lookout.cli.connect import Outage, check_reachable, client_options, find_bootstrap
 from lookout.cli.options import BootstrapOption
 from lookout.cli.output import TerminalConsole, echo, say
 from lookout.cli.signals import ending_quietly
@@ -64,10 +64,14 @@ def _follow(options: Mapping[str, object], wait_s: float) -> int:
     """Tell old partitions about cameras that moved, until the time is over; how many moved."""
     from lookout.worker.growth import Moves
 
-    moves, moved, until = Moves(options), 0, time.monotonic() + wait_s
+    outage = Outage(options)
+    moves = Moves({**options, "error_cb": outage.failed})
+    moved, until = 0, time.monotonic() + wait_s
+    say(news, "following cameras that move, for {} s; Ctrl-C ends it", f"{wait_s:g}")
     try:
         with ending_quietly():
             while (left_s := until - time.monotonic()) > 0:
+                outage.tell()
                 for departure in moves.follow(min(_TURN_S, left_s)):
                     moved += 1
                     places = departure.partition, departure.target

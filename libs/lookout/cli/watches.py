@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 import typer
@@ -58,6 +58,8 @@ ZoneOption = Annotated[
     ),
 ]
 
+#: times that a change is written until its version is its own
+_RACES = 5
 #: ids that an error names
 NAMED = 20
 _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
@@ -74,11 +76,28 @@ class Standing:
         watches: Of each id the newest record that can be used.
         unusable: Why the newest record of a key cannot be used, by the key as text.
         keys: Every key with a record, as text and as it is in Kafka.
+        written: Of each id the records that the topic still has and that can be used, oldest first; those
+            from before it was removed as well.
     """
 
-    watches: dict[str, Watch]
-    unusable: dict[str, str]
-    keys: dict[str, bytes]
+    watches: dict[str, Watch] = field(default_factory=dict)
+    unusable: dict[str, str] = field(default_factory=dict)
+    keys: dict[str, bytes] = field(default_factory=dict)
+    written: dict[str, list[Watch]] = field(default_factory=dict)
+
+    def version_after(self, identity: str) -> int:
+        """The version of a watch that is written next, which no record of its id has. One that was removed
+        and is added again begins behind its old versions: an incident of an old one would go on under the
+        new question.
+
+        Raises:
+            CliError: There is none.
+        """
+        newest = max(self.written.get(identity, ()), key=lambda watch: watch.version, default=None)
+        try:
+            return 1 if newest is None else next_version(newest)
+        except RuleError as error:
+            raise CliError(f"watch {clean(identity, 60)}: {error}") from None
 
 
 def read_watches(bootstrap: str) -> dict[str, Watch]:
@@ -89,7 +108,7 @@ def read_watches(bootstrap: str) -> dict[str, Watch]:
 def standing_watches(bootstrap: str) -> Standing:
     """What is in the topic now. A record that cannot be used leaves the one before it in force."""
     check_reachable(bootstrap, WATCHES.name)
-    standing = Standing({}, {}, {})
+    standing = Standing()
     with reading(bootstrap, [WATCHES.name], Position(oldest=True)) as reader:
         for message in reader.until_now():
             _take(standing, message.key() or b"", message.value())
@@ -100,15 +119,18 @@ def _take(standing: Standing, key: bytes, value: bytes | None) -> None:
     """Put one record in its place."""
     identity = key_text(key)
     standing.unusable.pop(identity, None)
-    if not value:
+    if value is None:  # nothing else removes a watch: one of zero bytes leaves it in force
         standing.watches.pop(identity, None)
         standing.keys.pop(identity, None)
         return
     standing.keys[identity] = key
     try:
-        standing.watches[identity], _ = read_watch(identity, value)
+        watch, _ = read_watch(identity, value)
     except RuleError as error:
         standing.unusable[identity] = str(error)
+        return
+    standing.watches[identity] = watch
+    standing.written.setdefault(identity, []).append(watch)
 
 
 def write_watches(bootstrap: str, watches: list[Watch]) -> None:
@@ -123,6 +145,33 @@ def write_watches(bootstrap: str, watches: list[Watch]) -> None:
         except RuleError as error:
             raise CliError(f"watch {clean(watch.id, 60)}: {error}") from None
     send_and_confirm(bootstrap, WATCHES.name, {watch.id: to_json(watch) for watch in watches})
+
+
+def _change(bootstrap: str, watch: Watch) -> None:
+    """Write a watch, and see to it that its version is its own: another command, or another program, may
+    have written the same one since the topic was read.
+
+    Whoever wrote first is told; whoever wrote last writes again, so that incidents of the first one close.
+
+    Raises:
+        CliError: The watch cannot be followed, Kafka refuses it, or it was changed at the same time.
+    """
+    for _ in range(_RACES):
+        write_watches(bootstrap, [watch])
+        standing = standing_watches(bootstrap)
+        newest = standing.watches.get(watch.id)
+        if newest is None or to_json(newest) != to_json(watch):
+            what = "removed" if newest is None else f"changed: it asks “{clean(newest.question)}” now"
+            raise CliError(
+                f"watch {clean(watch.id, 60)} was {what}, by somebody else at the same time; "
+                "`lookout watch list` shows it, and the same command again changes it"
+            )
+        twins = [record for record in standing.written[watch.id] if record.version == watch.version]
+        if len(twins) == 1:
+            return
+        watch.version = standing.version_after(watch.id)
+        watch.active_from.GetCurrentTime()
+    raise CliError(f"watch {clean(watch.id, 60)} is changed by somebody else without a pause: try it again")
 
 
 @app.command("add")
@@ -166,11 +215,11 @@ def add(
     )
     name = identity or slug(question)
     address = find_bootstrap(bootstrap)
-    standing = read_watches(address)
-    existing = _replaced(standing, name, None if identity else question)
+    standing = standing_watches(address)
+    existing = _replaced(standing.watches, name, None if identity else question)
     watch = Watch(
         id=name,
-        version=_version_after(existing),
+        version=standing.version_after(name),
         question=question,
         cameras=camera or [],
         rule=rule,
@@ -180,8 +229,8 @@ def add(
     )
     if existing:  # a first version also covers footage recorded before; a change holds from now on
         watch.active_from.GetCurrentTime()
-    _check_crowd(watch, standing)
-    write_watches(address, [watch])
+    _check_crowd(watch, standing.watches)
+    _change(address, watch)
     where = f"{cameras_text(watch)}{priority_text(watch)}"
     say(out, "[green]✓[/] watch [bold]{}[/] version {}: “{}” on {}", name, watch.version, question, where)
     if advice := question_advice(question):
@@ -254,13 +303,6 @@ def watch_rule(
     return rule
 
 
-def _version_after(existing: Watch | None) -> int:
-    try:
-        return 1 if existing is None else next_version(existing)
-    except RuleError as error:
-        raise CliError(f"watch {clean(existing.id if existing else '', 60)}: {error}") from None
-
-
 def _check_crowd(watch: Watch, standing: Mapping[str, Watch]) -> None:
     """Refuse a watch of all cameras, or of one, beyond the number that a camera may have."""
     for camera in watch.cameras or ["*"]:
@@ -293,15 +335,14 @@ def offline(
     It applies to cameras that have at least one other watch.
     """
     address = find_bootstrap(bootstrap)
-    existing = read_watches(address).get(CAMERA_OFFLINE)
     watch = Watch(
         id=CAMERA_OFFLINE,
-        version=_version_after(existing),
+        version=standing_watches(address).version_after(CAMERA_OFFLINE),
         question="Is the camera offline?",
         cameras=camera or [],
         rule=Rule(cooldown_s=cooldown, schedule=[parse_span(text) for text in schedule or []]),
     )
-    write_watches(address, [watch])
+    _change(address, watch)
     where = ", ".join(watch.cameras) or "all cameras"
     say(out, "[green]✓[/] watch [bold]{}[/] version {} on {}", CAMERA_OFFLINE, watch.version, where)
 

@@ -85,6 +85,18 @@ def test_a_locale_of_ascii_is_no_traceback(name: str, message: str, tmp_path: Pa
         (["doctor", "-n", "lookout"], "--namespace is for a cluster: give --kubernetes"),
         (["doctor", "--context", "kind"], "--context is for a cluster: give --kubernetes"),
         (["doctor", "--kubernetes", "-b", "a:1"], "--bootstrap is for this machine: not with --kubernetes"),
+        (["doctor", "--kubernetes", "--redis", "redis://a"], "--redis is for this machine: not with"),
+        (["ask", "--fleet", "Is it?", "-c", "gate", "--model", "x"], "--model is the fleet's own with"),
+        (["ask", "--fleet", "Is it?", "-c", "gate", "--memory", "2h"], "--memory is for a file: not with"),
+        (["ask", ".", "Is it?", "--memory", "2h"], "--memory is for a file: a folder of memories is asked"),
+        (["analyze", "a.mp4", "-q", "Is it?", "--wait"], "--wait is for a fleet: give --fleet as well"),
+        (["analyze", "--fleet", "/a", "-q", "Is it?", "--no-sandbox"], "--no-sandbox is the fleet's own"),
+        (["backtest", "--fleet", "Is it?", "--set", "fps=4"], "--set is the fleet's own with --fleet"),
+        (["backtest", "Is it?", "--id", "a"], "--id is for a fleet: give --fleet as well"),
+        (["erase", "--check", "a", "--camera", "gate"], "--camera cannot be given with --check"),
+        (["erase", "--gone", "a", "--yes"], "--yes cannot be given with --gone"),
+        (["erase", "--receipt", "a", "--gone", "b"], "--receipt cannot be given with --gone"),
+        (["erase", "--camera", "gate", "--key", "a"], "--key signs receipts: give --receipt as well"),
     ],
 )
 def test_an_option_that_would_be_ignored_is_refused(
@@ -108,3 +120,24 @@ def test_a_full_disk_behind_standard_output_is_named(words: list[str], unbuffere
         )
     assert run.returncode == 1
     assert run.stderr.decode() == "error standard output: No space left on device\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["ask", "--fleet", "Is it?", "-c", "gate", "--recall", "127.0.0.1:1"], "recall at 127.0.0.1:1"),
+        (["doctor", "--kubernetes", "--context", "nowhere"], "name another --context"),
+        (["analyze", "--fleet", "/a.mp4", "-q", "Is it?", "-b", "127.0.0.1:1"], "does not answer"),
+    ],
+)
+def test_a_variable_that_a_command_has_no_use_for_is_passed_over(
+    words: list[str], message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("LOOKOUT_MODEL_DIR", "/nowhere")
+    monkeypatch.setenv("LOOKOUT_REDIS", "redis://nowhere")
+    monkeypatch.setattr(sys, "argv", ["lookout", *words])
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert end.value.code == 1
+    streams = capsys.readouterr()
+    assert message in streams.out + streams.err

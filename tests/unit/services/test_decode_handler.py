@@ -84,6 +84,13 @@ def test_a_camera_that_moved_ends_its_epoch_and_is_forgotten() -> None:
     assert world.send(pieces()[1])[0].epoch > first.epoch, "a segment behind the notice is not lost"
 
 
+def test_a_segment_with_the_header_of_a_notice_is_decoded() -> None:
+    world = World()
+    first = world.send(pieces()[0])[0]
+    [second] = world.send(pieces()[1], **{"lookout-moved": "7"})
+    assert (second.epoch, len(samples([second]))) == (first.epoch, 4)
+
+
 def test_a_camera_that_moved_is_told_behind_its_silence_too() -> None:
     world = World(silence_s=10.0)
     world.send(pieces()[0])

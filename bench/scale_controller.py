@@ -15,7 +15,7 @@ def main() -> None:
     """Lead."""
     settings = load_settings(ControllerSettings)
     logs.setup("controller", settings.instance, settings.log_level)
-    connect(settings)
+    connect(settings.kubeconfig)
     controller = Controller(settings, Health(stall_s=1e9), Metrics("controller"))
     signal.signal(signal.SIGTERM, lambda *_: controller.stop())
     controller.lead()

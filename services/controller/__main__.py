@@ -10,10 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from confluent_kafka import KafkaException
-from kubernetes.client.rest import ApiException
 from kubernetes.leaderelection import electionconfig, leaderelection
-from kubernetes.leaderelection.resourcelock.leaselock import LeaseLock
-from urllib3.exceptions import HTTPError
 
 from lookout.errors import StartupError
 from lookout.kafka_clients import Producer
@@ -22,8 +19,18 @@ from lookout.outside_text import visible
 from lookout.rules import watch_fault
 from lookout.services.controller.activity import ActivityFollower
 from lookout.services.controller.agents import AgentReports
-from lookout.services.controller.cluster import CAMERA, RECORDING, WATCH, Kind, Resources, connect
+from lookout.services.controller.cluster import (
+    API_ERRORS,
+    CAMERA,
+    RECORDING,
+    WATCH,
+    Kind,
+    Resources,
+    connect,
+    in_words,
+)
 from lookout.services.controller.credential import Credential
+from lookout.services.controller.lease import Lease
 from lookout.services.controller.reconcile import Publish, Reconciler
 from lookout.services.controller.recordings import JobAnswers, RecordingJobs
 from lookout.services.controller.rounds import RoundError
@@ -40,8 +47,7 @@ _SHORTEST_ROUND_S = 0.5
 _ROUND_S = 1.0
 #: reports of cameras that are read in a round
 _REPORTS = 500
-#: urllib3's stand for an API server that does not answer
-_ROUND_ERRORS = (ApiException, HTTPError, KafkaException, RoundError, StartupError, OSError)
+_ROUND_ERRORS = (*API_ERRORS, KafkaException, RoundError, StartupError)
 
 
 class Controller:
@@ -146,7 +152,7 @@ class Controller:
             try:
                 attempt()
             except _ROUND_ERRORS as error:
-                failures.append(f"{name}: {error}")
+                failures.append(f"{name}: {in_words(error)}")
         if not failures:
             self._health.clear("reconcile")
             return
@@ -212,6 +218,7 @@ def main() -> int:
     """Wait for the lease, lead, stop on SIGTERM. Returns the exit code."""
     try:
         settings = load_settings(ControllerSettings)
+        connect(settings.kubeconfig)
     except StartupError as error:
         sys.stderr.write(visible(f"lookout controller: {error}\n"))
         return MISCONFIGURED
@@ -246,9 +253,8 @@ def main() -> int:
         finally:
             done.set()
 
-    connect(settings)
     election = electionconfig.Config(
-        LeaseLock(settings.lease, settings.namespace, settings.instance),
+        Lease(settings.lease, settings.namespace, settings.instance, health, settings.lease_s / 3),
         lease_duration=settings.lease_s,
         renew_deadline=settings.lease_s * 2 // 3,
         retry_period=max(1, settings.lease_s // 6),

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import sys
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import urllib3
 from kubernetes import client, config, watch as kubernetes_watch
 from kubernetes.client.rest import ApiException
 
+from lookout.errors import StartupError
 from lookout.observe import logs
-from lookout.services.controller.settings import ControllerSettings
+from lookout.outside_text import clean, visible
 
 GROUP, VERSION = "lookout.dev", "v1"
 FINALIZER = "lookout.dev/topic"
@@ -35,12 +39,66 @@ RECORDING = Kind("Recording", "recordings")
 Changed = Callable[[Kind, str], object]
 
 
-def connect(settings: ControllerSettings) -> None:
-    """Read the credentials of the pod, or a kubeconfig outside a cluster."""
-    if settings.kubeconfig is not None:
-        config.load_kube_config(str(settings.kubeconfig))
-    else:
-        config.load_incluster_config()
+#: what a call of the API may raise: urllib3's stand for an API server that does not answer
+API_ERRORS = (ApiException, urllib3.exceptions.HTTPError, OSError)
+
+
+def connect(kubeconfig: Path | None = None) -> None:
+    """Read the credentials of the pod, or a kubeconfig outside a cluster.
+
+    Raises:
+        StartupError: There are none.
+    """
+    try:
+        if kubeconfig is not None:
+            config.load_kube_config(str(kubeconfig))
+        else:
+            config.load_incluster_config()
+    except config.ConfigException as error:
+        raise StartupError(
+            f"no credentials of the Kubernetes API: {error}; in a cluster they are the token of the pod's "
+            "ServiceAccount (automountServiceAccountToken), elsewhere KUBECONFIG names a file"
+        ) from error
+
+
+def in_words(error: Exception) -> str:
+    """What the API server said, in one line; of other errors their text."""
+    if not isinstance(error, ApiException):
+        return clean(error, 300)
+    try:
+        message = json.loads(error.body)["message"]
+    except (TypeError, ValueError, KeyError):
+        message = error.reason
+    return clean(f"{error.status or ''} {message}".strip(), 300)
+
+
+def run_job(name: str, work: Callable[[], object]) -> int:
+    """Do the work of a job of the chart; returns its exit code, after one line if it failed."""
+    try:
+        connect()
+        work()
+    except (*API_ERRORS, StartupError) as error:
+        sys.stderr.write(visible(f"lookout {name}: {in_words(error)}\n"))
+        return 1
+    return 0
+
+
+class PatientClient(client.ApiClient):  # type: ignore[misc]
+    """A client each of whose calls ends: without a limit, one that is never answered waits for ever.
+
+    Args:
+        call_s: Longest time of a call. It is tried once.
+    """
+
+    def __init__(self, call_s: float = _CALL_S) -> None:
+        configuration = client.Configuration.get_default_copy()
+        configuration.retries = 0
+        super().__init__(configuration)
+        self._call_s = call_s
+
+    def call_api(self, *arguments: Any, _request_timeout: Any = None, **named: Any) -> Any:
+        """Make a call, with its own limit of time or this client's."""
+        return super().call_api(*arguments, _request_timeout=_request_timeout or self._call_s, **named)
 
 
 class Resources:
@@ -88,24 +146,24 @@ class Resources:
                 return resources, listing["metadata"]["resourceVersion"]
             page = {"_continue": following}
 
-    def set_finalizers(self, kind: Kind, resource: Mapping[str, Any], finalizers: list[str]) -> None:
-        """Replace a resource's finalizers, unless it changed meanwhile."""
+    def set_finalizers(self, kind: Kind, resource: Mapping[str, Any], finalizers: list[str]) -> bool:
+        """Replace a resource's finalizers; false where it changed or went meanwhile: it is as it was."""
         body = {
             "metadata": {
                 "finalizers": finalizers,
                 "resourceVersion": resource["metadata"]["resourceVersion"],
             }
         }
-        self._patch(self._api.patch_namespaced_custom_object, kind, resource, body)
+        return self._patch(self._api.patch_namespaced_custom_object, kind, resource, body)
 
     def set_status(self, kind: Kind, resource: Mapping[str, Any], status: Mapping[str, Any]) -> None:
-        """Merge into a resource's status."""
+        """Merge into a resource's status; one that went meanwhile needs none."""
         body = {"status": dict(status)}
         self._patch(self._api.patch_namespaced_custom_object_status, kind, resource, body)
 
     def _patch(
         self, call: Callable[..., Any], kind: Kind, resource: Mapping[str, Any], body: Mapping[str, Any]
-    ) -> None:
+    ) -> bool:
         name = resource["metadata"]["name"]
         try:
             written = call(
@@ -121,11 +179,12 @@ class Resources:
         except ApiException as error:
             if error.status not in (404, 409):  # it is gone, or it changed: `follow` sees that
                 raise
-        else:
-            # What was written is known at once: the watch brings it later, and it would be written again.
-            metadata = written["metadata"]
-            if not (metadata.get("deletionTimestamp") and not metadata.get("finalizers")):
-                self._take(kind, written)
+            return False
+        # What was written is known at once: the watch brings it later, and it would be written again.
+        metadata = written["metadata"]
+        if not (metadata.get("deletionTimestamp") and not metadata.get("finalizers")):
+            self._take(kind, written)
+        return True
 
     def follow(self, kind: Kind, changed: Changed, stopped: threading.Event) -> None:
         """Know the resources of a kind and call `changed` for each that changes, until `stopped`. Blocks."""
@@ -135,11 +194,11 @@ class Resources:
             try:
                 version = self._load(kind, changed) if version is None else version
                 version = self._watch(kind, version, changed, stopped)
-            except (ApiException, urllib3.exceptions.HTTPError, OSError) as error:
+            except API_ERRORS as error:
                 if isinstance(error, ApiException) and error.status == _GONE:
                     version = None
                     continue
-                log.warning("watching resources failed and is tried again", error=str(error)[:300])
+                log.warning("watching resources failed and is tried again", error=in_words(error))
                 stopped.wait(2.0)
 
     def _load(self, kind: Kind, changed: Changed) -> str:

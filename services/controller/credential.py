@@ -17,10 +17,11 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
-from kubernetes import client, config
+from kubernetes import client
 from kubernetes.client.rest import ApiException
 
 from lookout.outside_text import visible
+from lookout.services.controller.cluster import PatientClient, run_job
 
 _AUTHORITY_LIFE = timedelta(days=3650)
 _BACKDATED = timedelta(minutes=5)  # clocks of nodes differ
@@ -101,7 +102,7 @@ class Credential:
         self._secret, self._authority = secret, f"{secret}-authority"
         self._dns_name = dns_name
         self._life = timedelta(days=days)
-        self._api = client.CoreV1Api()
+        self._api = client.CoreV1Api(PatientClient())
 
     def ensure(self, now: datetime | None = None) -> str:
         """Make what is missing or due; returns what was done, empty for nothing.
@@ -206,10 +207,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--dns-name", required=True)
     parser.add_argument("--days", type=float, required=True)
     options = parser.parse_args(arguments)
-    config.load_incluster_config()
-    change = Credential(options.namespace, options.secret, options.dns_name, options.days).ensure()
-    print(visible(f"secret {options.secret}: {change or 'nothing to do'}"))
-    return 0
+
+    def make() -> None:
+        change = Credential(options.namespace, options.secret, options.dns_name, options.days).ensure()
+        print(visible(f"secret {options.secret}: {change or 'nothing to do'}"))
+
+    return run_job("credential", make)
 
 
 if __name__ == "__main__":

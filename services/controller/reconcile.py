@@ -14,9 +14,9 @@ from lookout.observe import logs
 from lookout.outside_text import clean
 from lookout.rules import RuleError
 from lookout.services.controller import convert
-from lookout.services.controller.cluster import CAMERA, FINALIZER, WATCH, Kind
+from lookout.services.controller.cluster import CAMERA, WATCH, Kind
 from lookout.services.controller.convert import Condition, ResourceError
-from lookout.services.controller.rounds import Resource, ResourceApi, Rounds, conditions_before
+from lookout.services.controller.rounds import Resource, ResourceApi, Rounds, conditions_before, is_held
 from lookout.services.controller.statuses import StatusQueue
 from lookout.v1.cameras_pb2 import Camera
 from lookout.v1.watches_pb2 import Watch
@@ -63,7 +63,6 @@ class Reconciler:
         round_s: float = 60.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._api = api
         self._views = views
         self._publish = publish
         self._watch_status = watch_status
@@ -103,19 +102,18 @@ class Reconciler:
 
     def _update(self, kind: Kind, resource: Resource) -> None:
         metadata = resource["metadata"]
-        name, finalizers = metadata["name"], list(metadata.get("finalizers", ()))
+        name = metadata["name"]
         topic = CAMERAS.name if kind is CAMERA else WATCHES.name
         if metadata.get("deletionTimestamp"):
-            if FINALIZER in finalizers:
+            if is_held(resource):
                 if self._views(topic).newest(name) is not None:
                     self._publish(topic, name, None)
                     self._log.info("removed", kind=kind.name, name=name)
-                finalizers.remove(FINALIZER)
-                self._api.set_finalizers(kind, resource, finalizers)
+                self._rounds.let_go(kind, resource)
             self.statuses.forget((kind.name, name))
             return
-        if FINALIZER not in finalizers:
-            self._api.set_finalizers(kind, resource, [*finalizers, FINALIZER])
+        if not self._rounds.hold(kind, resource):
+            return
         status = self._camera(resource) if kind is CAMERA else self._watch(resource)
         self._rounds.tell(kind, resource, status)
 

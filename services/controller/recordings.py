@@ -16,10 +16,10 @@ from confluent_kafka import KafkaException
 
 from lookout.observe import logs
 from lookout.outside_text import clean
-from lookout.services.controller.cluster import FINALIZER, RECORDING, Kind
+from lookout.services.controller.cluster import RECORDING, Kind
 from lookout.services.controller.convert import Condition
 from lookout.services.controller.reconcile import Publish
-from lookout.services.controller.rounds import Resource, ResourceApi, Rounds
+from lookout.services.controller.rounds import Resource, ResourceApi, Rounds, is_held
 from lookout.services.controller.statuses import StatusQueue
 from lookout.v1.recordings_pb2 import RecordingAnswers, RecordingJob, RecordingSettings
 from lookout.wire import ANSWERS, RECORDINGS, WireError, from_json, key_text, to_json
@@ -215,7 +215,7 @@ class RecordingJobs:
         round_s: float = 60.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._api, self._request, self._publish, self._answers = api, request, publish, answers
+        self._request, self._publish, self._answers = request, publish, answers
         self._statuses = statuses
         self._rounds = Rounds(api, (RECORDING,), statuses, self._update, round_s=round_s, clock=clock)
         self._names: dict[str, str] = {}  # of resources, by their job
@@ -250,18 +250,16 @@ class RecordingJobs:
     def _update(self, _kind: Kind, resource: Resource) -> None:
         metadata, job = resource["metadata"], job_id(resource)
         name = metadata["name"]
-        finalizers = list(metadata.get("finalizers", ()))
         if metadata.get("deletionTimestamp"):
             self._names.pop(job, None)
-            if FINALIZER in finalizers:
+            if is_held(resource):
                 self._cancel(job)
-                finalizers.remove(FINALIZER)
-                self._api.set_finalizers(RECORDING, resource, finalizers)
+                self._rounds.let_go(RECORDING, resource)
             self._statuses.forget((RECORDING.name, name))
             return
         self._names[job] = name
-        if FINALIZER not in finalizers:
-            self._api.set_finalizers(RECORDING, resource, [*finalizers, FINALIZER])
+        if not self._rounds.hold(RECORDING, resource):
+            return
         try:
             wanted = job_of(resource)
         except (ValueError, TypeError) as error:

@@ -12,11 +12,20 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from kubernetes import client, config
+from kubernetes import client
 from kubernetes.client.rest import ApiException
 
-from lookout.outside_text import visible
-from lookout.services.controller.cluster import CAMERA, FINALIZER, RECORDING, WATCH, Kind, Resources
+from lookout.errors import StartupError
+from lookout.services.controller.cluster import (
+    CAMERA,
+    RECORDING,
+    WATCH,
+    Kind,
+    PatientClient,
+    Resources,
+    run_job,
+)
+from lookout.services.controller.rounds import is_held, let_go
 
 _PATIENCE_S = 120.0
 
@@ -29,23 +38,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--lease", default="lookout-controller")
     parser.add_argument("--secret", action="append", default=[], help="a secret that a job made")
     options = parser.parse_args(arguments)
-    config.load_incluster_config()
-    if not _stop(options.namespace, options.deployment):
-        sys.stderr.write(
-            visible(f"lookout release: {options.deployment} did not stop within {_PATIENCE_S:.0f} s\n")
-        )
-        return 1
-    resources = Resources(options.namespace)
+
+    def release() -> None:
+        _stop(options.namespace, options.deployment)
+        let_all_go(Resources(options.namespace))
+        api = PatientClient()
+        _delete(client.CoordinationV1Api(api).delete_namespaced_lease, options.lease, options.namespace)
+        for secret in options.secret:
+            _delete(client.CoreV1Api(api).delete_namespaced_secret, secret, options.namespace)
+
+    return run_job("release", release)
+
+
+def let_all_go(resources: Resources) -> None:
+    """Take the finalizer from every resource; one that changes meanwhile is in the next list again."""
     for kind in (CAMERA, WATCH, RECORDING):
-        for resource in _all(resources, kind):
-            finalizers = resource["metadata"].get("finalizers", [])
-            if FINALIZER in finalizers:
-                remaining = [name for name in finalizers if name != FINALIZER]
-                resources.set_finalizers(kind, resource, remaining)
-    _delete(client.CoordinationV1Api().delete_namespaced_lease, options.lease, options.namespace)
-    for secret in options.secret:
-        _delete(client.CoreV1Api().delete_namespaced_secret, secret, options.namespace)
-    return 0
+        while held := [resource for resource in _all(resources, kind) if is_held(resource)]:
+            for resource in held:
+                let_go(resources, kind, resource)
 
 
 def _all(resources: Resources, kind: Kind) -> list[dict[str, Any]]:
@@ -67,22 +77,26 @@ def _delete(call: Callable[[str, str], object], name: str, namespace: str) -> No
             raise
 
 
-def _stop(namespace: str, deployment: str) -> bool:
-    """Scale a deployment to nothing and wait until its pods are gone."""
-    apps = client.AppsV1Api()
+def _stop(namespace: str, deployment: str) -> None:
+    """Scale a deployment to nothing and wait until its pods are gone.
+
+    Raises:
+        StartupError: They are still there after two minutes.
+    """
+    apps = client.AppsV1Api(PatientClient())
     deadline = time.monotonic() + _PATIENCE_S
     try:
         apps.patch_namespaced_deployment_scale(deployment, namespace, {"spec": {"replicas": 0}})
         while time.monotonic() < deadline:
             status = apps.read_namespaced_deployment(deployment, namespace).status
             if not status.replicas and not status.terminating_replicas:
-                return True
+                return
             time.sleep(0.5)
     except ApiException as error:
         if error.status == 404:
-            return True
+            return
         raise
-    return False
+    raise StartupError(f"{deployment} did not stop within {_PATIENCE_S:.0f} s")
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from lookout.errors import LookoutError
 from lookout.observe import logs
 from lookout.outside_text import clean
-from lookout.services.controller.cluster import Kind
+from lookout.services.controller.cluster import FINALIZER, Kind, in_words
 from lookout.services.controller.convert import Condition, conditions
 from lookout.services.controller.statuses import StatusQueue, Waiting
 
@@ -33,8 +33,8 @@ class ResourceApi(Protocol):
     def get(self, kind: Kind, name: str) -> dict[str, Any] | None:
         """Return a resource as it was last seen; None where there is none."""
 
-    def set_finalizers(self, kind: Kind, resource: Resource, finalizers: list[str]) -> None:
-        """Replace a resource's finalizers."""
+    def set_finalizers(self, kind: Kind, resource: Resource, finalizers: list[str]) -> bool:
+        """Replace a resource's finalizers; false where it changed or went meanwhile."""
 
     def set_status(self, kind: Kind, resource: Resource, status: Mapping[str, Any]) -> None:
         """Merge into a resource's status."""
@@ -104,6 +104,23 @@ class Rounds:
         for kind in self._news:
             for resource in self._api.known(kind):
                 self.mark(kind, resource["metadata"]["name"])
+
+    def hold(self, kind: Kind, resource: Resource) -> bool:
+        """Give a resource the finalizer, before anything is written for it; whether it has it.
+
+        One that changed or went meanwhile is looked at in the next round. A record of one that went would
+        stay: nobody is told to take it out again.
+        """
+        wanted = [*_finalizers(resource), FINALIZER]
+        done = is_held(resource) or self._api.set_finalizers(kind, resource, wanted)
+        if not done:
+            self.mark(kind, resource["metadata"]["name"])
+        return done
+
+    def let_go(self, kind: Kind, resource: Resource) -> None:
+        """Take the finalizer away; of a resource that changed meanwhile, in the next round."""
+        if not let_go(self._api, kind, resource):
+            self.mark(kind, resource["metadata"]["name"])
 
     def tell(self, kind: Kind, resource: Resource, fields: Mapping[str, Any]) -> None:
         """Have a status that differs written; where numbers alone differ, only while there is room.
@@ -175,11 +192,25 @@ class Rounds:
             self._update(kind, resource)
             return None
         except Exception as error:  # of any kind: what one resource causes must not stop the others
-            why = clean(f"{type(error).__name__}: {error}", 300)
+            why = clean(f"{type(error).__name__}: {in_words(error)}", 300)
             self._log.warning("a resource failed", kind=kind.name, name=name, error=why)
         others = [known for known in conditions_before(resource).values() if known.type != "Accepted"]
         self.tell(kind, resource, {"conditions": [Condition("Accepted", False, "Failed", why), *others]})
         return why
+
+
+def is_held(resource: Resource) -> bool:
+    """Whether a resource has the finalizer."""
+    return FINALIZER in _finalizers(resource)
+
+
+def let_go(api: ResourceApi, kind: Kind, resource: Resource) -> bool:
+    """Take the finalizer away; false where the resource changed or went meanwhile."""
+    return api.set_finalizers(kind, resource, [name for name in _finalizers(resource) if name != FINALIZER])
+
+
+def _finalizers(resource: Resource) -> list[str]:
+    return list(resource["metadata"].get("finalizers", ()))
 
 
 def conditions_before(resource: Resource) -> dict[str, Condition]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lookout.outside_text import clean
-from lookout.services.controller.cluster import Kind
+from lookout.services.controller.cluster import Kind, in_words
 
 Write = Callable[[Kind, Mapping[str, Any], Mapping[str, Any]], object]
 #: shortest time between two writes of one resource, whatever changed
@@ -127,6 +127,6 @@ class StatusQueue:
             self._write(entry.kind, entry.resource, entry.status)
         except Exception as error:  # of any kind: the others are written in the next round
             self.put(entry)  # behind the others
-            why = clean(f"{type(error).__name__}: {error}", 300)
+            why = clean(f"{type(error).__name__}: {in_words(error)}", 300)
             return f"{entry.kind.name} {clean(entry.key[1], 100)}: {why}"
         return None

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 
 from confluent_kafka import KafkaError, KafkaException
@@ -30,6 +31,41 @@ _REFUSALS = 3
 HOUR_MS = 3_600_000
 
 
+@dataclass(frozen=True)
+class Wishes:
+    """What an owner decides of the topics; the table has the rest.
+
+    Attributes:
+        partitions: Of the cameras' topics.
+        replication: Copies of each partition.
+        retention_hours: By topic.
+        local_hours: Hours on the brokers' own disks, by topics that are tiered.
+    """
+
+    partitions: int
+    replication: int
+    retention_hours: Mapping[str, float] = field(default_factory=dict)
+    local_hours: Mapping[str, float] = field(default_factory=dict)
+
+    def settings(self, topic: Topic) -> dict[str, str]:
+        """Kafka's settings of a topic that follow from the hours.
+
+        Raises:
+            StartupError: A compacted topic, which has no hours, is given some.
+        """
+        settings = {}
+        if (hours := self.local_hours.get(topic.name)) is not None:
+            try:
+                settings = topic.tiered(hours)
+            except ValueError as error:
+                raise StartupError(str(error)) from error
+        if (hours := self.retention_hours.get(topic.name)) is not None:
+            if topic.compacted:
+                raise StartupError(f"{topic.name} is compacted: it has no retention")
+            settings["retention.ms"] = str(round(hours * HOUR_MS))
+        return settings
+
+
 class NoAnswerError(StartupError):
     """Kafka does not answer now; it may later."""
 
@@ -38,15 +74,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Bring the topics about; returns the exit code, after one line a problem on the error stream."""
     options = _parser().parse_args(arguments)
     try:
-        retention = _hours("--retention-hours", options.retention_hours)
-        local = _hours("--tiered-local-hours", options.tiered_local_hours)
+        wishes = Wishes(
+            options.partitions,
+            options.replication,
+            _hours("--retention-hours", options.retention_hours),
+            _hours("--tiered-local-hours", options.tiered_local_hours),
+        )
         refused: list[str] = []
         admin = _client(load_settings(ControllerSettings), refused)
         existing = _wait_for_brokers(admin, options.wait_s, refused)
         if options.check:
             _refuse_missing(existing)
-        created = _create(admin, existing, options.partitions, options.replication, retention, local)
-        problems = _problems(admin, existing, options.partitions, options.replication, local)
+        created = _create(admin, existing, wishes)
+        problems = _problems(admin, existing, wishes)
     except NoAnswerError as error:
         return _say([str(error)], FAILED)
     except StartupError as error:
@@ -148,22 +188,13 @@ def _refuse_missing(existing: Mapping[str, TopicMetadata]) -> None:
         raise StartupError(f"topics are missing: {', '.join(missing)}")
 
 
-def _create(  # noqa: PLR0917
-    admin: AdminClient,
-    existing: Mapping[str, TopicMetadata],
-    partitions: int,
-    replication: int,
-    retention_hours: Mapping[str, float],
-    local_hours: Mapping[str, float],
-) -> list[str]:
+def _create(admin: AdminClient, existing: Mapping[str, TopicMetadata], wishes: Wishes) -> list[str]:
     new_topics = [
         NewTopic(
             topic.name,
-            num_partitions=partitions if topic.pipeline else 1,
-            replication_factor=replication,
-            config=configuration(
-                topic, replication, retention_hours.get(topic.name), local_hours.get(topic.name)
-            ),
+            num_partitions=wishes.partitions if topic.pipeline else 1,
+            replication_factor=wishes.replication,
+            config=configuration(topic, wishes),
         )
         for topic in all_topics()
         if topic.name not in existing
@@ -186,36 +217,17 @@ def _failure(what: str, error: KafkaException) -> StartupError:
     return kind(f"{what}: {error.args[0].str()}")
 
 
-def configuration(
-    topic: Topic, replication: int, retention_hours: float | None = None, local_hours: float | None = None
-) -> dict[str, str]:
-    """Return a new topic's settings: the table's, the owner's retention, two copies in sync of three.
+def configuration(topic: Topic, wishes: Wishes) -> dict[str, str]:
+    """Return a new topic's settings: the table's, the owner's hours, two copies in sync of three.
 
     Raises:
-        StartupError: A retention is given for a compacted topic.
+        StartupError: Hours are given for a compacted topic.
     """
-    settings = topic.config()
-    if local_hours is not None:
-        try:
-            settings |= topic.tiered(local_hours)
-        except ValueError as error:
-            raise StartupError(str(error)) from error
-    if retention_hours is not None:
-        if topic.compacted:
-            raise StartupError(f"{topic.name} is compacted: it has no retention")
-        settings["retention.ms"] = str(round(retention_hours * HOUR_MS))
-    if replication >= 3:
-        settings["min.insync.replicas"] = "2"
-    return settings
+    in_sync = {"min.insync.replicas": "2"} if wishes.replication >= 3 else {}
+    return {**topic.config(), **wishes.settings(topic), **in_sync}
 
 
-def _problems(
-    admin: AdminClient,
-    existing: Mapping[str, TopicMetadata],
-    partitions: int,
-    replication: int,
-    tiered: Container[str],
-) -> list[str]:
+def _problems(admin: AdminClient, existing: Mapping[str, TopicMetadata], wishes: Wishes) -> list[str]:
     """Return what is wrong with topics that were there before, one sentence each."""
     topics = [topic for topic in all_topics() if topic.name in existing]
     if not topics:
@@ -223,16 +235,16 @@ def _problems(
     complaints = []
     for topic in topics:
         count = len(existing[topic.name].partitions)
-        if topic in camera_topics() and count != partitions:
-            advice = ": `lookout topics grow` adds some" if count < partitions else ""
+        if topic in camera_topics() and count != wishes.partitions:
+            advice = ": `lookout topics grow` adds some" if count < wishes.partitions else ""
             complaints.append(
-                f"{topic.name} has {count} partitions, topics.partitions is {partitions}{advice}"
+                f"{topic.name} has {count} partitions, topics.partitions is {wishes.partitions}{advice}"
             )
         copies = min(len(partition.replicas) for partition in existing[topic.name].partitions.values())
-        if copies < replication:
+        if copies < wishes.replication:
             complaints.append(
-                f"{topic.name} has {copies} copies, topics.replication is {replication}: add some with "
-                "kafka-reassign-partitions.sh, or say how many you want"
+                f"{topic.name} has {copies} copies, topics.replication is {wishes.replication}: add some "
+                "with kafka-reassign-partitions.sh, or say how many you want"
             )
     resources = [ConfigResource(ResourceType.TOPIC, topic.name) for topic in topics]
     by_name = {topic.name: topic for topic in topics}
@@ -241,11 +253,27 @@ def _problems(
             actual = {name: entry.value for name, entry in future.result().items()}
         except KafkaException as error:
             raise _failure(f"cannot read the settings of {resource.name}", error) from error
-        complaints += by_name[resource.name].complaints(actual)
-        if resource.name in tiered and actual.get("remote.storage.enable") != "true":
+        topic = by_name[resource.name]
+        complaints += topic.complaints(actual)
+        complaints += _not_granted(topic, wishes.settings(topic), actual)
+    return complaints
+
+
+def _not_granted(topic: Topic, wanted: Mapping[str, str], actual: Mapping[str, str]) -> list[str]:
+    """Name the settings that the owner's hours ask for, and an existing topic has not."""
+    alter = f"kafka-configs.sh --alter --entity-type topics --entity-name {topic.name} --add-config"
+    values = {
+        "retention.ms": "topics.retentionHours",
+        "local.retention.ms": "topics.tieredLocalHours",
+        "remote.storage.enable": "topics.tieredLocalHours",
+    }
+    complaints = []
+    for key, value in wanted.items():
+        if (given := actual.get(key, "")) != value:
+            where = ", on brokers that have it" if key == "remote.storage.enable" else ""
             complaints.append(
-                f"{resource.name} is not tiered: kafka-configs.sh --alter --add-config "
-                "remote.storage.enable=true, on brokers that have it"
+                f"{topic.name} {key}={given}, {values[key]} asks for {value}, and topics that exist are "
+                f"never changed: {alter} {key}={value}{where}"
             )
     return complaints
 

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from lookout.cli.app import app
 from lookout.local import KafkaServer, LocalError, create_topics
+from lookout.services.controller import topics as topics_job
 from lookout.services.prefill.watches import Watches
 from lookout.v1.watches_pb2 import Watch
 from lookout.wire import SEGMENTS, WATCHES, Stage, Topic, state_topic, to_json
@@ -154,3 +155,19 @@ def test_a_broker_without_tiered_storage_refuses_topics_that_ask_for_it(eager: s
     result = CliRunner().invoke(app, ["doctor", "--bootstrap", eager, "--json"])
     (row,) = [row for row in map(json.loads, result.stdout.splitlines()) if "tiered storage" in str(row)]
     assert "the broker has none" in str(row)
+
+
+def test_a_retention_that_an_existing_topic_has_not_is_named(
+    server: KafkaServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The chart's job changes no topic: a value that would have no effect is refused."""
+    monkeypatch.setenv("LOOKOUT_MODE", "local")
+    monkeypatch.setenv("LOOKOUT_BOOTSTRAP", server.bootstrap)
+    create_topics(server.bootstrap)
+    counts = ("--partitions=4", "--replication=1")
+    assert topics_job.main([*counts, "--retention-hours=tokens.v1=6"]) == topics_job.MISCONFIGURED
+    said = capsys.readouterr().err
+    assert "tokens.v1 retention.ms=86400000, topics.retentionHours asks for 21600000" in said
+    assert "kafka-configs.sh --alter --entity-type topics --entity-name tokens.v1" in said
+    topics_job.main([*counts, "--check", "--retention-hours=tokens.v1=24"])
+    assert "tokens.v1 retention.ms" not in capsys.readouterr().err

@@ -161,6 +161,18 @@ annotations: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
 
+{{/* What the jobs that create and compare topics are told of the values. */}}
+{{- define "lookout.topicArguments" -}}
+- --partitions={{ .Values.topics.partitions }}
+- --replication={{ .Values.topics.replication | default (ternary 1 3 .Values.tryout.enabled) }}
+{{- range $topic, $hours := .Values.topics.retentionHours }}
+- --retention-hours={{ $topic }}={{ $hours }}
+{{- end }}
+{{- range $topic, $hours := .Values.topics.tieredLocalHours }}
+- --tiered-local-hours={{ $topic }}={{ $hours }}
+{{- end }}
+{{- end }}
+
 {{/* How a container reaches Kafka: names and files; passwords are read from mounted secrets. */}}
 {{- define "lookout.kafkaEnv" -}}
 {{- $root := .root }}

@@ -6,8 +6,10 @@ import copy
 from typing import Any
 
 import pytest
+from kubernetes.client.rest import ApiException
 
 from lookout.services.controller.cluster import CAMERA, FINALIZER, Kind, Resources
+from lookout.services.controller.release import let_all_go
 from tests.unit.services.controller_case import camera_resource
 
 
@@ -24,6 +26,7 @@ class FakeApi:
     def __init__(self, *resources: dict[str, Any]) -> None:
         self.resources = list(resources)
         self.answer: dict[str, Any] = {}
+        self.conflicts = 0
 
     def list_namespaced_custom_object(self, *_: Any, _continue: str = "0", **__: Any) -> dict[str, Any]:
         first = int(_continue)
@@ -33,8 +36,15 @@ class FakeApi:
             "metadata": {"resourceVersion": "100", "continue": more},
         }
 
-    def patch_namespaced_custom_object(self, *_: Any, **__: Any) -> dict[str, Any]:
-        return self.answer
+    def patch_namespaced_custom_object(self, *where: Any, **_: Any) -> dict[str, Any]:
+        if self.conflicts:
+            self.conflicts -= 1
+            raise ApiException(status=409)
+        name, body = where[4:]
+        for known in self.resources:
+            if known["metadata"]["name"] == name:
+                known["metadata"]["finalizers"] = body["metadata"].get("finalizers")
+        return self.answer or known
 
     patch_namespaced_custom_object_status = patch_namespaced_custom_object
 
@@ -100,3 +110,10 @@ def test_a_resource_that_loses_its_last_finalizer_does_not_come_back(
     api.answer = resource("gate", 6, deletionTimestamp="2026-01-02T03:04:05Z", finalizers=[])
     resources.set_finalizers(CAMERA, before, [])
     assert resources.get(CAMERA, "gate") is None
+
+
+def test_before_the_controller_goes_every_finalizer_does(api: FakeApi, resources: Resources) -> None:
+    """One of them changes at the very moment."""
+    api.conflicts = 1
+    let_all_go(resources)
+    assert [item["metadata"]["finalizers"] for item in api.resources] == [[]] * 5

@@ -33,8 +33,9 @@ class MemoryApi:
     def get(self, kind: Kind, name: str) -> dict[str, Any] | None:
         return next((item for item in self.resources[kind] if item["metadata"]["name"] == name), None)
 
-    def set_finalizers(self, kind: Kind, resource: Mapping[str, Any], finalizers: list[str]) -> None:
+    def set_finalizers(self, kind: Kind, resource: Mapping[str, Any], finalizers: list[str]) -> bool:
         resource["metadata"]["finalizers"] = finalizers
+        return True
 
     def set_status(self, kind: Kind, resource: Mapping[str, Any], status: Mapping[str, Any]) -> None:
         self.status_writes += 1
@@ -102,6 +103,41 @@ def test_an_invalid_watch_is_told_and_not_published() -> None:
     condition = resource["status"]["conditions"][0]
     assert (condition["status"], condition["reason"]) == ("False", "Invalid")
     assert "Mars/Olympus" in condition["message"]
+
+
+class OutdatedApi(MemoryApi):
+    """A fake of the API whose resources changed, or went, since they were seen."""
+
+    outdated = True
+
+    def set_finalizers(self, kind: Kind, resource: Mapping[str, Any], finalizers: list[str]) -> bool:
+        return not self.outdated and super().set_finalizers(kind, resource, finalizers)
+
+
+def test_a_resource_that_is_deleted_while_it_is_added_leaves_no_record() -> None:
+    """Without the finalizer nobody would take the record out again."""
+    camera, watch = camera_resource(), watch_resource()
+    for resource in (camera, watch):
+        del resource["metadata"]["finalizers"]
+    api, topics = OutdatedApi([camera], [watch]), MemoryTopics()
+    reconciler = make(api, topics)
+    reconciler.reconcile()
+    assert topics.rows == {}
+    api.outdated = False
+    reconciler.work_off()
+    assert {key for rows in topics.rows.values() for key in rows} == {"gate-3", "fall"}
+
+
+def test_a_resource_that_changes_while_it_is_deleted_is_let_go_in_the_next_round() -> None:
+    resource = watch_resource()
+    api, topics = OutdatedApi([], [resource]), MemoryTopics()
+    reconciler = make(api, topics)
+    reconciler.reconcile()
+    resource["metadata"]["deletionTimestamp"] = CREATED
+    reconciler.reconcile()
+    api.outdated = False
+    reconciler.work_off()
+    assert resource["metadata"]["finalizers"] == []
 
 
 def test_numbers_alone_are_not_written_all_the_time() -> None:

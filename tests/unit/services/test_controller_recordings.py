@@ -28,7 +28,7 @@ from lookout.wire.ranges import RangeError
 from lookout.worker import ServiceSettings
 from tests.eventually import eventually
 from tests.unit.services.controller_case import CREATED
-from tests.unit.services.test_controller_reconcile import MemoryApi, MemoryTopics
+from tests.unit.services.test_controller_reconcile import MemoryApi, MemoryTopics, OutdatedApi
 
 JOB = "monday-0123abcd"
 CRD = Path(__file__).parents[3] / "charts/lookout/crds/recordings.yaml"
@@ -43,10 +43,12 @@ def recording(**spec: Any) -> dict[str, Any]:
 class World:
     """One resource, fake API (unless one is given) and topics, and answers as the topic brings them."""
 
-    def __init__(self, api: ResourceApi | None = None, **spec: Any) -> None:
+    def __init__(
+        self, api: ResourceApi | None = None, memory: type[MemoryApi] = MemoryApi, **spec: Any
+    ) -> None:
         self.now = 0.0
         self.resource = recording(**spec)
-        self.api = MemoryApi([], [])
+        self.api = memory([], [])
         self.api.resources[RECORDING] = [self.resource]
         self.topics = MemoryTopics()
         self.answers = JobAnswers(ServiceSettings(mode="local", instance="one"), self.told)
@@ -173,6 +175,14 @@ def test_deleting_a_resource_cancels_its_job_and_lets_it_go() -> None:
     before = copy.deepcopy(world.topics.rows)
     world.jobs.reconcile()
     assert world.topics.rows == before
+
+
+def test_a_resource_that_is_deleted_while_it_is_added_leaves_no_job() -> None:
+    world = World(memory=OutdatedApi)
+    assert world.topics.rows == {}
+    world.api.outdated = False  # type: ignore[attr-defined]
+    world.jobs.work_off()
+    assert world.request.id == JOB
 
 
 def test_what_cannot_be_followed_is_told_and_nothing_is_published() -> None:

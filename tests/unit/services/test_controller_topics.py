@@ -11,25 +11,25 @@ import pytest
 from confluent_kafka.admin import ConfigResource
 
 from lookout.services.controller import topics
-from lookout.services.controller.topics import FAILED, MISCONFIGURED, configuration
+from lookout.services.controller.topics import FAILED, MISCONFIGURED, Wishes, configuration
 from lookout.wire import SEGMENTS, WATCHES, all_topics
 
 
 def test_new_topics_follow_the_table_and_the_owner() -> None:
-    assert configuration(SEGMENTS, 1, 2.0)["retention.ms"] == "7200000"
-    assert "min.insync.replicas" not in configuration(SEGMENTS, 1)
-    assert configuration(SEGMENTS, 3)["min.insync.replicas"] == "2"
+    assert configuration(SEGMENTS, Wishes(1, 1, {SEGMENTS.name: 2.0}))["retention.ms"] == "7200000"
+    assert "min.insync.replicas" not in configuration(SEGMENTS, Wishes(1, 1))
+    assert configuration(SEGMENTS, Wishes(1, 3))["min.insync.replicas"] == "2"
     with pytest.raises(Exception, match="compacted"):
-        configuration(WATCHES, 1, 2.0)
+        configuration(WATCHES, Wishes(1, 1, {WATCHES.name: 2.0}))
 
 
 def test_topics_can_ask_for_tiered_storage() -> None:
-    settings = configuration(SEGMENTS, 1, 720.0, 6.0)
+    settings = configuration(SEGMENTS, Wishes(1, 1, {SEGMENTS.name: 720.0}, {SEGMENTS.name: 6.0}))
     assert (settings["remote.storage.enable"], settings["local.retention.ms"]) == ("true", "21600000")
     assert settings["retention.ms"] == str(720 * 3_600_000)
-    assert "remote.storage.enable" not in configuration(SEGMENTS, 1, 720.0)
+    assert "remote.storage.enable" not in configuration(SEGMENTS, Wishes(1, 1, {SEGMENTS.name: 720.0}))
     with pytest.raises(Exception, match="compacted: it has no tiered storage"):
-        configuration(WATCHES, 1, None, 6.0)
+        configuration(WATCHES, Wishes(1, 1, {}, {WATCHES.name: 6.0}))
 
 
 def test_what_trying_again_may_cure_has_an_exit_code_of_its_own(
@@ -92,11 +92,11 @@ def partitions(*copies: int) -> Any:
 
 def test_the_partition_with_the_fewest_copies_counts() -> None:
     existing = {SEGMENTS.name: partitions(3, 2), WATCHES.name: partitions(3)}
-    found = topics._problems(FakeAdmin(), existing, 2, 3, ())  # type: ignore[arg-type]
+    found = topics._problems(FakeAdmin(), existing, Wishes(2, 3))  # type: ignore[arg-type]
     assert [problem.split(":")[0] for problem in found] == [
         f"{SEGMENTS.name} has 2 copies, topics.replication is 3"
     ]
-    assert topics._problems(FakeAdmin(), existing, 2, 2, ()) == []  # type: ignore[arg-type]
+    assert topics._problems(FakeAdmin(), existing, Wishes(2, 2)) == []  # type: ignore[arg-type]
 
 
 def test_the_chart_does_not_try_again_what_is_in_vain() -> None:

@@ -1,0 +1,67 @@
+"""The lease under which one controller works: its rights may be missing, and the API server away."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import urllib3
+from kubernetes import client
+from kubernetes.client.rest import ApiException
+from kubernetes.leaderelection.resourcelock.leaselock import LeaseLock
+
+from lookout.observe import Health
+from lookout.services.controller.cluster import PatientClient, in_words
+
+T = TypeVar("T")
+_NOT_FOUND = 404
+
+
+class Lease(LeaseLock):  # type: ignore[misc]
+    """`kubernetes.leaderelection`'s lock, which an error of the network does not end.
+
+    The library catches what the API server answers and nothing else: its thread ended where a connection was
+    refused, a follower waited for ever, and a leader continued without its lease.
+
+    Args:
+        name: Of the lease.
+        namespace: Where it is.
+        identity: Who asks for it.
+        health: Not ready while the lease cannot be read.
+        call_s: Longest time of one call.
+    """
+
+    def __init__(self, name: str, namespace: str, identity: str, health: Health, call_s: float) -> None:
+        super().__init__(name, namespace, identity)
+        self.api_instance = client.CoordinationV1Api(PatientClient(call_s))
+        self._health = health
+
+    def get(self, name: str, namespace: str) -> tuple[bool, Any]:
+        """Return whether there is a lease, and its record; or what was answered instead."""
+        there, answer = _attempt(
+            lambda: super(Lease, self).get(name, namespace), lambda error: (False, error)
+        )
+        if there or answer.status == _NOT_FOUND:
+            self._health.clear("lease")
+        else:
+            why = in_words(answer)
+            self._health.block("lease", f"lease {name} cannot be read: {why}")
+        return there, answer
+
+    def create(self, name: str, namespace: str, election_record: Any) -> bool:
+        """Create the lease; whether it was created."""
+        create = super().create
+        return bool(_attempt(lambda: create(name, namespace, election_record), lambda _: False))
+
+    def update(self, name: str, namespace: str, updated_record: Any) -> bool:
+        """Renew or take the lease; whether it was."""
+        update = super().update
+        return bool(_attempt(lambda: update(name, namespace, updated_record), lambda _: False))
+
+
+def _attempt(call: Callable[[], T], otherwise: Callable[[ApiException], T]) -> T:
+    """What a call gives, or what stands for an API server that does not answer."""
+    try:
+        return call()
+    except (urllib3.exceptions.HTTPError, OSError) as error:
+        return otherwise(ApiException(status=0, reason=str(error)))

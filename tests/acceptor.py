@@ -13,24 +13,32 @@ class Acceptor:
 
     Args:
         serve: Called with every connection; the connection is closed when it returns or a socket fails.
-        host: Address to listen on; the port is a free one.
+        host: Address to listen on.
+        port: Port to listen on; 0 is a free one.
         silence_s: Seconds without a byte after which reading or writing fails.
     """
 
     def __init__(
-        self, serve: Callable[[socket.socket], None], host: str = "127.0.0.1", silence_s: float = 20.0
+        self,
+        serve: Callable[[socket.socket], None],
+        host: str = "127.0.0.1",
+        port: int = 0,
+        *,
+        silence_s: float = 20.0,
     ) -> None:
         self._serve, self._silence_s = serve, silence_s
-        self._server = socket.create_server((host, 0))
+        self._server = socket.create_server((host, port))
         self.address = f"{host}:{self._server.getsockname()[1]}"
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._thread = threading.Thread(target=self._accept, daemon=True)
+        self._thread.start()
 
     def close(self) -> None:
-        """Take no connections any more."""
+        """Take no connections any more; those that are there last as long as `serve` and its client."""
         # Closing alone leaves a thread in accept() with the port taken.
         with contextlib.suppress(OSError):
             self._server.shutdown(socket.SHUT_RDWR)
         self._server.close()
+        self._thread.join()
 
     def _accept(self) -> None:
         while True:

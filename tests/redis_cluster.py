@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -10,9 +9,9 @@ from typing import Self
 import redis
 
 from lookout.local import RedisServer, free_ports
+from tests.eventually import eventually
 
 SLOTS = 16384
-_JOIN_S = 30.0
 
 
 class ClusterNode(RedisServer):
@@ -77,10 +76,7 @@ class RedisCluster:
                 client.execute_command("CLUSTER ADDSLOTSRANGE", begin, end)
                 first = self.nodes[0]
                 client.execute_command("CLUSTER MEET", "127.0.0.1", first.port, first.bus_port)
-        deadline = time.monotonic() + _JOIN_S
-        while not all(self._joined(node) for node in self.nodes):
-            assert time.monotonic() < deadline, "the nodes do not find each other"
-            time.sleep(0.05)
+        eventually(lambda: all(map(self._joined, self.nodes)))
 
     def _joined(self, node: ClusterNode) -> bool:
         with self.client(node) as client:

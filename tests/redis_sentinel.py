@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -12,9 +11,9 @@ import redis
 from lookout.local import RedisServer
 from lookout.local.processes import Child
 from lookout.local.redis import find_redis_server
+from tests.eventually import eventually
 
 SERVICE = "directory"
-_SEEN_S = 60.0
 
 
 class Replica(RedisServer):
@@ -119,14 +118,13 @@ class Watched:
 
     def _await_others(self, sentinel: Sentinel) -> None:
         """A Sentinel hears of replicas and of other Sentinels from the primary, within ten seconds."""
-        deadline = time.monotonic() + _SEEN_S
         others = len(self._sentinels) - 1
         with redis.Redis(host="127.0.0.1", port=sentinel.port, decode_responses=True) as client:
-            while len(client.sentinel_sentinels(SERVICE)) < others or not any(
-                "slave" in replica["flags"] for replica in client.sentinel_slaves(SERVICE)
-            ):
-                assert time.monotonic() < deadline, "a Sentinel does not see the others"
-                time.sleep(0.1)
+            eventually(lambda: len(client.sentinel_sentinels(SERVICE)) >= others, every=0.1)
+            eventually(
+                lambda: any("slave" in replica["flags"] for replica in client.sentinel_slaves(SERVICE)),
+                every=0.1,
+            )
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import shutil
 import socket
 import struct
 import subprocess
 import threading
-import time
 from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
@@ -16,6 +16,7 @@ from pathlib import Path
 import av
 
 from lookout.local import free_ports
+from tests.acceptor import Acceptor
 
 SERVER = Path(__file__).with_name("rtsp_server.py")
 #: Debian's own, which has GStreamer's bindings
@@ -31,6 +32,7 @@ PACKAGES = (
 )
 _CHECK = "import gi; gi.require_version('GstRtspServer', '1.0'); from gi.repository import GstRtspServer"
 _CLOCK = 90_000  # RTP time stamps a second
+_SILENCE_S = 600.0  # a client of RTSP says little
 
 
 def have_server() -> bool:
@@ -128,58 +130,31 @@ class BadLine:
         self.dropped = 0
         self.jumped = 0
         self._chance = random.Random(seed)
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port = self._listener.getsockname()[1]
-        self._closed = threading.Event()
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._acceptor = Acceptor(self._serve, silence_s=_SILENCE_S)
+        self.url = f"rtsp://{self._acceptor.address}/stream"
+        self.close = self._acceptor.close
 
-    @property
-    def url(self) -> str:
-        """The camera's address on this line."""
-        return f"rtsp://127.0.0.1:{self.port}/stream"
-
-    def close(self) -> None:
-        """Take no connections any more."""
-        self._closed.set()
-        self._listener.close()
-
-    def _accept(self) -> None:
-        while not self._closed.is_set():
-            try:
-                client, _ = self._listener.accept()
-            except OSError:
-                time.sleep(0.05)
-                continue
-            try:
-                server = socket.create_connection((self._camera.address, self._camera.port))
-            except OSError:  # the camera is away
-                client.close()
-                continue
+    def _serve(self, client: socket.socket) -> None:
+        with socket.create_connection((self._camera.address, self._camera.port)) as server:
             threading.Thread(target=_copy, args=(client, server), daemon=True).start()
-            threading.Thread(target=self._spoil, args=(server, client), daemon=True).start()
+            self._spoil(server, client)
 
     def _spoil(self, server: socket.socket, client: socket.socket) -> None:
         """Pass on what the camera sends: text as it is, RTP packets changed or not at all."""
-        try:
-            with server.makefile("rb") as source:
-                while head := source.read(1):
-                    if head != b"$":
-                        client.sendall(head + source.readline())
+        with server.makefile("rb") as source:
+            while head := source.read(1):
+                if head != b"$":
+                    client.sendall(head + source.readline())
+                    continue
+                framing = source.read(3)
+                channel, length = struct.unpack(">BH", framing)
+                packet = source.read(length)
+                if channel % 2 == 0:
+                    if self._chance.random() < self.lost:
+                        self.dropped += 1
                         continue
-                    framing = source.read(3)
-                    channel, length = struct.unpack(">BH", framing)
-                    packet = source.read(length)
-                    if channel % 2 == 0:
-                        if self._chance.random() < self.lost:
-                            self.dropped += 1
-                            continue
-                        packet = self._shifted(packet)
-                    client.sendall(head + framing + packet)
-        except OSError:
-            pass
-        finally:
-            client.close()
-            server.close()
+                    packet = self._shifted(packet)
+                client.sendall(head + framing + packet)
 
     def _shifted(self, packet: bytes) -> bytes:
         if not self.jump_s:
@@ -191,10 +166,8 @@ class BadLine:
 
 
 def _copy(source: socket.socket, target: socket.socket) -> None:
-    try:
+    with contextlib.suppress(OSError):
         while data := source.recv(65536):
             target.sendall(data)
-    except OSError:
-        pass
-    finally:
-        target.close()
+    with contextlib.suppress(OSError):  # wakes the thread that reads from it
+        target.shutdown(socket.SHUT_RDWR)

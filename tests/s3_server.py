@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
@@ -18,11 +17,12 @@ from filelock import FileLock
 
 from lookout.local import free_ports
 from lookout.local.addresses import cache_folder
+from tests.eventually import eventually
 
 MODULE = "github.com/versity/versitygw/cmd/versitygw@v1.0.14"
 ACCESS, SECRET = "tests", "a-secret-of-the-tests"
 BUCKET = "chapters"
-_BUILD_S, _START_S = 1200.0, 30.0
+_BUILD_S = 1200.0
 
 
 def find_server() -> Path:
@@ -77,10 +77,7 @@ class S3Server:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
-        deadline = time.monotonic() + _START_S
-        while not self._answers():
-            assert time.monotonic() < deadline, "the S3 server does not answer"
-            time.sleep(0.05)
+        eventually(self._answers)
 
     def kill(self) -> None:
         """SIGKILL."""

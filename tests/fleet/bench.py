@@ -96,7 +96,7 @@ class Bench:
         self._producer.produce(f"{self.prefix}in", json.dumps({"n": n, **more}).encode(), key=camera, **where)
 
     def flush(self) -> None:
-        assert self._producer.flush(30.0) == 0
+        assert self._producer.flush(240.0) == 0
 
     def read(self, topic: str) -> list[Message]:
         """Everything committed in a topic now, in partition order."""
@@ -104,7 +104,7 @@ class Bench:
         ended: set[int] = set()
         with self._reader(topic) as consumer:
             while len(ended) < self.partitions:
-                message = consumer.poll(30.0)
+                message = consumer.poll(240.0)
                 assert message is not None
                 if message.error() is None:
                     found.append(message)
@@ -202,8 +202,9 @@ class Threaded:
 
     def stop(self) -> None:
         self.worker.stop()
-        self.thread.join(30.0)
+        self.thread.join(240.0)
         assert not self.thread.is_alive()
+        self.handler.adder.close()
 
 
 @contextmanager

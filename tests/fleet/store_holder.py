@@ -56,8 +56,8 @@ def main() -> None:
     for n in range(TENSORS):
         if n % 2 == int(name[-1]):
             node.store.put(tensor_ref(n), make(tensor_ref(n)))
-    node.join(STAGE_FRAMES, name, f"127.0.0.1:{server.port}")
-    print(f"serving {server.port}", flush=True)
+    node.join(STAGE_FRAMES, name, f"127.0.0.1:{port}")
+    print("serving", flush=True)
     threading.Event().wait()
 
 

@@ -116,7 +116,7 @@ def test_a_back_test_says_what_was_committed(tmp_path: Path) -> None:
                 counts[camera] += 1
             return len(counts) == len(CAMERAS) and min(counts.values()) >= 20
 
-        eventually(settled, seconds=240, every=1)
+        eventually(settled, every=1)
         lookout(fleet, *ASKED, "--fleet", "--id", "past")
         for name in ("recordings-0", "recordings-1", "recordings-reduce-0"):
             kill(fleet, name)
@@ -125,7 +125,7 @@ def test_a_back_test_says_what_was_committed(tmp_path: Path) -> None:
             fleet.supervise()
             return json.loads(lookout(fleet, "backtests", "list", "--json"))["state"] == "done"
 
-        eventually(ended, seconds=240, every=0.5)
+        eventually(ended, every=0.5)
         answer = json.loads(lookout(fleet, "backtests", "show", "past", "--json"))
         past, expected = replayed(fleet), committed(fleet)
         shared = past.keys() & expected.keys()

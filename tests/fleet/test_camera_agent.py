@@ -233,7 +233,7 @@ def test_lost_packets_cost_pictures_and_nothing_else(
     segments(broker, name, 1)
     before = len(segments(broker, name, 1))
     bad.lost = 0.05
-    eventually(lambda: bad.dropped >= 3, seconds=90.0)
+    eventually(lambda: bad.dropped >= 3)
     found = [spans(message) for message in segments(broker, name, before + 3)]
     assert all(keyframe and pictures for _, _, keyframe, pictures in found)
     bad.lost = 0.0

@@ -93,7 +93,7 @@ def test_a_file_is_published_in_pieces_that_begin_at_keyframes(broker: str, clip
 def test_a_kafka_that_dies_while_a_file_is_published_and_how_to_go_on(
     clip: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lookout.cli.publish.Publisher", partial(Publisher, timeout_s=2.0))
+    monkeypatch.setattr("lookout.cli.publish.Publisher", partial(Publisher, timeout_s=5.0))
     with KafkaServer() as server:
         create_topics(server.bootstrap, 2)
 

@@ -66,12 +66,12 @@ def test_a_broker_without_room_loses_and_doubles_nothing(small_disk: Path, prefi
             eventually(lambda: bench.counted(CAMERAS, 20))
             fill(ballast)
             _send(bench, 21, 40)  # what the broker does not take is sent again
-            eventually(lambda: not server.alive, seconds=90)  # it ends rather than lose records
+            eventually(lambda: not server.alive)  # it ends rather than lose records
             eventually(lambda: not worker.health.ready())
             os.unlink(ballast)
             server.start()
             bench.flush()
-            eventually(lambda: bench.counted(CAMERAS, 40), seconds=90)
+            eventually(lambda: bench.counted(CAMERAS, 40))
             assert worker.error is None
         bench.assert_counted(CAMERAS, 40)
         assert bench.read("dlq") == []

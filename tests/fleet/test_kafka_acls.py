@@ -286,7 +286,7 @@ def ended(guarded: Guarded, job: str) -> RecordingAnswers:
         running = (None, RecordingAnswers.STATE_RUNNING)
         return None if answers is None or answers.state in running else answers
 
-    answers = eventually(over, seconds=240, every=0.5)
+    answers = eventually(over, every=0.5)
     assert answers is not None
     return answers
 

@@ -33,6 +33,7 @@ from lookout.wire.limits import ALL_WATCHES, CAMERA_WATCHES
 from lookout.worker import Table
 from lookout.worker.polling import static_name
 from lookout.worker.tables import REACH_S
+from tests.acceptor import Acceptor
 from tests.eventually import eventually
 from tests.fleet.bench import Bench, process, running
 
@@ -118,9 +119,7 @@ class StallingLine:
         self._target = target
         self._open = threading.Event()
         self._open.set()
-        self._ended = threading.Event()
-        self._server = socket.create_server(("127.0.0.1", port))
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._acceptor = Acceptor(self._carry, port=port, silence_s=600.0)
 
     def stall(self, seconds: float) -> None:
         """Carry nothing for so long."""
@@ -130,33 +129,20 @@ class StallingLine:
 
     def close(self) -> None:
         """Take no connections any more."""
-        self._ended.set()
         self._open.set()
-        self._server.close()
+        self._acceptor.close()
 
-    def _accept(self) -> None:
-        while not self._ended.is_set():
-            try:
-                client, _ = self._server.accept()
-                server = socket.create_connection(("127.0.0.1", self._target))
-            except OSError:
-                continue
-            threading.Thread(target=self._carry, args=(client, server), daemon=True).start()
-
-    def _carry(self, client: socket.socket, server: socket.socket) -> None:
-        other = {client: server, server: client}
-        with client, server:
-            while not self._ended.is_set():
-                ready, _, _ = select.select(list(other), [], [], 0.2)
+    def _carry(self, client: socket.socket) -> None:
+        with socket.create_connection(("127.0.0.1", self._target)) as server:
+            other = {client: server, server: client}
+            while True:
+                ready, _, _ = select.select(list(other), [], [])
                 self._open.wait()
                 for source in ready:
-                    try:
-                        data = source.recv(65536)
-                        if not data:
-                            return
-                        other[source].sendall(data)
-                    except OSError:
+                    data = source.recv(65536)
+                    if not data:
                         return
+                    other[source].sendall(data)
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka import Producer
 from google.protobuf.struct_pb2 import Struct
 
-from lookout.local import KafkaServer, create_topics, guarded
+from lookout.local import KafkaServer, create_topics, free_ports, guarded
 from lookout.v1.state_pb2 import Checkpoint
 from lookout.v1.verdicts_pb2 import Verdict
 from lookout.wire import VERDICTS, Flow, to_json
@@ -57,14 +57,14 @@ class Service:
     def stop(self) -> None:
         if self.process is not None and self.process.poll() is None:
             self.process.terminate()
-            self.process.wait(30)
+            self.process.wait(240)
 
 
 @pytest.fixture
 def service(own_kafka: KafkaServer, redis_url: str, tmp_path: Path) -> Iterator[Service]:
     service = Service(own_kafka.bootstrap, redis_url, tmp_path / "tally.log")
     create_topics(own_kafka.bootstrap, PARTITIONS, topics=[VERDICTS])
-    assert service.start("--create-topics").wait(60) == 0, (tmp_path / "tally.log").read_text()
+    assert service.start("--create-topics").wait(240) == 0, (tmp_path / "tally.log").read_text()
     yield service
     service.stop()
 
@@ -117,12 +117,12 @@ def test_a_service_of_ones_own_counts_once_whatever_dies(own_kafka: KafkaServer,
         process = service.start()
         before = sum(progress.ask().values())
         wanted = min(total - 1, before + total // (2 * KILLS))
-        eventually(lambda wanted=wanted: sum(progress.ask().values()) >= wanted, seconds=90)
+        eventually(lambda wanted=wanted: sum(progress.ask().values()) >= wanted)
         process.kill()
-        process.wait(30)
+        process.wait(240)
         assert kill or sum(progress.ask().values()) > 0
     service.start()
-    eventually(lambda: sum(progress.ask().values()) >= total, seconds=120)
+    eventually(lambda: sum(progress.ask().values()) >= total)
     progress.stop()
 
     counts: dict[str, tuple[int, int]] = {}
@@ -139,21 +139,21 @@ def test_it_answers_calls_and_names_a_wrong_setting(
     own_kafka: KafkaServer, service: Service, tmp_path: Path
 ) -> None:
     expected, _ = publish(own_kafka.bootstrap)
-    port = 20_000 + os.getpid() % 20_000
+    (port,) = free_ports(1)
     service.start(LOOKOUT_GRPC_PORT=str(port))
     with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
         call = channel.unary_unary("/example.Tally/Get", Struct.SerializeToString, Struct.FromString)
 
         def counted() -> bool:
             try:
-                answer = call(Struct(), timeout=5)
+                answer = call(Struct(), timeout=30)
             except grpc.RpcError:
                 return False
             return {camera: tuple(map(int, answer[camera])) for camera in answer} == expected
 
-        eventually(counted, seconds=90)
+        eventually(counted)
     service.stop()
     assert service.process is not None
     assert service.process.returncode == 0
-    assert service.start(LOOKOUT_TALLY_THRESHOLD="2").wait(60) == 2
+    assert service.start(LOOKOUT_TALLY_THRESHOLD="2").wait(240) == 2
     assert "LOOKOUT_TALLY_THRESHOLD" in (tmp_path / "tally.log").read_text()

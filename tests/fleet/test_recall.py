@@ -156,11 +156,11 @@ def remembering(
             published(fleet, tmp_path, parts[:half])
             closed = parts[half].start_us // BLOCK_US - 1
             committed(fleet, closed, 1)
-            eventually(lambda: covers(fleet, closed * 4), seconds=120, every=0.5)
+            eventually(lambda: covers(fleet, closed * 4), every=0.5)
             midway(fleet)
         published(fleet, tmp_path, parts[half:])
         committed(fleet, windows, 1)  # the last one closes when silence ends its stride
-        eventually(lambda: covers(fleet, (windows - 1) * 4 + 1), seconds=120, every=0.5)
+        eventually(lambda: covers(fleet, (windows - 1) * 4 + 1), every=0.5)
         yield fleet
 
 
@@ -181,14 +181,14 @@ def killed(fleet: Fleet) -> Any:
     (prefill,) = [service for service in fleet.services if service.name == "prefill-0"]
     assert prefill.pid is not None
     os.kill(prefill.pid, signal.SIGKILL)
-    eventually(lambda: prefill.pid is None, seconds=30)
+    eventually(lambda: prefill.pid is None)
     return prefill
 
 
 def restarted(fleet: Fleet, prefill: Any) -> None:
     """Start prefill again, and wait until it serves."""
     fleet.supervise()
-    eventually(lambda: bool(fleet.supervise() or True) and prefill.ready(), seconds=240, every=0.1)
+    eventually(lambda: bool(fleet.supervise() or True) and prefill.ready(), every=0.1)
 
 
 @pytest.mark.timeout(600)
@@ -297,9 +297,9 @@ def test_verify_and_backtest_pass_over_what_is_erased_and_a_camera_goes_while_it
         with closing(sealed_copies(copies, next(copies.glob("*/*/head-*.bin")).parent)) as chapters:
             rows = rows_of(chapters, -(1 << 60), 1 << 60, "room")
         with asking_on(fleet) as ends:
-            eventually(lambda: ends.count("answered") > 2, seconds=60)
+            eventually(lambda: ends.count("answered") > 2)
             identity = lookout(fleet, "erase", "--camera", "room", "--yes").strip()
-            eventually(lambda: ends[-1] == "NOT_FOUND", seconds=60)
+            eventually(lambda: ends[-1] == "NOT_FOUND")
         assert set(ends) == {"answered", "NOT_FOUND"}
         assert ends == sorted(ends, reverse=True)  # no answer after the first refusal
         assert holding(fleet.folder, rows) == []

@@ -139,10 +139,10 @@ def test_a_job_is_answered_asked_again_and_cancelled(film: Path) -> None:
         long = ("-q", QUESTION, "--part", "1000", "--fps", "7", "--group", "4", "--rho", "1")
         assert lookout(fleet, "analyze", str(film), *long, "--fleet", "--id", "ended")[0] == 0
         begins = re.compile(r'"job": "ended", "part": 0, .*"event": "a part begins"')
-        eventually(lambda: begins.search(log.read_text()), seconds=60)
+        eventually(lambda: begins.search(log.read_text()))
         assert lookout(fleet, "recordings", "cancel", "ended")[0] == 0
         assert lookout(fleet, "recordings", "show", "ended", "--wait")[0] == 1
-        eventually(lambda: reasons(fleet, "ended") == ["cancelled"], seconds=60)
+        eventually(lambda: reasons(fleet, "ended") == ["cancelled"])
         (state,) = [job["state"] for job in listed(fleet) if job["job"] == "ended"]
         assert state == "cancelled"
         assert {job["tenant"] for job in listed(fleet)} == {"default"}
@@ -154,7 +154,7 @@ def test_a_job_is_answered_asked_again_and_cancelled(film: Path) -> None:
 def test_killed_services_change_nothing_of_an_answer(film: Path) -> None:
     with answering(film.parent, workers=2) as fleet:
         asked(fleet, film)
-        eventually(lambda: len(outcomes(fleet, "film")) > 1, seconds=120, every=0.1)
+        eventually(lambda: len(outcomes(fleet, "film")) > 1, every=0.1)
         kill(fleet, "recordings-0")
         kill(fleet, "recordings-reduce-0")
 
@@ -162,7 +162,7 @@ def test_killed_services_change_nothing_of_an_answer(film: Path) -> None:
             fleet.supervise()
             return json.loads(lookout(fleet, "recordings", "list", "--json")[1])["state"] == "done"
 
-        eventually(ended, seconds=120, every=0.3)
+        eventually(ended, every=0.3)
         code, out = lookout(fleet, "recordings", "show", "film", "--json")
         assert code == 0
         fleet_answer = json.loads(out)

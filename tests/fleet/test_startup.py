@@ -30,7 +30,7 @@ def test_topics_as_the_wire_says_pass(kafka: str, prefix: str) -> None:
     topics = [Topic(f"{prefix}a", "bytes"), Topic(f"{prefix}b", "bytes", retention_ms=None)]
     for topic in topics:
         create(kafka, topic.name, 3, topic.config())
-    assert check_kafka(settings(kafka, start_timeout_s=20.0), topics) == 3
+    assert check_kafka(settings(kafka, start_timeout_s=120.0), topics) == 3
 
 
 def test_a_missing_topic_is_named(kafka: str, prefix: str) -> None:
@@ -43,7 +43,7 @@ def test_partition_counts_must_agree(kafka: str, prefix: str) -> None:
     for partitions, topic in zip((2, 1), topics, strict=True):  # what is written has fewer than the source
         create(kafka, topic.name, partitions, topic.config())
     with pytest.raises(StartupError, match="one partition count"):
-        check_kafka(settings(kafka, start_timeout_s=20.0), topics)
+        check_kafka(settings(kafka, start_timeout_s=120.0), topics)
 
 
 def test_wrong_configuration_is_named(kafka: str, prefix: str) -> None:
@@ -52,7 +52,7 @@ def test_wrong_configuration_is_named(kafka: str, prefix: str) -> None:
     with pytest.raises(
         StartupError, match=r"cleanup.policy=delete, needs compact.*max.message.bytes=1000000"
     ):
-        check_kafka(settings(kafka, start_timeout_s=20.0), [topic])
+        check_kafka(settings(kafka, start_timeout_s=120.0), [topic])
 
 
 def test_the_topic_table_s_settings_are_asked_for(kafka: str, prefix: str) -> None:
@@ -62,7 +62,7 @@ def test_the_topic_table_s_settings_are_asked_for(kafka: str, prefix: str) -> No
         StartupError,
         match=r"message.timestamp.type=CreateTime, needs LogAppendTime.*min.compaction.lag.ms=0, needs 1000",
     ):
-        check_kafka(settings(kafka, start_timeout_s=20.0), [topic])
+        check_kafka(settings(kafka, start_timeout_s=120.0), [topic])
 
 
 def test_retention_must_outlast_an_outage(kafka: str, monkeypatch: pytest.MonkeyPatch, prefix: str) -> None:
@@ -70,7 +70,7 @@ def test_retention_must_outlast_an_outage(kafka: str, monkeypatch: pytest.Monkey
     monkeypatch.setattr("lookout.worker.startup.REREAD", {topic.name, SEGMENTS.name})
     create(kafka, topic.name, 1, topic.config())
     with pytest.raises(StartupError, match=r"retention.ms=60000 .*LOOKOUT_OUTAGE_S"):
-        check_kafka(settings(kafka, start_timeout_s=20.0), [topic])
+        check_kafka(settings(kafka, start_timeout_s=120.0), [topic])
 
 
 def test_what_does_not_answer_is_named(redis_url: str) -> None:
@@ -80,7 +80,7 @@ def test_what_does_not_answer_is_named(redis_url: str) -> None:
         check_redis(settings("127.0.0.1:1", redis_url="redis://127.0.0.1:1/0"))
     with pytest.raises(StartupError, match=r"LOOKOUT_REDIS_URL=\(not a URL\)"):
         check_redis(settings("127.0.0.1:1", redis_url="nonsense"))
-    check_redis(settings("127.0.0.1:1", redis_url=redis_url, start_timeout_s=20.0))
+    check_redis(settings("127.0.0.1:1", redis_url=redis_url, start_timeout_s=120.0))
 
 
 def test_a_model_of_another_digest_is_refused() -> None:

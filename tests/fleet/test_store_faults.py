@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lookout.local import RedisServer, guarded
+from lookout.local import RedisServer, free_ports, guarded
 from lookout.store import Node, StoreSettings, TensorUnavailableError
 from lookout.v1.frames_pb2 import FramesRecord
 from lookout.v1.lineage_pb2 import STAGE_FRAMES
@@ -28,16 +28,15 @@ class Holder:
     """A holder that can be killed and started again at its address."""
 
     def __init__(self, redis_url: str, name: str, folder: Path) -> None:
-        self._arguments = [redis_url, name, str(folder / name)]
-        self.port = 0
+        (self.port,) = free_ports(1)
+        self._command = [sys.executable, "-m", "tests.fleet.store_holder", redis_url, name]
+        self._command += [str(folder / name), str(self.port)]
         self.start()
 
     def start(self) -> None:
-        command = [sys.executable, "-m", "tests.fleet.store_holder", *self._arguments, str(self.port)]
-        self._process = subprocess.Popen(guarded(command), stdout=subprocess.PIPE, text=True)
+        self._process = subprocess.Popen(guarded(self._command), stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
-        said = next((line for line in self._process.stdout if line.startswith("serving ")), "")
-        self.port = int(said.split()[1])
+        assert "serving\n" in self._process.stdout
 
     def kill(self) -> None:
         self._process.kill()

@@ -78,7 +78,7 @@ def test_a_fenced_zombie_ends(bench: Bench) -> None:
         usurper = Producer(
             {"bootstrap.servers": bench.bootstrap, "transactional.id": f"{settings.group}.toy-0"}
         )
-        usurper.init_transactions(10.0)
+        usurper.init_transactions(120.0)
         bench.send("cam", 2)
         bench.flush()
         eventually(lambda: not zombie.thread.is_alive())

@@ -69,11 +69,11 @@ def test_a_client_is_told_once_and_a_file_that_is_away_is_waited_for(
 ) -> None:
     client = Told(options(file))
     file.unlink()
-    eventually(lambda: "No such file" in caplog.text, seconds=30.0)
+    eventually(lambda: "No such file" in caplog.text)
     time.sleep(0.1)
     assert caplog.text.count("cannot be followed") == 1
     replace_file(file, b"two")
-    eventually(lambda: client.logins == [("lookout", "two")], seconds=30.0)
+    eventually(lambda: client.logins == [("lookout", "two")])
     time.sleep(0.1)
     assert client.logins == [("lookout", "two")]
 
@@ -83,11 +83,11 @@ def test_a_client_that_takes_no_other_login_keeps_it_from_nobody(
 ) -> None:
     refusing, client = Refusing(options(file)), Told(options(file))
     replace_file(file, b"two")
-    eventually(lambda: client.logins == [("lookout", "two")], seconds=30.0)
-    eventually(lambda: "no other login" in caplog.text, seconds=30.0)
+    eventually(lambda: client.logins == [("lookout", "two")])
+    eventually(lambda: "no other login" in caplog.text)
     assert refusing.logins == []
     replace_file(file, b"three")
-    eventually(lambda: client.logins[-1] == ("lookout", "three"), seconds=30.0)
+    eventually(lambda: client.logins[-1] == ("lookout", "three"))
 
 
 def test_clients_that_are_closed_or_gone_are_told_nothing(file: Path) -> None:
@@ -95,16 +95,16 @@ def test_clients_that_are_closed_or_gone_are_told_nothing(file: Path) -> None:
     gone = weakref.ref(Told(options(file)))
     closed.close()
     replace_file(file, b"two")
-    eventually(lambda: left.logins == [("lookout", "two")], seconds=30.0)
+    eventually(lambda: left.logins == [("lookout", "two")])
     gc.collect()
     assert closed.logins == []
-    eventually(lambda: gone() is None, seconds=30.0)
+    eventually(lambda: gone() is None)
 
 
 def test_a_consumer_takes_it_with_the_next_call_of_its_thread(file: Path) -> None:
     consumer = Consumer({**options(file), "group.id": "a"}, logger=logging.getLogger("quiet"))
     replace_file(file, b"two")
-    eventually(lambda: consumer.login == ("lookout", "two"), seconds=30.0)
+    eventually(lambda: consumer.login == ("lookout", "two"))
     assert consumer.poll(0) is None
     assert consumer.login is None
     with consumer:

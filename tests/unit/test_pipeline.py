@@ -284,7 +284,7 @@ def test_a_pipeline_leaves_nothing_open(
             monkeypatch.setattr(pipeline._engine, "run", lambda _: 1 / 0)
             with pytest.raises(ZeroDivisionError):
                 next(verdicts)
-    assert left_open() == before
+    assert left_open() <= before
     assert pipeline._engine.memory() == []
     cut_off = how in {"left in the middle", "never read"}
     with pytest.raises(PipelineError, match="closed before") if cut_off else nullcontext():

@@ -7,12 +7,11 @@ import pytest
 from lookout.cli.connect import send_and_confirm
 from lookout.cli.options import CliError
 from lookout.cli.publish import Publisher
-from lookout.local.processes import free_ports
 
 
 def test_a_kafka_that_does_not_answer_is_told_in_words() -> None:
     """There was the client's own `KafkaError{code=_MSG_TIMED_OUT,val=-192,...}`."""
-    address = f"127.0.0.1:{free_ports(1)[0]}"
+    address = "127.0.0.1:1"
     publisher = Publisher(address, timeout_s=1.0)
     publisher.send("gate", b"a piece")
     with pytest.raises(CliError) as failure:

@@ -67,7 +67,7 @@ def test_overlapped_decodes_while_a_group_is_prefilled() -> None:
         second.set()
         yield 1
 
-    results, _ = run_groups(produce(), lambda i: second.wait(20), mode=Mode.OVERLAPPED)
+    results, _ = run_groups(produce(), lambda i: second.wait(240), mode=Mode.OVERLAPPED)
     assert results == [True, True]
 
 
@@ -93,7 +93,7 @@ def test_the_queue_is_bounded() -> None:
 
 @pytest.mark.parametrize("mode", list(Mode))
 def test_an_error_of_either_side_ends_both(mode: Mode) -> None:
-    before = threading.active_count()
+    before = set(threading.enumerate())
 
     def broken() -> Iterator[int]:
         yield 0
@@ -116,8 +116,8 @@ def test_an_error_of_either_side_ends_both(mode: Mode) -> None:
     if mode is not Mode.SEQUENTIAL:
         with pytest.raises(KeyboardInterrupt):
             run_groups(endless(), refuse, mode=mode)
-        assert closed.wait(5)
-    assert threading.active_count() == before
+        assert closed.wait(240)
+    assert set(threading.enumerate()) <= before
 
 
 def test_a_producer_that_works_ahead_tells_how_long_it_worked() -> None:

@@ -165,8 +165,8 @@ def test_closing_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.Monke
     pool.close()
     assert list(tmp_path.iterdir()) == []
     assert not any(psutil.pid_exists(pid) for pid in pids)
-    assert set(psutil.Process().children()) == children
-    assert len(os.listdir("/proc/self/fd")) == descriptors
+    assert set(psutil.Process().children()) <= children
+    assert len(os.listdir("/proc/self/fd")) <= descriptors
     with pytest.raises(CodecError) as caught:
         pool.decode(CLIP, DecodeRequest(28, 28))
     assert caught.value.reason is Reason.CLOSED

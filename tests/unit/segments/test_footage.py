@@ -175,4 +175,4 @@ def test_every_file_decodes_or_fails_with_one_clear_error(footage: Path, manifes
         else:
             assert not seen.ok  # licences, notes and reference data are no video
     assert names == set(manifest)
-    assert set(psutil.Process().children(recursive=True)) == children
+    assert set(psutil.Process().children(recursive=True)) <= children

@@ -195,13 +195,17 @@ class ChapterLanes:
 
     def _write(self, queue: SimpleQueue[_Item]) -> None:
         newest: dict[str, float] = {}
+        look_at = time.monotonic() + _ROUND_S
         while True:
+            # Also where blocks never cease: cameras that went silent are sealed beside those that did not.
+            if time.monotonic() >= look_at:
+                self._seal_idle(newest)
+                look_at = time.monotonic() + _ROUND_S
             try:
                 item = queue.get(timeout=_ROUND_S)
             except Empty:
                 if self._closed.is_set():
                     return
-                self._seal_idle(newest)
                 continue
             # Threads share cores: wall time would count what others compute meanwhile.
             begun = time.thread_time()
@@ -225,7 +229,7 @@ class ChapterLanes:
         try:
             times = born.block.times_us
             if len(times) and self._fence.hides(
-                born.camera, int(times[0]) + born.origin_us, int(times[-1]) + born.origin_us
+                born.camera, int(times[0]) + born.origin_us, int(times[-1]) + born.origin_us + 1
             ):
                 return
             self.entered += self.folder.add(born)

@@ -15,10 +15,11 @@ from pathlib import Path
 import pytest
 import redis
 from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient
 from structlog.testing import capture_logs
 
 from lookout.errors import TransientError
-from lookout.local import KafkaServer, RedisServer, free_ports
+from lookout.local import KafkaServer, RedisServer, create_topics, free_ports
 from lookout.local.kafka import KafkaListener
 from lookout.rules import watch_fault
 from lookout.services.prefill.watches import Watches
@@ -28,7 +29,7 @@ from lookout.store.labels import entry_of
 from lookout.store.settings import StoreSettings
 from lookout.v1.lineage_pb2 import STAGE_FRAMES, TensorRef
 from lookout.v1.watches_pb2 import Watch
-from lookout.wire import to_json
+from lookout.wire import Topic, to_json
 from lookout.wire.limits import ALL_WATCHES, CAMERA_WATCHES
 from lookout.worker import Table
 from lookout.worker.polling import static_name
@@ -237,6 +238,37 @@ def test_clock_steps_of_a_day_both_ways_cost_nothing(
         worker.wait()
     bench.assert_counted(CAMERAS, sent)
     assert bench.read("dlq") == []
+
+
+def test_a_table_of_a_topic_that_was_made_again_has_what_the_new_one_has(
+    kafka: str, prefix: str, stack: ExitStack
+) -> None:
+    """Deleted watches were asked on, and no command could remove them: their records were there no more."""
+    bench = stack.enter_context(Bench(kafka, prefix, partitions=1))
+    topic = Topic(f"{prefix}again.v1", "rows", pipeline=False, retention_ms=None)
+    admin, producer = AdminClient({"bootstrap.servers": kafka}), Producer({"bootstrap.servers": kafka})
+
+    def write(*keys: str) -> None:
+        for key in keys:
+            producer.produce(topic.name, b"value", key=key)
+        assert producer.flush(60.0) == 0
+
+    create_topics(kafka, topics=[topic])
+    write("a", "b", "c")
+    table = Table(bench.settings(), topic.name)
+    table.start()
+    stack.callback(table.stop)
+    assert table.changes() == {"a", "b", "c"}
+    for rows in ((), ("d",)):
+        admin.delete_topics([topic.name])[topic.name].result(60.0)
+        eventually(lambda: topic.name not in admin.list_topics(timeout=10.0).topics)
+        create_topics(kafka, topics=[topic])
+        write(*rows)
+        eventually(lambda rows=rows: set(table.view().history) == set(rows))  # type: ignore[misc]
+    assert table.changes() == {"a", "b", "c", "d"}
+    assert (table.view().offset, table.past("a"), [row.offset for row in table.past("d")]) == (1, (), [0])
+    write("e")
+    eventually(lambda: set(table.view().history) == {"d", "e"})
 
 
 def test_ten_thousand_watches_are_followed_and_what_is_beyond_is_named(

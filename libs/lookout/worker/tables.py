@@ -70,11 +70,27 @@ class View:
         return values[-1] if values else None
 
 
+@dataclass(slots=True)
+class _Rows:
+    """What was read of a topic.
+
+    Attributes:
+        history: Of every key the values that stand in the topic.
+        past: Of every key its newest values; deleted keys stay.
+        left_out: Why the newest value of a key cannot be used.
+    """
+
+    history: dict[str, tuple[bytes, ...]] = field(default_factory=dict)
+    past: dict[str, tuple[PastRow, ...]] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)
+
+
 class Table:
     """Follows a compacted topic on a thread of its own, read committed; a null value deletes the row.
 
     `start` returns once everything that stood in the topic at the call was read. A value that cannot be used
-    is left out and named by `left_out`; the values before it stay.
+    is left out and named by `left_out`; the values before it stay. Where the topic was deleted and made
+    again, it is read from its beginning, and what it has then takes the place of what there was before.
 
     Args:
         settings: How Kafka is reached.
@@ -97,13 +113,13 @@ class Table:
         self._kept = kept
         self._check = check
         self._limit = limit
-        self._left_out: dict[str, str] = {}
         self._read_once = False  # what stood in the topic at the start
-        self._past: dict[str, tuple[PastRow, ...]] = {}  # deleted rows stay
         self._settings = settings
         self._log = logs.get("table").bind(table=topic)
         self._limited = LimitedLog(self._log)
-        self._history: dict[str, tuple[bytes, ...]] = {}
+        self._rows = _Rows()
+        self._served = self._rows  # the rows before, until a topic that was made again is read
+        self._unread: set[int] = set()  # partitions of which it is not
         self._view: View | None = None  # made when asked for
         self._next: dict[int, int] = {}
         self._unseen: set[str] | None = None  # keys that changed since `changes`; None until it is called
@@ -134,19 +150,19 @@ class Table:
         """The table now; never changes once given. Copied only when it is asked for after a change."""
         with self._changed:
             if self._view is None:
-                self._view = View(MappingProxyType(dict(self._history)), self._offset())
+                self._view = View(MappingProxyType(dict(self._served.history)), self._offset())
             return self._view
 
     def newest(self, key: str) -> bytes | None:
         """The row of a key now."""
         with self._changed:
-            values = self._history.get(key)
+            values = self._served.history.get(key)
             return values[-1] if values else None
 
     def changes(self) -> set[str]:
         """Keys whose rows changed since the last call, for one reader; the first call returns all keys."""
         with self._changed:
-            keys = set(self._history) if self._unseen is None else self._unseen
+            keys = set(self._served.history) if self._unseen is None else self._unseen
             self._unseen = set()
             return keys
 
@@ -177,13 +193,13 @@ class Table:
     def past(self, key: str) -> tuple[PastRow, ...]:
         """The newest values that a key had, oldest first, also where it is deleted by now."""
         with self._changed:
-            return self._past.get(key, ())
+            return self._served.past.get(key, ())
 
     def left_out(self) -> UnusableRows:
         """The rows whose newest value cannot be used."""
         with self._changed:
-            named = dict(islice(self._left_out.items(), NAMED))
-            return UnusableRows(len(self._left_out), MappingProxyType(named))
+            named = dict(islice(self._served.left_out.items(), NAMED))
+            return UnusableRows(len(self._served.left_out), MappingProxyType(named))
 
     def stop(self) -> None:
         """Stop following."""
@@ -221,44 +237,65 @@ class Table:
             self._reader.close()
 
     def _take(self, message: Message | End) -> None:
+        if isinstance(message, End):
+            number, offset = message.partition, message.offset
+        else:
+            number, offset = message.partition() or 0, message.offset() or 0
         with self._changed:
+            if offset < self._next[number]:
+                self._begin_again(number)
+                return
             if isinstance(message, End):
-                self._next[message.partition] = max(self._next[message.partition], message.offset)
+                self._next[number] = offset
+                self._unread.discard(number)
             else:
                 self._put(message)
-                self._next[message.partition() or 0] = (message.offset() or 0) + 1
+                self._next[number] = offset + 1
+            if not self._unread:
+                self._served = self._rows
             self._view = None
             self._changed.notify_all()
 
+    def _begin_again(self, number: int) -> None:
+        """Offsets went back: the topic was deleted and made again. All of it is read, whatever came first."""
+        self._log.warning("the topic was made again: it is read from its beginning", partition=number)
+        if self._unseen is not None:
+            self._unseen.update(self._rows.history)
+        self._rows, self._unread = _Rows(), set(self._next)
+        self._next = dict.fromkeys(self._next, 0)
+        self._reader.read_from(self.topic, dict.fromkeys(self._next, BEGINNING))
+
     def _put(self, message: Message) -> None:
-        key, value = key_text(message.key()), message.value()
+        rows, key, value = self._rows, key_text(message.key()), message.value()
         # The newest value of a key decides, so a row that was left out is forgiven by the next one that
         # fits.
-        self._left_out.pop(key, None)
+        rows.left_out.pop(key, None)
         if self._unseen is not None:
             self._unseen.add(key)
         if value is None:
-            self._history.pop(key, None)
+            rows.history.pop(key, None)
             return
         if (why := self._fault(key, value)) is not None:
-            self._left_out[key] = why
+            rows.left_out[key] = why
             if self._read_once:
                 self._limited.error(self.topic, "a row cannot be used and is left out", key=key, reason=why)
             return
-        self._history[key] = (*self._history.get(key, ()), value)[-self._kept :]
+        rows.history[key] = (*rows.history.get(key, ()), value)[-self._kept :]
         row = PastRow(message.offset() or 0, value)
-        self._past[key] = (*self._past.get(key, ()), row)[-self._kept :]
-        if len(self._past) > len(self._history) + PAST_KEYS:
-            del self._past[next(key for key in self._past if key not in self._history)]
+        rows.past[key] = (*rows.past.get(key, ()), row)[-self._kept :]
+        if len(rows.past) > len(rows.history) + PAST_KEYS:
+            del rows.past[next(key for key in rows.past if key not in rows.history)]
 
     def _tell_left_out(self) -> None:
         """One line for all rows that were left out at the start: they are the same at every start."""
-        if self._left_out:
-            first = {clean(key, 100): clean(why, 200) for key, why in islice(self._left_out.items(), _FIRST)}
-            self._log.error("rows cannot be used and are left out", rows=len(self._left_out), first=first)
+        left_out = self._rows.left_out
+        if left_out:
+            first = {clean(key, 100): clean(why, 200) for key, why in islice(left_out.items(), _FIRST)}
+            self._log.error("rows cannot be used and are left out", rows=len(left_out), first=first)
 
     def _fault(self, key: str, value: bytes) -> str | None:
-        if self._limit is not None and key not in self._history and len(self._history) >= self._limit:
+        rows = self._rows.history
+        if self._limit is not None and key not in rows and len(rows) >= self._limit:
             return f"the topic has more than {self._limit} rows"
         return None if self._check is None else self._check(key, value)
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from lookout.engines import load_engine
+from lookout.erasures import Fence, new_erasure
 from lookout.memory import HistoryError, Keep, MemorySettings
 from lookout.memory.chapters import Born, ChapterFolder, ChapterRules
 from lookout.services.prefill.batcher import Batcher
@@ -120,6 +121,32 @@ def test_a_quiet_camera_is_sealed(tmp_path: Path) -> None:
     eventually(lambda: [facts.sealed for facts in made.folder.chapters()] == [True])
     made.decide(block_record("gate", 1))
     eventually(lambda: blocks_of(made.folder) == [0, 1])
+    made.close()
+
+
+@pytest.mark.slow
+def test_a_quiet_camera_is_sealed_beside_busy_ones(tmp_path: Path) -> None:
+    """Its lane always had something to do, so the chapter stayed open, in memory and out of the tier."""
+    made = Remembering(tmp_path, idle_s=0.0)
+    made.decide(block_record("gate", 0))
+
+    def sealed() -> bool:
+        made.lanes.leave("yard")
+        return [facts.sealed for facts in made.folder.chapters()] == [True]
+
+    eventually(sealed)
+    made.close()
+
+
+@pytest.mark.slow
+def test_a_block_whose_last_frame_was_erased_is_not_remembered(tmp_path: Path) -> None:
+    last_us = WALL_US + 1_500_000
+    made = Remembering(tmp_path, fence=Fence([new_erasure("gate", last_us, last_us + 1, last_us + 1, "me")]))
+    born: Born = made.decide(block_record("gate", 0)).outputs[0].tag
+    assert int(born.block.times_us[-1]) + born.origin_us == last_us
+    made.decide(block_record("gate", 1))
+    eventually(lambda: made.lanes.waiting_bytes == 0 and made.lanes.entered == 1)
+    assert blocks_of(made.folder) == [1]
     made.close()
 
 

@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 
 from lookout.cli import watches
 from lookout.cli.app import app
-from lookout.cli.connect import CommittedReader, reading, send_and_confirm
+from lookout.cli.connect import CommittedReader, read_erasures, reading, send_and_confirm
 from lookout.cli.options import CliError, Position
 from lookout.cli.publish import Publisher
 from lookout.local import KafkaServer, create_topics
@@ -28,13 +28,16 @@ from lookout.outside_text import clean
 from lookout.segments import DecodeRequest, SoftwareDecoder
 from lookout.v1.alerts_pb2 import Alert
 from lookout.v1.recordings_pb2 import RecordingJob
+from lookout.v1.state_pb2 import Checkpoint, DecodeState
 from lookout.v1.watches_pb2 import Watch
 from lookout.wire import (
     ALERTS,
     MAX_SEGMENT_BYTES,
+    PIPELINE,
     RECORDINGS,
     SEGMENTS,
     WATCHES,
+    Stage,
     all_topics,
     key_text,
     to_json,
@@ -238,6 +241,22 @@ def test_a_record_of_no_bytes_removes_no_watch_and_no_job(broker: str) -> None:
     for value in (to_json(job), b""):
         send_and_confirm(broker, RECORDINGS.name, {"a-job": value})
     assert "a-job" in lookout("recordings", "list", "-b", broker)[1]
+
+
+def test_an_erasure_takes_footage_of_a_clock_that_is_ahead_as_well(broker: str) -> None:
+    """It was confirmed by everybody, and what lay in the future stayed."""
+    offset_us, length_us = 2_000_000_000_000_000, 60_000_000
+    state = DecodeState(epoch=1, wall_offset_us=offset_us, watermark_us=length_us)
+    checkpoint = Checkpoint(decode=state).SerializeToString()
+    send_and_confirm(broker, PIPELINE[Stage.DECODE].state.name, {"ahead": checkpoint})
+    for options in ((), ("--since", "1h")):
+        code, said = lookout("erase", "-c", "ahead", *options, "--yes", "--wait", "0", "-b", broker)
+        assert (code, "clock is ahead" in said) == (0, True)
+        first, second = list(read_erasures(broker).erasures.values())[-2:]
+        assert (first.whole, first.end_us < offset_us) == (not options, True)
+        assert (second.whole, second.begin_us, second.end_us) == (False, offset_us, offset_us + length_us)
+    code, said = lookout("erase", "-c", "gate", "--yes", "--wait", "0", "-b", broker)
+    assert (code, "clock is ahead" in said) == (0, False)
 
 
 def test_a_question_does_not_take_the_place_of_another_by_its_id(broker: str, clip: Path) -> None:

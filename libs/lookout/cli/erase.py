@@ -7,6 +7,7 @@ import json
 import os
 import socket
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -29,7 +30,8 @@ from lookout.erasures.records import member_key, new_erasure
 from lookout.kafka_clients import AdminClient
 from lookout.outside_text import clean
 from lookout.v1.erasures_pb2 import Erasure
-from lookout.wire import ERASURES, LABELS, PIPELINE, all_topics, is_camera_id, to_json
+from lookout.wire import ERASURES, LABELS, PIPELINE, Stage, all_topics, is_camera_id, to_json
+from lookout.worker.growth import decode_state
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -129,25 +131,62 @@ def _erase(
         raise CliError("give the camera to erase with --camera, or an erasure's id with --receipt")
     if not is_camera_id(camera):
         raise CliError(f"--camera {clean(camera)!r} is no camera's id; patterns are not erased")
-    begin_ms, end_ms = parse_span(since or "start", until or "now")
-    begin = None if begin_ms is None else begin_ms * 1000
-    end = None if end_ms is None else end_ms * 1000
-    now_us = int(time.time() * 1e6)
-    if min(now_us, end or now_us) <= (begin or 0):
-        raise CliError("the range to erase is empty: --since must be before now")
-    scope = "everything" if begin is None and end is None else "this range"
+    requests = _requests(address, camera, *parse_span(since or "start", until or "now", ahead=True))
+    scope = "everything" if requests[0].whole else "this range"
     if not yes:
         typer.confirm(f"Erase {scope} of camera {clean(camera)} for ever?", abort=True, err=True)
-    request = new_erasure(camera, begin, end, now_us, f"{getpass.getuser()}@{socket.gethostname()}"[:200])
-    send_and_confirm(address, ERASURES.name, {request.id: to_json(request)})
-    _remove_labels(address, request)
-    waiting = _wait(address, request.id, wait_s)
-    echo(request.id)
+    send_and_confirm(address, ERASURES.name, {request.id: to_json(request) for request in requests})
     console = TerminalConsole(stderr=True)
+    for request in requests:
+        _remove_labels(address, request)
+    for request in requests[1:]:
+        text = "the camera's clock is ahead: its footage from {} to {} is erased as well, as {}"
+        say(console, text, _utc(request.begin_us), _utc(request.end_us), request.id)
+    deadline = time.monotonic() + wait_s
+    waiting = {name for request in requests for name in _wait(address, request.id, deadline)}
+    for request in requests:
+        echo(request.id)
     if waiting:
-        say(console, "not confirmed yet: {}; they go on; ask with --receipt", ", ".join(waiting))
+        say(console, "not confirmed yet: {}; they go on; ask with --receipt", ", ".join(sorted(waiting)))
         raise typer.Exit(1)
-    say(console, "everybody has confirmed; `lookout erase --receipt {}` prints the receipt", request.id)
+    for request in requests:
+        say(console, "everybody has confirmed; `lookout erase --receipt {}` prints the receipt", request.id)
+
+
+def _requests(address: str, camera: str, begin_ms: int | None, end_ms: int | None) -> list[Erasure]:
+    """What is asked for: the range, and behind it footage of a clock that is ahead, where there is no end.
+
+    Such footage is a range of its own: one up to its end would also hide what comes until then, once the
+    clock is right.
+
+    Raises:
+        CliError: The range is empty.
+    """
+    begin = None if begin_ms is None else begin_ms * 1000
+    end = None if end_ms is None else end_ms * 1000
+    now_us, by = int(time.time() * 1e6), f"{getpass.getuser()}@{socket.gethostname()}"[:200]
+    first = new_erasure(camera, begin, end, now_us, by)
+    if first.begin_us >= first.end_us:
+        raise CliError("the range to erase is empty: --since must be before now")
+    ahead = None if end is not None else _ahead(address, camera)
+    if ahead is None or ahead[1] <= now_us:
+        return [first]
+    return [first, new_erasure(camera, max(ahead[0], now_us + 1), ahead[1], now_us, by)]
+
+
+def _ahead(address: str, camera: str) -> tuple[int, int] | None:
+    """The wall time of a camera's newest epoch, in Unix microseconds, by decode's checkpoint."""
+    span: tuple[int, int] | None = None
+    with reading(address, [PIPELINE[Stage.DECODE].state.name], Position(oldest=True)) as reader:
+        for message in reader.until_now():
+            state = decode_state(message.value()) if message.key() == camera.encode() else None
+            if state is not None and state.epoch:
+                span = state.wall_offset_us, state.wall_offset_us + state.watermark_us
+    return span
+
+
+def _utc(time_us: int) -> str:
+    return datetime.fromtimestamp(time_us / 1e6, UTC).isoformat(timespec="seconds")
 
 
 def _leave_out(address: str, instance: str) -> None:
@@ -169,14 +208,14 @@ def _remove_labels(address: str, request: Erasure) -> None:
     from lookout.cli.label import remove_labels
 
     try:
-        remove_labels(address, request.camera, request.begin_us, request.end_us)
+        remove_labels(address, request)
     except CliError as error:  # a fleet of an earlier release has no such topic
         say(TerminalConsole(stderr=True), "labels were not removed: {}", str(error))
 
 
-def _wait(address: str, identity: str, wait_s: float) -> list[str]:
-    """Instances that have not confirmed when the time is over."""
-    deadline, signer = time.monotonic() + wait_s, _signer(address)
+def _wait(address: str, identity: str, deadline: float) -> list[str]:
+    """Instances that have not confirmed when the time is over; `deadline`: by the monotonic clock."""
+    signer = _signer(address)
     with TerminalConsole(stderr=True).status("waiting for confirmations"):
         while True:
             waiting = [member.instance for member in read_erasures(address, signer).open_at(identity)]

@@ -14,6 +14,7 @@ from lookout.cli.options import BootstrapOption, CliError, Position
 from lookout.cli.output import TerminalConsole, say
 from lookout.outside_text import clean
 from lookout.v1.alerts_pb2 import Alert
+from lookout.v1.erasures_pb2 import Erasure
 from lookout.v1.labels_pb2 import Label
 from lookout.v1.verdicts_pb2 import Verdict
 from lookout.wire import ALERTS, LABELS, VERDICTS, WireError, from_json, to_json
@@ -95,15 +96,16 @@ def read_labels(bootstrap: str) -> list[Label]:
     return list(rows.values())
 
 
-def remove_labels(bootstrap: str, camera: str, begin_us: int, end_us: int) -> int:
+def remove_labels(bootstrap: str, erasure: Erasure) -> int:
     """Remove the labels of an erased time, and say how many there were.
 
     Args:
         bootstrap: Kafka.
-        camera: The camera.
-        begin_us: Begin of the time, Unix microseconds.
-        end_us: Its end.
+        erasure: What was asked for.
     """
+    from lookout.erasures.fence import Fence
+
+    fence = Fence([erasure])
     rows: dict[str, Any] = {}
     with reading(bootstrap, [LABELS.name], Position(oldest=True)) as reader:
         for message in reader.until_now():
@@ -113,8 +115,10 @@ def remove_labels(bootstrap: str, camera: str, begin_us: int, end_us: int) -> in
                 entry = from_json(message.value() or b"", Label)
             except WireError:
                 continue
-            inside = entry.start.ToMicroseconds() < end_us and entry.end.ToMicroseconds() > begin_us
-            if entry.camera == camera and inside:
+            if (
+                fence.hides(entry.camera, entry.start.ToMicroseconds(), entry.end.ToMicroseconds())
+                is not None
+            ):
                 rows[key] = None
     if rows:
         send_and_confirm(bootstrap, LABELS.name, rows)

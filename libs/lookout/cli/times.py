@@ -79,8 +79,13 @@ def is_length(text: str) -> bool:
     return re.fullmatch(_LENGTH, text) is not None
 
 
-def parse_span(since: str, until: str) -> tuple[int | None, int | None]:
+def parse_span(since: str, until: str, *, ahead: bool = False) -> tuple[int | None, int | None]:
     """Unix milliseconds of `--since` and `--until`; None: no bound.
+
+    Args:
+        since: Begin.
+        until: End.
+        ahead: A span that has both may lie in the future: of a camera whose clock was ahead.
 
     Raises:
         CliError: One of them cannot be read, no time lies between them, or it has not come.
@@ -90,6 +95,6 @@ def parse_span(since: str, until: str) -> tuple[int | None, int | None]:
     begin, end = parse_since(since).at_ms, parse_since(until, "--until").at_ms
     if begin is not None and end is not None and begin >= end:
         raise CliError(f"--since {clean(since, 60)} is not before --until {clean(until, 60)}")
-    if begin is not None and begin > time.time() * 1000:
+    if begin is not None and begin > time.time() * 1000 and not (ahead and end is not None):
         raise CliError(f"--since {clean(since, 60)} is in the future: ask about the past")
     return begin, end

@@ -40,16 +40,19 @@ def new_erasure(camera: str, begin_us: int | None, end_us: int | None, now_us: i
     Args:
         camera: Whose.
         begin_us: Wall time, Unix microseconds; None: from the beginning.
-        end_us: Wall time; None, or later than now: up to now. What comes later was not there to be erased.
+        end_us: Wall time; None, or later than now: up to now. What comes later was not there to be erased. A
+            range that begins later than now is meant so: the camera's clock was ahead.
         now_us: Now.
         by: Who asks.
     """
     whole = begin_us is None and end_us is None
+    if end_us is None or (begin_us or 0) <= now_us:
+        end_us = now_us if end_us is None else min(end_us, now_us)
     return Erasure(
         id=f"e-{secrets.token_hex(6)}",
         camera=camera,
         begin_us=0 if begin_us is None else begin_us,
-        end_us=now_us if end_us is None else min(end_us, now_us),
+        end_us=end_us,
         whole=whole,
         requested_us=now_us,
         requested_by=by,

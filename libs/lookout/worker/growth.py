@@ -192,7 +192,7 @@ class Moves:
             for message in self._consumer.consume(1000, timeout=min(left_s, 0.5)):
                 if message.error() is None:
                     camera = (message.key() or b"").decode("utf-8", "replace")
-                    self._places.note(camera, message.partition() or 0, _decode_state(message.value()))
+                    self._places.note(camera, message.partition() or 0, decode_state(message.value()))
         return self._tell()
 
     def close(self) -> None:
@@ -219,7 +219,7 @@ class Moves:
         return due
 
 
-def _decode_state(value: bytes | None) -> DecodeState | None:
+def decode_state(value: bytes | None) -> DecodeState | None:
     """What a checkpoint says of the stream; None for a deleted one, or one that is no message."""
     try:
         return None if value is None else from_bytes(value, Checkpoint).decode

@@ -19,6 +19,8 @@ def test_the_future_is_not_erased() -> None:
     request = new_erasure("gate", NOW - HOUR, NOW + HOUR, NOW, "me")
     assert (request.begin_us, request.end_us, request.whole) == (NOW - HOUR, NOW, False)
     assert new_erasure("gate", None, None, NOW, "me").whole
+    ahead = new_erasure("gate", NOW + 1, NOW + HOUR, NOW, "me")  # of a clock that was ahead
+    assert (ahead.begin_us, ahead.end_us) == (NOW + 1, NOW + HOUR)
 
 
 def test_a_span_that_touches_an_erased_one_is_hidden() -> None:

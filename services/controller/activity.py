@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -12,17 +11,15 @@ from dataclasses import dataclass, field
 from datetime import UTC
 from typing import Any
 
-from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Message
 
-from lookout.kafka_clients import Consumer
-from lookout.observe import logs
+from lookout.services.controller.following import Follower
 from lookout.v1.alerts_pb2 import Alert
 from lookout.v1.verdicts_pb2 import Verdict
-from lookout.wire import ALERTS, VERDICTS, WireError, from_json, prefixed
+from lookout.wire import ALERTS, VERDICTS, WireError, from_json
 from lookout.worker import ServiceSettings
 
 _ANSWERED = "answered"  # an outcome on the wire
-_MESSAGES = 500  # of one turn
 _RECENT = 500  # windows over which coverage is counted
 
 
@@ -117,21 +114,12 @@ class ActivityFollower:
     """
 
     def __init__(self, settings: ServiceSettings, changed: Callable[[str], object]) -> None:
-        self._settings = settings
         self._changed = changed
         self._lock = threading.Lock()
         self._watches: defaultdict[str, WatchActivity] = defaultdict(WatchActivity)
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._follow, name="activity", daemon=True)
-
-    def start(self) -> None:
-        """Begin to follow."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Stop following."""
-        self._stopped.set()
-        self._thread.join(5.0)
+        begins = {ALERTS.name: OFFSET_BEGINNING, VERDICTS.name: OFFSET_END}
+        follower = Follower(settings, "activity", begins, self._take)
+        self.start, self.stop = follower.start, follower.stop
 
     def status(self, watch: str, first: int) -> dict[str, Any]:
         """Return what happened to a watch, for its status.
@@ -144,44 +132,12 @@ class ActivityFollower:
             self._watches[watch].begin(first)
             return self._watches[watch].status()
 
-    def _follow(self) -> None:
-        consumer = Consumer(
-            self._settings.kafka(
-                **{
-                    "group.id": prefixed(f"activity-{self._settings.instance}"),
-                    "isolation.level": "read_committed",
-                    "enable.auto.commit": False,
-                }
-            ),
-            logger=logs.client_logger("activity"),
-        )
+    def _take(self, message: Message) -> None:
+        value = message.value()
+        if not value:
+            return
         try:
-            self._assign(consumer)
-            while not self._stopped.is_set():
-                for message in consumer.consume(_MESSAGES, 0.5):
-                    if message.error() is None and (value := message.value()):
-                        self._take(message.topic() or "", value)
-        finally:
-            consumer.close()
-
-    def _assign(self, consumer: Consumer) -> None:
-        while not self._stopped.is_set():
-            topics = consumer.list_topics(timeout=10.0).topics
-            if ALERTS.name in topics and VERDICTS.name in topics:
-                break
-            time.sleep(1.0)
-        begin = {ALERTS.name: OFFSET_BEGINNING, VERDICTS.name: OFFSET_END}
-        consumer.assign(
-            [
-                TopicPartition(topic, partition, offset)
-                for topic, offset in begin.items()
-                for partition in topics[topic].partitions
-            ]
-        )
-
-    def _take(self, topic: str, value: bytes) -> None:
-        try:
-            if topic == VERDICTS.name:
+            if message.topic() == VERDICTS.name:
                 verdict = json.loads(value)
                 watch = verdict["watch"]
                 with self._lock:

@@ -12,12 +12,13 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any, Final
 
-from confluent_kafka import KafkaException
+from confluent_kafka import OFFSET_BEGINNING
 
 from lookout.observe import logs
 from lookout.outside_text import clean
 from lookout.services.controller.cluster import RECORDING, Kind
 from lookout.services.controller.convert import Condition
+from lookout.services.controller.following import Follower
 from lookout.services.controller.reconcile import Publish
 from lookout.services.controller.rounds import Resource, ResourceApi, Rounds, is_held
 from lookout.services.controller.statuses import StatusQueue
@@ -26,7 +27,6 @@ from lookout.wire import ANSWERS, RECORDINGS, WireError, from_json, key_text, to
 from lookout.wire.begins import set_begin
 from lookout.wire.ranges import RangeError, check_ranges
 from lookout.worker import ServiceSettings
-from lookout.worker.topic_reader import BEGINNING, End, TopicReader
 
 #: recordings of a job whose answers stand in its status: an object of Kubernetes has 1.5 MB at most (etcd)
 SHOWN: Final = 20
@@ -133,18 +133,11 @@ class JobAnswers:
         self._changed = changed
         self._statuses: dict[str, dict[str, Any]] = {}
         self._lock = threading.Lock()
-        self._stopped = threading.Event()
-        self._settings = settings
-        self._thread = threading.Thread(target=self._follow, name="answers", daemon=True)
-
-    def start(self) -> None:
-        """Begin to follow."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Stop following."""
-        self._stopped.set()
-        self._thread.join(5.0)
+        begins = {ANSWERS.name: OFFSET_BEGINNING}
+        follower = Follower(
+            settings, "answers", begins, lambda message: self.take(key_text(message.key()), message.value())
+        )
+        self.start, self.stop = follower.start, follower.stop
 
     def status(self, job: str) -> dict[str, Any] | None:
         """What is known of a job; None: nothing."""
@@ -163,32 +156,6 @@ class JobAnswers:
             else:
                 self._statuses[key] = status
         self._changed(key)
-
-    def _follow(self) -> None:
-        reader = TopicReader(self._settings, "answers", options={"auto.offset.reset": "earliest"})
-        try:
-            while not self._stopped.is_set():
-                try:
-                    partitions = reader.partitions(ANSWERS.name, 10.0)
-                    reader.read_from(ANSWERS.name, dict.fromkeys(partitions, BEGINNING))
-                    break
-                except KafkaException as error:
-                    logs.get("answers").warning("cannot read answers", error=str(error)[:300])
-                    self._stopped.wait(2.0)
-            while not self._stopped.is_set():
-                self._next(reader)
-        finally:
-            reader.close()
-
-    def _next(self, reader: TopicReader) -> None:
-        try:
-            message = reader.next(0.5)
-        except KafkaException as error:
-            if error.args[0].fatal():
-                raise
-            return
-        if message is not None and not isinstance(message, End):
-            self.take(key_text(message.key()), message.value())
 
 
 class RecordingJobs:

@@ -8,11 +8,12 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import grpc
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import KafkaException, Producer
 from google.protobuf.struct_pb2 import Struct
 
 from lookout.local import KafkaServer, create_topics, free_ports, guarded
@@ -108,6 +109,21 @@ def records(settings: ServiceSettings, topic: str) -> list[tuple[bytes, bytes]]:
     return read
 
 
+def read(progress: Downstream) -> int:
+    """Records that the service has read for good.
+
+    Kafka does not tell while a transaction over them is open, and a service that was killed leaves one open
+    until its time is over.
+    """
+
+    def offsets() -> list[int]:
+        with suppress(KafkaException):
+            return [*progress.ask().values(), 0]  # a list that is true once there is an answer
+        return []
+
+    return sum(eventually(offsets))
+
+
 def test_a_service_of_ones_own_counts_once_whatever_dies(own_kafka: KafkaServer, service: Service) -> None:
     expected, bad = publish(own_kafka.bootstrap)
     settings = load_settings(ServiceSettings, {}, mode="local", bootstrap=own_kafka.bootstrap)
@@ -115,14 +131,14 @@ def test_a_service_of_ones_own_counts_once_whatever_dies(own_kafka: KafkaServer,
     total = sum(answered for answered, _ in expected.values()) + bad
     for kill in range(KILLS):
         process = service.start()
-        before = sum(progress.ask().values())
+        before = read(progress)
         wanted = min(total - 1, before + total // (2 * KILLS))
-        eventually(lambda wanted=wanted: sum(progress.ask().values()) >= wanted)
+        eventually(lambda wanted=wanted: read(progress) >= wanted)
         process.kill()
         process.wait(240)
-        assert kill or sum(progress.ask().values()) > 0
+        assert kill or read(progress) > 0
     service.start()
-    eventually(lambda: sum(progress.ask().values()) >= total)
+    eventually(lambda: read(progress) >= total)
     progress.stop()
 
     counts: dict[str, tuple[int, int]] = {}

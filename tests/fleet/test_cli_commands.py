@@ -259,6 +259,16 @@ def test_an_erasure_takes_footage_of_a_clock_that_is_ahead_as_well(broker: str) 
     assert (code, "clock is ahead" in said) == (0, False)
 
 
+def test_a_pattern_is_not_erased_unless_it_is_a_cameras_id(broker: str) -> None:
+    """Everybody confirmed it, while no camera that it fits was erased."""
+    words = ("erase", "-c", "lane-*", "--yes", "--wait", "0", "-b", broker)
+    with pytest.raises(CliError, match="no camera's id; patterns are not erased"):
+        lookout(*words)
+    checkpoint = Checkpoint(decode=DecodeState(epoch=1)).SerializeToString()
+    send_and_confirm(broker, PIPELINE[Stage.DECODE].state.name, {"lane-*": checkpoint})
+    assert lookout(*words)[0] == 0
+
+
 def test_a_question_does_not_take_the_place_of_another_by_its_id(broker: str, clip: Path) -> None:
     assert "no watch asks" in lookout("publish", str(clip), "-c", "early", "-b", broker)[1]
     assert lookout("watch", "add", "Is the gate open?", "-b", broker)[0] == 0

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from typing import Final
 
 from confluent_kafka import Message
@@ -15,7 +14,16 @@ from lookout.erasures import Fence, read_fence
 from lookout.errors import BadRecordError
 from lookout.v1.tokens_pb2 import TokensRecord
 from lookout.v1.verdicts_pb2 import Verdict
-from lookout.wire import TOKENS, VERDICTS, WireError, check_epoch, from_bytes, from_json, tenant_of
+from lookout.wire import (
+    TOKENS,
+    VERDICTS,
+    WireError,
+    check_epoch,
+    from_bytes,
+    from_json,
+    names_camera,
+    tenant_of,
+)
 from lookout.worker import ServiceSettings
 from lookout.worker.topic_reader import read_topic
 
@@ -43,7 +51,7 @@ class PastScope:
 
     def covers(self, camera: str) -> bool:
         """Whether `camera` is one of them."""
-        return any(fnmatchcase(camera, pattern) for pattern in self.cameras or (self.camera,))
+        return any(names_camera(pattern, camera) for pattern in self.cameras or (self.camera,))
 
     def includes(self, camera: str, end_ms: int) -> bool:
         """Whether a window of `camera` that ends at `end_ms` is one of them."""

@@ -12,6 +12,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -106,26 +107,42 @@ class DurableTier:
             obstore.put(self._store, f"{place}/{MANIFEST}", json.dumps(manifest, indent=1).encode())
             self._sweep(place, files)
         except (BaseError, OSError) as error:
+            if not facts.path.exists():  # erased meanwhile: nobody completes it
+                self._drop_half(place)
             raise HistoryError(f"{self.url}: chapter {facts.name} could not be stored: {error}") from error
 
-    def manifests(self, cameras: str = "*") -> list[dict[str, Any]]:
+    def _drop_half(self, place: str) -> None:
+        """Remove what lies in the place of a chapter that is not there."""
+        with suppress(BaseError, OSError, HistoryError):  # else it goes when it is old enough
+            if all(path != f"{place}/{MANIFEST}" for path, _ in self._objects(place)):
+                self.remove(place)
+
+    def manifests(self, cameras: str = "*", *, exact: bool = False) -> list[dict[str, Any]]:
         """The manifests of a camera's chapters, or of those that fit a pattern; a damaged one is left out.
+
+        Args:
+            cameras: An id, or a pattern with `*`.
+            exact: It is an id, also where it has a `*`.
 
         Raises:
             HistoryError: the tier does not answer.
         """
-        prefix = "" if "*" in cameras else folder_name(cameras)
+        prefix = "" if "*" in cameras and not exact else folder_name(cameras)
+
+        def meant(camera: str) -> bool:
+            return camera == cameras if exact else is_meant(camera, cameras)
+
         out = []
         try:
             for path, _ in self._objects(prefix):
                 folder, _, name = path.rpartition("/")
                 own = folder.partition("/")[0]
-                if name != MANIFEST or not (CUT_SHORT in own or is_meant(unquote(own), cameras)):
+                if name != MANIFEST or not (CUT_SHORT in own or meant(unquote(own))):
                     continue
                 manifest = _read_manifest(bytes(obstore.get(self._store, path).bytes()))
                 if manifest is None or folder_name(manifest["camera"]) != own:
                     log.warning("a damaged manifest is left out", path=path)
-                elif is_meant(manifest["camera"], cameras):
+                elif meant(manifest["camera"]):
                     out.append({**manifest, "place": folder})
         except BaseError as error:
             raise HistoryError(f"{self.url}: the durable tier does not answer: {error}") from error
@@ -199,7 +216,7 @@ class DurableTier:
             HistoryError: the tier refused it, or a chapter cannot be read; erase the range again.
         """
         frames = 0
-        manifests = self.manifests(camera)
+        manifests = self.manifests(camera, exact=True)
         self._refuse_half(camera, {str(manifest["place"]) for manifest in manifests})
         for manifest in manifests:
             if int(manifest["end_us"]) < begin_us or int(manifest["begin_us"]) >= end_us:
@@ -305,7 +322,8 @@ class DurableTier:
         """
         removed = 0
         for camera in cameras:
-            manifests = sorted(self.manifests(camera), key=lambda manifest: int(manifest["end_us"]))
+            own = self.manifests(camera, exact=True)
+            manifests = sorted(own, key=lambda manifest: int(manifest["end_us"]))
             total = sum(int(manifest["bytes"]) for manifest in manifests)
             for manifest in manifests:
                 horizon = None if keep.seconds is None else (self._clock() - keep.seconds) * 1e6
@@ -409,7 +427,8 @@ class Uploader:
     ) -> None:
         self._tier, self._folder, self._round_s = tier, folder, round_s
         self._stopped = threading.Event()
-        self._stored: dict[str, int] = {}
+        self._turn = threading.RLock()  # an erasure meets no upload of what it erases half way
+        self._stored: dict[str, int] | None = None  # versions of this folder's chapters; None: not asked yet
         self._cameras: set[str] = set()
         self.uploaded = self.failed = 0
         self._cleaned = 0.0
@@ -432,23 +451,21 @@ class Uploader:
 
         The next versions of this folder's chapters are copied first: they need not be made twice.
         """
-        self.round()
-        return self._tier.erase(camera, begin_us, end_us)
+        with self._turn:
+            self.round()
+            return self._tier.erase(camera, begin_us, end_us)
 
     def round(self) -> None:
         """Copy every sealed chapter that is not in the tier; drop there what is beyond the horizon."""
+        with self._turn:
+            self._round()
+
+    def _round(self) -> None:
         sealed = [facts for facts in self._folder.chapters() if facts.sealed]
         self._cameras |= {facts.camera for facts in sealed}
-        fresh = [facts for facts in sealed if self._stored.get(facts.name) != facts.version]
         try:
-            if fresh and not self._stored:
-                versions = {manifest["name"]: int(manifest["version"]) for manifest in self._tier.manifests()}
-                self._stored.update(versions)
-            for facts in fresh:
-                if self._stored.get(facts.name) != facts.version:
-                    self._tier.upload(facts)
-                    self.uploaded += 1
-                self._stored[facts.name] = facts.version
+            if sealed:
+                self._copy(sealed)
             now = time.monotonic()
             if now - self._cleaned > 60.0:
                 self._cleaned = now
@@ -457,6 +474,18 @@ class Uploader:
         except HistoryError as error:
             self.failed += 1
             log.warning("chapters are not in the durable tier", error=str(error))
+
+    def _copy(self, sealed: Sequence[ChapterFacts]) -> None:
+        if self._stored is None:
+            manifests = self._tier.manifests()
+            self._stored = {manifest["name"]: int(manifest["version"]) for manifest in manifests}
+        for facts in sealed:
+            if self._stored.get(facts.name) != facts.version:
+                self._tier.upload(facts)
+                self.uploaded += 1
+                self._stored[facts.name] = facts.version
+        # Of chapters that the folder let go nothing is known any more: they do not come back.
+        self._stored = {facts.name: facts.version for facts in sealed}
 
     def _run(self) -> None:
         while not self._stopped.wait(self._round_s):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC
-from fnmatch import fnmatchcase
 from typing import Annotated
 
 import typer
@@ -16,7 +15,7 @@ from lookout.cli.options import BootstrapOption
 from lookout.cli.output import TerminalConsole, echo
 from lookout.cli.times import parse_since
 from lookout.v1.alerts_pb2 import Alert
-from lookout.wire import ALERTS, WireError, from_json, to_json
+from lookout.wire import ALERTS, WireError, from_json, names_camera, to_json
 
 _MARKS = {
     Alert.KIND_OPENED: ("▲ opened", "bold red"),
@@ -125,6 +124,4 @@ def _length(alert: Alert) -> str:
 
 
 def _wanted(alert: Alert, camera: str | None, watch: str | None) -> bool:
-    return (camera is None or fnmatchcase(alert.camera, camera)) and (
-        watch is None or fnmatchcase(alert.watch, watch)
-    )
+    return names_camera(camera or "*", alert.camera) and names_camera(watch or "*", alert.watch)

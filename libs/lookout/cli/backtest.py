@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -49,7 +48,7 @@ from lookout.v1.recordings_pb2 import (
     RecordingJob,
 )
 from lookout.v1.watches_pb2 import Watch
-from lookout.wire import TOKENS
+from lookout.wire import TOKENS, names_camera
 from lookout.wire.limits import JOB_LABELS
 
 if TYPE_CHECKING:
@@ -212,7 +211,7 @@ def _labels_of(bootstrap: str, past: BacktestJob) -> list[Label]:
         entry
         for entry in standing
         if entry.question == past.watch.question
-        and any(fnmatchcase(entry.camera, pattern) for pattern in patterns)
+        and any(names_camera(pattern, entry.camera) for pattern in patterns)
         and since_ms <= entry.end.ToMilliseconds() < until_ms
     ]
     if not labels:

@@ -160,7 +160,7 @@ def _requests(address: str, camera: str, begin_ms: int | None, end_ms: int | Non
     clock is right.
 
     Raises:
-        CliError: The range is empty.
+        CliError: The range is empty, or the camera a pattern.
     """
     begin = None if begin_ms is None else begin_ms * 1000
     end = None if end_ms is None else end_ms * 1000
@@ -168,13 +168,16 @@ def _requests(address: str, camera: str, begin_ms: int | None, end_ms: int | Non
     first = new_erasure(camera, begin, end, now_us, by)
     if first.begin_us >= first.end_us:
         raise CliError("the range to erase is empty: --since must be before now")
-    ahead = None if end is not None else _ahead(address, camera)
+    newest = _newest_epoch(address, camera)
+    if newest is None and "*" in camera:
+        raise CliError(f"--camera {clean(camera)!r} is no camera's id; patterns are not erased")
+    ahead = None if end is not None else newest
     if ahead is None or ahead[1] <= now_us:
         return [first]
     return [first, new_erasure(camera, max(ahead[0], now_us + 1), ahead[1], now_us, by)]
 
 
-def _ahead(address: str, camera: str) -> tuple[int, int] | None:
+def _newest_epoch(address: str, camera: str) -> tuple[int, int] | None:
     """The wall time of a camera's newest epoch, in Unix microseconds, by decode's checkpoint."""
     span: tuple[int, int] | None = None
     with reading(address, [PIPELINE[Stage.DECODE].state.name], Position(oldest=True)) as reader:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-import fnmatch
-
 from lookout.outside_text import question_text
 from lookout.rules.messages import rule_of
 from lookout.rules.types import Rule, RuleError
 from lookout.v1.watches_pb2 import Watch
-from lookout.wire import CAMERA_OFFLINE, WireError, check_tenant, from_json, is_camera_id, to_json
+from lookout.wire import (
+    CAMERA_OFFLINE,
+    WireError,
+    check_tenant,
+    from_json,
+    is_camera_id,
+    names_camera,
+    to_json,
+)
 from lookout.wire.limits import ID_BYTES, LEAST_THRESHOLD, WATCH_BYTES
 from lookout.wire.ranges import RangeError, check_ranges
 
@@ -107,7 +113,7 @@ def covers(watch: Watch, camera: str, tenant: str) -> bool:
     """
     if watch.tenant and watch.tenant != tenant:
         return False
-    return not watch.cameras or any(fnmatch.fnmatchcase(camera, pattern) for pattern in watch.cameras)
+    return not watch.cameras or any(names_camera(pattern, camera) for pattern in watch.cameras)
 
 
 def next_version(watch: Watch) -> int:

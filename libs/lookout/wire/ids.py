@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import hashlib
 from typing import Final
 
@@ -17,6 +18,13 @@ def is_camera_id(text: str) -> bool:
     if not 0 < len(text) <= ID_BYTES or not text.isprintable() or "\ufffd" in text:
         return False
     return len(text.encode()) <= ID_BYTES
+
+
+def names_camera(pattern: str, camera: str) -> bool:
+    """Whether a pattern of cameras (or watches) names one: it is its id, or a glob that fits it. An id may
+    have what a glob has: `yard [2]`.
+    """
+    return camera == pattern or fnmatch.fnmatchcase(camera, pattern)
 
 
 def key_text(key: bytes | str | None) -> str:

@@ -8,7 +8,10 @@ import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from threading import Thread
+from typing import Any
 
+import obstore
 import pytest
 
 from lookout.chapters.durable import LEAN, MANIFEST, DurableTier, Uploader
@@ -174,6 +177,49 @@ def test_the_tier_forgets_as_the_rules_say(two: ChapterFolder, tmp_path: Path) -
     assert tier.expire(["gate", "yard"], Keep(bytes=1 << 40)) == 0
     assert tier.expire(["gate"], Keep(bytes=1)) == 1
     assert list(tier.listing("*")) == []
+
+
+def test_a_camera_whose_id_has_a_star_stands_for_itself(two: ChapterFolder, tmp_path: Path) -> None:
+    """The chapters of all others were erased, and forgotten, with those of a camera that is called `*`."""
+    tier = stored(tmp_path / "tier", two)
+    for camera in ("*", "g*"):
+        assert tier.erase(camera, 0, 1 << 61) == 0
+        assert tier.expire([camera], Keep(bytes=1)) == 0
+    assert len(list(tier.listing("*"))) == 2
+
+
+def test_an_erasure_waits_for_an_upload_that_has_begun(
+    two: ChapterFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The upload went on with bytes that it had read before, and left them in the tier."""
+    shutil.copytree(two.root, tmp_path / "own")
+    chapters = folder(tmp_path / "own")
+    uploader = Uploader(DurableTier(str(tmp_path / "tier")), chapters)
+    eraser = Thread(target=lambda: (chapters.erase("gate"), uploader.erase("gate", 0, 1 << 61)))
+    put = obstore.put
+
+    def slow(*words: Any, **more: Any) -> Any:
+        monkeypatch.setattr(obstore, "put", put)
+        eraser.start()
+        eraser.join(1.0)  # as far as it comes
+        return put(*words, **more)
+
+    monkeypatch.setattr(obstore, "put", slow)
+    uploader.round()
+    eraser.join()
+    assert [path for path in (tmp_path / "tier").rglob("*") if path.is_file()] == []
+
+
+def test_what_is_known_of_uploads_does_not_grow(two: ChapterFolder, tmp_path: Path) -> None:
+    shutil.copytree(two.root, tmp_path / "own")
+    chapters = folder(tmp_path / "own")
+    uploader = Uploader(DurableTier(str(tmp_path / "tier")), chapters)
+    uploader.round()
+    chapters.erase("gate")
+    fill(chapters, range(2), "yard")
+    chapters.seal("yard")
+    uploader.round()
+    assert set(uploader._stored or ()) == {facts.name for facts in chapters.chapters()}
 
 
 def test_what_the_pod_dropped_stays_in_the_tier(two: ChapterFolder, tmp_path: Path) -> None:

@@ -242,6 +242,7 @@ class ChapterFolder:
         """
         begin, end = -(1 << 61) if begin_us is None else begin_us, 1 << 61 if end_us is None else end_us
         self.seal(camera)
+        self._know_all(camera)
         frames = 0
         with self._lock:
             for facts in [facts for facts in self._sealed.values() if facts.camera == camera]:
@@ -320,6 +321,32 @@ class ChapterFolder:
             if folder.is_dir() and not (folder / META).is_file():
                 shutil.rmtree(folder, ignore_errors=True)  # a chapter that was never begun
         self.expire()
+
+    def _know_all(self, camera: str) -> None:
+        """Take in what lies on the disk of a camera and is not known: the disk refused to seal it, or it could
+        not be read at the start. What cannot be read goes whole: nothing of an erased range may stay.
+
+        Raises:
+            HistoryError: The disk refuses it still.
+        """
+        with self._lock:
+            known = {facts.path for facts in self._sealed.values()}
+            for path in sorted((self.root / folder_name(camera)).glob("*")):
+                if path in known or not path.is_dir():
+                    continue
+                try:
+                    facts = self._adopted(path)
+                except (HistoryError, OSError, ValueError, KeyError) as error:
+                    if _is_refusal(error) or _is_refusal(error.__cause__):
+                        raise HistoryError(f"{path}: cannot be sealed ({error})") from error
+                    log.warning(
+                        "a chapter that cannot be read goes whole", folder=str(path), error=str(error)
+                    )
+                    facts = None
+                if facts is None:
+                    shutil.rmtree(path)
+                else:
+                    self._sealed[facts.name] = facts
 
     def _adopted(self, path: Path) -> ChapterFacts | None:
         """The facts of a chapter that lies in the folder; None: there is nothing in it."""
@@ -428,6 +455,11 @@ class ChapterFolder:
             while len(chapter.recent) > VERSIONS:
                 del chapter.recent[min(chapter.recent)]
         return chapter.recent[shot.version]
+
+
+def _is_refusal(error: BaseException | None) -> bool:
+    """Whether the disk refused something, which may go better later; a file that is gone stays so."""
+    return isinstance(error, OSError) and not isinstance(error, FileNotFoundError)
 
 
 def frames_in(chapter: Chapter, begin_us: int, end_us: int) -> int:

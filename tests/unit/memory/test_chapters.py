@@ -195,6 +195,38 @@ def test_erasing_leaves_no_byte(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("*/*"))
 
 
+def test_a_chapter_that_a_full_disk_did_not_seal_is_erased_once_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was not known any more, so that its erasure was confirmed while all of it lay on the disk."""
+    chapters = folder(tmp_path)
+    feed(chapters, range(4))
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("lookout.memory.folder.write_file", full)
+        for _ in range(2):
+            with pytest.raises(HistoryError):
+                chapters.erase("gate")
+    assert chapters.erase("gate") > 0
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def test_a_chapter_that_cannot_be_read_is_erased_whole(tmp_path: Path) -> None:
+    chapters = folder(tmp_path)
+    feed(chapters, range(4))
+    facts = chapters.seal("gate")
+    assert facts is not None
+    for path in facts.path.glob("*.bin"):
+        path.write_bytes(path.read_bytes()[:9])
+    again = folder(tmp_path)
+    assert (again.chapters(), len(again.left_out)) == ([], 1)
+    again.erase("gate", facts.begin_us, facts.begin_us + 1)
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
 def test_a_full_disk_leaves_the_chapter_readable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     chapters = folder(tmp_path)
     feed(chapters, range(8))

@@ -21,17 +21,20 @@ from typer.testing import CliRunner
 from lookout.cli import watches
 from lookout.cli.app import app
 from lookout.cli.connect import CommittedReader, read_erasures, reading, send_and_confirm
+from lookout.cli.label import write_labels
 from lookout.cli.options import CliError, Position
 from lookout.cli.publish import Publisher
 from lookout.local import KafkaServer, create_topics
 from lookout.outside_text import clean
 from lookout.segments import DecodeRequest, SoftwareDecoder
 from lookout.v1.alerts_pb2 import Alert
+from lookout.v1.labels_pb2 import Label
 from lookout.v1.recordings_pb2 import RecordingJob
 from lookout.v1.state_pb2 import Checkpoint, DecodeState
 from lookout.v1.watches_pb2 import Watch
 from lookout.wire import (
     ALERTS,
+    LABELS,
     MAX_SEGMENT_BYTES,
     PIPELINE,
     RECORDINGS,
@@ -257,6 +260,27 @@ def test_an_erasure_takes_footage_of_a_clock_that_is_ahead_as_well(broker: str) 
         assert (second.whole, second.begin_us, second.end_us) == (False, offset_us, offset_us + length_us)
     code, said = lookout("erase", "-c", "gate", "--yes", "--wait", "0", "-b", broker)
     assert (code, "clock is ahead" in said) == (0, False)
+
+
+def test_an_erasure_removes_labels_before_it_is_asked_for(
+    broker: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker that was away at that moment left them for ever, and the command ended well."""
+    label = Label(camera="hall", watch="door", incident="abcdef", start=at(1000), end=at(2000))
+    write_labels(broker, [label])
+    words = ("erase", "-c", "hall", "--yes", "--wait", "0", "-b", broker)
+
+    def away(*_: object) -> None:
+        raise CliError("Kafka does not answer")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("lookout.cli.label.remove_labels", away)
+        with pytest.raises(CliError, match="does not answer"):
+            lookout(*words)
+    assert "hall" not in {erasure.camera for erasure in read_erasures(broker).erasures.values()}
+    assert lookout(*words)[0] == 0
+    with reading(broker, [LABELS.name], Position(oldest=True)) as reader:
+        assert [message.value() for message in reader.until_now()][-1] is None
 
 
 def test_a_pattern_is_not_erased_unless_it_is_a_cameras_id(broker: str) -> None:

@@ -239,21 +239,23 @@ class DurableTier:
         return frames
 
     def _refuse_half(self, camera: str, whole: set[str]) -> None:
-        """A chapter on its way up has no manifest, and may hold the range: its erasure waits for it.
+        """A chapter on its way up has no manifest, and may hold the range: its erasure waits for it. One
+        whose manifest cannot be read goes whole.
 
         Raises:
             HistoryError: there is one.
         """
         try:
-            for path, _ in self._objects(folder_name(camera)):
-                place = path.rpartition("/")[0]
-                if place not in whole:
-                    raise HistoryError(
-                        f"{self.url}: {place} is half uploaded: its holder completes it, or it is removed "
-                        "an hour after the last byte"
-                    )
+            paths = [path for path, _ in self._objects(folder_name(camera))]
         except BaseError as error:
             raise HistoryError(f"{self.url}: the durable tier does not answer: {error}") from error
+        for place in sorted({path.rpartition("/")[0] for path in paths} - whole):
+            if f"{place}/{MANIFEST}" not in paths:
+                raise HistoryError(
+                    f"{self.url}: {place} is half uploaded: its holder completes it, or it is removed "
+                    "an hour after the last byte"
+                )
+            self.remove(place)
 
     def _swept(self, place: str, files: Iterable[str]) -> None:
         try:
@@ -400,11 +402,13 @@ def _read_manifest(data: bytes) -> dict[str, Any] | None:
     try:
         manifest: dict[str, Any] = json.loads(data)
         readable = manifest["format"] == FORMAT and manifest["head"] in manifest["files"]
-        int(manifest["version"]), int(manifest["end_us"]), int(manifest["bytes"])
-        str(manifest["name"]), str(manifest["camera"])
-    except (ValueError, KeyError, TypeError, RecursionError):
+        for number in ("version", "begin_us", "end_us", "bytes"):
+            int(manifest[number])
+        texts = [manifest["name"], manifest["camera"], *manifest["files"]]
+        texts += [file["checksum"] for file in manifest["files"].values()]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
-    return manifest if readable else None
+    return manifest if readable and all(isinstance(text, str) for text in texts) else None
 
 
 class Uploader:

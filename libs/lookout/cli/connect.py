@@ -160,6 +160,11 @@ def check_reachable(bootstrap: str, topic: str | None = None) -> None:
         )
 
 
+def has_topic(bootstrap: str, topic: str) -> bool:
+    """Whether a topic is there: a fleet of an earlier release may have none."""
+    return topic in Producer(client_options(bootstrap)).list_topics(timeout=_ANSWER_S).topics
+
+
 def make_producer(
     bootstrap: str, complaints: LibraryErrors | None = None, timeout_s: float = CONFIRM_S
 ) -> Producer:
@@ -191,7 +196,7 @@ def read_erasures(bootstrap: str, signer: ConfirmationSigner | None = None) -> E
     """
     from lookout.erasures.records import ErasureLog, read_log
 
-    if ERASURES.name not in Producer(client_options(bootstrap)).list_topics(timeout=_ANSWER_S).topics:
+    if not has_topic(bootstrap, ERASURES.name):
         return ErasureLog()
     with reading(bootstrap, [ERASURES.name], Position(oldest=True)) as reader:
         return read_log(((message.key() or b"", message.value()) for message in reader.until_now()), signer)

@@ -83,7 +83,13 @@ def doctor(
         findings = list(cluster_doctor.findings(cluster_doctor.Target(namespace or "default", cluster)))
     else:
         refuse_given(context, ("namespace", "cluster"), "is for a cluster: give --kubernetes as well")
-        findings = [*_software(), *_model(model), *_kafka(bootstrap), *_redis(redis_url), *_services()]
+        findings = [
+            *_software(),
+            *_model(model),
+            *_kafka(bootstrap),
+            *_redis(redis_url, bootstrap),
+            *_services(),
+        ]
     if as_json:
         for problem in findings:
             echo(json.dumps(asdict(problem)))
@@ -295,9 +301,12 @@ def _lags(admin: AdminClient) -> Iterator[CheckResult]:
         yield CheckResult("stages", State.NOTE, f"unknown: {error.args[0].str()}")
 
 
-def _redis(given: str | None) -> Iterator[CheckResult]:
+def _redis(given: str | None, bootstrap: str | None) -> Iterator[CheckResult]:
     fleets = running_fleets()
-    url = given or (fleets[0].redis_url if len(fleets) == 1 else None)
+    # Of several fleets the one whose Kafka is checked.
+    kafka = bootstrap or os.environ.get("LOOKOUT_KAFKA")
+    own = [fleet.redis_url for fleet in fleets if kafka is None or fleet.bootstrap == kafka]
+    url = given or (own[0] if len(own) == 1 else None)
     environ = next(
         (fleet.environment() for fleet in fleets if fleet.redis_url == url and fleet.own_redis), None
     )

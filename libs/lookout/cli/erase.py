@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import ConfigResource, ResourceType
 
 from lookout.cli.connect import (
@@ -19,6 +20,7 @@ from lookout.cli.connect import (
     client_options,
     find_bootstrap,
     grpc_security,
+    has_topic,
     read_erasures,
     reading,
     send_and_confirm,
@@ -135,17 +137,17 @@ def _erase(
     scope = "everything" if requests[0].whole else "this range"
     if not yes:
         typer.confirm(f"Erase {scope} of camera {clean(camera)} for ever?", abort=True, err=True)
+    # Labels first: where that fails nothing is asked for, and the same command again does all of it.
+    _remove_labels(address, requests)
     send_and_confirm(address, ERASURES.name, {request.id: to_json(request) for request in requests})
     console = TerminalConsole(stderr=True)
-    for request in requests:
-        _remove_labels(address, request)
+    for request in requests:  # whatever happens now, it is asked for, and its receipt goes by this id
+        echo(request.id)
     for request in requests[1:]:
         text = "the camera's clock is ahead: its footage from {} to {} is erased as well, as {}"
         say(console, text, _utc(request.begin_us), _utc(request.end_us), request.id)
     deadline = time.monotonic() + wait_s
     waiting = {name for request in requests for name in _wait(address, request.id, deadline)}
-    for request in requests:
-        echo(request.id)
     if waiting:
         say(console, "not confirmed yet: {}; they go on; ask with --receipt", ", ".join(sorted(waiting)))
         raise typer.Exit(1)
@@ -206,14 +208,14 @@ def _leave_out(address: str, instance: str) -> None:
     say(TerminalConsole(stderr=True), "erasures wait for {} no longer", instance)
 
 
-def _remove_labels(address: str, request: Erasure) -> None:
-    """What people said about the erased time goes as well; the fence hides it until it is gone."""
+def _remove_labels(address: str, requests: list[Erasure]) -> None:
+    """What people said about the erased time goes as well."""
     from lookout.cli.label import remove_labels
 
-    try:
+    if not has_topic(address, LABELS.name):
+        return  # a fleet of an earlier release
+    for request in requests:
         remove_labels(address, request)
-    except CliError as error:  # a fleet of an earlier release has no such topic
-        say(TerminalConsole(stderr=True), "labels were not removed: {}", str(error))
 
 
 def _wait(address: str, identity: str, deadline: float) -> list[str]:
@@ -221,7 +223,12 @@ def _wait(address: str, identity: str, deadline: float) -> list[str]:
     signer = _signer(address)
     with TerminalConsole(stderr=True).status("waiting for confirmations"):
         while True:
-            waiting = [member.instance for member in read_erasures(address, signer).open_at(identity)]
+            try:
+                waiting = [member.instance for member in read_erasures(address, signer).open_at(identity)]
+            except (CliError, KafkaException):  # away for a moment: services wait for it, too
+                if time.monotonic() > deadline:
+                    raise
+                continue
             if not waiting or time.monotonic() > deadline:
                 return waiting
             time.sleep(0.5)

@@ -18,7 +18,7 @@ from lookout.cli.connect import client_options
 from lookout.cli.dead_letters import DeadLetterNews
 from lookout.cli.fleet_settings import settings_of_services
 from lookout.cli.model import DeviceOption, ModelOption, find_model, with_device
-from lookout.cli.options import CliError, Preset, PresetOption, SettingOption
+from lookout.cli.options import CliError, Preset, PresetOption, SettingOption, refuse_given
 from lookout.cli.output import TerminalConsole, escaped
 from lookout.cli.signals import ending_quietly
 from lookout.local import RECALL, RECORDINGS_DECODE, RECORDINGS_ROLES, Fleet, running_fleets
@@ -58,6 +58,7 @@ OpenOption = Annotated[
 
 
 def up(
+    context: typer.Context,
     kafka: KafkaOption = None,
     redis: RedisOption = None,
     port: Annotated[
@@ -90,6 +91,12 @@ def up(
 
     Other commands on this machine find the fleet without an address.
     """
+    if kafka is not None:
+        refuse_given(
+            context, ("port",), "is for a Kafka that is started here: not with --kafka or LOOKOUT_KAFKA"
+        )
+        if redis is not None:
+            refuse_given(context, ("open_servers",), "is for servers that are started here: both are given")
     common, own = parse_settings(setting or [], preset, device)
     length, folders = kept(memory), _folders(recordings or [])
     services = [*Stage, *([RECALL] if length else []), *(RECORDINGS_ROLES if folders else [])]

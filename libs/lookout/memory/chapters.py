@@ -323,8 +323,8 @@ class ChapterFolder:
         self.expire()
 
     def _know_all(self, camera: str) -> None:
-        """Take in what lies on the disk of a camera and is not known: the disk refused to seal it, or it could
-        not be read at the start. What cannot be read goes whole: nothing of an erased range may stay.
+        """Take in what lies on the disk of a camera and is not known: the disk refused to seal it, or it
+        could not be read at the start. What cannot be read goes whole: nothing of an erased range may stay.
 
         Raises:
             HistoryError: The disk refuses it still.

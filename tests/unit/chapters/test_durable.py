@@ -210,6 +210,20 @@ def test_an_erasure_waits_for_an_upload_that_has_begun(
     assert [path for path in (tmp_path / "tier").rglob("*") if path.is_file()] == []
 
 
+@pytest.mark.parametrize("change", [{"camera": 5}, {"files": ["head"], "head": "head"}, {"begin_us": None}])
+def test_a_manifest_of_another_form_is_left_out_and_erased_whole(
+    two: ChapterFolder, tmp_path: Path, change: dict[str, Any]
+) -> None:
+    """Its erasure waited for ever for an upload; some ended the thread that uploads."""
+    tier = stored(tmp_path / "tier", two)
+    path = min((tmp_path / "tier").rglob(MANIFEST))
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    assert len(list(tier.listing("*"))) == 1
+    tier.erase("gate", 0, 1)
+    assert not path.parent.exists() or list(path.parent.iterdir()) == []
+    assert len(list(tier.listing("*"))) == 1
+
+
 def test_what_is_known_of_uploads_does_not_grow(two: ChapterFolder, tmp_path: Path) -> None:
     shutil.copytree(two.root, tmp_path / "own")
     chapters = folder(tmp_path / "own")

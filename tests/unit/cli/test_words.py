@@ -93,6 +93,11 @@ def test_a_locale_of_ascii_is_no_traceback(name: str, message: str, tmp_path: Pa
         (["analyze", "--fleet", "/a", "-q", "Is it?", "--no-sandbox"], "--no-sandbox is the fleet's own"),
         (["backtest", "--fleet", "Is it?", "--set", "fps=4"], "--set is the fleet's own with --fleet"),
         (["backtest", "Is it?", "--id", "a"], "--id is for a fleet: give --fleet as well"),
+        (["up", "--kafka", "a:1", "--port", "9092"], "--port is for a Kafka that is started here"),
+        (
+            ["up", "--kafka", "a:1", "--redis", "redis://a", "--open"],
+            "--open is for servers that are started",
+        ),
         (["erase", "--check", "a", "--camera", "gate"], "--camera cannot be given with --check"),
         (["erase", "--gone", "a", "--yes"], "--yes cannot be given with --gone"),
         (["erase", "--receipt", "a", "--gone", "b"], "--receipt cannot be given with --gone"),

@@ -49,7 +49,7 @@ def alerts_seconds(number: int) -> float:
     """Seconds of the alerts handler for one verdict; checkpoints are serialised once a window."""
     watches = watches_of(number)
     table = {watch.id: (PastRow(place, to_json(watch)),) for place, watch in enumerate(watches)}
-    handler = AlertsHandler(lambda watch: True, watch_rules=WatchRules(lambda key: table.get(key, ())))
+    handler = AlertsHandler(lambda *_: True, watch_rules=WatchRules(lambda key: table.get(key, ())))
     states = {camera: handler.load(camera, None) for camera in {watch.cameras[0] for watch in watches}}
     records = [
         [

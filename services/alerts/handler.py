@@ -26,6 +26,7 @@ from lookout.wire import (
     event_headers,
     from_json,
     incident_id,
+    tenant_of,
     to_json,
 )
 from lookout.worker.records import DeadLetter, Handler, Output, Record, Result, StoredCheckpoint
@@ -94,14 +95,14 @@ class CameraState:
 
 
 class AlertsHandler(Handler[CameraState]):
-    """Runs the rules. `is_watched` says whether a watch exists; the incident of a removed watch is closed."""
+    """Runs the rules. The incident of a watch that is removed, or asks its camera no longer, is closed."""
 
     config_digest = digest("alerts", RULES_VERSION)
     events = EVENTS
 
     def __init__(
         self,
-        is_watched: Callable[[str], bool],
+        is_watched: Callable[[str, str, str | None], bool],
         tick_every: float = 2.0,
         offline: Callable[[], Watch | None] = lambda: None,
         watch_rules: WatchRules | None = None,
@@ -110,7 +111,7 @@ class AlertsHandler(Handler[CameraState]):
         """Makes the handler.
 
         Args:
-            is_watched: Whether a watch of this id exists.
+            is_watched: Whether a watch of this id asks a camera, by the camera's tenant where that is known.
             tick_every: Seconds between looks for removed watches.
             offline: The watch `camera-offline`, if there is one.
             watch_rules: The rules of watches by version. None: verdicts carry theirs.
@@ -169,14 +170,16 @@ class AlertsHandler(Handler[CameraState]):
         return _stepped(state, reply, watch.question or OFFLINE_QUESTION, verdict.tenant)
 
     def tick(self, state: CameraState, now: float) -> Result | None:
-        """Close the incidents of removed watches after their last verdicts."""
+        """Close the incidents of watches that are gone here, after their last verdicts."""
         closed: list[_IncidentEntry] = []
         for watch, watched in list(state.watches.items()):
             # Verdicts that prefill made before the watch was removed may still be on their way; only after
             # a tick without any is the incident closed.
             ended = watched.newest_at_tick_ms == watched.state.newest_ms
             watched.newest_at_tick_ms = watched.state.newest_ms
-            if not ended or self._is_watched(watch):
+            # Only of an open incident it is known whose the camera is.
+            tenant = None if watched.state.incident is None else tenant_of(watched.tenant)
+            if not ended or self._is_watched(watch, state.camera, tenant):
                 continue
             watched.state, events = rules.remove(watched.state)
             state.put(watch, watched)

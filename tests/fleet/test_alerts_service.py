@@ -56,7 +56,7 @@ def expected() -> Events:
     """The events by the rules alone."""
     from lookout.worker import Record
 
-    handler = AlertsHandler(lambda watch: True)
+    handler = AlertsHandler(lambda *_: True)
     states = {f"camera-{n}": handler.load(f"camera-{n}", None) for n in range(CAMERAS)}
     events: Events = {camera: [] for camera in states}
     for verdict in verdicts():

@@ -47,7 +47,7 @@ def alerts(result: Result) -> list[alerts_pb2.Alert]:
 
 
 def handler(watched: bool = True) -> AlertsHandler:
-    return AlertsHandler(lambda watch: watched)
+    return AlertsHandler(lambda *_: watched)
 
 
 def restarted(maker: AlertsHandler, result: Result) -> CameraState:
@@ -104,11 +104,41 @@ def test_a_removed_watch_loses_its_incident_once_it_is_quiet() -> None:
     assert maker.tick(state, 4.0) is None
 
 
+def test_a_watch_that_asks_a_camera_no_longer_loses_its_incident_there() -> None:
+    """It stayed open for ever: the watch was there, and no verdict of it came any more."""
+    asked: list[tuple[str, str, str | None]] = []
+
+    def asks(*words: str | None) -> bool:
+        asked.append(words)  # type: ignore[arg-type]
+        row = Watch(id="fall", version=2, question="?", cameras=["yard"])
+        return is_watched(to_json(row), 0.0, *words[1:])  # type: ignore[arg-type]
+
+    maker = AlertsHandler(asks)
+    state = maker.load("ward-1", None)
+    maker.handle(state, record(0, 0.1))
+    assert [maker.tick(state, at) for at in (0.0, 2.0)] == [None, None]  # no incident: its answers are kept
+    maker.handle(state, record(1, 0.9))
+    assert maker.tick(state, 4.0) is None
+    result = maker.tick(state, 6.0)
+    assert result is not None
+    assert [event.reason for event in alerts(result)] == ["removed"]
+    assert asked == [("fall", "ward-1", None), ("fall", "ward-1", "default")]
+
+
 def test_a_watch_stands_until_it_is_gone_or_its_end_has_come() -> None:
     ending = to_json(Watch(id="fall", question="?", disabled=True, active_from=at(5000)))
     assert [is_watched(ending, at) for at in (4999.0, 5000.0)] == [True, False]
     assert is_watched(to_json(Watch(id="fall", question="?")), 0.0)
     assert is_watched(b"{", 0.0)
+    moving = to_json(Watch(id="fall", question="?", cameras=["yard"], tenant="acme", active_from=at(5000)))
+    assert is_watched(moving, 4999.0, "gate", "default")
+    assert [
+        is_watched(moving, 5000.0, *of) for of in (("yard", "acme"), ("yard", "bolt"), ("gate", "acme"))
+    ] == [
+        True,
+        False,
+        False,
+    ]
     assert not is_watched(None, 0.0)
 
 
@@ -127,7 +157,7 @@ def test_bad_verdicts_become_dead_letters_and_change_nothing() -> None:
 
 def test_a_camera_that_is_offline_is_an_incident_of_its_own() -> None:
     watch = Watch(id=CAMERA_OFFLINE, version=1)
-    maker = AlertsHandler(lambda _: True, offline=lambda: watch)
+    maker = AlertsHandler(lambda *_: True, offline=lambda: watch)
     state, events = maker.load("ward-1", None), []
     gap = {"outcome": Verdict.OUTCOME_GAP, "reason": "silence"}
     for each in (record(0, 0.1), record(1, 0.0, **gap), record(2, 0.1, epoch=2), record(3, 0.1, epoch=2)):
@@ -143,7 +173,7 @@ def test_a_camera_that_is_offline_is_an_incident_of_its_own() -> None:
 
 
 def test_a_silence_that_begins_within_the_last_stride_is_offline() -> None:
-    maker = AlertsHandler(lambda _: True, offline=lambda: Watch(id=CAMERA_OFFLINE, version=1))
+    maker = AlertsHandler(lambda *_: True, offline=lambda: Watch(id=CAMERA_OFFLINE, version=1))
     state = maker.load("ward-1", None)
     broken_off = at(2900)  # the window ends at 3000, as if its stride were whole
     gap = {"outcome": Verdict.OUTCOME_GAP, "reason": "silence", "start": broken_off, "end": broken_off}
@@ -161,7 +191,7 @@ def test_a_silence_that_begins_within_the_last_stride_is_offline() -> None:
 
 
 def test_a_gap_that_is_no_silence_is_not_offline() -> None:
-    maker = AlertsHandler(lambda _: True, offline=lambda: Watch(id=CAMERA_OFFLINE, version=1))
+    maker = AlertsHandler(lambda *_: True, offline=lambda: Watch(id=CAMERA_OFFLINE, version=1))
     state = maker.load("ward-1", None)
     maker.handle(state, record(0, 0.1))
     gap = record(1, 0.0, outcome=Verdict.OUTCOME_GAP, reason="clock-jump")
@@ -170,7 +200,7 @@ def test_a_gap_that_is_no_silence_is_not_offline() -> None:
 
 def test_a_camera_that_moved_leaves_no_open_incident() -> None:
     """Nothing comes in this partition any more that could close one."""
-    maker = AlertsHandler(lambda _: True, offline=lambda: Watch(id=CAMERA_OFFLINE, version=1))
+    maker = AlertsHandler(lambda *_: True, offline=lambda: Watch(id=CAMERA_OFFLINE, version=1))
     silence = {"outcome": Verdict.OUTCOME_GAP, "reason": "silence"}
     moved = {"outcome": Verdict.OUTCOME_GAP, "reason": "moved", "start": at(5000), "end": at(5000)}
     for before, opened in ((record(1, 0.9), "fall"), (record(1, 0.0, **silence), CAMERA_OFFLINE)):
@@ -187,7 +217,7 @@ def test_a_camera_that_moved_leaves_no_open_incident() -> None:
 
 def test_offline_follows_the_cameras_of_its_watch() -> None:
     watch = Watch(id=CAMERA_OFFLINE, version=1, cameras=["yard-*"])
-    maker = AlertsHandler(lambda _: True, offline=lambda: watch)
+    maker = AlertsHandler(lambda *_: True, offline=lambda: watch)
     state = maker.load("ward-1", None)
     gap = record(1, 0.0, outcome=Verdict.OUTCOME_GAP, reason="silence")
     assert alerts(maker.handle(state, gap)) == []

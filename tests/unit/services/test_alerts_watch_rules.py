@@ -61,7 +61,7 @@ def test_a_version_that_never_was_is_named(forged: Verdict) -> None:
 
 def outcome_of(offset: int | None, version: int = 1) -> tuple[int, str]:
     """How many alerts a verdict gives, and the reason of its dead letter."""
-    handler = AlertsHandler(lambda watch: True, watch_rules=WatchRules(lambda key: ROWS.get(key, ())))
+    handler = AlertsHandler(lambda *_: True, watch_rules=WatchRules(lambda key: ROWS.get(key, ())))
     record = Record(VERDICTS.name, 0, 0, "gate", to_json(verdict(offset, version)))
     result = handler.handle(handler.load("gate", None), record)
     return len(result.outputs), result.dead_letter.reason if result.dead_letter else ""

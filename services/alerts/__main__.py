@@ -37,8 +37,8 @@ def offline_watch(row: bytes | None, now_ms: float) -> watches_pb2.Watch | None:
 
 
 def is_watched(row: bytes | None, now_ms: float, camera: str = "", tenant: str | None = None) -> bool:
-    """Whether a watch is active: one that is disabled, or asks the camera no longer, from a later moment on is
-    active until then.
+    """Whether a watch is active: one that is disabled, or asks the camera no longer, from a later moment on
+    is active until then.
 
     One that cannot be read counts as active: prefill reports it, and its incidents stay open.
 

@@ -91,12 +91,7 @@ def up(
 
     Other commands on this machine find the fleet without an address.
     """
-    if kafka is not None:
-        refuse_given(
-            context, ("port",), "is for a Kafka that is started here: not with --kafka or LOOKOUT_KAFKA"
-        )
-        if redis is not None:
-            refuse_given(context, ("open_servers",), "is for servers that are started here: both are given")
+    _check_servers(context, kafka, redis)
     common, own = parse_settings(setting or [], preset, device)
     length, folders = kept(memory), _folders(recordings or [])
     services = [*Stage, *([RECALL] if length else []), *(RECORDINGS_ROLES if folders else [])]
@@ -119,6 +114,16 @@ def up(
     )
     _say_unread(unread_settings(os.environ))
     _run(fleet)
+
+
+def _check_servers(context: typer.Context, kafka: str | None, redis: str | None) -> None:
+    """Refuse options of servers that are not started here."""
+    if kafka is not None:
+        refuse_given(
+            context, ("port",), "is for a Kafka that is started here: not with --kafka or LOOKOUT_KAFKA"
+        )
+        if redis is not None:
+            refuse_given(context, ("open_servers",), "is for servers that are started here: both are given")
 
 
 def _say_unread(ignored: list[str]) -> None:

@@ -13,6 +13,7 @@ Importing the package loads neither torch nor FFmpeg nor Kafka: each is loaded o
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 from lookout.errors import LookoutError
@@ -52,6 +53,10 @@ __all__ = [
     "analyze",
 ]
 
+
+# OpenMP reads it when torch is imported. By default threads that wait for one another keep their cores: on a
+# busy machine they keep them from the thread that they wait for.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 _find = lazy_names(__name__, _LAZY)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import runpy
 import subprocess
 import sys
@@ -49,6 +50,16 @@ def test_the_public_names_are_these() -> None:
     assert all(hasattr(lookout, name) for name in lookout.__all__)
     with pytest.raises(AttributeError, match="no_such_name"):
         lookout.no_such_name  # noqa: B018
+
+
+@pytest.mark.parametrize(("given", "policy"), [(None, "PASSIVE"), ("ACTIVE", "ACTIVE")])
+def test_threads_of_torch_that_wait_give_their_core_away(given: str | None, policy: str) -> None:
+    """On two busy cores two threads that keep theirs took twenty times the time of one."""
+    environment = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
+    environment |= {"OMP_DISPLAY_ENV": "TRUE"} | ({} if given is None else {"OMP_WAIT_POLICY": given})
+    command = [sys.executable, "-c", "import lookout, torch"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=280)
+    assert f"OMP_WAIT_POLICY = '{policy}'" in done.stderr
 
 
 def test_an_import_loads_nothing_heavy() -> None:

@@ -48,7 +48,7 @@ from lookout.wire import (
 from lookout.wire.headers import CAPTURED_AT, text
 from tests.clock import at
 from tests.eventually import eventually
-from tests.unit.segments.clips import trimmed
+from tests.unit.segments.clips import encode, trimmed
 from tests.unit.services.decode_case import World, samples
 
 pytestmark = pytest.mark.fleet
@@ -158,6 +158,22 @@ def test_a_folder_may_be_many_cameras_and_a_broken_file_stops_none(
     assert code == 1
     assert "broken.mp4" in said
     assert len(records(broker, SEGMENTS.name, "yard-clip")) == 3
+
+
+def test_a_file_that_breaks_off_is_named_and_the_next_one_follows_what_was_sent(
+    broker: str, clip: Path, tmp_path: Path
+) -> None:
+    cut_off = encode("fmp4", frames=50, gop=10, speed=1)
+    (tmp_path / "a.mp4").write_bytes(cut_off[: len(cut_off) * 2 // 3])
+    code, said = lookout("publish", str(tmp_path), "--camera", "line", "-b", broker)
+    assert code == 1
+    assert "a.mp4: unreadable: it breaks off" in said
+    times = [
+        int(text(message.headers(), CAPTURED_AT) or 0)  # type: ignore[attr-defined]
+        for message in records(broker, SEGMENTS.name, "line")
+    ]
+    assert [time - times[0] for time in times[:3]] == [0, 2000, 3100]
+    assert len(times) == 5
 
 
 def test_whole_files_go_as_they_are(broker: str, clip: Path, tmp_path: Path) -> None:

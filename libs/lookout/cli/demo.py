@@ -338,7 +338,7 @@ class _Player:
 def _summary(outcome: DemoResult) -> None:
     for source in outcome.sources:
         if source.error:
-            outcome.notices.append(f"{source.path.name} could not be cut: {source.error}")
+            outcome.notices.append(f"{source.path.name} could not be cut whole: {source.error}")
             console.print(f"[yellow]✗[/] {escaped(source.path.name)}: {escaped(source.error)}")
     table = Table(box=None, header_style="bold", pad_edge=False)
     table.add_column("camera", overflow="fold")

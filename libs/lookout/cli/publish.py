@@ -179,7 +179,7 @@ def publish(
 
     Footage is cut at keyframes and copied, never re-encoded. Files of a folder follow each other in the order
     of their names; with {name} in --camera each file is a camera of its own. It ends when Kafka confirmed
-    everything; files that cannot be cut are named, the others are sent, and the exit code is 1.
+    everything; files that cannot be cut, or break off, are named, the rest is sent, and the exit code is 1.
 
     Examples:
 
@@ -203,15 +203,16 @@ def publish(
         task = bar.add_task("publishing", total=len(cameras), detail="")
         for file, name in cameras.items():
             label = file.name if file else "stdin"
+            published = Published(name)
             try:
                 pieces = _whole(file) if whole else _cut(pool, file, seconds)
                 tell = _teller(bar, task, label)
-                published = publish_one(publisher, name, pieces, rate, start_us, tell, labels=labels)
-                if "{name}" not in camera:
-                    start_us += published.duration_us
+                publish_one(publisher, published, pieces, rate, start_us, tell, labels=labels)
             except CodecError as error:
                 failed += 1
                 bar.console.print(f"[red]✗[/] {escaped(label)}: {escaped(error)}", highlight=False)
+            if "{name}" not in camera:
+                start_us += published.duration_us
             bar.advance(task)
         publisher.confirm()
     _conclude(publisher.confirmed, failed, len(cameras))
@@ -298,7 +299,7 @@ def camera_of(camera: str, path: Path | None) -> str:
 
 def _conclude(confirmed: int, failed: int, files: int) -> None:
     """Say what was sent. Raises typer.Exit where a file was not."""
-    broken = f"; {failed} of {count_of(files, 'file')} could not be cut" if failed else ""
+    broken = f"; {failed} of {count_of(files, 'file')} could not be cut whole" if failed else ""
     console = TerminalConsole(stderr=True)
     say(console, "[green]✓[/] Kafka confirmed {}{}", count_of(confirmed, "segment"), broken)
     if failed:
@@ -320,34 +321,33 @@ def count_of(number: int, thing: str) -> str:
 
 def publish_one(
     publisher: Publisher,
-    camera: str,
+    published: Published,
     pieces: Iterator[Piece],
     rate: Rate,
     start_us: int,
     tell: Callable[[Published], None] = lambda _: None,
     *,
     labels: Mapping[str, str] = MappingProxyType({}),
-) -> Published:
+) -> None:
     """Send the pieces of one source under one camera id.
 
     Args:
+        published: Names the camera; counts what was sent, also of a source that breaks off.
         start_us: wall clock of the first picture, Unix microseconds; a header carries each segment's own.
         tell: called after every segment.
         labels: headers of every segment, beside its time.
     """
-    published = Published(camera)
     begin = time.monotonic()
     for piece in pieces:
         if rate is Rate.REAL:
             # A camera can send a segment only once its last picture is taken.
             _wait_until(publisher, begin + (piece.start_us + piece.duration_us) / 1e6)
         headers = encode({CAPTURED_AT: str((start_us + piece.start_us) // 1000), **labels})
-        publisher.send(camera, piece.data, headers)
+        publisher.send(published.camera, piece.data, headers)
         published.segments += 1
         published.bytes += len(piece.data)
         published.duration_us = max(published.duration_us, piece.start_us + piece.duration_us)
         tell(published)
-    return published
 
 
 def cutter() -> SandboxPool:

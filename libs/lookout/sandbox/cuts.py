@@ -64,11 +64,16 @@ def _begin(request: CutRequest, file: BinaryIO) -> _Cut:
 
 
 def _read(request: CutRequest, file: BinaryIO) -> Iterator[Segment]:
+    why: list[str] = []
     try:
         with file:
-            yield from cut(file, target_s=request.target_s, max_bytes=request.max_bytes)
+            yield from cut(
+                file, target_s=request.target_s, max_bytes=request.max_bytes, broken_off=why.append
+            )
     except OSError as error:
         raise CodecError(Reason.UNREADABLE, f"cannot be read ({error.strerror or error})") from None
+    if why:
+        raise CodecError(Reason.UNREADABLE, f"it breaks off: {why[0]}")
 
 
 def _take(going: _Cut, limit: int) -> tuple[Segment, ...]:

@@ -55,6 +55,19 @@ def test_answers_hold_as_many_pieces_as_were_asked_for(film: Path, limit: int) -
     assert (len(answers) == 1) == (limit == 1 << 30)
 
 
+def test_a_file_that_breaks_off_says_so_behind_its_pieces(pool: SandboxPool, tmp_path: Path) -> None:
+    path = tmp_path / "film.mp4"
+    whole = encode("fmp4", fps=10, frames=80, gop=10, speed=1)
+    path.write_bytes(whole[: len(whole) * 2 // 3])
+    here = list(cut(path, target_s=1.0))
+    pieces = pool.cut(path, target_s=1.0)
+    assert [piece for _, piece in zip(here, pieces, strict=False)] == here
+    with pytest.raises(CodecError, match=r"breaks off: the container lists 60 frames, but 51 are there"):
+        next(pieces)
+    with path.open("rb") as pipe, pytest.raises(CodecError, match="breaks off"):
+        list(pool.cut_stream(pipe, target_s=1.0))
+
+
 @pytest.mark.slow
 def test_a_cut_goes_on_in_another_process(pool: SandboxPool, film: Path) -> None:
     """Killed between two answers: its successor reads on from the same piece."""

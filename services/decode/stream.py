@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 
+from lookout import segments
 from lookout.errors import BadRecordError
 from lookout.outside_text import clean
 from lookout.segments import DecodedSegment
@@ -15,12 +16,6 @@ _FIRST_MS, _LAST_MS = headers.FIRST_CAPTURED_MS, headers.LAST_CAPTURED_MS
 #: numbers that one millisecond has for the epochs of different partitions
 # Record times below `_LAST_MS` times this stay below 2^53.
 PER_MS = 1000
-#: what segments of one connection may overlap by, whatever their producer's clock says
-_OVERLAP_MS = 1000
-#: by how much the producer's clock may tell another time than the camera's own, milliseconds
-# Ahead: less than `lookout publish` takes to start again. Behind: a producer that reads its clock late for
-# one segment moves `heard_ms` on, and the segments behind that one then look too early.
-_AHEAD_MS, _BEHIND_MS = 500, 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,17 +170,13 @@ def ended_ms(record: Record, decoded: DecodedSegment) -> int:
 
 
 def is_other_footage(stream: Stream, record: Record, decoded: DecodedSegment) -> bool:
-    """Whether a segment that begins before the end of the one before it is no part of the same footage.
+    """Whether a segment is no part of the same footage as the one before, as its producer tells.
 
-    A camera that is connected again within seconds counts from zero, as does a clip that is published behind
-    another: their time stamps are those of footage that was written, or lie before it. When they were
-    captured, where their producer says so, tells them apart from segments that come late or twice. Producers'
-    clocks are not exact: half of a short overlap decides.
+    When it was captured decides; see `lookout.segments.is_other_footage`.
     """
     captured = captured_ms(record)
-    overlap_ms = (stream.next_us - decoded.facts.first_us) // 1000
-    if captured is None or (decoded.continued and overlap_ms < _OVERLAP_MS):
+    if captured is None:
         return False
-    # How much later it was captured than when the camera's own clock showed the segment's time.
-    ahead_ms = captured - (stream.heard_ms - overlap_ms)
-    return ahead_ms < -_BEHIND_MS or ahead_ms > min(abs(overlap_ms) // 2, _AHEAD_MS)
+    overlap_us = stream.next_us - decoded.facts.first_us
+    ahead_us = (captured - stream.heard_ms) * 1000 + overlap_us
+    return segments.is_other_footage(overlap_us, ahead_us, continued=decoded.continued)

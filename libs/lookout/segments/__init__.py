@@ -10,7 +10,12 @@ from typing import TYPE_CHECKING
 
 from lookout.lazy import lazy_names
 from lookout.segments.inspection import Inspection as Inspection
-from lookout.segments.sampling import Expected as Expected, SamplingGrid as SamplingGrid, Tail as Tail
+from lookout.segments.sampling import (
+    Expected as Expected,
+    SamplingGrid as SamplingGrid,
+    Tail as Tail,
+    is_other_footage as is_other_footage,
+)
 from lookout.segments.types import (
     CodecError as CodecError,
     CutRequest as CutRequest,

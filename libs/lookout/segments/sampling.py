@@ -24,6 +24,12 @@ class Tail(StrEnum):
 EARLY_US: Final = 5_000_000
 #: by how much a segment may begin late, where no window says it
 LATE_US: Final = 60_000_000
+#: what segments of one connection may overlap by, whatever else tells when they were taken
+_OVERLAP_US: Final = 1_000_000
+#: by how much that may be another time than the one by the clock in the bytes
+# Ahead: less than `lookout publish` takes to start again. Behind: a producer that reads its clock late for
+# one segment moves what was heard on, and the segments behind that one then look too early.
+_AHEAD_US, _BEHIND_US = 500_000, 10_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +49,23 @@ class Expected:
     def holds(self, first_us: int) -> bool:
         """True if a segment that begins at `first_us` continues the epoch."""
         return -self.early_us <= first_us - self.next_us <= self.late_us
+
+
+def is_other_footage(overlap_us: int, ahead_us: int, *, continued: bool) -> bool:
+    """Whether a segment that begins before the end of the one before it is no part of the same footage.
+
+    A camera that is connected again within seconds counts from zero, as does a clip behind another: their
+    time stamps are those of footage that was read before, or lie before it. When they were taken tells them
+    apart from segments that come late or twice. Clocks are not exact: half of a short overlap decides.
+
+    Args:
+        overlap_us: By how much it begins early, by the clock in the bytes.
+        ahead_us: How much later it was taken than when that clock showed its time.
+        continued: Whether it continues the epoch, by the clock in the bytes.
+    """
+    if continued and overlap_us < _OVERLAP_US:
+        return False
+    return ahead_us < -_BEHIND_US or ahead_us > min(abs(overlap_us) // 2, _AHEAD_US)
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,7 +83,7 @@ class Feed:
         Args:
             data: The segment.
             start_s: When it begins in the source; None: where the one before ends. It counts where the clock
-                in the bytes does not continue the segment before.
+                in the bytes does not continue the segment before, or says again what it said before.
 
         Raises:
             CodecError: It cannot be decoded.
@@ -94,10 +94,14 @@ class Feed:
         if self._encoded is None:
             sampling = self.sampling
             self._encoded = SegmentSampler.of(
-                self.tower.grid, sampling.step_us, self.policy, window_us=sampling.window_us
+                self.tower.grid,
+                sampling.step_us,
+                self.policy,
+                window_us=sampling.window_us,
+                begun_us=self._begun_us + self._decoded_us,
             )
         _check_times([] if start_s is None else [start_s])
-        start_us = self._begun_us + self._decoded_us if start_s is None else round(start_s * SECOND_US)
+        start_us = None if start_s is None else round(start_s * SECOND_US)
         blocks = [block for frame in self._encoded.add(data, start_us) for block in self.frame(frame)]
         if self._encoded.stream == self._stream:  # a segment may have no sample
             self._decoded_us = max(self._decoded_us, self._encoded.watermark_us)

@@ -10,7 +10,7 @@ from typing import BinaryIO
 # By its room, not by name: `segments` imports FFmpeg with the decoder, and images of prefill have none.
 from lookout import segments
 from lookout.pruning import GatherMethod, GatherSettings, MaskPolicy
-from lookout.segments import DecodeRequest, Limits, SamplingGrid, Tail
+from lookout.segments import DecodedSegment, DecodeRequest, Limits, SamplingGrid, Tail
 from lookout.streams.blocks import StrideFrame
 from lookout.streams.requests import decode_request
 from lookout.vision import Grid
@@ -106,6 +106,7 @@ class SegmentSampler:
         stream: Number of the present stream; -1 before the first.
         begun_us: When it begins in the source.
         watermark_us: Stream time up to which it is decoded.
+        heard_us: Time in the source up to which it is decoded.
     """
 
     request: DecodeRequest
@@ -113,36 +114,55 @@ class SegmentSampler:
     stream: int = -1
     begun_us: int = 0
     watermark_us: int = 0
+    heard_us: int = 0
 
     @classmethod
-    def of(cls, grid: Grid, step_us: int, policy: MaskPolicy, *, window_us: int) -> SegmentSampler:
-        """A sampler at the beginning of a source; the arguments are those of `segment_frames`."""
-        return cls(_request(grid, step_us, policy.gathers, tail=Tail.LEAVE), window_us)
+    def of(
+        cls, grid: Grid, step_us: int, policy: MaskPolicy, *, window_us: int, begun_us: int = 0
+    ) -> SegmentSampler:
+        """A sampler that begins at `begun_us` of a source; the other arguments are those of
+        `segment_frames`."""
+        request = _request(grid, step_us, policy.gathers, tail=Tail.LEAVE)
+        return cls(request, window_us, begun_us=begun_us)
 
-    def add(self, data: bytes, start_us: int) -> list[SourceFrame]:
+    def add(self, data: bytes, start_us: int | None) -> list[SourceFrame]:
         """The samples of the next segment; none where all of its time is decided already.
 
         Args:
             data: The segment.
-            start_us: When it begins in the source.
+            start_us: When it begins in the source; None: where the one before it ends.
 
         Raises:
             CodecError: It cannot be decoded; the sampler stays as it was.
         """
-        request = self.request
-        decoded = segments.SoftwareDecoder().decode(data, request)
-        if request.expected is None or not decoded.continued:
+        decoded = self._decoded(data, start_us)
+        start_us = self.begun_us + self.watermark_us if start_us is None else start_us
+        if not decoded.continued:
             self.stream, self.begun_us, self.watermark_us = self.stream + 1, start_us, 0
         elif decoded.end_stream_us <= self.watermark_us:
             return []  # late
+        self.heard_us = max(self.heard_us, start_us + decoded.facts.end_us - decoded.facts.first_us)
         self.watermark_us = max(self.watermark_us, decoded.end_stream_us)
         self.request = replace(
-            request, expected=decoded.following(self.window_us), first_slot=decoded.next_slot
+            self.request, expected=decoded.following(self.window_us), first_slot=decoded.next_slot
         )
         return [
             SourceFrame(self.stream, self.begun_us, decoded.end_stream_us, StrideFrame.of(frame, pixels))
             for frame, pixels in zip(decoded.frames, decoded.pixels, strict=True)
         ]
+
+    def _decoded(self, data: bytes, start_us: int | None) -> DecodedSegment:
+        """The segment; decoded as the beginning of a stream where its clock repeats, and its footage does
+        not."""
+        decoder, request = segments.SoftwareDecoder(), self.request
+        decoded = decoder.decode(data, request)
+        if start_us is None or request.expected is None:
+            return decoded
+        overlap_us = request.expected.next_us - decoded.facts.first_us
+        ahead_us = start_us - self.heard_us + overlap_us
+        if decoded.continued and segments.is_other_footage(overlap_us, ahead_us, continued=True):
+            return decoder.decode(data, replace(request, expected=None, first_slot=0))
+        return decoded
 
 
 def _request(

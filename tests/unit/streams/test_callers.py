@@ -26,6 +26,7 @@ from lookout.v1.verdicts_pb2 import Verdict
 from lookout.v1.watches_pb2 import Watch
 from lookout.verification import Kind, Replayer
 from lookout.windows import Planner
+from lookout.wire.headers import CAPTURED_AT, encode
 from tests.one_process_fleet import OneProcessFleet
 from tests.streams import clip, segments
 from tests.tiny_models import checkpoint
@@ -57,7 +58,8 @@ CLIPS: Mapping[str, Callable[[], bytes]] = {
     "a hole as long as a window": lambda: b"".join(pieces()[:2] + pieces()[5:]),
     "a clock jump": lambda: b"".join(pieces()[:3]) + clip(8.0, seed=1),
     "a clock jump forward": lambda: b"".join(pieces()[:2]) + clip(8.0, start_s=52.0),
-    "late": lambda: b"".join([*pieces()[:2], pieces()[3], pieces()[2], *pieces()[4:]]),
+    "short clips": lambda: b"".join(clip(4.0, seed=seed) for seed in (0, 1)),
+    "out of order": lambda: b"".join([*pieces()[:2], pieces()[3], pieces()[2], *pieces()[4:]]),
     "a lost stream": lambda: b"".join(pieces()[:4]) + pieces()[4][: len(pieces()[4]) // 2],
     "damaged": lambda: damaged(clip(16.0)),
     "shorter than a stride": lambda: segments(1.5)[0],
@@ -68,8 +70,10 @@ CLIPS: Mapping[str, Callable[[], bytes]] = {
 def of_fleet(data: bytes) -> Windows:
     """Windows of the fleet, each of which verification computes again from the fleet's records."""
     with closing(_fleet()) as fleet:
+        begun_ms = fleet.now_ms
         for piece in cut(BytesIO(data)):
-            fleet.send(piece.data)
+            captured = {CAPTURED_AT: str(begun_ms + piece.start_us // 1000)}  # as `lookout publish` does
+            fleet.send(piece.data, headers=encode(captured))
         fleet.end()
         epochs = _epochs(fleet)
         check_verified(fleet, epochs)
@@ -124,7 +128,8 @@ def of_pipeline(data: bytes) -> Windows:
     verdicts: list[float] = []
     with Pipeline(checkpoint("internvl"), [QUESTION], **SAMPLING) as pipeline:
         with pipeline._session("cam") as session:
-            closed = [window for piece in cut(BytesIO(data)) for window in session.push(piece.data)]
+            pieces = ((piece.data, piece.start_us / 1e6) for piece in cut(BytesIO(data)))
+            closed = [window for piece, start_s in pieces for window in session.push(piece, start_s)]
             closed += session.flush()
         verdicts = [verdict.p_yes for verdict in pipeline.watch(BytesIO(data))]
     for window in closed:
@@ -174,7 +179,8 @@ def test_the_table_has_what_it_says() -> None:
     assert windows["a hole as long as a window"] == [[0, 1, 5, 6, 7]]
     assert windows["a clock jump"] == [[0, 1, 2], [0, 1, 2, 3]]
     assert len(windows["a clock jump forward"]) == 2
-    assert windows["late"] == [[0, 1, 3, 4, 5, 6, 7]]
+    assert windows["short clips"] == [[0, 1], [0, 1]]
+    assert windows["out of order"] == [[0, 1, 3], [0, 2, 3, 4, 5]]
     assert windows["a lost stream"] == [[0, 1, 2, 3]]
     assert windows["damaged"] == [[0, 1, 2, 3, 7]]
     assert windows["shorter than a stride"] == [[0]]

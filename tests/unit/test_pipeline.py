@@ -18,6 +18,7 @@ import pytest
 
 from lookout import LookoutError, Pipeline, PipelineError
 from lookout.analysis import analyze
+from lookout.files import VideoReader
 from lookout.memory.shelf import entries
 from lookout.segments import CodecError, Reason
 from tests.rtsp_player import RtspPlayer
@@ -45,6 +46,22 @@ def test_a_verdict_is_not_later_than_the_video(pipeline: Pipeline, tmp_path: Pat
     assert [time for time, _ in watched(pipeline, path)] == [2.0, 4.0, 5.9]
     path.write_bytes(encode("mp4", frames=60, fps=10, speed=1))
     assert [time for time, _ in watched(pipeline, path)] == [2.0, 4.0, 6.0]
+
+
+def test_a_verdict_behind_a_hole_has_the_time_that_analyze_gives(pipeline: Pipeline, tmp_path: Path) -> None:
+    """A recorder that records motion alone wrote nothing for 45 seconds."""
+    path = tmp_path / "clip.mp4"
+    path.write_bytes(encode("mp4", frames=80, gop=10, pts=[100 * i + 45_000 * (i >= 40) for i in range(80)]))
+    assert [time for time, _ in watched(pipeline, path)] == pytest.approx([2, 4, 51, 53], abs=0.01)
+    with VideoReader(path) as reader:
+        assert reader.duration == pytest.approx(53)
+
+
+def test_short_clips_that_were_joined_are_watched_whole(pipeline: Pipeline, tmp_path: Path) -> None:
+    """`cat a.ts b.ts`: the clock of the second begins again, less than five seconds before."""
+    path = tmp_path / "clips.ts"
+    path.write_bytes(2 * encode("ts", frames=40, gop=10, speed=1))
+    assert [time for time, _ in watched(pipeline, path)] == pytest.approx([2, 4, 6, 8], abs=0.01)
 
 
 def test_what_was_cut_away_at_the_beginning_gives_no_verdict(pipeline: Pipeline, tmp_path: Path) -> None:

@@ -13,11 +13,8 @@ import numpy.typing as npt
 from lookout.segments.container import Video, ticks_to_us
 from lookout.segments.nal import begins_clean, may_lead, skipped_leading
 from lookout.segments.sampling import Pick, SamplingGrid
-from lookout.segments.timeline import Timeline, usual_step
+from lookout.segments.timeline import JUMP_US, Timeline, usual_step
 
-#: by how much a picture of a recording may come late; a player waits for it. A longer step is a fault of the
-#: clock, such as a first picture at 0 and the second at the seconds since 1970.
-JUMP_US = 86_400_000_000
 #: a longer step than this, and than `HOLE_STEPS` usual ones, is a hole: a window of the default length sees
 #: nothing in it
 HOLE_US = 10_000_000

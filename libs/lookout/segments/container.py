@@ -41,6 +41,9 @@ EXPORT_MVS = 1 << 28  # AV_CODEC_FLAG2_EXPORT_MVS
 DEFAULT_FPS = Fraction(25)
 REORDER = 32  # packets by which decoding and presentation order may differ; more is a jump of the clock
 EARLY_PACKETS = 512  # without a time at the beginning of a stream; more are no footage before its zero
+_BOXES = 64  # of an MP4 file that are looked at for its index
+FLV_TURN = 1 << 31  # milliseconds behind which the times of an FLV file begin again
+FLV_EARLY = 60_000  # milliseconds by which a time may lie below zero
 
 
 class ByteSource(Protocol):
@@ -53,6 +56,11 @@ class ByteSource(Protocol):
 
 def _refuse(url: str, _flags: int, _options: dict[str, str]) -> NoReturn:
     raise PermissionError(f"the container refers to {url[:200]!r}; references are not followed")
+
+
+def _is_cover(stream: av.stream.Stream) -> bool:
+    """Whether it is a cover picture, which is a video stream of one frame."""
+    return stream.type == "video" and bool(int(stream.disposition) & 0x400)  # AV_DISPOSITION_ATTACHED_PIC
 
 
 class Video:
@@ -100,6 +108,8 @@ class Video:
             "codec_whitelist": ",".join(self._codecs),
             # No such protocol exists: whatever address a container names, FFmpeg opens nothing.
             "protocol_whitelist": "none",
+            # MPEG-TS whose programme table gives the video another identifier under way goes on.
+            "merge_pmt_versions": "1",
             **({} if probe else {"skip_frame": "all"}),
         }
         try:
@@ -108,21 +118,18 @@ class Video:
                 av.open(self._file, mode="r", options=options, metadata_errors="replace", io_open=_refuse),
             )
         except (av.error.FFmpegError, ValueError, PermissionError) as error:
-            raise CodecError(
-                Reason.UNREADABLE, f"this is not a video in a container that Lookout reads ({_text(error)})"
-            ) from None
+            why = "this is not a video in a container that Lookout reads"
+            if size is not None and _lacks_index(self._file):
+                why = "this MP4 file has no index (moov): what recorded it did not finish it"
+            raise CodecError(Reason.UNREADABLE, f"{why} ({_text(error)})") from None
 
     def _choose(self, index: int) -> av.video.stream.VideoStream:
-        streams = [
-            # AV_DISPOSITION_ATTACHED_PIC: a cover picture is a video stream of one frame.
-            s
-            for s in self._container.streams.video
-            if not int(s.disposition) & 0x400
-        ]  # attached picture
+        streams = [stream for stream in self._container.streams.video if not _is_cover(stream)]
         if index >= len(streams):
-            kinds = ", ".join(sorted({s.type for s in self._container.streams})) or "nothing"
+            kinds = {"a cover picture" if _is_cover(s) else s.type for s in self._container.streams}
+            names = ", ".join(sorted(kinds)) or "nothing"
             raise CodecError(
-                Reason.NO_VIDEO, f"the {self.container} container holds {kinds}, but no video stream"
+                Reason.NO_VIDEO, f"the {self.container} container holds {names}, but no video stream"
             )
         stream = streams[index]
         if stream.codec_context is None or stream.codec_context.name not in self._codecs:
@@ -204,6 +211,8 @@ class Video:
     def packets(self) -> Iterator[av.Packet]:
         """The stream's packets in decoding order. Damage ends the iteration and is counted."""
         packets = self._packets()
+        if self.container == "flv":
+            return _with_signed_times(packets)
         return _with_early_times(packets, self) if self.container == "matroska" else packets
 
     def _packets(self) -> Iterator[av.Packet]:
@@ -254,7 +263,8 @@ class Video:
 
     def _note(self, error: Exception) -> None:
         self.refused += 1
-        self.damage = self.damage or _text(error)
+        new_stream = "its programme table names a stream that it did not name at the beginning"
+        self.damage = self.damage or (new_stream if isinstance(error, IndexError) else _text(error))
 
     def close(self) -> None:
         """Release FFmpeg's side; the source stays open."""
@@ -292,6 +302,16 @@ def _with_early_times(packets: Iterator[av.Packet], video: Video) -> Iterator[av
         yield packet
 
 
+def _with_signed_times(packets: Iterator[av.Packet]) -> Iterator[av.Packet]:
+    """Packets of an FLV file. FFmpeg writes 31 bits of a decoding time below zero, as B-frames begin with:
+    read as they stand, these are 25 days before or behind the next picture."""
+    for packet in packets:
+        if packet.dts is not None and packet.pts is not None:
+            turns = (packet.dts + FLV_EARLY) // FLV_TURN
+            packet.dts, packet.pts = packet.dts - turns * FLV_TURN, packet.pts - turns * FLV_TURN
+        yield packet
+
+
 def missing_packets(listed: int, counted: int) -> str:
     """What to say of a container that lists more frames than it holds; empty where it does not.
 
@@ -320,6 +340,25 @@ def source_size(source: ByteSource) -> int | None:
     except OSError as error:  # such as of a process's memory
         raise CodecError(Reason.UNREADABLE, f"its size cannot be told ({_text(error)})") from None
     return size
+
+
+def _lacks_index(source: ByteSource) -> bool:
+    """Whether the boxes of an MP4 file, as far as they go, have no index among them."""
+    at = 0
+    kinds: list[bytes] = []
+    while len(kinds) < _BOXES:
+        source.seek(at)
+        head = source.read(16)
+        size, kind = int.from_bytes(head[:4], "big"), head[4:8]
+        if size == 1:
+            size = int.from_bytes(head[8:], "big")
+        if len(head) < 8 or (size < 8 and size != 0):
+            break
+        kinds.append(kind)
+        if size == 0:  # to the end of the file
+            break
+        at += size
+    return kinds[:1] == [b"ftyp"] and b"mdat" in kinds and b"moov" not in kinds
 
 
 def ticks_to_us(ticks: int, time_base: Fraction) -> int:

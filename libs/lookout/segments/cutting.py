@@ -19,7 +19,7 @@ from lookout.segments.damage import CounterScan, with_breaks, with_damage
 from lookout.segments.edits import MOVIE_SCALE, Edit, with_edit
 from lookout.segments.nal import begins_clean
 from lookout.segments.picture import turn_of
-from lookout.segments.timeline import BACKWARD_US, MAX_GAP_US
+from lookout.segments.timeline import BACKWARD_US, JUMP_US, MAX_GAP_US
 from lookout.segments.types import CodecError, Limits, Reason, Segment
 
 TS_CODECS = frozenset({"h264", "hevc", "mpeg2video", "mpeg1video", "mpeg4"})
@@ -151,10 +151,11 @@ def cut(
     A piece ends at the first keyframe at or after `target_s` seconds, or, with `keyframes`, after that many
     of them; and earlier where it would grow beyond `max_bytes`. What precedes the first keyframe is
     dropped. Time stamps are the source's own, moved by one constant if decoding times begin below zero; a
-    source without time stamps gives pieces without (elementary streams). Leading pictures stay behind their
-    keyframe; those that refer to the piece before are lost there, and counted when decoded. What an edit list
-    hides stays hidden: a piece has an edit list of its own where it cannot be decoded without, and times
-    begin with the first picture that is shown. `broken_off` is called behind the
+    source without time stamps gives pieces without (elementary streams). Where the clock jumps, a piece ends:
+    in a file a jump of up to a day is a hole, which takes its time; in a pipe a jump takes none. Leading
+    pictures stay behind their keyframe; those that refer to the piece before are lost there, and counted when
+    decoded. What an edit list hides stays hidden: a piece has an edit list of its own where it cannot be
+    decoded without, and times begin with the first picture that is shown. `broken_off` is called behind the
     last piece with the reason where the source ends before its end. Errors: `CodecError` (also BYTES for a
     group of pictures that alone exceeds max_bytes)."""
     if target_s <= 0 or max_bytes <= 0 or (keyframes is not None and keyframes < 1):
@@ -176,7 +177,7 @@ def _cut(
     scanned = _ScannedSource(source)
     with Video(scanned, vectors=False, limits=OPEN_LIMITS, recording=True) as video:
         breaks = scanned.follow(video.stream.id) if video.container == "mpegts" else scanned.leave()
-        writer = _Writer(video, max_bytes)
+        writer = _Writer(video, max_bytes, holes=scanned.seekable())
         written = False
         for groups, following in _shares(_groups(video, breaks), target_s, max_bytes, keyframes):
             yield writer.write(groups, following)
@@ -321,10 +322,10 @@ def _without_hidden_end(video: Video) -> Iterator[av.Packet]:
 
 
 class _Writer:
-    """Muxes groups into pieces and keeps the clock of the whole cut."""
+    """Muxes groups into pieces and keeps the clock of the whole cut; `holes`: a hole takes its time."""
 
-    def __init__(self, video: Video, max_bytes: int) -> None:
-        self._video, self._max_bytes = video, max_bytes
+    def __init__(self, video: Video, max_bytes: int, *, holes: bool) -> None:
+        self._video, self._max_bytes, self._holes = video, max_bytes, holes
         self._nominal = round(1 / (video.fps * video.time_base))  # ticks of a picture
         self._index = 0
         self._clock_us = 0
@@ -368,6 +369,9 @@ class _Writer:
         self._index += 1
         self._clock_us += duration
         self._jump = following is not None and following.jump
+        if following is not None and following.jump and self._holes:
+            hole_us = following.start_us - groups[-1].end_us
+            self._clock_us += hole_us if 0 < hole_us <= JUMP_US else 0
         return piece
 
     def _container(self, first: _Group, edited: bool) -> str:
@@ -383,7 +387,11 @@ class _Writer:
             return "mp4"
         if codec in MOV_CODECS:
             return "mov"
-        raise CodecError(Reason.NO_DECODER, f"{codec} video cannot be cut without encoding it again")
+        raise CodecError(
+            Reason.NO_DECODER,
+            f"{codec} video cannot be cut without encoding it again: lookout analyze reads it; "
+            "for anything else make an H.264 file of it",
+        )
 
     def _mux(self, packets: list[av.Packet], losses: list[bool], container: str, edit: Edit | None) -> bytes:
         """The packets in a container, with an edit list where there is an edit."""

@@ -97,7 +97,9 @@ def too_long(request: DecodeRequest) -> CodecError:
     """The error for a segment beyond the limits of length."""
     limits = request.limits
     return CodecError(
-        Reason.LENGTH, f"the segment exceeds the limit of {limits.seconds:g} s or {limits.frames} frames"
+        Reason.LENGTH,
+        f"the segment exceeds the limit of {limits.seconds:g} s or {limits.frames} frames: keyframes, at "
+        "which it is cut, must come more often",
     )
 
 

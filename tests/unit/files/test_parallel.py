@@ -11,13 +11,13 @@ from hypothesis import given, settings, strategies as st
 
 from lookout.files import FileDecoder
 from lookout.files.parallel import threads_per_worker
-from lookout.files.table import JUMP_US, FrameColumns, FrameTable, plan_ranges, share_out
+from lookout.files.table import FrameColumns, FrameTable, plan_ranges, share_out
 from lookout.motion import Fit
 from lookout.motion.types import U8
 from lookout.segments import CodecError, SamplingGrid
 from lookout.segments.container import Video, ticks_to_us
 from lookout.segments.picture import Painter, frame_geometry
-from lookout.segments.timeline import Timeline
+from lookout.segments.timeline import JUMP_US, Timeline
 from tests.unit.segments.clips import encode
 
 SIZE = (32, 24)

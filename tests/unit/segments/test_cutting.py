@@ -6,9 +6,11 @@ import threading
 from itertools import pairwise
 from pathlib import Path
 
+import av
 import numpy as np
 import pytest
 
+from lookout.files import VideoReader
 from lookout.segments import CodecError, DecodedSegment, DecodeRequest, Reason, Segment, SoftwareDecoder, cut
 from lookout.segments.nal import nal_units, recovery_frames
 from tests.unit.segments.clips import encode
@@ -27,6 +29,13 @@ CASES = [
     ("avi", "mjpeg", "mov"),
 ]
 QUIET = {"libx265": {"x265-params": "log-level=none:open-gop=0"}, "libsvtav1": {"preset": "12"}}
+
+
+class Pipe(io.BytesIO):
+    """Bytes that can be read once."""
+
+    def seekable(self) -> bool:
+        return False
 
 
 def decode(data: bytes) -> DecodedSegment:
@@ -115,6 +124,75 @@ def test_a_clock_that_jumps_ends_a_piece() -> None:
     pieces = list(cut(io.BytesIO(joined), target_s=60))
     assert [(piece.frames, piece.jump) for piece in pieces] == [(20, False), (20, True)]
     assert pieces[1].start_us == 2_000_000
+
+
+@pytest.mark.parametrize("container", ["mp4", "mkv", "ts"])
+def test_a_hole_of_a_file_takes_its_time(container: str) -> None:
+    """As a player shows it, and as a reader of the recording counts it; in a pipe the clock was set."""
+    hole_ms = 45_000
+    times = [100 * i + hole_ms * (i >= 20) for i in range(40)]
+    data = encode(container, frames=40, gop=10, pts=times)
+    pieces = list(cut(io.BytesIO(data)))
+    assert [piece.jump for piece in pieces] == [False, True]
+    assert pieces[0].duration_us == pytest.approx(2_000_000, abs=1000)
+    with VideoReader(data) as reader:
+        behind_us = reader.picks(fps=10)[20].time_us
+    assert pieces[1].start_us == pytest.approx(behind_us, abs=1000) == 47_000_000
+    if container != "mp4":  # whose index a pipe may have at its end
+        assert [piece.start_us for piece in cut(Pipe(data))] == [0, pytest.approx(2_000_000, abs=1000)]
+
+
+def muxed(data: bytes, container: str, shift_s: float = 0, **options: str) -> bytes:
+    """The packets of a clip, later by `shift_s`, in another container."""
+    buffer = io.BytesIO()
+    with av.open(io.BytesIO(data)) as source, av.open(buffer, "w", format=container, options=options) as out:
+        (stream,) = source.streams
+        target = out.add_stream_from_template(stream)
+        for packet in source.demux():
+            if packet.size:
+                shift = round(shift_s / packet.time_base)
+                packet.pts, packet.dts, packet.stream = packet.pts + shift, packet.dts + shift, target
+                out.mux_one(packet)
+    return buffer.getvalue()
+
+
+def test_decoding_times_below_zero_of_a_flash_file_are_near_zero() -> None:
+    """FFmpeg writes 31 bits of them, and reads them as 25 days."""
+    clip = encode("mp4", frames=40, gop=10, bframes=3, speed=1)
+    data = muxed(clip, "flv", avoid_negative_ts="disabled")
+    pieces = list(cut(io.BytesIO(data)))
+    assert [(piece.start_us, piece.jump) for piece in pieces] == [(0, False), (2_000_000, False)]
+    assert (np.concatenate([decode(piece.data).pixels for piece in pieces]) == decode(clip).pixels).all()
+    with VideoReader(data) as reader:
+        assert reader.duration == pytest.approx(4)
+
+
+def test_a_stream_whose_identifier_changes_goes_on() -> None:
+    """As in recordings of two connections that a recorder joined."""
+    clip = encode("ts", frames=20, gop=10)
+    joined = b"".join(
+        muxed(clip, "mpegts", shift_s=2 * part, mpegts_copyts="1", mpegts_start_pid=pid)
+        for part, pid in enumerate(("0x100", "0x200"))
+    )
+    assert sum(piece.frames for piece in cut(io.BytesIO(joined))) == 40
+    with VideoReader(joined) as reader:
+        assert len(reader) == 40
+
+
+def test_a_file_without_pictures_says_what_it_is() -> None:
+    whole = encode("mp4", frames=10)
+    unfinished = whole[: whole.index(b"moov") - 4]
+    with pytest.raises(CodecError, match=r"MP4 file has no index \(moov\): what recorded it"):
+        list(cut(io.BytesIO(unfinished)))
+    buffer = io.BytesIO()
+    with av.open(buffer, "w", format="mp4") as out:
+        cover = out.add_stream("mjpeg", rate=1)
+        cover.width, cover.height, cover.pix_fmt = 64, 48, "yuvj420p"
+        cover.disposition = av.stream.Disposition.attached_pic
+        out.mux(cover.encode(av.VideoFrame(64, 48, "yuvj420p")))
+        out.mux(cover.encode(None))
+    with pytest.raises(CodecError, match="holds a cover picture, but no video stream"):
+        list(cut(io.BytesIO(buffer.getvalue())))
 
 
 def test_what_precedes_the_first_keyframe_is_dropped() -> None:

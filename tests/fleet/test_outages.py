@@ -33,7 +33,7 @@ from lookout.wire import Topic, to_json
 from lookout.wire.limits import ALL_WATCHES, CAMERA_WATCHES
 from lookout.worker import Table
 from lookout.worker.polling import static_name
-from lookout.worker.tables import REACH_S
+from lookout.worker.tables import REACH_S, ShorterTopicError
 from tests.acceptor import Acceptor
 from tests.eventually import eventually
 from tests.fleet.bench import Bench, process, running
@@ -269,6 +269,10 @@ def test_a_table_of_a_topic_that_was_made_again_has_what_the_new_one_has(
     assert (table.view().offset, table.past("a"), [row.offset for row in table.past("d")]) == (1, (), [0])
     write("e")
     eventually(lambda: set(table.view().history) == {"d", "e"})
+    with pytest.raises(ShorterTopicError, match="a record needs 3"):
+        table.reach(3, timeout_s=0.1)
+    # A camera whose checkpoint is of the topic before was never loaded again: its records were dead letters.
+    assert set(table.at_least(3, timeout_s=0.1).history) == {"d", "e"}
 
 
 def test_ten_thousand_watches_are_followed_and_what_is_beyond_is_named(

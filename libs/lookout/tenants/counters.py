@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -89,8 +90,12 @@ class RedisCounters:
                 pipe.hincrbyfloat(key, f"{kind}:{tenant}", amount)
             pipe.expire(key, max(1, round(3 * keep_s)))
             pipe.hgetall(key)
-            answers = pipe.execute()[-1]
-        return {_named(field): float(amount) for field, amount in answers.items()}
+            # Others may have written no number for one tenant: what the others used is counted there.
+            answers = pipe.execute(raise_on_error=False)[-1]
+        if isinstance(answers, Exception):
+            raise answers
+        numbers = ((_named(field), _number(text)) for field, text in answers.items())
+        return {name: number for name, number in numbers if number is not None}
 
     def without_place(self, tenant: str, limit: int, keep_s: float, cameras: Sequence[str]) -> frozenset[str]:
         """Give cameras that send a place among the `limit` of their tenant; return those without one."""
@@ -104,6 +109,14 @@ class RedisCounters:
 
 def _text(value: bytes | str) -> str:
     return value.decode() if isinstance(value, bytes) else value
+
+
+def _number(text: bytes | str) -> float | None:
+    try:
+        amount = float(text)
+    except ValueError:
+        return None
+    return amount if math.isfinite(amount) else None
 
 
 def _named(field: bytes | str) -> tuple[str, Kind]:

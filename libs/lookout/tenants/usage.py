@@ -105,14 +105,9 @@ class TenantUsage:
             self._roll()
             interval, unsent = self._interval, self._unsent
             self._unsent = defaultdict(float)
-            now = self._clock()
-            sent = self._limited_cameras(now)
+            sent = self._limited_cameras(self._clock())
         try:
             used = self._counters.exchange(interval, self._interval_s, unsent)
-            without_place = {
-                tenant: self._counters.without_place(tenant, limit, self._interval_s, cameras)
-                for tenant, (limit, cameras) in sent.items()
-            }
         # ValueError: others wrote what is no number there.
         except (*REDIS_ERRORS, ValueError) as error:
             with self._lock:
@@ -121,10 +116,19 @@ class TenantUsage:
                         self._unsent[key] += amount
             _log.warning("counts of tenants cannot be exchanged", error=str(error))
             return
-        with self._lock:
-            self._without_place = without_place
+        with self._lock:  # before places are asked for: what is counted there is not sent again
             if interval == self._interval:
                 self._used = used
+        try:
+            without_place = {
+                tenant: self._counters.without_place(tenant, limit, self._interval_s, cameras)
+                for tenant, (limit, cameras) in sent.items()
+            }
+        except (*REDIS_ERRORS, ValueError) as error:
+            _log.warning("places of tenants' cameras cannot be exchanged", error=str(error))
+            return
+        with self._lock:
+            self._without_place = without_place
 
     def start(self, supervisor: Supervisor) -> None:
         """Exchange once a second on a thread of its own, where anything is limited."""
@@ -226,7 +230,10 @@ def open_usage(context: Context[Any], settings: TenantSettings, kinds: Collectio
     counters = None
     if settings.quotas.any:
         url = context.settings.redis_url
-        client = context.settings.redis_client(url, socket_timeout=1.0, socket_connect_timeout=1.0)
+        # No retries by the client: what arrived in a call that failed would count once more.
+        client = context.settings.redis_client(
+            url, socket_timeout=1.0, socket_connect_timeout=1.0, retry=None
+        )
         context.on_close(client.close)
         counters = RedisCounters(client)
     usage = TenantUsage(settings.quotas, kinds, counters, interval_s=settings.tenant_interval_s)

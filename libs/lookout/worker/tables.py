@@ -37,6 +37,10 @@ REACH_S = 60.0
 Check = Callable[[str, bytes], str | None]
 
 
+class ShorterTopicError(TransientError):
+    """A record names an offset that its topic has not: it was made again, or the offset was invented."""
+
+
 @dataclass(frozen=True, slots=True)
 class UnusableRows:
     """Rows whose newest value cannot be used: how many, and of some the reason by key."""
@@ -167,28 +171,49 @@ class Table:
             return keys
 
     def at_least(self, offset: int, timeout_s: float = 10.0) -> View:
-        """The table once it was read up to `offset` (from a checkpoint).
+        """The table once it was read up to `offset` (from a checkpoint); where Kafka has no such offset,
+        because the topic was made again, the table as it is: its rows are those that hold now.
 
         Raises:
             TransientError: It does not get there.
         """
-        self.reach(offset, timeout_s)
+        try:
+            self.reach(offset, timeout_s)
+        except ShorterTopicError as error:
+            self._log.warning(
+                "a checkpoint is older than the topic: it goes on with what is there", why=str(error)
+            )
         return self.view()
 
     def reach(self, offset: int, timeout_s: float = 10.0) -> None:
         """Return once the table was read up to `offset`.
 
         Raises:
+            ShorterTopicError: Kafka has no such offset.
             TransientError: It does not get there.
         """
+        if self._reaches(offset, timeout_s):
+            return
+        # Anybody can write an offset that never comes; an outage of Kafka does not count.
+        why = f"{self.topic} is read to {self._offset()}, a record needs {offset}; "
+        why += "a topic that was restored or made again has other offsets"
+        kind = ShorterTopicError if self._is_shorter(offset) else TransientError
+        raise kind(why, give_up_s=REACH_S)
+
+    def _reaches(self, offset: int, timeout_s: float) -> bool:
         deadline = time.monotonic() + timeout_s
         with self._changed:
             while self._offset() < offset:
                 if not self._changed.wait(deadline - time.monotonic()):
-                    # Anybody can write an offset that never comes; an outage of Kafka does not count.
-                    why = f"{self.topic} is read to {self._offset()}, a record needs {offset}; "
-                    why += "a topic that was restored or made again has other offsets"
-                    raise TransientError(why, give_up_s=REACH_S)
+                    return False
+            return True
+
+    def _is_shorter(self, offset: int) -> bool:
+        """Whether Kafka itself has no such offset."""
+        try:
+            return sum(self._reader.ends(self.topic, list(self._next), CALL_S).values()) < offset
+        except KafkaException:
+            return False
 
     def past(self, key: str) -> tuple[PastRow, ...]:
         """The newest values that a key had, oldest first, also where it is deleted by now."""

@@ -120,12 +120,39 @@ def test_what_others_wrote_there_stops_nothing(redis_client: redis.Redis) -> Non
     instance.exchange()
     [key] = redis_client.keys()
     redis_client.hset(key, "bytes:globex", "text")
+    instance.add("acme", "bytes", 30)
+    instance.add("globex", "bytes", 30)
+    for _ in range(3):  # what Redis took is not added again
+        instance.exchange()
+    assert instance.refusal("acme") is None
     instance.add("acme", "bytes", 60)
     instance.exchange()
     assert instance.refusal("acme") is not None
     clock.now += 60
     instance.exchange()
     assert instance.refusal("acme") is None
+
+
+def test_what_is_counted_is_not_counted_again_where_places_cannot_be_asked_for(
+    redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every second it was added once more, until the tenant was over its quota."""
+    clock = Clock()
+    counters = RedisCounters(redis_client, clock)
+    instance = usage(clock, counters)
+    instance.add("acme", "bytes", 30)
+    assert instance.refusal("acme", "gate") is None  # a camera of a limited tenant sends
+
+    def slow(*_: object) -> frozenset[str]:
+        raise redis.exceptions.TimeoutError("Timeout reading from socket")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(counters, "without_place", slow)
+        for _ in range(5):
+            instance.exchange()
+    instance.exchange()
+    assert counters.exchange(int(clock.now // 60), 60, {}) == {("acme", "bytes"): 30.0}
+    assert instance.refusal("acme", "gate") is None
 
 
 def test_names_that_footage_invents_are_bounded_and_metrics_name_the_others() -> None:

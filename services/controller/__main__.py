@@ -254,7 +254,8 @@ def main() -> int:
             done.set()
 
     election = electionconfig.Config(
-        Lease(settings.lease, settings.namespace, settings.instance, health, settings.lease_s / 3),
+        # Two calls of a renewal that begins at its deadline end before the lease does.
+        Lease(settings.lease, settings.namespace, settings.instance, health, settings.lease_s / 6),
         lease_duration=settings.lease_s,
         renew_deadline=settings.lease_s * 2 // 3,
         retry_period=max(1, settings.lease_s // 6),

@@ -70,7 +70,9 @@ class Reconciler:
         self.statuses = StatusQueue(
             api.set_status, writes_s=status_writes_s, resource_s=status_s, clock=clock
         )
-        self._rounds = Rounds(api, (WATCH, CAMERA), self.statuses, self._update, round_s=round_s, clock=clock)
+        self._rounds = Rounds(
+            api, (WATCH, CAMERA), self.statuses, self._update, self._remove, round_s=round_s, clock=clock
+        )
         self._log = logs.get("reconcile")
 
     def mark(self, kind: Kind, name: str) -> None:
@@ -103,12 +105,9 @@ class Reconciler:
     def _update(self, kind: Kind, resource: Resource) -> None:
         metadata = resource["metadata"]
         name = metadata["name"]
-        topic = CAMERAS.name if kind is CAMERA else WATCHES.name
         if metadata.get("deletionTimestamp"):
             if is_held(resource):
-                if self._views(topic).newest(name) is not None:
-                    self._publish(topic, name, None)
-                    self._log.info("removed", kind=kind.name, name=name)
+                self._remove(kind, name)
                 self._rounds.let_go(kind, resource)
             self.statuses.forget((kind.name, name))
             return
@@ -116,6 +115,12 @@ class Reconciler:
             return
         status = self._camera(resource) if kind is CAMERA else self._watch(resource)
         self._rounds.tell(kind, resource, status)
+
+    def _remove(self, kind: Kind, name: str) -> None:
+        topic = CAMERAS.name if kind is CAMERA else WATCHES.name
+        if self._views(topic).newest(name) is not None:
+            self._publish(topic, name, None)
+            self._log.info("removed", kind=kind.name, name=name)
 
     def _camera(self, resource: Resource) -> dict[str, Any]:
         try:

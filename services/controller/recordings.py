@@ -184,7 +184,9 @@ class RecordingJobs:
     ) -> None:
         self._request, self._publish, self._answers = request, publish, answers
         self._statuses = statuses
-        self._rounds = Rounds(api, (RECORDING,), statuses, self._update, round_s=round_s, clock=clock)
+        self._rounds = Rounds(
+            api, (RECORDING,), statuses, self._update, self._remove, round_s=round_s, clock=clock
+        )
         self._names: dict[str, str] = {}  # of resources, by their job
         self._log = logs.get("recordings")
 
@@ -218,15 +220,17 @@ class RecordingJobs:
         metadata, job = resource["metadata"], job_id(resource)
         name = metadata["name"]
         if metadata.get("deletionTimestamp"):
-            self._names.pop(job, None)
             if is_held(resource):
+                self._remove(RECORDING, name)
                 self._cancel(job)
                 self._rounds.let_go(RECORDING, resource)
             self._statuses.forget((RECORDING.name, name))
             return
-        self._names[job] = name
         if not self._rounds.hold(RECORDING, resource):
             return
+        if job not in self._names:
+            self._remove(RECORDING, name)  # a resource of this name that went without a word
+            self._names[job] = name
         try:
             wanted = job_of(resource)
         except (ValueError, TypeError) as error:
@@ -245,6 +249,12 @@ class RecordingJobs:
             Condition("Finished", over, status["state"].capitalize(), status.get("reason", "")),
         ]
         self._rounds.tell(RECORDING, resource, {**status, "conditions": conditions})
+
+    def _remove(self, _kind: Kind, name: str) -> None:
+        """Cancel the jobs of a resource that is gone."""
+        for job in [job for job, known in self._names.items() if known == name]:
+            self._cancel(job)
+            del self._names[job]
 
     def _cancel(self, job: str) -> None:
         """Cancel a job that has not ended."""

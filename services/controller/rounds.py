@@ -71,6 +71,8 @@ class Rounds:
         kinds: What it looks after, in the order in which numbers that changed are written.
         statuses: Where statuses wait to be written; several `Rounds` may share it, and then its rates.
         update: Brings one resource up to date.
+        remove: Takes out what was written for a resource that went without a word: the API server deletes one
+            that gets its finalizer at that moment.
         round_s: Longest time of one round.
         clock: Monotonic seconds.
     """
@@ -81,11 +83,13 @@ class Rounds:
         kinds: Sequence[Kind],
         statuses: StatusQueue,
         update: Callable[[Kind, Resource], None],
+        remove: Callable[[Kind, str], None],
         *,
         round_s: float = 60.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._api, self._statuses, self._update = api, statuses, update
+        self._api, self._statuses, self._update, self._remove = api, statuses, update, remove
+        self._held: set[Key] = set()
         self._round_s, self._clock = round_s, clock
         self._changed = Marks()
         self._news = {kind: Marks() for kind in kinds}
@@ -113,14 +117,19 @@ class Rounds:
         """
         wanted = [*_finalizers(resource), FINALIZER]
         done = is_held(resource) or self._api.set_finalizers(kind, resource, wanted)
-        if not done:
+        if done:
+            self._held.add((kind, resource["metadata"]["name"]))
+        else:
             self.mark(kind, resource["metadata"]["name"])
         return done
 
     def let_go(self, kind: Kind, resource: Resource) -> None:
         """Take the finalizer away; of a resource that changed meanwhile, in the next round."""
-        if not let_go(self._api, kind, resource):
-            self.mark(kind, resource["metadata"]["name"])
+        key = (kind, resource["metadata"]["name"])
+        if let_go(self._api, kind, resource):
+            self._held.discard(key)
+        else:
+            self.mark(*key)
 
     def tell(self, kind: Kind, resource: Resource, fields: Mapping[str, Any]) -> None:
         """Have a status that differs written; where numbers alone differ, only while there is room.
@@ -182,18 +191,26 @@ class Rounds:
             keys += taken
         return keys
 
+    def _went(self, kind: Kind, name: str) -> None:
+        self._statuses.forget((kind.name, name))
+        if (kind, name) in self._held:
+            self._remove(kind, name)
+            self._held.discard((kind, name))
+
     def _isolated(self, kind: Kind, name: str) -> str | None:
         """Bring one resource up to date; why that failed, which its status says too."""
         resource = self._api.get(kind, name)
-        if resource is None:
-            self._statuses.forget((kind.name, name))
-            return None
         try:
-            self._update(kind, resource)
+            if resource is None:
+                self._went(kind, name)
+            else:
+                self._update(kind, resource)
             return None
         except Exception as error:  # of any kind: what one resource causes must not stop the others
             why = clean(f"{type(error).__name__}: {in_words(error)}", 300)
             self._log.warning("a resource failed", kind=kind.name, name=name, error=why)
+        if resource is None:
+            return why
         others = [known for known in conditions_before(resource).values() if known.type != "Accepted"]
         self.tell(kind, resource, {"conditions": [Condition("Accepted", False, "Failed", why), *others]})
         return why

@@ -261,6 +261,14 @@ REFUSED = {
     "pod.extraVolumeMounts[0].name=a pod.extraVolumeMounts[0].mountPath=models": (
         'pod.extraVolumeMounts[0].mountPath: "models" is no path'
     ),
+    "pod.extraVolumes[0].name=tmp": 'pod.extraVolumes: the chart has a name "tmp" of its own',
+    "decode.pod.extraContainers[0].name=decode decode.pod.extraContainers[0].image=a": (
+        'decode.pod.extraContainers: the chart has a name "decode" of its own'
+    ),
+    "pod.extraVolumeMounts[0].name=a pod.extraVolumeMounts[0].mountPath=/etc/lookout/grpc": (
+        'pod.extraVolumeMounts: the chart has a mountPath "/etc/lookout/grpc" of its own'
+    ),
+    "pod.extraEnv[0].name=A pod.extraEnv[1].name=A": 'pod.extraEnv: the name "A" stands there twice',
     "pod.topologySpreadConstraints[0].x=1": "additional properties 'x' not allowed",
     "pod.affinity.nodeAfinity.x=1": "additional properties 'nodeAfinity' not allowed",
     "decode.tolerations[0].key=gpu!": 'decode.tolerations[0].key: "gpu!" is no key of a taint',
@@ -291,7 +299,11 @@ REFUSED_EXTENDED = {
 OPENED = {
     "tryout.enabled=false kafka.bootstrap=a:9096\\,b:9097 redis.url=rediss://redis:7000": {9096, 9097, 7000},
     f"{_OWN} settings.otlp_endpoint=http://collector:4318": {4318},
-    "tryout.enabled=false kafka.bootstrap=a:9092 redis.url=redis://s:26380/0 redis.sentinel=d": {26380, 6379},
+    "tryout.enabled=false kafka.bootstrap=a:9092 redis.url=redis://s:26380\\,t:26381/0 redis.sentinel=d": {
+        26380,
+        26381,
+        6379,
+    },
     f"{_OWN} kafka.sasl.mechanism=OAUTHBEARER kafka.sasl.secret=u kafka.sasl.tokenUrl=https://idp:8443/t": {
         8443
     },
@@ -408,6 +420,7 @@ def check() -> list[str]:
     for value, ports in OPENED.items():
         wrong += _closed(value, ports)
     wrong += _additions()
+    wrong += _replaced()
     wrong += _settings()
     wrong += [*_without_value("", "string"), *_without_value(None, "null")]
     wrong += _names()
@@ -490,6 +503,37 @@ def _additions() -> list[str]:
     roles = [name for kind, name in objects if kind == "ClusterRole"]
     if len(roles) != 2:
         wrong.append(f"rbac.aggregate: the ClusterRoles are {roles}")
+    return wrong
+
+
+def _replaced() -> list[str]:
+    """What stands in a pod twice, where a part replaces an addition of all, or not at all."""
+    values = {
+        **VARIANTS["production"],
+        "pod.extraEnv[0].name": "HTTPS_PROXY",
+        "pod.extraEnv[0].value": "http://proxy:3128",
+        "pod.extraVolumes[0].name": "authorities",
+        "pod.extraVolumeMounts[0].name": "authorities",
+        "pod.extraVolumeMounts[0].mountPath": "/authorities",
+        "prefill.pod.extraEnv[0].name": "HTTPS_PROXY",
+        "prefill.pod.extraEnv[0].value": "",
+        "prefill.pod.extraVolumes[0].name": "authorities",
+        "prefill.pod.extraVolumeMounts[0].name": "authorities",
+        "prefill.pod.extraVolumeMounts[0].mountPath": "/authorities",
+    }
+    wrong = []
+    for name, pod in _pods(render(values)).items():
+        containers = [*pod["containers"], *pod.get("initContainers", ())]
+        lists = [("volume", [volume["name"] for volume in pod["volumes"]])]
+        lists += [("variable", [entry["name"] for entry in each.get("env", ())]) for each in containers]
+        lists += [("mount", [mount["mountPath"] for mount in each["volumeMounts"]]) for each in containers]
+        wrong += [f"{name}: a {what} twice: {names}" for what, names in lists if len(set(names)) < len(names)]
+        for container in containers:
+            proxies = [entry["value"] for entry in container.get("env", ()) if entry["name"] == "HTTPS_PROXY"]
+            if name not in ("release", "credential") and proxies != (
+                [""] if name == "prefill" else ["http://proxy:3128"]
+            ):
+                wrong.append(f"{name} {container['name']}: HTTPS_PROXY is {proxies}")
     return wrong
 
 

@@ -37,6 +37,11 @@ app.kubernetes.io/component: {{ .component }}
 {{- else }}{{ required "kafka.bootstrap: give your Kafka's bootstrap servers, or set tryout.enabled=true" .Values.kafka.bootstrap }}{{ end }}
 {{- end }}
 
+{{/* Where clients outside reach the bundled broker: an IPv6 address stands in brackets. */}}
+{{- define "lookout.outside" -}}
+{{- with .Values.tryout.kafka.outside }}{{ ternary (printf "[%s]" .host) .host (contains ":" .host) }}:{{ .port }}{{ end }}
+{{- end }}
+
 {{/* Security of a container and of a pod: what the `restricted` standard demands. */}}
 {{- define "lookout.containerSecurity" -}}
 allowPrivilegeEscalation: false
@@ -135,13 +140,24 @@ spec:
     matchLabels: {{- include "lookout.selector" . | nindent 6 }}
 {{- end }}
 
+{{/* Lists of additions to a pod, and what the API server tells their entries apart by. */}}
+{{- define "lookout.additionKeys" -}}
+{"extraEnv": "name", "extraVolumes": "name", "extraVolumeMounts": "mountPath", "extraContainers": "name"}
+{{- end }}
+
 {{/* Additions to a pod as JSON, those of the part on top of those of all; call with (dict "root" $ "part" values). */}}
 {{- define "lookout.podAdditions" -}}
 {{- $all := deepCopy .root.Values.pod }}
 {{- $own := deepCopy (get (.part | default dict) "pod" | default dict) }}
-{{- range $name := list "extraEnv" "extraVolumes" "extraVolumeMounts" "extraContainers" }}
+{{- range $name, $key := include "lookout.additionKeys" . | fromJson }}
 {{- if and (hasKey $all $name) (hasKey $own $name) }}
-{{- $_ := set $own $name (concat (index $all $name) (index $own $name)) }}
+{{- $replaced := list }}
+{{- range index $own $name }}{{ $replaced = append $replaced (get . $key) }}{{ end }}
+{{- $entries := list }}
+{{- range index $all $name }}
+{{- if not (has (get . $key) $replaced) }}{{ $entries = append $entries . }}{{ end }}
+{{- end }}
+{{- $_ := set $own $name (concat $entries (index $own $name)) }}
 {{- end }}
 {{- end }}
 {{- mergeOverwrite $all $own | toJson }}
@@ -398,8 +414,10 @@ annotations: {{- toYaml . | nindent 2 }}
 {{- with regexFind ":[0-9]+$" (trim .) }}{{ $ports = append $ports (trimPrefix ":" . | int) }}{{ end }}
 {{- end }}
 {{- with .Values.redis.url }}
-{{- $port := regexFind ":[0-9]+$" (urlParse .).host | trimPrefix ":" | default "6379" }}
-{{- $ports = append $ports (int $port) }}
+{{- /* An address of several Sentinels is no URL to Go. */}}
+{{- range splitList "," (regexReplaceAll "^rediss?://([^/?]*).*$" . "${1}") }}
+{{- $ports = append $ports (regexFind ":[0-9]+$" . | trimPrefix ":" | default "6379" | int) }}
+{{- end }}
 {{- if $.Values.redis.sentinel }}{{ $ports = append $ports 6379 }}{{ end }}
 {{- end }}
 {{- with .Values.kafka.sasl.tokenUrl }}

@@ -37,8 +37,8 @@
 {{- end }}
 
 {{/*
-Downloads the checkpoint, compares its SHA-256 and unpacks it; call with (dict "root" $ "tower" whether tower and
-projector are all that the pod needs of it "texts" whether configuration and tokenizer are).
+Downloads the checkpoint, compares its SHA-256 and unpacks it; call with (dict "root" $ "part" values
+"tower" whether tower and projector are all that the pod needs of it "texts" whether configuration and tokenizer are).
 */}}
 {{- define "lookout.modelDownload" -}}
 {{- $url := .root.Values.model.url }}
@@ -65,10 +65,12 @@ projector are all that the pod needs of it "texts" whether configuration and tok
     {{- if $caSecret }}
     - {name: SSL_CERT_FILE, value: /etc/lookout/model-ca/ca.crt}
     {{- end }}
+    {{- with include "lookout.podAddition" (dict "root" .root "part" .part "name" "extraEnv") }}{{ . | nindent 4 }}{{ end }}
   resources: {{- toYaml $resources | nindent 4 }}
   volumeMounts:
     - {name: model, mountPath: /model}
     - {name: tmp, mountPath: /tmp}
+    {{- with include "lookout.podAddition" (dict "root" .root "part" .part "name" "extraVolumeMounts") }}{{ . | nindent 4 }}{{ end }}
     {{- if $caSecret }}
     - {name: model-ca, mountPath: /etc/lookout/model-ca, readOnly: true}
     {{- end }}

@@ -128,6 +128,21 @@ def test_a_resource_that_is_deleted_while_it_is_added_leaves_no_record() -> None
     assert {key for rows in topics.rows.values() for key in rows} == {"gate-3", "fall"}
 
 
+def test_a_resource_that_went_without_a_word_takes_its_record_along() -> None:
+    """The API server deletes one that gets its finalizer while it is deleted."""
+    watch, other = watch_resource(), watch_resource()
+    other["metadata"]["name"] = "other"
+    api, topics = MemoryApi([], [watch]), MemoryTopics()
+    topics.publish(WATCHES.name, "foreign", b"{}")
+    reconciler = make(api, topics)
+    reconciler.reconcile()
+    api.resources[WATCH] = [other]
+    for name in ("fall", "other", "foreign"):
+        reconciler.mark(WATCH, name)
+    reconciler.work_off()
+    assert set(topics.rows[WATCHES.name]) == {"other", "foreign"}
+
+
 def test_a_resource_that_changes_while_it_is_deleted_is_let_go_in_the_next_round() -> None:
     resource = watch_resource()
     api, topics = OutdatedApi([], [resource]), MemoryTopics()

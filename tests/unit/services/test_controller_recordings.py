@@ -185,6 +185,25 @@ def test_a_resource_that_is_deleted_while_it_is_added_leaves_no_job() -> None:
     assert world.request.id == JOB
 
 
+def test_a_resource_that_went_without_a_word_takes_its_job_along() -> None:
+    world = World()
+    world.api.resources[RECORDING] = []
+    world.jobs.mark("monday")
+    world.jobs.work_off()
+    assert world.request.cancelled
+
+
+def test_a_resource_made_again_cancels_the_job_of_one_that_went_without_a_word() -> None:
+    world = World()
+    again = recording()
+    again["metadata"]["uid"] = "456789ab-ffff"
+    world.api.resources[RECORDING] = [again]
+    world.jobs.mark("monday")
+    world.jobs.work_off()
+    assert world.request.cancelled
+    assert set(world.topics.rows[RECORDINGS.name]) == {JOB, job_id(again)}
+
+
 def test_what_cannot_be_followed_is_told_and_nothing_is_published() -> None:
     world = World(fps=1e9)
     assert world.condition("Accepted") == ("False", "Invalid")

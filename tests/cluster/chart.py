@@ -4,6 +4,7 @@
 """
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -898,6 +899,32 @@ def fixed_claims(cluster: Cluster, namespace: str) -> list[str]:
             wrong.append(f"an upgrade with {values} says no {words!r}: {said[-400:]}")
     cluster.helm("uninstall", "lookout", "--namespace", namespace, "--no-hooks", "--wait")
     cluster.kubectl("delete", "pvc", "--all", "-n", namespace)
+    return wrong
+
+
+def namespace_admin(cluster: Cluster, namespace: str) -> list[str]:
+    """Install with the role admin and the rights that the guide names; returns what is not as it says."""
+    who = f"system:serviceaccount:{namespace}:installer"
+    options = ("lookout", "--namespace", namespace, "--no-hooks", "--kube-as-user", who)
+
+    def install() -> str:
+        return cluster.helm("install", *options, str(CHART), "--skip-crds", check=False)
+
+    cluster.kubectl("-n", namespace, "create", "serviceaccount", "installer")
+    account = f"--serviceaccount={namespace}:installer"
+    cluster.kubectl("-n", namespace, "create", "rolebinding", "installer", "--clusterrole=admin", account)
+    wrong = []
+    if "permissions not currently held" not in (said := install()):
+        wrong.append(f"without the guide's rights: {said[-300:]}")
+    cluster.helm("uninstall", "lookout", "--namespace", namespace, "--no-hooks", "--wait", check=False)
+    guide = (workshop.ROOT / "docs" / "kubernetes.md").read_text()
+    here = guide.replace("-n cameras", f"-n {namespace}").replace("cameras:in", f"{namespace}:in")
+    for command in re.findall(r"^kubectl (create \w+ lookout-install .*)$", here, re.MULTILINE):
+        cluster.kubectl(*command.split())
+    if "deployed" not in (said := install()):
+        wrong.append(f"with the guide's rights: {said[-300:]}")
+    cluster.helm("uninstall", *options, "--wait")
+    cluster.kubectl("delete", "clusterrole", "lookout-install")
     return wrong
 
 

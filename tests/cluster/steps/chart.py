@@ -12,5 +12,6 @@ def run(world: World) -> None:
     with world.namespace():
         world.wrong += chart.dry_run(world.cluster, NAMESPACE)
         world.wrong += chart.fixed_claims(world.cluster, NAMESPACE)
+        world.wrong += chart.namespace_admin(world.cluster, NAMESPACE)
     refusals = len(chart.REFUSED) + len(chart.REFUSED_EXTENDED)
     world.tell(f"lint, {refusals} refusals, {len(chart.VARIANTS)} variants dry-run by the API server")

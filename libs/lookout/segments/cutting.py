@@ -12,6 +12,7 @@ from typing import BinaryIO, cast
 
 import av
 import av.error
+import numpy as np
 from av.bitstream import BitStreamFilterContext
 
 from lookout.segments.container import ByteSource, Video, missing_packets, ticks_to_us
@@ -80,9 +81,7 @@ class _Group:
     losses: list[bool] = field(default_factory=list)  # by packet: bytes of it were lost on the way
     jump: bool = False  # the source's clock jumped before it
     size: int = 0  # bytes, with an allowance for the container
-    shown: int = 0  # pictures that are not hidden
-    first_us: int = 0  # the earliest of these
-    last_us: int = 0  # the latest of these
+    times_us: list[int] = field(default_factory=list)  # of pictures that are not hidden
     hidden_us: int | None = None  # the latest hidden picture
     key_hidden: bool = False
 
@@ -97,10 +96,7 @@ class _Group:
             self.key_hidden = self.key_hidden or len(self.packets) == 1
             self.hidden_us = time_us if self.hidden_us is None else max(self.hidden_us, time_us)
             return
-        self.first_us = min(self.first_us, time_us) if self.shown else time_us
-        # B-frames are shown before the packet that precedes them: the newest time counts, not the last.
-        self.last_us = max(self.last_us, time_us) if self.shown else time_us
-        self.shown += 1
+        self.times_us.append(time_us)
 
     def follow(self, end_us: int | None) -> int | None:
         """Tell whether the clock jumped before it, once it is whole.
@@ -115,6 +111,21 @@ class _Group:
             return end_us
         self.jump = end_us is not None and not -BACKWARD_US <= self.start_us - end_us <= MAX_GAP_US
         return self.end_us
+
+    @property
+    def shown(self) -> int:
+        """How many of its pictures are not hidden."""
+        return len(self.times_us)
+
+    @property
+    def first_us(self) -> int:
+        """The earliest of these."""
+        return min(self.times_us)
+
+    @property
+    def last_us(self) -> int:
+        """The latest of these. B-frames are shown before the packet that precedes them."""
+        return max(self.times_us)
 
     @property
     def start_us(self) -> int:
@@ -133,8 +144,8 @@ class _Group:
 
     @property
     def end_us(self) -> int:
-        """When its last frame ends, if it lasts as long as frames do here."""
-        step = (self.last_us - self.start_us) // (self.shown - 1) if self.shown > 1 else self.nominal_us
+        """When its last frame ends, if it lasts as long as frames usually do here."""
+        step = int(np.median(np.diff(sorted(self.times_us)))) if self.shown > 1 else self.nominal_us
         return self.last_us + max(1, step)
 
 

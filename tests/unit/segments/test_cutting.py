@@ -142,6 +142,18 @@ def test_a_hole_of_a_file_takes_its_time(container: str) -> None:
         assert [piece.start_us for piece in cut(Pipe(data))] == [0, pytest.approx(2_000_000, abs=1000)]
 
 
+def test_a_pause_between_keyframes_moves_no_later_piece() -> None:
+    """An encoder that writes a picture only where something moves."""
+    times = [100 * i + 28_000 * (i >= 35) for i in range(60)]
+    pieces = list(cut(io.BytesIO(encode("mkv", frames=60, gop=10, pts=times))))
+    assert [(piece.start_us, piece.jump) for piece in pieces] == [
+        (0, False),
+        (2_000_000, False),
+        (32_000_000, False),
+    ]
+    assert pieces[-1].start_us + pieces[-1].duration_us == 34_000_000
+
+
 def muxed(data: bytes, container: str, shift_s: float = 0, **options: str) -> bytes:
     """The packets of a clip, later by `shift_s`, in another container."""
     buffer = io.BytesIO()

@@ -13,7 +13,7 @@ from functools import partial
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import ConfigResource, NewTopic, ResourceType, TopicMetadata
-from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
+from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from lookout.errors import StartupError
 from lookout.kafka_clients import AdminClient
@@ -81,8 +81,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _hours("--tiered-local-hours", options.tiered_local_hours),
         )
         refused: list[str] = []
-        admin = _client(load_settings(ControllerSettings), refused)
-        existing = _wait_for_brokers(admin, options.wait_s, refused)
+        settings = load_settings(ControllerSettings)
+        admin = _client(settings, refused)
+        existing = _wait_for_brokers(admin, settings.bootstrap, options.wait_s, refused)
         if options.check:
             _refuse_missing(existing)
         created = _create(admin, existing, wishes)
@@ -163,8 +164,17 @@ def _client(settings: ControllerSettings, refused: list[str]) -> AdminClient:
 
 
 def _wait_for_brokers(
-    admin: AdminClient, patience_s: float, refused: Sequence[str] = ()
+    admin: AdminClient, bootstrap: str, patience_s: float, refused: Sequence[str] = ()
 ) -> dict[str, TopicMetadata]:
+    """The topics that there are, once Kafka answers.
+
+    Raises:
+        NoAnswerError: It does not within `patience_s`. That is said at the first try already: helm may give
+            up before.
+        StartupError: It refuses the connection.
+    """
+    reasons: list[str] = []
+
     def ask() -> dict[str, TopicMetadata]:
         try:
             return dict(admin.list_topics(timeout=_CALL_S).topics)
@@ -172,12 +182,18 @@ def _wait_for_brokers(
             admin.poll(0)  # `_note` is called here only
             if len(refused) >= _REFUSALS:
                 raise StartupError(f"Kafka refuses the connection: {refused[-1]}") from error
-            raise NoAnswerError(f"Kafka does not answer: {error.args[0].str()}") from error
+            raise NoAnswerError(f"{bootstrap}: Kafka does not answer: {error.args[0].str()}") from error
+
+    def tell(state: RetryCallState) -> None:
+        if not reasons and state.outcome is not None:
+            reasons.append(f"{state.outcome.exception()}; trying again for up to {patience_s:g} s")
+            _say(reasons, FAILED)
 
     tries = Retrying(
         stop=stop_after_delay(patience_s),
         wait=wait_fixed(_PAUSE_S),
         retry=retry_if_exception_type(NoAnswerError),
+        before_sleep=tell,
         reraise=True,
     )
     return tries(ask)

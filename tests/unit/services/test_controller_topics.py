@@ -48,6 +48,21 @@ def test_what_trying_again_may_cure_has_an_exit_code_of_its_own(
     assert "--tiered-local-hours: no topic verdict" in capsys.readouterr().err
 
 
+def test_what_the_job_waits_for_is_said_while_it_waits(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """helm gives up before the job does, and shows what was said until then."""
+    monkeypatch.setenv("LOOKOUT_MODE", "local")
+    monkeypatch.setenv("LOOKOUT_BOOTSTRAP", "127.0.0.1:1")
+    monkeypatch.setattr(topics, "_CALL_S", 0.1)
+    monkeypatch.setattr(topics, "_PAUSE_S", 0.05)
+    assert topics.main(["--partitions=1", "--replication=1", "--wait-s=0.5"]) == FAILED
+    first, last = capsys.readouterr().err.splitlines()
+    assert first.startswith("lookout topics: 127.0.0.1:1: Kafka does not answer: ")
+    assert first.endswith("; trying again for up to 0.5 s")
+    assert last.startswith("lookout topics: 127.0.0.1:1: Kafka does not answer: ")
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [

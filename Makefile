@@ -66,7 +66,7 @@ test-unit: setup  ## style, types and all unit tests of less than half a second:
 	$(PYTEST) -n 2 -m "not long and not slow" tests/unit
 
 test: setup  ## everything that proves Lookout in minutes
-	$(MAKE) --jobs 2 --output-sync=target lint collect
+	$(MAKE) --jobs 2 --output-sync=target lint collect s3-server
 	$(PYTEST) -n $(WORKERS) -m "not long" --durations 20
 
 # Tests are read while types are checked: every worker finds their bytecode, and that of all they import.
@@ -74,7 +74,11 @@ COLLECTED ?= tests
 collect: setup
 	@$(BIN)/python -m pytest --collect-only -q $(COLLECTED) > $(VENV)/tests.txt || { cat $(VENV)/tests.txt; exit 1; }
 
-test-all: lint  ## the heavier checks as well
+# Once on a machine, and before any test: Go builds it for minutes, longer than a test may take.
+s3-server: setup
+	@$(BIN)/python -m tests.s3_server
+
+test-all: lint s3-server  ## the heavier checks as well
 	$(PYTEST) -n $(WORKERS)
 
 demo: setup  ## alerts from rendered cameras; FOOTAGE=path adds your own

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gc
+import locale
 import logging
 import os
 import signal
+import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -56,6 +58,10 @@ LONGEST = (
 )
 #: folders whose files run in one process
 TOGETHER = ("tests/vllm/", "tests/unit/house/")
+#: variables that stay: pytest's, and what libraries and our imports of them set for good
+_FREE = ("PYTEST_", "TORCHINDUCTOR_", "VLLM_", "HF_HUB_")
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_BEFORE = pytest.StashKey[tuple[str, dict[str, object]]]()
 DEFAULT_FOOTAGE = Path(__file__).resolve().parents[2] / "shared" / "video"
 
 
@@ -88,6 +94,12 @@ def pytest_collection_finish() -> None:
         )
 
 
+def group_of(nodeid: str) -> str:
+    """The file of a test, or the folder whose files stay together."""
+    file = nodeid.partition("::")[0]
+    return next((folder for folder in TOGETHER if file.startswith(folder)), file)
+
+
 class Interleaved(LoadScopeScheduling):
     """Fleets beside unit tests: while a fleet waits for a broker or a session, unit tests compute.
 
@@ -97,8 +109,7 @@ class Interleaved(LoadScopeScheduling):
     """
 
     def _split_scope(self, nodeid: str) -> str:
-        file = nodeid.partition("::")[0]
-        return next((folder for folder in TOGETHER if file.startswith(folder)), file)
+        return group_of(nodeid)
 
     def remove_node(self, node: WorkerController) -> str | None:
         """A worker ended: its unfinished groups go to others, without the test that it ended in.
@@ -147,13 +158,61 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Interle
     return Interleaved(config, log) if config.getvalue("dist") == "loadscope" else None
 
 
-@pytest.fixture(autouse=True)
-def _ordinary_priority() -> Iterator[None]:
-    """No test leaves this thread with another priority: a real-time one starves
-    brokers, engines and the rest."""
-    before = os.sched_getscheduler(0)
+def process_state() -> dict[str, object]:
+    """What the tests of a file share with those that run behind them in this process."""
+    mask = os.umask(0)
+    os.umask(mask)
+    state = {f"variable {name}": value for name, value in os.environ.items() if not name.startswith(_FREE)}
+    state |= {f"handler of {number.name}": signal.getsignal(number) for number in _SIGNALS}
+    state |= {
+        "working directory": os.getcwd(),
+        "umask": mask,
+        "locale": locale.setlocale(locale.LC_ALL),
+        "scheduling": os.sched_getscheduler(0),  # a real-time policy starves brokers and engines
+        "cores": os.sched_getaffinity(0),
+        "timeout of sockets": socket.getdefaulttimeout(),
+    }
+    if torch := sys.modules.get("torch"):
+        state |= {
+            "torch.set_num_threads": torch.set_num_threads,
+            "threads of torch": torch.get_num_threads(),
+            "default type of torch": torch.get_default_dtype(),
+            "gradients of torch": torch.is_grad_enabled(),
+        }
+    return state
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
+    """Before the first fixture of a file."""
+    group = group_of(item.nodeid)
+    if item.session.stash.get(_BEFORE, ("", {}))[0] != group:
+        item.session.stash[_BEFORE] = group, process_state()
     yield
-    assert os.sched_getscheduler(0) == before, "the test left its thread with another scheduling policy"
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+    """Behind the last fixture of a file: what it leaves would be a fault of a test that comes later."""
+    yield
+    group, before = item.session.stash[_BEFORE]
+    if nextitem is None or group_of(nextitem.nodeid) != group:
+        after = process_state()
+        left = {
+            name: (before.get(name), after.get(name))
+            for name in sorted(before.keys() | after.keys())
+            if before.get(name) != after.get(name) and (name in before or "torch" not in name)
+        }
+        assert not left, f"{group} leaves to the tests behind it: {left}"
+
+
+def log_plainly() -> None:
+    """Tracebacks as Python prints them: structlog's own show the value of every variable, and the state of a
+    worker takes minutes of a busy core to print."""
+    structlog.reset_defaults()
+    *others, _ = structlog.get_config()["processors"]
+    renderer = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
+    structlog.configure([*others, renderer])
 
 
 @pytest.fixture(autouse=True)
@@ -161,10 +220,10 @@ def _own_logging() -> Iterator[None]:
     """A command or service that a test runs in its own process sets logging up for all tests behind it."""
     root = logging.getLogger()
     before = list(root.handlers), root.level
+    log_plainly()
     yield
     root.handlers = before[0]
     root.setLevel(before[1])
-    structlog.reset_defaults()
 
 
 def find_footage() -> Path | None:

@@ -30,17 +30,27 @@ def start(family: str, **options: Any) -> Any:
     return load_engine(checkpoint(family), **settings)
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _needs_vllm() -> Iterator[None]:
+@pytest.fixture(scope="package", autouse=True)
+def _alone() -> Iterator[None]:
+    """Skips where vLLM is not installed. What its CPU worker leaves in a process is undone behind the last of
+    these tests: it binds threads to cores, loads libraries into every child (LD_PRELOAD), and puts a function
+    that does nothing in the place of `torch.set_num_threads`."""
     if importlib.util.find_spec("vllm") is None:
         pytest.skip("vLLM is not installed: make setup installs the CPU wheel")
-    before = os.sched_getaffinity(0)
+    import torch
+
+    cores, environment = os.sched_getaffinity(0), dict(os.environ)
+    set_threads, threads = torch.set_num_threads, torch.get_num_threads()
     yield
-    os.sched_setaffinity(0, before)  # vLLM's CPU worker binds its threads to cores
+    os.sched_setaffinity(0, cores)
+    os.environ.clear()
+    os.environ.update(environment)
+    torch.set_num_threads = set_threads
+    torch.set_num_threads(threads)
 
 
-@pytest.fixture(scope="session")
-def _running() -> Iterator[dict[str, Any]]:
+@pytest.fixture(scope="package")
+def _running(_alone: None) -> Iterator[dict[str, Any]]:
     engines: dict[str, Any] = {}
     yield engines
     for engine in engines.values():

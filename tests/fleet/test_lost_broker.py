@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewPartitions
 
 from lookout.cli import connect
 from lookout.cli.connect import Position, client_options, reading, send_and_confirm
@@ -94,6 +96,31 @@ def test_a_reader_without_an_outage_says_nothing(
         for _ in range(20):
             assert reader.poll(0.1) is None
     assert capfd.readouterr().err == ""
+
+
+def test_a_reader_follows_partitions_that_are_added(
+    own_kafka: KafkaServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cameras move to them: `lookout alerts` showed nothing of these any more."""
+    monkeypatch.setattr(connect, "_LOOK_S", 0.0)
+    create_topics(own_kafka.bootstrap, 2)
+    with reading(own_kafka.bootstrap, [ALERTS.name], Position()) as reader:
+        assert reader.poll(0.1) is None
+        admin = AdminClient({"bootstrap.servers": own_kafka.bootstrap})
+        admin.create_partitions([NewPartitions(ALERTS.name, 3)])[ALERTS.name].result()
+        producer = Producer({"bootstrap.servers": own_kafka.bootstrap})
+        for partition in range(3):
+            producer.produce(ALERTS.name, b"{}", partition=partition)
+        assert producer.flush(60.0) == 0
+        shown: set[int | None] = set()
+
+        def whole() -> bool:
+            if (message := reader.poll(0.1)) is not None:
+                shown.add(message.partition())
+            return shown == {0, 1, 2}
+
+        eventually(whole)
+        assert all(reader.poll(0.1) is None for _ in range(3))
 
 
 def test_more_records_than_the_client_holds_are_all_confirmed(

@@ -9,7 +9,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from confluent_kafka import OFFSET_END, IsolationLevel, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    OFFSET_END,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
 from confluent_kafka.admin import OffsetSpec
 
 from lookout.cli.options import CliError, Position, in_utf8
@@ -30,6 +38,8 @@ CONFIRM_S: Final = 60.0
 _OPEN_S = 30.0
 #: until Kafka counts as lost once a connection failed, and between two questions whether it is back
 _OUTAGE_S = 2.0
+#: between two looks for partitions that were added
+_LOOK_S = 30.0
 
 
 def find_bootstrap(given: str | None) -> str:
@@ -287,12 +297,15 @@ class CommittedReader:
             self._consumer.close()
             raise
         self._consumer.assign(self._places)
+        self._look_at = time.monotonic() + _LOOK_S
 
     def poll(self, timeout: float) -> Message | None:
         """The next record, or None when none came in time. Connection errors are waited for.
 
         That Kafka cannot be reached, and that it is back, is told on standard error.
         """
+        if time.monotonic() > self._look_at:
+            self._add_partitions()
         message = self._poll(timeout)
         self._outage.tell()
         return None if message is None or self._hidden(message) else message
@@ -300,6 +313,24 @@ class CommittedReader:
     def _poll(self, timeout: float) -> Message | None:
         message = self._consumer.poll(timeout)
         return None if message is None or message.error() is not None else message
+
+    def _add_partitions(self) -> None:
+        """Read partitions that were added meanwhile, from their beginning: cameras move to them."""
+        self._look_at = time.monotonic() + _LOOK_S
+        known = {(place.topic, place.partition) for place in self._places}
+        try:
+            topics = self._consumer.list_topics(timeout=_OUTAGE_S).topics
+        except KafkaException:
+            return  # that Kafka is away is told elsewhere
+        fresh = [
+            TopicPartition(topic, partition, OFFSET_BEGINNING)
+            for topic in {place.topic for place in self._places} & topics.keys()
+            for partition in topics[topic].partitions
+            if (topic, partition) not in known
+        ]
+        if fresh:
+            self._consumer.incremental_assign(fresh)
+            self._places += fresh
 
     def _hidden(self, message: Message) -> bool:
         from lookout.erasures.spans import FENCED_TOPICS, span_of

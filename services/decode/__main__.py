@@ -6,9 +6,8 @@ from lookout.sandbox import SandboxPool, SandboxSettings
 from lookout.sandbox.confine import hide_memory
 from lookout.services.decode.backend import TimedDecoder, choose_decoder
 from lookout.services.decode.handler import DecodeHandler
-from lookout.services.decode.metrics import Numbers
 from lookout.services.decode.settings import DecodeSettings
-from lookout.store import Node
+from lookout.store import Node, store_numbers
 from lookout.tenants import open_usage
 from lookout.v1.lineage_pb2 import STAGE_FRAMES
 from lookout.wire import SEGMENTS, Stage
@@ -43,7 +42,7 @@ def make_handler(context: Context[DecodeSettings]) -> DecodeHandler:
     context.grpc.add(node.service.register, node.service.NAME)
     context.downstream(Stage.PRUNE_ENCODE, node.store.consumed_all)
     node.join(STAGE_FRAMES, settings.instance, context.address)
-    context.metrics.registry.register(Numbers(node.store))
+    context.metrics.show(lambda: store_numbers(node.store))
     return handler
 
 

@@ -26,13 +26,13 @@ from lookout.rules import watch_fault
 from lookout.services.prefill.batcher import Batcher, KeyRoom
 from lookout.services.prefill.handler import PrefillHandler
 from lookout.services.prefill.loading import BlockCache, BlockLoader
-from lookout.services.prefill.metrics import Numbers, audit_histogram
-from lookout.services.prefill.remembering import Captures, ChapterLanes, MemoryNumbers
+from lookout.services.prefill.metrics import audit_histogram, engine_numbers
+from lookout.services.prefill.remembering import Captures, ChapterLanes, memory_numbers
 from lookout.services.prefill.settings import PrefillSettings
-from lookout.services.prefill.shares import DeviceShares, ShareNumbers
+from lookout.services.prefill.shares import DeviceShares, share_numbers
 from lookout.services.prefill.sizing import kv_bytes
 from lookout.services.prefill.watches import Watches
-from lookout.store import Announcer, Directory, Node, StoreNumbers
+from lookout.store import Announcer, Directory, Node, store_numbers
 from lookout.store.signing import AddressSigner
 from lookout.streams import ChainRule, ChainRunner
 from lookout.tenants import open_fleet_shares, open_usage
@@ -103,9 +103,9 @@ def make_handler(context: Context[PrefillSettings]) -> PrefillHandler:
     join(context, erasures, steps, stays=memory is not None)
     if memory is not None:
         memory.start()
-    context.metrics.registry.register(Numbers(batcher, cache))
-    context.metrics.registry.register(StoreNumbers(node.store))
-    context.metrics.registry.register(ShareNumbers(shares.numbers))
+    context.metrics.show(lambda: engine_numbers(batcher, cache))
+    context.metrics.show(lambda: store_numbers(node.store))
+    context.metrics.show(lambda: share_numbers(shares.numbers()))
     return handler
 
 
@@ -187,8 +187,7 @@ def _memory(
     )
     lease, scenes = _announcers(context, folder, idle)
     uploader = _uploader(context, folder)
-    failures = (lambda: 0) if uploader is None else (lambda: uploader.failed)
-    context.metrics.registry.register(MemoryNumbers(lanes, failures))
+    context.metrics.show(lambda: memory_numbers(lanes, 0 if uploader is None else uploader.failed))
     context.on_close(lanes.close)  # before what serves and stores them: what is sealed now is stored too
     return _Memory(lanes, scenes, lease, uploader)
 

@@ -1,10 +1,9 @@
-"""Prefill's numbers for Prometheus, read when asked for."""
+"""Prefill's numbers for Prometheus."""
 
 from collections.abc import Iterator
 
 from prometheus_client import CollectorRegistry, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
 
 from lookout.services.prefill.batcher import Batcher
 from lookout.services.prefill.loading import BlockCache
@@ -20,21 +19,12 @@ def audit_histogram(registry: CollectorRegistry) -> Histogram:
     )
 
 
-class Numbers(Collector):
-    """How many windows shared a batch, and what is held of open ones."""
-
-    def __init__(self, batcher: Batcher, cache: BlockCache) -> None:
-        self._cache = cache
-        self._batcher = batcher
-
-    def collect(self) -> Iterator[Metric]:
-        """The numbers now."""
-        yield CounterMetricFamily(
-            "lookout_engine_batches", "batches of the engine", value=self._batcher.batches
-        )
-        yield CounterMetricFamily(
-            "lookout_engine_windows", "windows in the engine's batches", value=self._batcher.windows
-        )
-        blocks = GaugeMetricFamily("lookout_block_cache_bytes", "bytes of open windows' tokens in memory")
-        blocks.add_metric([], self._cache.bytes)
-        yield blocks
+def engine_numbers(batcher: Batcher, cache: BlockCache) -> Iterator[Metric]:
+    """How many windows shared a batch so far, and what is held of open ones."""
+    yield CounterMetricFamily("lookout_engine_batches", "batches of the engine", value=batcher.batches)
+    yield CounterMetricFamily(
+        "lookout_engine_windows", "windows in the engine's batches", value=batcher.windows
+    )
+    yield GaugeMetricFamily(
+        "lookout_block_cache_bytes", "bytes of open windows' tokens in memory", value=cache.bytes
+    )

@@ -5,14 +5,13 @@ from __future__ import annotations
 import threading
 import time
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 
 import structlog
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
 
 from lookout.engines import EngineError, WindowAnswer, WindowRequest
 from lookout.engines.born import KeepsRows, born_block, prefix_of
@@ -255,37 +254,30 @@ class ChapterLanes:
             _log.warning("a chapter could not be sealed", camera=camera, error=str(error))
 
 
-class MemoryNumbers(Collector):
+def memory_numbers(lanes: ChapterLanes, upload_failures: int = 0) -> Iterator[Metric]:
     """What is remembered, and what writing it costs."""
-
-    def __init__(self, lanes: ChapterLanes, upload_failures: Callable[[], int] = lambda: 0) -> None:
-        self._lanes, self._upload_failures = lanes, upload_failures
-
-    def collect(self) -> Iterator[Metric]:
-        """The numbers now."""
-        lanes = self._lanes
-        yield CounterMetricFamily(
-            "lookout_memory_blocks", "blocks that were taken into chapters", value=lanes.entered
-        )
-        yield CounterMetricFamily(
-            "lookout_memory_lost_blocks",
-            "blocks of decided windows that are not remembered",
-            value=lanes.lost,
-        )
-        yield CounterMetricFamily(
-            "lookout_memory_write_seconds", "CPU seconds of writing chapters", value=lanes.write_s
-        )
-        yield CounterMetricFamily(
-            "lookout_memory_upload_failures",
-            "rounds in which chapters did not reach the durable tier",
-            value=self._upload_failures(),
-        )
-        yield GaugeMetricFamily(
-            "lookout_memory_waiting_bytes",
-            "bytes of blocks that wait to be written",
-            value=lanes.waiting_bytes,
-        )
-        yield GaugeMetricFamily("lookout_memory_bytes", "bytes of chapters on disk", value=lanes.folder.bytes)
-        yield GaugeMetricFamily(
-            "lookout_memory_chapters", "chapters that can be read", value=len(lanes.folder.chapters())
-        )
+    yield CounterMetricFamily(
+        "lookout_memory_blocks", "blocks that were taken into chapters", value=lanes.entered
+    )
+    yield CounterMetricFamily(
+        "lookout_memory_lost_blocks",
+        "blocks of decided windows that are not remembered",
+        value=lanes.lost,
+    )
+    yield CounterMetricFamily(
+        "lookout_memory_write_seconds", "CPU seconds of writing chapters", value=lanes.write_s
+    )
+    yield CounterMetricFamily(
+        "lookout_memory_upload_failures",
+        "rounds in which chapters did not reach the durable tier",
+        value=upload_failures,
+    )
+    yield GaugeMetricFamily(
+        "lookout_memory_waiting_bytes",
+        "bytes of blocks that wait to be written",
+        value=lanes.waiting_bytes,
+    )
+    yield GaugeMetricFamily("lookout_memory_bytes", "bytes of chapters on disk", value=lanes.folder.bytes)
+    yield GaugeMetricFamily(
+        "lookout_memory_chapters", "chapters that can be read", value=len(lanes.folder.chapters())
+    )

@@ -1,10 +1,9 @@
 """How prefill's device is shared between tenants."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from prometheus_client.core import GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
 
 from lookout.engines import WindowRequest
 from lookout.fairness import FairShares
@@ -77,19 +76,13 @@ class DeviceShares:
         return self._tenants.get(request.plan.stream.rpartition("/")[0], DEFAULT_TENANT)
 
 
-class ShareNumbers(Collector):
-    """The shares for Prometheus. Register it once a process."""
-
-    def __init__(self, numbers: Callable[[], dict[str, float]]) -> None:
-        self._numbers = numbers
-
-    def collect(self) -> Iterator[Metric]:
-        """The numbers now."""
-        shares = GaugeMetricFamily(
-            "lookout_tenant_device_share",
-            "share of this instance's device that a tenant had in the last seconds",
-            labels=["tenant"],
-        )
-        for tenant, share in self._numbers().items():
-            shares.add_metric([tenant], share)
-        yield shares
+def share_numbers(shares: Mapping[str, float]) -> Iterator[Metric]:
+    """The shares of tenants."""
+    family = GaugeMetricFamily(
+        "lookout_tenant_device_share",
+        "share of this instance's device that a tenant had in the last seconds",
+        labels=["tenant"],
+    )
+    for tenant, share in shares.items():
+        family.add_metric([tenant], share)
+    yield family

@@ -9,9 +9,9 @@ from lookout.families.inference import inference_only
 from lookout.observe import traced
 from lookout.services.prune_encode.encoder import Encoder
 from lookout.services.prune_encode.handler import PruneEncodeHandler
-from lookout.services.prune_encode.metrics import Numbers
+from lookout.services.prune_encode.metrics import tower_numbers
 from lookout.services.prune_encode.settings import PruneEncodeSettings
-from lookout.store import Node
+from lookout.store import Node, store_numbers
 from lookout.v1.lineage_pb2 import STAGE_FRAMES, STAGE_TOKENS
 from lookout.vision import VisionError
 from lookout.wire import FRAMES, SEGMENTS, Stage
@@ -47,7 +47,8 @@ def make_handler(context: Context[PruneEncodeSettings]) -> PruneEncodeHandler:
     context.grpc.add(node.service.register, node.service.NAME)
     context.downstream(Stage.PREFILL, node.store.consumed_all)
     node.join(STAGE_TOKENS, settings.instance, context.address)
-    context.metrics.registry.register(Numbers(encoder, node.store))
+    context.metrics.show(lambda: tower_numbers(encoder))
+    context.metrics.show(lambda: store_numbers(node.store))
     return handler
 
 

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 from wsgiref.simple_server import WSGIRequestHandler, make_server
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, make_wsgi_app
+from prometheus_client.core import Metric
 from prometheus_client.exposition import ThreadingWSGIServer
+from prometheus_client.registry import Collector
 
 from lookout.observe.health import Health
 
@@ -23,6 +25,16 @@ if TYPE_CHECKING:
 #: a scraper that asked within this time is waited for
 SCRAPED_WITHIN_S = 120.0
 _SECONDS = (0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+
+
+class _Numbers(Collector):
+    """Metrics that are read when somebody asks for them."""
+
+    def __init__(self, read: Callable[[], Iterable[Metric]]) -> None:
+        self._read = read
+
+    def collect(self) -> Iterable[Metric]:
+        return self._read()
 
 
 class Metrics:
@@ -105,6 +117,10 @@ class Metrics:
         for gauge in (self.lag, self.lag_seconds):
             with suppress(KeyError):
                 gauge.remove(self.stage, str(number))
+
+    def show(self, read: Callable[[], Iterable[Metric]]) -> None:
+        """Show what `read` gives, too: it is called whenever somebody asks."""
+        self.registry.register(_Numbers(read))
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(f"lookout_{name}", text, ("stage", *labels), registry=self.registry)

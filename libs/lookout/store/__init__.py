@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from lookout.store.keeping import Keeper as Keeper
     from lookout.store.labels import entry_of as entry_of
     from lookout.store.lifecycle import StoreLifecycle as StoreLifecycle
-    from lookout.store.metrics import StoreNumbers as StoreNumbers
+    from lookout.store.metrics import store_numbers as store_numbers
     from lookout.store.node import Node as Node
     from lookout.store.peers import Peers as Peers
     from lookout.store.service import TensorService as TensorService
@@ -36,7 +36,7 @@ _LAZY = {
     "keeping": ["Keeper"],
     "labels": ["entry_of"],
     "lifecycle": ["StoreLifecycle"],
-    "metrics": ["StoreNumbers"],
+    "metrics": ["store_numbers"],
     "node": ["Node"],
     "peers": ["Peers"],
     "service": ["TensorService"],

@@ -9,9 +9,9 @@ from lookout.tenants.counters import (
     RedisCounters as RedisCounters,
 )
 from lookout.tenants.fleet import (
-    FleetNumbers as FleetNumbers,
     FleetShares as FleetShares,
     RedisWork as RedisWork,
+    fleet_numbers as fleet_numbers,
     open_fleet_shares as open_fleet_shares,
 )
 from lookout.tenants.quotas import (
@@ -22,7 +22,7 @@ from lookout.tenants.quotas import (
 )
 from lookout.tenants.settings import TenantSettings as TenantSettings
 from lookout.tenants.usage import (
-    TenantNumbers as TenantNumbers,
     TenantUsage as TenantUsage,
     open_usage as open_usage,
+    tenant_numbers as tenant_numbers,
 )

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from prometheus_client.core import GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
 
 from lookout.fairness import HALF_LIFE_S, FairShares
 from lookout.net.redis_errors import REDIS_ERRORS
@@ -125,21 +124,14 @@ class FleetShares:
             self.exchange()
 
 
-class FleetNumbers(Collector):
-    """Whether shares are fair over all instances. Register it once a process."""
-
-    def __init__(self, shares: FairShares) -> None:
-        self._shares = shares
-
-    def collect(self) -> Iterator[Metric]:
-        """The number now."""
-        together = GaugeMetricFamily(
-            "lookout_tenant_shares_together",
-            "1: tenants' shares count the devices of all instances; 0: this instance's alone, as nothing was "
-            "computed lately or Redis does not answer",
-        )
-        together.add_metric([], float(self._shares.together))
-        yield together
+def fleet_numbers(shares: FairShares) -> Iterator[Metric]:
+    """Whether shares are fair over all instances."""
+    yield GaugeMetricFamily(
+        "lookout_tenant_shares_together",
+        "1: tenants' shares count the devices of all instances; 0: this instance's alone, as nothing was "
+        "computed lately or Redis does not answer",
+        value=float(shares.together),
+    )
 
 
 def open_fleet_shares(context: Context[Any], shares: FairShares) -> FleetShares:
@@ -158,5 +150,5 @@ def open_fleet_shares(context: Context[Any], shares: FairShares) -> FleetShares:
     fleet = FleetShares(shares, RedisWork(client))
     fleet.start(context.supervisor.start)
     context.on_close(fleet.stop)
-    context.metrics.registry.register(FleetNumbers(shares))
+    context.metrics.show(lambda: fleet_numbers(shares))
     return fleet

@@ -14,7 +14,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Final
 
 from prometheus_client.core import CounterMetricFamily, Metric
-from prometheus_client.registry import Collector
 
 from lookout.net.redis_errors import REDIS_ERRORS
 from lookout.observe import logs
@@ -192,31 +191,25 @@ class TenantUsage:
         return f"quota: tenant {tenant!r} {has}: {until}, or raise {kind} in LOOKOUT_TENANT_QUOTAS"
 
 
-class TenantNumbers(Collector):
-    """A service's numbers of tenants. Register it once a process."""
-
-    def __init__(self, usage: TenantUsage) -> None:
-        self._usage = usage
-
-    def collect(self) -> Iterator[Metric]:
-        """The numbers now."""
-        used = CounterMetricFamily(
-            "lookout_tenant_used", "what tenants used of this instance, by kind", labels=["tenant", "kind"]
-        )
-        refused = CounterMetricFamily(
-            "lookout_tenant_refused",
-            "records that were left out because their tenant had used up a quota",
-            labels=["tenant", "quota"],
-        )
-        counts: tuple[tuple[CounterMetricFamily, Mapping[tuple[str, Kind], float]], ...] = (
-            (used, self._usage.totals),
-            (refused, self._usage.refusals),
-        )
-        for family, numbers in counts:
-            for (tenant, kind), number in list(numbers.items()):
-                family.add_metric([tenant, kind], number)
-        yield used
-        yield refused
+def tenant_numbers(usage: TenantUsage) -> Iterator[Metric]:
+    """What tenants used so far, and what was left out."""
+    used = CounterMetricFamily(
+        "lookout_tenant_used", "what tenants used of this instance, by kind", labels=["tenant", "kind"]
+    )
+    refused = CounterMetricFamily(
+        "lookout_tenant_refused",
+        "records that were left out because their tenant had used up a quota",
+        labels=["tenant", "quota"],
+    )
+    counts: tuple[tuple[CounterMetricFamily, Mapping[tuple[str, Kind], float]], ...] = (
+        (used, usage.totals),
+        (refused, usage.refusals),
+    )
+    for family, numbers in counts:
+        for (tenant, kind), number in list(numbers.items()):
+            family.add_metric([tenant, kind], number)
+    yield used
+    yield refused
 
 
 def open_usage(context: Context[Any], settings: TenantSettings, kinds: Collection[Kind]) -> TenantUsage:
@@ -239,5 +232,5 @@ def open_usage(context: Context[Any], settings: TenantSettings, kinds: Collectio
     usage = TenantUsage(settings.quotas, kinds, counters, interval_s=settings.tenant_interval_s)
     usage.start(context.supervisor)
     context.on_close(usage.stop)
-    context.metrics.registry.register(TenantNumbers(usage))
+    context.metrics.show(lambda: tenant_numbers(usage))
     return usage

@@ -1,17 +1,14 @@
 """The store's numbers for Prometheus."""
 
-from prometheus_client import CollectorRegistry
-
-from lookout.store import (
-    StoreNumbers,
-    Unread,
-)
+from lookout.observe import Metrics
+from lookout.store import Unread, store_numbers
 from tests.unit.store.store_case import kib, ref, store
 
 
 def test_a_store_reports_its_bytes_reads_and_unread_time() -> None:
-    kept, registry = store(1 << 16), CollectorRegistry()
-    registry.register(StoreNumbers(kept))
+    kept, metrics = store(1 << 16), Metrics("decode")
+    metrics.show(lambda: store_numbers(kept))
+    registry = metrics.registry
     kept.put(ref("a"), kib(1), Unread(0, 4.0))
     kept.get(ref("a"))
     kept.get(ref("b"))

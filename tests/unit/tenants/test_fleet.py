@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 import redis
-from prometheus_client import CollectorRegistry, generate_latest
 from structlog.testing import capture_logs
 
 from lookout.fairness import FairShares
 from lookout.local import RedisServer
 from lookout.net import without_security
-from lookout.tenants import FleetNumbers, FleetShares, RedisWork
+from lookout.tenants import FleetShares, RedisWork, fleet_numbers
 from lookout.wire import REDIS_KEYS
 from tests.eventually import eventually
 from tests.redis_cluster import RedisCluster
@@ -43,9 +42,8 @@ class Instance:
 
 
 def together(shares: FairShares) -> float:
-    registry = CollectorRegistry()
-    registry.register(FleetNumbers(shares))
-    return float(generate_latest(registry).decode().rsplit(maxsplit=1)[-1])
+    (family,) = fleet_numbers(shares)
+    return float(family.samples[0].value)
 
 
 def test_instances_learn_what_the_others_compute(redis_client: redis.Redis) -> None:

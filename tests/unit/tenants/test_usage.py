@@ -7,17 +7,18 @@ from typing import Any
 
 import pytest
 import redis
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import generate_latest
 
 from lookout.net import without_security
+from lookout.observe import Metrics
 from lookout.tenants import (
     AloneCounters,
     Counters,
     Quotas,
     RedisCounters,
-    TenantNumbers,
     TenantUsage,
     read_quotas,
+    tenant_numbers,
 )
 from lookout.tenants.usage import REST, TENANTS
 from tests.redis_cluster import RedisCluster
@@ -168,9 +169,9 @@ def test_names_that_footage_invents_are_bounded_and_metrics_name_the_others() ->
         assert limited.refusal(f"t{number}", "gate") is not None
     assert len(limited._sent) <= TENANTS + 1
     assert len(limited.refusals) <= TENANTS + 1
-    registry = CollectorRegistry()
-    registry.register(TenantNumbers(instance))
-    text = generate_latest(registry).decode()
+    metrics = Metrics("decode")
+    metrics.show(lambda: tenant_numbers(instance))
+    text = generate_latest(metrics.registry).decode()
     assert 'lookout_tenant_used_total{kind="bytes",tenant="acme"} 10.0' in text
     assert f'tenant="{REST}"' in text
     assert 'lookout_tenant_refused_total{quota="bytes",tenant="none"} 1.0' in text

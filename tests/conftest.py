@@ -58,8 +58,21 @@ LONGEST = (
 )
 #: folders whose files run in one process
 TOGETHER = ("tests/vllm/", "tests/unit/house/")
-#: variables that stay: pytest's, and what libraries and our imports of them set for good
-_FREE = ("PYTEST_", "TORCHINDUCTOR_", "VLLM_", "HF_HUB_")
+#: variables that a test or an engine may set and must take back; libraries set others of theirs for good
+_VARIABLES = (
+    "LOOKOUT_",
+    "AWS_",
+    "HOME",
+    "LANG",
+    "LC_",
+    "LD_PRELOAD",
+    "OMP_",
+    "PATH",
+    "PYTHON",
+    "TMPDIR",
+    "TZ",
+    "XDG_",
+)
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _BEFORE = pytest.StashKey[tuple[str, dict[str, object]]]()
 DEFAULT_FOOTAGE = Path(__file__).resolve().parents[2] / "shared" / "video"
@@ -162,7 +175,7 @@ def process_state() -> dict[str, object]:
     """What the tests of a file share with those that run behind them in this process."""
     mask = os.umask(0)
     os.umask(mask)
-    state = {f"variable {name}": value for name, value in os.environ.items() if not name.startswith(_FREE)}
+    state = {f"variable {name}": value for name, value in os.environ.items() if name.startswith(_VARIABLES)}
     state |= {f"handler of {number.name}": signal.getsignal(number) for number in _SIGNALS}
     state |= {
         "working directory": os.getcwd(),

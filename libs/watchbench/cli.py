@@ -263,12 +263,18 @@ def _learn(
     if estimate:
         _print_estimate(trainer)
         return
-    stopped: list[int] = []
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda got, _: stopped.append(got))
     card_file = initial / "watchbench.json"
     card = json.loads(card_file.read_text()) if card_file.is_file() else {}
-    whole = trainer.run(lambda: bool(stopped))
+    stopped: list[int] = []
+    before = {
+        number: signal.signal(number, lambda got, _: stopped.append(got))
+        for number in (signal.SIGTERM, signal.SIGINT)
+    }
+    try:
+        whole = trainer.run(lambda: bool(stopped))
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
     if output is not None:
         vlm.save(trainer.averaged(), output, trainer.card(card))
         print(output)

@@ -100,17 +100,17 @@ class Bench:
 
     def read(self, topic: str) -> list[Message]:
         """Everything committed in a topic now, in partition order."""
-        found: list[Message] = []
-        ended: set[int] = set()
+        messages: list[Message] = []
+        complete: set[int] = set()
         with self._reader(topic) as consumer:
-            while len(ended) < self.partitions:
+            while len(complete) < self.partitions:
                 message = consumer.poll(240.0)
                 assert message is not None
                 if message.error() is None:
-                    found.append(message)
+                    messages.append(message)
                 elif message.error().code() == KafkaError._PARTITION_EOF:
-                    ended.add(message.partition())
-        return found
+                    complete.add(message.partition())
+        return messages
 
     def _reader(self, topic: str) -> Consumer:
         consumer = Consumer(
@@ -128,10 +128,10 @@ class Bench:
 
     def outputs(self) -> dict[str, list[dict[str, Any]]]:
         """Committed outputs of each camera, in order."""
-        found: dict[str, list[dict[str, Any]]] = defaultdict(list)
+        outputs: dict[str, list[dict[str, Any]]] = defaultdict(list)
         for message in self.read("out"):
-            found[message.key().decode()].append(json.loads(message.value()))
-        return found
+            outputs[message.key().decode()].append(json.loads(message.value()))
+        return outputs
 
     def counted(self, cameras: list[str], number: int) -> bool:
         """Whether so many outputs of every camera are committed.
@@ -146,15 +146,16 @@ class Bench:
                 self._counts[message.key().decode()] += 1
         return all(self._counts[camera] >= number for camera in cameras)
 
-    def assert_counted(self, cameras: list[str], each: int) -> None:
+    def assert_counted(self, cameras: list[str], records: int) -> None:
         """Every record counted once, in order, with the state it should have met."""
-        found = self.outputs()
+        numbers = range(1, records + 1)
+        totals = [n * (n + 1) // 2 for n in numbers]
+        outputs = self.outputs()
         for camera in cameras:
-            assert [one.get("n") for one in found[camera]] == list(range(1, each + 1)), found[camera]
-            assert [one["count"] for one in found[camera]] == list(range(1, each + 1)), camera
-            assert [one["total"] for one in found[camera]] == [
-                n * (n + 1) // 2 for n in range(1, each + 1)
-            ], camera
+            values = outputs[camera]
+            assert [value.get("n") for value in values] == list(numbers), values
+            assert [value["count"] for value in values] == list(numbers), camera
+            assert [value["total"] for value in values] == totals, camera
 
 
 class Threaded:
@@ -198,7 +199,7 @@ class Threaded:
 
     def given_up(self) -> float:
         """Transactions that did not commit, or nobody knows."""
-        return sum(self.count("transactions_total", outcome=each) for each in ("aborted", "unknown"))
+        return sum(self.count("transactions_total", outcome=outcome) for outcome in ("aborted", "unknown"))
 
     def stop(self) -> None:
         self.worker.stop()

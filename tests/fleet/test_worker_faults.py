@@ -44,12 +44,12 @@ def test_killed_at_random_moments(bench: Bench, tmp_path: Path) -> None:
     chance = random.Random(7)
     settings = bench.settings()
     log = tmp_path / "toy.log"
-    each = 40
-    send(bench, 1, each, sleep=0.1)
+    records = 40
+    send(bench, 1, records, sleep=0.1)
     kills = before = 0
     worker = process(settings, log)
     try:
-        while not bench.counted(CAMERAS, each):
+        while not bench.counted(CAMERAS, records):
             assert worker.poll() is None, log.read_text()
             if kills < 4 and bench.outputs():
                 time.sleep(chance.uniform(0.0, 1.2))
@@ -65,7 +65,7 @@ def test_killed_at_random_moments(bench: Bench, tmp_path: Path) -> None:
         worker.kill()
         worker.wait()
     assert kills == 4
-    bench.assert_counted(CAMERAS, each)
+    bench.assert_counted(CAMERAS, records)
 
 
 def test_a_fenced_zombie_ends(bench: Bench) -> None:

@@ -302,13 +302,15 @@ class Session:
                 raise SessionError("encoded bytes carry their own times: give when they begin, or nothing")
             start_s = None if times is None else np.asarray(times).item()
             return self._take(self._feed.copy(), lambda feed: feed.segment(bytes(data), start_s))
-        if data is None or isinstance(data, (str, Path)):
+        if data is None or isinstance(data, (str, Path)) or hasattr(data, "read"):
             raise SessionError(
                 f"{type(data).__name__} is no video: push encoded bytes, or RGB frames and their times; "
                 "lookout.Pipeline reads files"
             )
         if times is None:
             raise SessionError("frames need times: the seconds of every frame")
+        if isinstance(times, Iterator):
+            times = list(times)
         if not np.ndim(times):
             data = [np.asarray(data)]  # one frame and its time
         seconds = np.atleast_1d(times).tolist()

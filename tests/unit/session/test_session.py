@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import multiprocessing
 import os
@@ -260,6 +261,8 @@ def test_a_hole_as_long_as_a_window_begins_a_stream(session: Session) -> None:
         (np.zeros((1, 8, 8, 3), np.uint8), None, "frames need times"),
         (b"segment", [0.0], "encoded bytes carry their own times"),
         ("clip.mp4", None, "str is no video: push encoded bytes"),
+        (io.BytesIO(b"segment"), None, "BytesIO is no video: push encoded bytes"),
+        (np.zeros((2, 8, 8, 3), np.uint8), iter([1.0, 0.5]), "times must rise: 0.5 s comes after 1 s"),
     ],
 )
 def test_what_does_not_fit_is_refused_by_name(session: Session, data: Any, times: Any, message: str) -> None:

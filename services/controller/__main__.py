@@ -114,7 +114,7 @@ class Controller:
         if settings.recordings:
             answers.start()
         for kind in (CAMERA, WATCH, RECORDING) if settings.recordings else (CAMERA, WATCH):
-            arguments = (kind, changed, self._stopped)
+            arguments = (kind, changed, self._stopped, self._tell_fault)
             threading.Thread(target=resources.follow, args=arguments, daemon=True).start()
         credential = _credential(settings)
         self._health.clear("leader")
@@ -128,6 +128,13 @@ class Controller:
         activity.stop()
         if settings.recordings:
             answers.stop()
+
+    def _tell_fault(self, kind: Kind, why: str) -> None:
+        """Not ready while the resources of a kind cannot be read."""
+        if why:
+            self._health.block(kind.plural, why[:200])
+        else:
+            self._health.clear(kind.plural)
 
     def _read_reports(self, reports: AgentReports, resources: Resources, reconciler: Reconciler) -> None:
         """Read the next reports of agents, and mark the cameras whose report changed."""

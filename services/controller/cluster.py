@@ -186,18 +186,29 @@ class Resources:
             self._take(kind, written)
         return True
 
-    def follow(self, kind: Kind, changed: Changed, stopped: threading.Event) -> None:
-        """Know the resources of a kind and call `changed` for each that changes, until `stopped`. Blocks."""
+    def follow(
+        self, kind: Kind, changed: Changed, stopped: threading.Event, fault: Changed = lambda *_: None
+    ) -> None:
+        """Know the resources of a kind until `stopped`. Blocks.
+
+        Args:
+            kind: Which.
+            changed: Called with the name of each that changes.
+            stopped: Ends it with the next event.
+            fault: Called with the reason why they cannot be read, with an empty one once they can.
+        """
         log = logs.get("cluster").bind(kind=kind.name)
         version: str | None = None
         while not stopped.is_set():
             try:
                 version = self._load(kind, changed) if version is None else version
+                fault(kind, "")
                 version = self._watch(kind, version, changed, stopped)
             except API_ERRORS as error:
                 if isinstance(error, ApiException) and error.status == _GONE:
                     version = None
                     continue
+                fault(kind, f"{kind.plural} cannot be read: {in_words(error)}")
                 log.warning("watching resources failed and is tried again", error=in_words(error))
                 stopped.wait(2.0)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import threading
 from typing import Any
 
 import pytest
@@ -110,6 +111,30 @@ def test_a_resource_that_loses_its_last_finalizer_does_not_come_back(
     api.answer = resource("gate", 6, deletionTimestamp="2026-01-02T03:04:05Z", finalizers=[])
     resources.set_finalizers(CAMERA, before, [])
     assert resources.get(CAMERA, "gate") is None
+
+
+def test_resources_that_cannot_be_read_are_told_with_the_reason(
+    api: FakeApi, resources: Resources, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the definitions, or the rights, a controller would be ready and follow nothing."""
+    stopped = threading.Event()
+    reasons: list[str] = []
+    monkeypatch.setattr(stopped, "wait", lambda _: None)
+    lists = api.list_namespaced_custom_object
+
+    def refused(*where: Any, **more: Any) -> dict[str, Any]:
+        if not reasons:
+            raise ApiException(status=404, reason="Not Found")
+        return lists(*where, **more)
+
+    def watched(*_: Any) -> str:
+        stopped.set()
+        return "101"
+
+    monkeypatch.setattr(api, "list_namespaced_custom_object", refused)
+    monkeypatch.setattr(resources, "_watch", watched)
+    resources.follow(CAMERA, lambda *_: None, stopped, lambda _, why: reasons.append(why))
+    assert reasons == ["cameras cannot be read: 404 Not Found", ""]
 
 
 def test_before_the_controller_goes_every_finalizer_does(api: FakeApi, resources: Resources) -> None:

@@ -35,6 +35,7 @@ SAVED = "flops_saved[1 questions]"
 FIDELITY = "pixels since encoded[all][settings]"
 PEERS, LONG_CLIP = "tables[rendered, 80 frames][equal]", "tables[real, 80 frames][equal]"
 FAMILY, CROWDS = "tables[families]", "tables[rendered, 80 frames]"
+JUMPS, SHORT_JUMPS = "tables[keyframe, 80 frames]", "tables[keyframe, 20 frames]"
 
 # Result, and a sentence of the page with the figure's place in it.
 REFERENCES = [
@@ -97,6 +98,21 @@ REFERENCES = [
     ),
     ("codecsight-16", f"at 80 frames | {{{POLICIES}[full][contextual]:2}}, sixteen cameras"),
     ("codecsight-16", f"80 frames | {{{POLICIES}[default][dp]:4}} |"),
+    (
+        "cuts",
+        f"in {{{JUMPS}[default][at once]:2}} of the windows with the jump and "
+        f"{{{JUMPS}[default][soon]:2}} of those behind it, with every token "
+        f"{{{JUMPS}[full][at once]:2}} and {{{JUMPS}[full][soon]:2}}, with "
+        f"the codec's vectors, which keep {{{JUMPS}[vectors][kept]:2}} of the tokens, "
+        f"{{{JUMPS}[vectors][at once]:2}} and {{{JUMPS}[vectors][soon]:2}}. In windows of 20 frames: "
+        f"{{{SHORT_JUMPS}[default][at once]:2}} and {{{SHORT_JUMPS}[default][soon]:2}}, with every token "
+        f"{{{SHORT_JUMPS}[full][at once]:2}} and {{{SHORT_JUMPS}[full][soon]:2}}",
+    ),
+    (
+        "cuts",
+        f"behind it (80 frames: {{{JUMPS}[default][product]:2}}, with every token "
+        f"{{{JUMPS}[full][product]:2}}; with one anchor a stride {{{JUMPS}[stride][product]:2}})",
+    ),
     (
         "peers_engine",
         f"({{{PEERS}[ours][dp]:4}}; whole frames dropped evenly {{{PEERS}[frames][dp]:4}}, an append-only "

@@ -6,9 +6,10 @@ it, or the other way round. The jump lies at a keyframe, where a codec says noth
 (`keyframe`), or in the middle of a group of pictures (`inside`); never at the beginning of a stride, where an
 anchor would show it by chance.
 
-- `default`: the product's masks. `stride`: one anchor a stride. `vectors`: the paper's masks, from the codec
-  alone. `anchors alone`: nothing behind anchors. `full`: every token, every window computed whole. All but
-  `full` are computed as the default computes windows.
+- `default`: the product's masks. `stride`: one anchor a stride. `newest`: so, and the newest frame of every
+  stride is whole; in windows of 80 frames that is as much as the default keeps. `vectors`: the paper's, from
+  the codec alone. `anchors alone`: nothing behind anchors. `full`: every token, every window computed whole.
+  All but `full` are computed as the default computes windows.
 - `at once`: of the questions about now whose truth the jump changes, the share that is answered right in the
   window whose newest stride has the jump; `soon`: in the next four; `before`: in the window before; `behind`:
   what the default has more in these five.
@@ -49,7 +50,7 @@ from bench.crowds.compare import (
     scores,
     workplace,
 )
-from bench.crowds.masks import ONE_A_STRIDE
+from bench.crowds.masks import ONE_A_STRIDE, NewestFrame
 from bench.windows_fidelity import BLOCKS, Cut, interval
 from lookout.pruning import MaskPolicy, PrunePolicy
 from lookout.streams import read_clip
@@ -74,6 +75,7 @@ ENCODINGS: Final = {
 KINDS: Final[dict[str, MaskPolicy]] = {
     "default": PrunePolicy(),
     "stride": ONE_A_STRIDE,
+    "newest": NewestFrame(),
     "vectors": PAPER,
     "anchors alone": RandomTokens(0.0),
 }

@@ -199,6 +199,19 @@ class EvenFrames(Widened):
         return [np.full(mask.keep.shape, number in chosen) for number, mask in enumerate(masks[1:], 1)]
 
 
+@dataclass(frozen=True)
+class NewestFrame(Widened):
+    """The newest frame of every block is whole: what is asked of this moment stands in it."""
+
+    def more(
+        self, masks: Sequence[TemporalMask], samples: Sequence[Sample], grid: GroupedPatches
+    ) -> list[Mask]:
+        """See `Widened.more`."""
+        return [
+            np.full(mask.keep.shape, number == len(masks) - 1) for number, mask in enumerate(masks[1:], 1)
+        ]
+
+
 def regions_of(changed: Mask) -> int:
     """Regions of a mask that touch by no side: bool [rows, cols] -> count."""
     left = {(int(row), int(col)) for row, col in np.argwhere(changed)}

@@ -274,7 +274,7 @@ def test_an_erasure_takes_footage_of_a_clock_that_is_ahead_as_well(broker: str) 
         first, second = list(read_erasures(broker).erasures.values())[-2:]
         assert (first.whole, first.end_us < offset_us) == (not options, True)
         assert (second.whole, second.begin_us, second.end_us) == (False, offset_us, offset_us + length_us)
-    code, said = lookout("erase", "-c", "gate", "--yes", "--wait", "0", "-b", broker)
+    code, said = lookout("erase", "-c", "exact", "--yes", "--wait", "0", "-b", broker)
     assert (code, "clock is ahead" in said) == (0, False)
 
 

@@ -119,7 +119,7 @@ class Video:
             )
         except (av.error.FFmpegError, ValueError, PermissionError) as error:
             why = "this is not a video in a container that Lookout reads"
-            if size is not None and _lacks_index(self._file):
+            if size is not None and _lacks_index(self._file, size):
                 why = "this MP4 file has no index (moov): what recorded it did not finish it"
             raise CodecError(Reason.UNREADABLE, f"{why} ({_text(error)})") from None
 
@@ -342,11 +342,11 @@ def source_size(source: ByteSource) -> int | None:
     return size
 
 
-def _lacks_index(source: ByteSource) -> bool:
-    """Whether the boxes of an MP4 file, as far as they go, have no index among them."""
+def _lacks_index(source: ByteSource, length: int) -> bool:
+    """Whether the boxes of an MP4 file of so many bytes, as far as they go, have no index among them."""
     at = 0
     kinds: list[bytes] = []
-    while len(kinds) < _BOXES:
+    while len(kinds) < _BOXES and at < length:  # a damaged box may tell any size
         source.seek(at)
         head = source.read(16)
         size, kind = int.from_bytes(head[:4], "big"), head[4:8]

@@ -16,6 +16,7 @@ from bench.crowds.masks import (
     EvenFrames,
     Floor,
     ManyMoving,
+    NewestFrame,
     Surroundings,
     Widened,
     grown,
@@ -62,6 +63,7 @@ def kept(rule: Widened | PrunePolicy, shown: list[Sample] = MANY) -> list[int]:
         Anywhere(0.3),
         Floor(3.5),
         EvenFrames(1.5),
+        NewestFrame(),
     ],
 )
 def test_a_widened_rule_keeps_what_the_default_keeps_and_more_and_a_replay_the_same(rule: Widened) -> None:
@@ -101,6 +103,7 @@ def test_simple_rules_keep_what_they_are_told() -> None:
     assert kept(EvenFrames(1.0)).count(16) == 2
     assert kept(EvenFrames(4.0)) == [16] * 5
     assert kept(Anywhere(1.0)) == [16] * 5
+    assert kept(NewestFrame()) == [16, 1, 2, 2, 16]
 
 
 def outcome(p: float, flops: float) -> Outcome:

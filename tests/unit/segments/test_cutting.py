@@ -207,6 +207,13 @@ def test_a_file_without_pictures_says_what_it_is() -> None:
         list(cut(io.BytesIO(buffer.getvalue())))
 
 
+def test_an_mp4_file_whose_box_is_larger_than_any_file_is_refused_in_words() -> None:
+    kind = (20).to_bytes(4, "big") + b"ftypisom" + bytes(8)
+    box = (1).to_bytes(4, "big") + b"mdat" + (1 << 63).to_bytes(8, "big")
+    with pytest.raises(CodecError, match="MP4 file has no index"):
+        list(cut(io.BytesIO(kind + box)))
+
+
 def test_what_precedes_the_first_keyframe_is_dropped() -> None:
     whole = encode("h264", frames=20, gop=10)
     tail = whole[whole.index(b"\0\0\1\x41", 200) - 1 :]

@@ -114,6 +114,11 @@ REFERENCES = [
         f"{{{JUMPS}[full][product]:2}}; with one anchor a stride {{{JUMPS}[stride][product]:2}})",
     ),
     (
+        "cuts",
+        f"answers {{{JUMPS}[newest][at once]:2}} and {{{JUMPS}[newest][soon]:2}} of what the jump changed, "
+        f"but has {{{JUMPS}[newest][product]:2}} in the product's questions",
+    ),
+    (
         "peers_engine",
         f"({{{PEERS}[ours][dp]:4}}; whole frames dropped evenly {{{PEERS}[frames][dp]:4}}, an append-only "
         f"session {{{PEERS}[append][dp]:4}}, EVS {{{PEERS}[evs][dp]:4}}) or takes less time "

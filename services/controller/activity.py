@@ -105,7 +105,7 @@ def _verdict(verdict: Verdict) -> dict[str, Any]:
     }
 
 
-class ActivityFollower:
+class ActivityFollower(Follower):
     """Follows verdicts.v1 from now and alerts.v1 from its beginning, on a thread of its own.
 
     Args:
@@ -114,12 +114,11 @@ class ActivityFollower:
     """
 
     def __init__(self, settings: ServiceSettings, changed: Callable[[str], object]) -> None:
+        begins = {ALERTS.name: OFFSET_BEGINNING, VERDICTS.name: OFFSET_END}
+        super().__init__(settings, "activity", begins, self._take_message)
         self._changed = changed
         self._lock = threading.Lock()
         self._watches: defaultdict[str, WatchActivity] = defaultdict(WatchActivity)
-        begins = {ALERTS.name: OFFSET_BEGINNING, VERDICTS.name: OFFSET_END}
-        follower = Follower(settings, "activity", begins, self._take)
-        self.start, self.stop = follower.start, follower.stop
 
     def status(self, watch: str, first: int) -> dict[str, Any]:
         """Return what happened to a watch, for its status.
@@ -132,7 +131,7 @@ class ActivityFollower:
             self._watches[watch].begin(first)
             return self._watches[watch].status()
 
-    def _take(self, message: Message) -> None:
+    def _take_message(self, message: Message) -> None:
         value = message.value()
         if not value:
             return

@@ -121,7 +121,7 @@ def status_of(answers: RecordingAnswers) -> dict[str, Any]:
     }
 
 
-class JobAnswers:
+class JobAnswers(Follower):
     """Follows answers.v1 from its beginning on a thread of its own; keeps of a job what its status says.
 
     Args:
@@ -130,14 +130,15 @@ class JobAnswers:
     """
 
     def __init__(self, settings: ServiceSettings, changed: Callable[[str], object]) -> None:
+        super().__init__(
+            settings,
+            "answers",
+            {ANSWERS.name: OFFSET_BEGINNING},
+            lambda message: self.take(key_text(message.key()), message.value()),
+        )
         self._changed = changed
         self._statuses: dict[str, dict[str, Any]] = {}
         self._lock = threading.Lock()
-        begins = {ANSWERS.name: OFFSET_BEGINNING}
-        follower = Follower(
-            settings, "answers", begins, lambda message: self.take(key_text(message.key()), message.value())
-        )
-        self.start, self.stop = follower.start, follower.stop
 
     def status(self, job: str) -> dict[str, Any] | None:
         """What is known of a job; None: nothing."""

@@ -89,7 +89,7 @@ class Rounds:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._api, self._statuses, self._update, self._remove = api, statuses, update, remove
-        self._held: set[Key] = set()
+        self._finalized: set[Key] = set()
         self._round_s, self._clock = round_s, clock
         self._changed = Marks()
         self._news = {kind: Marks() for kind in kinds}
@@ -118,7 +118,7 @@ class Rounds:
         wanted = [*_finalizers(resource), FINALIZER]
         done = is_held(resource) or self._api.set_finalizers(kind, resource, wanted)
         if done:
-            self._held.add((kind, resource["metadata"]["name"]))
+            self._finalized.add((kind, resource["metadata"]["name"]))
         else:
             self.mark(kind, resource["metadata"]["name"])
         return done
@@ -127,7 +127,7 @@ class Rounds:
         """Take the finalizer away; of a resource that changed meanwhile, in the next round."""
         key = (kind, resource["metadata"]["name"])
         if let_go(self._api, kind, resource):
-            self._held.discard(key)
+            self._finalized.discard(key)
         else:
             self.mark(*key)
 
@@ -193,9 +193,9 @@ class Rounds:
 
     def _went(self, kind: Kind, name: str) -> None:
         self._statuses.forget((kind.name, name))
-        if (kind, name) in self._held:
+        if (kind, name) in self._finalized:
             self._remove(kind, name)
-            self._held.discard((kind, name))
+            self._finalized.discard((kind, name))
 
     def _isolated(self, kind: Kind, name: str) -> str | None:
         """Bring one resource up to date; why that failed, which its status says too."""

@@ -21,7 +21,7 @@ from lookout.wire import (
     check_epoch,
     from_bytes,
     from_json,
-    names_camera,
+    names_id,
     tenant_of,
 )
 from lookout.worker import ServiceSettings
@@ -51,7 +51,7 @@ class PastScope:
 
     def covers(self, camera: str) -> bool:
         """Whether `camera` is one of them."""
-        return any(names_camera(pattern, camera) for pattern in self.cameras or (self.camera,))
+        return any(names_id(pattern, camera) for pattern in self.cameras or (self.camera,))
 
     def includes(self, camera: str, end_ms: int) -> bool:
         """Whether a window of `camera` that ends at `end_ms` is one of them."""

@@ -15,7 +15,7 @@ from lookout.cli.options import BootstrapOption
 from lookout.cli.output import TerminalConsole, echo
 from lookout.cli.times import parse_since
 from lookout.v1.alerts_pb2 import Alert
-from lookout.wire import ALERTS, WireError, from_json, names_camera, to_json
+from lookout.wire import ALERTS, WireError, from_json, names_id, to_json
 
 _MARKS = {
     Alert.KIND_OPENED: ("▲ opened", "bold red"),
@@ -124,4 +124,4 @@ def _length(alert: Alert) -> str:
 
 
 def _wanted(alert: Alert, camera: str | None, watch: str | None) -> bool:
-    return names_camera(camera or "*", alert.camera) and names_camera(watch or "*", alert.watch)
+    return names_id(camera or "*", alert.camera) and names_id(watch or "*", alert.watch)

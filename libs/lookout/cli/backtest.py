@@ -48,7 +48,7 @@ from lookout.v1.recordings_pb2 import (
     RecordingJob,
 )
 from lookout.v1.watches_pb2 import Watch
-from lookout.wire import TOKENS, names_camera
+from lookout.wire import TOKENS, names_id
 from lookout.wire.limits import JOB_LABELS
 
 if TYPE_CHECKING:
@@ -211,7 +211,7 @@ def _labels_of(bootstrap: str, past: BacktestJob) -> list[Label]:
         entry
         for entry in standing
         if entry.question == past.watch.question
-        and any(names_camera(pattern, entry.camera) for pattern in patterns)
+        and any(names_id(pattern, entry.camera) for pattern in patterns)
         and since_ms <= entry.end.ToMilliseconds() < until_ms
     ]
     if not labels:

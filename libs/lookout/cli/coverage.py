@@ -23,7 +23,7 @@ from lookout.rules import CoverageInterval, Outcome
 from lookout.rules.messages import verdict_of
 from lookout.v1.lineage_pb2 import Cause
 from lookout.v1.verdicts_pb2 import Verdict
-from lookout.wire import VERDICTS, WireError, from_json, names_camera
+from lookout.wire import VERDICTS, WireError, from_json, names_id
 from lookout.wire.message_json import enum_name
 
 UNSEEN = "unseen"
@@ -151,7 +151,7 @@ def _verdicts(messages: Iterable[Verdict]) -> Iterator[rules.WatchVerdict]:
 
 
 def _wanted(verdict: Verdict, camera: str | None, watch: str | None) -> bool:
-    return names_camera(camera or "*", verdict.camera) and names_camera(watch or "*", verdict.watch)
+    return names_id(camera or "*", verdict.camera) and names_id(watch or "*", verdict.watch)
 
 
 def coverage_table(intervals: list[dict[str, Any]]) -> Table:

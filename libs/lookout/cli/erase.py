@@ -69,7 +69,6 @@ GoneOption = Annotated[
 ]
 
 _ANSWER_S = 10.0
-_OPTIONS = ("camera", "since", "until", "yes", "wait", "receipt", "key", "check", "gone", "bootstrap")
 #: what else may be given with what is asked instead of an erasure
 _TAKES = {"check": ("check",), "gone": ("gone", "bootstrap"), "receipt": ("receipt", "key", "bootstrap")}
 _KEY_FILE = "receipt-key.pem"
@@ -109,7 +108,7 @@ def erase(
     """
     for name, value in {"check": check, "gone": gone, "receipt": receipt}.items():
         if value is not None:
-            others = [option for option in _OPTIONS if option not in _TAKES[name]]
+            others = [option for option in context.params if option not in _TAKES[name]]
             refuse_given(context, others, f"cannot be given with --{name}")
     if check is not None:
         _check(check)

@@ -12,7 +12,7 @@ from lookout.wire import (
     check_tenant,
     from_json,
     is_camera_id,
-    names_camera,
+    names_id,
     to_json,
 )
 from lookout.wire.limits import ID_BYTES, LEAST_THRESHOLD, WATCH_BYTES
@@ -113,7 +113,7 @@ def covers(watch: Watch, camera: str, tenant: str) -> bool:
     """
     if watch.tenant and watch.tenant != tenant:
         return False
-    return not watch.cameras or any(names_camera(pattern, camera) for pattern in watch.cameras)
+    return not watch.cameras or any(names_id(pattern, camera) for pattern in watch.cameras)
 
 
 def next_version(watch: Watch) -> int:

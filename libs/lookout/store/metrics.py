@@ -17,11 +17,13 @@ def store_numbers(store: TensorStore) -> Iterator[Metric]:
     yield gauge
     yield GaugeMetricFamily("lookout_store_tensors", "tensors in the store", value=stats.tensors)
     yield GaugeMetricFamily(
-        "lookout_store_pinned_bytes", "bytes that the next stage has not read", value=stats.pinned_bytes
+        "lookout_store_pinned_bytes",
+        "bytes that are never evicted: somebody still has to read them",
+        value=stats.pinned_bytes,
     )
     yield GaugeMetricFamily(
         "lookout_store_unread_bytes",
-        "bytes that the next stage has not read",
+        "bytes that the next stage has not read; at a limit of them partitions pause",
         value=pressure.unread_bytes,
     )
     yield GaugeMetricFamily(

@@ -17,7 +17,7 @@ from lookout.wire.ids import (
     incident_id as incident_id,
     is_camera_id as is_camera_id,
     key_text as key_text,
-    names_camera as names_camera,
+    names_id as names_id,
     stable_id as stable_id,
     tensor_id as tensor_id,
     verdict_id as verdict_id,

@@ -20,11 +20,11 @@ def is_camera_id(text: str) -> bool:
     return len(text.encode()) <= ID_BYTES
 
 
-def names_camera(pattern: str, camera: str) -> bool:
-    """Whether a pattern of cameras (or watches) names one: it is its id, or a glob that fits it. An id may
-    have what a glob has: `yard [2]`.
+def names_id(pattern: str, identity: str) -> bool:
+    """Whether a pattern names a camera or a watch: it is its id, or a glob that fits it. An id may have what
+    a glob has: `yard [2]`.
     """
-    return camera == pattern or fnmatch.fnmatchcase(camera, pattern)
+    return identity == pattern or fnmatch.fnmatchcase(identity, pattern)
 
 
 def key_text(key: bytes | str | None) -> str:

@@ -61,13 +61,13 @@ def facts(answer: MemoryAnswer) -> list[object]:
     return [answer.yes_logit, answer.no_logit, answer.text, answer.evidence, [t.ids for t in answer.traces]]
 
 
-def folder(root: Path, rules: ChapterRules = FOREVER) -> ChapterFolder:
+def folder(root: Path, rules: ChapterRules = FOREVER, *, memory: MemorySettings = SMALL) -> ChapterFolder:
     """Chapters of the tiny model in a folder."""
     return ChapterFolder(
         root,
         rules,
         engine().kv_shape,
-        settings=SMALL,
+        settings=memory,
         bias=engine().key_bias,
         about={"model_digest": "m1", "stride_us": 4_000_000},
     )

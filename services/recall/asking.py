@@ -59,6 +59,7 @@ class Asked:
         traffic: what was fetched.
         list_s: seconds until the chapters were known.
         tries: how often it was asked.
+        budget: tokens that each layer could read.
         cheap: with a small budget only.
     """
 
@@ -70,7 +71,13 @@ class Asked:
     traffic: Traffic
     list_s: float
     tries: int
+    budget: int
     cheap: bool = False
+
+    @property
+    def whole(self) -> bool:
+        """Whether every token of the time asked for was read: a larger budget would read no more."""
+        return all(trace.tokens < self.budget for trace in self.answer.traces)
 
     @property
     def yes_no(self) -> bool:
@@ -155,7 +162,7 @@ class Asker:
             on_text: called with each piece of text; no piece is given twice.
 
         Raises:
-            NothingRememberedError: no chapter has a frame of that time.
+            NothingRememberedError: no chapter has a frame of that time, or nothing was read of one.
             LookoutError: the question cannot be answered.
         """
         lost: dict[str, str] = {}
@@ -196,16 +203,21 @@ class Asker:
         past = self._past(camera, question, resolved)
         with self._turn:
             self._check_erased(camera, past)
-            answer = ask(
-                self._engine,
-                past,
-                question.text,
-                predictor=self._predictor,
-                since_us=question.since_us,
-                until_us=question.until_us,
-                describe=question.words,
-                on_text=on_text,
-            )
+            try:
+                answer = ask(
+                    self._engine,
+                    past,
+                    question.text,
+                    predictor=self._predictor,
+                    since_us=question.since_us,
+                    until_us=question.until_us,
+                    describe=question.words,
+                    on_text=on_text,
+                )
+            except LostChapterError:
+                raise
+            except HistoryError as error:
+                raise NothingRememberedError(f"camera {camera}: {error}") from error
         return _asked(camera, question, resolved, past, answer)
 
     def _past(self, camera: str, question: PastQuestion, resolved: Resolved) -> Past:
@@ -288,6 +300,7 @@ def _asked(
         traffic=past.traffic,
         list_s=0.0,
         tries=1,
+        budget=past.budget,
     )
 
 

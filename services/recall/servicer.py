@@ -166,7 +166,11 @@ class RecallService(memory_pb2_grpc.RecallServiceServicer):  # type: ignore[misc
         context: grpc.ServicerContext,
         responses: queue.SimpleQueue[Any],
     ) -> None:
-        """A cheap pass over all cameras, then all frames for the best of them."""
+        """A cheap pass over all cameras, then all frames for the best of them.
+
+        Answers are ranked among those that could read as much: first the cameras that were read with all
+        frames, or whole, then those that were read with a few.
+        """
         settings = self._settings
         responses.put(AskResponse(progress=AskProgress(stage="chapters", camera=pattern)))
         past = self._asker.find(pattern, question)
@@ -177,6 +181,7 @@ class RecallService(memory_pb2_grpc.RecallServiceServicer):  # type: ignore[misc
             f"{name}: more than {settings.most_cameras} cameras" for name in names[settings.most_cameras :]
         ]
         cheap: list[Asked] = []
+        full: list[Asked] = []
         brief = replace(question, words=0, frames=settings.cheap_frames)
         looked_at = names[: settings.most_cameras]
         for first in range(0, len(looked_at), settings.together):
@@ -191,28 +196,35 @@ class RecallService(memory_pb2_grpc.RecallServiceServicer):  # type: ignore[misc
                 answer = answers[name]
                 if isinstance(answer, NothingRememberedError):
                     left_out.append(str(answer))
+                elif answer.whole and not question.words:
+                    full.append(answer)
                 else:
                     cheap.append(replace(answer, cheap=True))
-        # Ties by name: the same chapters give the same order.
-        cheap.sort(key=lambda answer: (-answer.answer.p_yes, answer.camera))
-        best = cheap[: settings.best]
+        cheap.sort(key=_rank)
+        best, rest = cheap[: settings.best], cheap[settings.best :]
         for number, answer in enumerate(best):
             if not context.is_active():
                 return
             progress = AskProgress(stage="full", camera=answer.camera, done=number, total=len(best))
             responses.put(AskResponse(progress=progress))
-            full = self._asker.ask(answer.camera, question)
-            self._note(full)
-            responses.put(AskResponse(answer=answer_message(full)))
-        for answer in cheap[settings.best :]:
+            try:
+                full.append(self._asker.ask(answer.camera, question))
+            except NothingRememberedError as error:
+                left_out.append(str(error))
+        for answer in [*sorted(full, key=_rank), *rest]:
             self._note(answer)
             responses.put(AskResponse(answer=answer_message(answer)))
-        summary = AskSummary(cameras=len(names), answered=len(best), not_asked=left_out)
+        summary = AskSummary(cameras=len(names), answered=len(full), not_asked=left_out)
         responses.put(AskResponse(summary=summary))
 
     def _note(self, asked: Asked) -> None:
         self._bytes.inc(asked.traffic.fetched_bytes)
         self._seconds.observe(asked.answer.cost.first_token_s)
+
+
+def _rank(asked: Asked) -> tuple[float, str]:
+    """The most probable first; ties by name: the same chapters give the same order."""
+    return -asked.answer.p_yes, asked.camera
 
 
 def answer_message(asked: Asked) -> CameraAnswer:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from lookout.memory.slabs import Residency, Slab, joined
-from lookout.memory.statistics import kmeans, limit, unit, unit_variance
+from lookout.memory.statistics import kmeans, limit, nearest, unit, unit_variance
 from lookout.memory.types import Ints, MaintenanceCount, MemorySettings, SplitMode
 
 NOBODY = -1
@@ -205,7 +205,7 @@ def assign(partition: ClusterPartition, members: Members, upkeep: Upkeep) -> Clu
     if len(hosts) != len(partition.clusters):
         index = torch.tensor(hosts)
         stacked, counts = stacked[index], counts[index]
-    own = (members.units @ unit(stacked).T).argmax(1)
+    own = nearest(members.units, unit(stacked))
     arrivals = torch.bincount(own, minlength=len(hosts))
     sums = torch.zeros_like(stacked).index_add_(0, own, members.units)
     count = counts + arrivals

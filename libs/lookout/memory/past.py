@@ -31,8 +31,9 @@ from lookout.memory.retrieval import (
     Candidates,
     RetrievalSettings,
     budget_of,
+    first_stage,
+    rows_read,
     semantic_stage,
-    visual_stage,
 )
 from lookout.memory.spans import FrameChoice, FrameMask
 from lookout.memory.types import Ints, Prefix
@@ -318,14 +319,16 @@ class JoinedScenes:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Choice:
-    """What one layer of an answer reads: slabs in temporal order, where their tokens stand (`frames` int64
-    [n], `places` int64 [axes, n]), and the clusters that were compared with the query."""
+    """What one layer of an answer reads: slabs in temporal order, which of their rows (`rows`, bool; None:
+    all), where these stand (`frames` int64 [n], `places` int64 [axes, n]), and how many clusters were
+    compared with the query."""
 
     slabs: tuple[ChapterRange, ...]
     ids: tuple[int, ...]
     frames: Ints
     places: Ints
     scored: int
+    rows: np.ndarray | None = None
 
 
 class Past:
@@ -416,41 +419,52 @@ class Past:
         """
         index, settings = self.layers[layer], self.settings
         q = query.to(index.keys.dtype)
-        scenes = visual_stage(index, q, self.budget * settings.breadth, self.span)
-        ranges = self._index(layer, scenes)
-        chapters = index.chapter[scenes].tolist()
-        shift = [self._first[chapter] for chapter in chapters]
-        # An id is unique in its chapter; chapters decide before it.
-        ids = [part.ids + (chapter << 40) for part, chapter in zip(ranges, chapters, strict=True)]
         none = np.zeros(0, np.int64)
-        candidates = Candidates(
-            keys=torch.cat([index.keys[:0], *(part.keys for part in ranges)]),
-            counts=np.concatenate([none, *(part.counts for part in ranges)]),
-            ids=np.concatenate([none, *ids]),
-            first=np.concatenate([none, *(p.first + s for p, s in zip(ranges, shift, strict=True))]),
-            last=np.concatenate([none, *(p.last + s for p, s in zip(ranges, shift, strict=True))]),
-            home=np.repeat(np.arange(len(ranges)), [len(part.ids) for part in ranges]),
-        )
-        picks, _ = semantic_stage(candidates, q, self.budget, settings.whole, self.span)
-        rows = candidates.in_time(picks)
+
+        def opened(scenes: Ints) -> tuple[Candidates, tuple[list[IndexRange], list[int]]]:
+            ranges, chapters = self._index(layer, scenes), index.chapter[scenes].tolist()
+            shift = [self._first[chapter] for chapter in chapters]
+            # An id is unique in its chapter; chapters decide before it.
+            ids = [part.ids + (chapter << 40) for part, chapter in zip(ranges, chapters, strict=True)]
+            counts = [self._inside(part, first) for part, first in zip(ranges, shift, strict=True)]
+            candidates = Candidates(
+                keys=torch.cat([index.keys[:0], *(part.keys for part in ranges)]),
+                counts=np.concatenate([none, *counts]),
+                ids=np.concatenate([none, *ids]),
+                first=np.concatenate([none, *(p.first + s for p, s in zip(ranges, shift, strict=True))]),
+                home=np.repeat(np.arange(len(ranges)), [len(part.ids) for part in ranges]),
+            )
+            return candidates, (ranges, chapters)
+
+        candidates, (ranges, chapters) = first_stage(index, q, self.budget, settings, self.span, opened)
+        picks, _ = semantic_stage(candidates, q, self.budget, settings)
         starts = np.cumsum([0, *(len(part.ids) for part in ranges)])
         slabs: list[ChapterRange] = []
-        frames, places = [none], [np.zeros((self.shape.axes, 0), np.int64)]
-        for row in rows.tolist():
+        frames, places, sizes = [none], [np.zeros((self.shape.axes, 0), np.int64)], []
+        for row in picks.places.tolist():
             home = int(candidates.home[row])
             part, number = ranges[home], row - int(starts[home])
             begin = int(part.counts[:number].sum())
             tokens = slice(begin, begin + int(part.counts[number]))
             slabs.append((self.chapters[chapters[home]], part.slabs[number]))
-            frames.append(part.token_frame[tokens] + shift[home])
+            frames.append(part.token_frame[tokens] + self._first[chapters[home]])
             places.append(part.token_place[:, tokens])
-        return Choice(
-            tuple(slabs),
-            tuple(candidates.ids[rows].tolist()),
-            np.concatenate(frames),
-            np.concatenate(places, 1),
-            len(index.counts) + len(candidates.ids),
-        )
+            sizes.append(int(part.counts[number]))
+        stands, spots, read = np.concatenate(frames), np.concatenate(places, 1), None
+        if not self.span.whole or picks.partial:
+            read = rows_read(self.span.holds(stands), sizes, picks.tokens)
+            stands, spots = stands[read], spots[:, read]
+        ids = tuple(candidates.ids[picks.places].tolist())
+        scored = len(index.counts) + len(candidates.ids)
+        return Choice(tuple(slabs), ids, stands, spots, scored, read)
+
+    def _inside(self, part: IndexRange, first: int) -> Ints:
+        """How many tokens of each cluster may be read, int64 [clusters]; `first` is its chapter's first."""
+        if self.span.whole:
+            return part.counts
+        own = np.repeat(np.arange(len(part.counts)), part.counts)
+        inside = self.span.holds(part.token_frame + first)
+        return np.bincount(own[inside], minlength=len(part.counts)).astype(np.int64)
 
     def read(self, choice: Choice, layer: int) -> list[torch.Tensor]:
         """The chosen slabs [tokens, 2, kv_heads, head_dim]. The window's rows of the layer come with them.

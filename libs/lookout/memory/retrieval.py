@@ -6,9 +6,9 @@ or its cluster's mean stands for it; or it is part of the mean of neighbouring v
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -17,7 +17,10 @@ from lookout.memory.clusters import Cluster
 from lookout.memory.errors import HistoryError
 from lookout.memory.history import LayerIndex, Snapshot
 from lookout.memory.spans import EVERYTHING, FrameChoice, Span
+from lookout.memory.statistics import scores_of
 from lookout.memory.types import Ints
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,15 +79,19 @@ class Representatives:
 @dataclass(frozen=True, slots=True, eq=False)
 class Retrieved:
     """What one layer of one answer reads of the memory: clusters in temporal order, and representatives.
-    `scored` counts the candidates that were compared with the query."""
+    `rows` says which tokens of the clusters, bool [tokens of all of them]; None: all. `scored` counts the
+    candidates that were compared with the query."""
 
     clusters: tuple[Cluster, ...]
     representatives: Representatives
+    rows: np.ndarray | None = None
     scored: int = 0
 
     @property
     def tokens(self) -> int:
         """Tokens retrieved."""
+        if self.rows is not None:
+            return int(self.rows.sum())
         return sum(cluster.count for cluster in self.clusters)
 
 
@@ -94,8 +101,10 @@ def token_budget(snapshot: Snapshot, settings: RetrievalSettings) -> int:
 
 
 def budget_of(frames: int, tokens: int, settings: RetrievalSettings) -> int:
-    """`token_budget` of a memory of so many frames and tokens."""
-    return round(settings.frames * tokens / max(1, frames))
+    """`token_budget` of a memory of so many frames and tokens: at least one token where there is a budget."""
+    if not settings.frames or not tokens:
+        return 0
+    return max(1, round(settings.frames * tokens / max(1, frames)))
 
 
 def retrieve(  # noqa: PLR0917
@@ -112,7 +121,8 @@ def retrieve(  # noqa: PLR0917
         snapshot: the memory.
         layer: number of the layer.
         query: [width], mean over question tokens and each KV head's query heads; un-rotated.
-        budget: tokens; whole clusters are taken in order of score while they fit, ties by cluster id.
+        budget: tokens; whole clusters are taken in order of score while they fit, ties by cluster id. Without
+            representatives a part of the best other cluster fills what is left.
         settings: breadth of the first stage and number of representatives.
         span: frames that may be read.
 
@@ -121,20 +131,41 @@ def retrieve(  # noqa: PLR0917
     """
     index = snapshot.layers[layer]
     q = query.to(index.keys.dtype)
-    scenes = visual_stage(index, q, budget * settings.breadth, span)
-    rows, home = index.table.rows(scenes)
-    candidates = Candidates(
-        keys=index.table.keys.index_select(0, torch.from_numpy(rows)),
-        counts=index.table.counts[rows],
-        ids=index.table.ids[rows],
-        first=index.table.frames[0, rows],
-        last=index.table.frames[2, rows],
-        home=home,
+
+    def opened(scenes: Ints) -> tuple[Candidates, tuple[Ints, Ints]]:
+        rows, home = index.table.rows(scenes)
+        counts = index.table.counts[rows]
+        if not span.whole:
+            counts = _inside(index, rows, snapshot, span)
+        candidates = Candidates(
+            keys=index.table.keys.index_select(0, torch.from_numpy(rows)),
+            counts=counts,
+            ids=index.table.ids[rows],
+            first=index.table.frames[0, rows],
+            home=home,
+        )
+        return candidates, (rows, scenes[home])
+
+    candidates, (rows, home) = first_stage(index, q, budget, settings, span, opened)
+    picks, order = semantic_stage(candidates, q, budget, settings)
+    clusters = index.clusters(rows[picks.places])
+    read = None
+    if not span.whole or picks.partial:
+        sizes = [cluster.count for cluster in clusters]
+        none = np.zeros(0, np.int64)
+        tokens = np.concatenate([none, *(cluster.slab.tokens for cluster in clusters)])
+        read = rows_read(span.holds(snapshot.lookup(tokens)[0]), sizes, picks.tokens)
+    taken = picks.places.tolist()
+    stands = _stand_ins(index, rows, home, order, taken, settings.representatives, span)
+    return Retrieved(clusters, stands, read, len(index.counts) + len(rows))
+
+
+def _inside(index: LayerIndex, rows: Ints, snapshot: Snapshot, span: FrameChoice) -> Ints:
+    """How many tokens of each cluster may be read, int64 [clusters]; `rows` are those of the table."""
+    clusters = index.clusters(rows)
+    return np.array(
+        [int(span.holds(snapshot.lookup(cluster.slab.tokens)[0]).sum()) for cluster in clusters], np.int64
     )
-    picks, order = semantic_stage(candidates, q, budget, settings.whole, span)
-    clusters = index.clusters(rows[candidates.in_time(picks)])
-    stands = _stand_ins(index, rows, scenes[home], order, picks, settings.representatives, span)
-    return Retrieved(clusters, stands, len(index.counts) + len(rows))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -143,9 +174,9 @@ class Candidates:
 
     Attributes:
         keys: [clusters, width], mean raw key of each.
-        counts: int64 [clusters], tokens of each.
+        counts: int64 [clusters], tokens of each that may be read.
         ids: int64 [clusters], unique; they decide ties.
-        first: int64 [clusters], first frame of each; `last` likewise.
+        first: int64 [clusters], first frame of each.
         home: int64 [clusters], which of the visual clusters each is of, numbered in order of their score.
     """
 
@@ -153,38 +184,87 @@ class Candidates:
     counts: Ints
     ids: Ints
     first: Ints
-    last: Ints
     home: Ints
 
-    def in_time(self, picks: Sequence[int]) -> Ints:
-        """Picked clusters in temporal order, ties by id: the order of fetching changes nothing."""
-        rows = np.array(picks, np.int64)
-        out: Ints = rows[np.lexsort((self.ids[rows], self.first[rows]))]
-        return out
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Picks:
+    """The clusters that a layer reads, in temporal order, ties by id: the order of fetching changes nothing.
+
+    `places` int64 [clusters] among the candidates; `tokens` int64 [clusters], how many of each are read;
+    `partial`: one of them is read in part.
+    """
+
+    places: Ints
+    tokens: Ints
+    partial: bool
+
+
+def first_stage(  # noqa: PLR0917
+    index: Scenes,
+    query: torch.Tensor,
+    budget: int,
+    settings: RetrievalSettings,
+    span: FrameChoice,
+    opened: Callable[[Ints], tuple[Candidates, T]],
+) -> tuple[Candidates, T]:
+    """The candidates of the best visual clusters (`opened` gives those of some, and what comes with them).
+
+    A visual cluster that meets the span may hold little of it: the stage goes on until the budget can be
+    filled or nothing is left.
+    """
+    tokens, total = budget * settings.breadth, int(index.counts.sum())
+    while True:
+        candidates, more = opened(visual_stage(index, query, tokens, span))
+        if tokens >= total or not budget or int(candidates.counts.sum()) >= budget:
+            return candidates, more
+        tokens *= 2
 
 
 def semantic_stage(
-    candidates: Candidates, query: torch.Tensor, budget: int, whole: float, span: FrameChoice
-) -> tuple[list[int], Ints]:
-    """The clusters to read, and all that may be read in order of score, as places among the candidates."""
+    candidates: Candidates, query: torch.Tensor, budget: int, settings: RetrievalSettings
+) -> tuple[Picks, Ints]:
+    """The clusters to read, and all that may be read in order of score, as places among the candidates.
+
+    Whole clusters come first. Without representatives the best other cluster is read in part, so that every
+    memory that holds enough gives exactly the budget.
+    """
     counts, ids = candidates.counts, candidates.ids
-    picks: list[int] = []
-    order = np.zeros(0, np.int64)
-    if len(ids):
-        scores = (candidates.keys @ query).numpy()
-        open_ones = np.ones(len(ids), dtype=bool)
-        if not span.whole:
-            open_ones = span.meets(candidates.first, candidates.last)
-        by_scene = np.lexsort((ids, -scores, candidates.home))
-        order = np.lexsort((ids, -scores))
-        picks = _fill(by_scene[open_ones[by_scene]], counts, round(budget * whole))
-        order = order[open_ones[order]]
-        room = budget - int(counts[picks].sum())
-        if room >= counts.min():
-            untaken = np.ones(len(ids), dtype=bool)
-            untaken[picks] = False
-            picks += _fill(order[untaken[order]], counts, room)
-    return picks, order
+    scores = scores_of(candidates.keys, query)
+    open_ones = counts > 0
+    by_scene = np.lexsort((ids, -scores, candidates.home))
+    order: Ints = np.lexsort((ids, -scores))
+    order = order[open_ones[order]]
+    picks = _fill(by_scene[open_ones[by_scene]], counts, round(budget * settings.whole))
+    untaken = open_ones.copy()
+    untaken[picks] = False
+    picks += _fill(order[untaken[order]], counts, budget - int(counts[picks].sum()))
+    untaken[picks] = False
+    room, rest = budget - int(counts[picks].sum()), order[untaken[order]]
+    partial = bool(settings.representatives == 0 and room and len(rest))
+    places = np.array(picks, np.int64)
+    tokens = counts[places]
+    if partial:
+        places, tokens = np.append(places, rest[0]), np.append(tokens, room)
+    sorting = np.lexsort((ids[places], candidates.first[places]))
+    return Picks(places[sorting], tokens[sorting], partial), order
+
+
+def rows_read(allowed: np.ndarray, sizes: Sequence[int], tokens: Ints) -> np.ndarray:
+    """Which rows of slabs are read: of each as many of the allowed ones as are wanted, evenly spaced.
+
+    Args:
+        allowed: bool [rows of all slabs].
+        sizes: rows of each slab.
+        tokens: int64 [slabs], how many of each are read.
+    """
+    out = np.zeros(len(allowed), dtype=bool)
+    begin = 0
+    for size, wanted in zip(sizes, tokens.tolist(), strict=True):
+        rows = begin + np.flatnonzero(allowed[begin : begin + size])
+        out[rows[np.arange(wanted) * len(rows) // max(1, wanted)]] = True
+        begin += size
+    return out
 
 
 class Scenes(Protocol):
@@ -207,7 +287,7 @@ def visual_stage(index: Scenes, query: torch.Tensor, tokens: float, span: FrameC
     if not span.whole:
         open_ones &= span.meets(index.frames[0], index.frames[-1])
     rows = np.flatnonzero(open_ones)
-    scores = (index.keys @ query).numpy()[rows]
+    scores = scores_of(index.keys, query)[rows]
     order: Ints = rows[np.lexsort((rows, -scores))]
     enough = int(np.searchsorted(np.cumsum(sizes[order]), tokens)) + 1
     return order[:enough]
@@ -345,6 +425,7 @@ class Slots:
 __all__ = [
     "Candidates",
     "FrameChoice",
+    "Picks",
     "Representatives",
     "RetrievalSettings",
     "Retrieved",
@@ -352,7 +433,9 @@ __all__ = [
     "Slots",
     "Span",
     "budget_of",
+    "first_stage",
     "retrieve",
+    "rows_read",
     "semantic_stage",
     "token_budget",
     "visual_stage",

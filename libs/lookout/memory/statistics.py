@@ -9,6 +9,7 @@ the symbols are known, not its exact shape.
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 
 from lookout.memory.types import ThresholdRule
@@ -41,6 +42,29 @@ def limit(
     return end + (start - end) * torch.exp(-count.to(torch.float64) / transition)
 
 
+TIE = 2.0**-18
+"""Scores that differ by a smaller share of the largest are equal: means of equal rows differ by rounding."""
+
+
+def scores_of(keys: torch.Tensor, query: torch.Tensor) -> np.ndarray:
+    """Scores of keys [n, width] for a query [width] as whole steps of `TIE`, float64 [n].
+
+    Equal keys have equal scores: each row is summed by itself, which a matrix product does not promise.
+    """
+    products = keys.double().numpy() * query.double().numpy()
+    scores: np.ndarray = products.sum(1)
+    largest = float(np.abs(scores).max(initial=0.0))
+    return np.rint(scores / (largest * TIE)) if largest else scores
+
+
+def nearest(x: torch.Tensor, centres: torch.Tensor) -> torch.Tensor:
+    """The most similar of unit centres [clusters, width] for each unit row [n, width]: int64 [n].
+
+    The first one wins a tie.
+    """
+    return (x @ centres.T / TIE).round().argmax(1)
+
+
 def kmeans(x: torch.Tensor, clusters: int, seed: int, iterations: int = 8) -> torch.Tensor:
     """Cosine k-means with k-means++ seeding.
 
@@ -58,12 +82,13 @@ def kmeans(x: torch.Tensor, clusters: int, seed: int, iterations: int = 8) -> to
     if clusters == 1:
         return torch.zeros(n, dtype=torch.long, device=x.device)
     centres = _seeds(x, clusters, seed)
+    clusters = len(centres)  # fewer, where fewer rows are distinct
     own = torch.full((n,), -1, dtype=torch.long, device=x.device)
     for _ in range(max(1, iterations)):
-        nearest = (x @ centres.T).argmax(1)
-        if torch.equal(nearest, own):
+        closest = nearest(x, centres)
+        if torch.equal(closest, own):
             break
-        own = nearest
+        own = closest
         total = torch.zeros_like(centres).index_add_(0, own, x)
         empty = torch.bincount(own, minlength=clusters) == 0
         centres = torch.where(empty[:, None], centres, unit(total))
@@ -76,7 +101,7 @@ def _seeds(x: torch.Tensor, clusters: int, seed: int) -> torch.Tensor:
     picks = torch.rand(clusters, generator=draw, dtype=torch.float64).to(x.device)
     first = int(picks[0] * x.shape[0])
     centres = [first]
-    far = (1 - x @ x[first]).clamp(min=0)
+    far = _distance(x, first)
     for turn in range(1, clusters):
         steps = far.double().cumsum(0)
         if float(steps[-1]) <= 0:
@@ -84,5 +109,11 @@ def _seeds(x: torch.Tensor, clusters: int, seed: int) -> torch.Tensor:
         place = torch.searchsorted(steps, picks[turn] * steps[-1], right=True)
         index = min(int(place), x.shape[0] - 1)
         centres.append(index)
-        far = torch.minimum(far, (1 - x @ x[index]).clamp(min=0))
+        far = torch.minimum(far, _distance(x, index))
     return x[torch.tensor(centres, device=x.device)]
+
+
+def _distance(x: torch.Tensor, row: int) -> torch.Tensor:
+    """Cosine distance [n] of all rows from one; of equal rows it is 0, not what rounding leaves."""
+    far = 1 - x @ x[row]
+    return torch.where(far > TIE, far, torch.zeros_like(far))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from lookout.memory.statistics import kmeans, unit, unit_variance
+from lookout.memory.statistics import kmeans, nearest, unit, unit_variance
 from lookout.memory.types import Ints, MaintenanceCount, MemorySettings
 
 
@@ -75,7 +75,8 @@ class VisualLevel:
         closed = counts >= settings.visual_cap
         if bool(closed.all()):
             return len(counts)
-        place = int((unit(sums) @ x).masked_fill(closed, -torch.inf).argmax())
+        free = torch.nonzero(~closed)[:, 0]
+        place = int(free[nearest(x[None], unit(sums[free]))])
         total, members = sums[place] + x, int(counts[place]) + 1
         variance = 1 - float(total @ total) / members**2
         wide = variance > settings.visual_limit * max(self.scale, 1e-6) and members > settings.smallest_visual

@@ -211,7 +211,8 @@ class RecallServiceServicer:
     """
 
     def Ask(self, request, context):
-        """Progress, pieces of text, then one answer for each camera, the best first.
+        """Progress, pieces of text, then one answer for each camera: first those with the full budget, then those
+        with a small one, in each group the best first. A camera of which nothing was read has no answer.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

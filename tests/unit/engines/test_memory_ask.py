@@ -223,6 +223,30 @@ def test_every_token_is_accounted_for_once(bound: int | None) -> None:
         assert max(seen) <= bound
 
 
+@pytest.mark.parametrize("span", [Span(), Span(5, 8)])
+@pytest.mark.parametrize("budget", [1, 7, 40])
+def test_a_budget_is_read_to_the_token_whatever_the_clusters_hold(budget: int, span: Span) -> None:
+    keeper, _ = remembered("internvl")
+    assert keeper.memory is not None
+    shot = keeper.memory.snapshot()
+    for layer, index in enumerate(shot.layers):
+        draw = torch.Generator().manual_seed(layer)
+        query = torch.randn(index.keys.shape[1], generator=draw, dtype=torch.float64)
+        found = retrieve(shot, layer, query, budget, RetrievalSettings(breadth=1.0), span)
+        tokens = np.concatenate([cluster.slab.tokens for cluster in found.clusters])
+        read = tokens if found.rows is None else tokens[found.rows]
+        assert len(np.unique(read)) == len(read) == found.tokens == budget
+        assert span.holds(shot.lookup(read)[0]).all()
+
+
+def test_an_answer_that_read_nothing_is_no_answer() -> None:
+    keeper, _ = remembered("internvl")
+    assert keeper.memory is not None
+    shot = replace(keeper.memory.snapshot(), window=())
+    with pytest.raises(HistoryError, match="nothing was read"):
+        ask(engine("internvl"), shot, TEXT, retrieval=RetrievalSettings(frames=0))
+
+
 def test_a_time_range_is_all_that_is_read() -> None:
     keeper, _ = remembered("internvl")
     assert keeper.memory is not None

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, strategies as st
 
-from lookout.memory.statistics import kmeans, limit, unit, unit_variance
+from lookout.memory.statistics import kmeans, limit, nearest, scores_of, unit, unit_variance
 from lookout.memory.types import ThresholdRule
 
 
@@ -48,5 +49,24 @@ def test_equal_seeds_give_equal_clusters() -> None:
     assert torch.equal(kmeans(x, 7, seed=3), kmeans(x, 7, seed=3))
 
 
-def test_equal_rows_make_one_cluster() -> None:
-    assert kmeans(torch.ones(9, 2) / 2**0.5, 4, seed=0).tolist() == [0] * 9
+@pytest.mark.parametrize("distinct", [1, 2, 3, 5])
+@pytest.mark.parametrize("width", [3, 64, 384])
+def test_equal_rows_make_one_cluster_each(distinct: int, width: int) -> None:
+    rows = unit(torch.randn(distinct, width, generator=torch.Generator().manual_seed(width)))
+    own = kmeans(rows.repeat(9, 1), 7, seed=0)
+    assert len(torch.unique(own)) == distinct
+    assert torch.equal(own, own[:distinct].repeat(9))
+
+
+def test_rounding_decides_no_tie() -> None:
+    """Means of equal rows differ in the last bit, and a matrix product sums rows in several orders."""
+    draw = torch.Generator().manual_seed(5)
+    row, query = torch.randn(257, generator=draw), torch.randn(257, generator=draw)
+    means = torch.stack([row.repeat(n, 1).sum(0) / n for n in range(1, 60)])
+    other = torch.randn(3, 257, generator=draw)
+    scores = scores_of(torch.cat([means, other]), query)
+    assert len(np.unique(scores[: len(means)])) == 1
+    exact = torch.cat([row[None], other]).double() @ query.double()
+    assert np.array_equal(np.argsort(np.r_[scores[:1], scores[-3:]]), torch.argsort(exact).numpy())
+    assert scores_of(other[:0], query).tolist() == []
+    assert not nearest(unit(row)[None], unit(means)).any()

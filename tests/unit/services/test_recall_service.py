@@ -6,6 +6,7 @@ import json
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from lookout.cli.app import app
-from lookout.memory import HistoryError
+from lookout.memory import HistoryError, MemorySettings, Past
 from lookout.net import GrpcServer
 from lookout.observe import Metrics
 from lookout.services.recall.asking import Asked, Asker, NothingRememberedError, PastQuestion
@@ -23,7 +24,7 @@ from lookout.services.recall.settings import RecallSettings
 from lookout.v1 import memory_pb2_grpc
 from lookout.v1.memory_pb2 import AskRequest, AskResponse
 from lookout.worker import load_settings
-from tests.chapters_world import WALL_US, World, engine, fill, folder
+from tests.chapters_world import SMALL, WALL_US, World, engine, fill, folder
 
 CAMERAS = ("gate", "yard-1", "yard-2", "yard-[3]")
 YES_NO, TEXT = "Is anyone lying?", "What happened?"
@@ -32,10 +33,18 @@ YES_NO, TEXT = "Is anyone lying?", "What happened?"
 class Service:
     """One recall over the chapters of four cameras."""
 
-    def __init__(self, root: Path, stack: ExitStack, **settings: object) -> None:
-        chapters = folder(root / "chapters")
+    def __init__(
+        self,
+        root: Path,
+        stack: ExitStack,
+        *,
+        memory: MemorySettings = SMALL,
+        blocks: int = 6,
+        **settings: object,
+    ) -> None:
+        chapters = folder(root / "chapters", memory=memory)
         for number, camera in enumerate(CAMERAS):
-            fill(chapters, range(4), camera, seed=number)
+            fill(chapters, range(blocks), camera, seed=number)
             chapters.seal(camera)
         world = World(root, None, stack)
         self.holder = world.hold(chapters)
@@ -102,12 +111,67 @@ def test_a_pattern_ranks_cameras_and_says_which_had_a_small_budget(service: Serv
     answers = [part.answer for part in parts if part.WhichOneof("part") == "answer"]
     assert sorted(answer.camera for answer in answers) == ["yard-1", "yard-2", "yard-[3]"]
     assert [answer.cheap for answer in answers] == [False, False, True]
-    brief = [
-        service.asker.ask(answer.camera, PastQuestion(YES_NO, frames=8)).answer.p_yes for answer in answers
-    ]
-    assert brief == sorted(brief, reverse=True)
+    for group in (answers[:2], answers[2:]):
+        ranked = [answer.p_yes for answer in group]
+        assert ranked == sorted(ranked, reverse=True)
+    brief = {
+        answer.camera: service.asker.ask(answer.camera, PastQuestion(YES_NO, frames=8)).answer.p_yes
+        for answer in answers
+    }
+    assert min(brief, key=brief.__getitem__) == answers[2].camera
     assert (parts[-1].summary.cameras, parts[-1].summary.answered) == (3, 2)
     assert service.ask(cameras="yard-[*")[-1].summary.cameras == 1  # a bracket is itself
+
+
+@pytest.mark.slow
+def test_the_first_pass_reads_as_much_of_every_camera_whatever_its_clusters_hold(tmp_path: Path) -> None:
+    """No cluster fits a budget of one frame: a part of one is read, and the answers differ."""
+    large = replace(SMALL, cluster_tokens=256)
+    with ExitStack() as stack:
+        service = Service(tmp_path, stack, memory=large, cheap_frames=1)
+        question = PastQuestion(YES_NO, frames=1)
+        asked = service.asker.ask_many(service.asker.find("*", question), question)
+        assert set(asked) == set(CAMERAS)
+        for answer in asked.values():
+            assert isinstance(answer, Asked)
+            assert answer.answer.evidence
+            assert not answer.whole
+            assert {trace.tokens for trace in answer.answer.traces} == {answer.budget}
+        assert len({answer.answer.p_yes for answer in asked.values() if isinstance(answer, Asked)}) == 4
+
+
+@pytest.mark.slow
+def test_a_camera_that_a_few_frames_are_all_of_is_answered_in_full_at_once(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        service = Service(tmp_path, stack, best=1, cheap_frames=512)
+        parts = service.ask(cameras="yard-*")
+        assert not [part for part in parts if part.progress.stage == "full"]
+        answers = [part.answer for part in parts if part.WhichOneof("part") == "answer"]
+        assert [answer.cheap for answer in answers] == [False] * 3
+        assert parts[-1].summary.answered == 3
+        ranked = [answer.p_yes for answer in answers]
+        assert ranked == sorted(ranked, reverse=True)
+
+
+@pytest.mark.slow
+def test_a_camera_of_which_nothing_is_read_has_no_answer(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    past = service.asker._past
+
+    def reads_nothing(camera: str, *rest: Any) -> Past:
+        out = past(camera, *rest)
+        if camera == "yard-1":
+            out.budget = 0
+        return out
+
+    monkeypatch.setattr(service.asker, "_past", reads_nothing)
+    parts = service.ask(cameras="yard-*")
+    answers = {part.answer.camera for part in parts if part.WhichOneof("part") == "answer"}
+    assert answers == {"yard-2", "yard-[3]"}
+    assert list(parts[-1].summary.not_asked) == [
+        "camera yard-1: nothing was read of what is remembered of that time"
+    ]
 
 
 @pytest.mark.slow

@@ -121,7 +121,7 @@ def ask(
 
     Raises:
         PositionError: the question would stand beyond the model's positions.
-        HistoryError: nothing of the memory lies in the given time range.
+        HistoryError: nothing of the memory lies in the given time range, or nothing was read of it.
     """
     how = (retrieval, predictor, resident, describe, on_text, reader, gathered, observer)
     asking = _Asking(engine, snapshot, question, *how)
@@ -172,8 +172,13 @@ def ask_many(
         last = run_many(engine.model, many, ids)
         spent = clock() - begun
         for place, (number, (asking, state)) in enumerate(askings.items()):
-            lost = many.lost.get(place)
-            out[number] = lost or asking.answered(state, len(ids), asking.pair(last[place]), spent)
+            try:
+                answer = many.lost.get(place) or asking.answered(
+                    state, len(ids), asking.pair(last[place]), spent
+                )
+            except HistoryError as error:
+                answer = error
+            out[number] = answer
     return [entry for entry in out if entry is not None]
 
 
@@ -229,8 +234,15 @@ class _Asking:
     def answered(
         self, state: AskPass, rows: int, pair: torch.Tensor, spent: float, text: str | None = None
     ) -> MemoryAnswer:
-        """The answer of a pass that has run."""
+        """The answer of a pass that has run.
+
+        Raises:
+            HistoryError: It has read nothing.
+        """
         snapshot = self.snapshot
+        read = sum(trace.tokens + trace.representatives for trace in state.traces)
+        if not read and not len(state.layout.window_rows):
+            raise HistoryError("nothing was read of what is remembered of that time")
         return MemoryAnswer(
             question=self.question,
             p_yes=float(pair.double().softmax(-1)[0]),

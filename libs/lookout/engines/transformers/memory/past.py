@@ -65,11 +65,9 @@ class PastReader:
         )
         if not data:
             return None
-        frames, places, inside = choice.frames, choice.places, None
-        if not self.past.span.whole:
-            inside = self.past.span.holds(frames)
-            frames, places = frames[inside], places[:, inside]
-        return LayerContext(parts=parts_of(data, inside), frames=frames, places=places, tokens=len(frames))
+        frames = choice.frames
+        parts = parts_of(data, choice.rows)
+        return LayerContext(parts=parts, frames=frames, places=choice.places, tokens=len(frames))
 
     def _transfer(self, layer: int, choice: Choice, late_bytes: int, late: int) -> Transfer:
         foreseen = self._foreseen.get(layer, frozenset())

@@ -131,14 +131,13 @@ class ClusterReader:
         trace.tokens, trace.clusters, trace.scored = choice.tokens, len(choice.clusters), choice.scored
         trace.representatives, trace.transfer = len(choice.representatives), moved
         trace.ids = tuple(cluster.id for cluster in choice.clusters)
-        return context_of(self.snapshot, choice, data, self.span, self.device, self.settings.weighted)
+        return context_of(self.snapshot, choice, data, self.device, self.settings.weighted)
 
 
-def context_of(  # noqa: PLR0917
+def context_of(
     snapshot: Snapshot,
     found: Retrieved,
     data: Sequence[torch.Tensor],
-    span: FrameChoice,
     device: torch.device,
     weighted: bool = True,
 ) -> LayerContext | None:
@@ -150,11 +149,9 @@ def context_of(  # noqa: PLR0917
     dtype = snapshot.prefix.keys.dtype
     tokens = np.concatenate([np.zeros(0, np.int64), *(cluster.slab.tokens for cluster in found.clusters)])
     frames, places = snapshot.lookup(tokens)
-    inside = None
-    if not span.whole:
-        inside = span.holds(frames)
-        frames, places = frames[inside], places[:, inside]
-    parts, weights = parts_of(data, inside), None
+    if found.rows is not None:
+        frames, places = frames[found.rows], places[:, found.rows]
+    parts, weights = parts_of(data, found.rows), None
     if len(stands):
         keys, values = (x.to(device, dtype).view(-1, heads, size) for x in (stands.keys, stands.values))
         parts = itertools.chain(parts, [(keys.transpose(0, 1), values.transpose(0, 1))])

@@ -82,13 +82,15 @@ EVENTS = {
 
 #: raise when masks are decided differently and old checkpoints cannot be continued
 STATE_VERSION = 2
+#: of the reason why samples are missing: what fits a checkpoint, and what a block says of it
+REASON_CHARS = 200
 
 _log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """Why samples are missing: the cause for programs, the reason for people."""
+    """Why samples are missing: the cause for programs, the reason for people (empty: none was given)."""
 
     cause: "Cause"
     reason: str
@@ -195,7 +197,9 @@ class PruneEncodeHandler(StoreLifecycle, Handler[CameraState]):
             block=checkpoint.block,
             watermark_us=checkpoint.watermark_us,
             ended=checkpoint.any and checkpoint.last_block >= checkpoint.block,
-            missing=Missing(checkpoint.missing_cause, checkpoint.missing) if checkpoint.missing else None,
+            missing=_missing_of(checkpoint),
+            # Also where no frame is open: a stream whose segments end with their blocks has nothing else.
+            carry=Carry.unpack(checkpoint.active),
             late_block=checkpoint.late_block - 1 if checkpoint.late_block else None,
             labels=checkpoint.labels if checkpoint.HasField("labels") else None,
         )
@@ -212,7 +216,7 @@ class PruneEncodeHandler(StoreLifecycle, Handler[CameraState]):
         )
         if stored.config_changed:  # of another model input
             sources = tuple(item for item in sources if input_of(item.record) == input_needed(self._grid))
-        return CameraState(camera, replace(state, held=sources, carry=Carry.unpack(checkpoint.active)))
+        return CameraState(camera, replace(state, held=sources))
 
     def handle(self, state: CameraState, record: Record) -> Result:
         """A segment's frames, or an event of the stream."""
@@ -253,7 +257,7 @@ class PruneEncodeHandler(StoreLifecycle, Handler[CameraState]):
         draft.outputs.append(_forwarded(message))
         if message.event.kind == StreamEvent.KIND_SKIPPED:
             cause = message.event.cause or CAUSE_QUOTA
-            return replace(now, missing=Missing(cause, message.event.reason))
+            return replace(now, missing=Missing(cause, message.event.reason[:REASON_CHARS]))
         if message.event.kind == StreamEvent.KIND_LATE:
             return replace(now, late_block=now.block)
         return now
@@ -498,7 +502,7 @@ class PruneEncodeHandler(StoreLifecycle, Handler[CameraState]):
                 any=written > 0,
                 watermark_us=now.watermark_us,
                 sampling=now.sampling,
-                missing=now.missing.reason[:200] if now.missing else "",
+                missing=now.missing.reason if now.missing else "",
                 missing_cause=now.missing.cause if now.missing else CAUSE_UNSPECIFIED,
                 late_block=0 if now.late_block is None else now.late_block + 1,
                 labels=now.labels,
@@ -556,6 +560,13 @@ def _parsed(record: Record) -> FramesRecord:
     if message.WhichOneof("body") is None or not message.epoch:
         raise BadRecordError("bad-frames", "neither a segment nor an event of an epoch")
     return message
+
+
+def _missing_of(checkpoint: PruneState) -> Missing | None:
+    """Why samples of the open block are missing, as a checkpoint says; a reason may be empty."""
+    if checkpoint.missing_cause == CAUSE_UNSPECIFIED and not checkpoint.missing:
+        return None
+    return Missing(checkpoint.missing_cause, checkpoint.missing)
 
 
 def _ref(record: Record) -> RecordRef:

@@ -46,6 +46,7 @@ class Pixels:
     def __init__(self) -> None:
         self.away = False
         self.lost: set[str] = set()
+        self.noise = 0.0  # grey levels
 
     def fetch(self, ref: TensorRef, record: Any, rows: Sequence[tuple[int, int]] | None = None) -> Fetched:
         if self.away:
@@ -54,12 +55,14 @@ class Pixels:
             raise LineageBrokenError(ref.id)
         (first, last), *_ = rows or [(0, ref.shape[0])]
         samples = [frame.sample for frame in record.segment.frames][first:last]
-        return Fetched(np.stack([picture(n, ref.shape[1], ref.shape[2]) for n in samples]), "peer")
+        pictures = [picture(n, ref.shape[1], ref.shape[2], self.noise) for n in samples]
+        return Fetched(np.stack(pictures), "peer")
 
 
-def picture(sample: int, height: int, width: int) -> np.ndarray:
-    """A still room; a bright patch moves one patch to the right with every sample."""
+def picture(sample: int, height: int, width: int, noise: float = 0.0) -> np.ndarray:
+    """A still room with a camera's noise; a bright patch moves one patch to the right with every sample."""
     out = np.random.default_rng(0).integers(80, 120, (height, width, 3), np.uint8)
+    out += np.random.default_rng(sample).normal(noise, noise, out.shape).clip(0, 60).astype(np.uint8)
     at = sample % 8 * 14
     out[:14, at : at + 14] = 250
     return out

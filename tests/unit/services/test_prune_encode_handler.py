@@ -15,6 +15,7 @@ from lookout.store import (
     StoreFullError,
 )
 from lookout.v1.erasures_pb2 import Erasure
+from lookout.v1.frames_pb2 import FramesRecord
 from lookout.v1.lineage_pb2 import (
     CAUSE_LATE,
     CAUSE_QUOTA,
@@ -23,6 +24,7 @@ from lookout.v1.lineage_pb2 import (
     StreamEvent,
     TensorRef,
 )
+from lookout.v1.state_pb2 import Checkpoint
 from lookout.v1.tokens_pb2 import TokensRecord
 from lookout.wire import FRAMES
 from tests.tiny_models import SIZE
@@ -47,14 +49,56 @@ def test_segments_become_blocks_whatever_their_length() -> None:
     assert [s.offset for s in records[1].block.embeddings.segments] == [1000, 1001]
 
 
-def test_a_takeover_anywhere_changes_nothing() -> None:
-    undisturbed, world = World(), World()
-    expected = [r for record in undisturbed.stream() for r in undisturbed.send(record)]
-    found = []
-    for record in world.stream():
-        found += world.send(record)
-        world.takeover()
-    assert found == expected
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", [{"change": "luma"}, {"preset": "codecsight"}])
+@pytest.mark.parametrize("seed", range(2))
+def test_a_kill_between_any_two_records_changes_no_byte(policy: dict[str, object], seed: int) -> None:
+    """Of masks, reasons and checkpoints; also where a segment ends with its block."""
+    records = eventful(seed)
+    undisturbed = World(**policy)
+    undisturbed.pixels.noise = 6.0
+    expected = [written(undisturbed, record) for record in records]
+    assert any(outputs and checkpoint.prune.active for outputs, checkpoint in expected)
+    for killed in range(len(records)):
+        world = World(**policy)
+        world.pixels.noise = 6.0
+        world.topic.records = dict(list(undisturbed.topic.records.items())[: killed + 1])
+        world.checkpoint = expected[killed][1]
+        # After three records every block that was open at the kill is closed.
+        for at in range(killed + 1, min(killed + 4, len(records))):
+            if at == killed + 1:
+                world.takeover()
+            assert written(world, records[at]) == expected[at], f"record {at} after a kill at {killed}"
+
+
+def written(world: World, record: FramesRecord) -> tuple[list[bytes], Checkpoint]:
+    """What one record gives: outputs as bytes, and the checkpoint."""
+    outputs = [output.SerializeToString(deterministic=True) for output in world.send(record)]
+    return outputs, Checkpoint.FromString(world.checkpoint.SerializeToString())
+
+
+def eventful(seed: int) -> list[FramesRecord]:
+    """Two epochs of segments of 1, 2 or 4 samples, so that many end with their block; some begin with a
+    damaged frame, and between some the stream is late, over its quota or labelled anew."""
+    chance = np.random.default_rng(seed)
+    world, records = World(), []
+    for epoch in (1, 2):
+        sample = 0
+        while sample < 20:
+            count = int(chance.choice([1, 2, 4]))
+            if chance.random() < 0.2:
+                sample += count
+                kind = chance.choice([StreamEvent.KIND_SKIPPED, StreamEvent.KIND_LATE])
+                records.append(world.event(kind, sample / 2, epoch))
+                records[-1].event.reason = "quota: " * int(chance.choice([0, 1, 60]))
+            samples = range(sample, sample + count)
+            damaged = [sample] if chance.random() < 0.4 else []
+            segment = world.frames(samples, sample / 2, (sample + count) / 2, epoch=epoch, corrupt=damaged)
+            segment.labels.tenant = str(chance.choice(["acme", "globex"]))
+            records.append(segment)
+            sample += count
+        records.append(world.event(StreamEvent.KIND_GAP, sample / 2, epoch))
+    return records
 
 
 def test_damaged_first_frames_lean_on_the_block_before_also_after_a_takeover() -> None:

@@ -204,7 +204,8 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
             Stream.of(checkpoint),
             usage=Usage.of(checkpoint.quota),
             left_out=LeftOutCount.of(checkpoint.quota),
-            reconfigured=stored.config_changed,
+            # Kept until a segment is written: other records write checkpoints of the new settings before it.
+            reconfigured=stored.config_changed or checkpoint.reconfigured,
         )
 
     def handle(self, state: CameraState, record: Record) -> Result:
@@ -240,7 +241,7 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
         except CameraQuotaError as error:
             return self._skipped(state, record, f"quota: {error}")
         self._keeper.forget(state.camera)
-        state.quiet_s, state.ticked_at, state.reconfigured = 0.0, None, False
+        state.quiet_s, state.ticked_at = 0.0, None
         return result
 
     def _segment(self, state: CameraState, record: Record) -> Result:
@@ -491,7 +492,7 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
         if len(decoded.pixels):
             message.segment.pixels.CopyFrom(self._keep(state.camera, stream.epoch, message, decoded))
             tags.append(message.segment.pixels)
-        state.stream = after
+        state.stream, state.reconfigured = after, False
         output = Output(FRAMES.name, state.camera, message.SerializeToString(), tag=tags)
         counts = {
             "segments": 1,
@@ -626,6 +627,7 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
     @staticmethod
     def _checkpoint(state: CameraState) -> Checkpoint:
         message = state.stream.message()
+        message.reconfigured = state.reconfigured
         message.quota.CopyFrom(state.usage.message())
         state.left_out.fill(message.quota)
         return Checkpoint(decode=message)

@@ -7,10 +7,9 @@ import os
 import platform
 import shutil
 import sys
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
+from http.client import HTTPException
 from importlib import metadata
 from pathlib import Path
 from typing import Annotated
@@ -22,7 +21,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from lookout.cli import cluster_doctor
-from lookout.cli.connect import LibraryErrors, client_options, find_bootstrap
+from lookout.cli.connect import LibraryErrors, client_options, find_bootstrap, grpc_security
 from lookout.cli.findings import CheckResult, State
 from lookout.cli.options import BootstrapOption, CliError, refuse_given
 from lookout.cli.output import TerminalConsole, echo
@@ -34,10 +33,12 @@ from lookout.local.fleet import service_module
 from lookout.local.jars import locked_jars
 from lookout.local.java import find_java
 from lookout.local.kcat import kcat_fault
+from lookout.local.readiness import ask_ready
 from lookout.local.redis import find_redis_server
 from lookout.models import ModelError
-from lookout.net import RedisSecurity, load_connections
+from lookout.net import Channels, RedisSecurity, load_connections
 from lookout.net.redis_errors import REDIS_ERRORS
+from lookout.net.serving import serving_fault
 from lookout.outside_text import public_url
 from lookout.wire import PIPELINE, all_topics, camera_topics
 
@@ -330,16 +331,30 @@ def _services() -> Iterator[CheckResult]:
             State.GOOD,
             f"process {fleet.pid}, Kafka {fleet.bootstrap}, logs in {fleet.folder}/logs",
         )
+        channels = Channels(grpc_security(fleet.bootstrap))
         for name, port in sorted(fleet.metrics.items()):
-            yield _probe(name, port, os.path.join(fleet.folder, "logs", f"{name}.log"))
+            advice = f"see its log: {os.path.join(fleet.folder, 'logs', f'{name}.log')}"
+            yield _ready(name, port, advice)
+            if name in fleet.grpc:
+                yield _callable(name, f"127.0.0.1:{fleet.grpc[name]}", channels, advice)
 
 
-def _probe(name: str, port: int, log: str) -> CheckResult:
+def _ready(name: str, port: int, advice: str) -> CheckResult:
+    about = f"service {name}"
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=_ANSWER_S):
-            return CheckResult(f"service {name}", State.GOOD, f"ready, metrics on port {port}")
-    except urllib.error.HTTPError as error:
-        reply = error.read(500).decode(errors="replace").strip()
-        return CheckResult(f"service {name}", State.BAD, f"not ready: {reply}", f"see its log: {log}")
-    except OSError as error:
-        return CheckResult(f"service {name}", State.BAD, f"does not answer: {error}", f"see its log: {log}")
+        waiting_for = ask_ready(port, _ANSWER_S)
+    except (OSError, HTTPException) as error:
+        return CheckResult(about, State.BAD, f"does not answer: {error}", advice)
+    if waiting_for is not None:
+        return CheckResult(about, State.BAD, f"not ready: {waiting_for}", advice)
+    return CheckResult(about, State.GOOD, f"ready, metrics on port {port}")
+
+
+def _callable(name: str, address: str, channels: Channels, advice: str) -> CheckResult:
+    """Whether a service answers the calls by which services get tensors from each other."""
+    about = f"calls of {name}"
+    with channels.open(address) as channel:
+        fault = serving_fault(channel, _ANSWER_S)
+    if fault is not None:
+        return CheckResult(about, State.BAD, f"gRPC at {address}: {fault}", advice)
+    return CheckResult(about, State.GOOD, f"gRPC answers at {address}")

@@ -6,8 +6,6 @@ import json
 import os
 import sys
 import time
-import urllib.error
-import urllib.request
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
@@ -41,6 +39,7 @@ from lookout.local.processes import (
     remove_scratch,
     scratch_folder,
 )
+from lookout.local.readiness import ask_ready
 from lookout.local.redis import RedisServer, check_redis
 from lookout.local.server import LocalServer, Startable
 from lookout.local.topics import create_topics, reconcile_topics
@@ -122,14 +121,14 @@ class Service:
         if self._child is None or not self._child.alive:
             return False
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.metrics_port}/readyz", timeout=2.0):
-                self.was_ready = True
-                return True
-        except urllib.error.HTTPError as error:
-            self.waiting_for = error.read(300).decode(errors="replace").strip()
+            waiting_for = ask_ready(self.metrics_port, 2.0)
         except (OSError, HTTPException):  # another program may answer at the port until the service has it
-            self.waiting_for = "it does not answer yet"
-        return False
+            waiting_for = "it does not answer yet"
+        if waiting_for is not None:
+            self.waiting_for = waiting_for
+            return False
+        self.was_ready = True
+        return True
 
     def supervise(self) -> str | None:
         """Start the process again if it ended and its pause is over. Returns a sentence when it ended.

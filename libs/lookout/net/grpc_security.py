@@ -115,6 +115,11 @@ class Certificates:
             _log.info("new certificates are in use")
 
 
+#: Services of a fleet reach each other directly: gRPC would send calls to the proxy that `https_proxy` names
+#: for addresses outside, where they wait for ever. Exporters of traces open channels of their own, with it.
+_NO_PROXY: Final = ("grpc.enable_http_proxy", 0)
+
+
 class Channels:
     """Opens channels to other services as the settings say."""
 
@@ -131,8 +136,9 @@ class Channels:
 
     def open(self, address: str, options: Sequence[tuple[str, Any]] = ()) -> grpc.Channel:
         """A channel to host:port."""
+        options = [*options, _NO_PROXY]
         if self._certificates is None:
-            channel = grpc.insecure_channel(address, options=list(options))
+            channel = grpc.insecure_channel(address, options=options)
         else:
             authorities, certificate, key = self._certificates.contents
             named = [("grpc.ssl_target_name_override", self._name)] if self._name else []

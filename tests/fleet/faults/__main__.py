@@ -41,8 +41,11 @@ def main() -> int:
             f"filming {plan.cameras} cameras, {plan.seconds} s each, and {len(plan.lossy)} that lose packets"
         )
         footage = run.film(plan)
+        undisturbed = run.undisturbed(plan, footage.segments, folder / "undisturbed", tell)
         committed, tally, memory = run.stormy(plan, footage.segments, EVERY, folder, tell)
-    score, faults = outcomes.score(plan.expected, committed, tally, footage.damaged, memory)
+    score, faults = outcomes.score(
+        plan.expected, committed, tally, footage.damaged, memory=memory, undisturbed=undisturbed
+    )
     for line in faults[:40]:
         tell(line)
     tell(f"{outcomes.kinds(committed)}, {len(committed.alerts)} alerts; {len(EVERY)} faults")

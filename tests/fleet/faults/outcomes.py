@@ -11,9 +11,10 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartiti
 
 from lookout.streams import MAX_DAMAGE
 from lookout.v1.alerts_pb2 import Alert
+from lookout.v1.tokens_pb2 import TokensRecord
 from lookout.v1.verdicts_pb2 import Verdict
 from lookout.verification import Kind, Tally
-from lookout.wire import ALERTS, VERDICTS, from_json
+from lookout.wire import ALERTS, TOKENS, VERDICTS, from_json
 from tests.fleet.faults.footage import FPS
 from tests.fleet.faults.remembered import Remembered
 
@@ -21,16 +22,20 @@ from tests.fleet.faults.remembered import Remembered
 Place = tuple[str, int, str, int, int]
 #: batches of other cameras move the last digits of a float32 sum
 SAME = 1e-4
+#: a window that reuses the KV of the one before, against the same window computed whole
+REUSED = 0.05
 WALL_MS = 1_700_000_000_000  # when the cameras begin, in every run
 SAMPLES_S = 2  # samples a second
 
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """Everything committed in verdicts.v1 and alerts.v1, by id."""
+    """Everything committed: verdicts and alerts by id, and the keep masks of each stride block, by camera,
+    epoch and block."""
 
     verdicts: Mapping[str, list[Verdict]]
     alerts: Mapping[str, list[Alert]]
+    masks: Mapping[tuple[str, int, int], tuple[bytes, ...]]
 
     @property
     def outcomes(self) -> int:
@@ -43,19 +48,21 @@ class Score:
     """Outcomes of a disturbed run. `expected`: by the plan of the run. `doubled`: ids that were committed
     twice. `unverified`: outcomes that are no answer, or that a replay out of Kafka does not confirm (windows
     of a camera that loses packets may be without an answer). `unmarked`: answers to windows more damaged
-    than an answered window may be. `misremembered`: chapters and frames that are not as they were born."""
+    than an answered window may be. `different`: masks and answers that are not those of an undisturbed run.
+    `misremembered`: chapters and frames that are not as they were born."""
 
     expected: int
     committed: int
     doubled: int
     unverified: int
     unmarked: int
+    different: int
     misremembered: int
 
     @property
     def clean(self) -> bool:
         """One committed outcome each, every one computed again with the same p(yes), damage marked."""
-        wrong = (self.doubled, self.unverified, self.unmarked, self.misremembered)
+        wrong = (self.doubled, self.unverified, self.unmarked, self.different, self.misremembered)
         return self.expected == self.committed and not any(wrong)
 
     def to_dict(self) -> dict[str, int]:
@@ -68,10 +75,12 @@ def score(
     committed: Committed,
     tally: Tally,
     damaged: Mapping[str, set[int]],
+    *,
     memory: Remembered,
+    undisturbed: Committed,
 ) -> tuple[Score, list[str]]:
     """The score of a disturbed run, and a line for each fault. `damaged`: see `run.Footage`;
-    `memory`: what the cameras remember."""
+    `memory`: what the cameras remember; `undisturbed`: the same footage without faults."""
     everything = (*committed.verdicts.items(), *committed.alerts.items())
     twice = [f"{key}: {len(each)} times" for key, each in everything if len(each) > 1]
     doubled = sum(len(each) - 1 for _, each in everything)
@@ -94,8 +103,10 @@ def score(
         if each[0].outcome == Verdict.OUTCOME_ANSWERED
         and (share := damage(each[0], damaged.get(each[0].camera, set()))) > MAX_DAMAGE
     ]
-    lines = [*twice, *wrong, *silent, *memory.faults]
-    return Score(expected, committed.outcomes, doubled, missing, len(silent), len(memory.faults)), lines
+    different = [*compare_masks(undisturbed, committed), *compare_answers(undisturbed, committed)]
+    lines = [*twice, *wrong, *silent, *different, *memory.faults]
+    faults = (doubled, missing, len(silent), len(different), len(memory.faults))
+    return Score(expected, committed.outcomes, *faults), lines
 
 
 def damage(verdict: Verdict, damaged: set[int]) -> float:
@@ -108,7 +119,7 @@ def damage(verdict: Verdict, damaged: set[int]) -> float:
 
 
 def read(bootstrap: str) -> Committed:
-    """Read both topics to their ends, committed records only."""
+    """Read the topics to their ends, committed records only."""
     verdicts: dict[str, list[Verdict]] = {}
     for value in _values(bootstrap, VERDICTS.name):
         verdict = from_json(value, Verdict)
@@ -117,7 +128,49 @@ def read(bootstrap: str) -> Committed:
     for value in _values(bootstrap, ALERTS.name):
         alert = from_json(value, Alert)
         alerts.setdefault(alert.id, []).append(alert)
-    return Committed(verdicts, alerts)
+    masks = {}
+    for value in _values(bootstrap, TOKENS.name):
+        record = TokensRecord.FromString(value)
+        if record.HasField("block"):
+            key = record.camera, record.epoch, record.block.index
+            masks[key] = tuple(patch.SerializeToString(deterministic=True) for patch in record.block.patches)
+    return Committed(verdicts, alerts, masks)
+
+
+def compare_masks(one: Committed, other: Committed) -> list[str]:
+    """A line for each stride block whose keep masks are not equal to the byte in two runs."""
+    before, after = _masks_by_place(one), _masks_by_place(other)
+    return [
+        f"{camera} epoch {epoch} block {block}: other tokens are kept than in the undisturbed run"
+        for camera, epoch, block in sorted({*before, *after})
+        if before.get((camera, epoch, block)) != after.get((camera, epoch, block))
+    ]
+
+
+def _masks_by_place(committed: Committed) -> dict[tuple[str, int, int], tuple[bytes, ...]]:
+    order = _epoch_order((camera, epoch) for camera, epoch, _ in committed.masks)
+    return {
+        (camera, order[camera, epoch], block): masks
+        for (camera, epoch, block), masks in committed.masks.items()
+    }
+
+
+def compare_answers(one: Committed, other: Committed) -> list[str]:
+    """A line for each answer with another p(yes) than in the other run.
+
+    After a restart a chain of windows begins again, and windows that continue it differ by what they reuse:
+    within `REUSED`. Windows that are computed whole in both runs are the same.
+    """
+    before, after = by_place(one), by_place(other)
+    lines = []
+    for place in sorted({*before} & {*after}):
+        first, second = before[place][0], after[place][0]
+        if not first.outcome == second.outcome == Verdict.OUTCOME_ANSWERED:
+            continue
+        limit = SAME if first.basis == second.basis == "key" else REUSED
+        if abs(first.p_yes - second.p_yes) > limit:
+            lines.append(f"{_name([first])} {first.basis} became {_name([second])} {second.basis}")
+    return lines
 
 
 def compare(one: Committed, other: Committed) -> list[str]:

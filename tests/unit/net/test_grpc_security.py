@@ -13,6 +13,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from lookout.errors import StartupError
 from lookout.net import Channels, GrpcSecurity, GrpcServer, load_connections
+from lookout.net.serving import serving_fault
 from lookout.v1 import tensors_pb2, tensors_pb2_grpc
 from tests.certificates import NAME, Authority
 
@@ -75,6 +76,26 @@ def test_both_sides_show_certificates(tmp_path: Path) -> None:
             assert refused(address, each) is grpc.StatusCode.UNAVAILABLE
     with serving(stranger) as address:
         assert refused(address, reader) is grpc.StatusCode.UNAVAILABLE  # nor is just any server believed
+
+
+@pytest.mark.parametrize("variable", ["https_proxy", "http_proxy", "grpc_proxy"])
+@pytest.mark.parametrize("tls", [False, True])
+def test_services_reach_each_other_past_a_proxy(
+    variable: str, tls: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The proxy of a company is for addresses outside, and may not even answer."""
+    for name in ("no_proxy", "NO_PROXY", "no_grpc_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv(variable, "http://127.0.0.1:9")
+    files = security(**Authority().write(tmp_path), grpc_tls_name=NAME) if tls else security()
+    with serving(files) as address, Channels(files).open(address) as channel:
+        assert read(channel) == b"abc"
+        assert serving_fault(channel, 20.0) is None
+
+
+def test_a_service_that_is_not_reached_has_a_fault() -> None:
+    with Channels(security()).open("127.0.0.1:9") as channel:
+        assert (serving_fault(channel, 20.0) or "").startswith("unavailable: ")
 
 
 def test_a_certificate_for_another_name_is_not_believed(tmp_path: Path) -> None:

@@ -170,6 +170,20 @@ def test_another_configuration_opens_an_epoch() -> None:
     assert records[1].epoch > records[0].epoch
 
 
+def test_another_configuration_opens_an_epoch_also_after_two_takeovers() -> None:
+    """A segment that is refused writes a checkpoint of the new settings before any segment is decoded."""
+    world = World()
+    world.send(pieces()[0])
+    world.takeover(changed=True)
+    record = Record(SEGMENTS.name, 0, len(world.topic.records), "yard", b"no video", (), START_MS + 4000)
+    world.take(world.handler.rejected(world.state, record, DeadLetter("bad-container", "no video")))
+    world.takeover()
+    records = world.send(pieces()[1])
+    assert [record.event.reason for record in records if record.HasField("event")] == ["configuration"]
+    world.takeover()
+    assert [record.epoch for record in world.send(pieces()[2])] == [records[-1].epoch]
+
+
 def test_a_longer_stride_is_another_configuration() -> None:
     """Blocks of two lengths in one epoch would share indices, and outcomes would be lost."""
     digests = {World(stride_s=stride).handler.config_digest for stride in (1.0, 2.0, 6.0)}

@@ -79,7 +79,7 @@ def written(world: World, record: FramesRecord) -> tuple[list[bytes], Checkpoint
 
 def eventful(seed: int) -> list[FramesRecord]:
     """Two epochs of segments of 1, 2 or 4 samples, so that many end with their block; some begin with a
-    damaged frame, and between some the stream is late, over its quota or labelled anew."""
+    damaged frame, and between some the stream is late, over its quota or labelled again."""
     chance = np.random.default_rng(seed)
     world, records = World(), []
     for epoch in (1, 2):

@@ -1,0 +1,31 @@
+"""Asks services on this machine whether they are ready. No proxy stands between: it could not reach them."""
+
+from __future__ import annotations
+
+from http.client import HTTPConnection
+
+_TEXT_BYTES = 500
+
+
+def ask_ready(port: int, timeout_s: float) -> str | None:
+    """Ask a service for `/readyz`.
+
+    Args:
+        port: Of its metrics, on this machine.
+        timeout_s: Seconds until it must have answered.
+
+    Returns:
+        What it waits for; None: it is ready.
+
+    Raises:
+        OSError: It does not answer.
+        http.client.HTTPException: Another program answers.
+    """
+    connection = HTTPConnection("127.0.0.1", port, timeout=timeout_s)
+    try:
+        connection.request("GET", "/readyz")
+        answer = connection.getresponse()
+        text = answer.read(_TEXT_BYTES).decode(errors="replace").strip()
+    finally:
+        connection.close()
+    return None if answer.status == 200 else text or f"status {answer.status}"

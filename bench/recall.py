@@ -120,7 +120,7 @@ def history(blocks: Sequence[StrideBlock]) -> Iterator[StrideBlock]:
                 frame,
                 time_us=frame.time_us + shift,
                 slot_us=frame.slot_us + shift,
-                label_us=frame.label_us + shift,
+                last_us=frame.last_us + shift,
             )
             for frame in blocks[number].frames
         )

@@ -89,7 +89,7 @@ def check(
     """Load a checkpoint and compare pixels, prompt, positions and answers with transformers on a clip.
 
     With --labels it also finds the threshold of every question for a wanted precision. The last line is JSON;
-    the exit code is 1 where something differs.
+    the exit code is 1 where something differs, or where the model says neither yes nor no.
     """
     from lookout.evaluation.check import check_model
 
@@ -110,7 +110,7 @@ def check(
         evaluation = _evaluated(folder, labels, window, stride, fps, place, kind)
         document["calibration"] = _calibrated(console, evaluation, precision, plot)
     console.print(json.dumps(document), soft_wrap=True, highlight=False, markup=False)
-    if not report.same:
+    if not (report.same and report.answers):
         raise typer.Exit(1)
 
 
@@ -200,6 +200,11 @@ def _show_report(console: Console, report: ModelReport) -> None:
     for comparison in report.comparisons:
         table.add_row(comparison.name, COMPARED[comparison.same], escape(comparison.detail))
     console.print(table)
+    yes, no = (escaped(repr(word)) for word in report.answer)
+    said = f"{yes} and {no} have {report.answer_probability:.1%} of the probability where the answer is read"
+    if not report.answers:
+        said += ": [red]the checkpoint is about to say something else[/], and p(yes) means little"
+    console.print(said, highlight=False)
 
 
 def _evaluated(

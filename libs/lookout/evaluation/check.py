@@ -15,7 +15,15 @@ from lookout.engines import EngineError, Question, WindowRequest
 from lookout.engines.transformers import TransformersEngine
 from lookout.engines.transformers.model import take_language_model
 from lookout.errors import LookoutError
-from lookout.families import LAYOUT_FILE, Family, family_of, load_layout, load_tower, read_config
+from lookout.families import (
+    LAYOUT_FILE,
+    Family,
+    close_thought,
+    family_of,
+    load_layout,
+    load_tower,
+    read_config,
+)
 from lookout.models import window_defaults
 from lookout.models.completeness import check_loaded
 from lookout.models.device import default_dtype
@@ -34,6 +42,8 @@ from lookout.windows import (
 )
 
 QUESTION = "Is a person in view?"
+MEANINGFUL = 0.1
+"""Yes and No together have at least this probability, or the checkpoint is about to say something else."""
 CLOSE = {"float32": 1e-3, "bfloat16": 0.1, "float16": 0.02}
 """How far answers and tokens may be from the stock model's, by dtype (relative)."""
 
@@ -76,6 +86,8 @@ class ModelReport:
         cameras: Number of cameras that `memory_bytes` holds.
         memory_bytes: Weights, and the KV of a whole window of every camera.
         comparisons: What was compared with the stock model.
+        answer: The texts of the two tokens whose probabilities are compared, yes first.
+        answer_probability: What both have together where the answer is read, on the clip.
     """
 
     family: str
@@ -92,6 +104,13 @@ class ModelReport:
     cameras: int
     memory_bytes: int
     comparisons: tuple[Comparison, ...]
+    answer: tuple[str, str]
+    answer_probability: float
+
+    @property
+    def answers(self) -> bool:
+        """Whether the model answers with yes or no where p(yes) is read."""
+        return self.answer_probability >= MEANINGFUL
 
     @property
     def same(self) -> bool:
@@ -100,7 +119,7 @@ class ModelReport:
 
     def as_json(self) -> dict[str, Any]:
         """For the last line of the command."""
-        return {**asdict(self), "same": self.same}
+        return {**asdict(self), "same": self.same, "answers": self.answers}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -163,10 +182,18 @@ def check_model(
         _pixels(loaded, shown, stock),
         _prompt(loaded, plan, stock),
         _positions(loaded, plan, stock),
-        _answers(loaded, plan, blocks, stock),
     ]
+    answers, probability = _answers(loaded, plan, blocks, stock)
     per_frame = (plan.rows - len(loaded.layout.prefix)) / len(blocks[0].frames)
-    return _report(loaded, comparisons, per_frame, cameras=cameras, window_s=window_s, fps=fps)
+    return _report(
+        loaded,
+        [*comparisons, answers],
+        per_frame,
+        probability=probability,
+        cameras=cameras,
+        window_s=window_s,
+        fps=fps,
+    )
 
 
 def _report(
@@ -174,6 +201,7 @@ def _report(
     comparisons: Sequence[Comparison],
     per_frame: float,
     *,
+    probability: float,
     cameras: int,
     window_s: float,
     fps: float,
@@ -200,6 +228,11 @@ def _report(
         cameras=cameras,
         memory_bytes=weights + cameras * rows * row_bytes,
         comparisons=tuple(comparisons),
+        answer=(
+            str(loaded.processor.tokenizer.decode([loaded.layout.yes])),
+            str(loaded.processor.tokenizer.decode([loaded.layout.no])),
+        ),
+        answer_probability=probability,
     )
 
 
@@ -234,8 +267,13 @@ def _stock_inputs(loaded: _Loaded, seen: ClipFrames) -> dict[str, Any]:
 
     video = np.stack([frame.sample.pixels for frame in seen.frames])
     content = [{"type": "video"}, {"type": "text", "text": QUESTION}]
+    # Not elsewhere: a processor takes what its template does not name for an option of its own.
+    knobs = {"enable_thinking": False} if "enable_thinking" in str(loaded.processor.chat_template) else {}
     text = loaded.processor.apply_chat_template(
-        [{"role": "user", "content": content}], add_generation_prompt=True, tokenize=False
+        [{"role": "user", "content": content}],
+        add_generation_prompt=True,
+        tokenize=False,
+        **knobs,
     )
     # A processor that prints the frames' own times takes them; others count positions on the even grid.
     own_times = loaded.family.prints_times
@@ -302,17 +340,19 @@ def _prompt(loaded: _Loaded, plan: WindowPlan, stock: dict[str, Any]) -> Compari
         return Comparison("prompt", None, f"the folder has a layout of its own ({LAYOUT_FILE})")
     tokenizer = loaded.processor.tokenizer
     ours = str(tokenizer.decode(_ids(loaded, plan, _suffix(loaded))[0]))
-    theirs = str(tokenizer.decode(stock["input_ids"][0]))
+    stock_text = str(tokenizer.decode(stock["input_ids"][0]))
+    theirs = close_thought(stock_text)
+    closed = "" if theirs == stock_text else ", with the thought closed that it opens"
     mine, other = (_without_zeros(text, loaded.family) for text in (ours, theirs))
     if mine == other:
         exact = "to the letter" if ours == theirs else "but for the width of labels"
-        return Comparison("prompt", True, f"the same {exact}")
+        return Comparison("prompt", True, f"the same {exact}{closed}")
     if mine == loaded.family.stock_prompt(other):
         return Comparison(
             "prompt",
             True,
             "the same but for the width of labels, and for marks around the whole video that some versions "
-            "of transformers add and others leave out",
+            f"of transformers add and others leave out{closed}",
         )
     pairs = enumerate(zip(mine, other, strict=False))
     at = next((i for i, (a, b) in pairs if a != b), min(len(mine), len(other)))
@@ -344,8 +384,9 @@ def _positions(loaded: _Loaded, plan: WindowPlan, stock: dict[str, Any]) -> Comp
 @torch.inference_mode()
 def _answers(
     loaded: _Loaded, plan: WindowPlan, blocks: Sequence[StrideBlock], stock: dict[str, Any]
-) -> Comparison:
-    """The logits of Yes and No of the engine against the stock model's own forward on our prompt."""
+) -> tuple[Comparison, float]:
+    """The logits of Yes and No of the engine against the stock model's own forward on our prompt; what both
+    have together of the stock model's probability."""
     full_model, layout = loaded.whole, loaded.layout
     ids = _ids(loaded, plan, _suffix(loaded)).to(full_model.device)
     inputs = {
@@ -361,19 +402,17 @@ def _answers(
         full_model(input_ids=ids, attention_mask=torch.ones_like(ids), **inputs).logits[0, -1].float().cpu()
     )
     want = logits[[layout.yes, layout.no]]
+    probability = float(logits.softmax(-1)[[layout.yes, layout.no]].sum())
     engine = _engine(loaded)
     try:
         answer = engine.run([WindowRequest(plan, blocks, [Question("q", QUESTION)])])[0].unwrap().answers[0]
     except EngineError as error:
-        return Comparison("answers", False, str(error))
+        return Comparison("answers", False, str(error)), probability
     actual = torch.tensor([answer.yes_logit, answer.no_logit])
     apart = float((actual - want).abs().max() / want.abs().max().clamp(min=1))
     p = float(want.softmax(0)[0])
-    return Comparison(
-        "answers",
-        apart < CLOSE[loaded.dtype],
-        f"p(yes) {answer.p_yes:.6f}, the model's {p:.6f}; logits differ by {apart:.1e}",
-    )
+    detail = f"p(yes) {answer.p_yes:.6f}, the model's {p:.6f}; logits differ by {apart:.1e}"
+    return Comparison("answers", apart < CLOSE[loaded.dtype], detail), probability
 
 
 def _engine(loaded: _Loaded) -> TransformersEngine:

@@ -16,6 +16,7 @@ from lookout.lazy import lazy_names
 if TYPE_CHECKING:
     from lookout.families.layout import (
         LAYOUT_FILE as LAYOUT_FILE,
+        close_thought as close_thought,
         load_layout as load_layout,
         load_tokenizer as load_tokenizer,
         read_config as read_config,
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from lookout.families.loading import load_tower as load_tower, tower_grid as tower_grid
 
 _LAZY = {
-    "layout": ["LAYOUT_FILE", "load_layout", "load_tokenizer", "read_config"],
+    "layout": ["LAYOUT_FILE", "close_thought", "load_layout", "load_tokenizer", "read_config"],
     "loading": ["load_tower", "tower_grid"],
 }
 

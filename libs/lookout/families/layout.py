@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,6 +17,8 @@ from lookout.windows.types import NEWLINE, LabelStyle, WindowError
 
 LAYOUT_FILE = "lookout_layout.json"
 _QUESTION = "lookout-question-goes-here"
+
+_THOUGHT = re.compile(r"<([A-Za-z_]*(?:think|thought|reason)[A-Za-z_]*)>")
 
 Encode = Callable[[str], tuple[int, ...]]
 
@@ -96,8 +99,18 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def build_layout(config: dict[str, Any], text: LayoutText, encode: Encode) -> Layout:
-    """Tokenise a layout's strings for a checkpoint configuration."""
+    """Tokenise a layout's strings for a checkpoint configuration.
+
+    Raises:
+        WindowError: Its answers are not one token each, or the same one.
+    """
     family = family_of(config["model_type"])
+    yes, no = _single(encode, text.yes), _single(encode, text.no)
+    if yes == no:
+        raise WindowError(
+            f"the tokenizer has the same token for the answers {text.yes!r} and {text.no!r}: name two others "
+            f"as yes and no in {LAYOUT_FILE}"
+        )
     numbers: dict[str, Any] = config["text_config"]
     head = encode(text.question_head)
     stop = numbers.get("eos_token_id")
@@ -109,8 +122,8 @@ def build_layout(config: dict[str, Any], text: LayoutText, encode: Encode) -> La
         frame_close=encode(text.frame_close),
         question_head=(NEWLINE, *head) if family.prompt.newline else head,
         question_tail=encode(text.question_tail),
-        yes=_first(encode, text.yes),
-        no=_first(encode, text.no),
+        yes=yes,
+        no=no,
         positions=family.positions(config),
         layers=int(numbers["num_hidden_layers"]),
         label=None if text.label is None else label_style(text.label, encode),
@@ -134,18 +147,36 @@ def label_style(text: dict[str, Any], encode: Encode) -> LabelStyle:
     )
 
 
-def _first(encode: Encode, word: str) -> int:
+def _single(encode: Encode, word: str) -> int:
     ids = encode(word)
-    if not ids:
-        raise WindowError(f"the tokenizer has no token for the answer {word!r}")
+    if len(ids) != 1:
+        raise WindowError(
+            f"the answer {word!r} is {len(ids)} tokens of the tokenizer, but p(yes) is read from one: name "
+            f"others as yes and no in {LAYOUT_FILE}"
+        )
     return ids[0]
+
+
+def close_thought(prompt: str) -> str:
+    """A prompt without an open thought at its end, as the templates of "thinking" checkpoints leave one.
+
+    p(yes) is read where the prompt ends: inside a thought the model is not answering yet. The thought is
+    closed empty, as Qwen3's template does it for answers without one.
+    """
+    for opened in [*_THOUGHT.finditer(prompt)][-1:]:
+        if f"</{opened[1]}>" not in prompt[opened.end() :]:
+            return f"{prompt.rstrip()}\n\n</{opened[1]}>\n\n"
+    return prompt
 
 
 def _own_text(path: Path) -> LayoutText:
     try:
-        return LayoutText(**json.loads(path.read_text()))
+        text = LayoutText(**json.loads(path.read_text()))
     except (json.JSONDecodeError, TypeError) as error:
         raise WindowError(f"{path}: not a prompt layout: {error}") from error
+    if close_thought(text.question_tail) != text.question_tail:
+        raise WindowError(f"{path}: question_tail leaves a thought open: close it before the answer")
+    return text
 
 
 def _processor_template(folder: Path) -> str | None:
@@ -168,6 +199,7 @@ def _template_text(prompt: Prompt, tokenizer: Any, folder: Path) -> LayoutText:
         chat_template=template,
         tokenize=False,
         add_generation_prompt=True,
+        enable_thinking=False,
     )
     prefix, video, remainder = str(shown).partition(prompt.video)
     head, question, tail = remainder.partition(_QUESTION)
@@ -178,6 +210,6 @@ def _template_text(prompt: Prompt, tokenizer: Any, folder: Path) -> LayoutText:
         frame_open=prompt.frame_open,
         frame_close=prompt.frame_close,
         question_head=head,
-        question_tail=tail,
+        question_tail=close_thought(tail),
         label=None if prompt.label is None else dict(prompt.label),
     )

@@ -125,7 +125,7 @@ class GroupPlanner:
             visual = row + self._opening
             end = visual + len(frame.kept)
             stop = end + len(self.layout.frame_close)
-            label = round((frame.label_us - origin) / 100_000) if seconds else first + number + 1
+            label = frame.label_tenths(origin) if seconds else first + number + 1
             out.append(PromptPart(group, number, row, visual, end, stop, label=label, anchor=frame.anchor))
             row = stop
         return tuple(out)

@@ -124,7 +124,7 @@ def encoded_frame(
         tokens=tokens,
         deepstack=deepstack,
         slot_us=shown[0].slot * step_us,
-        label_us=sum(frame.time_us for frame in shown) // len(shown),
+        last_us=shown[-1].time_us,
     )
 
 

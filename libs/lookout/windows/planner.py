@@ -257,7 +257,7 @@ class Planner:
             last = not one_label or place + 1 == len(shown) or shown[place + 1][0] != block
             if style is not None and style.counts == "seconds":
                 # Tenths of a second: `LabelStyle` writes the last digit behind the point.
-                label = round((frame.label_us - origin) / 100_000)
+                label = frame.label_tenths(origin)
             else:
                 # A reused frame keeps the number that it had: its KV was computed behind that label.
                 label = label + first if old is None else old.label

@@ -43,9 +43,9 @@ class EncodedFrame:
     is [levels, kept, hidden] for models with DeepStack and None elsewhere; `kept` are the places of the
     kept groups, int64 [kept]. The label is not stored: it counts from the key window, so the plan carries it.
 
-    `slot_us` is the sampling point that its first picture was taken for, and `label_us` the mean time of its
-    pictures; both are `time_us` unless given. Stock processors count positions on the even sampling grid and
-    print mean times.
+    `slot_us` is the sampling point that its first picture was taken for, and `last_us` the time of its last
+    picture; both are `time_us` unless given. Stock processors count positions on the even sampling grid and
+    print the middle of the first and last time.
     """
 
     time_us: int
@@ -54,11 +54,11 @@ class EncodedFrame:
     tokens: torch.Tensor
     deepstack: torch.Tensor | None = None
     slot_us: int = -1
-    label_us: int = -1
+    last_us: int = -1
     kept: Rows = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        for name in ("slot_us", "label_us"):
+        for name in ("slot_us", "last_us"):
             if getattr(self, name) < 0:
                 object.__setattr__(self, name, self.time_us)
         # Once: positions and row numbers are read from it for every window the frame stands in.
@@ -74,6 +74,15 @@ class EncodedFrame:
                 f"frame at {self.time_us} us: deepstack of shape {tuple(self.deepstack.shape)} does not fit "
                 f"tokens of shape {tuple(self.tokens.shape)}; expected [levels, kept, hidden]"
             )
+
+    def label_tenths(self, origin_us: int) -> int:
+        """The time in its label, in tenths of a second since `origin_us`: the middle of its pictures.
+
+        Computed and rounded as stock processors do it, in floating point: halves of a tenth, which every
+        other frame at 10 a second has, go where these digits go.
+        """
+        middle = ((self.time_us - origin_us) / 1e6 + (self.last_us - origin_us) / 1e6) / 2
+        return round(10 * float(f"{middle:.1f}"))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -13,6 +13,7 @@ from lookout.engines import Question, WindowRequest
 from lookout.engines.transformers import TransformersEngine, load_engine
 from lookout.engines.transformers.memory import MemoryAnswer, ask, born_block, frame_embeddings
 from lookout.engines.transformers.memory.attention import AngleTable, angles_of
+from lookout.engines.transformers.memory.layout import ask_layout
 from lookout.engines.transformers.recall import StreamRecall
 from lookout.memory import (
     HistoryError,
@@ -187,6 +188,30 @@ def test_prefetching_changes_no_bit(family: str) -> None:
         assert answer.evidence == plain.evidence
     assert sum(t.transfer.early_copies for t in plain.traces) == 0
     assert sum(t.transfer.foreseen for t in told[Predictor.PROJECTED].traces) > 0
+
+
+@pytest.mark.parametrize("family", ["qwen2_5_vl", "qwen2_vl", "qwen3_vl"])
+@pytest.mark.parametrize("left", [(0, 1, 3), (0, 3), (0,)])
+def test_frames_that_the_newest_block_lacks_move_no_frame_of_the_past(
+    family: str, left: tuple[int, ...]
+) -> None:
+    told = engine(family)
+    stream = f"holes-{len(left)}/0"
+    keeper = StreamRecall(told, "1h", settings=SETTINGS)
+    planner = Planner(told.layout, WindowSettings(blocks=WINDOW, key_every=4))
+    history: list[StrideBlock] = []
+    plan, steps = None, []
+    for index in range(8):
+        whole = block(family, stream, index, frames=4, seed=3)
+        frames = tuple(whole.frames[number] for number in left) if index == 7 else whole.frames
+        history.append(replace(whole, frames=frames))
+        plan = planner.plan(history[-WINDOW:], plan)
+        told.run([WindowRequest(plan, history[-WINDOW:])])[0].unwrap()
+        keeper.close_block(plan, history[-1])
+        assert keeper.memory is not None
+        layout = ask_layout(keeper.memory.snapshot(), 4, Span(), told.layout.positions)
+        steps.append(layout.slots.step.tolist())
+    assert steps == [steps[0]] * 8
 
 
 def test_asking_changes_neither_memory_nor_windows() -> None:

@@ -15,12 +15,13 @@ import watchbench
 from lookout.cli.app import app
 from lookout.engines import load_engine
 from lookout.evaluation import check
-from lookout.evaluation.check import CheckError, check_model
+from lookout.evaluation.check import MEANINGFUL, CheckError, check_model
 from lookout.families import load_layout
 from lookout.models import find_model
 from lookout.streams import ClipFrames
 from lookout.windows import Layout
 from tests.tiny_models import FAMILIES, checkpoint, published
+from tests.unit.families.test_layout import folder_with
 
 CLIP = sorted((Path(next(iter(watchbench.__path__))) / "films").glob("*.mp4"))[0]
 
@@ -85,6 +86,22 @@ def test_a_prompt_that_differs_is_shown(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.slow
+def test_a_thinking_checkpoint_is_asked_after_its_thought(tmp_path: Path) -> None:
+    """The stock template opens a thought; ours is compared with its closed form, and the random weights say
+    neither yes nor no, which `model check` tells."""
+    folder = folder_with(tmp_path / "thinks", template="<think>\n")
+    report = check_model(folder, CLIP, frames=4)
+    prompt = {one.name: one for one in report.comparisons}["prompt"]
+    assert (prompt.same, "with the thought closed" in prompt.detail) == (True, True)
+    assert report.same
+    assert 0 < report.answer_probability < MEANINGFUL
+    command = CliRunner().invoke(app, ["model", "check", str(folder)])
+    assert command.exit_code == 1
+    assert "'Yes' and 'No' have" in command.output
+    assert "about to say something else" in command.output
+
+
+@pytest.mark.slow
 def test_pixels_and_positions_that_differ_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     """Another normalisation than the processor's, and times that are off by a second."""
     read = check.read_clip
@@ -118,6 +135,9 @@ def test_the_command_prints_json_and_says_what_is_wrong(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     told = json.loads(result.output.strip().splitlines()[-1])
     assert told["same"] is True
+    assert told["answers"] is True
+    assert told["answer_probability"] > 0.9
+    assert told["answer"] == ["Yes", "No"]
     assert told["cameras"] == 3
     assert told["height"] == told["width"] == 112
     missing = CliRunner().invoke(app, ["model", "check", str(tmp_path / "nowhere")])

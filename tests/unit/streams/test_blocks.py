@@ -42,7 +42,7 @@ def test_a_batch_of_strides_equals_stride_by_stride(tower: Tower) -> None:
         carry = alone.carry
         for one, other in zip(alone.strides[0], batched, strict=True):
             assert np.array_equal(one.keep, other.keep)
-            assert (one.slot_us, one.label_us) == (other.slot_us, other.label_us)
+            assert (one.slot_us, one.last_us) == (other.slot_us, other.last_us)
             torch.testing.assert_close(one.tokens, other.tokens, atol=1e-5, rtol=1e-5)
     assert together.inputs
     assert any(not frame.keep.all() for stride in together.strides for frame in stride)

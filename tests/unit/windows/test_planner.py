@@ -473,8 +473,10 @@ def test_labels_are_wide_enough_for_the_window() -> None:
 # Against the stock models and processors.
 
 
-def stock_video(family: str, fps: float, seconds: float) -> tuple[Any, list[tuple[float, float]]]:
-    """A family's processor on a video of `fps`, sampled at about 2 frames a second: its inputs, and (the even
+def stock_video(
+    family: str, fps: float, seconds: float, sampled_fps: float = 2
+) -> tuple[Any, list[tuple[float, float]]]:
+    """A family's processor on a video of `fps`, sampled at about `sampled_fps`: its inputs, and (the even
     grid's, the picture's own) time of each sampled picture in seconds."""
     from transformers import AutoProcessor
     from transformers.video_utils import VideoMetadata
@@ -492,7 +494,7 @@ def stock_video(family: str, fps: float, seconds: float) -> tuple[Any, list[tupl
         videos=[video],
         video_metadata=[metadata],
         do_sample_frames=True,
-        fps=2,
+        fps=sampled_fps,
         return_tensors="pt",
         return_metadata=True,
     )
@@ -518,7 +520,7 @@ def sampled_block(times: list[tuple[float, float]], rows: int, cols: int) -> Str
                 np.ones((rows, cols), bool),
                 torch.zeros(rows * cols, 8),
                 slot_us=slot,
-                label_us=(first + second) // 2,
+                last_us=second,
             )
         )
     return StrideBlock("cam/0", 0, tuple(frames))
@@ -546,9 +548,10 @@ def test_times_of_one_grid_are_the_stock_processors(fps: float, family: str) -> 
     assert plan.positions.tolist() == want[:, 0, : plan.rows].tolist()
 
 
-@pytest.mark.parametrize("fps", [29.97, 25.0, 23.976])
-def test_qwen3_labels_are_the_stock_processors(fps: float) -> None:
-    inputs, times = stock_video("qwen3_vl", fps, 20)
+@pytest.mark.parametrize("fps", [29.97, 25.0, 23.976, 20.0, 10.0])
+@pytest.mark.parametrize("sampled_fps", [1, 2, 4, 10, 20])
+def test_qwen3_labels_are_the_stock_processors(fps: float, sampled_fps: float) -> None:
+    inputs, times = stock_video("qwen3_vl", fps, 20, min(fps, sampled_fps))
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(checkpoint("qwen3_vl"))

@@ -222,7 +222,7 @@ class _Asking:
         predictor = self.predictor
         if predictor is None:
             predictor = Predictor.NONE if model.device.type == "cpu" else Predictor.RESIDUAL
-        layout = ask_layout(snapshot, settings.span, allowed)
+        layout = ask_layout(snapshot, settings.span, allowed, self.engine.layout.positions)
         room = rows + self.describe
         _check_positions(model, layout.question + room)
         traces = [LayerTrace() for _ in model.layers]

@@ -8,6 +8,7 @@ import numpy as np
 
 from lookout.memory import FrameChoice, Readable, Slots
 from lookout.memory.types import Ints
+from lookout.windows.positions import PositionRule
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -26,11 +27,22 @@ class AskLayout:
     question: int
 
 
-def ask_layout(snapshot: Readable, span: int, allowed: FrameChoice) -> AskLayout:
+def slot_step(snapshot: Readable, rule: PositionRule) -> Ints:
+    """From slot to slot, int64 [axes]: of the usual time between frames, so that one that is missing, or a
+    newest block of a single frame, moves nothing."""
+    gaps = np.diff(snapshot.times_us)
+    gaps = np.sort(gaps[gaps > 0])
+    if not len(gaps):
+        return snapshot.step
+    return rule.ticks(snapshot.extent, int(gaps[(len(gaps) - 1) // 2]))
+
+
+def ask_layout(snapshot: Readable, span: int, allowed: FrameChoice, rule: PositionRule) -> AskLayout:
     """Lay out an answer. Without anything clustered the memory takes no positions."""
+    step = slot_step(snapshot, rule)
     width = span if snapshot.clustered else 0
     start = snapshot.prefix.positions.shape[1]
-    axes = len(snapshot.step)
+    axes = len(step)
     origin = np.full(axes, start, dtype=np.int64)
     entries = snapshot.window
     none = np.zeros(0, np.int64)
@@ -40,11 +52,11 @@ def ask_layout(snapshot: Readable, span: int, allowed: FrameChoice) -> AskLayout
     own = [np.arange(entry.block.frames) + entry.first_frame for entry in entries]
     distinct = np.unique(np.concatenate([none, *own]))
     slot = np.searchsorted(distinct, frames) + width
-    positions = (origin + slot[:, None] * snapshot.step).T + places
+    positions = (origin + slot[:, None] * step).T + places
     rows = np.flatnonzero(allowed.holds(frames))
-    last = origin + (width + len(distinct) - 1) * snapshot.step + snapshot.extent
+    last = origin + (width + len(distinct) - 1) * step + snapshot.extent
     return AskLayout(
-        slots=Slots(origin, snapshot.step, width),
+        slots=Slots(origin, step, width),
         prefix_positions=snapshot.prefix.positions,
         window_rows=rows,
         window_frames=frames[rows],

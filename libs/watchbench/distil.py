@@ -64,8 +64,7 @@ class Distiller(Stage[DistilPlan]):
         super().__init__(plan, folder, initial, device)
         self.store = GroupStore(folder.parent / f"pairs-{plan.seed}", plan.seed, qwen.PAIR)
 
-    @staticmethod
-    def _begun(initial: Path) -> Any:
+    def _begun(self, initial: Path) -> Any:
         model = vlm.build(vlm.shape_of(vlm.load(initial)), vlm.QWEN)
         first = vlm.build(vlm.shape_of(model))
         first.load_state_dict(vlm.inherited(initial))

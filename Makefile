@@ -48,7 +48,7 @@ protos: setup  ## generate the wire's messages from protos/, and the schemas of 
 	$(BIN)/python -m grpc_tools.protoc -Iprotos --python_out=libs --pyi_out=libs protos/lookout/*/*.proto
 	$(BIN)/python -m grpc_tools.protoc -Iprotos --grpc_python_out=libs protos/lookout/v1/tensors.proto protos/lookout/v1/memory.proto
 	$(BIN)/python -m lookout.wire.schema protos docs/schemas
-	$(BIN)/python -m lookout.analysis.schema docs/schemas
+	$(BIN)/python -m lookout.recordings.analysis.schema docs/schemas
 
 lint: setup  ## style and types
 	$(BIN)/ruff check .

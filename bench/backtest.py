@@ -19,17 +19,17 @@ from importlib.resources import files
 from pathlib import Path
 
 from bench.motion import MOVING, clips_of, footage
-from lookout.backtest import PastWindows
-from lookout.backtest.answers import answer_of
-from lookout.backtest.jobs import plan_backtest, run_part
-from lookout.chains import ChainRange, load_block, plan_digest
-from lookout.engines import load_engine
-from lookout.jobs import planned_part
 from lookout.models import DEMO_QUESTIONS, TINY
-from lookout.segments import cut
+from lookout.models.engines import load_engine
+from lookout.models.windows import Planner
+from lookout.past.backtests import PastWindows
+from lookout.past.backtests.answers import answer_of
+from lookout.past.backtests.jobs import plan_backtest, run_part
+from lookout.recordings.jobs import planned_part
+from lookout.streams.chains import ChainRange, load_block, plan_digest
 from lookout.v1.recordings_pb2 import BacktestAnswer, BacktestJob, PartOutcome, RecordingJob
 from lookout.v1.watches_pb2 import Rule, Watch
-from lookout.windows import Planner
+from lookout.video.segments import cut
 from lookout.wire import TOKENS
 from tests.one_process_fleet import FleetLog, OneProcessFleet
 

@@ -19,11 +19,12 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any, BinaryIO
 
-from lookout.chains import ChainRange
-from lookout.jobs import Sources
 from lookout.models import DEMO_QUESTIONS, TINY
+from lookout.recordings.jobs import Sources
+from lookout.runtime.worker import Record, Result
 from lookout.services.recordings.planning import PlanHandler
 from lookout.services.recordings.reducing import ReduceHandler, Reduction
+from lookout.streams.chains import ChainRange
 from lookout.v1.labels_pb2 import Label
 from lookout.v1.recordings_pb2 import (
     BacktestJob,
@@ -39,7 +40,6 @@ from lookout.v1.recordings_pb2 import (
 from lookout.v1.verdicts_pb2 import Evidence, Verdict
 from lookout.v1.watches_pb2 import Rule, Watch
 from lookout.wire import RECORDING_PARTS, RECORDING_RESULTS, RECORDINGS, from_bytes, from_json, to_json
-from lookout.worker import Record, Result
 
 WATCH = Watch(id="w", version=1, question=DEMO_QUESTIONS["lying"], rule=Rule(threshold=0.5, k=2, n=3))
 BEGIN_MS = 1_760_000_000_000

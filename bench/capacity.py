@@ -33,7 +33,7 @@ import av
 
 from bench.fleet import STRIDE_S, Run, cpu_seconds, fleet, measure
 from lookout.local import Fleet
-from lookout.segments import cut
+from lookout.video.segments import cut
 from tests.conftest import find_footage
 from tests.fleet.faults.footage import Piece
 from watchbench import cameras

@@ -12,10 +12,10 @@ from typing import Any
 
 import torch
 
-from lookout.engines import Answer, WindowAnswer, WindowRequest
-from lookout.vision import FrameInput, FrameTokens
+from lookout.models.engines import Answer, WindowAnswer, WindowRequest
+from lookout.models.vision import FrameInput, FrameTokens
+from lookout.runtime.worker import main
 from lookout.wire import Stage
-from lookout.worker import main
 
 
 class ConstantTower:

@@ -22,14 +22,14 @@ from pathlib import Path
 import numpy as np
 
 from bench.motion import footage
-from lookout.engines import Engine, Question, WindowRequest, load_engine
-from lookout.families import load_tower
 from lookout.models import find_model, window_defaults
+from lookout.models.engines import Engine, Question, WindowRequest, load_engine
+from lookout.models.families import load_tower
+from lookout.models.vision import Tower
+from lookout.models.windows import DEFAULT_PRESET, PRESETS, Planner, StrideBlock
 from lookout.pruning import Carry, PrunePolicy
-from lookout.segments import CodecError, DecodeRequest, SamplingGrid, SoftwareDecoder, Tail, cut
 from lookout.streams import MAX_DAMAGE, BlockFacts, StrideFrame, WindowRule, encode_strides, strides_of
-from lookout.vision import Tower
-from lookout.windows import DEFAULT_PRESET, PRESETS, Planner, StrideBlock
+from lookout.video.segments import CodecError, DecodeRequest, SamplingGrid, SoftwareDecoder, Tail, cut
 
 SHARES = (0.0, 0.01, 0.05, 0.2, 0.4)
 #: bursts: share of a segment that comes behind the hole, and of how many segments one has a hole

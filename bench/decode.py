@@ -24,15 +24,15 @@ from pathlib import Path
 import psutil
 
 from lookout.cores import usable_cores
-from lookout.files import FileDecoder
-from lookout.motion import Fit, Picture
-from lookout.motion.types import U8
 from lookout.pruning import GatherSettings, MotionGather
-from lookout.sandbox import SandboxPool, SandboxSettings
-from lookout.segments import CodecError, DecodeRequest, Limits, SamplingGrid, Tail, cut
-from lookout.segments.container import Video
-from lookout.segments.decoder import decode_segment
-from lookout.segments.picture import Painter, frame_geometry
+from lookout.video.files import FileDecoder
+from lookout.video.motion import Fit, Picture
+from lookout.video.motion.types import U8
+from lookout.video.sandbox import SandboxPool, SandboxSettings
+from lookout.video.segments import CodecError, DecodeRequest, Limits, SamplingGrid, Tail, cut
+from lookout.video.segments.container import Video
+from lookout.video.segments.decoder import decode_segment
+from lookout.video.segments.picture import Painter, frame_geometry
 from tests.conftest import find_footage
 
 CLIPS = (

@@ -24,9 +24,9 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from lookout.engines import Question, WindowRequest
-from lookout.engines.transformers import load_engine as load_transformers
-from lookout.windows import (
+from lookout.models.engines import Question, WindowRequest
+from lookout.models.engines.transformers import load_engine as load_transformers
+from lookout.models.windows import (
     DEFAULT_PRESET,
     PRESETS,
     EncodedFrame,
@@ -113,7 +113,7 @@ def main() -> None:
     if arguments.threads:
         os.environ["VLLM_CPU_OMP_THREADS_BIND"] = "nobind"
     now = time.process_time if arguments.threads == 1 else time.perf_counter
-    from lookout.engines.vllm import load_engine as load_vllm
+    from lookout.models.engines.vllm import load_engine as load_vllm
 
     result: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder:

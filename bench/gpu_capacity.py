@@ -12,9 +12,9 @@ from typing import Final
 
 from bench import windows
 from bench.shapes import QWEN_7B, QWEN_32B
-from lookout.families import load_layout
-from lookout.flops import DecoderShape
-from lookout.windows import DEFAULT_PRESET, PRESETS, Layout, Policy
+from lookout.models.families import load_layout
+from lookout.models.flops import DecoderShape
+from lookout.models.windows import DEFAULT_PRESET, PRESETS, Layout, Policy
 from tests.tiny_models import checkpoint
 
 PAGE: Final = Path(__file__).parents[1] / "docs" / "capacity.md"

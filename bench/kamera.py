@@ -35,14 +35,22 @@ from tqdm import tqdm
 
 from bench.results import Results
 from bench.windows_fidelity import BLOCKS, Cut, chains, interval, rendered
-from lookout.engines import Question, WindowRequest
-from lookout.engines.transformers import TransformersEngine, load_engine
-from lookout.families import load_tower
 from lookout.models import find_model
 from lookout.models.digest import folder_digest
+from lookout.models.engines import Question, WindowRequest
+from lookout.models.engines.transformers import TransformersEngine, load_engine
+from lookout.models.families import load_tower
+from lookout.models.vision import Tower
+from lookout.models.windows import (
+    DEFAULT_PRESET,
+    PRESETS,
+    Planner,
+    Policy,
+    StrideBlock,
+    WindowPlan,
+    WindowSettings,
+)
 from lookout.pruning import PrunePolicy
-from lookout.vision import Tower
-from lookout.windows import DEFAULT_PRESET, PRESETS, Planner, Policy, StrideBlock, WindowPlan, WindowSettings
 from watchbench.questions import QUESTIONS as KNOWN
 
 QUESTIONS: Final = [Question(one.name, one.text) for one in KNOWN]

@@ -37,14 +37,11 @@ from tqdm import tqdm
 from bench.peers_engine import CUTS, KEEP_ALL, Side, encoded, thinned
 from bench.results import Results
 from bench.windows_fidelity import Cut, interval, real as real_clips
-from lookout.engines import Question, WindowRequest
 from lookout.models import DEMO_QUESTIONS, find_model
 from lookout.models.digest import folder_digest
-from lookout.pruning import PrunePolicy
-from lookout.pruning.luma import luma, patch_difference
-from lookout.streams import StrideFrame
-from lookout.vision import Tower
-from lookout.windows import (
+from lookout.models.engines import Question, WindowRequest
+from lookout.models.vision import Tower
+from lookout.models.windows import (
     DEFAULT_PRESET,
     PRESETS,
     EncodedFrame,
@@ -54,7 +51,10 @@ from lookout.windows import (
     StrideBlock,
     WindowPlan,
 )
-from lookout.windows.planner import with_digest
+from lookout.models.windows.planner import with_digest
+from lookout.pruning import PrunePolicy
+from lookout.pruning.luma import luma, patch_difference
+from lookout.streams import StrideFrame
 from tests.conftest import find_footage
 from watchbench.films import HELD_BACK, rendered_clips
 

@@ -43,7 +43,6 @@ import torch
 from tqdm import tqdm
 
 from bench.motion import ENOUGH, MOVING, SMALLEST, Both, clips_of, footage
-from lookout.motion import Basis, Motion
 from lookout.pruning import (
     Accumulation,
     Change,
@@ -58,8 +57,9 @@ from lookout.pruning import (
     prune_block,
     spread,
 )
-from lookout.segments import CodecError, DecodeRequest, Limits
-from lookout.segments.decoder import decode_segment
+from lookout.video.motion import Basis, Motion
+from lookout.video.segments import CodecError, DecodeRequest, Limits
+from lookout.video.segments.decoder import decode_segment
 from watchbench import cameras, drawing, encode, films, model as vlm, scenes, sight
 from watchbench.questions import BY_NAME, NAMES, PRODUCT, answers
 

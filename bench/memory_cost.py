@@ -1,6 +1,6 @@
 """What a camera-hour of memory costs in Redis, in a holder's index and in slabs: `make bench-memory_cost`.
 
-Sizes only: the layouts are those of `lookout.memory.catalogue`, filled for the shapes of a 7B and a 32B. A
+Sizes only: the layouts are those of `lookout.past.memory.catalogue`, filled for the shapes of a 7B and a 32B. A
 real Redis tells what it takes for one layer's scenes. No figure depends on the machine.
 """
 
@@ -12,8 +12,8 @@ import redis
 import torch
 
 from lookout.local.redis import RedisServer
-from lookout.memory import KVShape
-from lookout.memory.catalogue import range_bytes, scenes_bytes
+from lookout.past.memory import KVShape
+from lookout.past.memory.catalogue import range_bytes, scenes_bytes
 
 SHAPES = {
     # Qwen2.5-VL's config.json: layers, KV heads, head size; three position axes.

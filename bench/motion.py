@@ -20,7 +20,6 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from lookout.motion import FrameInfo, Geometry, Motion, VectorSource
 from lookout.pruning import (
     DEFAULT_GATHER_METHOD,
     DEFAULT_TAU,
@@ -39,8 +38,9 @@ from lookout.pruning import (
     prune_block,
     spread,
 )
-from lookout.segments import CodecError, DecodeRequest, Limits
-from lookout.segments.decoder import decode_segment
+from lookout.video.motion import FrameInfo, Geometry, Motion, VectorSource
+from lookout.video.segments import CodecError, DecodeRequest, Limits
+from lookout.video.segments.decoder import decode_segment
 
 Mask = npt.NDArray[np.bool_]
 

@@ -17,7 +17,7 @@ Job = dict[str, Any]
 
 def lookout(job: Job) -> int:
     """This project."""
-    from lookout.files import VideoReader
+    from lookout.video.files import VideoReader
 
     with VideoReader(job["path"]) as reader:
         found = reader.read(times_us=job["times_us"], size=tuple(job["size"]), threads=job["threads"])
@@ -26,7 +26,7 @@ def lookout(job: Job) -> int:
 
 def lookout_grid(job: Job) -> int:
     """This project on its own grid, which prefers I-frames near a grid point."""
-    from lookout.files import VideoReader
+    from lookout.video.files import VideoReader
 
     step = job["times_us"][1] - job["times_us"][0]
     with VideoReader(job["path"]) as reader:
@@ -35,12 +35,12 @@ def lookout_grid(job: Job) -> int:
 
 def floor(job: Job) -> int:
     """Decoding just the frames that any exact reader must decode, on one thread; nothing is converted."""
-    from lookout.files import FileDecoder  # noqa: F401  (imports outside the clock)
-    from lookout.files.parallel import FILE_LIMITS
-    from lookout.files.reader import VideoReader
-    from lookout.files.source import open_video
-    from lookout.files.table import plan_ranges
-    from lookout.segments.skipping import decode_wanted
+    from lookout.video.files import FileDecoder  # noqa: F401  (imports outside the clock)
+    from lookout.video.files.parallel import FILE_LIMITS
+    from lookout.video.files.reader import VideoReader
+    from lookout.video.files.source import open_video
+    from lookout.video.files.table import plan_ranges
+    from lookout.video.segments.skipping import decode_wanted
 
     with VideoReader(job["path"]) as reader:
         ranges = plan_ranges(reader.table, [p.pts for p in reader.picks(times_us=job["times_us"])])
@@ -120,7 +120,7 @@ def warm(job: Job) -> None:
     elif job["library"] == "decord":
         import decord  # noqa: F401
     else:
-        import lookout.files.reader  # noqa: F401
+        import lookout.video.files.reader  # noqa: F401
 
 
 def clock() -> tuple[float, float]:

@@ -33,7 +33,7 @@ from tqdm import tqdm
 
 from bench.plots import Bars, Lines, bar_chart, line_chart
 from bench.results import Results
-from lookout.files import VideoReader
+from lookout.video.files import VideoReader
 from tests.conftest import find_footage
 
 SIZE = (448, 448)

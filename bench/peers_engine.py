@@ -44,15 +44,13 @@ from bench import windows as shapes
 from bench.peers_stock import Prompt, answered, small_checkpoint
 from bench.results import Results
 from bench.windows_fidelity import Cut, interval, real as real_clips, rendered
-from lookout.engines import Question, WindowAnswer, WindowRequest
-from lookout.engines.transformers import load_engine as load_transformers
-from lookout.families import load_layout, load_tower
 from lookout.models import DEMO_QUESTIONS, find_model
 from lookout.models.digest import folder_digest
-from lookout.pruning import PrunePolicy
-from lookout.streams import EncodedStrides, StrideFrame, encode_strides, read_clip, strides_of
-from lookout.vision import Tower
-from lookout.windows import (
+from lookout.models.engines import Question, WindowAnswer, WindowRequest
+from lookout.models.engines.transformers import load_engine as load_transformers
+from lookout.models.families import load_layout, load_tower
+from lookout.models.vision import Tower
+from lookout.models.windows import (
     DEFAULT_PRESET,
     PRESETS,
     EncodedFrame,
@@ -63,6 +61,8 @@ from lookout.windows import (
     StrideBlock,
     WindowPlan,
 )
+from lookout.pruning import PrunePolicy
+from lookout.streams import EncodedStrides, StrideFrame, encode_strides, read_clip, strides_of
 from tests.conftest import find_footage
 from tests.tiny_models import checkpoint
 

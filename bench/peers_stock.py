@@ -20,7 +20,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from lookout.windows import Layout
+from lookout.models.windows import Layout
 
 SIZE: Final = 168  #: height and width of the small model's input: 6 x 6 tokens a frame
 MARKS: Final = 2  #: rows that vLLM puts around an image

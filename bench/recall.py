@@ -48,13 +48,16 @@ from bench.memory.streams import FRAMES
 from bench.recall_processes import Holding, asking
 from bench.recall_question import QUESTION, RETRIEVAL
 from bench.shapes import QWEN_7B
-from lookout.engines import Question, WindowRequest
-from lookout.engines.born import born_block, prefix_of
-from lookout.engines.transformers import TransformersEngine, load_engine
-from lookout.engines.transformers.memory import ask
-from lookout.families import load_tower
 from lookout.local import RedisServer
-from lookout.memory import (
+from lookout.models import TINY, window_defaults
+from lookout.models.engines import Question, WindowRequest
+from lookout.models.engines.born import born_block, prefix_of
+from lookout.models.engines.transformers import TransformersEngine, load_engine
+from lookout.models.engines.transformers.memory import ask
+from lookout.models.families import load_tower
+from lookout.models.presets import DEFAULT, preset_of
+from lookout.models.windows import Planner, StrideBlock
+from lookout.past.memory import (
     BornBlock,
     Keep,
     KVShape,
@@ -64,15 +67,12 @@ from lookout.memory import (
     Prefix,
     RangeCache,
 )
-from lookout.memory.catalogue import scenes_bytes
-from lookout.memory.chapters import Born, ChapterFolder, ChapterRules
-from lookout.memory.past import fetch_from
-from lookout.models import TINY, window_defaults
-from lookout.presets import DEFAULT, preset_of
+from lookout.past.memory.catalogue import scenes_bytes
+from lookout.past.memory.chapters import Born, ChapterFolder, ChapterRules
+from lookout.past.memory.past import fetch_from
 from lookout.services.prefill.settings import PrefillSettings
 from lookout.services.recall.asking import Asked, Asker
 from lookout.streams import segment_frames, stream_blocks
-from lookout.windows import Planner, StrideBlock
 from tests.chapters_world import World
 
 LENGTHS = (60, 240)

@@ -17,10 +17,10 @@ from typing import Any
 import redis
 
 from bench.recall_processes import Holding
-from lookout.engines.transformers import TransformersEngine
-from lookout.memory.catalogue import head_path
-from lookout.memory.chapters import ChapterFolder, read_sealed
-from lookout.memory.shelf import folder_name
+from lookout.models.engines.transformers import TransformersEngine
+from lookout.past.memory.catalogue import head_path
+from lookout.past.memory.chapters import ChapterFolder, read_sealed
+from lookout.past.memory.shelf import folder_name
 from lookout.services.recall.asking import Asked, Asker, PastQuestion
 from lookout.services.recall.settings import RecallSettings
 from tests.chapters_world import World

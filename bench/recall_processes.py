@@ -15,10 +15,10 @@ from typing import Self
 import grpc
 from redis import Redis
 
-from lookout.chapters import ChapterAnnouncer, MemoryService
-from lookout.memory import Keep
-from lookout.memory.chapters import ChapterFolder, ChapterRules, read_sealed
-from lookout.store import Announcer, Directory, StoreSettings
+from lookout.past.chapters import ChapterAnnouncer, MemoryService
+from lookout.past.memory import Keep
+from lookout.past.memory.chapters import ChapterFolder, ChapterRules, read_sealed
+from lookout.runtime.store import Announcer, Directory, StoreSettings
 from lookout.v1.lineage_pb2 import STAGE_CHAPTERS
 
 PERIOD_S = 0.1
@@ -89,9 +89,9 @@ def ask(address: str) -> None:
     import torch
 
     from bench.recall_question import QUESTION, RETRIEVAL
-    from lookout.chapters.reading import ChapterSources, Holders
-    from lookout.engines.transformers import load_engine
     from lookout.models import TINY
+    from lookout.models.engines.transformers import load_engine
+    from lookout.past.chapters.reading import ChapterSources, Holders
     from lookout.services.recall.asking import Asker
     from lookout.services.recall.settings import RecallSettings
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lookout.memory import RetrievalSettings
+from lookout.past.memory import RetrievalSettings
 from lookout.services.recall.asking import PastQuestion
 
 QUESTION = PastQuestion("Is anyone lying on the ground?", frames=64)

@@ -18,13 +18,13 @@ from tqdm import tqdm
 
 from bench.results import Results
 from lookout import models
-from lookout.analysis import AnalysisSettings, Analyzer, encode_frames
-from lookout.engines import Question
-from lookout.engines.transformers.prefill import GroupPrefill
-from lookout.files import FileFrame
-from lookout.motion.types import Picture
+from lookout.models.engines import Question
+from lookout.models.engines.transformers.prefill import GroupPrefill
+from lookout.models.windows import EncodedFrame
 from lookout.recordings import GroupPlanner, PrefillSettings, Score, grouped
-from lookout.windows import EncodedFrame
+from lookout.recordings.analysis import AnalysisSettings, Analyzer, encode_frames
+from lookout.video.files import FileFrame
+from lookout.video.motion.types import Picture
 from watchbench import cameras, scenes
 from watchbench.films import FRAMES, STEP_S
 from watchbench.questions import BY_NAME, NAMES, answers

@@ -30,8 +30,8 @@ from bench import gpu_capacity as gpu
 from bench.peers import ffmpeg_links
 from bench.results import Results
 from bench.shapes import QWEN_7B
-from lookout.families import load_layout
 from lookout.models import DEMO_QUESTIONS, TINY
+from lookout.models.families import load_layout
 from tests.tiny_models import checkpoint
 
 WAYS: Final = ("ours", "torchcodec", "vllm")

@@ -20,11 +20,11 @@ import grpc
 
 from bench.recordings_workers import Worker, name_of
 from bench.results import Results
-from lookout.jobs import Sources
-from lookout.jobs.samples import samples_ref
+from lookout.recordings.jobs import Sources
+from lookout.recordings.jobs.samples import samples_ref
+from lookout.runtime.store import Peers, StoreSettings, TensorClient, TensorService, TensorStore
+from lookout.runtime.store.tensors import Array
 from lookout.services.recordings.sampling import SamplesMaker
-from lookout.store import Peers, StoreSettings, TensorClient, TensorService, TensorStore
-from lookout.store.tensors import Array
 from lookout.v1.lineage_pb2 import STAGE_SAMPLES
 from lookout.v1.recordings_pb2 import RecordingPart
 

@@ -22,8 +22,8 @@ import numpy as np
 
 from bench.recall import PAUSE_S, PHASE, Windows, film, interval, p95_ratio
 from bench.recordings_workers import Worker
-from lookout.engines import load_engine
 from lookout.models import TINY
+from lookout.models.engines import load_engine
 from lookout.services.recordings.settings import RecordingsSettings
 
 PHASES = ("alone", "lower priority", "same priority")

@@ -26,10 +26,10 @@ from tqdm import tqdm
 
 from bench.recordings_answers import asked, clip_of, interval, right
 from bench.results import Results
-from lookout.analysis import Analyzer
-from lookout.engines.transformers import group_pass
 from lookout.models import TINY
+from lookout.models.engines.transformers import group_pass
 from lookout.recordings import PrefillSettings, Score
+from lookout.recordings.analysis import Analyzer
 from tests.tiny_models import FAMILIES, checkpoint
 
 LENGTHS: Final = {64: 8, 128: 6, 256: 4}  # frames: clips

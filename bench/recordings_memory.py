@@ -17,10 +17,10 @@ import torch
 from tqdm import tqdm
 
 from bench.results import Results
-from lookout.engines.transformers import TransformersEngine, load_engine
-from lookout.engines.transformers.prefill import GroupPrefill
+from lookout.models.engines.transformers import TransformersEngine, load_engine
+from lookout.models.engines.transformers.prefill import GroupPrefill
+from lookout.models.windows import EncodedFrame
 from lookout.recordings import GroupPlanner, PrefillSettings, grouped
-from lookout.windows import EncodedFrame
 from tests.meter import Meter
 from tests.tiny_models import checkpoint
 

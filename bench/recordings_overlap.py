@@ -22,14 +22,14 @@ from bench.recordings_answers import QUESTIONS
 from bench.results import Results
 from bench.shapes import QWEN_7B
 from lookout import models
-from lookout.analysis import AnalysisSettings, Analyzer
-from lookout.files import FileFrame, VideoReader
-from lookout.flops import causal_pairs
-from lookout.motion.geometry import Fit
+from lookout.models.flops import causal_pairs
 from lookout.recordings import Mode, PrefillSettings, Timings, run_groups
-from lookout.segments.container import Video
-from lookout.segments.picture import Painter, frame_geometry
-from lookout.segments.sampling import Pick
+from lookout.recordings.analysis import AnalysisSettings, Analyzer
+from lookout.video.files import FileFrame, VideoReader
+from lookout.video.motion.geometry import Fit
+from lookout.video.segments.container import Video
+from lookout.video.segments.picture import Painter, frame_geometry
+from lookout.video.segments.sampling import Pick
 from watchbench.films import FRAMES
 
 SIZE = (448, 448)

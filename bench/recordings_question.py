@@ -17,10 +17,10 @@ import torch
 
 from bench.recordings_hour import asked
 from bench.results import Results
-from lookout.analysis import AnalysisSettings, Analyzer, analyze
-from lookout.analysis.cutting import cut_parts
-from lookout.files import VideoReader
 from lookout.models import DEMO_QUESTIONS, TINY
+from lookout.recordings.analysis import AnalysisSettings, Analyzer, analyze
+from lookout.recordings.analysis.cutting import cut_parts
+from lookout.video.files import VideoReader
 
 SECONDS: Final = 23
 QUESTIONS: Final = tuple(DEMO_QUESTIONS.values())[:3]

@@ -81,8 +81,8 @@ class Worker:
     def __init__(self, path: Path) -> None:
         import torch
 
-        from lookout.analysis import Analyzer
-        from lookout.jobs import Sources, plan_job
+        from lookout.recordings.analysis import Analyzer
+        from lookout.recordings.jobs import Sources, plan_job
         from lookout.services.recordings.running import PartsHandler
 
         torch.set_num_threads(1)
@@ -110,7 +110,7 @@ class Worker:
 
     def part(self, number: int) -> RecordingPart:
         """A part of the job."""
-        from lookout.jobs import planned_part
+        from lookout.recordings.jobs import planned_part
 
         return planned_part(self._plan, number, home=0)
 
@@ -124,9 +124,9 @@ class Worker:
         Raises:
             SystemExit: A part has no answer.
         """
+        from lookout.runtime.worker import Record
         from lookout.v1.recordings_pb2 import RecordingOutcome
         from lookout.wire import from_bytes
-        from lookout.worker import Record
 
         self._handler._ahead = ahead
         begun, digest, from_pods = _cpu_s(), hashlib.blake2b(digest_size=8), 0

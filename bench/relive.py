@@ -216,9 +216,9 @@ def key_costs(streams: int = 8, rounds: int = 5) -> dict[str, float]:
         beside a key window alone. Medians of the turns.
     """
     from bench.engines import BLOCKS, QUESTIONS, block
-    from lookout.engines import WindowRequest, load_engine
     from lookout.models import TINY
-    from lookout.windows import Planner, WindowSettings
+    from lookout.models.engines import WindowRequest, load_engine
+    from lookout.models.windows import Planner, WindowSettings
 
     hidden = json.loads((TINY / "config.json").read_text())["text_config"]["hidden_size"]
     ratios, gains = list[float](), list[float]()

@@ -34,7 +34,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from bench.relive import STRIDE_S, relive
 from lookout.local import KafkaServer, RedisServer, create_topics, free_ports, guarded
 from lookout.models.digest import folder_digest
-from lookout.store import Node
+from lookout.runtime.store import Node
 from lookout.v1.watches_pb2 import Watch
 from lookout.wire import TOKENS, VERDICTS, WATCHES, to_json
 from tests.prefill_world import block_record, embeddings, encoder

@@ -22,14 +22,14 @@ from typing import Any
 import numpy as np
 
 from bench.motion import MOVING, clips_of, footage
-from lookout.engines import Cost, Engine, Question, load_engine
-from lookout.families import load_tower
 from lookout.models import WindowDefaults, find_model, window_defaults
-from lookout.presets import DEFAULT, preset_of
-from lookout.segments import CodecError
+from lookout.models.engines import Cost, Engine, Question, load_engine
+from lookout.models.families import load_tower
+from lookout.models.presets import DEFAULT, preset_of
+from lookout.models.vision import FrameInput, FrameTokens, Tower
+from lookout.models.windows import Planner, WindowPlan
 from lookout.streams import Player, basis_of, read_clip, stream_blocks
-from lookout.vision import FrameInput, FrameTokens, Tower
-from lookout.windows import Planner, WindowPlan
+from lookout.video.segments import CodecError
 
 QUESTION = Question("person", "Is a person in view?")
 STRIDES = 10

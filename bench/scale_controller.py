@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import signal
 
-from lookout.observe import Health, Metrics, logs
+from lookout.runtime.observe import Health, Metrics, logs
+from lookout.runtime.worker import load_settings
 from lookout.services.controller.__main__ import Controller
 from lookout.services.controller.cluster import connect
 from lookout.services.controller.settings import ControllerSettings
-from lookout.worker import load_settings
 
 
 def main() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lookout.flops import DecoderShape
+from lookout.models.flops import DecoderShape
 
 #: Qwen2.5-7B, the language half of InternVL3-8B and of Qwen2.5-VL-7B
 QWEN_7B = DecoderShape(layers=28, heads=28, kv_heads=4, head_dim=128, hidden=3584, linear=233_046_016)

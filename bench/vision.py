@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from lookout.families import load_tower
-from lookout.vision import FrameInput, Grid, Tower
+from lookout.models.families import load_tower
+from lookout.models.vision import FrameInput, Grid, Tower
 from tests import tiny_models
 
 RATIOS = (1.0, 0.5, 0.25, 0.1)

@@ -10,15 +10,15 @@ import json
 import time
 from types import MappingProxyType
 
-from lookout.chains.verdicts import WindowTime, outcome
+from lookout.runtime.worker import Record, View
+from lookout.runtime.worker.tables import PastRow
 from lookout.services.alerts.handler import AlertsHandler
 from lookout.services.alerts.watch_rules import WatchRules
 from lookout.services.prefill.watches import Watches
+from lookout.streams.chains.verdicts import WindowTime, outcome
 from lookout.v1.verdicts_pb2 import Evidence, Verdict
 from lookout.v1.watches_pb2 import Rule, ScheduleEntry, Watch
 from lookout.wire import VERDICTS, to_json
-from lookout.worker import Record, View
-from lookout.worker.tables import PastRow
 
 NUMBERS = (1, 200, 3000)
 A_CAMERA = 200

@@ -32,13 +32,13 @@ import torch
 from tqdm import tqdm
 
 from bench.shapes import QWEN_7B, VIT_300M
-from lookout.engines import Cost, Question, WindowRequest
-from lookout.engines.costs import window_cost
-from lookout.engines.transformers import TransformersEngine
-from lookout.engines.transformers.model import take_language_model
-from lookout.families import load_layout
-from lookout.flops import DecoderShape
-from lookout.windows import (
+from lookout.models.engines import Cost, Question, WindowRequest
+from lookout.models.engines.costs import window_cost
+from lookout.models.engines.transformers import TransformersEngine
+from lookout.models.engines.transformers.model import take_language_model
+from lookout.models.families import load_layout
+from lookout.models.flops import DecoderShape
+from lookout.models.windows import (
     DEFAULT_PRESET,
     PRESETS,
     EncodedFrame,

@@ -42,15 +42,12 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from bench.motion import MOVING, clips_of, footage
-from lookout.engines import Cost, Engine, Question, load_engine
-from lookout.families import load_tower
 from lookout.models import find_model
 from lookout.models.digest import folder_digest
-from lookout.pruning import Accumulation, Change, MaskPolicy, PrunePolicy
-from lookout.segments import CodecError
-from lookout.streams import ClipFrames, ClipWindow, StreamBlock, answered_windows, read_clip, stream_blocks
-from lookout.vision import Tower
-from lookout.windows import (
+from lookout.models.engines import Cost, Engine, Question, load_engine
+from lookout.models.families import load_tower
+from lookout.models.vision import Tower
+from lookout.models.windows import (
     DEFAULT_PRESET,
     PRESETS,
     LabelPolicy,
@@ -59,6 +56,9 @@ from lookout.windows import (
     StrideBlock,
     WindowSettings,
 )
+from lookout.pruning import Accumulation, Change, MaskPolicy, PrunePolicy
+from lookout.streams import ClipFrames, ClipWindow, StreamBlock, answered_windows, read_clip, stream_blocks
+from lookout.video.segments import CodecError
 from watchbench import cameras, encode, scenes
 from watchbench.films import HELD_BACK
 from watchbench.questions import PRODUCT, QUESTIONS as KNOWN

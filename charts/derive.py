@@ -24,7 +24,9 @@ from typing import Any
 
 import yaml
 
-from lookout import outside_text
+from lookout import text as outside_text
+from lookout.runtime.tenants import TenantQuota
+from lookout.runtime.worker import ServiceSettings
 from lookout.services.camera_agent.settings import AgentSettings
 from lookout.services.controller.settings import ControllerSettings
 from lookout.services.decode.settings import DecodeSettings
@@ -32,9 +34,7 @@ from lookout.services.prefill.settings import PrefillSettings
 from lookout.services.prune_encode.settings import PruneEncodeSettings
 from lookout.services.recall.settings import RecallSettings
 from lookout.services.recordings.settings import RecordingsSettings
-from lookout.tenants import TenantQuota
 from lookout.wire import all_topics, limits
-from lookout.worker import ServiceSettings
 
 CHART = Path(__file__).parent / "lookout"
 ROOT = CHART.parents[1]

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import lookout
 from lookout import rules
-from lookout.backtest import clip_backtest, clip_cameras
 from lookout.cli.options import WEB_PAGES, check_page
 from lookout.cli.report import write_clip_page
+from lookout.past.backtests import clip_backtest, clip_cameras
 
 
 def main() -> None:

@@ -10,9 +10,9 @@ import numpy as np
 from PIL import Image
 
 import lookout
+from lookout.models.vision import Grid
 from lookout.pruning import PatchGrid, policy_of, prune_block
 from lookout.streams.samples import read_clip
-from lookout.vision import Grid
 
 SIZE, PATCH, MERGE, STRIDE = (
     224,

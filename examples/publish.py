@@ -7,7 +7,7 @@ from pathlib import Path
 
 from confluent_kafka import Producer
 
-from lookout.segments import cut
+from lookout.video.segments import cut
 
 
 def connection(place: str) -> dict[str, str]:

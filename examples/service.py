@@ -21,10 +21,8 @@ from pydantic import Field
 
 from lookout.errors import BadRecordError
 from lookout.local import create_topics
-from lookout.net import KafkaSecurity, load_connections
-from lookout.v1.verdicts_pb2 import Verdict
-from lookout.wire import VERDICTS, Flow, WireError, from_json
-from lookout.worker import (
+from lookout.runtime.net import KafkaSecurity, load_connections
+from lookout.runtime.worker import (
     Context,
     Handler,
     Record,
@@ -34,6 +32,8 @@ from lookout.worker import (
     main,
     own_checkpoint,
 )
+from lookout.v1.verdicts_pb2 import Verdict
+from lookout.wire import VERDICTS, Flow, WireError, from_json
 
 TALLY = Flow("tally", VERDICTS)
 

@@ -15,22 +15,22 @@ from typing import Any
 import grpc
 import torch
 
-from lookout.chapters import ChapterAnnouncer, MemoryLimits, MemoryService, ScenesDirectory
-from lookout.chapters.reading import ChapterSources, Holders
-from lookout.engines import WindowRequest
-from lookout.engines.born import born_block, prefix_of
-from lookout.engines.transformers import TransformersEngine, load_engine
-from lookout.engines.transformers.memory import MemoryAnswer, ask
-from lookout.memory import HistoryError, Keep, MemorySettings, Past, RangeCache, RetrievalSettings
-from lookout.memory.chapters import Born, ChapterFolder, ChapterRules
-from lookout.memory.past import fetch_from
-from lookout.net import Connections, without_security
+from lookout.models.engines import WindowRequest
+from lookout.models.engines.born import born_block, prefix_of
+from lookout.models.engines.transformers import TransformersEngine, load_engine
+from lookout.models.engines.transformers.memory import MemoryAnswer, ask
+from lookout.models.windows import Planner, WindowSettings
+from lookout.past.chapters import ChapterAnnouncer, MemoryLimits, MemoryService, ScenesDirectory
+from lookout.past.chapters.reading import ChapterSources, Holders
+from lookout.past.memory import HistoryError, Keep, MemorySettings, Past, RangeCache, RetrievalSettings
+from lookout.past.memory.chapters import Born, ChapterFolder, ChapterRules
+from lookout.past.memory.past import fetch_from
+from lookout.runtime.net import Connections, without_security
+from lookout.runtime.store import Announcer, Directory, StoreSettings
 from lookout.services.recall.asking import PastQuestion
-from lookout.store import Announcer, Directory, StoreSettings
 from lookout.v1.lineage_pb2 import STAGE_CHAPTERS
-from lookout.windows import Planner, WindowSettings
 from tests.tiny_models import checkpoint
-from tests.unit.engines.scenes import block
+from tests.unit.models.engines.scenes import block
 
 FAMILY, WINDOW = "internvl", 3
 WALL_US = 1_700_000_000_000_000

@@ -7,11 +7,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
-from lookout.chains import PlacedBlock
-from lookout.engines import load_engine
-from lookout.families import load_tower
 from lookout.models.digest import folder_digest
-from lookout.segments import SoftwareDecoder
+from lookout.models.engines import load_engine
+from lookout.models.families import load_tower
+from lookout.models.windows import Planner
+from lookout.runtime.store import Peers, StoreSettings, TensorClient, TensorStore
+from lookout.runtime.worker import Record, Result, View, load_settings
 from lookout.services.decode.handler import DecodeHandler
 from lookout.services.decode.settings import DecodeSettings
 from lookout.services.prefill.batcher import Batcher
@@ -22,15 +23,14 @@ from lookout.services.prefill.watches import Watches
 from lookout.services.prune_encode.encoder import Encoder
 from lookout.services.prune_encode.handler import PruneEncodeHandler
 from lookout.services.prune_encode.settings import PruneEncodeSettings
-from lookout.store import Peers, StoreSettings, TensorClient, TensorStore
 from lookout.streams import ChainRule, ChainRunner
+from lookout.streams.chains import PlacedBlock
 from lookout.v1.tokens_pb2 import TokensRecord
 from lookout.v1.verdicts_pb2 import Verdict
 from lookout.v1.watches_pb2 import Watch
-from lookout.windows import Planner
+from lookout.video.segments import SoftwareDecoder
 from lookout.wire import FRAMES, SEGMENTS, TOKENS, VERDICTS, from_json, to_json
 from lookout.wire.headers import Headers
-from lookout.worker import Record, Result, View, load_settings
 
 START_MS = 1_700_000_000_000
 

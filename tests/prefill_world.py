@@ -8,8 +8,8 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from lookout.net import GrpcServer
-from lookout.store import Array, Node, StoreSettings
+from lookout.runtime.net import GrpcServer
+from lookout.runtime.store import Array, Node, StoreSettings
 from lookout.v1.lineage_pb2 import STAGE_TOKENS, RecordRef, StreamEvent, TensorRef
 from lookout.v1.tokens_pb2 import BlockFrame, StrideBlock, TemporalPatch, TokensRecord
 

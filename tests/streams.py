@@ -9,7 +9,7 @@ from functools import cache
 import av
 import numpy as np
 
-from lookout.segments import cut
+from lookout.video.segments import cut
 
 SIDE = 224
 

@@ -57,10 +57,10 @@ from bench.codecsight.transmission import transmission
 from bench.motion import footage
 from bench.results import Results
 from bench.windows_fidelity import Cut
-from lookout.engines import load_engine
-from lookout.families import load_tower
 from lookout.models import find_model
 from lookout.models.digest import folder_digest
+from lookout.models.engines import load_engine
+from lookout.models.families import load_tower
 
 SECONDS, QUICK_SECONDS = 80.5, 56.5  # of a film: six and three whole windows
 PARTS = (

@@ -13,8 +13,8 @@ import torch
 
 from bench.crowds.masks import of_groups
 from bench.windows_fidelity import Setting, default
-from lookout.engines.transformers import attention, forward
-from lookout.motion.grids import GroupedPatches, Mask, spread
+from lookout.models.engines.transformers import attention, forward
+from lookout.models.windows import EncodedFrame, LabelPolicy, Policy, StrideBlock
 from lookout.pruning import (
     PRESETS as PRUNING,
     Carry,
@@ -28,7 +28,7 @@ from lookout.pruning import (
     WholeFrames,
 )
 from lookout.pruning.luma import patch_difference
-from lookout.windows import EncodedFrame, LabelPolicy, Policy, StrideBlock
+from lookout.video.motion.grids import GroupedPatches, Mask, spread
 
 DENSE, PRUNED, VECTORS, EVS, DEJA_VU, WRONG = "dense", "default", "codecsight", "evs", "deja-vu", "wrong"
 BEHIND = "default behind the tower"

@@ -17,9 +17,9 @@ from bench.codecsight.policies import MEASURES, PRUNED, WHOLE
 from bench.codecsight.streams import Outcome, Workplace, camera, film, outcome
 from bench.motion import MOVING, clips_of
 from bench.windows_fidelity import Cut, Setting, apart_of, chains, default, interval, over_period
+from lookout.models.windows import LabelPolicy, Policy, StrideBlock
 from lookout.pruning import PrunePolicy
-from lookout.segments import CodecError
-from lookout.windows import LabelPolicy, Policy, StrideBlock
+from lookout.video.segments import CodecError
 
 WHOLE_WINDOWS: Final = MEASURES[PRUNED]
 CUTS: Final = {"20 frames": Cut(4, 100, 10), "80 frames": Cut(16, 100, 1)}

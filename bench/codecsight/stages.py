@@ -10,9 +10,9 @@ from bench.codecsight.streams import Workplace, camera, encoded
 from bench.codecsight.sweeps import owner_of, timers
 from bench.codecsight.transmission import LINKS, STRIDE_S, sent
 from bench.windows_fidelity import QUESTIONS, Setting, answered, default
+from lookout.models.windows import LabelPolicy, Policy
 from lookout.pruning import MaskPolicy, PrunePolicy
-from lookout.segments import SoftwareDecoder
-from lookout.windows import LabelPolicy, Policy
+from lookout.video.segments import SoftwareDecoder
 
 LINK: Final = "10 Mbit/s"
 #: name of a way: its masks, how its windows are computed, and whether JPEGs of the samples are sent

@@ -36,10 +36,10 @@ from bench.results import Results
 from bench.shapes import VIT_300M
 from bench.windows import VIT_PATCHES, WHOLE as TOKENS
 from bench.windows_fidelity import Answered, Cut, Setting, answered, chains
-from lookout.engines import Engine
+from lookout.models.engines import Engine
+from lookout.models.vision import Tower
+from lookout.models.windows import StrideBlock
 from lookout.pruning import MaskPolicy
-from lookout.vision import Tower
-from lookout.windows import StrideBlock
 from watchbench import cameras, encode, scenes
 from watchbench.clips import CANDIDATES as FEW, chosen
 from watchbench.films import HELD_BACK

@@ -29,13 +29,13 @@ from bench.codecsight.streams import (
 from bench.codecsight.table import LEARNT, summed
 from bench.motion import MOVING, clips_of
 from bench.windows_fidelity import Setting, answered, apart_of, default, over_period
-from lookout.engines.transformers.kv import StreamKV
+from lookout.models.engines.transformers.kv import StreamKV
+from lookout.models.vision import Tower
+from lookout.models.windows import LabelPolicy, Planner, Policy
+from lookout.models.windows.rotary import Rotary
 from lookout.pruning import Anchors, MaskPolicy, PrunePolicy, prune_block
-from lookout.segments import CodecError
 from lookout.streams import read_clip, strides_of
-from lookout.vision import Tower
-from lookout.windows import LabelPolicy, Planner, Policy
-from lookout.windows.rotary import Rotary
+from lookout.video.segments import CodecError
 from watchbench import encode
 
 STRIDES: Final = {"10 %": 8, "20 %": 16, "50 %": 40, "100 %": 80}  # frames of a stride, of windows of 80

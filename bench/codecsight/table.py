@@ -15,8 +15,8 @@ from bench.codecsight.policies import BEHIND, DENSE, MEASURES, WAYS
 from bench.codecsight.scores import RULES, Answers, Counts, expired, interval_of, mean, rounded
 from bench.codecsight.streams import Outcome
 from bench.windows_fidelity import Answered, apart_of, interval, over_period, shares
-from lookout.families import load_layout
-from lookout.windows import DEFAULT_PRESET, PRESETS, Policy, WindowSettings
+from lookout.models.families import load_layout
+from lookout.models.windows import DEFAULT_PRESET, PRESETS, Policy, WindowSettings
 from tests.tiny_models import checkpoint
 from watchbench.questions import PRODUCT, QUESTIONS
 

@@ -24,16 +24,16 @@ from bench.crowds.films import films
 from bench.crowds.masks import ONE_A_STRIDE, Anywhere, EvenFrames, Floor
 from bench.results import Results
 from bench.windows_fidelity import Answered, Cut, chains_of, default, interval, over_period, real
-from lookout.engines import load_engine
-from lookout.families import load_tower
 from lookout.models import find_model
 from lookout.models.digest import folder_digest
+from lookout.models.engines import load_engine
+from lookout.models.families import load_tower
+from lookout.models.windows import DEFAULT_PRESET, PRESETS, StrideBlock
 from lookout.pruning import MaskPolicy, Sample, prune_block
 from lookout.pruning.luma import luma
-from lookout.segments import DecodeRequest, Limits
-from lookout.segments.decoder import decode_segment
 from lookout.streams import ClipFrames, read_clip, strides_of
-from lookout.windows import DEFAULT_PRESET, PRESETS, StrideBlock
+from lookout.video.segments import DecodeRequest, Limits
+from lookout.video.segments.decoder import decode_segment
 from watchbench import scenes
 from watchbench.questions import NAMES, answers
 

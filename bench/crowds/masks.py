@@ -11,9 +11,9 @@ from typing import Final
 
 import numpy as np
 
-from lookout.motion.grids import GroupedPatches, Mask
 from lookout.pruning import Carry, MaskPolicy, PrunePolicy, Sample, TemporalMask
 from lookout.pruning.luma import patch_difference
+from lookout.video.motion.grids import GroupedPatches, Mask
 
 ONE_A_STRIDE: Final = PrunePolicy(anchor_samples=None)
 """The default's masks with one anchor a stride, which all rules here are compared with."""

@@ -3,7 +3,7 @@
 `make bench-memory` or `python -m bench.memory`. Every unit of work (a stream, a length) writes a file
 under `out/bench-memory/` and is not done again; `--minutes` ends a run early, the next one continues;
 `--only` picks units. Time is this thread's CPU time; what would travel over a link is added by the link model
-(`lookout.memory.links`), apart. Units that begin with `times` want a quiet machine; the others count.
+(`lookout.past.memory.links`), apart. Units that begin with `times` want a quiet machine; the others count.
 
 Streams are rendered cameras (`streams.py`) at one sample every two seconds, seen by the trained tiny model.
 At equal budget, 64 frames of tokens in every layer, each policy reads an hour of history:
@@ -62,7 +62,7 @@ from bench.memory.shape import shape_times
 from bench.memory.streams import CUTS, QUALITY, TUNING
 from bench.memory.timing import lengths
 from bench.memory.world import World
-from lookout.engines.transformers.memory import Clock
+from lookout.models.engines.transformers.memory import Clock
 
 EXECUTORS, LENGTHS, SHAPES = 3, 1, 2
 """Streams that times are measured on: of an hour, of ten hours, and at the shape of a 7B (minutes each)."""

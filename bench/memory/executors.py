@@ -13,12 +13,12 @@ import torch
 from bench.memory.streams import FRAMES, STEP_S, WINDOW, Spec, episodes
 from bench.memory.timing import timed
 from bench.memory.world import TEXTS, World, feed
-from lookout.engines import WindowRequest
-from lookout.engines.transformers.memory import clock
-from lookout.memory import BornBlock, CameraMemory
-from lookout.memory.attention import merged, partial
-from lookout.vision import FrameInput
-from lookout.windows import EncodedFrame, Planner, StrideBlock, WindowSettings
+from lookout.models.engines import WindowRequest
+from lookout.models.engines.transformers.memory import clock
+from lookout.models.vision import FrameInput
+from lookout.models.windows import EncodedFrame, Planner, StrideBlock, WindowSettings
+from lookout.past.memory import BornBlock, CameraMemory
+from lookout.past.memory.attention import merged, partial
 
 
 def executors(world: World, spec: Spec) -> dict[str, Any]:

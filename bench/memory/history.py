@@ -35,11 +35,11 @@ from bench.memory.world import (
     World,
     feed,
 )
-from lookout.engines.transformers.memory import LayerTrace, ask
-from lookout.engines.transformers.memory.moving import mover
-from lookout.engines.transformers.memory.reading import ClusterReader
-from lookout.memory import BornBlock, CameraMemory, Predictor, Prefetcher, RetrievalSettings, Snapshot
-from lookout.memory.spans import FrameMask
+from lookout.models.engines.transformers.memory import LayerTrace, ask
+from lookout.models.engines.transformers.memory.moving import mover
+from lookout.models.engines.transformers.memory.reading import ClusterReader
+from lookout.past.memory import BornBlock, CameraMemory, Predictor, Prefetcher, RetrievalSettings, Snapshot
+from lookout.past.memory.spans import FrameMask
 from watchbench.questions import BY_NAME, PRODUCT
 
 SEEN_FOR: Final = WINDOW * FRAMES

@@ -27,12 +27,12 @@ import torch
 
 from bench.memory.streams import FRAMES, QUALITY, STEP_S, WINDOW, Played
 from bench.memory.world import RETRIEVAL, TEXTS, World, feed
-from lookout.engines.transformers.memory import LayerTrace, MemoryAnswer, ask
-from lookout.engines.transformers.memory.attention import AskPass, run_pass
-from lookout.engines.transformers.memory.layout import AskLayout
-from lookout.engines.transformers.memory.moving import mover
-from lookout.engines.transformers.memory.reading import ClusterReader, LayerContext
-from lookout.memory import FrameChoice, Prefetcher, Slots, Snapshot
+from lookout.models.engines.transformers.memory import LayerTrace, MemoryAnswer, ask
+from lookout.models.engines.transformers.memory.attention import AskPass, run_pass
+from lookout.models.engines.transformers.memory.layout import AskLayout
+from lookout.models.engines.transformers.memory.moving import mover
+from lookout.models.engines.transformers.memory.reading import ClusterReader, LayerContext
+from lookout.past.memory import FrameChoice, Prefetcher, Slots, Snapshot
 from watchbench.questions import PRODUCT
 
 KEY_EVERY = 40

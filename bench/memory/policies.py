@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
-from lookout.engines.transformers.memory import LayerContext, LayerTrace, clock
-from lookout.memory import BornBlock, CameraMemory, Transfer
+from lookout.models.engines.transformers.memory import LayerContext, LayerTrace, clock
+from lookout.past.memory import BornBlock, CameraMemory, Transfer
 
 
 @dataclass

@@ -23,11 +23,11 @@ from bench.memory.world import (
     World,
     feed,
 )
-from lookout.engines import Question, WindowRequest
-from lookout.engines.transformers.memory import MemoryAnswer, clock
-from lookout.memory import CameraMemory, Predictor, Snapshot, SplitMode, ThresholdRule
-from lookout.memory.statistics import unit_variance
-from lookout.windows import EncodedFrame, Planner, StrideBlock, WindowSettings
+from lookout.models.engines import Question, WindowRequest
+from lookout.models.engines.transformers.memory import MemoryAnswer, clock
+from lookout.models.windows import EncodedFrame, Planner, StrideBlock, WindowSettings
+from lookout.past.memory import CameraMemory, Predictor, Snapshot, SplitMode, ThresholdRule
+from lookout.past.memory.statistics import unit_variance
 from watchbench.questions import BY_NAME, PRODUCT
 
 READINGS = {

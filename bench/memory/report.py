@@ -14,7 +14,7 @@ from bench.memory.streams import STEP_S
 from bench.memory.timing import POINTS
 from bench.memory.world import BUDGET
 from bench.plots import Lines, line_chart
-from lookout.memory import LINKS, Predictor
+from lookout.past.memory import LINKS, Predictor
 from watchbench.questions import PRODUCT
 
 Interval = tuple[float, float, float]

@@ -20,7 +20,7 @@ from bench.memory.quality import MEMORIES, proxy_queries
 from bench.memory.streams import Spec
 from bench.memory.timing import timed
 from bench.memory.world import BUDGET, MOSAIC_RETRIEVAL, RETRIEVAL, TEXTS, World, feed
-from lookout.engines.transformers.memory import MemoryAnswer, clock
+from lookout.models.engines.transformers.memory import MemoryAnswer, clock
 from watchbench.questions import PRODUCT
 
 SPLITTING: Final = ("ours", "eager", "deferred", "mosaic", "mosaic, eager")

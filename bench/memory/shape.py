@@ -21,12 +21,12 @@ from bench.memory.streams import FRAMES, TUNING, Played
 from bench.memory.timing import timed
 from bench.memory.world import BUDGET, World
 from bench.shapes import QWEN_7B
-from lookout.engines.transformers import TransformersEngine
-from lookout.engines.transformers.memory import LayerTrace, MemoryAnswer, ask
-from lookout.engines.transformers.model import LanguageModel
-from lookout.flops import linear_weights
-from lookout.memory import PRESETS, BornBlock, CameraMemory, Prefix
-from lookout.windows import Rotary
+from lookout.models.engines.transformers import TransformersEngine
+from lookout.models.engines.transformers.memory import LayerTrace, MemoryAnswer, ask
+from lookout.models.engines.transformers.model import LanguageModel
+from lookout.models.flops import linear_weights
+from lookout.models.windows import Rotary
+from lookout.past.memory import PRESETS, BornBlock, CameraMemory, Prefix
 
 TOKENS = 98
 """Tokens of a frame: those of a 7B at 392 x 196 pixels, or of 448 x 448 pruned to .38."""

@@ -14,12 +14,12 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from lookout.engines import WindowRequest
-from lookout.engines.transformers import TransformersEngine
-from lookout.engines.transformers.memory import born_block, prefix_of
-from lookout.memory import BornBlock, Prefix
-from lookout.vision import FrameInput, Tower
-from lookout.windows import EncodedFrame, Planner, Policy, StrideBlock, WindowSettings
+from lookout.models.engines import WindowRequest
+from lookout.models.engines.transformers import TransformersEngine
+from lookout.models.engines.transformers.memory import born_block, prefix_of
+from lookout.models.vision import FrameInput, Tower
+from lookout.models.windows import EncodedFrame, Planner, Policy, StrideBlock, WindowSettings
+from lookout.past.memory import BornBlock, Prefix
 from watchbench import cameras, drawing, scenes
 from watchbench.cameras import Actor, Script
 from watchbench.questions import PRODUCT

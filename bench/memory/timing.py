@@ -26,8 +26,8 @@ from bench.memory.world import (
     World,
     feed,
 )
-from lookout.engines.transformers.memory import MemoryAnswer, clock
-from lookout.memory import LINKS, LayerWork, Predictor, Snapshot, overlapped_s, serial_s
+from lookout.models.engines.transformers.memory import MemoryAnswer, clock
+from lookout.past.memory import LINKS, LayerWork, Predictor, Snapshot, overlapped_s, serial_s
 
 CACHE = 96 << 20
 """Bytes that are written before every answer: more than a CPU's cache."""

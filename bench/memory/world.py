@@ -13,11 +13,13 @@ import torch
 from bench.memory.policies import Choice, Flat, FlatReader
 from bench.memory.streams import FRAMES, Played, Spec, play
 from bench.shapes import QWEN_7B
-from lookout.engines import load_engine
-from lookout.engines.transformers import TransformersEngine
-from lookout.engines.transformers.memory import LayerTrace, MemoryAnswer, ask, key_bias
-from lookout.families import load_tower
-from lookout.memory import (
+from lookout.models import TINY
+from lookout.models.engines import load_engine
+from lookout.models.engines.transformers import TransformersEngine
+from lookout.models.engines.transformers.memory import LayerTrace, MemoryAnswer, ask, key_bias
+from lookout.models.families import load_tower
+from lookout.models.vision import Tower
+from lookout.past.memory import (
     PRESETS,
     BornBlock,
     CameraMemory,
@@ -26,8 +28,6 @@ from lookout.memory import (
     Predictor,
     Snapshot,
 )
-from lookout.models import TINY
-from lookout.vision import Tower
 from watchbench.questions import BY_NAME, PRODUCT
 
 RESIDENT = 4 << 20

@@ -20,20 +20,20 @@ from lookout.errors import LookoutError
 from lookout.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from lookout.analysis import Analysis, AnalysisError, AnalysisSettings, analyze
-    from lookout.files import VideoReader
-    from lookout.pipeline import Pipeline, PipelineError, Verdict
-    from lookout.segments import CodecError
-    from lookout.session import Session, SessionAnswer, SessionError
+    from lookout.recordings.analysis import Analysis, AnalysisError, AnalysisSettings, analyze
+    from lookout.streams.pipeline import Pipeline, PipelineError, Verdict
+    from lookout.streams.session import Session, SessionAnswer, SessionError
+    from lookout.video.files import VideoReader
+    from lookout.video.segments import CodecError
 
     __version__: str
 
 _LAZY = {
-    "analysis": ["Analysis", "AnalysisError", "AnalysisSettings", "analyze"],
-    "files": ["VideoReader"],
-    "pipeline": ["Pipeline", "PipelineError", "Verdict"],
-    "segments": ["CodecError"],
-    "session": ["Session", "SessionAnswer", "SessionError"],
+    "recordings.analysis": ["Analysis", "AnalysisError", "AnalysisSettings", "analyze"],
+    "video.files": ["VideoReader"],
+    "streams.pipeline": ["Pipeline", "PipelineError", "Verdict"],
+    "video.segments": ["CodecError"],
+    "streams.session": ["Session", "SessionAnswer", "SessionError"],
 }
 
 __all__ = [

@@ -21,8 +21,8 @@ HELD_BACK = 910_000_000
 
 def decode(path: Path) -> tuple[Tensor, Tensor]:
     """A file through Lookout's decoder: pixels [n, 3, 112, 112] in 0..1, times [n] in seconds."""
-    from lookout.segments import SoftwareDecoder
     from lookout.streams import decode_request
+    from lookout.video.segments import SoftwareDecoder
 
     request = decode_request(vlm.SIZE, vlm.SIZE)
     result = SoftwareDecoder().decode(path.read_bytes(), request)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 
-from lookout.erasures import live_fence
+from lookout.past.erasures import live_fence
 from lookout.rules import covers, watch_fault
+from lookout.runtime.worker import Context, ServiceSettings, main
 from lookout.services.alerts.handler import AlertsHandler
 from lookout.services.alerts.watch_rules import WatchRules
 from lookout.v1 import watches_pb2
 from lookout.wire import CAMERA_OFFLINE, WATCHES, Stage, WireError, from_json
 from lookout.wire.limits import ALL_WATCHES
-from lookout.worker import Context, ServiceSettings, main
 
 
 def make_handler(context: Context[ServiceSettings]) -> AlertsHandler:

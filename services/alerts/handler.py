@@ -9,9 +9,11 @@ from dataclasses import dataclass, field
 import structlog
 
 from lookout import rules
-from lookout.erasures import Fence
+from lookout.past.erasures import Fence
 from lookout.rules import IncidentEvent, RuleError, WatchState, WatchVerdict
 from lookout.rules.messages import verdict_of
+from lookout.runtime.worker.records import DeadLetter, Handler, Output, Record, Result, StoredCheckpoint
+from lookout.runtime.worker.settings import digest
 from lookout.services.alerts import convert
 from lookout.services.alerts.offline import offline_answer
 from lookout.services.alerts.watch_rules import WatchRules
@@ -29,8 +31,6 @@ from lookout.wire import (
     tenant_of,
     to_json,
 )
-from lookout.worker.records import DeadLetter, Handler, Output, Record, Result, StoredCheckpoint
-from lookout.worker.settings import digest
 
 #: raise when the rules or the state change in a way that old checkpoints do not survive
 RULES_VERSION = 2

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 from lookout.rules import Rule, RuleError, read_watch
+from lookout.runtime.worker.tables import PastRow
 from lookout.v1.verdicts_pb2 import Verdict
 from lookout.v1.watches_pb2 import Watch
-from lookout.worker.tables import PastRow
 
 #: versions of watches that are kept as they were read
 VERSIONS = 16_384

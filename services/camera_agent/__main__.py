@@ -8,16 +8,16 @@ import threading
 from typing import Any
 
 from lookout.errors import StartupError
-from lookout.kafka_clients import Producer
-from lookout.observe import Health, Metrics, Probes, logs
-from lookout.outside_text import visible
+from lookout.runtime.kafka_clients import Producer
+from lookout.runtime.observe import Health, Metrics, Probes, logs
+from lookout.runtime.worker import load_settings
+from lookout.runtime.worker.startup import check_kafka, check_open_files, check_redis
+from lookout.runtime.worker.tables import Table, tell_left_out
 from lookout.services.camera_agent.agent import Agent, Numbers, camera_fault
 from lookout.services.camera_agent.leases import Leases
 from lookout.services.camera_agent.settings import AgentSettings
+from lookout.text import visible
 from lookout.wire import CAMERAS, MAX_MESSAGE_BYTES, SEGMENTS
-from lookout.worker import load_settings
-from lookout.worker.startup import check_kafka, check_open_files, check_redis
-from lookout.worker.tables import Table, tell_left_out
 
 STOPPED, MISCONFIGURED = 0, 2
 

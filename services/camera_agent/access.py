@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from lookout.sandbox.places import PASSWORD_PLACE, AccessError
+from lookout.video.sandbox.places import PASSWORD_PLACE, AccessError
 
 _REPLY_BYTES = 16_384
 

@@ -10,16 +10,16 @@ from typing import Any, Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from lookout.kafka_clients import Producer
-from lookout.net.redis_errors import REDIS_ERRORS
-from lookout.observe import logs
-from lookout.outside_text import public_url
-from lookout.sandbox.cutter import CutSegment
-from lookout.sandbox.places import url_fault
+from lookout.runtime.kafka_clients import Producer
+from lookout.runtime.net.redis_errors import REDIS_ERRORS
+from lookout.runtime.observe import logs
 from lookout.services.camera_agent.leases import Leases
 from lookout.services.camera_agent.settings import AgentSettings
 from lookout.services.camera_agent.stream import Stream
+from lookout.text import public_url
 from lookout.v1.cameras_pb2 import Camera
+from lookout.video.sandbox.cutter import CutSegment
+from lookout.video.sandbox.places import url_fault
 from lookout.wire import SEGMENTS, WireError, check_tenant, from_json, label_headers
 from lookout.wire.headers import CAPTURED_AT, encode
 
@@ -60,7 +60,7 @@ class Numbers:
 
 
 class CameraRows(Protocol):
-    """What an agent needs of the table of cameras.v1 (`lookout.worker.tables.Table`)."""
+    """What an agent needs of the table of cameras.v1 (`lookout.runtime.worker.tables.Table`)."""
 
     def changes(self) -> set[str]:
         """Keys whose rows changed since the last call."""

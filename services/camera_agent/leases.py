@@ -16,7 +16,7 @@ from typing import Any
 
 import redis
 
-from lookout.net.redis_errors import REDIS_ERRORS
+from lookout.runtime.net.redis_errors import REDIS_ERRORS
 from lookout.wire import REDIS_KEYS
 
 AGENTS = REDIS_KEYS + "{agents}:alive"

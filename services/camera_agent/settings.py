@@ -9,8 +9,8 @@ from typing import Annotated
 from pydantic import BeforeValidator, Field
 from pydantic_settings import NoDecode
 
+from lookout.runtime.worker import ServiceSettings
 from lookout.wire import MAX_SEGMENT_BYTES
-from lookout.worker import ServiceSettings
 
 
 def _networks(value: object) -> object:

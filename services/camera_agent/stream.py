@@ -13,21 +13,21 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from lookout.cores import usable_cores
-from lookout.observe import logs
-from lookout.outside_text import public_url
-from lookout.sandbox import sandbox_pb2 as pb
-from lookout.sandbox.cutter import CutSegment
-from lookout.sandbox.places import (
+from lookout.runtime.observe import logs
+from lookout.services.camera_agent.access import allowed_hosts, check_places, check_scheme, is_for
+from lookout.services.camera_agent.settings import AgentSettings
+from lookout.text import public_url
+from lookout.v1.cameras_pb2 import Camera
+from lookout.video.sandbox import sandbox_pb2 as pb
+from lookout.video.sandbox.cutter import CutSegment
+from lookout.video.sandbox.places import (
     AccessError,
     has_places,
     placed,
     with_credentials,
     without_addresses,
 )
-from lookout.sandbox.pull import Pull, PullError
-from lookout.services.camera_agent.access import allowed_hosts, check_places, check_scheme, is_for
-from lookout.services.camera_agent.settings import AgentSettings
-from lookout.v1.cameras_pb2 import Camera
+from lookout.video.sandbox.pull import Pull, PullError
 
 _FIRST_PAUSE_S = 0.5
 _SEGMENT_S = 4.0

@@ -13,10 +13,11 @@ from confluent_kafka import KafkaException
 from kubernetes.leaderelection import electionconfig, leaderelection
 
 from lookout.errors import StartupError
-from lookout.kafka_clients import Producer
-from lookout.observe import Health, Metrics, Probes, logs
-from lookout.outside_text import visible
 from lookout.rules import watch_fault
+from lookout.runtime.kafka_clients import Producer
+from lookout.runtime.observe import Health, Metrics, Probes, logs
+from lookout.runtime.worker import load_settings
+from lookout.runtime.worker.tables import Table, tell_left_out
 from lookout.services.controller.activity import ActivityFollower
 from lookout.services.controller.agents import AgentReports
 from lookout.services.controller.cluster import (
@@ -36,10 +37,9 @@ from lookout.services.controller.recordings import JobAnswers, RecordingJobs
 from lookout.services.controller.rounds import RoundError
 from lookout.services.controller.settings import ControllerSettings
 from lookout.services.controller.statuses import StatusQueue
+from lookout.text import visible
 from lookout.wire import CAMERAS, RECORDINGS, WATCHES
 from lookout.wire.limits import ALL_WATCHES
-from lookout.worker import load_settings
-from lookout.worker.tables import Table, tell_left_out
 
 STOPPED, FAILED, MISCONFIGURED, REPLACED = 0, 1, 2, 3
 _SEND_S = 30.0

@@ -13,11 +13,11 @@ from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Message
 
+from lookout.runtime.worker import ServiceSettings
 from lookout.services.controller.following import Follower
 from lookout.v1.alerts_pb2 import Alert
 from lookout.v1.verdicts_pb2 import Verdict
 from lookout.wire import ALERTS, VERDICTS, WireError, from_json
-from lookout.worker import ServiceSettings
 
 _ANSWERED = "answered"  # an outcome on the wire
 _RECENT = 500  # windows over which coverage is counted

@@ -7,10 +7,10 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Self
 
-from lookout.net.redis_errors import REDIS_ERRORS
+from lookout.runtime.net.redis_errors import REDIS_ERRORS
+from lookout.runtime.worker import ServiceSettings
 from lookout.services.controller.convert import NO_AGENT, Condition
 from lookout.wire import REDIS_KEYS
-from lookout.worker import ServiceSettings
 
 #: one hash a camera, which its agent writes; also the name of its lease (services/camera_agent)
 REPORT = REDIS_KEYS + "{{{camera}}}:report"

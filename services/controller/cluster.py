@@ -15,8 +15,8 @@ from kubernetes import client, config, watch as kubernetes_watch
 from kubernetes.client.rest import ApiException
 
 from lookout.errors import StartupError
-from lookout.observe import logs
-from lookout.outside_text import clean, visible
+from lookout.runtime.observe import logs
+from lookout.text import clean, visible
 
 GROUP, VERSION = "lookout.dev", "v1"
 FINALIZER = "lookout.dev/topic"

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from lookout.outside_text import clean, question_text
 from lookout.rules import RuleError, check_watch, next_version
-from lookout.sandbox.places import url_fault
+from lookout.text import clean, question_text
 from lookout.v1.cameras_pb2 import Camera
 from lookout.v1.watches_pb2 import Point, Rule, ScheduleEntry, Watch, Zone
+from lookout.video.sandbox.places import url_fault
 from lookout.wire import PRIORITIES, check_tenant
 from lookout.wire.ranges import check_ranges
 

@@ -20,8 +20,8 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from kubernetes import client
 from kubernetes.client.rest import ApiException
 
-from lookout.outside_text import visible
 from lookout.services.controller.cluster import PatientClient, run_job
+from lookout.text import visible
 
 _AUTHORITY_LIFE = timedelta(days=3650)
 _BACKDATED = timedelta(minutes=5)  # clocks of nodes differ

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import IO, cast
 from urllib.parse import urlsplit
 
-from lookout.outside_text import visible
+from lookout.text import visible
 
 _CHUNK = 1 << 20
 _DONE = ".sha256"

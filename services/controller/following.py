@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 
 from confluent_kafka import KafkaException, Message, TopicPartition
 
-from lookout.kafka_clients import Consumer
-from lookout.observe import logs
+from lookout.runtime.kafka_clients import Consumer
+from lookout.runtime.observe import logs
+from lookout.runtime.worker import ServiceSettings, polling
 from lookout.wire import prefixed
-from lookout.worker import ServiceSettings, polling
 
 _MESSAGES = 500  # of one turn
 _SESSION_MS = 10_000  # another process of this name waits so long for the partitions of one that was killed

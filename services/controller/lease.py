@@ -10,7 +10,7 @@ from kubernetes import client
 from kubernetes.client.rest import ApiException
 from kubernetes.leaderelection.resourcelock.leaselock import LeaseLock
 
-from lookout.observe import Health
+from lookout.runtime.observe import Health
 from lookout.services.controller.cluster import PatientClient, in_words
 
 T = TypeVar("T")

@@ -10,19 +10,19 @@ from typing import Any, TypeVar
 
 from google.protobuf.message import Message
 
-from lookout.observe import logs
-from lookout.outside_text import clean
 from lookout.rules import RuleError
+from lookout.runtime.observe import logs
+from lookout.runtime.worker import View
 from lookout.services.controller import convert
 from lookout.services.controller.cluster import CAMERA, WATCH, Kind
 from lookout.services.controller.convert import Condition, ResourceError
 from lookout.services.controller.rounds import Resource, ResourceApi, Rounds, conditions_before, is_held
 from lookout.services.controller.statuses import StatusQueue
+from lookout.text import clean
 from lookout.v1.cameras_pb2 import Camera
 from lookout.v1.watches_pb2 import Watch
 from lookout.wire import CAMERAS, WATCHES, WireError, from_json, to_json
 from lookout.wire.limits import ALL_WATCHES
-from lookout.worker import View
 
 M = TypeVar("M", bound=Message)
 QUESTION_WIDTH = 60

@@ -14,19 +14,19 @@ from typing import Any, Final
 
 from confluent_kafka import OFFSET_BEGINNING
 
-from lookout.observe import logs
-from lookout.outside_text import clean
+from lookout.runtime.observe import logs
+from lookout.runtime.worker import ServiceSettings
 from lookout.services.controller.cluster import RECORDING, Kind
 from lookout.services.controller.convert import Condition
 from lookout.services.controller.following import Follower
 from lookout.services.controller.reconcile import Publish
 from lookout.services.controller.rounds import Resource, ResourceApi, Rounds, is_held
 from lookout.services.controller.statuses import StatusQueue
+from lookout.text import clean
 from lookout.v1.recordings_pb2 import RecordingAnswers, RecordingJob, RecordingSettings
 from lookout.wire import ANSWERS, RECORDINGS, WireError, from_json, key_text, to_json
 from lookout.wire.begins import set_begin
 from lookout.wire.ranges import RangeError, check_ranges
-from lookout.worker import ServiceSettings
 
 #: recordings of a job whose answers stand in its status: an object of Kubernetes has 1.5 MB at most (etcd)
 SHOWN: Final = 20

@@ -10,11 +10,11 @@ from itertools import islice
 from typing import Any, Protocol
 
 from lookout.errors import LookoutError
-from lookout.observe import logs
-from lookout.outside_text import clean
+from lookout.runtime.observe import logs
 from lookout.services.controller.cluster import FINALIZER, Kind, in_words
 from lookout.services.controller.convert import Condition, conditions
 from lookout.services.controller.statuses import StatusQueue, Waiting
+from lookout.text import clean
 
 Resource = Mapping[str, Any]
 Key = tuple[Kind, str]

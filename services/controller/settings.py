@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pydantic import Field
 
-from lookout.worker import ServiceSettings
+from lookout.runtime.worker import ServiceSettings
 
 _NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from lookout.outside_text import clean
 from lookout.services.controller.cluster import Kind, in_words
+from lookout.text import clean
 
 Write = Callable[[Kind, Mapping[str, Any], Mapping[str, Any]], object]
 #: shortest time between two writes of one resource, whatever changed

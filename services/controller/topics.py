@@ -16,11 +16,11 @@ from confluent_kafka.admin import ConfigResource, NewTopic, ResourceType, TopicM
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from lookout.errors import StartupError
-from lookout.kafka_clients import AdminClient
-from lookout.outside_text import visible
+from lookout.runtime.kafka_clients import AdminClient
+from lookout.runtime.worker import load_settings
 from lookout.services.controller.settings import ControllerSettings
+from lookout.text import visible
 from lookout.wire import Topic, all_topics, camera_topics, prefixed
-from lookout.worker import load_settings
 
 #: exit codes: a later try may succeed; what is asked for is wrong, and trying again is in vain
 FAILED, MISCONFIGURED = 1, 2

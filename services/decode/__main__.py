@@ -1,17 +1,17 @@
 """`python -m lookout.services.decode`: camera.segments.v1 in, frames.v1 out."""
 
-from lookout.erasures import join, live_fence
-from lookout.observe import traced
-from lookout.sandbox import SandboxPool, SandboxSettings
-from lookout.sandbox.confine import hide_memory
+from lookout.past.erasures import join, live_fence
+from lookout.runtime.observe import traced
+from lookout.runtime.store import Node, store_numbers
+from lookout.runtime.tenants import open_usage
+from lookout.runtime.worker import Context, main
 from lookout.services.decode.backend import TimedDecoder, choose_decoder
 from lookout.services.decode.handler import DecodeHandler
 from lookout.services.decode.settings import DecodeSettings
-from lookout.store import Node, store_numbers
-from lookout.tenants import open_usage
 from lookout.v1.lineage_pb2 import STAGE_FRAMES
+from lookout.video.sandbox import SandboxPool, SandboxSettings
+from lookout.video.sandbox.confine import hide_memory
 from lookout.wire import SEGMENTS, Stage
-from lookout.worker import Context, main
 
 
 def make_handler(context: Context[DecodeSettings]) -> DecodeHandler:

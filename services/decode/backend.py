@@ -7,7 +7,7 @@ from typing import Literal, Protocol
 import structlog
 
 from lookout.errors import StartupError
-from lookout.segments import CodecError, DecodedSegment, DecodeRequest, Reason
+from lookout.video.segments import CodecError, DecodedSegment, DecodeRequest, Reason
 
 Backend = Literal["software", "nvdec", "auto"]
 
@@ -15,7 +15,7 @@ _log = structlog.get_logger(__name__)
 
 
 class Decoder(Protocol):
-    """What decodes a segment (`lookout.sandbox.SandboxPool`, `lookout.segments.nvdec.NvdecDecoder`)."""
+    """What decodes a segment (`lookout.video.sandbox.SandboxPool`, `lookout.video.segments.nvdec.NvdecDecoder`)."""
 
     def decode(self, segment: bytes, request: DecodeRequest) -> DecodedSegment:
         """Raises:
@@ -66,7 +66,7 @@ class NvdecOrSoftware:
 
 
 def _nvdec() -> Decoder:
-    from lookout.segments.nvdec import NvdecDecoder
+    from lookout.video.segments.nvdec import NvdecDecoder
 
     return NvdecDecoder()
 

@@ -9,12 +9,31 @@ import numpy as np
 import structlog
 from google.protobuf.message import Message
 
-from lookout.erasures import Fence, check_fence
 from lookout.errors import BadRecordError, RecordsGoneError, TransientError
-from lookout.motion import Fit
-from lookout.net.fetch import UriFetcher, uri_of
-from lookout.observe import LimitedLog
-from lookout.segments import CodecError, DecodedSegment, DecodeRequest, Expected, Reason, Tail
+from lookout.past.erasures import Fence, check_fence
+from lookout.runtime.net.fetch import UriFetcher, uri_of
+from lookout.runtime.observe import LimitedLog
+from lookout.runtime.store import (
+    Array,
+    CameraQuotaError,
+    Keeper,
+    LineageBrokenError,
+    StoreLifecycle,
+    TensorStore,
+    Unread,
+)
+from lookout.runtime.tenants import TenantUsage
+from lookout.runtime.worker import (
+    DeadLetter,
+    Handler,
+    Output,
+    Record,
+    RecordSource,
+    Result,
+    StoredCheckpoint,
+    digest,
+    quota_letter,
+)
 from lookout.services.decode.backend import Decoder
 from lookout.services.decode.claims import Claims
 from lookout.services.decode.lines import TimeLines
@@ -29,17 +48,7 @@ from lookout.services.decode.stream import (
     is_other_footage,
     span_us,
 )
-from lookout.store import (
-    Array,
-    CameraQuotaError,
-    Keeper,
-    LineageBrokenError,
-    StoreLifecycle,
-    TensorStore,
-    Unread,
-)
 from lookout.streams import decode_request
-from lookout.tenants import TenantUsage
 from lookout.v1.cameras_pb2 import CameraLabels
 from lookout.v1.frames_pb2 import FramesRecord
 from lookout.v1.lineage_pb2 import (
@@ -59,6 +68,8 @@ from lookout.v1.lineage_pb2 import (
     TensorRef,
 )
 from lookout.v1.state_pb2 import Checkpoint
+from lookout.video.motion import Fit
+from lookout.video.segments import CodecError, DecodedSegment, DecodeRequest, Expected, Reason, Tail
 from lookout.wire import (
     FRAMES,
     SEGMENTS,
@@ -70,17 +81,6 @@ from lookout.wire import (
     read_labels,
     tenant_of,
     tensor_id,
-)
-from lookout.worker import (
-    DeadLetter,
-    Handler,
-    Output,
-    Record,
-    RecordSource,
-    Result,
-    StoredCheckpoint,
-    digest,
-    quota_letter,
 )
 
 #: what is counted, in `lookout_events_total`

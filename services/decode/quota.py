@@ -3,9 +3,9 @@
 from dataclasses import dataclass, replace
 from typing import Self
 
+from lookout.runtime.worker import LeftOut, Record
 from lookout.v1.lineage_pb2 import RecordRef
 from lookout.v1.state_pb2 import Quota
-from lookout.worker import LeftOut, Record
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from lookout.motion import Basis, Geometry
-from lookout.segments import DecodedSegment, SampledFrame
 from lookout.services.decode.settings import DecodeSettings
 from lookout.v1 import frames_pb2
 from lookout.v1.lineage_pb2 import RecordRef
+from lookout.video.motion import Basis, Geometry
+from lookout.video.segments import DecodedSegment, SampledFrame
 
 _BASIS = {
     Basis.VECTORS: frames_pb2.Frame.BASIS_VECTORS,

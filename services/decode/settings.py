@@ -4,16 +4,16 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
-from lookout.families import ModelInput, model_input
-from lookout.motion import Fit
+from lookout.models.families import ModelInput, model_input
 from lookout.pruning import GatherSettings, PruningSettings
-from lookout.segments import Limits, SamplingGrid
+from lookout.runtime.store import StoreSettings
+from lookout.runtime.tenants import TenantSettings
+from lookout.runtime.worker import FetchSettings
 from lookout.services.decode.backend import Backend
 from lookout.services.decode.quota import QuotaLimits
-from lookout.store import StoreSettings
-from lookout.tenants import TenantSettings
+from lookout.video.motion import Fit
+from lookout.video.segments import Limits, SamplingGrid
 from lookout.wire import MAX_SEGMENT_BYTES
-from lookout.worker import FetchSettings
 
 #: of the model that comes with Lookout, where no folder is named
 TINY_INPUT = ModelInput(112, 112, 14)

@@ -2,14 +2,14 @@
 
 from dataclasses import dataclass, field, replace
 
-from lookout import segments
 from lookout.errors import BadRecordError
-from lookout.outside_text import clean
-from lookout.segments import DecodedSegment
+from lookout.runtime.worker import Record
+from lookout.text import clean
 from lookout.v1.cameras_pb2 import CameraLabels
 from lookout.v1.state_pb2 import DecodeState
+from lookout.video import segments
+from lookout.video.segments import DecodedSegment
 from lookout.wire import headers, labelled
-from lookout.worker import Record
 
 #: what is no time of a record: after the year 2255, and, by a camera's clock, before the year 2000
 _FIRST_MS, _LAST_MS = headers.FIRST_CAPTURED_MS, headers.LAST_CAPTURED_MS
@@ -172,7 +172,7 @@ def ended_ms(record: Record, decoded: DecodedSegment) -> int:
 def is_other_footage(stream: Stream, record: Record, decoded: DecodedSegment) -> bool:
     """Whether a segment is no part of the same footage as the one before, as its producer tells.
 
-    When it was captured decides; see `lookout.segments.is_other_footage`.
+    When it was captured decides; see `lookout.video.segments.is_other_footage`.
     """
     captured = captured_ms(record)
     if captured is None:

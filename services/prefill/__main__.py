@@ -11,18 +11,22 @@ from typing import TYPE_CHECKING
 import torch
 import transformers
 
-from lookout.chapters import ChapterAnnouncer, MemoryLimits, MemoryService
-from lookout.engines import Engine, load_engine
-from lookout.engines.born import KeepsRows
-from lookout.erasures import Fence, Step, join, live_fence
 from lookout.errors import StartupError
-from lookout.fairness import FairShares
-from lookout.families.inference import inference_only
-from lookout.memory import HistoryError, Keep, MemorySettings
-from lookout.memory.chapters import ChapterFolder, ChapterRules
-from lookout.observe import logs, traced
-from lookout.outside_text import public_url
+from lookout.models.engines import Engine, load_engine
+from lookout.models.engines.born import KeepsRows
+from lookout.models.families.inference import inference_only
+from lookout.models.windows import Planner
+from lookout.past.chapters import ChapterAnnouncer, MemoryLimits, MemoryService
+from lookout.past.erasures import Fence, Step, join, live_fence
+from lookout.past.memory import HistoryError, Keep, MemorySettings
+from lookout.past.memory.chapters import ChapterFolder, ChapterRules
 from lookout.rules import watch_fault
+from lookout.runtime.fairness import FairShares
+from lookout.runtime.observe import logs, traced
+from lookout.runtime.store import Announcer, Directory, Node, store_numbers
+from lookout.runtime.store.signing import AddressSigner
+from lookout.runtime.tenants import open_fleet_shares, open_usage
+from lookout.runtime.worker import Context, checked_model, loading, main
 from lookout.services.prefill.batcher import Batcher, KeyRoom
 from lookout.services.prefill.handler import PrefillHandler
 from lookout.services.prefill.loading import BlockCache, BlockLoader
@@ -32,19 +36,15 @@ from lookout.services.prefill.settings import PrefillSettings
 from lookout.services.prefill.shares import DeviceShares, share_numbers
 from lookout.services.prefill.sizing import kv_bytes
 from lookout.services.prefill.watches import Watches
-from lookout.store import Announcer, Directory, Node, store_numbers
-from lookout.store.signing import AddressSigner
 from lookout.streams import ChainRule, ChainRunner
-from lookout.tenants import open_fleet_shares, open_usage
+from lookout.text import public_url
 from lookout.v1.erasures_pb2 import Erasure
 from lookout.v1.lineage_pb2 import STAGE_CHAPTERS, STAGE_TOKENS
-from lookout.windows import Planner
 from lookout.wire import WATCHES, Stage
 from lookout.wire.limits import ALL_WATCHES
-from lookout.worker import Context, checked_model, loading, main
 
 if TYPE_CHECKING:
-    from lookout.chapters.durable import Uploader
+    from lookout.past.chapters.durable import Uploader
 
 
 def make_handler(context: Context[PrefillSettings]) -> PrefillHandler:
@@ -197,7 +197,7 @@ def _uploader(context: Context[PrefillSettings], folder: ChapterFolder) -> Uploa
     url = context.settings.memory_url
     if url is None:
         return None
-    from lookout.chapters.durable import DurableTier, Uploader
+    from lookout.past.chapters.durable import DurableTier, Uploader
 
     try:
         uploader = Uploader(DurableTier(url), folder, supervisor=context.supervisor)
@@ -243,7 +243,7 @@ def _engine(settings: PrefillSettings, folder: Path) -> Engine:
         "memory of the model", device=settings.place, dtype=settings.dtype, kv_bytes=budget
     )
     if settings.engine == "vllm":
-        from lookout.engines import vllm
+        from lookout.models.engines import vllm
 
         return vllm.load_engine(
             folder,

@@ -5,10 +5,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from threading import Event
 
-from lookout.engines import DeviceError, Engine, WindowAnswer, WindowRequest
 from lookout.errors import DeviceFailedError
+from lookout.models.engines import DeviceError, Engine, WindowAnswer, WindowRequest
+from lookout.runtime.worker import BatchingThread, Supervisor
 from lookout.services.prefill.shares import DeviceShares
-from lookout.worker import BatchingThread, Supervisor
 
 #: share of the newest batch in the expected time of a row
 _NEWEST = 0.1

@@ -8,13 +8,23 @@ from typing import Protocol
 
 import structlog
 
-from lookout.chains import cause_of, check_block, foreign_reason, plan_digest, stream_name
-from lookout.chains.verdicts import WindowTime, answered, output, unanswered
-from lookout.engines import EngineError, Question
-from lookout.erasures import Fence
 from lookout.errors import BadRecordError, RecordsGoneError
-from lookout.fairness import FairShares
-from lookout.memory.chapters import Born
+from lookout.models.engines import EngineError, Question
+from lookout.models.windows import WindowError, WindowPlan
+from lookout.past.erasures import Fence
+from lookout.past.memory.chapters import Born
+from lookout.runtime.fairness import FairShares
+from lookout.runtime.tenants import TenantUsage
+from lookout.runtime.worker import (
+    DeadLetter,
+    Delivery,
+    Handler,
+    Record,
+    RecordSource,
+    Result,
+    StoredCheckpoint,
+    digest,
+)
 from lookout.services.prefill.idle import Answered
 from lookout.services.prefill.loading import BlockLoader, LostTokensError, WindowRecord
 from lookout.services.prefill.overload import OverloadPolicy, Standing
@@ -31,21 +41,11 @@ from lookout.streams import (
     WindowChain,
     WindowRule,
 )
-from lookout.tenants import TenantUsage
+from lookout.streams.chains import cause_of, check_block, foreign_reason, plan_digest, stream_name
+from lookout.streams.chains.verdicts import WindowTime, answered, output, unanswered
 from lookout.v1 import lineage_pb2, tokens_pb2, verdicts_pb2
 from lookout.v1.state_pb2 import Checkpoint, PrefillState
-from lookout.windows import WindowError, WindowPlan
 from lookout.wire import TOKENS, WireError, check_epoch, from_bytes, tenant_of
-from lookout.worker import (
-    DeadLetter,
-    Delivery,
-    Handler,
-    Record,
-    RecordSource,
-    Result,
-    StoredCheckpoint,
-    digest,
-)
 
 #: what is counted, in `lookout_events_total`
 EVENTS = {

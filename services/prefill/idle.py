@@ -6,10 +6,10 @@ from typing import Self
 
 import numpy as np
 
-from lookout.chains.verdicts import WindowTime, repeated_verdict
+from lookout.models.windows import BlockChange, IdleState
+from lookout.streams.chains.verdicts import WindowTime, repeated_verdict
 from lookout.v1 import tokens_pb2, verdicts_pb2
 from lookout.v1.watches_pb2 import Watch
-from lookout.windows import BlockChange, IdleState
 
 Verdict = verdicts_pb2.Verdict
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 import structlog
 
-from lookout.chains import block_facts, empty_block, load_block, stream_name
 from lookout.errors import TransientError
-from lookout.store import LineageBrokenError, StoreError, TensorClient
+from lookout.models.windows import StrideBlock
+from lookout.runtime.store import LineageBrokenError, StoreError, TensorClient
 from lookout.streams import BlockFacts, NoAnswer
+from lookout.streams.chains import block_facts, empty_block, load_block, stream_name
 from lookout.v1.tokens_pb2 import TokensRecord
-from lookout.windows import StrideBlock
 
 _log = structlog.get_logger(__name__)
 

@@ -4,10 +4,10 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from lookout.runtime.worker import Record
 from lookout.services.prefill.settings import PrefillSettings
 from lookout.v1.watches_pb2 import Watch
 from lookout.wire import priority_name
-from lookout.worker import Record
 
 #: how much of the settings' ages a window may have before it is left out, by the priority of its camera, and
 #: again by that of its watches

@@ -13,13 +13,13 @@ from queue import Empty, SimpleQueue
 import structlog
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from lookout.engines import EngineError, WindowAnswer, WindowRequest
-from lookout.engines.born import KeepsRows, born_block, prefix_of
-from lookout.erasures import Fence
-from lookout.memory import BornBlock, HistoryError, Prefix
-from lookout.memory.chapters import Born, ChapterFolder
-from lookout.windows import WindowPlan
-from lookout.worker import Supervisor
+from lookout.models.engines import EngineError, WindowAnswer, WindowRequest
+from lookout.models.engines.born import KeepsRows, born_block, prefix_of
+from lookout.models.windows import WindowPlan
+from lookout.past.erasures import Fence
+from lookout.past.memory import BornBlock, HistoryError, Prefix
+from lookout.past.memory.chapters import Born, ChapterFolder
+from lookout.runtime.worker import Supervisor
 
 _log = structlog.get_logger(__name__)
 _ROUND_S = 1.0

@@ -5,14 +5,14 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from lookout.chains import windows_of
-from lookout.engines.sizing import PASS_ROWS, WINDOW_ROWS
-from lookout.memory import HistoryError, Keep
 from lookout.models.device import engine_device
-from lookout.store import StoreSettings
-from lookout.tenants import TenantSettings
-from lookout.windows import WindowSettings
-from lookout.worker import WindowPlanSettings
+from lookout.models.engines.sizing import PASS_ROWS, WINDOW_ROWS
+from lookout.models.windows import WindowSettings
+from lookout.past.memory import HistoryError, Keep
+from lookout.runtime.store import StoreSettings
+from lookout.runtime.tenants import TenantSettings
+from lookout.runtime.worker import WindowPlanSettings
+from lookout.streams.chains import windows_of
 
 
 def _kept(value: object) -> object:

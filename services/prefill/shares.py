@@ -5,9 +5,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 
-from lookout.engines import WindowRequest
-from lookout.fairness import FairShares
-from lookout.tenants import TenantUsage
+from lookout.models.engines import WindowRequest
+from lookout.runtime.fairness import FairShares
+from lookout.runtime.tenants import TenantUsage
 from lookout.wire import DEFAULT_TENANT
 
 #: rows that a question counts for beside those of the window

@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
-from lookout.engines.sizing import kv_budget
+from lookout.models.engines.sizing import kv_budget
 from lookout.services.prefill.settings import PrefillSettings
 
 
 def kv_bytes(settings: PrefillSettings, folder: Path) -> int:
-    """Bytes of KV between windows, as set or as the device leaves (`lookout.engines.sizing`).
+    """Bytes of KV between windows, as set or as the device leaves (`lookout.models.engines.sizing`).
 
     Raises:
         UnsupportedModelError: The model does not fit on the device, or window plans do not cover it.

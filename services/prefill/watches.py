@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import structlog
 
-from lookout.outside_text import clean
 from lookout.rules import RuleError, covers, read_watch
+from lookout.runtime.worker import View
+from lookout.text import clean
 from lookout.v1.watches_pb2 import Watch
 from lookout.wire import CAMERA_OFFLINE, DEFAULT_TENANT
 from lookout.wire.limits import CAMERA_WATCHES
-from lookout.worker import View
 
 _log = structlog.get_logger(__name__)
 

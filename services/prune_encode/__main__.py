@@ -2,20 +2,20 @@
 
 import torch
 
-from lookout.erasures import join, live_fence
 from lookout.errors import StartupError
-from lookout.families import load_tower
-from lookout.families.inference import inference_only
-from lookout.observe import traced
+from lookout.models.families import load_tower
+from lookout.models.families.inference import inference_only
+from lookout.models.vision import VisionError
+from lookout.past.erasures import join, live_fence
+from lookout.runtime.observe import traced
+from lookout.runtime.store import Node, store_numbers
+from lookout.runtime.worker import Context, checked_model, loading, main
 from lookout.services.prune_encode.encoder import Encoder
 from lookout.services.prune_encode.handler import PruneEncodeHandler
 from lookout.services.prune_encode.metrics import tower_numbers
 from lookout.services.prune_encode.settings import PruneEncodeSettings
-from lookout.store import Node, store_numbers
 from lookout.v1.lineage_pb2 import STAGE_FRAMES, STAGE_TOKENS
-from lookout.vision import VisionError
 from lookout.wire import FRAMES, SEGMENTS, Stage
-from lookout.worker import Context, checked_model, loading, main
 
 
 def make_handler(context: Context[PruneEncodeSettings]) -> PruneEncodeHandler:

@@ -8,12 +8,12 @@ import numpy as np
 import numpy.typing as npt
 
 from lookout.errors import BadRecordError
-from lookout.motion import Basis
+from lookout.models.vision import FrameInput, Grid
 from lookout.pruning import Sample, TemporalMask, luma, pack_mask, patch_luma, spread, unpack_mask
 from lookout.streams import empty_indices, frame_input
 from lookout.v1 import frames_pb2, tokens_pb2
 from lookout.v1.lineage_pb2 import RecordRef
-from lookout.vision import FrameInput, Grid
+from lookout.video.motion import Basis
 
 _BASIS = {
     frames_pb2.Frame.BASIS_VECTORS: Basis.VECTORS,

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from lookout.store import Array
-from lookout.vision import FrameInput, FrameTokens, Tower
-from lookout.worker import BatchingThread, Supervisor
+from lookout.models.vision import FrameInput, FrameTokens, Tower
+from lookout.runtime.store import Array
+from lookout.runtime.worker import BatchingThread, Supervisor
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,30 @@ import numpy as np
 import structlog
 from google.protobuf.message import Message
 
-from lookout.erasures import Fence, check_fence
 from lookout.errors import BadRecordError, RecordsGoneError, TransientError
+from lookout.past.erasures import Fence, check_fence
 from lookout.pruning import Carry, prune_block
+from lookout.runtime.store import (
+    Array,
+    CameraQuotaError,
+    Keeper,
+    LineageBrokenError,
+    StoreError,
+    StoreLifecycle,
+    TensorClient,
+    TensorStore,
+    Unread,
+)
+from lookout.runtime.worker import (
+    Handler,
+    Output,
+    Record,
+    RecordSource,
+    Result,
+    StoredCheckpoint,
+    digest,
+    sampling_text,
+)
 from lookout.services.prune_encode.blocks import (
     BlockRecord,
     Member,
@@ -28,17 +49,6 @@ from lookout.services.prune_encode.blocks import (
 )
 from lookout.services.prune_encode.encoder import Encoded, Encoder
 from lookout.services.prune_encode.settings import PruneEncodeSettings
-from lookout.store import (
-    Array,
-    CameraQuotaError,
-    Keeper,
-    LineageBrokenError,
-    StoreError,
-    StoreLifecycle,
-    TensorClient,
-    TensorStore,
-    Unread,
-)
 from lookout.v1.cameras_pb2 import CameraLabels
 from lookout.v1.frames_pb2 import FramesRecord
 from lookout.v1.lineage_pb2 import (
@@ -56,16 +66,6 @@ from lookout.v1.lineage_pb2 import (
 from lookout.v1.state_pb2 import Checkpoint, PruneState
 from lookout.v1.tokens_pb2 import StrideBlock, TokensRecord
 from lookout.wire import FRAMES, TOKENS, Stage, WireError, check_epoch, from_bytes, tensor_id
-from lookout.worker import (
-    Handler,
-    Output,
-    Record,
-    RecordSource,
-    Result,
-    StoredCheckpoint,
-    digest,
-    sampling_text,
-)
 
 #: what is counted, in `lookout_events_total`
 EVENTS = {

@@ -3,8 +3,8 @@
 from pydantic import Field
 
 from lookout.pruning import PruningSettings
-from lookout.store import StoreSettings
-from lookout.worker import Listed, ModelSettings
+from lookout.runtime.store import StoreSettings
+from lookout.runtime.worker import Listed, ModelSettings
 
 
 class PruneEncodeSettings(ModelSettings, PruningSettings):

@@ -8,21 +8,21 @@ from pathlib import Path
 import torch
 import transformers
 
-from lookout.chapters.announcing import ScenesDirectory
-from lookout.chapters.reading import ChapterSources, ChapterStore, Holders
-from lookout.engines.transformers import TransformersEngine, load_engine
-from lookout.erasures import join, live_fence
 from lookout.errors import StartupError
-from lookout.families.inference import inference_only
-from lookout.memory import HistoryError
-from lookout.observe import traced
-from lookout.outside_text import public_url
+from lookout.models.engines.transformers import TransformersEngine, load_engine
+from lookout.models.families.inference import inference_only
+from lookout.past.chapters.announcing import ScenesDirectory
+from lookout.past.chapters.reading import ChapterSources, ChapterStore, Holders
+from lookout.past.erasures import join, live_fence
+from lookout.past.memory import HistoryError
+from lookout.runtime.observe import traced
+from lookout.runtime.store import Directory
+from lookout.runtime.store.signing import AddressSigner
+from lookout.runtime.worker import Context, checked_model, loading, serve
 from lookout.services.recall.asking import Asker
 from lookout.services.recall.servicer import RecallService
 from lookout.services.recall.settings import RecallSettings
-from lookout.store import Directory
-from lookout.store.signing import AddressSigner
-from lookout.worker import Context, checked_model, loading, serve
+from lookout.text import public_url
 
 
 def add(context: Context[RecallSettings]) -> None:
@@ -80,7 +80,7 @@ def _sources(context: Context[RecallSettings]) -> ChapterSources:
 def _durable(settings: RecallSettings) -> ChapterStore | None:
     if settings.memory_url is None:
         return None
-    from lookout.chapters.durable import DurableTier
+    from lookout.past.chapters.durable import DurableTier
 
     try:
         return DurableTier(settings.memory_url)

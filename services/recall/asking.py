@@ -9,11 +9,12 @@ from dataclasses import dataclass, replace
 
 import structlog
 
-from lookout.chapters.reading import ChapterSources, Resolved
-from lookout.engines.transformers import TransformersEngine
-from lookout.engines.transformers.memory import MemoryAnswer, ask, ask_many
-from lookout.erasures import Fence
-from lookout.memory import (
+from lookout.models import asks_yes_no
+from lookout.models.engines.transformers import TransformersEngine
+from lookout.models.engines.transformers.memory import MemoryAnswer, ask, ask_many
+from lookout.past.chapters.reading import ChapterSources, Resolved
+from lookout.past.erasures import Fence
+from lookout.past.memory import (
     Chapter,
     HistoryError,
     LostChapterError,
@@ -23,8 +24,7 @@ from lookout.memory import (
     RetrievalSettings,
     Traffic,
 )
-from lookout.memory.past import covered_ranges
-from lookout.models import asks_yes_no
+from lookout.past.memory.past import covered_ranges
 
 log = structlog.get_logger(__name__)
 TRIES = 4

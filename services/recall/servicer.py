@@ -11,15 +11,15 @@ from typing import Any
 import grpc
 from prometheus_client import Counter, Histogram
 
-from lookout.chapters.service import is_meant
-from lookout.engines import EngineError
 from lookout.errors import LookoutError
-from lookout.memory.past import Chapter
 from lookout.models import asks_yes_no, check_question
-from lookout.observe import Metrics, logs
-from lookout.outside_text import question_text
+from lookout.models.engines import EngineError
+from lookout.past.chapters.service import is_meant
+from lookout.past.memory.past import Chapter
+from lookout.runtime.observe import Metrics, logs
 from lookout.services.recall.asking import Asked, Asker, NothingRememberedError, PastQuestion
 from lookout.services.recall.settings import RecallSettings
+from lookout.text import question_text
 from lookout.v1 import memory_pb2_grpc
 from lookout.v1.memory_pb2 import (
     DESCRIPTOR,

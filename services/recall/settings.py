@@ -6,8 +6,8 @@ from pathlib import Path
 
 from pydantic import Field
 
-from lookout.store import StoreSettings
-from lookout.worker import Listed, ModelSettings
+from lookout.runtime.store import StoreSettings
+from lookout.runtime.worker import Listed, ModelSettings
 
 
 class RecallSettings(ModelSettings):

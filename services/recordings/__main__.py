@@ -8,35 +8,35 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from lookout.analysis import AnalysisSettings
-from lookout.analysis.cutting import trained_frames
-from lookout.backtest.answers import Hidden, hidden_by
-from lookout.erasures import read_fence
-from lookout.families import model_input
-from lookout.families.inference import inference_only
-from lookout.jobs import Sources
-from lookout.net.fetch import UriFetcher
-from lookout.observe import logs, traced
-from lookout.outside_text import visible
+from lookout.models.families import model_input
+from lookout.models.families.inference import inference_only
+from lookout.past.backtests.answers import Hidden, hidden_by
+from lookout.past.erasures import read_fence
+from lookout.recordings.analysis import AnalysisSettings
+from lookout.recordings.analysis.cutting import trained_frames
+from lookout.recordings.jobs import Sources
+from lookout.runtime.net.fetch import UriFetcher
+from lookout.runtime.observe import logs, traced
+from lookout.runtime.store import Node, StoreError
+from lookout.runtime.worker import Context, Handler, checked_model, loading, main, model_folder, serve
+from lookout.runtime.worker.service import MISCONFIGURED, MakeHandler
+from lookout.runtime.worker.topic_reader import tried_again
 from lookout.services.recordings.quotas import RunningJobs
 from lookout.services.recordings.settings import RecordingsSettings
-from lookout.store import Node, StoreError
+from lookout.text import visible
 from lookout.v1.lineage_pb2 import STAGE_SAMPLES
 from lookout.v1.recordings_pb2 import RecordingJob
 from lookout.wire import PARTS, PLAN, RECORDINGS, REDUCE, Flow, WireError, from_json
-from lookout.worker import Context, Handler, checked_model, loading, main, model_folder, serve
-from lookout.worker.service import MISCONFIGURED, MakeHandler
-from lookout.worker.topic_reader import tried_again
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from lookout.analysis import Analyzer
-    from lookout.chains import ChainRange
+    from lookout.models.windows import Layout
+    from lookout.recordings.analysis import Analyzer
+    from lookout.runtime.store import Array, TensorClient
     from lookout.services.recordings.running import Ahead
-    from lookout.store import Array, TensorClient
+    from lookout.streams.chains import ChainRange
     from lookout.v1.recordings_pb2 import RecordingPart
-    from lookout.windows import Layout
 
 _log = logs.get("recordings")
 
@@ -53,7 +53,7 @@ def plan(context: Context[RecordingsSettings]) -> Handler[Any]:
         return frames if frames is not None else _counted_frames(folder, how)
 
     def ranges(since_ms: int, until_ms: int) -> Mapping[int, ChainRange]:
-        from lookout.chains import token_ranges
+        from lookout.streams.chains import token_ranges
 
         with tried_again():
             return token_ranges(settings, since_ms, until_ms)
@@ -135,7 +135,7 @@ def decode(context: Context[RecordingsSettings]) -> None:
 
 def _ahead(client: TensorClient, analyzer: Analyzer) -> Ahead:
     """Gets pixels from decode pods."""
-    from lookout.jobs.samples import samples_ref
+    from lookout.recordings.jobs.samples import samples_ref
 
     grid = analyzer.tower.grid
 
@@ -182,20 +182,20 @@ def _running_jobs(context: Context[RecordingsSettings]) -> RunningJobs:
 
 
 def _counted_frames(folder: Path, how: AnalysisSettings) -> int:
-    from lookout.analysis.sizing import part_frames
+    from lookout.recordings.analysis.sizing import part_frames
 
     return part_frames(folder, _layout(folder), how)
 
 
 @cache
 def _layout(folder: Path) -> Layout:
-    from lookout.families import load_layout
+    from lookout.models.families import load_layout
 
     return load_layout(folder)
 
 
 def _analyzer(folder: Path, device: str, dtype: str) -> Analyzer:
-    from lookout.analysis import Analyzer
+    from lookout.recordings.analysis import Analyzer
 
     return Analyzer(folder, device=device, dtype=dtype)
 

@@ -6,10 +6,10 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
-from lookout.files import RecordingReader
-from lookout.jobs import OpenSource, Sources
-from lookout.sandbox import open_recording
+from lookout.recordings.jobs import OpenSource, Sources
 from lookout.v1.recordings_pb2 import RecordingPart
+from lookout.video.files import RecordingReader
+from lookout.video.sandbox import open_recording
 
 
 class OpenedRecording:

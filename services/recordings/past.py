@@ -6,19 +6,19 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 
-from lookout.analysis import Analyzer
-from lookout.backtest import PastWindows
-from lookout.backtest.answers import Hidden
-from lookout.backtest.jobs import run_part
-from lookout.chains import KafkaPartition, PartitionLog, load_block, plan_digest, windows_of
 from lookout.errors import TransientError
+from lookout.models.windows import Planner, StrideBlock
+from lookout.past.backtests import PastWindows
+from lookout.past.backtests.answers import Hidden
+from lookout.past.backtests.jobs import run_part
+from lookout.recordings.analysis import Analyzer
+from lookout.runtime.store import LineageBrokenError, Node, StoreError, TensorClient
+from lookout.runtime.worker.topic_reader import tried_again
 from lookout.services.recordings.settings import RecordingsSettings
-from lookout.store import LineageBrokenError, Node, StoreError, TensorClient
+from lookout.streams.chains import KafkaPartition, PartitionLog, load_block, plan_digest, windows_of
 from lookout.v1.lineage_pb2 import STAGE_SAMPLES, STAGE_TOKENS
 from lookout.v1.recordings_pb2 import BacktestOutcome, BacktestPart
 from lookout.v1.tokens_pb2 import TokensRecord
-from lookout.windows import Planner, StrideBlock
-from lookout.worker.topic_reader import tried_again
 
 Log = Callable[[int], AbstractContextManager[PartitionLog]]
 

@@ -10,17 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lookout import models
-from lookout.analysis import AnalysisError
 from lookout.errors import BadRecordError
-from lookout.jobs import JobError, Sources, check_job, job_digest, plan_job, refused
-from lookout.jobs.plans import PartFrames
 from lookout.models import QuestionError
 from lookout.recordings import RecordingError
-from lookout.services.recordings.quotas import JobQuota, RunningJobs, Use, quota_of, use_of
-from lookout.v1.recordings_pb2 import PlanState, RecordingJob, RecordingOutcome, RecordingPlan
-from lookout.v1.state_pb2 import Checkpoint
-from lookout.wire import RECORDING_RESULTS, RECORDINGS, WireError, from_json, tenant_of
-from lookout.worker import (
+from lookout.recordings.analysis import AnalysisError
+from lookout.recordings.jobs import JobError, Sources, check_job, job_digest, plan_job, refused
+from lookout.recordings.jobs.plans import PartFrames
+from lookout.runtime.worker import (
     DeadLetter,
     Handler,
     Output,
@@ -29,10 +25,14 @@ from lookout.worker import (
     StoredCheckpoint,
     own_checkpoint,
 )
-from lookout.worker.settings import digest
+from lookout.runtime.worker.settings import digest
+from lookout.services.recordings.quotas import JobQuota, RunningJobs, Use, quota_of, use_of
+from lookout.v1.recordings_pb2 import PlanState, RecordingJob, RecordingOutcome, RecordingPlan
+from lookout.v1.state_pb2 import Checkpoint
+from lookout.wire import RECORDING_RESULTS, RECORDINGS, WireError, from_json, tenant_of
 
 if TYPE_CHECKING:
-    from lookout.chains import ChainRange
+    from lookout.streams.chains import ChainRange
 
 Ranges = Callable[[int, int], "Mapping[int, ChainRange]"]
 #: how far clocks of cameras may be from Kafka's
@@ -165,7 +165,7 @@ class PlanHandler(Handler[JobState]):
         return plan
 
     def _backtest(self, job: RecordingJob, record: Record) -> RecordingPlan:
-        from lookout.backtest.jobs import plan_backtest, scope_of
+        from lookout.past.backtests.jobs import plan_backtest, scope_of
 
         check_job(job)
         models.check_question(self._folder, job.backtest.watch.question)

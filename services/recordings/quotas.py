@@ -11,8 +11,8 @@ from google.protobuf.message import DecodeError
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_settings import NoDecode
 
-from lookout.tenants import read_by_tenant
-from lookout.tenants.quotas import OTHERS
+from lookout.runtime.tenants import read_by_tenant
+from lookout.runtime.tenants.quotas import OTHERS
 from lookout.v1.recordings_pb2 import RecordingPlan, ReduceState
 from lookout.v1.state_pb2 import Checkpoint
 from lookout.wire import tenant_of
@@ -86,7 +86,7 @@ def use_of(plan: RecordingPlan) -> Use:
 
 
 class Rows(Protocol):
-    """What is needed of a table (`lookout.worker.Table`)."""
+    """What is needed of a table (`lookout.runtime.worker.Table`)."""
 
     def changes(self) -> set[str]: ...
     def newest(self, key: str) -> bytes | None: ...

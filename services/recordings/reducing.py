@@ -6,9 +6,19 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from lookout.backtest.answers import Hidden, answer_of, nothing_hidden
 from lookout.errors import BadRecordError, RecordsGoneError
-from lookout.jobs import answers_of, has_parts, planned_part
+from lookout.past.backtests.answers import Hidden, answer_of, nothing_hidden
+from lookout.recordings.jobs import answers_of, has_parts, planned_part
+from lookout.runtime.worker import (
+    Handler,
+    Output,
+    Record,
+    RecordSource,
+    Result,
+    StoredCheckpoint,
+    own_checkpoint,
+)
+from lookout.runtime.worker.settings import digest
 from lookout.services.recordings.quotas import RunningJobs, Use, use_of
 from lookout.v1.recordings_pb2 import (
     PartOutcome,
@@ -28,16 +38,6 @@ from lookout.wire import (
     tenant_of,
     to_json,
 )
-from lookout.worker import (
-    Handler,
-    Output,
-    Record,
-    RecordSource,
-    Result,
-    StoredCheckpoint,
-    own_checkpoint,
-)
-from lookout.worker.settings import digest
 
 EVENTS = {
     "ended": "jobs that ended",

@@ -7,10 +7,11 @@ from collections.abc import Callable
 
 import structlog
 
-from lookout.analysis import AnalysisError, Analyzer
-from lookout.engines import Question
 from lookout.errors import BadRecordError
-from lookout.jobs import (
+from lookout.models.engines import Question
+from lookout.recordings import RecordingError
+from lookout.recordings.analysis import AnalysisError, Analyzer
+from lookout.recordings.jobs import (
     JobError,
     SourceError,
     Sources,
@@ -19,16 +20,15 @@ from lookout.jobs import (
     settings_of,
     unanswered,
 )
-from lookout.jobs.samples import SampledReader, SamplesError
-from lookout.motion.types import U8
-from lookout.recordings import RecordingError
-from lookout.segments import CodecError
+from lookout.recordings.jobs.samples import SampledReader, SamplesError
+from lookout.runtime.worker import DeadLetter, Handler, Output, Record, Result, StoredCheckpoint
+from lookout.runtime.worker.settings import digest
 from lookout.services.recordings.opening import OpenedRecording
 from lookout.services.recordings.past import PastParts
 from lookout.v1.recordings_pb2 import PartOutcome, RecordingOutcome, RecordingPart
+from lookout.video.motion.types import U8
+from lookout.video.segments import CodecError
 from lookout.wire import RECORDING_RESULTS, WireError, from_bytes
-from lookout.worker import DeadLetter, Handler, Output, Record, Result, StoredCheckpoint
-from lookout.worker.settings import digest
 
 EVENTS = {
     "ahead": "parts whose pixels came from decode pods",
@@ -40,7 +40,7 @@ _log = structlog.get_logger(__name__)
 Check = Callable[[], None]
 """Raises where nobody waits for the part any more."""
 Ahead = Callable[[RecordingPart], U8 | None]
-"""The pixels of a part from elsewhere (`lookout.jobs.samples`); None: they are decoded here."""
+"""The pixels of a part from elsewhere (`lookout.recordings.jobs.samples`); None: they are decoded here."""
 
 
 class _StoppedError(Exception):

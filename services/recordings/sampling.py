@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from google.protobuf.message import Message
 
-from lookout.analysis import AnalysisError
-from lookout.analysis.cutting import picks_of
-from lookout.jobs import JobError, SourceError, Sources, settings_of
-from lookout.jobs.samples import pack_samples, samples_ref
 from lookout.recordings import RecordingError
-from lookout.segments import CodecError
+from lookout.recordings.analysis import AnalysisError
+from lookout.recordings.analysis.cutting import picks_of
+from lookout.recordings.jobs import JobError, SourceError, Sources, settings_of
+from lookout.recordings.jobs.samples import pack_samples, samples_ref
+from lookout.runtime.store import LineageBrokenError
+from lookout.runtime.store.tensors import Array
 from lookout.services.recordings.opening import OpenedRecording
-from lookout.store import LineageBrokenError
-from lookout.store.tensors import Array
 from lookout.v1.lineage_pb2 import TensorRef
 from lookout.v1.recordings_pb2 import RecordingPart
+from lookout.video.segments import CodecError
 
 
 class SamplesMaker:

@@ -7,10 +7,10 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
+from lookout.runtime.store import StoreSettings
+from lookout.runtime.worker import FetchSettings, Listed, WindowPlanSettings
 from lookout.services.recordings.quotas import JobQuotas
-from lookout.store import StoreSettings
 from lookout.wire.limits import JOB_PARTS
-from lookout.worker import FetchSettings, Listed, WindowPlanSettings
 
 
 class RecordingsSettings(FetchSettings, WindowPlanSettings):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lookout.segments import cut
+from lookout.video.segments import cut
 from lookout.wire import ALERTS, SEGMENTS, VERDICTS, WATCHES
 from tests.cluster.cluster import Cluster
 from tests.cluster.tools import ToolError

@@ -19,8 +19,8 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Pro
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from lookout.local import guarded
-from lookout.observe import Health, Metrics
-from lookout.worker import Worker
+from lookout.runtime.observe import Health, Metrics
+from lookout.runtime.worker import Worker
 from tests.fleet.toy import Toy, ToySettings
 
 ROOT = Path(__file__).resolve().parents[2]

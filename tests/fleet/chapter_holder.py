@@ -10,12 +10,12 @@ from pathlib import Path
 import grpc
 import torch
 
-from lookout.chapters import ChapterAnnouncer, MemoryService
-from lookout.chapters.durable import DurableTier, Uploader
-from lookout.memory import Keep, KVShape
-from lookout.memory.chapters import ChapterFolder, ChapterRules, read_sealed
-from lookout.net import without_security
-from lookout.store import Announcer, Directory, StoreSettings
+from lookout.past.chapters import ChapterAnnouncer, MemoryService
+from lookout.past.chapters.durable import DurableTier, Uploader
+from lookout.past.memory import Keep, KVShape
+from lookout.past.memory.chapters import ChapterFolder, ChapterRules, read_sealed
+from lookout.runtime.net import without_security
+from lookout.runtime.store import Announcer, Directory, StoreSettings
 from lookout.v1.lineage_pb2 import STAGE_CHAPTERS
 
 

@@ -23,17 +23,17 @@ from pathlib import Path
 
 import torch
 
-from lookout.chapters.announcing import ScenesDirectory
-from lookout.chapters.durable import MANIFEST, DurableTier, Uploader
-from lookout.chapters.reading import ChapterSources, Holders
-from lookout.engines.transformers.memory import MemoryAnswer, ask
 from lookout.local import RedisServer, free_ports
-from lookout.memory import Past, RangeCache, RetrievalSettings
-from lookout.memory.chapters import ChapterFolder
-from lookout.memory.past import fetch_from
-from lookout.net import without_security
+from lookout.models.engines.transformers.memory import MemoryAnswer, ask
+from lookout.past.chapters.announcing import ScenesDirectory
+from lookout.past.chapters.durable import MANIFEST, DurableTier, Uploader
+from lookout.past.chapters.reading import ChapterSources, Holders
+from lookout.past.memory import Past, RangeCache, RetrievalSettings
+from lookout.past.memory.chapters import ChapterFolder
+from lookout.past.memory.past import fetch_from
+from lookout.runtime.net import without_security
+from lookout.runtime.store import Directory, StoreSettings
 from lookout.services.recall.asking import Asker, NothingRememberedError, PastQuestion
-from lookout.store import Directory, StoreSettings
 from tests.chapters_world import engine, fill, folder
 from tests.eventually import eventually
 

@@ -26,13 +26,13 @@ from typing import Any
 import psutil
 from confluent_kafka import KafkaException
 
-from lookout.analysis import Analyzer, analyze
 from lookout.cli.connect import reading, send_and_confirm
 from lookout.cli.fleet_jobs import read_jobs
 from lookout.cli.options import CliError, Position
-from lookout.jobs import analysis_of, settings_of
 from lookout.local import RECORDINGS_ROLES, Fleet, Service
 from lookout.models import DEMO_QUESTIONS, TINY
+from lookout.recordings.analysis import Analyzer, analyze
+from lookout.recordings.jobs import analysis_of, settings_of
 from lookout.v1.recordings_pb2 import RecordingAnswers, RecordingJob, RecordingOutcome, RecordingSettings
 from lookout.wire import RECORDING_RESULTS, RECORDINGS, from_bytes, key_text, to_json
 
@@ -50,7 +50,7 @@ VICTIMS = ("recordings-0", "recordings-1") * 2 + (
     "kafka",
     "redis",
 )
-_DECODER = "lookout.sandbox.worker"
+_DECODER = "lookout.video.sandbox.worker"
 _LONGEST_S = 300.0
 
 

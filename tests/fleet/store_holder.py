@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 from google.protobuf.message import Message
 
-from lookout.net import GrpcServer
-from lookout.store import Array, Node, StoreSettings
+from lookout.runtime.net import GrpcServer
+from lookout.runtime.store import Array, Node, StoreSettings
 from lookout.v1.lineage_pb2 import STAGE_FRAMES, RecordRef, TensorRef
 
 TENSORS = 24

@@ -54,7 +54,7 @@ def verdicts() -> list[verdicts_pb2.Verdict]:
 
 def expected() -> Events:
     """The events by the rules alone."""
-    from lookout.worker import Record
+    from lookout.runtime.worker import Record
 
     handler = AlertsHandler(lambda *_: True)
     states = {f"camera-{n}": handler.load(f"camera-{n}", None) for n in range(CAMERAS)}

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from lookout.backtest import Backtest
 from lookout.cli.app import app
 from lookout.cli.connect import reading
 from lookout.cli.label import read_labels
@@ -21,6 +20,7 @@ from lookout.cli.options import Position
 from lookout.cli.watches import write_watches
 from lookout.local import Fleet, Service
 from lookout.models import DEMO_QUESTIONS, TINY
+from lookout.past.backtests import Backtest
 from lookout.rules import messages
 from lookout.v1.recordings_pb2 import RecordingOutcome
 from lookout.v1.verdicts_pb2 import Verdict

@@ -18,8 +18,8 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartiti
 
 from lookout.local import Fleet, KafkaServer
 from lookout.models import TINY
+from lookout.past.verification import verify
 from lookout.v1.verdicts_pb2 import Verdict
-from lookout.verification import verify
 from lookout.wire import SEGMENTS, Stage
 from tests.eventually import eventually
 from tests.fleet.faults import outcomes, run

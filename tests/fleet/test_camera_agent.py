@@ -286,7 +286,7 @@ def test_a_password_comes_from_the_secret_and_never_into_a_log(
     (folder / "hosts").write_text("127.0.0.0/8 localhost")
     (folder / "password").write_text("wrong/password")
     name = declare(broker, server.url, credentials="yard")
-    # This server asks for Basic alone; Digest is what tests/unit/sandbox/test_pull.py tries.
+    # This server asks for Basic alone; Digest is what tests/unit/video/sandbox/test_pull.py tries.
     agents.start("agent-a", credentials=str(tmp_path / "credentials"), basic_auth="true")
     client = redis_client.Redis.from_url(redis_url, decode_responses=True)
     error = eventually(lambda: client.hget(REPORT.format(camera=name), "error"))

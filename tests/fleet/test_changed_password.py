@@ -18,10 +18,10 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from lookout.kafka_clients import AdminClient, Consumer, Producer
 from lookout.local import Fleet, KafkaServer, free_ports
 from lookout.models import TINY
-from lookout.net import KafkaSecurity
+from lookout.runtime.kafka_clients import AdminClient, Consumer, Producer
+from lookout.runtime.net import KafkaSecurity
 from tests.eventually import eventually
 from tests.fleet.faults import outcomes, run
 

@@ -25,13 +25,13 @@ from lookout.cli.label import write_labels
 from lookout.cli.options import CliError, Position
 from lookout.cli.publish import Publisher
 from lookout.local import KafkaServer, create_topics
-from lookout.outside_text import clean
-from lookout.segments import DecodeRequest, SoftwareDecoder
+from lookout.text import clean
 from lookout.v1.alerts_pb2 import Alert
 from lookout.v1.labels_pb2 import Label
 from lookout.v1.recordings_pb2 import RecordingJob
 from lookout.v1.state_pb2 import Checkpoint, DecodeState
 from lookout.v1.watches_pb2 import Watch
+from lookout.video.segments import DecodeRequest, SoftwareDecoder
 from lookout.wire import (
     ALERTS,
     LABELS,
@@ -48,8 +48,8 @@ from lookout.wire import (
 from lookout.wire.headers import CAPTURED_AT, text
 from tests.clock import at
 from tests.eventually import eventually
-from tests.unit.segments.clips import encode, trimmed
 from tests.unit.services.decode_case import World, samples
+from tests.unit.video.segments.clips import encode, trimmed
 
 pytestmark = pytest.mark.fleet
 

@@ -16,7 +16,7 @@ from tests.fleet.strangers.rtsp import CAMERAS_BY_WAY, StrangeCamera
 from tests.fleet.strangers.tally import Tally
 from tests.fleet.test_camera_agent import Agents, declare, remove, segments
 from tests.rtsp_player import RtspPlayer
-from tests.unit.segments.clips import encode
+from tests.unit.video.segments.clips import encode
 
 pytestmark = [pytest.mark.fleet, pytest.mark.timeout(300)]
 

@@ -7,10 +7,10 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from lookout.local import KafkaServer, create_topics
+from lookout.runtime.worker import ServiceSettings, polling
 from lookout.services.controller.activity import ActivityFollower
 from lookout.v1.verdicts_pb2 import Verdict
 from lookout.wire import VERDICTS, to_json
-from lookout.worker import ServiceSettings, polling
 from tests.eventually import eventually
 
 pytestmark = pytest.mark.fleet

@@ -24,7 +24,7 @@ from redis import Redis
 
 from lookout.local import KafkaServer, RedisServer, create_topics, guarded
 from lookout.pruning import unpack_mask
-from lookout.store import Node, StoreSettings
+from lookout.runtime.store import Node, StoreSettings
 from lookout.v1.frames_pb2 import FramesRecord
 from lookout.v1.lineage_pb2 import StreamEvent
 from lookout.v1.tokens_pb2 import TokensRecord

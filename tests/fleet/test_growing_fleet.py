@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from lookout.local import Fleet
+from lookout.runtime.worker.growth import Moves, add_partitions
 from lookout.v1.verdicts_pb2 import Verdict
 from lookout.wire import Stage, camera_topics
-from lookout.worker.growth import Moves, add_partitions
 from tests.fleet.faults import outcomes, run
 from tests.fleet.faults.faults import kill, supervised_for
 

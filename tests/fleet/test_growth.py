@@ -15,10 +15,10 @@ from confluent_kafka.admin import AdminClient
 from lookout.errors import LookoutRuntimeError
 from lookout.local import create_topics
 from lookout.local.kafka import KafkaServer
+from lookout.runtime.worker import growth, polling
+from lookout.runtime.worker.growth import SETTLED_S, Moves, add_partitions
 from lookout.v1.state_pb2 import Checkpoint, DecodeState
 from lookout.wire import PIPELINE, SEGMENTS, Stage, camera_topics
-from lookout.worker import growth, polling
-from lookout.worker.growth import SETTLED_S, Moves, add_partitions
 from tests.eventually import eventually
 from tests.fleet.bench import Bench, process, running
 

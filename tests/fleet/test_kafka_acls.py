@@ -33,12 +33,14 @@ from lookout.cli.fleet_jobs import read_jobs
 from lookout.cli.options import Position
 from lookout.local import RECORDINGS_ROLES, Fleet, KafkaServer, free_ports
 from lookout.models import DEMO_QUESTIONS, TINY
-from lookout.segments import cut
+from lookout.runtime.worker import ServiceSettings, Table, load_settings
+from lookout.runtime.worker.startup import check_kafka
 from lookout.services.controller import topics as topics_job
 from lookout.services.controller.activity import ActivityFollower
 from lookout.services.controller.settings import ControllerSettings
 from lookout.v1.recordings_pb2 import BacktestJob, RecordingAnswers, RecordingJob, RecordingSettings
 from lookout.v1.watches_pb2 import Rule, Watch
+from lookout.video.segments import cut
 from lookout.wire import (
     ALERTS,
     CAMERAS,
@@ -51,8 +53,6 @@ from lookout.wire import (
     prefixed,
     to_json,
 )
-from lookout.worker import ServiceSettings, Table, load_settings
-from lookout.worker.startup import check_kafka
 from tests.eventually import eventually
 
 pytestmark = [pytest.mark.fleet, pytest.mark.long, pytest.mark.timeout(600)]

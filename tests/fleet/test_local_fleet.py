@@ -18,7 +18,7 @@ from lookout.cli.connect import client_options, grpc_security
 from lookout.local import Fleet, LocalError, running_fleets
 from lookout.local.processes import free_ports
 from lookout.local.server import HOST
-from lookout.net import Channels, GrpcSecurity, without_security
+from lookout.runtime.net import Channels, GrpcSecurity, without_security
 from lookout.v1 import tensors_pb2, tensors_pb2_grpc
 from lookout.wire import Stage, all_topics
 from tests.eventually import eventually

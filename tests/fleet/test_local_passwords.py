@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient
 from lookout.cli.connect import Position, check_reachable, reading, send_and_confirm
 from lookout.local import Fleet, FleetAddress
 from lookout.local.passwords import lasting_password
-from lookout.net import RedisSecurity, load_connections
+from lookout.runtime.net import RedisSecurity, load_connections
 from lookout.wire import WATCHES
 from tests.eventually import eventually
 

@@ -22,18 +22,18 @@ from lookout.errors import TransientError
 from lookout.local import KafkaServer, RedisServer, create_topics, free_ports
 from lookout.local.kafka import KafkaListener
 from lookout.rules import watch_fault
+from lookout.runtime.store.directory import Announcer, Directory
+from lookout.runtime.store.errors import DirectoryDownError
+from lookout.runtime.store.labels import entry_of
+from lookout.runtime.store.settings import StoreSettings
+from lookout.runtime.worker import Table
+from lookout.runtime.worker.polling import static_name
+from lookout.runtime.worker.tables import REACH_S, ShorterTopicError
 from lookout.services.prefill.watches import Watches
-from lookout.store.directory import Announcer, Directory
-from lookout.store.errors import DirectoryDownError
-from lookout.store.labels import entry_of
-from lookout.store.settings import StoreSettings
 from lookout.v1.lineage_pb2 import STAGE_FRAMES, TensorRef
 from lookout.v1.watches_pb2 import Watch
 from lookout.wire import Topic, to_json
 from lookout.wire.limits import ALL_WATCHES, CAMERA_WATCHES
-from lookout.worker import Table
-from lookout.worker.polling import static_name
-from lookout.worker.tables import REACH_S, ShorterTopicError
 from tests.acceptor import Acceptor
 from tests.eventually import eventually
 from tests.fleet.bench import Bench, process, running

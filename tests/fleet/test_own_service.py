@@ -17,11 +17,11 @@ from confluent_kafka import KafkaException, Producer
 from google.protobuf.struct_pb2 import Struct
 
 from lookout.local import KafkaServer, create_topics, free_ports, guarded
+from lookout.runtime.worker import Downstream, ServiceSettings, load_settings
+from lookout.runtime.worker.topic_reader import BEGINNING, End, TopicReader
 from lookout.v1.state_pb2 import Checkpoint
 from lookout.v1.verdicts_pb2 import Verdict
 from lookout.wire import VERDICTS, Flow, to_json
-from lookout.worker import Downstream, ServiceSettings, load_settings
-from lookout.worker.topic_reader import BEGINNING, End, TopicReader
 from tests.eventually import eventually
 
 pytestmark = pytest.mark.fleet

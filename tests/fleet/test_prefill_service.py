@@ -20,8 +20,8 @@ from confluent_kafka import Consumer, Producer
 
 from lookout.local import KafkaServer, RedisServer, create_topics, guarded
 from lookout.models.digest import folder_digest
-from lookout.store import Node
-from lookout.tenants import RedisWork
+from lookout.runtime.store import Node
+from lookout.runtime.tenants import RedisWork
 from lookout.v1.watches_pb2 import Watch
 from lookout.wire import DEFAULT_TENANT, TOKENS, VERDICTS, WATCHES, to_json
 from lookout.wire.headers import text

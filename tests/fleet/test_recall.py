@@ -24,16 +24,16 @@ from lookout.cli.connect import reading
 from lookout.cli.options import Position
 from lookout.cli.watches import write_watches
 from lookout.local import Fleet
-from lookout.memory import Keep
-from lookout.memory.chapters import ChapterFolder, ChapterRules, read_sealed
 from lookout.models import DEMO_QUESTIONS, TINY
-from lookout.net import Channels, Connections
-from lookout.pipeline import ask_folder
-from lookout.segments import Segment, cut
+from lookout.past.memory import Keep
+from lookout.past.memory.chapters import ChapterFolder, ChapterRules, read_sealed
+from lookout.runtime.net import Channels, Connections
+from lookout.streams.pipeline import ask_folder
 from lookout.v1 import memory_pb2_grpc
 from lookout.v1.memory_pb2 import AskRequest
 from lookout.v1.verdicts_pb2 import Verdict
 from lookout.v1.watches_pb2 import Rule, Watch
+from lookout.video.segments import Segment, cut
 from lookout.wire import VERDICTS, from_json
 from tests.chapters_world import holding, rows_of
 from tests.eventually import eventually

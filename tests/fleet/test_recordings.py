@@ -16,12 +16,12 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from lookout.analysis import analyze
 from lookout.cli.app import app
 from lookout.cli.connect import reading
 from lookout.cli.options import Position
 from lookout.local import RECORDINGS_ROLES, Fleet, Service
 from lookout.models import DEMO_QUESTIONS, TINY
+from lookout.recordings.analysis import analyze
 from lookout.v1.recordings_pb2 import PartOutcome, RecordingOutcome
 from lookout.wire import RECORDING_RESULTS, from_bytes, key_text
 from tests.eventually import eventually

@@ -15,8 +15,8 @@ from safetensors.torch import load_file, save_file
 from lookout.local import Fleet, Service
 from lookout.models import TINY
 from lookout.models.digest import folder_digest
+from lookout.past.verification import verify
 from lookout.v1.verdicts_pb2 import Verdict
-from lookout.verification import verify
 from lookout.wire import Stage
 from tests.eventually import eventually
 from tests.fleet.faults import outcomes, run

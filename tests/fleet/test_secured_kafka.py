@@ -24,10 +24,10 @@ from lookout.cli.connect import CommittedReader, check_reachable, send_and_confi
 from lookout.cli.options import CliError, Position
 from lookout.errors import StartupError
 from lookout.local import KafkaServer, create_topics, free_ports
+from lookout.runtime.worker import ServiceSettings, load_settings
+from lookout.runtime.worker.startup import check_kafka
 from lookout.services.controller import topics
 from lookout.wire import SEGMENTS, WATCHES
-from lookout.worker import ServiceSettings, load_settings
-from lookout.worker.startup import check_kafka
 from tests.certificates import Authority
 
 pytestmark = pytest.mark.fleet

@@ -12,10 +12,10 @@ import pytest
 import redis
 
 from lookout.errors import StartupError
-from lookout.net import RedisSecurity, load_connections
+from lookout.runtime.net import RedisSecurity, load_connections
+from lookout.runtime.store import Announcer, Directory, StoreSettings
+from lookout.runtime.tenants import RedisCounters, RedisWork
 from lookout.services.camera_agent.leases import Leases
-from lookout.store import Announcer, Directory, StoreSettings
-from lookout.tenants import RedisCounters, RedisWork
 from lookout.v1.lineage_pb2 import STAGE_TOKENS
 from tests.certificates import Authority
 from tests.eventually import eventually

@@ -6,9 +6,9 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from lookout.errors import StartupError
+from lookout.runtime.worker import ServiceSettings
+from lookout.runtime.worker.startup import check_digest, check_kafka, check_redis
 from lookout.wire import SEGMENTS, Topic
-from lookout.worker import ServiceSettings
-from lookout.worker.startup import check_digest, check_kafka, check_redis
 
 pytestmark = pytest.mark.fleet
 
@@ -67,7 +67,7 @@ def test_the_topic_table_s_settings_are_asked_for(kafka: str, prefix: str) -> No
 
 def test_retention_must_outlast_an_outage(kafka: str, monkeypatch: pytest.MonkeyPatch, prefix: str) -> None:
     topic = Topic(f"{prefix}segments", "bytes", retention_ms=60_000)
-    monkeypatch.setattr("lookout.worker.startup.REREAD", {topic.name, SEGMENTS.name})
+    monkeypatch.setattr("lookout.runtime.worker.startup.REREAD", {topic.name, SEGMENTS.name})
     create(kafka, topic.name, 1, topic.config())
     with pytest.raises(StartupError, match=r"retention.ms=60000 .*LOOKOUT_OUTAGE_S"):
         check_kafka(settings(kafka, start_timeout_s=120.0), [topic])

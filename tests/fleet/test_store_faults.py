@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from lookout.local import RedisServer, free_ports, guarded
-from lookout.store import Node, StoreSettings, TensorUnavailableError
+from lookout.runtime.store import Node, StoreSettings, TensorUnavailableError
 from lookout.v1.frames_pb2 import FramesRecord
 from lookout.v1.lineage_pb2 import STAGE_FRAMES
 from tests.eventually import eventually

@@ -13,11 +13,11 @@ from typer.testing import CliRunner
 
 from lookout.cli.app import app
 from lookout.local import KafkaServer, LocalError, create_topics
+from lookout.runtime.worker import RecordReader, ServiceSettings, Table
 from lookout.services.controller import topics as topics_job
 from lookout.services.prefill.watches import Watches
 from lookout.v1.watches_pb2 import Watch
 from lookout.wire import SEGMENTS, WATCHES, Stage, Topic, state_topic, to_json
-from lookout.worker import RecordReader, ServiceSettings, Table
 from tests.clock import at
 from tests.eventually import eventually
 

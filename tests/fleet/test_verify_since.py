@@ -11,17 +11,17 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from lookout.chains import PastScope
+from lookout.runtime.worker import load_settings
 from lookout.services.prefill.settings import PrefillSettings
+from lookout.streams.chains import PastScope
 from lookout.v1.tokens_pb2 import TokensRecord
 from lookout.v1.verdicts_pb2 import Verdict
 from lookout.wire import TOKENS, VERDICTS, to_json
-from lookout.worker import load_settings
 
 pytestmark = pytest.mark.fleet
 
-module = importlib.import_module("lookout.chains.epochs")
-verify = importlib.import_module("lookout.verification.verify")
+module = importlib.import_module("lookout.streams.chains.epochs")
+verify = importlib.import_module("lookout.past.verification.verify")
 
 HOURS, STRIDES_AN_HOUR = 4, 6
 KEY_EVERY = 3

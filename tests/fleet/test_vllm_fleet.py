@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from lookout.segments import cut
 from lookout.v1.verdicts_pb2 import Verdict
+from lookout.video.segments import cut
 from tests.fleet.faults import outcomes, run
 from tests.fleet.faults.footage import Piece
 

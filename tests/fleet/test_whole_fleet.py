@@ -17,8 +17,8 @@ from lookout.cli.options import Position
 from lookout.cli.watches import write_watches
 from lookout.local import Fleet
 from lookout.models import DEMO_QUESTIONS, TINY
-from lookout.segments import cut
 from lookout.v1.watches_pb2 import Rule, Watch
+from lookout.video.segments import cut
 from lookout.wire import VERDICTS
 
 pytestmark = pytest.mark.fleet

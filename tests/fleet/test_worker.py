@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from lookout.worker import Downstream
+from lookout.runtime.worker import Downstream
 from tests.eventually import eventually
 from tests.fleet.bench import Bench, running
 

@@ -15,9 +15,9 @@ from confluent_kafka.admin import AdminClient
 
 from lookout.errors import FencedError, StartupError
 from lookout.local import KafkaServer
+from lookout.runtime.worker import RecordReader, Table
+from lookout.runtime.worker.transactions import Transaction
 from lookout.v1.state_pb2 import Checkpoint
-from lookout.worker import RecordReader, Table
-from lookout.worker.transactions import Transaction
 from tests.eventually import eventually
 from tests.fleet.bench import Bench, Threaded, process, running
 

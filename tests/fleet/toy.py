@@ -11,9 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from lookout.errors import BadRecordError, FencedError, LookoutRuntimeError, TransientError
-from lookout.observe import logs as runtime_logs
-from lookout.v1.state_pb2 import Checkpoint
-from lookout.worker import (
+from lookout.runtime.observe import logs as runtime_logs
+from lookout.runtime.worker import (
     BatchingThread,
     DeadLetter,
     Delivery,
@@ -29,6 +28,7 @@ from lookout.worker import (
     end_process,
     load_settings,
 )
+from lookout.v1.state_pb2 import Checkpoint
 
 
 class ToySettings(ServiceSettings):

@@ -13,15 +13,15 @@ import numpy as np
 import torch
 
 from bench import windows
-from lookout.engines import Answer, Question, WindowRequest, load_engine
-from lookout.engines.transformers import TransformersEngine
-from lookout.families import load_tower
 from lookout.models import DEMO_QUESTIONS, TINY
-from lookout.motion import Basis
-from lookout.presets import DEFAULT, preset_of
+from lookout.models.engines import Answer, Question, WindowRequest, load_engine
+from lookout.models.engines.transformers import TransformersEngine
+from lookout.models.families import load_tower
+from lookout.models.presets import DEFAULT, preset_of
+from lookout.models.windows import DEFAULT_PRESET, PRESETS, Planner, StrideBlock
 from lookout.pruning import Sample
 from lookout.streams import StreamBlock, StrideFrame, stream_blocks
-from lookout.windows import DEFAULT_PRESET, PRESETS, Planner, StrideBlock
+from lookout.video.motion import Basis
 from tests.gpu.scale import Scale, Stopwatch
 from watchbench.training import windows as rendered
 

@@ -15,10 +15,10 @@ from typing import Any, Final
 import numpy as np
 
 from bench import windows
-from lookout.engines import WindowRequest
-from lookout.engines.transformers import TransformersEngine
-from lookout.vision import FrameInput
-from lookout.windows import DEFAULT_PRESET, PRESETS, Planner, StrideBlock, WindowSettings
+from lookout.models.engines import WindowRequest
+from lookout.models.engines.transformers import TransformersEngine
+from lookout.models.vision import FrameInput
+from lookout.models.windows import DEFAULT_PRESET, PRESETS, Planner, StrideBlock, WindowSettings
 from tests.gpu.scale import Scale, Stopwatch, peak_bytes
 
 STRIDE_S, CHUNK_S, CHUNK_STRIDE_S = windows.STRIDE_S, 10.0, 2.0

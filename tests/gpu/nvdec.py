@@ -1,6 +1,6 @@
 """NVDEC through PyNvVideoCodec: its pictures and motion vectors beside the software decoder's, and its pace.
 
-On a CPU the library is the fake of tests/unit/segments/test_nvdec.py, which decodes with FFmpeg.
+On a CPU the library is the fake of tests/unit/video/segments/test_nvdec.py, which decodes with FFmpeg.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from lookout.segments import DecodeRequest, SamplingGrid, SoftwareDecoder
-from lookout.segments.nvdec import NvdecDecoder, load_library
+from lookout.video.segments import DecodeRequest, SamplingGrid, SoftwareDecoder
+from lookout.video.segments.nvdec import NvdecDecoder, load_library
 from tests.gpu.scale import Scale
-from tests.unit.segments.clips import encode
+from tests.unit.video.segments.clips import encode
 
 CODECS: Final = {"h264": "libx264", "hevc": "libx265"}
 REQUEST: Final = DecodeRequest(448, 448, SamplingGrid(500_000))
@@ -23,7 +23,7 @@ def run(scale: Scale) -> dict[str, Any]:
     """By codec: share of equal samples, largest difference of a pixel, agreement of vectors, samples a
     second of both decoders."""
     if scale.device.type == "cpu":
-        from tests.unit.segments.test_nvdec import fake_library
+        from tests.unit.video.segments.test_nvdec import fake_library
 
         library: Any = fake_library()
     else:

@@ -6,9 +6,9 @@ from __future__ import annotations
 import os
 from types import FunctionType
 
-import lookout.engines
-from lookout.engines.transformers import engine
-from lookout.families import loading
+import lookout.models.engines
+from lookout.models.engines.transformers import engine
+from lookout.models.families import loading
 
 
 def pytest_configure() -> None:
@@ -18,7 +18,7 @@ def pytest_configure() -> None:
 
 def use(device: str) -> None:
     """Make a device the default of both engine loaders and of the towers' loader."""
-    for loader in (engine.load_engine, lookout.engines.load_engine):
+    for loader in (engine.load_engine, lookout.models.engines.load_engine):
         assert isinstance(loader, FunctionType)
         assert loader.__defaults__ is not None
         assert len(loader.__defaults__) == 2

@@ -19,26 +19,31 @@ from typing import Any, Final
 import numpy as np
 import torch
 
-from lookout.engines import Question, WindowRequest
-from lookout.engines.transformers import TransformersEngine, load_engine
-from lookout.engines.transformers.memory import ask
-from lookout.engines.transformers.prefill import GroupPrefill
-from lookout.engines.transformers.recall import StreamRecall
-from lookout.families import load_tower
-from lookout.memory import MemorySettings
+from lookout.models.engines import Question, WindowRequest
+from lookout.models.engines.transformers import TransformersEngine, load_engine
+from lookout.models.engines.transformers.memory import ask
+from lookout.models.engines.transformers.prefill import GroupPrefill
+from lookout.models.engines.transformers.recall import StreamRecall
+from lookout.models.families import load_tower
+from lookout.models.vision import FrameInput
+from lookout.models.windows import Planner, Policy, WindowSettings
+from lookout.past.memory import MemorySettings
 from lookout.recordings import GroupPlanner, PrefillSettings, grouped
-from lookout.vision import FrameInput
-from lookout.windows import Planner, Policy, WindowSettings
 from tests.gpu.scale import Scale
 from tests.tiny_models import FAMILIES, SIZE, checkpoint
-from tests.unit.engines.scenes import block
+from tests.unit.models.engines.scenes import block
 from tests.unit.recordings.oracle import frames
 
 ROOT: Final = Path(__file__).parents[2]
 QUESTION: Final = Question("q", "Is anyone lying?")
 CLOSE: Final = 2e-3  #: logits and tokens of unit scale; float32 sums in another order
 MEMORY: Final = MemorySettings(window=3, construct=4, cluster_tokens=12, visual_frames=4, smallest=4)
-SUITES: Final = ("tests/unit/vision", "tests/unit/engines", "tests/unit/recordings", "tests/unit/memory")
+SUITES: Final = (
+    "tests/unit/models/vision",
+    "tests/unit/models/engines",
+    "tests/unit/recordings",
+    "tests/unit/past/memory",
+)
 
 
 class OracleError(AssertionError):

@@ -12,12 +12,12 @@ from typing import Any, Final
 
 import torch
 
-from lookout.engines.transformers import TransformersEngine
-from lookout.engines.transformers.memory import ask
-from lookout.engines.transformers.memory.moving import mover
-from lookout.memory import PRESETS, CameraMemory, Cluster, Predictor
+from lookout.models.engines.transformers import TransformersEngine
+from lookout.models.engines.transformers.memory import ask
+from lookout.models.engines.transformers.memory.moving import mover
+from lookout.past.memory import PRESETS, CameraMemory, Cluster, Predictor
 from tests.gpu.scale import Scale, Stopwatch
-from tests.unit.memory.records import block, prefix
+from tests.unit.past.memory.records import block, prefix
 
 FRAMES, SCENE_BLOCKS, TIMES = 8, 12, 5
 QUESTION: Final = "Has an object been left behind?"

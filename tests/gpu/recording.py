@@ -7,7 +7,7 @@ from typing import Any
 
 from bench.recordings_memory import frames
 from bench.windows import QUESTION
-from lookout.engines.transformers.prefill import GroupPrefill
+from lookout.models.engines.transformers.prefill import GroupPrefill
 from lookout.recordings import GroupPlanner, PrefillSettings, grouped
 from tests.gpu.scale import Scale, Stopwatch, peak_bytes
 

@@ -9,9 +9,9 @@ from typing import Any, Final
 import torch
 
 from bench.windows import model
-from lookout.engines.transformers import TransformersEngine
-from lookout.families import load_tower
-from lookout.vision import Tower
+from lookout.models.engines.transformers import TransformersEngine
+from lookout.models.families import load_tower
+from lookout.models.vision import Tower
 from tests.tiny_models import checkpoint
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from lookout import cores
 from lookout.cores import usable_cores
-from tests.unit.files.test_reader import clip
+from tests.unit.video.files.test_reader import clip
 
 ROOT = Path(__file__).parents[2]
 #: a core of this process, before a test says otherwise
@@ -94,7 +94,7 @@ def test_decoders_of_a_child_that_may_use_one_core(tmp_path: Path) -> None:
     path = tmp_path / "yard.mp4"
     path.write_bytes(clip("open"))
     code = f"""
-from lookout.sandbox import open_recording
+from lookout.video.sandbox import open_recording
 from lookout.models.device import limit_threads
 import torch
 with open_recording({str(path)!r}, sandbox=True) as reader:

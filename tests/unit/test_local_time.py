@@ -12,11 +12,11 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from lookout.analysis.begin import given_begin
-from lookout.backtest.clips import _begin_ms
 from lookout.cli.times import parse_moment, parse_since
 from lookout.errors import LookoutError
 from lookout.local_time import moment_of
+from lookout.past.backtests.clips import _begin_ms
+from lookout.recordings.analysis.begin import given_begin
 
 #: zone, a time that comes twice, both moments
 TWICE = [

@@ -15,7 +15,7 @@ import pytest
 from PIL import Image
 
 import lookout
-from lookout.segments import cut
+from lookout.video.segments import cut
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 FILMS = Path(str(files("watchbench"))) / "films"
@@ -74,7 +74,10 @@ def test_the_package_is_typed() -> None:
 
 
 def test_every_error_has_one_root() -> None:
-    from lookout import engines, rules, segments, store, vision, windows, wire
+    from lookout import rules, wire
+    from lookout.models import engines, vision, windows
+    from lookout.runtime import store
+    from lookout.video import segments
 
     roots = [
         segments.CodecError, engines.EngineError, rules.RuleError, store.StoreError, vision.VisionError,

@@ -24,7 +24,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 def start(family: str, **options: Any) -> Any:
     """A tiny vLLM engine with a small block table."""
-    from lookout.engines.vllm import load_engine
+    from lookout.models.engines.vllm import load_engine
 
     settings = {"max_rows": 2048, "kv_cache_bytes": 1 << 26, **OPTIONS[family], **options}
     return load_engine(checkpoint(family), **settings)

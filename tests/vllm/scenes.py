@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from lookout.engines import Question, WindowAnswer, WindowRequest
-from lookout.windows import Planner, Policy, StrideBlock, WindowPlan, WindowSettings
-from tests.unit.engines.scenes import block
+from lookout.models.engines import Question, WindowAnswer, WindowRequest
+from lookout.models.windows import Planner, Policy, StrideBlock, WindowPlan, WindowSettings
+from tests.unit.models.engines.scenes import block
 
 QUESTIONS = (
     Question("lying", "Is anyone lying on the ground?"),

@@ -172,7 +172,7 @@ def found(path: str) -> Any:
 
 
 def test_the_installed_version_is_the_pinned_one() -> None:
-    from lookout.engines.vllm import internals
+    from lookout.models.engines.vllm import internals
 
     assert internals.installed_version() == internals.VERSION
 
@@ -223,8 +223,8 @@ def test_sources_still_do_what_the_engine_leans_on(path: str) -> None:
 def test_every_language_model_is_registered() -> None:
     from vllm.model_executor.models.registry import ModelRegistry
 
-    from lookout.engines.vllm import internals
-    from lookout.families import FAMILIES
+    from lookout.models.engines.vllm import internals
+    from lookout.models.families import FAMILIES
 
     known = set(ModelRegistry.get_supported_archs())
     wanted = {text.architecture for family in FAMILIES.values() for text in family.text_models.values()}
@@ -254,6 +254,6 @@ def test_every_language_model_is_registered() -> None:
     ],
 )
 def test_published_and_saved_weight_names(name: str, new: str | None) -> None:
-    from lookout.engines.vllm import internals
+    from lookout.models.engines.vllm import internals
 
     assert internals.renamed(name) == new

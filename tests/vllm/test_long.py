@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.unit.engines.scenes import engine as reference
+from tests.unit.models.engines.scenes import engine as reference
 from tests.vllm.conftest import start
 from tests.vllm.scenes import apart, planner, same_cost, slide
 

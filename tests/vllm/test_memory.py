@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 import torch
 
-from lookout.engines import StreamLostError
-from lookout.engines.born import KeepsRows, born_block, prefix_of
-from lookout.engines.transformers.memory import ask
-from lookout.memory import Keep, MemorySettings, Past, RangeCache, RetrievalSettings
-from lookout.memory.chapters import Born, ChapterFolder, ChapterRules
-from lookout.memory.past import fetch_from
+from lookout.models.engines import StreamLostError
+from lookout.models.engines.born import KeepsRows, born_block, prefix_of
+from lookout.models.engines.transformers.memory import ask
+from lookout.past.memory import Keep, MemorySettings, Past, RangeCache, RetrievalSettings
+from lookout.past.memory.chapters import Born, ChapterFolder, ChapterRules
+from lookout.past.memory.past import fetch_from
 from tests.tiny_models import FAMILIES
-from tests.unit.engines.scenes import engine as reference
+from tests.unit.models.engines.scenes import engine as reference
 from tests.vllm.scenes import planner, slide
 
 pytestmark = pytest.mark.vllm

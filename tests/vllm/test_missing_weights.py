@@ -23,7 +23,7 @@ from tests.tiny_models import checkpoint
     ],
 )
 def test_the_weight_is_named(family: str, lost: str, tmp_path: Path) -> None:
-    from lookout.engines.vllm import load_engine
+    from lookout.models.engines.vllm import load_engine
 
     folder = Path(shutil.copytree(checkpoint(family), tmp_path / "model"))
     weights = load_file(folder / "model.safetensors")
@@ -36,7 +36,7 @@ def test_the_weight_is_named(family: str, lost: str, tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("no_engine")
 def test_a_weight_that_is_not_finite_is_named(tmp_path: Path) -> None:
-    from lookout.engines.vllm import load_engine
+    from lookout.models.engines.vllm import load_engine
 
     folder = Path(shutil.copytree(checkpoint("internvl"), tmp_path / "model"))
     weights = load_file(folder / "model.safetensors")
@@ -48,7 +48,7 @@ def test_a_weight_that_is_not_finite_is_named(tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_may_have_layers_packed() -> None:
-    from lookout.engines.vllm.internals.model import missing_weights
+    from lookout.models.engines.vllm.internals.model import missing_weights
 
     packed = {"qkv_proj": ["q_proj", "k_proj", "v_proj"]}
     assert missing_weights(["a.qkv_proj.weight"], ["a.qkv_proj.weight"], packed) == []

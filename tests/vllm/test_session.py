@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from lookout.engines import EngineError, Question, StreamLostError, TextSettings
-from lookout.session import EngineHost, HostSettings, Session
+from lookout.models.engines import EngineError, Question, StreamLostError, TextSettings
+from lookout.streams.session import EngineHost, HostSettings, Session
 from tests.tiny_models import checkpoint
-from tests.unit.engines.scenes import engine as reference
-from tests.unit.session.test_session import FIRST, SAMPLING, SECOND, bits, played
+from tests.unit.models.engines.scenes import engine as reference
+from tests.unit.streams.session.test_session import FIRST, SAMPLING, SECOND, bits, played
 from tests.vllm.scenes import apart, planner, slide
 
 pytestmark = pytest.mark.vllm

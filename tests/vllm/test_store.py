@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from lookout.engines.vllm import store as store_module
-from lookout.engines.vllm.store import Captured, SavedKV, WindowInputs, WindowStore, turned
+from lookout.models.engines.vllm import store as store_module
+from lookout.models.engines.vllm.store import Captured, SavedKV, WindowInputs, WindowStore, turned
 
 
 def window(key: str = "w", **changes: object) -> WindowInputs:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from lookout.engines import (
+from lookout.models.engines import (
     DeviceError,
     Engine,
     PlanError,
@@ -20,9 +20,9 @@ from lookout.engines import (
     UnsupportedModelError,
     WindowRequest,
 )
-from lookout.windows import EncodedFrame, Policy, StrideBlock
+from lookout.models.windows import EncodedFrame, Policy, StrideBlock
 from tests.tiny_models import FAMILIES
-from tests.unit.engines.scenes import engine as reference
+from tests.unit.models.engines.scenes import engine as reference
 from tests.vllm.scenes import QUESTIONS, apart, blocks_of, planner, same_cost, slide
 
 pytestmark = pytest.mark.vllm
@@ -111,7 +111,7 @@ def test_further_questions_and_text_over_a_held_window(vllm_engine: Any, family:
 @one_family
 def test_approximate_kv_never_meets_the_exact_prefix_cache(vllm_engine: Any, family: str) -> None:
     """A window of reused KV, then the same token ids as a plain request: computed afresh, and exact."""
-    from lookout.engines.vllm.internals import EngineCall
+    from lookout.models.engines.vllm.internals import EngineCall
 
     batches = slide(family, planner(vllm_engine, Policy.REUSE_ALL), ["salt/0"], range(4), {})
     plan = batches[-1][0].plan
@@ -395,7 +395,7 @@ def test_out_of_memory_halves_the_batch_and_a_dead_device_raises(
 
 @one_family
 def test_eighty_frames_of_256_tokens_fit(vllm_engine: Any, family: str) -> None:
-    from lookout.engines.sizing import WINDOW_ROWS
+    from lookout.models.engines.sizing import WINDOW_ROWS
 
     label = len(vllm_engine.layout.label.ids(0)) + len(vllm_engine.layout.frame_open) + 1
     assert 80 * (256 + label) + len(vllm_engine.layout.prefix) + 100 < WINDOW_ROWS
@@ -433,7 +433,7 @@ def test_the_layers_get_the_same_addresses_in_every_step(vllm_engine: Any, famil
 
 def test_positions_have_the_same_strides_in_the_largest_step_as_in_others() -> None:
     """Compiled layers are traced with the largest step and read by its strides ever after."""
-    from lookout.engines.vllm.internals.model import InputBuffers
+    from lookout.models.engines.vllm.internals.model import InputBuffers
 
     buffers = InputBuffers(8, 4, 0, torch.float32)
     whole, part = (
@@ -466,7 +466,7 @@ def test_vllm_rotates_by_float64_angles_in_float32(vllm_engine: Any, family: str
 def test_unsupported_checkpoints_are_refused_before_vllm_starts(tmp_path: Any) -> None:
     from transformers import Qwen2Config
 
-    from lookout.engines.vllm import load_engine
+    from lookout.models.engines.vllm import load_engine
 
     Qwen2Config().save_pretrained(tmp_path)
     with pytest.raises(UnsupportedModelError, match="qwen2"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from lookout.outside_text import clean
+from lookout.text import clean
 
 
 class CameraAdvice:

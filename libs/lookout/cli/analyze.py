@@ -43,12 +43,12 @@ from lookout.cli.signals import ending_quietly
 from lookout.cli.times import parse_offset
 from lookout.disk import private_folder
 from lookout.errors import LookoutError
-from lookout.outside_text import clean, public_url
+from lookout.text import clean, public_url
 
 if TYPE_CHECKING:
-    from lookout.analysis import Analysis, AnalysisSettings, Analyzer, ClipFile, Progress as Done
-    from lookout.files import RecordingReader, Source
-    from lookout.segments import CodecError
+    from lookout.recordings.analysis import Analysis, AnalysisSettings, Analyzer, ClipFile, Progress as Done
+    from lookout.video.files import RecordingReader, Source
+    from lookout.video.segments import CodecError
 
 #: decoding threads, or confined processes, of a command: beyond, the number is a slip
 THREADS = 1024
@@ -211,8 +211,8 @@ def _answer_here(
         if len(names) == 1:  # opening it may refuse it, and needs no model
             opened[names[0]] = _opened(names[0], sandbox, settings.threads, fresh, files)
 
-        from lookout.analysis import Analyzer
-        from lookout.families.inference import inference_only
+        from lookout.models.families.inference import inference_only
+        from lookout.recordings.analysis import Analyzer
 
         with inference_only(), Analyzer(model, device=place) as analyzer:
             batch = _Batch(analyzer, questions, settings, sandbox, fresh, opened, files, clips, begins)
@@ -251,7 +251,7 @@ def _settings(options: Mapping[str, Any]) -> AnalysisSettings:
     Raises:
         CliError: A number makes no sense; by the option's name.
     """
-    from lookout.analysis.settings import AnalysisSettings, with_options
+    from lookout.recordings.analysis.settings import AnalysisSettings, with_options
 
     try:
         return with_options(AnalysisSettings(), options)
@@ -267,7 +267,7 @@ def _begin(text: str | None) -> datetime | None:
     Raises:
         CliError: It is no time.
     """
-    from lookout.analysis.begin import given_begin
+    from lookout.recordings.analysis.begin import given_begin
 
     try:
         return None if text is None else given_begin(text.strip())
@@ -300,7 +300,7 @@ class _Batch:
         Raises:
             CliError: The only one cannot be read.
         """
-        from lookout.segments import CodecError
+        from lookout.video.segments import CodecError
 
         for name in names:
             journal = journal_of(name, self.questions, self.settings, self.analyzer)
@@ -328,7 +328,7 @@ class _Batch:
         """The clips of a recording; None where none are wanted."""
         if self.clips is None:
             return None
-        from lookout.analysis.clips import recording_stem, write_clips
+        from lookout.recordings.analysis.clips import recording_stem, write_clips
 
         stem = recording_stem(analysis.source)
         self._stems[stem] += 1  # folders may hold several recordings of one name
@@ -349,7 +349,7 @@ class _Batch:
             say(TerminalConsole(stderr=True), "page: {}", path)
 
     def _one(self, source: str | Source | RecordingReader, journal: Path) -> Analysis:
-        from lookout.analysis import analyze
+        from lookout.recordings.analysis import analyze
 
         def noted(done: Done) -> None:
             self.reached = (name, done)
@@ -371,8 +371,8 @@ class _Batch:
 
 def _opened(name: str, sandbox: bool, threads: int | None, fresh: bool, files: ExitStack) -> RecordingReader:
     """A recording, open until `files` closes."""
-    from lookout.sandbox import open_recording
-    from lookout.segments import CodecError
+    from lookout.video.sandbox import open_recording
+    from lookout.video.segments import CodecError
 
     try:
         source = _fetched(name, files, fresh) if sandbox else name
@@ -473,7 +473,7 @@ def _fetched(name: str, files: ExitStack, fresh: bool) -> str | Source:
     if "://" not in name:
         return name
     from lookout.cli.downloads import Downloads
-    from lookout.files import UrlSource
+    from lookout.video.files import UrlSource
 
     console = TerminalConsole(stderr=True)
     columns = (TextColumn("downloading"), BarColumn(), DownloadColumn(), TimeRemainingColumn())

@@ -8,13 +8,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lookout.analysis.results import COLUMNS
 from lookout.cli.options import page_kind
 from lookout.disk import replace_file
-from lookout.outside_text import clean
+from lookout.recordings.analysis.results import COLUMNS
+from lookout.text import clean
 
 if TYPE_CHECKING:
-    from lookout.analysis import Analysis
+    from lookout.recordings.analysis import Analysis
 
 _ROUND = str.maketrans("{}", "()")
 #: what makes a spreadsheet compute a cell (OWASP, CSV injection)

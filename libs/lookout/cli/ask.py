@@ -22,8 +22,8 @@ from lookout.cli.recording_text import clock
 from lookout.cli.times import parse_offset
 
 if TYPE_CHECKING:
-    from lookout.memory.shelf import Entry
-    from lookout.pipeline import Recollection
+    from lookout.past.memory.shelf import Entry
+    from lookout.streams.pipeline import Recollection
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -186,12 +186,12 @@ def _ask_files(
         _check(model, question, text)
         _check_footage(source)
     place = find_device(device)
-    from lookout import pipeline
-    from lookout.families.inference import inference_only
-    from lookout.segments import CodecError
+    from lookout.models.families.inference import inference_only
+    from lookout.streams import pipeline
+    from lookout.video.segments import CodecError
 
     if source.is_dir():
-        from lookout.memory.shelf import entries
+        from lookout.past.memory.shelf import entries
 
         about = entries(source, camera)[0].about
         _check(model or about.get("model"), question, text)
@@ -231,7 +231,7 @@ def _check_options(options: Mapping[str, Any], folders: Mapping[str, Path | None
 
 def _remembered(folder: Path, file: Path) -> Entry | None:
     """A folder's memory of a file as it is; None: it has none."""
-    from lookout.memory.shelf import entries
+    from lookout.past.memory.shelf import entries
 
     if not folder.is_dir() or not any(folder.iterdir()):
         return None
@@ -244,8 +244,8 @@ def _remembered(folder: Path, file: Path) -> Entry | None:
 
 def _early_end(entry: Entry, file: Path) -> str:
     """What to say of a memory that ends long before its file does: the disk was full, or Ctrl-C came."""
-    from lookout.files import VideoReader
-    from lookout.segments import CodecError
+    from lookout.video.files import VideoReader
+    from lookout.video.segments import CodecError
 
     try:
         with VideoReader(file) as reader:
@@ -263,7 +263,7 @@ def _early_end(entry: Entry, file: Path) -> str:
 
 def _check_footage(source: Path) -> None:
     """Refuse a file of which no segment can be read."""
-    from lookout.segments import CodecError, cut
+    from lookout.video.segments import CodecError, cut
 
     try:
         next(cut(source), None)
@@ -278,7 +278,7 @@ def _check(model: object, question: str, text: bool | None) -> None:
 
 
 def _source_of(folder: Path, one: Recollection) -> Path | None:
-    from lookout.memory.shelf import entries
+    from lookout.past.memory.shelf import entries
 
     for entry in entries(folder, one.camera):
         if entry.epoch == one.epoch and entry.about.get("source"):
@@ -319,7 +319,7 @@ def _write_frames(one: Recollection, folder: Path, source: Path | None) -> list[
         raise CliError(f"{one.camera}: its source {source} no longer exists, so its frames cannot be written")
     from PIL import Image
 
-    from lookout.files import VideoReader
+    from lookout.video.files import VideoReader
 
     folder.mkdir(parents=True, exist_ok=True)
     times = [moment.time for moment in one.moments]
@@ -335,7 +335,7 @@ def _write_frames(one: Recollection, folder: Path, source: Path | None) -> list[
 @app.command("list")
 def list_memories(folder: FolderArgument, as_json: Annotated[bool, typer.Option("--json")] = False) -> None:
     """List cameras, what is covered, and bytes on disk."""
-    from lookout.memory.shelf import entries
+    from lookout.past.memory.shelf import entries
 
     rows = [_listed(entry) for entry in entries(folder)]
     if as_json:
@@ -356,7 +356,7 @@ def list_memories(folder: FolderArgument, as_json: Annotated[bool, typer.Option(
 
 def _listed(entry: Entry) -> dict[str, Any]:
     """One memory as a row; a damaged one says so and hides no other."""
-    from lookout.memory.listing import Extent, extent_of
+    from lookout.past.memory.listing import Extent, extent_of
 
     row: dict[str, Any] = {
         "camera": entry.camera,
@@ -371,7 +371,7 @@ def _listed(entry: Entry) -> dict[str, Any]:
     extent = extent_of(entry.path)
     if extent is None:  # torch is imported here only: it takes longer than the list
         log_plainly()
-        from lookout.memory import HistoryError, MemoryFolder
+        from lookout.past.memory import HistoryError, MemoryFolder
 
         try:
             memory = MemoryFolder.open(entry.path, owner=False, verify=False).memory
@@ -393,8 +393,8 @@ def _listed(entry: Entry) -> dict[str, Any]:
 def check(folder: FolderArgument) -> None:
     """Check every file of every memory against its checksums; ends with 1 where one is damaged."""
     log_plainly()
-    from lookout.memory import HistoryError, MemoryFolder
-    from lookout.memory.shelf import entries
+    from lookout.past.memory import HistoryError, MemoryFolder
+    from lookout.past.memory.shelf import entries
 
     damaged = 0
     for entry in entries(folder):
@@ -415,7 +415,7 @@ def repair(
     camera: Annotated[str | None, typer.Option(help="Only this camera.  [default: all]")] = None,
 ) -> None:
     """Go on without what is damaged, and print what is lost. Nothing else of a memory changes."""
-    from lookout.memory import shelf
+    from lookout.past.memory import shelf
 
     log_plainly()
     for entry, damage in shelf.repair(folder, camera):
@@ -431,7 +431,7 @@ def remove(
     until: Annotated[str | None, typer.Option(help="Only before this time.")] = None,
 ) -> None:
     """Erase a camera, or a time range of it, wholly: no file holds anything of it afterwards."""
-    from lookout.memory import shelf
+    from lookout.past.memory import shelf
 
     log_plainly()
     removed, erased = shelf.remove(
@@ -447,7 +447,7 @@ def trim(
     age: Annotated[str | None, typer.Option(help="Limit of a frame's age, such as 7d.")] = None,
 ) -> None:
     """Keep a folder within a size and an age; what was recorded longest ago is removed first."""
-    from lookout.memory import Keep, shelf
+    from lookout.past.memory import Keep, shelf
 
     if size is None and age is None:
         raise CliError("give --size (2GB), --age (7d), or both")

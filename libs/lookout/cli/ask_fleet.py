@@ -38,7 +38,7 @@ def ask_fleet(
     Raises:
         CliError: There is no recall, it does not answer, or it refuses the question.
     """
-    from lookout.net import Channels
+    from lookout.runtime.net import Channels
     from lookout.v1 import memory_pb2_grpc
     from lookout.v1.memory_pb2 import AskRequest
 

@@ -52,7 +52,7 @@ from lookout.wire import TOKENS, names_id
 from lookout.wire.limits import JOB_LABELS
 
 if TYPE_CHECKING:
-    from lookout.backtest import Backtest
+    from lookout.past.backtests import Backtest
 
 _LATEST_MS = 1 << 62
 LabelsOption = Annotated[
@@ -166,9 +166,9 @@ def _ask_here(
     """The back-test in this process."""
     labels = _labels_of(address, job) if labelled else []
     # After all that is refused at once: these import the models.
-    from lookout.backtest.jobs import scope_of
-    from lookout.families.inference import inference_only
-    from lookout.verification import fleet_backtest
+    from lookout.models.families.inference import inference_only
+    from lookout.past.backtests.jobs import scope_of
+    from lookout.past.verification import fleet_backtest
 
     with inference_only(), Progress(console=TerminalConsole(stderr=True), transient=True) as bar:
         task = bar.add_task("asking the past", total=None)

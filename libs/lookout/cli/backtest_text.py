@@ -10,18 +10,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lookout.backtest.answers import incident_of
-from lookout.backtest.labels import LabelShare, Quality, quality, threshold_for
 from lookout.cli.connect import read_erasures
 from lookout.cli.options import CliError
 from lookout.cli.output import TerminalConsole, echo, say
-from lookout.outside_text import clean
+from lookout.past.backtests.answers import incident_of
+from lookout.past.backtests.labels import LabelShare, Quality, quality, threshold_for
+from lookout.text import clean
 from lookout.v1.recordings_pb2 import BacktestAnswer, LabelScore, PastIncident, RecordingAnswers
 from lookout.v1.watches_pb2 import Watch
 
 if TYPE_CHECKING:
-    from lookout.backtest import Backtest, PastIncident as Past, PastOutcome
     from lookout.cli.report import PastFacts
+    from lookout.past.backtests import Backtest, PastIncident as Past, PastOutcome
 
 
 def nothing_asked(cameras: Sequence[str]) -> str:
@@ -80,7 +80,7 @@ def show_answer(
         page: Where a page is written.
         watch: What was asked; None: the request is not there any more.
     """
-    from lookout.erasures.fence import Fence
+    from lookout.past.erasures.fence import Fence
 
     answer = answers.backtest
     fence = Fence(read_erasures(bootstrap).erasures.values())

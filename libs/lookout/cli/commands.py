@@ -167,7 +167,7 @@ def log_plainly() -> None:
     """Log lines of commands are people's: on stderr, without colours, texts from outside shown as escapes."""
     import structlog
 
-    from lookout.outside_text import clean_event
+    from lookout.text import clean_event
 
     structlog.configure(
         processors=[

@@ -22,13 +22,13 @@ from confluent_kafka.admin import OffsetSpec
 
 from lookout.cli.options import CliError, Position, in_utf8
 from lookout.cli.output import TerminalConsole, say
-from lookout.kafka_clients import AdminClient, Consumer, Producer
+from lookout.runtime.kafka_clients import AdminClient, Consumer, Producer
 from lookout.wire import ERASURES, MAX_MESSAGE_BYTES, key_text, prefixed
 
 if TYPE_CHECKING:
-    from lookout.erasures.records import ErasureLog
-    from lookout.erasures.signing import ConfirmationSigner
-    from lookout.net import GrpcSecurity
+    from lookout.past.erasures.records import ErasureLog
+    from lookout.past.erasures.signing import ConfirmationSigner
+    from lookout.runtime.net import GrpcSecurity
 
 _NO_LEADER_YET = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE)
 _ANSWER_S = 10.0
@@ -105,7 +105,7 @@ def _security(bootstrap: str) -> dict[str, str]:
             except OSError as error:
                 raise CliError(f"the password of Kafka at {bootstrap} cannot be read: {error}") from None
     from lookout.errors import StartupError
-    from lookout.net import KafkaSecurity, load_connections
+    from lookout.runtime.net import KafkaSecurity, load_connections
 
     try:
         return load_connections(KafkaSecurity).kafka_security()
@@ -121,7 +121,7 @@ def kafka_settings(bootstrap: str) -> dict[str, Any]:
     """
     from lookout.errors import StartupError
     from lookout.local.addresses import running_fleets
-    from lookout.net import KafkaSecurity, load_connections
+    from lookout.runtime.net import KafkaSecurity, load_connections
 
     for fleet in running_fleets():
         if fleet.bootstrap == bootstrap and fleet.own_kafka:
@@ -140,7 +140,7 @@ def grpc_security(bootstrap: str) -> GrpcSecurity:
     """
     from lookout.errors import StartupError
     from lookout.local import running_fleets
-    from lookout.net import GrpcSecurity, load_connections
+    from lookout.runtime.net import GrpcSecurity, load_connections
 
     try:
         for fleet in running_fleets():
@@ -204,7 +204,7 @@ def read_erasures(bootstrap: str, signer: ConfirmationSigner | None = None) -> E
         bootstrap: Kafka.
         signer: Leaves out confirmations that the fleet did not sign; None: all count.
     """
-    from lookout.erasures.records import ErasureLog, read_log
+    from lookout.past.erasures.records import ErasureLog, read_log
 
     if not has_topic(bootstrap, ERASURES.name):
         return ErasureLog()
@@ -272,8 +272,8 @@ class CommittedReader:
         start: Position,
         options: Mapping[str, object] | None = None,
     ) -> None:
-        from lookout.erasures.fence import Fence
-        from lookout.erasures.spans import FENCED_TOPICS
+        from lookout.past.erasures.fence import Fence
+        from lookout.past.erasures.spans import FENCED_TOPICS
 
         self._bootstrap, self._deadline = bootstrap, time.monotonic() + _OPEN_S
         shows = any(topic in FENCED_TOPICS for topic in topics)
@@ -333,7 +333,7 @@ class CommittedReader:
             self._places += fresh
 
     def _hidden(self, message: Message) -> bool:
-        from lookout.erasures.spans import FENCED_TOPICS, span_of
+        from lookout.past.erasures.spans import FENCED_TOPICS, span_of
 
         topic, camera = str(message.topic()), key_text(message.key() or b"")
         if topic not in FENCED_TOPICS or not self._fence.of(camera):

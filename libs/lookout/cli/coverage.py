@@ -18,9 +18,9 @@ from lookout.cli.connect import check_reachable, find_bootstrap, reading
 from lookout.cli.options import BootstrapOption
 from lookout.cli.output import TerminalConsole, echo, escaped
 from lookout.cli.times import PAST, parse_since
-from lookout.outside_text import clean
 from lookout.rules import CoverageInterval, Outcome
 from lookout.rules.messages import verdict_of
+from lookout.text import clean
 from lookout.v1.lineage_pb2 import Cause
 from lookout.v1.verdicts_pb2 import Verdict
 from lookout.wire import VERDICTS, WireError, from_json, names_id

@@ -11,8 +11,8 @@ from typing import Any
 from confluent_kafka import OFFSET_END, Message, TopicPartition
 
 from lookout.cli.connect import Outage
-from lookout.kafka_clients import Consumer
-from lookout.outside_text import clean
+from lookout.runtime.kafka_clients import Consumer
+from lookout.text import clean
 from lookout.wire import PIPELINE, RECORDING_FLOWS, headers, prefixed
 
 _LIMIT = 500  # read in one call

@@ -32,10 +32,10 @@ from lookout.cli.up import KafkaOption, RedisOption, parse_settings
 from lookout.cli.watches import slug, write_watches
 from lookout.local import Fleet
 from lookout.models import DEMO_QUESTIONS
-from lookout.sandbox import SandboxPool
-from lookout.segments import CodecError
 from lookout.v1.alerts_pb2 import Alert
 from lookout.v1.watches_pb2 import Rule, Watch
+from lookout.video.sandbox import SandboxPool
+from lookout.video.segments import CodecError
 from lookout.wire import Stage
 from lookout.wire.headers import CAPTURED_AT, encode
 

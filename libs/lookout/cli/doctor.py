@@ -26,7 +26,6 @@ from lookout.cli.findings import CheckResult, State
 from lookout.cli.options import BootstrapOption, CliError, refuse_given
 from lookout.cli.output import TerminalConsole, echo
 from lookout.errors import StartupError
-from lookout.kafka_clients import AdminClient
 from lookout.local import LocalError, running_fleets
 from lookout.local.addresses import cache_folder
 from lookout.local.fleet import service_module
@@ -36,10 +35,11 @@ from lookout.local.kcat import kcat_fault
 from lookout.local.readiness import ask_ready
 from lookout.local.redis import find_redis_server
 from lookout.models import ModelError
-from lookout.net import Channels, RedisSecurity, load_connections
-from lookout.net.redis_errors import REDIS_ERRORS
-from lookout.net.serving import serving_fault
-from lookout.outside_text import public_url
+from lookout.runtime.kafka_clients import AdminClient
+from lookout.runtime.net import Channels, RedisSecurity, load_connections
+from lookout.runtime.net.redis_errors import REDIS_ERRORS
+from lookout.runtime.net.serving import serving_fault
+from lookout.text import public_url
 from lookout.wire import PIPELINE, all_topics, camera_topics
 
 _ANSWER_S = 10.0
@@ -184,7 +184,7 @@ def _accelerator() -> CheckResult:
 def _model(folder: Path | None) -> Iterator[CheckResult]:
     if folder is None:
         return
-    from lookout.evaluation.fit import memory_text
+    from watchbench.evaluation.fit import memory_text
 
     about = "memory of the model"
     try:

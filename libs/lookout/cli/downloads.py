@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Final
 
 from lookout.disk import private_folder, read_file, replace_file, sync_folder
-from lookout.files import UrlSource
-from lookout.outside_text import clean
-from lookout.sandbox import downloaded
-from lookout.sandbox.opening import DownloadedFile, download, not_stored
+from lookout.text import clean
+from lookout.video.files import UrlSource
+from lookout.video.sandbox import downloaded
+from lookout.video.sandbox.opening import DownloadedFile, download, not_stored
 
 CACHE_BYTES: Final = 16 << 30
 """Bytes of all downloads: some hours of 1080p. The oldest are removed beyond."""

@@ -28,17 +28,17 @@ from lookout.cli.connect import (
 from lookout.cli.options import BootstrapOption, CliError, Position, refuse_given
 from lookout.cli.output import TerminalConsole, echo, say
 from lookout.cli.times import parse_span
-from lookout.erasures.records import member_key, new_erasure
-from lookout.kafka_clients import AdminClient
-from lookout.outside_text import clean
+from lookout.past.erasures.records import member_key, new_erasure
+from lookout.runtime.kafka_clients import AdminClient
+from lookout.runtime.worker.growth import decode_state
+from lookout.text import clean
 from lookout.v1.erasures_pb2 import Erasure
 from lookout.wire import ERASURES, LABELS, PIPELINE, Stage, all_topics, is_camera_id, to_json
-from lookout.worker.growth import decode_state
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-    from lookout.erasures.signing import ConfirmationSigner
+    from lookout.past.erasures.signing import ConfirmationSigner
 
 ReceiptOption = Annotated[
     str | None,
@@ -234,7 +234,7 @@ def _wait(address: str, identity: str, deadline: float) -> list[str]:
 
 
 def _print_receipt(address: str, identity: str, key: Ed25519PrivateKey) -> None:
-    from lookout.erasures.receipt import receipt_of, signed
+    from lookout.past.erasures.receipt import receipt_of, signed
 
     signer = _signer(address)
     log = read_erasures(address, signer)
@@ -253,14 +253,14 @@ def _print_receipt(address: str, identity: str, key: Ed25519PrivateKey) -> None:
 
 def _signer(address: str) -> ConfirmationSigner:
     """Checks confirmations with the fleet's token, where this machine has it."""
-    from lookout.erasures.signing import ConfirmationSigner
+    from lookout.past.erasures.signing import ConfirmationSigner
 
     return ConfirmationSigner.of(grpc_security(address))
 
 
 def _window_us() -> int:
     """Length of a window, where the environment says it as the services' does; else the default."""
-    from lookout.worker import ServiceSettings, load_settings
+    from lookout.runtime.worker import ServiceSettings, load_settings
 
     names = ("LOOKOUT_WINDOW_S", "LOOKOUT_STRIDE_S", "LOOKOUT_MODEL_DIR")
     environment = {name: os.environ[name] for name in names if name in os.environ}
@@ -269,7 +269,7 @@ def _window_us() -> int:
 
 
 def _check(path: Path) -> None:
-    from lookout.erasures.receipt import check_receipt
+    from lookout.past.erasures.receipt import check_receipt
 
     try:
         if path.exists() and not path.is_file():

@@ -19,7 +19,7 @@ from lookout.cli.connect import check_reachable, find_bootstrap, reading, send_a
 from lookout.cli.options import CliError, Position, in_utf8
 from lookout.cli.output import TerminalConsole, echo, say
 from lookout.cli.signals import ending_quietly
-from lookout.outside_text import clean, public_url
+from lookout.text import clean, public_url
 from lookout.v1.recordings_pb2 import RecordingAnswers, RecordingJob
 from lookout.wire import ANSWERS, RECORDINGS, WireError, from_json, key_text, to_json
 
@@ -74,9 +74,9 @@ def fleet_job(
     Raises:
         CliError: A relative path leads to nothing.
     """
-    from lookout.analysis import AnalysisSettings
-    from lookout.analysis.settings import with_options
-    from lookout.jobs import settings_message
+    from lookout.recordings.analysis import AnalysisSettings
+    from lookout.recordings.analysis.settings import with_options
+    from lookout.recordings.jobs import settings_message
     from lookout.wire.begins import set_begin
 
     settings = settings_message(with_options(AnalysisSettings(), options))
@@ -112,7 +112,7 @@ def send_job(
     Raises:
         CliError: The job cannot be followed, or Kafka does not take it.
     """
-    from lookout.jobs import JobError, check_job, job_digest
+    from lookout.recordings.jobs import JobError, check_job, job_digest
 
     if page is not None and not wait:
         raise CliError("--page needs --wait: the page is written from the answers")
@@ -251,7 +251,7 @@ def tell(
         CliError: It did not end as it should, or a recording of it could not be read.
     """
     from lookout.cli.recording_text import show
-    from lookout.jobs import analysis_of
+    from lookout.recordings.jobs import analysis_of
 
     if answers.HasField("backtest"):
         from lookout.cli.backtest_text import nothing_asked, show_answer

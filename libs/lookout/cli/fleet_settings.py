@@ -13,11 +13,11 @@ from lookout.cli.options import CliError
 from lookout.errors import StartupError
 from lookout.local import RECALL, RECORDINGS_DECODE, RECORDINGS_ROLES
 from lookout.local.fleet import service_module
-from lookout.outside_text import clean
+from lookout.text import clean
 from lookout.wire import Stage
 
 if TYPE_CHECKING:
-    from lookout.worker import ServiceSettings
+    from lookout.runtime.worker import ServiceSettings
 
 
 def settings_of_services(
@@ -38,7 +38,7 @@ def settings_of_services(
         if service not in services:
             names = ", ".join(f"{service}.{name}" for name in own[service])
             raise CliError(f"--set {clean(names, 60)}: {service} does not run; {_WITH[service]}")
-    from lookout.worker import load_settings
+    from lookout.runtime.worker import load_settings
 
     kinds = {service: _kind(service) for service in services}
     for name in common:
@@ -94,7 +94,7 @@ def _similar(name: str, kinds: Mapping[str, type[ServiceSettings]]) -> str:
 def _kind(service: str) -> type[ServiceSettings]:
     """The settings of a service: the class of its module `settings`, by name as the fleet starts services by
     the names of their modules."""
-    from lookout.worker import ServiceSettings
+    from lookout.runtime.worker import ServiceSettings
 
     module = service_module("recordings" if service in (*RECORDINGS_ROLES, RECORDINGS_DECODE) else service)
     name = f"{module}.settings"

@@ -13,7 +13,7 @@ def footage_files(path: Path) -> list[Path]:
     Raises:
         CliError: the path does not exist or is no file and no folder, or the folder holds none.
     """
-    from lookout.files.names import SUFFIXES, video_files
+    from lookout.video.files.names import SUFFIXES, video_files
 
     if path.is_file():
         return [path]

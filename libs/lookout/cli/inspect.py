@@ -15,7 +15,7 @@ from lookout.cli.footage import footage_files
 from lookout.cli.output import TerminalConsole, echo
 
 if TYPE_CHECKING:
-    from lookout.segments.inspection import Inspection
+    from lookout.video.segments.inspection import Inspection
 
 
 def inspect(
@@ -30,8 +30,8 @@ def inspect(
     compared). Damaged or hostile files are named with their one error; the exit code is 1 if no file gave a
     frame.
     """
-    from lookout.sandbox.pool import SandboxPool, SandboxSettings
-    from lookout.sandbox.survey import inspect as inspect_one
+    from lookout.video.sandbox.pool import SandboxPool, SandboxSettings
+    from lookout.video.sandbox.survey import inspect as inspect_one
 
     files = footage_files(path)
     base = path if path.is_dir() else path.parent

@@ -12,7 +12,7 @@ import typer
 from lookout.cli.connect import check_reachable, find_bootstrap, read_erasures, reading, send_and_confirm
 from lookout.cli.options import BootstrapOption, CliError, Position
 from lookout.cli.output import TerminalConsole, say
-from lookout.outside_text import clean
+from lookout.text import clean
 from lookout.v1.alerts_pb2 import Alert
 from lookout.v1.erasures_pb2 import Erasure
 from lookout.v1.labels_pb2 import Label
@@ -63,7 +63,7 @@ def write_labels(bootstrap: str, labels: Sequence[Label], *, remove: bool = Fals
     Raises:
         CliError: Kafka refuses.
     """
-    from lookout.backtest.labels import label_key
+    from lookout.past.backtests.labels import label_key
 
     for entry in labels:
         if not entry.HasField("labelled"):
@@ -79,7 +79,7 @@ def read_labels(bootstrap: str) -> list[Label]:
     Raises:
         CliError: Kafka does not answer, or has no such topic.
     """
-    from lookout.erasures.fence import Fence
+    from lookout.past.erasures.fence import Fence
 
     check_reachable(bootstrap, LABELS.name)
     fence = Fence(read_erasures(bootstrap).erasures.values())
@@ -103,7 +103,7 @@ def remove_labels(bootstrap: str, erasure: Erasure) -> int:
         bootstrap: Kafka.
         erasure: What was asked for.
     """
-    from lookout.erasures.fence import Fence
+    from lookout.past.erasures.fence import Fence
 
     fence = Fence([erasure])
     rows: dict[str, Any] = {}

@@ -10,7 +10,7 @@ import typer
 
 from lookout import models
 from lookout.cli.options import CliError
-from lookout.outside_text import clean
+from lookout.text import clean
 
 ModelOption = Annotated[
     Path | None,

@@ -20,9 +20,9 @@ from lookout.models.device import Dtype
 from lookout.models.errors import ModelError
 
 if TYPE_CHECKING:
-    from lookout.evaluation.check import ModelReport
-    from lookout.evaluation.evaluate import Evaluation
-    from lookout.evaluation.labels import LabelledClip
+    from watchbench.evaluation.check import ModelReport
+    from watchbench.evaluation.evaluate import Evaluation
+    from watchbench.evaluation.labels import LabelledClip
 
 MIB = 1 << 20
 COMPARED = {True: "[green]same[/]", False: "[red]differs[/]", None: "not compared"}
@@ -91,7 +91,7 @@ def check(
     With --labels it also finds the threshold of every question for a wanted precision. The last line is JSON;
     the exit code is 1 where something differs, or where the model says neither yes nor no.
     """
-    from lookout.evaluation.check import check_model
+    from watchbench.evaluation.check import check_model
 
     console = TerminalConsole()
     kind, place = _known(dtype), find_device(device)
@@ -218,8 +218,8 @@ def _evaluated(
     preset: Preset = "default",
     policy: str | None = None,
 ) -> Evaluation:
-    from lookout.evaluation.evaluate import evaluate
-    from lookout.evaluation.labels import read_labels
+    from watchbench.evaluation.evaluate import evaluate
+    from watchbench.evaluation.labels import read_labels
 
     clips = read_labels(labels)
     with Progress(console=TerminalConsole(stderr=True), transient=True) as bar:
@@ -245,8 +245,8 @@ def _calibrated(
     console: Console, evaluation: Evaluation, precision: float, plot: Path | None
 ) -> dict[str, object]:
     """Thresholds and reliability of the answers as the fleet gives them."""
-    from lookout.evaluation.evaluate import calibrate
-    from lookout.evaluation.scores import pooled, reliability_plot
+    from watchbench.evaluation.evaluate import calibrate
+    from watchbench.evaluation.scores import pooled, reliability_plot
 
     thresholds = calibrate(evaluation.product, precision)
     table = Table("question", f"threshold for {precision:.0%} precision")

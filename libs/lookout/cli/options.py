@@ -11,7 +11,7 @@ from typing import Annotated, Final, Literal
 import typer
 
 from lookout.errors import LookoutError
-from lookout.outside_text import clean, is_encodable, question_text
+from lookout.text import clean, is_encodable, question_text
 
 BootstrapOption = Annotated[
     str | None,

@@ -15,7 +15,7 @@ from rich.markup import escape
 from rich.segment import Segment
 from rich.status import Status
 
-from lookout.outside_text import CHARACTERS, clean, visible
+from lookout.text import CHARACTERS, clean, visible
 
 
 class TerminalConsole(Console):

@@ -31,10 +31,10 @@ from lookout.cli.options import BootstrapOption, CliError
 from lookout.cli.output import TerminalConsole, escaped, say
 from lookout.cli.times import parse_moment
 from lookout.cli.watches import read_watches
-from lookout.kafka_clients import Producer
-from lookout.sandbox import SandboxPool, SandboxSettings
-from lookout.segments import CodecError
+from lookout.runtime.kafka_clients import Producer
 from lookout.v1.cameras_pb2 import Camera
+from lookout.video.sandbox import SandboxPool, SandboxSettings
+from lookout.video.segments import CodecError
 from lookout.wire import (
     CAMERA_ID_BYTES,
     MAX_SEGMENT_BYTES,

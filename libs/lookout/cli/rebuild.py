@@ -15,9 +15,9 @@ from lookout.cli.output import TerminalConsole, echo, say
 from lookout.cli.times import PAST
 
 if TYPE_CHECKING:
-    from lookout.chapters.reading import ChapterSources
-    from lookout.memory import Chapter
-    from lookout.verification import Rebuilt
+    from lookout.past.chapters.reading import ChapterSources
+    from lookout.past.memory import Chapter
+    from lookout.past.verification import Rebuilt
 
 _LATEST_MS = 1 << 62
 
@@ -61,11 +61,11 @@ def rebuild(
     check_reachable(address, TOKENS.name)
     log_plainly()
     # After all that is refused at once: these import the models.
-    from lookout.chains import PastScope
-    from lookout.chapters.durable import DurableTier
-    from lookout.chapters.reading import ChapterSources, Holders
-    from lookout.families.inference import inference_only
-    from lookout.verification import rebuild_chapters
+    from lookout.models.families.inference import inference_only
+    from lookout.past.chapters.durable import DurableTier
+    from lookout.past.chapters.reading import ChapterSources, Holders
+    from lookout.past.verification import rebuild_chapters
+    from lookout.streams.chains import PastScope
 
     tier = DurableTier(url)
     sources = ChapterSources(

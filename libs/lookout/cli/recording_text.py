@@ -9,7 +9,7 @@ from rich.table import Table
 from lookout.cli.output import TerminalConsole, escaped, say
 
 if TYPE_CHECKING:
-    from lookout.analysis import Analysis
+    from lookout.recordings.analysis import Analysis
 
 #: who answered what a journal knows
 EARLIER = "answered by an earlier run (--fresh to repeat)"

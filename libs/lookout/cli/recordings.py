@@ -20,7 +20,7 @@ from lookout.cli.options import (
     check_page,
 )
 from lookout.cli.output import TerminalConsole, echo, escaped, say
-from lookout.outside_text import clean, public_url
+from lookout.text import clean, public_url
 from lookout.v1.recordings_pb2 import RecordingAnswers, RecordingJob
 from lookout.wire import RECORDINGS, tenant_of, to_json
 

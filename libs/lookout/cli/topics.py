@@ -13,7 +13,7 @@ from lookout.cli.connect import Outage, check_reachable, client_options, find_bo
 from lookout.cli.options import BootstrapOption
 from lookout.cli.output import TerminalConsole, echo, say
 from lookout.cli.signals import ending_quietly
-from lookout.outside_text import clean
+from lookout.text import clean
 from lookout.wire import SEGMENTS
 
 app = typer.Typer(help="The topics of a running fleet: add partitions.", no_args_is_help=True)
@@ -49,7 +49,7 @@ def grow(
     A camera whose key belongs to another partition now begins a new stream epoch there; its old partition is
     told. Call it again after an interruption: it completes what is left.
     """
-    from lookout.worker.growth import add_partitions
+    from lookout.runtime.worker.growth import add_partitions
 
     address = find_bootstrap(bootstrap)
     check_reachable(address, SEGMENTS.name)
@@ -62,7 +62,7 @@ def grow(
 
 def _follow(options: Mapping[str, object], wait_s: float) -> int:
     """Tell old partitions about cameras that moved, until the time is over; how many moved."""
-    from lookout.worker.growth import Moves
+    from lookout.runtime.worker.growth import Moves
 
     outage = Outage(options)
     moves = Moves({**options, "error_cb": outage.failed})

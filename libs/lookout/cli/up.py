@@ -22,10 +22,10 @@ from lookout.cli.options import CliError, Preset, PresetOption, SettingOption, r
 from lookout.cli.output import TerminalConsole, escaped
 from lookout.cli.signals import ending_quietly
 from lookout.local import RECALL, RECORDINGS_DECODE, RECORDINGS_ROLES, Fleet, running_fleets
-from lookout.net import GrpcSecurity, KafkaSecurity, RedisSecurity
-from lookout.outside_text import public_url
+from lookout.runtime.net import GrpcSecurity, KafkaSecurity, RedisSecurity
+from lookout.runtime.worker.settings import FOREIGN
+from lookout.text import public_url
 from lookout.wire import ALERTS, MAX_MESSAGE_BYTES, SEGMENTS, Stage
-from lookout.worker.settings import FOREIGN
 
 console = TerminalConsole()
 _ROUND_S = 0.5
@@ -172,7 +172,7 @@ def kept(text: str | None) -> str | None:
     """
     if text is None or text.strip().lower() in ("", "off"):
         return None
-    from lookout.memory import HistoryError, Keep
+    from lookout.past.memory import HistoryError, Keep
 
     try:
         Keep.parse(text)

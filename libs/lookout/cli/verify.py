@@ -43,9 +43,9 @@ def verify(
     Each chain of windows is replayed from its key window. Give the settings of the fleet with --preset and
     --set. Verdicts whose records are past their retention count as expired. Exit code 1 if a verdict differs.
     """
-    from lookout import verification
-    from lookout.chains import PastScope
-    from lookout.families.inference import inference_only
+    from lookout.models.families.inference import inference_only
+    from lookout.past import verification
+    from lookout.streams.chains import PastScope
 
     folder = find_model(model)
     settings = settings_of_replay(folder, *parse_settings(setting or [], preset, device))

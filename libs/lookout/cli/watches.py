@@ -14,9 +14,9 @@ from rich.text import Text
 from lookout.cli.connect import check_reachable, find_bootstrap, reading, send_and_confirm
 from lookout.cli.options import BootstrapOption, CliError, Position, asked
 from lookout.cli.output import TerminalConsole, echo, say
-from lookout.outside_text import clean
 from lookout.rules import RuleError, check_watch, next_version, read_watch
 from lookout.rules.messages import rule_of
+from lookout.text import clean
 from lookout.v1.watches_pb2 import Point, Rule, ScheduleEntry, Watch, Zone
 from lookout.wire import CAMERA_OFFLINE, PRIORITIES, WATCHES, key_text, to_json
 from lookout.wire.limits import ALL_WATCHES, CAMERA_WATCHES, LEAST_THRESHOLD

@@ -27,7 +27,7 @@ RECORDINGS_ROLES = {"recordings-plan": "plan", "recordings": "parts", "recording
 RECORDINGS_DECODE = "recordings-decode"
 """The service that decodes parts of recordings ahead; it reads no topic."""
 PLAN_SETTINGS = ("reuse", "refresh_frames", "refresh_surplus", "labels", "key_every", "max_damage")
-"""Settings of prefill that back-tests must have as well (`lookout.worker.WindowPlanSettings`)."""
+"""Settings of prefill that back-tests must have as well (`lookout.runtime.worker.WindowPlanSettings`)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,9 +43,9 @@ from lookout.local.readiness import ask_ready
 from lookout.local.redis import RedisServer, check_redis
 from lookout.local.server import LocalServer, Startable
 from lookout.local.topics import create_topics, reconcile_topics
-from lookout.net import KafkaSecurity, RedisSecurity, load_connections
+from lookout.runtime.net import KafkaSecurity, RedisSecurity, load_connections
+from lookout.runtime.worker.startup import check_open_files
 from lookout.wire import NAME_PREFIX, Stage, all_topics
-from lookout.worker.startup import check_open_files
 
 Progress = Callable[[str], None]
 

@@ -25,7 +25,7 @@ from tenacity import (
 
 from lookout.local.addresses import cache_folder
 from lookout.local.processes import LocalError
-from lookout.outside_text import visible
+from lookout.text import visible
 
 KAFKA = "org.apache.kafka:kafka_2.13:4.3.1"
 LOGGING = "org.apache.logging.log4j:log4j-slf4j-impl:2.25.4"

@@ -15,7 +15,6 @@ from pathlib import Path
 from confluent_kafka import KafkaException
 
 from lookout.disk import private_folder, replace_file
-from lookout.kafka_clients import AdminClient
 from lookout.local.formatting import META, format_data
 from lookout.local.jars import kafka_class_path
 from lookout.local.java import Java, find_java
@@ -23,6 +22,7 @@ from lookout.local.passwords import CLIENTS, INTERNAL, KafkaAccounts
 from lookout.local.processes import Child, LocalError, PortTakenError, free_ports
 from lookout.local.server import HOST, LocalServer
 from lookout.local.startup_cache import startup_cache, write_startup_cache
+from lookout.runtime.kafka_clients import AdminClient
 
 _START_S = 120.0
 _WRITE_S = 240.0  # for Java's cache: a few seconds on a machine that has nothing else to do

@@ -12,8 +12,8 @@ from typing import Final
 from confluent_kafka.admin import ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 
 from lookout.disk import FILE_MODE, private_folder, read_file, replace_file
-from lookout.kafka_clients import AdminClient
 from lookout.local.addresses import kafka_login
+from lookout.runtime.kafka_clients import AdminClient
 
 USER: Final = "lookout"
 CLIENTS, INTERNAL, CONTROLLER = "CLIENTS", "INTERNAL", "CONTROLLER"

@@ -15,9 +15,9 @@ from lookout.errors import StartupError
 from lookout.local.passwords import new_password
 from lookout.local.processes import Child, LocalError, PortTakenError
 from lookout.local.server import HOST, LocalServer
-from lookout.net import RedisSecurity
-from lookout.net.redis_errors import REDIS_ERRORS
-from lookout.outside_text import public_url
+from lookout.runtime.net import RedisSecurity
+from lookout.runtime.net.redis_errors import REDIS_ERRORS
+from lookout.text import public_url
 
 _START_S = 30.0
 _ANSWER_S = 10.0

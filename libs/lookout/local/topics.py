@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
-from lookout.kafka_clients import AdminClient
 from lookout.local.processes import LocalError
+from lookout.runtime.kafka_clients import AdminClient
 from lookout.wire import Topic, all_topics
 
 _TIMEOUT_S = 60.0

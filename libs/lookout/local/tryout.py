@@ -18,7 +18,7 @@ from types import FrameType
 from lookout.local.kafka import KafkaListener, KafkaServer
 from lookout.local.processes import LocalError
 from lookout.local.redis import find_redis_server
-from lookout.outside_text import visible
+from lookout.text import visible
 
 _OWN_PORT = 19092
 _LOOK_EVERY_S = 0.5

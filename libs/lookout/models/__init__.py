@@ -18,7 +18,7 @@ from lookout.models.questions import (
     check_question as check_question,
     check_questions as check_questions,
 )
-from lookout.models.windows import (
+from lookout.models.window_defaults import (
     SamplingNumbers as SamplingNumbers,
     WindowDefaults as WindowDefaults,
     window_defaults as window_defaults,

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from lookout.disk import read_file
 from lookout.models.errors import ModelError
-from lookout.outside_text import clean
+from lookout.text import clean
 
 CONFIG: Final = "config.json"
 #: bytes of a configuration file; published ones have a few thousand, vocabularies up to 20 million

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from lookout.models.errors import ModelError
-from lookout.outside_text import clean
+from lookout.text import clean
 
 if TYPE_CHECKING:
     import torch

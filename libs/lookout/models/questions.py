@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from lookout.errors import LookoutError
-from lookout.outside_text import MAX_QUESTION, question_text
+from lookout.text import MAX_QUESTION, question_text
 
 TRAINED = "watchbench.json"
 """In the folder of a model that `watchbench` trained: it answers yes or no, and nothing else."""

@@ -7,16 +7,6 @@ In decode: `MotionGather` turns block maps into one motion grid per sampled fram
 from typing import TYPE_CHECKING
 
 from lookout.lazy import lazy_names
-from lookout.motion.grids import (
-    GroupedPatches as GroupedPatches,
-    Mask as Mask,
-    PatchGrid as PatchGrid,
-    bilinear_taps as bilinear_taps,
-    complete as complete,
-    pack_mask as pack_mask,
-    spread as spread,
-    unpack_mask as unpack_mask,
-)
 from lookout.pruning.gather import (
     DEFAULT_GATHER_METHOD as DEFAULT_GATHER_METHOD,
     GatherMethod as GatherMethod,
@@ -55,6 +45,16 @@ from lookout.pruning.policies import (
     policy_of as policy_of,
 )
 from lookout.pruning.raster import Cells as Cells, PatchMap as PatchMap, cover as cover
+from lookout.video.motion.grids import (
+    GroupedPatches as GroupedPatches,
+    Mask as Mask,
+    PatchGrid as PatchGrid,
+    bilinear_taps as bilinear_taps,
+    complete as complete,
+    pack_mask as pack_mask,
+    spread as spread,
+    unpack_mask as unpack_mask,
+)
 
 if TYPE_CHECKING:
     from lookout.pruning.settings import (

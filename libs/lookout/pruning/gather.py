@@ -18,7 +18,9 @@ from typing import Final, Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from lookout.motion import (
+from lookout.pruning.raster import Cells, Index, PatchMap, cover
+from lookout.pruning.residual import compensated_difference, patch_means
+from lookout.video.motion import (
     Basis,
     FrameInfo,
     Geometry,
@@ -29,8 +31,6 @@ from lookout.motion import (
     VectorSource,
     joined,
 )
-from lookout.pruning.raster import Cells, Index, PatchMap, cover
-from lookout.pruning.residual import compensated_difference, patch_means
 
 MOST_WAITING: Final = 1 << 17  # blocks; 40 bytes each
 

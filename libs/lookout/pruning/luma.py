@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from lookout.motion.grids import GroupedPatches
+from lookout.video.motion.grids import GroupedPatches
 
 U8 = npt.NDArray[np.uint8]
 F32 = npt.NDArray[np.float32]

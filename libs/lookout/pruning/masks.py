@@ -18,11 +18,11 @@ from typing import Final, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from lookout.motion import Basis
-from lookout.motion.grids import GroupedPatches, Mask, complete, pack_mask, spread, unpack_mask
 from lookout.pruning.gather import DEFAULT_GATHER_METHOD, GatherMethod
 from lookout.pruning.luma import luma, patch_difference, patch_luma
 from lookout.pruning.noise import NoiseThreshold, learnt, noise_of
+from lookout.video.motion import Basis
+from lookout.video.motion.grids import GroupedPatches, Mask, complete, pack_mask, spread, unpack_mask
 
 U8 = npt.NDArray[np.uint8]
 F16 = npt.NDArray[np.float16]

@@ -15,7 +15,6 @@ from typing import Final
 import numpy as np
 
 from lookout.errors import LookoutError
-from lookout.motion.grids import GroupedPatches, Mask, spread
 from lookout.pruning.gather import GatherMethod
 from lookout.pruning.masks import (
     F32,
@@ -31,6 +30,7 @@ from lookout.pruning.masks import (
     TokenPolicy,
     temporal_pairs,
 )
+from lookout.video.motion.grids import GroupedPatches, Mask, spread
 
 
 class PolicyError(LookoutError, ValueError):

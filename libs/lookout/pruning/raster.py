@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from lookout.motion import Geometry, PredictionBlocks
+from lookout.video.motion import Geometry, PredictionBlocks
 
 F32 = npt.NDArray[np.float32]
 Index = npt.NDArray[np.intp]

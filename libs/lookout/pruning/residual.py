@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from lookout.motion import Geometry
+from lookout.video.motion import Geometry
 
 U8 = npt.NDArray[np.uint8]
 F32 = npt.NDArray[np.float32]

@@ -9,8 +9,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from lookout.recordings.types import GroupPlan, PrefillSettings, RecordingError
-from lookout.windows import (
+from lookout.models.windows import (
     PREFIX,
     VISUAL,
     EncodedFrame,
@@ -19,8 +18,9 @@ from lookout.windows import (
     PositionRangeError,
     PromptPart,
 )
-from lookout.windows.positions import RowLayout
-from lookout.windows.types import Rows
+from lookout.models.windows.positions import RowLayout
+from lookout.models.windows.types import Rows
+from lookout.recordings.types import GroupPlan, PrefillSettings, RecordingError
 
 
 @dataclass(frozen=True, slots=True)

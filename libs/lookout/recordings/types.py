@@ -11,8 +11,8 @@ from lookout.errors import LookoutError
 from lookout.numbers import check_finite, check_whole
 
 if TYPE_CHECKING:  # they import torch; settings need none
-    from lookout.windows import PromptPart
-    from lookout.windows.types import Rows
+    from lookout.models.windows import PromptPart
+    from lookout.models.windows.types import Rows
 
 
 class RecordingError(LookoutError, ValueError):

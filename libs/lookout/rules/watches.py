@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from lookout.outside_text import question_text
 from lookout.rules.messages import rule_of
 from lookout.rules.types import Rule, RuleError
+from lookout.text import question_text
 from lookout.v1.watches_pb2 import Watch
 from lookout.wire import (
     CAMERA_OFFLINE,

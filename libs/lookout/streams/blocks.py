@@ -15,12 +15,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from lookout.motion import Basis
+from lookout.models.vision import FrameInput, Tower
+from lookout.models.windows import EncodedFrame, StrideBlock
 from lookout.pruning import Carry, EncodedGroups, MaskPolicy, Sample, TokenPolicy, drop_tokens, prune_block
-from lookout.segments import SampledFrame
 from lookout.streams.window import BlockFacts
-from lookout.vision import FrameInput, Tower
-from lookout.windows import EncodedFrame, StrideBlock
+from lookout.video.motion import Basis
+from lookout.video.segments import SampledFrame
 
 
 @dataclass(frozen=True, slots=True, eq=False)

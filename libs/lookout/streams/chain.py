@@ -11,7 +11,7 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
-from lookout.engines import (
+from lookout.models.engines import (
     Engine,
     Question,
     StreamFailedError,
@@ -19,7 +19,7 @@ from lookout.engines import (
     WindowAnswer,
     WindowRequest,
 )
-from lookout.windows import Planner, StrideBlock, WindowPlan, reuses_frames
+from lookout.models.windows import Planner, StrideBlock, WindowPlan, reuses_frames
 
 #: of a window: as planned, then as a key window
 TRIES: Final = 2

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from lookout.engines import Engine, Question, WindowAnswer
+from lookout.models.engines import Engine, Question, WindowAnswer
+from lookout.models.windows import Planner, StrideBlock, WindowPlan
 from lookout.streams.blocks import StreamBlock
 from lookout.streams.chain import ChainRule, WindowChain, run_batch
 from lookout.streams.window import NoAnswer, WindowRule
-from lookout.windows import Planner, StrideBlock, WindowPlan
 
 
 @dataclass(frozen=True, slots=True)

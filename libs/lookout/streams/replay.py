@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from lookout.engines import DeviceError, Engine, EngineError, Question
 from lookout.errors import LookoutError
+from lookout.models.engines import DeviceError, Engine, EngineError, Question
+from lookout.models.windows import Planner, StrideBlock, WindowError
 from lookout.streams.blocks import StreamBlock
 from lookout.streams.chain import AnsweredWindow, ChainRule, ChainRunner, EngineAnswers
 from lookout.streams.window import NoAnswer, WindowRule
-from lookout.windows import Planner, StrideBlock, WindowError
 
 
 class BlockGoneError(LookoutError):

@@ -5,9 +5,9 @@ It needs no torch: the images that decode have none.
 
 from __future__ import annotations
 
-from lookout.motion import Fit
 from lookout.pruning import GatherSettings, MotionGather
-from lookout.segments import DecodeRequest, Expected, Limits, SamplingGrid, Tail
+from lookout.video.motion import Fit
+from lookout.video.segments import DecodeRequest, Expected, Limits, SamplingGrid, Tail
 
 
 def decode_request(

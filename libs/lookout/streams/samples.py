@@ -7,13 +7,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
 
-# By its room, not by name: `segments` imports FFmpeg with the decoder, and images of prefill have none.
-from lookout import segments
+from lookout.models.vision import Grid
 from lookout.pruning import GatherMethod, GatherSettings, MaskPolicy
-from lookout.segments import DecodedSegment, DecodeRequest, Limits, SamplingGrid, Tail
 from lookout.streams.blocks import StrideFrame
 from lookout.streams.requests import decode_request
-from lookout.vision import Grid
+
+# By its room, not by name: `segments` imports FFmpeg with the decoder, and images of prefill have none.
+from lookout.video import segments
+from lookout.video.segments import DecodedSegment, DecodeRequest, Limits, SamplingGrid, Tail
 
 LONGEST_S = 3600.0
 """Seconds of a clip that are decoded."""

@@ -15,7 +15,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
 from lookout.errors import LookoutError
-from lookout.outside_text import MAX_QUESTION
+from lookout.text import MAX_QUESTION
 from lookout.wire import limits
 
 LARGEST: Final = 2**53

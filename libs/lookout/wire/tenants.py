@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from lookout.outside_text import clean
+from lookout.text import clean
 from lookout.v1.cameras_pb2 import Camera, CameraLabels
 from lookout.v1.watches_pb2 import Watch
 from lookout.wire import headers

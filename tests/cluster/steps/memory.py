@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from lookout.erasures.records import new_erasure, read_log
+from lookout.past.erasures.records import new_erasure, read_log
 from lookout.wire import ERASURES, to_json
 from tests.cluster.tools import ToolError
 from tests.cluster.world import RELEASE, SETTLED_S, SILENCE_S, World, settle
@@ -21,7 +21,7 @@ _OPTIONS = (
 _ASK = (
     "import json,sys\n"
     "from google.protobuf.json_format import MessageToDict\n"
-    "from lookout.net import Channels,GrpcSecurity,load_connections\n"
+    "from lookout.runtime.net import Channels,GrpcSecurity,load_connections\n"
     "from lookout.v1 import memory_pb2_grpc\n"
     "from lookout.v1.memory_pb2 import AskRequest\n"
     "channel=Channels(load_connections(GrpcSecurity)).open('127.0.0.1:50051')\n"

@@ -15,8 +15,8 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from lookout.analysis import analyze
 from lookout.models import TINY
+from lookout.recordings.analysis import analyze
 from lookout.v1.recordings_pb2 import RecordingAnswers, RecordingJob
 from lookout.wire import ANSWERS, RECORDINGS, from_json
 from tests.cluster import storage

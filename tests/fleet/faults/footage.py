@@ -13,7 +13,7 @@ import av.error
 import numpy as np
 from numpy.typing import NDArray
 
-from lookout.segments import cut
+from lookout.video.segments import cut
 
 FPS = 10
 TS_PACKET = 188

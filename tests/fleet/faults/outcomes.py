@@ -9,11 +9,11 @@ from dataclasses import asdict, dataclass
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 
+from lookout.past.verification import Kind, Tally
 from lookout.streams import MAX_DAMAGE
 from lookout.v1.alerts_pb2 import Alert
 from lookout.v1.tokens_pb2 import TokensRecord
 from lookout.v1.verdicts_pb2 import Verdict
-from lookout.verification import Kind, Tally
 from lookout.wire import ALERTS, TOKENS, VERDICTS, from_json
 from tests.fleet.faults.footage import FPS
 from tests.fleet.faults.remembered import Remembered

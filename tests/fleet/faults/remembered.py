@@ -9,9 +9,9 @@ from pathlib import Path
 
 import torch
 
-from lookout.memory import HistoryError, Past, RangeCache, RetrievalSettings
-from lookout.memory.chapters import read_sealed
-from lookout.memory.past import fetch_from
+from lookout.past.memory import HistoryError, Past, RangeCache, RetrievalSettings
+from lookout.past.memory.chapters import read_sealed
+from lookout.past.memory.past import fetch_from
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,8 @@ from pathlib import Path
 from confluent_kafka import Producer
 
 from lookout.local import Fleet
+from lookout.past.verification import Tally, verify
 from lookout.v1.watches_pb2 import Rule, Watch
-from lookout.verification import Tally, verify
 from lookout.wire import SEGMENTS, WATCHES, Stage, to_json
 from tests.fleet.faults import outcomes
 from tests.fleet.faults.faults import LEASE_S, SESSION_S, Fault, supervised_for

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+from lookout.runtime.worker import main
 from lookout.wire import Stage
-from lookout.worker import main
 from tests.out_of_memory import OutOfMemoryAt
 
 #: tensor operations of a call of each method, about: one beyond the last never fails

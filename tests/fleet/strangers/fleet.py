@@ -19,7 +19,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 from lookout.cli.connect import client_options, reading
 from lookout.cli.options import Position
 from lookout.local import Child, FleetAddress, running_fleets
-from lookout.net import RedisSecurity, load_connections
+from lookout.runtime.net import RedisSecurity, load_connections
 from lookout.v1.alerts_pb2 import Alert
 from lookout.v1.verdicts_pb2 import Verdict
 from lookout.v1.watches_pb2 import Rule, Watch

@@ -13,14 +13,14 @@ from typing import Any, Final
 
 from lookout.errors import LookoutError
 from lookout.local import Fleet, LocalError
-from lookout.memory import MemoryFolder
-from lookout.sandbox.reply_reader import BugError, ReplyError
-from lookout.segments import CodecError
+from lookout.past.memory import MemoryFolder
 from lookout.v1.cameras_pb2 import Camera
+from lookout.video.sandbox.reply_reader import BugError, ReplyError
+from lookout.video.segments import CodecError
 from tests import mutations
 from tests.fleet.strangers.tally import Door, Tally
-from tests.unit.memory.records import SHAPE, SMALL, block, prefix, scene_of
-from tests.unit.sandbox.reply_case import WAYS, honest_cases, read_strange
+from tests.unit.past.memory.records import SHAPE, SMALL, block, prefix, scene_of
+from tests.unit.video.sandbox.reply_case import WAYS, honest_cases, read_strange
 
 Chance = random.Random
 _REPLIES, _HEAVY, _MEMORIES, _FOLDERS = 700, 60, 12, 1
@@ -111,8 +111,8 @@ def memory_door(folder: Path, chance: Chance, tally: Tally) -> Door:
 
 def checkpoint_door(folder: Path, model: Path, chance: Chance, tally: Tally) -> Door:
     """Checkpoint folders of strangers, read as every service reads them before it loads weights."""
-    from lookout.families.loading import load_tower
     from lookout.models import find_model, window_defaults
+    from lookout.models.families.loading import load_tower
 
     load_tower(find_model(model))  # what is imported at the first one counts for no input
 

@@ -26,10 +26,10 @@ from bench.codecsight.table import INTERVALS, SATURATED, FullSize, at_full_size,
 from bench.pages import page
 from bench.record import Record
 from bench.windows_fidelity import Answered
-from lookout.engines.transformers import forward
+from lookout.models.engines.transformers import forward
+from lookout.models.windows import PRESETS
 from lookout.pruning import EncodedGroups, PatchGrid, PrunePolicy, Sample, drop_tokens, prune_block
-from lookout.windows import PRESETS
-from tests.unit.engines.scenes import block
+from tests.unit.models.engines.scenes import block
 from watchbench import scenes
 from watchbench.clips import chosen
 from watchbench.questions import BY_NAME, NAMES, QUESTIONS, answers as true_answers

@@ -16,10 +16,10 @@ from bench.peers_engine import CUTS, METHODS, Camera, Side, Spent, dropped, f1, 
 from bench.peers_stock import Prompt, small_checkpoint
 from bench.record import Record
 from bench.windows import labelled
-from lookout.families import load_layout
 from lookout.models import TINY
-from lookout.windows import StrideBlock
-from tests.unit.engines.scenes import block
+from lookout.models.families import load_layout
+from lookout.models.windows import StrideBlock
+from tests.unit.models.engines.scenes import block
 
 FILM = sorted((Path(next(iter(watchbench.__path__))) / "films").glob("*.mp4"))[0]
 

@@ -14,7 +14,7 @@ import jsonschema
 import pytest
 import yaml
 
-from lookout.memory import Keep
+from lookout.past.memory import Keep
 from lookout.wire import all_topics
 
 ROOT = Path(__file__).parents[3]

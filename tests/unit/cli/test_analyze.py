@@ -18,9 +18,9 @@ from lookout.cli.analyze import recordings
 from lookout.cli.app import app
 from lookout.cli.options import CliError
 from lookout.errors import LookoutError
-from lookout.files import VideoReader
+from lookout.video.files import VideoReader
 from tests.eventually import eventually
-from tests.unit.segments.clips import encode
+from tests.unit.video.segments.clips import encode
 from watchbench.cameras import FILMS
 
 QUESTION = models.DEMO_QUESTIONS["person"]

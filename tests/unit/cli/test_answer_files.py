@@ -12,12 +12,12 @@ import av
 import pytest
 from typer.testing import CliRunner
 
-from lookout.analysis import Analysis, Part, PartAnswer, PartResult, QuestionAnswer
-from lookout.analysis.results import COLUMNS, answer_of
 from lookout.cli.answer_files import write_answers
 from lookout.cli.app import app
 from lookout.cli.options import CliError, check_page, page_kind
-from lookout.files import Gap
+from lookout.recordings.analysis import Analysis, Part, PartAnswer, PartResult, QuestionAnswer
+from lookout.recordings.analysis.results import COLUMNS, answer_of
+from lookout.video.files import Gap
 
 QUESTIONS = ("=1+1, is it?", "Is a\x1b[2J person in view?")
 

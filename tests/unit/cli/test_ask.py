@@ -18,10 +18,10 @@ from typer.testing import CliRunner
 from lookout import Pipeline, PipelineError
 from lookout.cli.app import app
 from lookout.errors import LookoutError
-from lookout.memory import HistoryError, MemoryFolder
-from lookout.memory.shelf import entries, remove, trim
 from lookout.models import QuestionError
-from lookout.pipeline import ask_folder
+from lookout.past.memory import HistoryError, MemoryFolder
+from lookout.past.memory.shelf import entries, remove, trim
+from lookout.streams.pipeline import ask_folder
 from watchbench.encode import write
 
 SECONDS = 26
@@ -153,7 +153,7 @@ def test_a_memory_that_nobody_may_write_is_asked(
         raise OSError(fault, os.strerror(fault), str(folder / "owner.lock"))
 
     (truth,) = ask_folder(kept, "Is a person in view?", settle=False)
-    monkeypatch.setattr("lookout.memory.folder.lock_of", refused)  # a fake of a read-only file system
+    monkeypatch.setattr("lookout.past.memory.folder.lock_of", refused)  # a fake of a read-only file system
     (answer,) = ask_folder(kept, "Is a person in view?")
     assert answer.p_yes == truth.p_yes
 

@@ -9,10 +9,10 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from lookout.backtest.labels import label_key, quality, threshold_for
 from lookout.cli.app import app
 from lookout.cli.options import CliError
 from lookout.errors import LookoutError
+from lookout.past.backtests.labels import label_key, quality, threshold_for
 from lookout.rules import messages
 from lookout.v1.labels_pb2 import Label
 from lookout.v1.recordings_pb2 import (
@@ -38,8 +38,8 @@ from lookout.wire import (
 from tests.mock_kafka import mock_kafka
 from tests.one_process_fleet import OneProcessFleet
 from tests.streams import clip
-from tests.unit.backtest.scores import score_of
-from tests.unit.backtest.test_past_windows import CROWD, SAMPLING, replayed, run
+from tests.unit.past.backtests.scores import score_of
+from tests.unit.past.backtests.test_past_windows import CROWD, SAMPLING, replayed, run
 
 THRESHOLD = str(CROWD.rule.threshold)
 LONG_JOB = "2026-11-24-0123456789abcdef"

@@ -16,21 +16,21 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from lookout import Pipeline
-from lookout.backtest import Backtest, clip_backtest
-from lookout.backtest.answers import incident_message
 from lookout.cli.app import app
 from lookout.cli.report import Album, PastFacts, write_clip_page, write_past_page
-from lookout.files import VideoReader
+from lookout.past.backtests import Backtest, clip_backtest
+from lookout.past.backtests.answers import incident_message
 from lookout.rules import Rule
 from lookout.v1.recordings_pb2 import BacktestAnswer, BacktestJob, RecordingAnswers, RecordingJob
 from lookout.v1.watches_pb2 import Watch
+from lookout.video.files import VideoReader
 from lookout.wire import ANSWERS, ERASURES, FRAMES, RECORDINGS, SEGMENTS, TOKENS, VERDICTS, to_json
 from tests.mock_kafka import mock_kafka
 from tests.one_process_fleet import OneProcessFleet
 from tests.streams import clip
 from tests.tiny_models import checkpoint
-from tests.unit.backtest.test_past_windows import CROWD, SAMPLING, replayed, run
-from tests.unit.segments.clips import encode
+from tests.unit.past.backtests.test_past_windows import CROWD, SAMPLING, replayed, run
+from tests.unit.video.segments.clips import encode
 
 QUESTION = "Is anyone there?"
 

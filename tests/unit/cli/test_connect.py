@@ -13,13 +13,13 @@ from confluent_kafka.admin import AdminClient
 from lookout.cli.connect import client_options, find_bootstrap, kafka_settings, reading
 from lookout.cli.options import CliError, Position
 from lookout.local import FleetAddress
+from lookout.runtime.worker import load_settings
 from lookout.services.prefill.settings import PrefillSettings
 from lookout.v1.erasures_pb2 import Erasure
 from lookout.v1.frames_pb2 import FramesRecord, SegmentFrames
 from lookout.v1.lineage_pb2 import StreamEvent
 from lookout.v1.tokens_pb2 import StrideBlock, TokensRecord
 from lookout.wire import ERASURES, FRAMES, SEGMENTS, TOKENS, dead_letters, to_json
-from lookout.worker import load_settings
 from tests.mock_kafka import mock_kafka
 
 

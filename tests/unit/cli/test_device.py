@@ -14,7 +14,7 @@ from lookout.cli.commands import load_command
 from lookout.cli.model import find_device, with_device
 from lookout.cli.options import CliError
 from lookout.errors import LookoutError
-from tests.unit.segments.clips import encode
+from tests.unit.video.segments.clips import encode
 
 QUESTION = "Is a person in view?"
 LABELS = "clip,question,answer\nclip.mp4,Is a person in view?,yes\n"

@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 
 from lookout.cli.downloads import CACHE_S, Downloads
-from lookout.files import UrlSource
-from lookout.segments import CodecError
+from lookout.video.files import UrlSource
+from lookout.video.segments import CodecError
 from tests.eventually import eventually
 
 PIECE = 1 << 16
@@ -144,7 +144,7 @@ def test_a_run_that_was_stopped_goes_on(tmp_path: Path) -> None:
 def test_a_killed_run_goes_on_and_never_passes_for_whole(tmp_path: Path) -> None:
     script = (
         "import sys; from pathlib import Path; from lookout.cli.downloads import Downloads; "
-        "from lookout.files import UrlSource\n"
+        "from lookout.video.files import UrlSource\n"
         f"with Downloads(Path(sys.argv[1])).recording(UrlSource(sys.argv[2], piece={PIECE})): pass"
     )
     with served() as (url, host):

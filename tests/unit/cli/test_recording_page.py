@@ -13,8 +13,8 @@ from lookout.cli.report import recording
 from lookout.cli.report.recording import write_recording_page
 from tests.browser import CHROMIUM, Browser, browser
 from tests.eventually import eventually
-from tests.unit.analysis.test_clips import analysis
-from tests.unit.segments.clips import encode
+from tests.unit.recordings.analysis.test_clips import analysis
+from tests.unit.video.segments.clips import encode
 
 SPANS = [(0.0, 2.0), (2.0, 4.0), (4.0, 6.0)]
 PLAYER = "document.querySelector('video')"

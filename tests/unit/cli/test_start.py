@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lookout.cli.commands import COMMANDS, load_command
-from tests.unit.segments.clips import encode
+from tests.unit.video.segments.clips import encode
 
 HEAVY = (
     "torch",
@@ -19,8 +19,8 @@ HEAVY = (
     "confluent_kafka",
     "grpc",
     "redis",
-    "lookout.worker",
-    "lookout.net",
+    "lookout.runtime.worker",
+    "lookout.runtime.net",
 )
 
 
@@ -60,8 +60,8 @@ def test_the_help_of_a_small_command_imports_no_model_and_no_service(words: list
         "numpy",
         "grpc",
         "lookout.local",
-        "lookout.worker",
-        "lookout.net",
+        "lookout.runtime.worker",
+        "lookout.runtime.net",
     )
     assert loaded([*words, "--help"], modules) == "[]"
 
@@ -81,14 +81,14 @@ def test_the_list_of_watches_imports_no_model_and_no_server(
         "pydantic",
         "structlog",
         "lookout.local.fleet",
-        "lookout.worker",
-        "lookout.net",
+        "lookout.runtime.worker",
+        "lookout.runtime.net",
     )
     assert loaded(["watch", "list"], modules) == "[]"
 
 
 def test_a_list_of_memories_imports_no_model(tmp_path: Path) -> None:
-    from tests.unit.memory.test_folder import create, steps
+    from tests.unit.past.memory.test_folder import create, steps
 
     with create(tmp_path / "gate" / "000000") as memory:
         for step in steps(6):
@@ -101,8 +101,8 @@ def test_a_list_of_memories_imports_no_model(tmp_path: Path) -> None:
         "grpc",
         "redis",
         "pydantic",
-        "lookout.worker",
-        "lookout.net",
+        "lookout.runtime.worker",
+        "lookout.runtime.net",
     )
     assert loaded(["memory", "list", str(tmp_path)], modules) == "[]"
 

@@ -81,9 +81,9 @@ def test_what_is_missing_is_said_before_anything_runs(
 
 
 def test_the_plugin_changes_what_engines_and_towers_load_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    from lookout.engines import load_engine
-    from lookout.engines.transformers import load_engine as load_transformers
-    from lookout.families import load_tower
+    from lookout.models.engines import load_engine
+    from lookout.models.engines.transformers import load_engine as load_transformers
+    from lookout.models.families import load_tower
 
     for loader in (load_engine, load_transformers):
         monkeypatch.setattr(loader, "__defaults__", loader.__defaults__)

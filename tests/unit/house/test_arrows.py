@@ -168,7 +168,7 @@ def test_algorithms_know_no_transport(room: str) -> None:
 
 
 def test_clients_of_kafka_are_made_in_one_place() -> None:
-    """Those of `lookout.kafka_clients` follow a password that changes."""
+    """Those of `lookout.runtime.kafka_clients` follow a password that changes."""
     clients = re.compile(r"confluent_kafka(\.admin)? import [^\n(]*\b(Producer|Consumer|AdminClient)\b")
     several = re.compile(r"confluent_kafka(\.admin)? import \([^)]*\b(Producer|Consumer|AdminClient)\b")
     wrong = [
@@ -177,7 +177,7 @@ def test_clients_of_kafka_are_made_in_one_place() -> None:
         for file in home.rglob("*.py")
         if (text := file.read_text()) and (clients.search(text) or several.search(text))
     ]
-    assert not wrong, "import them from lookout.kafka_clients: " + ", ".join(wrong)
+    assert not wrong, "import them from lookout.runtime.kafka_clients: " + ", ".join(wrong)
 
 
 def test_a_service_imports_no_other_service() -> None:

@@ -10,13 +10,13 @@ import typer.main
 from typer.core import TyperGroup
 
 from lookout.cli.app import app
+from lookout.runtime.worker import ServiceSettings
 from lookout.services.camera_agent.settings import AgentSettings
 from lookout.services.decode.settings import DecodeSettings
 from lookout.services.prefill.settings import PrefillSettings
 from lookout.services.prune_encode.settings import PruneEncodeSettings
 from lookout.services.recall.settings import RecallSettings
 from lookout.services.recordings.settings import RecordingsSettings
-from lookout.worker import ServiceSettings
 
 ROOT = Path(__file__).parents[3]
 PAGES = sorted(
@@ -26,7 +26,7 @@ PAGES = sorted(
     ]
 )
 #: where a page may count a path from
-HOMES = [ROOT, ROOT / "libs", ROOT / "libs/lookout", ROOT / "libs/lookout/engines", ROOT / "docs"]
+HOMES = [ROOT, ROOT / "libs", ROOT / "libs/lookout", ROOT / "libs/lookout/models/engines", ROOT / "docs"]
 FILE = re.compile(r"`([\w./-]+/[\w.-]+\.(?:py|proto|md|toml|lua|yaml|json))(?:::\w+)?`")
 #: written by a run, or a checkpoint's own
 MADE = re.compile(r"^(out|/|models/|\.\./)")

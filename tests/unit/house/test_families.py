@@ -6,11 +6,11 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-from lookout.families import FAMILIES
+from lookout.models.families import FAMILIES
 from tests.unit.house.source import walk
 
 ROOT = Path(__file__).parents[3]
-HOME = ROOT / "libs/lookout/families"
+HOME = ROOT / "libs/lookout/models/families"
 WORDS = ("internvl", "qwen", "llava")
 
 

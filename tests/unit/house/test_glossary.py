@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lookout import v1
-from lookout.worker import ServiceSettings
+from lookout.runtime.worker import ServiceSettings
 
 ROWS = [
     (cells[1].strip(), name)

@@ -14,9 +14,9 @@ ROOT = Path(__file__).parents[3]
 #: torch and vLLM hand errors of a device on as RuntimeError or text, without a class of their own; the code
 #: of a Redis error is the first word of its text (WRONGTYPE)
 FOREIGN = {
-    "libs/lookout/engines/faults.py",
-    "libs/lookout/worker/failures.py",
-    "libs/lookout/store/directory.py",
+    "libs/lookout/models/engines/faults.py",
+    "libs/lookout/runtime/worker/failures.py",
+    "libs/lookout/runtime/store/directory.py",
 }
 #: methods that look into a text
 LOOKS = {"startswith", "endswith", "find", "index", "count", "lower", "casefold", "__contains__"}

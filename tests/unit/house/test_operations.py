@@ -13,9 +13,10 @@ from pydantic import BaseModel, SecretStr
 from pydantic_core import PydanticUndefined
 
 from bench.shapes import QWEN_7B, QWEN_32B
-from lookout.engines.sizing import Sizing
-from lookout.engines.types import UnsupportedModelError
-from lookout.observe import Metrics
+from lookout.models.engines.sizing import Sizing
+from lookout.models.engines.types import UnsupportedModelError
+from lookout.runtime.observe import Metrics
+from lookout.runtime.worker import ServiceSettings
 from lookout.services.alerts import handler as alerts
 from lookout.services.decode import handler as decode
 from lookout.services.decode.settings import DecodeSettings
@@ -26,7 +27,6 @@ from lookout.services.prune_encode.settings import PruneEncodeSettings
 from lookout.services.recall.settings import RecallSettings
 from lookout.services.recordings import planning, reducing, running
 from lookout.services.recordings.settings import RecordingsSettings
-from lookout.worker import ServiceSettings
 from tests.unit.house.source import walk
 
 ROOT = Path(__file__).parents[3]

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from lookout.cli.output import TerminalConsole, echo, say
-from lookout.observe import logs
-from lookout.outside_text import clean
+from lookout.runtime.observe import logs
+from lookout.text import clean
 from tests.unit.house.source import walk
 
 ROOT = Path(__file__).parents[3]
@@ -82,7 +82,7 @@ def unclean(code: str) -> Iterator[tuple[int, str]]:
         if name == "logging.basicConfig":
             yield node.lineno, name
         if name in PRINTS and not all(plain(argument) for argument in node.args):
-            yield node.lineno, f"{name}: use lookout.outside_text.visible"
+            yield node.lineno, f"{name}: use lookout.text.visible"
 
 
 def plain(argument: ast.expr) -> bool:

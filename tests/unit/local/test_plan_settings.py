@@ -7,8 +7,8 @@ from pathlib import Path
 
 from lookout.local import Fleet
 from lookout.local.addresses import PLAN_SETTINGS, RECORDINGS_ROLES
+from lookout.runtime.worker import ModelSettings, WindowPlanSettings
 from lookout.streams import MAX_DAMAGE
-from lookout.worker import ModelSettings, WindowPlanSettings
 
 CHART = Path(__file__).parents[3] / "charts/lookout/templates/recordings.yaml"
 

@@ -10,7 +10,7 @@ import pytest
 from lookout.local.fleet import Fleet
 from lookout.local.processes import Child, LocalError
 from lookout.local.redis import RedisServer
-from lookout.store.spool import Spool
+from lookout.runtime.store.spool import Spool
 
 
 def _mode(path: Path) -> int:

@@ -10,8 +10,8 @@ from lookout.cli import doctor
 from lookout.cli.findings import State
 from lookout.local import FleetAddress
 from lookout.local.readiness import ask_ready
-from lookout.net import GrpcServer
-from lookout.observe import Health, Metrics, Probes
+from lookout.runtime.net import GrpcServer
+from lookout.runtime.observe import Health, Metrics, Probes
 
 
 @pytest.fixture(autouse=True)

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from lookout.errors import LookoutError
-from lookout.families import load_layout
-from lookout.families.loading import load_tower
 from lookout.models import TINY, ModelError, find_model
-from lookout.windows import WindowError
+from lookout.models.families import load_layout
+from lookout.models.families.loading import load_tower
+from lookout.models.windows import WindowError
 
 
 @pytest.fixture

@@ -12,12 +12,12 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 import watchbench
-from lookout.engines import UnsupportedModelError, load_engine
-from lookout.evaluation.check import CheckError, check_model
-from lookout.families import load_tower
 from lookout.models import TINY, ModelError, find_model
 from lookout.models.completeness import PROMPTS
-from lookout.vision import VisionError
+from lookout.models.engines import UnsupportedModelError, load_engine
+from lookout.models.families import load_tower
+from lookout.models.vision import VisionError
+from watchbench.evaluation.check import CheckError, check_model
 
 CLIP = sorted((Path(next(iter(watchbench.__path__))) / "films").glob("*.mp4"))[0]
 

@@ -14,12 +14,12 @@ from typer.testing import CliRunner
 
 from lookout.cli.app import app
 from lookout.errors import StartupError
-from lookout.families import load_tower
 from lookout.models import TINY, ModelError
 from lookout.models.digest import VISION_HALF, folder_digest, tower_digest
+from lookout.models.families import load_tower
 from lookout.models.vision_half import write_vision_half
-from lookout.worker import checked_model
-from lookout.worker.settings import ServiceSettings
+from lookout.runtime.worker import checked_model
+from lookout.runtime.worker.settings import ServiceSettings
 from tests import tiny_models
 
 

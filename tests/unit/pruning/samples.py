@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lookout.motion import FrameInfo, Picture, PredictionBlocks, PredictionKind
+from lookout.video.motion import FrameInfo, Picture, PredictionBlocks, PredictionKind
 
 
 @dataclass(frozen=True)

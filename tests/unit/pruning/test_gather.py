@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from scipy import ndimage
 
-from lookout.motion import Basis, FrameInfo, Geometry, Motion, Picture, PredictionKind
 from lookout.pruning import GatherMethod, GatherSettings, MotionGather
 from lookout.pruning.gather import largest3x3, median3x3
+from lookout.video.motion import Basis, FrameInfo, Geometry, Motion, Picture, PredictionKind
 from tests.unit.pruning.samples import Block, frame, prediction_blocks, tiling
 
 WIDTH, HEIGHT = 64, 48

@@ -10,7 +10,6 @@ import torch
 from hypothesis import given, settings, strategies as st
 from scipy import ndimage
 
-from lookout.motion import Basis
 from lookout.pruning import (
     Accumulation,
     Anchors,
@@ -28,6 +27,7 @@ from lookout.pruning import (
     temporal_pairs,
     unpack_mask,
 )
+from lookout.video.motion import Basis
 
 GRID = PatchGrid.merged(4, 4, 4, 2)
 PAIRS = PatchGrid.merged(4, 4, 4, 2, temporal=2)

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from lookout.motion.grids import Mask
 from lookout.pruning import (
     FLEET_POLICIES,
     POLICIES,
@@ -39,6 +38,7 @@ from lookout.pruning import (
     policy_of,
     prune_block,
 )
+from lookout.video.motion.grids import Mask
 
 PAGE = Path(__file__).parents[3] / "docs/pruning.md"
 GRID = PatchGrid.merged(8, 8, 4, 2)

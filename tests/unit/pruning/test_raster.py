@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings, strategies as st
 
-from lookout.motion import Fit, Geometry
 from lookout.pruning import Cells, PatchMap, cover
 from lookout.pruning.raster import SLIVER
 from lookout.pruning.residual import compensated_difference, patch_means
+from lookout.video.motion import Fit, Geometry
 from tests.unit.pruning.samples import Block, prediction_blocks
 
 GEOMETRIES = st.builds(

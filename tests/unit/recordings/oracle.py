@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from lookout.models.windows import NEWLINE, VISUAL, EncodedFrame, Layout
 from lookout.recordings import GroupPlan
-from lookout.windows import NEWLINE, VISUAL, EncodedFrame, Layout
 from tests.tiny_models import register_attention
-from tests.unit.engines.oracle import axes_of
-from tests.unit.engines.scenes import GRID, HIDDEN, levels, stock
+from tests.unit.models.engines.oracle import axes_of
+from tests.unit.models.engines.scenes import GRID, HIDDEN, levels, stock
 
 NAME = "kept_entries"
 STEP_US = 500_000

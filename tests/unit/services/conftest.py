@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from lookout.analysis import Analyzer
-from lookout.engines import load_engine
+from lookout.models.engines import load_engine
+from lookout.recordings.analysis import Analyzer
 from lookout.services.prefill.batcher import Batcher
 from tests.tiny_models import checkpoint
 

@@ -7,15 +7,15 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 
 from lookout.errors import RecordsGoneError
-from lookout.segments import SoftwareDecoder
+from lookout.runtime.store import TensorStore
+from lookout.runtime.worker import Output, Record, Result, StoredCheckpoint
+from lookout.runtime.worker.records import Loss
 from lookout.services.decode.handler import CameraState, DecodeHandler
 from lookout.services.decode.settings import DecodeSettings
-from lookout.store import TensorStore
 from lookout.v1.frames_pb2 import FramesRecord
 from lookout.v1.state_pb2 import Checkpoint
+from lookout.video.segments import SoftwareDecoder
 from lookout.wire import FRAMES, SEGMENTS, dead_letters, headers
-from lookout.worker import Output, Record, Result, StoredCheckpoint
-from lookout.worker.records import Loss
 from tests.streams import segments
 
 START_MS = 1_700_000_000_000

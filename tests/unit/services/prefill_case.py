@@ -8,28 +8,28 @@ from types import MappingProxyType
 
 from google.protobuf.message import Message
 
-from lookout.chains import load_block
-from lookout.engines import Engine, Question, WindowRequest
-from lookout.services.prefill.batcher import Batcher
-from lookout.services.prefill.handler import CameraState, PrefillHandler
-from lookout.services.prefill.loading import BlockCache, BlockLoader
-from lookout.services.prefill.settings import PrefillSettings
-from lookout.services.prefill.watches import Watches
-from lookout.store import (
+from lookout.models.engines import Engine, Question, WindowRequest
+from lookout.models.windows import Planner, StrideBlock
+from lookout.runtime.store import (
     Array,
     Peers,
     StoreSettings,
     TensorClient,
     TensorStore,
 )
+from lookout.runtime.worker import Record, Result, StoredCheckpoint, View, load_settings
+from lookout.services.prefill.batcher import Batcher
+from lookout.services.prefill.handler import CameraState, PrefillHandler
+from lookout.services.prefill.loading import BlockCache, BlockLoader
+from lookout.services.prefill.settings import PrefillSettings
+from lookout.services.prefill.watches import Watches
 from lookout.streams import Answerer, ChainRule, ChainRunner
+from lookout.streams.chains import load_block
 from lookout.v1.lineage_pb2 import STAGE_TOKENS, TensorRef
 from lookout.v1.tokens_pb2 import TokensRecord
 from lookout.v1.verdicts_pb2 import Verdict
 from lookout.v1.watches_pb2 import Point, Rule, Watch, Zone
-from lookout.windows import Planner, StrideBlock
 from lookout.wire import TOKENS, from_json, to_json
-from lookout.worker import Record, Result, StoredCheckpoint, View, load_settings
 from tests.prefill_world import (
     WALL_US,
     block_record,

@@ -10,22 +10,22 @@ from typing import Any
 import numpy as np
 
 from lookout.errors import RecordsGoneError
-from lookout.families import load_tower
-from lookout.services.prune_encode.encoder import Encoder
-from lookout.services.prune_encode.handler import CameraState, PruneEncodeHandler
-from lookout.services.prune_encode.settings import PruneEncodeSettings
-from lookout.store import (
+from lookout.models.families import load_tower
+from lookout.runtime.store import (
     Fetched,
     LineageBrokenError,
     TensorStore,
     TensorUnavailableError,
 )
+from lookout.runtime.worker import Record, Result, StoredCheckpoint
+from lookout.services.prune_encode.encoder import Encoder
+from lookout.services.prune_encode.handler import CameraState, PruneEncodeHandler
+from lookout.services.prune_encode.settings import PruneEncodeSettings
 from lookout.v1.frames_pb2 import Frame, FramesRecord, Picture
 from lookout.v1.lineage_pb2 import RecordRef, Sampling, StreamEvent, TensorRef
 from lookout.v1.state_pb2 import Checkpoint
 from lookout.v1.tokens_pb2 import TokensRecord
 from lookout.wire import FRAMES, TOKENS
-from lookout.worker import Record, Result, StoredCheckpoint
 from tests.tiny_models import checkpoint
 
 STEP = 500_000

@@ -7,20 +7,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lookout.analysis import Analyzer
-from lookout.backtest.answers import hidden_by
-from lookout.chains import ChainRange
-from lookout.erasures import Fence
-from lookout.jobs import Sources
-from lookout.net.fetch import UriFetcher
+from lookout.past.backtests.answers import hidden_by
+from lookout.past.erasures import Fence
+from lookout.recordings.analysis import Analyzer
+from lookout.recordings.jobs import Sources
+from lookout.runtime.net.fetch import UriFetcher
+from lookout.runtime.worker import DeadLetter, Handler, Record, Result, StoredCheckpoint
 from lookout.services.recordings.past import PastParts
 from lookout.services.recordings.planning import PlanHandler
 from lookout.services.recordings.quotas import JobQuota, RunningJobs
 from lookout.services.recordings.reducing import ReduceHandler
 from lookout.services.recordings.running import PartsHandler
+from lookout.streams.chains import ChainRange
 from lookout.v1.recordings_pb2 import RecordingAnswers, RecordingJob
 from lookout.wire import ANSWERS, RECORDING_PARTS, RECORDING_RESULTS, RECORDINGS, from_json, to_json
-from lookout.worker import DeadLetter, Handler, Record, Result, StoredCheckpoint
 
 PARTITIONS = 3
 NOW_MS = 1_700_000_000_000

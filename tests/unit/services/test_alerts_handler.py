@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from lookout.runtime.worker.records import Record, Result, StoredCheckpoint
 from lookout.services.alerts.__main__ import is_watched
 from lookout.services.alerts.handler import AlertsHandler, CameraState
 from lookout.v1 import alerts_pb2, verdicts_pb2
 from lookout.v1.watches_pb2 import Watch
 from lookout.wire import ALERTS, CAMERA_OFFLINE, event_type, from_json, to_json
 from lookout.wire.limits import CAMERA_WATCHES
-from lookout.worker.records import Record, Result, StoredCheckpoint
 from tests.clock import at
 
 Verdict = verdicts_pb2.Verdict

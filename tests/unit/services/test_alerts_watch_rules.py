@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from lookout.rules import RuleError
+from lookout.runtime.worker import Record
+from lookout.runtime.worker.tables import PastRow
 from lookout.services.alerts.handler import AlertsHandler
 from lookout.services.alerts.watch_rules import WatchRules
 from lookout.v1.verdicts_pb2 import Verdict
 from lookout.v1.watches_pb2 import Rule, ScheduleEntry, Watch
 from lookout.wire import VERDICTS, to_json
-from lookout.worker import Record
-from lookout.worker.tables import PastRow
 
 NEVER = Rule(schedule=[ScheduleEntry(weekdays=[7], start="00:00", end="00:01")])
 ROWS = {

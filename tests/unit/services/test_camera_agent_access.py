@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from lookout.sandbox.places import AccessError, placed, with_credentials, without_addresses
 from lookout.services.camera_agent.access import allowed_hosts, check_places, check_scheme, is_for
 from lookout.services.camera_agent.agent import camera_fault
 from lookout.v1.cameras_pb2 import Camera
+from lookout.video.sandbox.places import AccessError, placed, with_credentials, without_addresses
 from lookout.wire import to_json
 from tests.acceptor import Acceptor
 

@@ -6,9 +6,9 @@ import pytest
 import redis
 
 from lookout.local import RedisServer
+from lookout.runtime.worker import ServiceSettings
 from lookout.services.controller.agents import REPORT, AgentReports, streaming
 from lookout.services.controller.convert import NO_AGENT, Condition
-from lookout.worker import ServiceSettings
 
 
 @pytest.mark.parametrize(

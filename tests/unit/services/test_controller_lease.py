@@ -14,7 +14,7 @@ from kubernetes import client
 from kubernetes.leaderelection import electionconfig, leaderelection
 
 from lookout.errors import StartupError
-from lookout.observe import Health
+from lookout.runtime.observe import Health
 from lookout.services.controller import credential
 from lookout.services.controller.cluster import connect
 from lookout.services.controller.lease import Lease

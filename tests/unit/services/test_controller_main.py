@@ -8,14 +8,14 @@ import pytest
 from kubernetes.client.rest import ApiException
 from urllib3.exceptions import MaxRetryError
 
-from lookout.observe import Health, Metrics
+from lookout.runtime.observe import Health, Metrics
+from lookout.runtime.worker import ServiceSettings
 from lookout.services.controller.__main__ import Controller
 from lookout.services.controller.cluster import RECORDING
 from lookout.services.controller.reconcile import Reconciler
 from lookout.services.controller.recordings import JobAnswers, RecordingJobs
 from lookout.services.controller.settings import ControllerSettings
 from lookout.wire import RECORDINGS, WATCHES
-from lookout.worker import ServiceSettings
 from tests.unit.services.controller_case import watch_resource
 from tests.unit.services.test_controller_reconcile import MemoryApi, MemoryTopics
 from tests.unit.services.test_controller_recordings import JOB, recording

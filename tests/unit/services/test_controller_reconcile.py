@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from lookout.rules import read_watch
+from lookout.runtime.worker import View
 from lookout.services.controller import convert
 from lookout.services.controller.cluster import CAMERA, WATCH, Kind
 from lookout.services.controller.convert import Condition
@@ -16,7 +17,6 @@ from lookout.services.controller.reconcile import QUESTION_WIDTH, Reconciler
 from lookout.services.controller.rounds import RoundError
 from lookout.v1.watches_pb2 import Watch
 from lookout.wire import WATCHES, from_json, to_json
-from lookout.worker import View
 from tests.unit.services.controller_case import CREATED, QUESTION, camera_resource, watch_resource
 
 

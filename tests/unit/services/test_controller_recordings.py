@@ -13,6 +13,7 @@ from kubernetes import client, config
 from kubernetes.client.rest import ApiException
 
 from lookout.pruning import POLICIES
+from lookout.runtime.worker import ServiceSettings
 from lookout.services.controller.cluster import FINALIZER, GROUP, RECORDING, VERSION, Resources
 from lookout.services.controller.recordings import SHOWN, JobAnswers, RecordingJobs, job_id, job_of
 from lookout.services.controller.rounds import ResourceApi, RoundError
@@ -25,7 +26,6 @@ from lookout.v1.recordings_pb2 import (
 )
 from lookout.wire import RECORDINGS, from_json, to_json
 from lookout.wire.ranges import RangeError
-from lookout.worker import ServiceSettings
 from tests.eventually import eventually
 from tests.unit.services.controller_case import CREATED
 from tests.unit.services.test_controller_reconcile import MemoryApi, MemoryTopics, OutdatedApi

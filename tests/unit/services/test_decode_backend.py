@@ -7,9 +7,9 @@ from typing import NoReturn
 import pytest
 
 from lookout.errors import StartupError
-from lookout.segments import CodecError, DecodedSegment, DecodeRequest, Reason, SoftwareDecoder
 from lookout.services.decode.backend import NvdecOrSoftware, choose_decoder
-from tests.unit.segments.clips import encode
+from lookout.video.segments import CodecError, DecodedSegment, DecodeRequest, Reason, SoftwareDecoder
+from tests.unit.video.segments.clips import encode
 
 REQUEST = DecodeRequest(32, 32, vectors=False)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from lookout.runtime.worker import Record
 from lookout.services.decode.claims import Claims
 from lookout.wire import SEGMENTS
-from lookout.worker import Record
 from tests.unit.services.decode_case import START_MS, World, pieces
 
 

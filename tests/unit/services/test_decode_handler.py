@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from lookout.errors import BadRecordError
-from lookout.store import LineageBrokenError
+from lookout.runtime.store import LineageBrokenError
+from lookout.runtime.worker import DeadLetter, Record
 from lookout.v1.frames_pb2 import Frame, FramesRecord
 from lookout.v1.lineage_pb2 import CAUSE_MOVED, StreamEvent
 from lookout.wire import SEGMENTS
-from lookout.worker import DeadLetter, Record
 from tests.unit.services.decode_case import START_MS, World, pieces, samples
 
 

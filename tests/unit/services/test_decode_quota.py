@@ -8,10 +8,10 @@ from itertools import pairwise
 import pytest
 
 from lookout.errors import BadRecordError, TransientError
-from lookout.segments import CodecError, DecodedSegment, DecodeRequest, Reason
+from lookout.runtime.worker import DeadLetter, Output, Record
 from lookout.v1.lineage_pb2 import CAUSE_QUOTA, StreamEvent
+from lookout.video.segments import CodecError, DecodedSegment, DecodeRequest, Reason
 from lookout.wire import SEGMENTS, headers
-from lookout.worker import DeadLetter, Output, Record
 from tests.unit.services.decode_case import World, pieces, samples
 
 

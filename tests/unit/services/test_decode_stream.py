@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 import pytest
 
-from lookout.erasures import Fence
 from lookout.errors import BadRecordError
-from lookout.store import LineageBrokenError
+from lookout.past.erasures import Fence
+from lookout.runtime.store import LineageBrokenError
+from lookout.runtime.worker.records import Loss
 from lookout.v1.erasures_pb2 import Erasure
 from lookout.v1.frames_pb2 import Frame, FramesRecord
 from lookout.v1.lineage_pb2 import CAUSE_CONFIGURATION, CAUSE_ERASED, CAUSE_RETENTION, StreamEvent
 from lookout.v1.watches_pb2 import Watch
-from lookout.worker.records import Loss
 from tests.streams import segments
 from tests.unit.services.decode_case import START_MS, World, pieces, samples
 

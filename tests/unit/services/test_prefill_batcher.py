@@ -11,12 +11,12 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
-from lookout.engines import DeviceError, WindowAnswer, WindowRequest
 from lookout.errors import DeviceFailedError, TransientError
+from lookout.models.engines import DeviceError, WindowAnswer, WindowRequest
+from lookout.models.windows import Planner
+from lookout.runtime.worker import Record
 from lookout.services.prefill.batcher import Batcher, KeyRoom, choose_windows
-from lookout.windows import Planner
 from lookout.wire import TOKENS
-from lookout.worker import Record
 from tests.eventually import eventually
 from tests.prefill_world import block_record
 from tests.unit.services.prefill_case import (

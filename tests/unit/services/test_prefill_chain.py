@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from lookout.models.windows import Planner
+from lookout.runtime.worker import Result, StoredCheckpoint
 from lookout.services.prefill.batcher import Batcher
 from lookout.v1.lineage_pb2 import StreamEvent
 from lookout.v1.verdicts_pb2 import Verdict
-from lookout.windows import Planner
-from lookout.worker import Result, StoredCheckpoint
 from tests.prefill_world import (
     block_record,
     event_record,

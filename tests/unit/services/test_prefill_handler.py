@@ -8,22 +8,22 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from lookout.chains import load_block
-from lookout.engines import Cost, Question, WindowAnswer, WindowRequest
 from lookout.errors import BadRecordError
-from lookout.services.prefill.batcher import Batcher
-from lookout.store import (
+from lookout.models.engines import Cost, Question, WindowAnswer, WindowRequest
+from lookout.models.windows import Planner
+from lookout.runtime.store import (
     Peers,
     StoreSettings,
     TensorClient,
 )
+from lookout.runtime.worker import DeadLetter, Record, StoredCheckpoint
+from lookout.services.prefill.batcher import Batcher
 from lookout.streams import AnsweredWindow
+from lookout.streams.chains import load_block
 from lookout.v1.lineage_pb2 import CAUSE_DAMAGED, CAUSE_QUOTA, Sampling, StreamEvent
 from lookout.v1.verdicts_pb2 import Verdict
 from lookout.v1.watches_pb2 import Watch
-from lookout.windows import Planner
 from lookout.wire import TOKENS, event_type, verdict_id
-from lookout.worker import DeadLetter, Record, StoredCheckpoint
 from tests.prefill_world import (
     GRID,
     STRIDE_S,

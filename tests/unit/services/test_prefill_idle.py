@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from lookout.runtime.worker import StoredCheckpoint
 from lookout.services.prefill.batcher import Batcher
 from lookout.v1.lineage_pb2 import StreamEvent
 from lookout.wire import verdict_id
-from lookout.worker import StoredCheckpoint
 from tests.prefill_world import (
     STRIDE_S,
     block_record,

@@ -6,12 +6,12 @@ import pytest
 from google.protobuf.message import Message
 
 from lookout.errors import TransientError
-from lookout.services.prefill.batcher import Batcher
-from lookout.store import (
+from lookout.runtime.store import (
     Fetched,
     LineageBrokenError,
     TensorUnavailableError,
 )
+from lookout.services.prefill.batcher import Batcher
 from lookout.v1.lineage_pb2 import TensorRef
 from lookout.v1.verdicts_pb2 import Verdict
 from tests.prefill_world import (

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from lookout.errors import StartupError
+from lookout.runtime.worker import Context, load_settings
 from lookout.services.prefill.settings import PrefillSettings
-from lookout.worker import Context, load_settings
 
 
 def test_a_folder_without_a_model_stops_the_service_by_name() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lookout.engines import WindowAnswer, WindowRequest
+from lookout.models.engines import WindowAnswer, WindowRequest
 from lookout.services.prefill.batcher import Batcher
 from lookout.v1.lineage_pb2 import CAUSE_OVERLOAD
 from lookout.v1.verdicts_pb2 import Verdict

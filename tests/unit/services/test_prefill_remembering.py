@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lookout.engines import load_engine
-from lookout.erasures import Fence, new_erasure
-from lookout.memory import HistoryError, Keep, MemorySettings
-from lookout.memory.chapters import Born, ChapterFolder, ChapterRules
+from lookout.models.engines import load_engine
+from lookout.past.erasures import Fence, new_erasure
+from lookout.past.memory import HistoryError, Keep, MemorySettings
+from lookout.past.memory.chapters import Born, ChapterFolder, ChapterRules
+from lookout.runtime.worker import Delivery, Result
 from lookout.services.prefill.batcher import Batcher
 from lookout.services.prefill.remembering import Captures, ChapterLanes
-from lookout.worker import Delivery, Result
 from tests.eventually import eventually
 from tests.prefill_world import WALL_US, block_record, stream
 from tests.tiny_models import checkpoint

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from lookout.errors import StartupError
+from lookout.runtime.worker import load_settings
 from lookout.services.prefill.batcher import Batcher
 from lookout.services.prefill.settings import PrefillSettings
-from lookout.worker import load_settings
 from tests.unit.services.prefill_case import World
 
 

@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from lookout.chains import block_facts, empty_block, foreign_reason
-from lookout.engines import Question
+from lookout.models.engines import Question
+from lookout.models.windows import Planner
 from lookout.services.prefill.batcher import Batcher
 from lookout.streams import Player, StreamBlock, WindowRule
+from lookout.streams.chains import block_facts, empty_block, foreign_reason
 from lookout.v1.lineage_pb2 import CAUSE_LATE
 from lookout.v1.tokens_pb2 import TokensRecord
 from lookout.v1.verdicts_pb2 import Verdict
-from lookout.windows import Planner
 from tests.prefill_world import block_record
 from tests.unit.services.prefill_case import FALL, World, engine_of, loaded
 

@@ -11,17 +11,17 @@ import pytest
 import redis
 from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 
-from lookout.fairness import FairShares
+from lookout.runtime.fairness import FairShares
+from lookout.runtime.tenants import FleetShares, Quotas, RedisWork, TenantUsage
+from lookout.runtime.worker import Record, load_settings
 from lookout.services.prefill.batcher import Batcher, KeyRoom, choose_windows
 from lookout.services.prefill.overload import OverloadPolicy, Standing
 from lookout.services.prefill.settings import PrefillSettings
 from lookout.services.prefill.shares import DeviceShares
-from lookout.tenants import FleetShares, Quotas, RedisWork, TenantUsage
 from lookout.v1.lineage_pb2 import CAUSE_QUOTA
 from lookout.v1.tokens_pb2 import TokensRecord
 from lookout.v1.verdicts_pb2 import Verdict
 from lookout.wire import TOKENS
-from lookout.worker import Record, load_settings
 from tests.prefill_world import block_record
 from tests.unit.services.prefill_case import CROWD, FALL, WALL_MS, World
 

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from lookout.errors import BadRecordError
+from lookout.models.vision import FrameInput
 from lookout.pruning import unpack_mask
+from lookout.runtime.worker import Record
 from lookout.services.prune_encode.blocks import closed_before
-from lookout.vision import FrameInput
 from lookout.wire import FRAMES
-from lookout.worker import Record
 from tests.unit.services.prune_encode_case import STEP, World, encoder, indices, picture
 
 

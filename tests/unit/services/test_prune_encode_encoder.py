@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from lookout.errors import TransientError
+from lookout.models.vision import FrameInput, FrameTokens, Tower
 from lookout.services.prune_encode.encoder import Encoder
-from lookout.vision import FrameInput, FrameTokens, Tower
 from tests.eventually import eventually
 from tests.unit.services.prune_encode_case import encoder, picture
 

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lookout.erasures import Fence
 from lookout.errors import BadRecordError, TransientError
+from lookout.past.erasures import Fence
 from lookout.pruning import Anchors
-from lookout.store import (
+from lookout.runtime.store import (
     LineageBrokenError,
     StoreFullError,
 )

@@ -15,15 +15,15 @@ import pytest
 from typer.testing import CliRunner
 
 from lookout.cli.app import app
-from lookout.memory import HistoryError, MemorySettings, Past
-from lookout.net import GrpcServer
-from lookout.observe import Metrics
+from lookout.past.memory import HistoryError, MemorySettings, Past
+from lookout.runtime.net import GrpcServer
+from lookout.runtime.observe import Metrics
+from lookout.runtime.worker import load_settings
 from lookout.services.recall.asking import Asked, Asker, NothingRememberedError, PastQuestion
 from lookout.services.recall.servicer import RecallService
 from lookout.services.recall.settings import RecallSettings
 from lookout.v1 import memory_pb2_grpc
 from lookout.v1.memory_pb2 import AskRequest, AskResponse
-from lookout.worker import load_settings
 from tests.chapters_world import SMALL, WALL_US, World, engine, fill, folder
 
 CAMERAS = ("gate", "yard-1", "yard-2", "yard-[3]")

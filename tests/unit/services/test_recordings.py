@@ -16,9 +16,9 @@ import av
 import numpy as np
 import pytest
 
-from lookout.analysis import Analysis, Analyzer, analyze
 from lookout.errors import TransientError
-from lookout.jobs import analysis_of, settings_of
+from lookout.recordings.analysis import Analysis, Analyzer, analyze
+from lookout.recordings.jobs import analysis_of, settings_of
 from lookout.v1.recordings_pb2 import (
     RecordingAnswers,
     RecordingJob,
@@ -29,9 +29,9 @@ from lookout.v1.recordings_pb2 import (
 from lookout.wire import ANSWERS, RECORDING_PARTS, RECORDING_RESULTS, RECORDINGS, from_bytes, to_json
 from tests.eventually import eventually
 from tests.range_server import RangeServer
-from tests.unit.files.test_begin import APPLE, tagged
-from tests.unit.segments.clips import encode
 from tests.unit.services.recordings_case import PARTITIONS, Services
+from tests.unit.video.files.test_begin import APPLE, tagged
+from tests.unit.video.segments.clips import encode
 
 QUESTIONS = ["Is anyone there?", "Is it dark?"]
 SETTINGS = RecordingSettings(fps=5, part_frames=8, group_frames=3)
@@ -172,7 +172,7 @@ def test_a_full_disk_in_the_middle_of_a_job_loses_nothing(
         services.parts.handle(first)
         services.parts_handler.close()  # the next worker has no copy
         with open("/dev/full", "wb", buffering=0) as full, monkeypatch.context() as disk:
-            disk.setattr("lookout.jobs.sources.open", lambda *_, **__: full, raising=False)
+            disk.setattr("lookout.recordings.jobs.sources.open", lambda *_, **__: full, raising=False)
             with pytest.raises(TransientError, match=r"cannot be stored in .* \(No space left on device\)"):
                 services.parts.handle(second)
         services.parts.read = 1
@@ -186,7 +186,7 @@ def test_a_part_behind_a_url_costs_the_bytes_that_it_needs(
     services: Services, analyzer: Analyzer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As if every part were another worker's: its index and its own bytes, not the whole file."""
-    monkeypatch.setattr("lookout.files.ranged.RUN", 2)
+    monkeypatch.setattr("lookout.video.files.ranged.RUN", 2)
     large = tmp_path / "large.mp4"
     write_noise(large)
     size, settings = large.stat().st_size, RecordingSettings(fps=2, part_frames=15, group_frames=8)
@@ -407,7 +407,7 @@ def test_a_corrected_request_takes_the_id_of_a_refused_one(
 def test_a_request_that_cannot_be_followed_is_answered_so(
     services: Services, clip: Path, fields: dict[str, object], why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lookout.jobs.plans.JOB_PARTS", 3)
+    monkeypatch.setattr("lookout.recordings.jobs.plans.JOB_PARTS", 3)
     request = job(clip)
     for name in fields:
         request.ClearField(name)
@@ -441,7 +441,7 @@ def test_bytes_that_are_no_request_are_a_dead_letter_and_an_answer(services: Ser
 
 
 def test_a_part_that_becomes_a_dead_letter_has_its_outcome(services: Services, clip: Path) -> None:
-    from lookout.worker import DeadLetter
+    from lookout.runtime.worker import DeadLetter
 
     services.ask(job(clip))
     record = services.topics.records[RECORDING_PARTS.name][2]

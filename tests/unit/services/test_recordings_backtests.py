@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from lookout.analysis import Analyzer
-from lookout.backtest.answers import hidden_by
-from lookout.chains import ChainRange
-from lookout.erasures import Fence
+from lookout.past.backtests.answers import hidden_by
+from lookout.past.erasures import Fence
+from lookout.recordings.analysis import Analyzer
+from lookout.runtime.worker import load_settings
 from lookout.services.recordings.past import PastParts
 from lookout.services.recordings.settings import RecordingsSettings
+from lookout.streams.chains import ChainRange
 from lookout.v1.erasures_pb2 import Erasure
 from lookout.v1.labels_pb2 import Label
 from lookout.v1.recordings_pb2 import (
@@ -29,9 +30,8 @@ from lookout.v1.recordings_pb2 import (
 from lookout.v1.verdicts_pb2 import Verdict
 from lookout.v1.watches_pb2 import Watch
 from lookout.wire import RECORDING_PARTS, RECORDING_RESULTS, RECORDINGS, TOKENS, from_bytes
-from lookout.worker import load_settings
 from tests.one_process_fleet import FleetLog, OneProcessFleet
-from tests.unit.backtest.test_past_windows import CROWD, FALL, SAMPLING, STREAMS, incidents, run
+from tests.unit.past.backtests.test_past_windows import CROWD, FALL, SAMPLING, STREAMS, incidents, run
 from tests.unit.services.recordings_case import Services
 
 STREAM = "key windows"
@@ -99,7 +99,9 @@ def analyzer(fleet: OneProcessFleet) -> Iterator[Analyzer]:
 def world(
     fleet: OneProcessFleet, analyzer: Analyzer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> World:
-    monkeypatch.setattr("lookout.backtest.jobs.LEAST_RECORDS", 2)  # a part begins in the middle of a chain
+    monkeypatch.setattr(
+        "lookout.past.backtests.jobs.LEAST_RECORDS", 2
+    )  # a part begins in the middle of a chain
     return World(fleet, analyzer, tmp_path)
 
 
@@ -142,7 +144,7 @@ def test_a_back_test_of_an_enabled_watch_says_what_was_committed(world: World) -
 def test_other_pasts_are_committed_so_too(
     name: str, analyzer: Analyzer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lookout.backtest.jobs.LEAST_RECORDS", 2)
+    monkeypatch.setattr("lookout.past.backtests.jobs.LEAST_RECORDS", 2)
     encoded, values = STREAMS[name]
     fleet = run(encoded, [FALL], values)
     world = World(fleet, analyzer, tmp_path)

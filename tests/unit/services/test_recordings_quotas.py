@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from lookout.analysis import Analyzer
 from lookout.errors import StartupError
+from lookout.recordings.analysis import Analyzer
+from lookout.runtime.worker import load_settings
 from lookout.services.recordings.quotas import JobQuota, RunningJobs, Use, quota_of
 from lookout.services.recordings.settings import RecordingsSettings
 from lookout.v1.recordings_pb2 import RecordingAnswers, RecordingJob, RecordingSettings
-from lookout.worker import load_settings
-from tests.unit.segments.clips import encode
 from tests.unit.services.recordings_case import FakeTable, Services
+from tests.unit.video.segments.clips import encode
 
 SETTINGS = RecordingSettings(fps=5, part_frames=8, group_frames=3)
 

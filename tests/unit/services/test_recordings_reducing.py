@@ -7,7 +7,8 @@ from collections import Counter, deque
 import pytest
 from hypothesis import given, strategies as st
 
-from lookout.jobs import unanswered
+from lookout.recordings.jobs import unanswered
+from lookout.runtime.worker import Record
 from lookout.services.recordings.quotas import RunningJobs
 from lookout.services.recordings.reducing import ReduceHandler, _checkpoint
 from lookout.v1.recordings_pb2 import (
@@ -22,7 +23,6 @@ from lookout.v1.recordings_pb2 import (
     RecordingPlan,
 )
 from lookout.wire import ANSWERS, RECORDING_PARTS, RECORDING_RESULTS, from_bytes, from_json
-from lookout.worker import Record
 from tests.unit.services.recordings_case import PARTITIONS, FakeTable, FakeTopics, Running
 
 MOST = 4

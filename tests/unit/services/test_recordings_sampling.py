@@ -11,13 +11,12 @@ from pathlib import Path
 import grpc
 import pytest
 
-from lookout.analysis import Analyzer
-from lookout.families import model_input
-from lookout.jobs import Sources
-from lookout.jobs.samples import samples_ref
 from lookout.local import RedisServer
-from lookout.services.recordings.sampling import SamplesMaker
-from lookout.store import (
+from lookout.models.families import model_input
+from lookout.recordings.analysis import Analyzer
+from lookout.recordings.jobs import Sources
+from lookout.recordings.jobs.samples import samples_ref
+from lookout.runtime.store import (
     Announcer,
     Directory,
     Peers,
@@ -27,12 +26,13 @@ from lookout.store import (
     TensorService,
     TensorStore,
 )
-from lookout.store.tensors import Array
+from lookout.runtime.store.tensors import Array
+from lookout.services.recordings.sampling import SamplesMaker
 from lookout.v1.lineage_pb2 import STAGE_SAMPLES
 from lookout.v1.recordings_pb2 import RecordingJob, RecordingPart, RecordingSettings
 from lookout.wire import RECORDING_PARTS, from_bytes
-from tests.unit.segments.clips import encode
 from tests.unit.services.recordings_case import Services
+from tests.unit.video.segments.clips import encode
 
 pytestmark = pytest.mark.slow
 QUESTIONS = ["Is anyone there?", "Is it dark?"]

@@ -6,7 +6,7 @@ import importlib
 
 import pytest
 
-from lookout.worker import ServiceSettings, load_settings
+from lookout.runtime.worker import ServiceSettings, load_settings
 
 KINDS = {"decode": "DecodeSettings", "prune_encode": "PruneEncodeSettings", "prefill": "PrefillSettings"}
 

@@ -7,10 +7,10 @@ from math import ceil
 from pathlib import Path
 
 from lookout.models import TINY
-from lookout.segments import cut
 from lookout.v1.cameras_pb2 import Camera
 from lookout.v1.verdicts_pb2 import Verdict
 from lookout.v1.watches_pb2 import Watch
+from lookout.video.segments import cut
 from lookout.wire import headers, label_headers
 from tests.one_process_fleet import OneProcessFleet
 

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from lookout.families import load_tower
-from lookout.motion import Basis
+from lookout.models.families import load_tower
+from lookout.models.vision import Tower
 from lookout.pruning import DissimilarTokens, PrunePolicy, Sample
 from lookout.streams import StrideFrame, encode_strides, stream_blocks, strides_of
-from lookout.vision import Tower
+from lookout.video.motion import Basis
 from tests import tiny_models
 
 STEP_US = 500_000

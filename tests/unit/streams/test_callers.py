@@ -12,24 +12,24 @@ from pathlib import Path
 
 import pytest
 
-from lookout.chains import EpochRecords, load_block, plan_digest
-from lookout.engines import Question, load_engine
-from lookout.evaluation.evaluate import _answered, _streams
-from lookout.evaluation.labels import LabelledClip
-from lookout.families import load_tower
 from lookout.models import window_defaults
-from lookout.pipeline import Pipeline
-from lookout.presets import DEFAULT, preset_of
-from lookout.segments import cut
+from lookout.models.engines import Question, load_engine
+from lookout.models.families import load_tower
+from lookout.models.presets import DEFAULT, preset_of
+from lookout.models.windows import Planner
+from lookout.past.verification import Kind, Replayer
+from lookout.streams.chains import EpochRecords, load_block, plan_digest
+from lookout.streams.pipeline import Pipeline
 from lookout.v1.lineage_pb2 import CAUSE_OTHER_MODEL
 from lookout.v1.verdicts_pb2 import Verdict
 from lookout.v1.watches_pb2 import Watch
-from lookout.verification import Kind, Replayer
-from lookout.windows import Planner
+from lookout.video.segments import cut
 from lookout.wire.headers import CAPTURED_AT, encode
 from tests.one_process_fleet import OneProcessFleet
 from tests.streams import clip, segments
 from tests.tiny_models import checkpoint
+from watchbench.evaluation.evaluate import _answered, _streams
+from watchbench.evaluation.labels import LabelledClip
 
 QUESTION = "Is anyone lying?"
 SAMPLING = {"fps": 2.0, "stride_s": 2.0, "window_s": 6.0}

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from lookout.engines import Engine, Question, StreamLostError, WindowAnswer, WindowRequest, load_engine
+from lookout.models.engines import Engine, Question, StreamLostError, WindowAnswer, WindowRequest, load_engine
+from lookout.models.windows import Planner, Policy, WindowSettings
 from lookout.streams import (
     AnsweredWindow,
     ChainRule,
@@ -18,7 +19,6 @@ from lookout.streams import (
     replay_chain,
     run_batch,
 )
-from lookout.windows import Planner, Policy, WindowSettings
 from tests.prefill_world import SAMPLES, STRIDE_S
 from tests.tiny_models import checkpoint
 from tests.unit.services.prefill_case import loaded

@@ -8,12 +8,12 @@ import sys
 from pathlib import Path
 
 from lookout.pruning import GatherMethod, GatherSettings
-from lookout.segments import Expected, Tail
 from lookout.streams import decode_request
+from lookout.video.segments import Expected, Tail
 
 ROOT = Path(__file__).parents[3]
 #: the class, a request that comes back out of a sandbox's bytes, the probe of a GPU's decoder
-OTHERS = {"libs/lookout/segments/nvdec.py", "libs/lookout/sandbox/jobs.py"}
+OTHERS = {"libs/lookout/video/segments/nvdec.py", "libs/lookout/video/sandbox/jobs.py"}
 
 
 def test_vectors_are_read_where_they_are_gathered() -> None:

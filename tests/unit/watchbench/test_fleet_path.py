@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import torch
 
-from lookout.engines.transformers.engine import load_engine
-from lookout.engines.types import Question, WindowRequest
-from lookout.families import load_tower
+from lookout.models.engines.transformers.engine import load_engine
+from lookout.models.engines.types import Question, WindowRequest
+from lookout.models.families import load_tower
+from lookout.models.vision import FrameInput
+from lookout.models.windows import EncodedFrame, Planner, StrideBlock, WindowSettings
 from lookout.pruning import temporal_pairs
-from lookout.vision import FrameInput
-from lookout.windows import EncodedFrame, Planner, StrideBlock, WindowSettings
 from watchbench import films, model as vlm, qwen
 from watchbench.clips import product_masks
 from watchbench.questions import BY_NAME, PRODUCT

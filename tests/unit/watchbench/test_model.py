@@ -111,7 +111,7 @@ def test_frames_are_read_at_the_token_that_closes_them(folder: Path) -> None:
 
 
 def test_the_fleet_reads_the_same_layout(folder: Path) -> None:
-    from lookout.families import load_layout
+    from lookout.models.families import load_layout
 
     layout = load_layout(folder)
     assert list(layout.prefix) == vlm.encode(vlm.PREFIX)

@@ -13,7 +13,7 @@ from lookout.wire import all_topics, prefix_fault
 
 NAMES = """
 import json
-from lookout.store.labels import camera_entries
+from lookout.runtime.store.labels import camera_entries
 from lookout.wire import PIPELINE, all_topics, message_kind
 flows = PIPELINE.values()
 print(json.dumps({

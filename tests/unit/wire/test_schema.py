@@ -10,7 +10,7 @@ import pytest
 from google.protobuf.message import Message
 from jsonschema import Draft202012Validator
 
-from lookout.analysis.schema import FILE, analysis_schema
+from lookout.recordings.analysis.schema import FILE, analysis_schema
 from lookout.v1.alerts_pb2 import Alert
 from lookout.v1.cameras_pb2 import Camera
 from lookout.v1.labels_pb2 import Label

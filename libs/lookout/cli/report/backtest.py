@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 
-from lookout.backtest import Backtest, PastIncident, PastOutcome, clip_cameras
 from lookout.cli.report.page import PageFacts, things, write_page
 from lookout.cli.report.pictures import FootageAlbum, Pictures
 from lookout.cli.report.run import (
@@ -19,6 +18,7 @@ from lookout.cli.report.run import (
     ReportedIncident,
     place_of,
 )
+from lookout.past.backtests import Backtest, PastIncident, PastOutcome, clip_cameras
 from lookout.rules import Outcome, Rule
 from lookout.v1.verdicts_pb2 import Evidence, Verdict
 
@@ -88,7 +88,7 @@ def write_clip_page(
 
     Args:
         path: Where.
-        past: What `lookout.backtest.clip_backtest` says of them.
+        past: What `lookout.past.backtests.clip_backtest` says of them.
         clips: The files and folders.
         question: The question.
         command: What made the page.

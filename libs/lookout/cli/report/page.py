@@ -17,7 +17,7 @@ import jinja2
 from lookout.cli.report.pictures import Pictures, data_uri
 from lookout.cli.report.run import CameraRun, EvidenceFrame, FleetRecord, Point, ReportedIncident
 from lookout.disk import replace_file
-from lookout.outside_text import visible
+from lookout.text import visible
 from lookout.v1.verdicts_pb2 import Verdict
 
 Span = tuple[float, float]

@@ -15,14 +15,14 @@ from PIL import Image
 
 from lookout.cli.connect import client_options, grpc_security
 from lookout.cli.report.run import CameraRun, EvidenceFrame, Place, place_of
-from lookout.kafka_clients import Consumer
-from lookout.motion import Fit
-from lookout.sandbox import open_recording
-from lookout.segments import CodecError, Limits
-from lookout.store import Peers, Rows, StoreError, StoreSettings, TensorClient
+from lookout.runtime.kafka_clients import Consumer
+from lookout.runtime.store import Peers, Rows, StoreError, StoreSettings, TensorClient
 from lookout.streams import decode_request
 from lookout.v1.frames_pb2 import FramesRecord, Picture
 from lookout.v1.lineage_pb2 import STAGE_FRAMES
+from lookout.video.motion import Fit
+from lookout.video.sandbox import open_recording
+from lookout.video.segments import CodecError, Limits
 from lookout.wire import MAX_MESSAGE_BYTES, WireError, from_bytes, prefixed
 
 U8 = npt.NDArray[np.uint8]
@@ -88,7 +88,7 @@ class Album:
     """
 
     def __init__(self, bootstrap: str, decoders: Sequence[str] = ()) -> None:
-        from lookout.sandbox.pool import SandboxPool, SandboxSettings
+        from lookout.video.sandbox.pool import SandboxPool, SandboxSettings
 
         self._records = RecordFetcher(bootstrap)
         self._sandbox = SandboxPool(1, SandboxSettings())

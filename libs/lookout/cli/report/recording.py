@@ -29,12 +29,12 @@ from lookout.cli.recording_text import (
     span_text,
 )
 from lookout.disk import replace_file
-from lookout.outside_text import visible
+from lookout.text import visible
 
 if TYPE_CHECKING:
-    from lookout.analysis import Analysis
-    from lookout.analysis.clips import ClipRange
-    from lookout.files import RecordingClip, RecordingReader, Source
+    from lookout.recordings.analysis import Analysis
+    from lookout.recordings.analysis.clips import ClipRange
+    from lookout.video.files import RecordingClip, RecordingReader, Source
 
 WIDTH, HEIGHT = 1000, 64
 PICTURES = 6
@@ -216,8 +216,8 @@ def _footage(found: Analysis, source: str | Source | RecordingReader, sandbox: b
         sandbox: Read it in a confined process.
         room: Bytes that its clips may take.
     """
-    from lookout.sandbox import open_recording
-    from lookout.segments import CodecError
+    from lookout.video.sandbox import open_recording
+    from lookout.video.segments import CodecError
 
     footage = _Footage(room)
     try:
@@ -232,7 +232,7 @@ def _footage(found: Analysis, source: str | Source | RecordingReader, sandbox: b
 
 def _take_clips(found: Analysis, reader: RecordingReader, footage: _Footage) -> None:
     """Clips of the ranges that say yes, the strongest first, as many as a page takes."""
-    from lookout.analysis.clips import clip_ranges, shortened
+    from lookout.recordings.analysis.clips import clip_ranges, shortened
 
     ranges = clip_ranges(found)
     footage.ranges = len(ranges)
@@ -260,7 +260,7 @@ def _take_clips(found: Analysis, reader: RecordingReader, footage: _Footage) -> 
 
 def _small_clip(reader: RecordingReader, own: ClipRange, limit: int) -> RecordingClip | None:
     """A clip of at most so many bytes; None where it has more, or cannot be cut."""
-    from lookout.segments import CodecError
+    from lookout.video.segments import CodecError
 
     try:
         clip = reader.clip(round(own.start_s * 1e6), round(own.end_s * 1e6), max_bytes=max(1, limit))
@@ -271,7 +271,7 @@ def _small_clip(reader: RecordingReader, own: ClipRange, limit: int) -> Recordin
 
 def _pictures(found: Analysis, reader: RecordingReader) -> dict[float, str]:
     """Pictures by time."""
-    from lookout.motion import Fit
+    from lookout.video.motion import Fit
 
     times = sorted({at for answer in found.answers for at, _ in answer.seen_s[:PICTURES]})
     samples = reader.read(times_us=[round(at * 1e6) for at in times], size=PICTURE, fit=Fit.CONTAIN)

@@ -9,12 +9,12 @@ import numpy as np
 import numpy.typing as npt
 from confluent_kafka import Message
 
-from lookout.motion import unpack_mask
 from lookout.v1.alerts_pb2 import Alert
 from lookout.v1.frames_pb2 import FramesRecord
 from lookout.v1.lineage_pb2 import RecordRef, StreamEvent
 from lookout.v1.tokens_pb2 import StrideBlock, TokensRecord
 from lookout.v1.verdicts_pb2 import Cost, Verdict
+from lookout.video.motion import unpack_mask
 from lookout.wire import (
     ALERTS,
     FRAMES,

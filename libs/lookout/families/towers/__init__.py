@@ -1,1 +1,0 @@
-"""The vision towers of the families, each a subclass of `lookout.vision.base.BaseTower`."""

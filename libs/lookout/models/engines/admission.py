@@ -1,0 +1,220 @@
+"""Admission to an engine: which requests run, beside which others, and whose KV makes room. Shared by both
+engines.
+
+Everything that can be refused is refused here, before any KV moves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Protocol, TypeVar
+
+from lookout.models.engines.budget import KvBudget
+from lookout.models.engines.checks import check_request
+from lookout.models.engines.types import (
+    EngineError,
+    MemoryBudgetError,
+    PlanError,
+    StreamLostError,
+    WindowAnswer,
+    WindowRequest,
+)
+from lookout.models.windows import Layout, WindowPlan
+
+Suffix = tuple[int, ...]
+"""Token ids of what follows a window: question head, question, question tail."""
+
+
+class HeldKv(Protocol):
+    """What an engine knows of the KV it holds for a stream."""
+
+    @property
+    def window(self) -> int:
+        """The window whose rows these are."""
+        ...
+
+    @property
+    def digest(self) -> str:
+        """The digest of its plan; empty while a window is under way, and after it failed."""
+        ...
+
+    @property
+    def rows(self) -> int:
+        """Rows held."""
+        ...
+
+
+class Work(Protocol):
+    """An admitted request."""
+
+    index: int
+
+
+W = TypeVar("W", bound=Work)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelLimits:
+    """What a loaded model can run.
+
+    Attributes:
+        layout: Prompt layout that plans must be made with.
+        hidden: Width of an embedding.
+        deepstack: DeepStack levels of the model.
+        positions: First position that the model was not made for.
+        rows: Rows of a window with a question that the engine's block table holds; None: no limit.
+        layerwise: Whether rows may differ from layer to layer (CacheBlend, VLCache).
+    """
+
+    layout: Layout
+    hidden: int
+    deepstack: int
+    positions: int
+    rows: int | None = None
+    layerwise: bool = True
+
+
+class Admission:
+    """What both engines ask of a request before it runs.
+
+    Args:
+        limits: What the model can run.
+        tokenizer: The checkpoint's tokenizer.
+        budget: Bytes of KV that streams hold.
+    """
+
+    def __init__(self, limits: ModelLimits, tokenizer: Any, budget: KvBudget) -> None:
+        self.limits = limits
+        self.budget = budget
+        self._tokenizer = tokenizer
+        self.suffix = lru_cache(maxsize=4096)(self._encode)
+
+    def suffixes(self, request: WindowRequest) -> list[Suffix]:
+        """The token ids of a request's questions.
+
+        Raises:
+            PlanError: A question is empty.
+        """
+        return [self.suffix(question.text) for question in request.questions]
+
+    def check(self, request: WindowRequest, suffixes: Sequence[Suffix], held: HeldKv | None) -> None:
+        """Refuse what cannot run on this model, or not over the KV `held` of its stream.
+
+        Raises:
+            PlanError: The plan does not fit the model, its blocks, or the block table.
+            PositionError: It needs positions beyond the model's.
+            StreamLostError: It continues KV that is not held.
+        """
+        limits, plan = self.limits, request.plan
+        check_request(
+            request,
+            [len(suffix) for suffix in suffixes],
+            layout=limits.layout,
+            hidden=limits.hidden,
+            deepstack=limits.deepstack,
+            limit=limits.positions,
+        )
+        where = f"{plan.stream}: window {plan.window}"
+        if not limits.layerwise and (plan.layers is not None or plan.select is not None):
+            raise PlanError(
+                f"{where}: policy {plan.policy.value!r} computes other rows in other layers, which vLLM's "
+                "block table cannot hold; run it on the transformers engine"
+            )
+        describe = max((question.describe for question in request.questions), default=0)
+        rows = plan.rows + max(map(len, suffixes), default=0) + describe + 1
+        if limits.rows is not None and rows > limits.rows:
+            raise PlanError(
+                f"{where} and a question take {rows} rows, the block table holds {limits.rows}: raise "
+                "max_rows or kv_cache_bytes, or shorten the window"
+            )
+        # What is held is looked at last: a plan that can never run must not be called a lost stream,
+        # which the caller would plan again as a key window.
+        if plan.parent is None:
+            return
+        if held is None or held.digest != plan.parent:
+            has = f"the KV of window {held.window}" if held is not None and held.digest else "no KV"
+            raise StreamLostError(
+                f"{where} continues {plan.parent}, but the engine holds {has} of this stream: plan a key "
+                "window"
+            )
+        if int(plan.source.max()) >= held.rows:
+            raise PlanError(f"{where} reuses rows its parent does not have")
+
+    def reserve(self, plan: WindowPlan, name: str, size: int, running: Collection[str]) -> list[str] | None:
+        """Reserve `size` bytes of KV under `name` for a window.
+
+        Returns:
+            The streams that have to give up their KV; None where the window must wait for those `running`.
+
+        Raises:
+            MemoryBudgetError: The window alone exceeds the budget.
+        """
+        if size > self.budget.limit:
+            raise MemoryBudgetError(
+                f"{plan.stream}: window {plan.window} needs {size} bytes of KV, the budget is "
+                f"{self.budget.limit}: raise it, or shorten the window"
+            )
+        return self.budget.admit(name, size, running)
+
+    def _encode(self, text: str) -> Suffix:
+        layout = self.limits.layout
+        ids = self._tokenizer.encode(text, add_special_tokens=False)
+        suffix = (*layout.question_head, *(int(i) for i in ids), *layout.question_tail)
+        if not suffix:
+            raise PlanError("the question is empty")
+        return suffix
+
+
+def run_batch(
+    requests: Sequence[WindowRequest],
+    admit: Callable[[int, WindowRequest, Sequence[W]], W | None],
+    execute: Callable[[Sequence[W]], Sequence[WindowAnswer]],
+) -> list[WindowAnswer]:
+    """Admit and execute a batch; what does not fit beside the others runs after them.
+
+    Args:
+        requests: One window of each of several streams.
+        admit: Makes work of a request beside the work admitted so far; None where it has to wait.
+        execute: Runs admitted work; answers in its order.
+
+    Returns:
+        Answers in the order of requests; refusals are answers with an error.
+    """
+    answers: list[WindowAnswer | None] = [None] * len(requests)
+    waiting: list[tuple[int, WindowRequest]] = []
+    streams: set[str] = set()
+    for index, request in enumerate(requests):
+        stream = request.plan.stream
+        # Two windows of one stream would read and write the same KV in one pass.
+        if stream in streams:
+            answers[index] = refused(
+                request, PlanError(f"{stream}: a batch may hold only one window of a stream")
+            )
+        else:
+            waiting.append((index, request))
+        streams.add(stream)
+    while waiting:
+        # Each round admits at least one: `reserve` asks to wait only beside work of the same round.
+        works: list[W] = []
+        later: list[tuple[int, WindowRequest]] = []
+        for index, request in waiting:
+            try:
+                work = admit(index, request, works)
+            except EngineError as error:
+                answers[index] = refused(request, error)
+                continue
+            if work is None:
+                later.append((index, request))
+            else:
+                works.append(work)
+        for work, answer in zip(works, execute(works), strict=True):
+            answers[work.index] = answer
+        waiting = later
+    return [answer for answer in answers if answer is not None]
+
+
+def refused(request: WindowRequest, error: EngineError) -> WindowAnswer:
+    """The answer that carries an error."""
+    return WindowAnswer(request.plan.stream, request.plan.window, error=error)

@@ -1,0 +1,134 @@
+"""Born KV: what the engine computed for a block when the block was newest."""
+
+from __future__ import annotations
+
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+import torch
+
+from lookout.models.windows import Layout, PromptPart, StrideBlock, WindowPlan
+from lookout.models.windows.positions import RowLayout
+from lookout.past.memory import (
+    BornBlock,
+    KVShape,
+    Prefix,
+)
+
+
+@runtime_checkable
+class KeepsRows(Protocol):
+    """An engine whose KV a memory can take."""
+
+    @property
+    def layout(self) -> Layout: ...
+
+    @property
+    def kv_shape(self) -> KVShape:
+        """Of one token."""
+        ...
+
+    @property
+    def key_bias(self) -> torch.Tensor:
+        """The bias of every layer's key projection [layers, width]; zero where there is none."""
+        ...
+
+    def rows(self, plan: WindowPlan, begin: int, end: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """K (un-rotated) and V [layers, kv_heads, end - begin, head_dim] of rows of the window that was run
+        last for the plan's stream, on the host.
+
+        Raises:
+            StreamLostError: the engine holds another window of this stream, or none.
+        """
+        ...
+
+
+def frame_embeddings(block: StrideBlock) -> torch.Tensor:
+    """Mean vision-tower token of each frame, float32 [frames, hidden].
+
+    A group that a frame dropped counts as it was when the block last kept it: its content did not change. A
+    block opens with a whole frame, so the result is a function of the block alone.
+    """
+    hidden = block.frames[0].tokens.shape[1] if block.frames else 0
+    groups = block.frames[0].keep.size if block.frames else 0
+    latest = torch.zeros(groups, hidden)
+    filled = np.zeros(groups, dtype=bool)
+    out = torch.zeros(len(block.frames), hidden)
+    for number, frame in enumerate(block.frames):
+        latest[torch.from_numpy(frame.kept)] = frame.tokens.float().cpu()
+        filled[frame.kept] = True
+        out[number] = latest[torch.from_numpy(filled)].mean(0) if filled.any() else 0.0
+    return out
+
+
+def born_block(
+    engine: KeepsRows,
+    plan: WindowPlan,
+    block: StrideBlock,
+    *,
+    frame_us: int | None = None,
+    compact: bool = False,
+) -> BornBlock:
+    """The KV of a window's newest block, as the engine has just computed it.
+
+    Args:
+        engine: ran `plan` last for this stream, with `keep`.
+        plan: the window that `block` closed.
+        block: the newest block of the plan.
+        frame_us: time from frame to frame, for a model that counts time and a block of one
+            frame; elsewhere read from the block.
+        compact: as in the planner's settings.
+
+    Raises:
+        StreamLostError: the engine holds another window of this stream, or none.
+    """
+    parts = [part for part in plan.parts if part.block == block.index]
+    begin, end = (parts[0].start, parts[-1].stop) if parts else (0, 0)
+    frame = np.repeat([part.frame for part in parts], [part.stop - part.start for part in parts])
+    rule = engine.layout.positions
+    places, extent = [], np.ones(rule.axes, np.int64)
+    for part in parts:
+        shown = block.frames[part.frame]
+        inside, stop = rule.place(_alone(part), [shown], compact=compact)
+        places.append(inside)
+        rows, cols = shown.keep.shape
+        extent = np.maximum(extent, rule.shape((rows, cols), stop))
+    keys, values = engine.rows(plan, begin, end)
+    step = rule.ticks(extent, _frame_us(block, frame_us))
+    return BornBlock(
+        stream=plan.stream,
+        index=block.index,
+        times_us=np.array([frame.time_us for frame in block.frames], dtype=np.int64),
+        embeddings=frame_embeddings(block),
+        frame=frame.astype(np.int64),
+        places=np.concatenate(places, 1) if places else np.zeros((rule.axes, 0), np.int64),
+        step=step,
+        extent=extent,
+        keys=keys,
+        values=values,
+    )
+
+
+def _alone(part: PromptPart) -> RowLayout:
+    """The rows of one frame as a prompt of its own."""
+    sizes = (
+        part.visual_start - part.start,
+        part.visual_stop - part.visual_start,
+        part.stop - part.visual_stop,
+    )
+    return RowLayout(0, *(np.array([size], dtype=np.int64) for size in sizes))
+
+
+def _frame_us(block: StrideBlock, frame_us: int | None) -> int:
+    """Time from frame to frame: of the block where it has two, else as given, else a second."""
+    times = [frame.time_us for frame in block.frames]
+    if len(times) > 1:
+        return int((times[-1] - times[0]) // (len(times) - 1))
+    return frame_us or 1_000_000
+
+
+def prefix_of(engine: KeepsRows, plan: WindowPlan) -> Prefix:
+    """The system prefix of a stream the engine holds."""
+    rows = plan.parts[0].stop
+    keys, values = engine.rows(plan, 0, rows)
+    return Prefix(positions=plan.positions[:, :rows].copy(), keys=keys, values=values)

@@ -1,0 +1,167 @@
+"""What a model needs of a device's memory, and what is left for the KV of streams."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from lookout.models.checkpoint import count_weights
+from lookout.models.device import free_bytes
+from lookout.models.engines.types import UnsupportedModelError
+from lookout.models.engines.vllm.shape import read_shape
+from lookout.models.flops import DecoderShape
+
+GIB = 1 << 30
+#: rows of one pass, and of one window, for which memory is kept by default
+PASS_ROWS, WINDOW_ROWS = 16384, 32768
+#: share of a GPU's free memory that is given away: torch's allocator loses some of the rest in fragments
+_USABLE = 0.92
+#: rows of intermediate results that one row of a pass needs at the same time, in widths of the model: the
+#: residual, its norm, queries, keys and values, the attention's result, and gate, up and their product
+_WIDTHS = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizing:
+    """How the memory of a device is divided.
+
+    Attributes:
+        dtype: Data type of weights and KV.
+        weight_bytes: The whole checkpoint, vision tower included.
+        work_bytes: Intermediate results of one pass, and one window's KV while it is moved.
+        table_bytes: vLLM's block table; 0 for the transformers engine.
+        kv_bytes: KV of streams between windows.
+        row_bytes: KV of one row (token) over all layers.
+    """
+
+    dtype: str
+    weight_bytes: int
+    work_bytes: int
+    table_bytes: int
+    kv_bytes: int
+    row_bytes: int
+
+    @classmethod
+    def of(
+        cls,
+        shape: DecoderShape,
+        weights: int,
+        dtype: str,
+        free_bytes: int,
+        *,
+        pass_rows: int,
+        window_rows: int,
+        table_bytes: int | None = 0,
+    ) -> Sizing:
+        """Divide the free memory of a GPU.
+
+        Args:
+            shape: The language model.
+            weights: Numbers of the checkpoint (`lookout.models.checkpoint.count_weights`).
+            dtype: Data type of weights and KV.
+            free_bytes: What nothing uses before the model is loaded.
+            pass_rows: Rows of one pass at most.
+            window_rows: Rows of one window at most.
+            table_bytes: vLLM's block table; None: as its engine chooses; 0: another engine.
+
+        Raises:
+            UnsupportedModelError: Nothing is left for the KV of a single window.
+        """
+        size = _itemsize(dtype)
+        row_bytes = shape.row_numbers * size
+        work_bytes = pass_rows * (_WIDTHS * shape.hidden + 3 * shape.inner) * size + window_rows * row_bytes
+        if table_bytes is None:
+            table_bytes = max(GIB, window_rows * row_bytes)
+        needed = weights * size + work_bytes + table_bytes
+        kv_bytes = int(free_bytes * _USABLE) - needed
+        if kv_bytes < window_rows * row_bytes:
+            raise UnsupportedModelError(
+                f"the GPU has {free_bytes / GIB:.1f} GiB free; in {dtype} the weights take "
+                f"{weights * size / GIB:.1f}, a pass {(work_bytes + table_bytes) / GIB:.1f} and the KV of "
+                f"one window {window_rows * row_bytes / GIB:.1f}: take a larger GPU, a smaller model, or "
+                "smaller LOOKOUT_BATCH_ROWS and LOOKOUT_WINDOW_ROWS"
+            )
+        return cls(
+            dtype=dtype,
+            weight_bytes=weights * size,
+            work_bytes=work_bytes,
+            table_bytes=table_bytes,
+            kv_bytes=kv_bytes,
+            row_bytes=row_bytes,
+        )
+
+    def streams(self, rows: int) -> int:
+        """Streams whose KV is kept between windows of `rows` rows."""
+        return self.kv_bytes // (rows * self.row_bytes)
+
+
+def kv_budget(
+    folder: Path,
+    device: str,
+    dtype: str,
+    *,
+    kv_bytes: int | None,
+    pass_rows: int,
+    window_rows: int,
+    table_bytes: int | None = 0,
+) -> int:
+    """Bytes of KV that streams may keep on a device between windows, before the model loads.
+
+    Args:
+        folder: The checkpoint.
+        device: cpu, cuda or cuda:1.
+        dtype: Data type of weights and KV.
+        kv_bytes: What was asked for; None: 1 GiB on the CPU, on a GPU what the rest leaves.
+        pass_rows: Rows of one pass at most.
+        window_rows: Rows of one window at most.
+        table_bytes: vLLM's block table; None: as its engine chooses; 0: another engine.
+
+    Raises:
+        UnsupportedModelError: The model does not fit, or window plans do not cover it.
+        ModelError: A file of weights is damaged.
+    """
+    sizing = None
+    if kv_bytes is None:
+        sizing = find_sizing(
+            folder, device, dtype, pass_rows=pass_rows, window_rows=window_rows, table_bytes=table_bytes
+        )
+    if sizing is None:
+        return GIB if kv_bytes is None else kv_bytes
+    return sizing.kv_bytes
+
+
+def find_sizing(
+    folder: Path,
+    device: str,
+    dtype: str,
+    *,
+    pass_rows: int = PASS_ROWS,
+    window_rows: int = WINDOW_ROWS,
+    table_bytes: int | None = 0,
+) -> Sizing | None:
+    """How the memory of a GPU of this machine is divided (see `kv_budget`); None: `device` is no such GPU.
+
+    Raises:
+        UnsupportedModelError: The model does not fit, or window plans do not cover it.
+        ModelError: A file of weights is damaged.
+    """
+    free = free_bytes(device)
+    if free is None:
+        return None
+    shape = read_shape(folder, dtype)
+    return Sizing.of(
+        shape,
+        count_weights(folder),
+        dtype,
+        free,
+        pass_rows=pass_rows,
+        window_rows=window_rows,
+        table_bytes=table_bytes,
+    )
+
+
+def _itemsize(dtype: str) -> int:
+    """Bytes of one number."""
+    return torch.empty(0, dtype=getattr(torch, dtype)).element_size()

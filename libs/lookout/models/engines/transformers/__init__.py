@@ -1,0 +1,6 @@
+"""Window plans executed by the stock transformers modules: the oracle, and the engine of small installs."""
+
+from lookout.models.engines.transformers.engine import (
+    TransformersEngine as TransformersEngine,
+    load_engine as load_engine,
+)

@@ -1,0 +1,554 @@
+"""The transformers engine: many streams' windows as one packed pass over the stock decoder layers."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+import structlog
+import torch
+
+from lookout.disk import private_folder
+from lookout.models.device import dtype_of
+from lookout.models.engines.admission import Admission, ModelLimits, Suffix, refused, run_batch
+from lookout.models.engines.budget import KvBudget
+from lookout.models.engines.costs import window_cost
+from lookout.models.engines.faults import FAILURES, Fault, fault_of
+from lookout.models.engines.sizing import PASS_ROWS, WINDOW_ROWS, kv_budget
+from lookout.models.engines.text import TextBuffer
+from lookout.models.engines.transformers.attention import attend_through
+from lookout.models.engines.transformers.forward import PassWork, forward
+from lookout.models.engines.transformers.key_bias import key_bias
+from lookout.models.engines.transformers.kv import StreamKV
+from lookout.models.engines.transformers.model import LanguageModel, load_language_model
+from lookout.models.engines.types import (
+    Answer,
+    Cost,
+    DeviceError,
+    EngineError,
+    Question,
+    StreamFailedError,
+    StreamLostError,
+    StreamMemory,
+    TextSettings,
+    UnsupportedModelError,
+    WindowAnswer,
+    WindowRequest,
+)
+from lookout.models.families import load_layout, load_tokenizer
+from lookout.models.windows import Layout, WindowError, WindowPlan, held_window, rows_in
+from lookout.past.memory import KVShape
+
+log = structlog.get_logger(__name__)
+GIB = 1 << 30
+
+
+def load_engine(
+    checkpoint: Path | str,
+    device: str | torch.device = "cpu",
+    dtype: torch.dtype | str | None = None,
+    *,
+    budget_bytes: int | None = None,
+    spill_dir: Path | str | None = None,
+    rows_per_pass: int = PASS_ROWS,
+    layout: Layout | None = None,
+) -> TransformersEngine:
+    """Load a stock checkpoint folder (of a family in `lookout.models.families`) as a window engine.
+
+    Args:
+        checkpoint: Folder of the checkpoint.
+        device: Where it runs.
+        dtype: Dtype of weights, embeddings and KV; None: as the device wants it
+            (`lookout.models.device.default_dtype`).
+        budget_bytes: Limit of the KV of all streams on the device. Where it does not hold them all, a
+            sticky subset stays (`lookout.models.engines.budget`). None: as `lookout.models.engines.sizing.kv_budget` says.
+        spill_dir: Folder for the streams that do not stay; they come back with the same bits. None: they are
+            forgotten.
+        rows_per_pass: A batch of more rows runs in several passes.
+        layout: Replaces the checkpoint's own prompt.
+
+    Raises:
+        UnsupportedModelError: The checkpoint is not one that window plans cover.
+    """
+    kind = dtype_of(dtype, device)
+    try:
+        prompt = layout or load_layout(checkpoint)
+        tokenizer = load_tokenizer(Path(checkpoint))
+    except WindowError as error:
+        raise UnsupportedModelError(str(error)) from error
+    # Before the model takes its memory: on a GPU the budget is what is left of it.
+    budget = kv_budget(
+        Path(checkpoint),
+        str(device),
+        str(kind).removeprefix("torch."),
+        kv_bytes=budget_bytes,
+        pass_rows=rows_per_pass,
+        window_rows=WINDOW_ROWS,
+    )
+    model = load_language_model(checkpoint, torch.device(device), kind)
+    return TransformersEngine(
+        model,
+        prompt,
+        tokenizer,
+        budget_bytes=budget,
+        spill_dir=spill_dir,
+        rows_per_pass=rows_per_pass,
+    )
+
+
+class TransformersEngine:
+    """Executes window plans with the stock decoder layers (`Engine` protocol).
+
+    KV is kept canonical (K un-rotated) in prompt order, once per stream. Every window is one pass: the rows
+    to compute and the questions of all streams in the batch, packed. Question KV is never stored. Calls from
+    several threads take turns.
+    """
+
+    def __init__(
+        self,
+        model: LanguageModel,
+        layout: Layout,
+        tokenizer: Any,
+        *,
+        budget_bytes: int = GIB,
+        spill_dir: Path | str | None = None,
+        rows_per_pass: int = 16384,
+    ) -> None:
+        self.model = model
+        self._layout = layout
+        self._tokenizer = tokenizer
+        self._budget = KvBudget(budget_bytes)
+        limits = ModelLimits(layout, model.hidden, model.deepstack, model.limit)
+        self._admission = Admission(limits, tokenizer, self._budget)
+        self._broken: str | None = None
+        self._rows_per_pass = rows_per_pass
+        self._lock = threading.RLock()
+        self._streams: OrderedDict[str, StreamKV] = OrderedDict()
+        self._spill = None
+        if spill_dir is not None:
+            self._spill = Path(tempfile.mkdtemp(prefix="kv-", dir=private_folder(spill_dir)))
+        attend_through(model.config)
+        self._answer_rows = torch.tensor([layout.yes, layout.no], device=model.device)
+
+    @property
+    def layout(self) -> Layout:
+        """The prompt layout plans must be made with."""
+        return self._layout
+
+    @property
+    def device_bytes(self) -> int:
+        """KV bytes of all streams on the device."""
+        return sum(kv.device_bytes for kv in self._streams.values())
+
+    def suffix(self, question: str) -> Suffix:
+        """The token ids that a question adds behind a window."""
+        return self._admission.suffix(question)
+
+    def text(self, ids: Sequence[int]) -> str:
+        """Token ids as text, without the tokenizer's control tokens."""
+        return str(self._tokenizer.decode(list(ids), skip_special_tokens=True))
+
+    @contextmanager
+    def in_turn(self) -> Iterator[None]:
+        """The model for one caller at a time, without gradients: for code that runs its layers itself."""
+        with self._lock, torch.inference_mode():
+            yield
+
+    def kv(self, stream: str) -> StreamKV:
+        """The KV of a stream, for tests and measurements.
+
+        Raises:
+            StreamLostError: The stream is not kept.
+        """
+        if stream not in self._streams:
+            raise StreamLostError(f"{stream}: the engine holds no KV of this stream")
+        return self._streams[stream]
+
+    @property
+    def kv_shape(self) -> KVShape:
+        """The KV of one token."""
+        model = self.model
+        axes = self._layout.positions.axes
+        return KVShape(len(model.layers), model.kv_heads, model.head_dim, axes, model.dtype)
+
+    @property
+    def key_bias(self) -> torch.Tensor:
+        """The bias of every layer's key projection [layers, width]; zero where there is none."""
+        return key_bias(self.model)
+
+    def rows(self, plan: WindowPlan, begin: int, end: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """K (un-rotated) and V [layers, kv_heads, end - begin, head_dim] of rows of the window that was run
+        last for the plan's stream, on the host.
+
+        Raises:
+            StreamLostError: Another window of this stream is held, or none.
+        """
+        with self._lock:
+            kv = self.kv(plan.stream)
+            if kv.digest != plan.digest or not kv.keys:
+                raise StreamLostError(
+                    f"{plan.stream}: the engine holds window {kv.window}, not window {plan.window}: take a "
+                    "block's KV right after its window"
+                )
+            keys, values = (
+                torch.stack([part[:, begin:end] for part in parts]).cpu() for parts in (kv.keys, kv.values)
+            )
+            return keys, values
+
+    def close_stream(self, stream: str) -> None:
+        """Free a stream's KV on the device and on the disk tier."""
+        with self._lock:
+            kv = self._streams.pop(stream, None)
+            self._budget.release(stream)
+            if kv is not None:
+                # Work of a batch under way may still name it: it then finds nothing to continue.
+                kv.drop()
+
+    def held(self, stream: str) -> str | None:
+        """The digest of the plan whose KV is held for a stream; None: plan a key window."""
+        with self._lock:
+            kv = self._streams.get(stream)
+            return kv.digest or None if kv is not None else None
+
+    def memory(self) -> list[StreamMemory]:
+        """What every stream holds, least recently used first."""
+        with self._lock:
+            return [
+                StreamMemory(kv.stream, kv.window, kv.rows, kv.device_bytes, kv.spilled_bytes)
+                for kv in self._streams.values()
+            ]
+
+    def close(self) -> None:
+        """Free every stream and the disk tier."""
+        for stream in list(self._streams):
+            self.close_stream(stream)
+        if self._spill is not None:
+            shutil.rmtree(self._spill, ignore_errors=True)
+
+    def run(self, requests: Sequence[WindowRequest]) -> list[WindowAnswer]:
+        """Execute one window of each of several streams; errors come back in the answer of their stream.
+
+        Raises:
+            DeviceError: The device failed permanently.
+        """
+        with self.in_turn():
+            if self._broken is not None:
+                raise DeviceError(self._broken)
+            return run_batch(requests, self._admit, self._passes)
+
+    def ask(self, plan: WindowPlan, questions: Sequence[Question]) -> WindowAnswer:
+        """See `AskingEngine.ask`."""
+        with self.in_turn():
+            work = self._over_held(plan, questions)
+            pair = self._verdict(self._asked(work))
+            if not bool(torch.isfinite(pair).all()):
+                raise EngineError(f"{plan.stream}: the answer is not finite; check the embeddings")
+            return WindowAnswer(plan.stream, plan.window, self._replies(work, pair), self._cost(work))
+
+    def write(
+        self,
+        plan: WindowPlan,
+        question: str,
+        settings: TextSettings,
+        going: Callable[[], bool] = lambda: True,
+    ) -> Generator[str, None, Cost]:
+        """See `AskingEngine.write`. A step computes the question again over the window's KV: nothing of a
+        question is ever stored."""
+        if settings.schema is not None:
+            raise UnsupportedModelError("a JSON schema needs the vLLM engine; this one writes free text")
+        with self.in_turn():
+            work = self._over_held(plan, [Question("", question, describe=settings.tokens)])
+            buffer, draw = TextBuffer(self.text, settings.stop), torch.Generator().manual_seed(settings.seed)
+            step, spent = work, 0
+            for _ in range(settings.tokens):
+                if buffer.over or not going():
+                    break
+                logits = self.model.head(self._asked(step))[0].float().cpu()
+                spent += self._cost(step).flops["questions"]
+                token = _drawn(logits, settings.temperature, draw)
+                if token in self._layout.stop:
+                    break
+                step = replace(step, suffixes=[(*step.suffixes[0], token)])
+                if piece := buffer.add(token):
+                    yield piece
+            if piece := buffer.end():
+                yield piece
+            return replace(self._cost(work), flops={"describe": spent})
+
+    def _over_held(self, plan: WindowPlan, questions: Sequence[Question]) -> PassWork:
+        """Work that computes questions over the window that is held.
+
+        Raises:
+            EngineError: It cannot run, or the window is not held.
+        """
+        if self._broken is not None:
+            raise DeviceError(self._broken)
+        request = WindowRequest(held_window(plan), (), questions)
+        suffixes = self._admission.suffixes(request)
+        kv = self._streams.get(plan.stream)
+        self._admission.check(request, suffixes, kv)
+        assert kv is not None
+        if kv.spilled is not None:
+            size = kv.bytes_for(self.model, plan.rows)
+            for victim in self._admission.reserve(plan, plan.stream, size, ()) or ():
+                self._evict(victim)
+            kv.restore(self.model.device)
+        return PassWork(0, request, suffixes, np.zeros(0, np.int64), kv, plan.stream)
+
+    def _asked(self, work: PassWork) -> torch.Tensor:
+        """The normed states [questions, hidden] of questions over a held window, whose KV stays as it is
+        whatever fails.
+
+        Raises:
+            EngineError: They cannot be computed.
+        """
+        try:
+            return self._forward([work])[0]
+        except FAILURES as error:
+            cause, fault = error, fault_of(error)
+        if fault is Fault.MEMORY:
+            self._free_others(work)
+            try:
+                return self._forward([work])[0]
+            except FAILURES as error:
+                cause, fault = error, fault_of(error)
+        text = f"{type(cause).__name__}: {cause}"
+        if fault is not Fault.WORK:
+            self._fail_for_good(text, cause)
+        raise EngineError(
+            f"{work.plan.stream}: the question failed ({text}); window {work.plan.window} is held as before"
+        ) from cause
+
+    # Admission: everything that can be refused is refused before any KV moves.
+
+    def _admit(self, index: int, request: WindowRequest, batch: Sequence[PassWork]) -> PassWork | None:
+        plan, suffixes = request.plan, self._admission.suffixes(request)
+        kv = self._streams.get(plan.stream)
+        self._admission.check(request, suffixes, kv)
+        own = kv if request.keep and kv is not None else StreamKV(plan.stream)
+        name = plan.stream if request.keep else f"{plan.stream}!"
+        size, running = own.bytes_for(self.model, plan.rows), {work.name for work in batch}
+        victims = self._admission.reserve(plan, name, size, running | {plan.stream})
+        if victims is None and not batch:
+            victims = self._admission.reserve(plan, name, size, ())
+        if victims is None:
+            return None
+        for victim in victims:
+            self._evict(victim)
+        if request.keep:
+            self._streams[plan.stream] = own
+            self._streams.move_to_end(plan.stream)
+        return PassWork(index, request, suffixes, rows_in(plan.compute), own, name)
+
+    def _evict(self, stream: str) -> None:
+        """Take a stream's KV off the device: to the disk tier, or drop it.
+
+        Raises:
+            DeviceError: The device failed permanently.
+        """
+        kv, reason = self._streams[stream], "KV budget"
+        self._budget.release(stream)
+        if kv.spilled is not None:
+            return
+        if self._spill is not None and (kv.digest or kv.placed):
+            try:
+                kv.spill(self._spill)
+                return
+            except (OSError, *FAILURES) as error:
+                if fault_of(error) is Fault.DEVICE:
+                    self._fail_for_good(f"{type(error).__name__}: {error}", error)
+                reason = f"KV budget, and the disk tier failed: {error}"
+        log.info("KV of a stream dropped", stream=stream, reason=reason, bytes=kv.device_bytes)
+        self.close_stream(stream)
+
+    # Execution.
+
+    def _passes(self, works: Sequence[PassWork]) -> list[WindowAnswer]:
+        """Execute admitted work in passes of bounded size."""
+        try:
+            return [
+                answer for group in _groups(works, self._rows_per_pass) for answer in self._execute(group)
+            ]
+        finally:
+            for work in works:
+                if not work.request.keep:
+                    self._budget.release(work.name)
+
+    def _execute(self, works: Sequence[PassWork], alone: bool = False) -> list[WindowAnswer]:
+        """Run a pass. Out of memory halves it, and a single window runs again with no other stream's KV
+        beside it (`alone`); any other failure runs its streams one by one.
+
+        Raises:
+            DeviceError: The device failed permanently, or has no memory for a single window.
+        """
+        try:
+            for work in works:
+                work.kv.place(self.model, work.plan)
+            for work in works:
+                work.started = True
+            logits = [self._verdict(last) for last in self._forward(works)]
+            return self._describe(works, self._answers(works, logits))
+        except FAILURES as error:
+            cause, fault = error, fault_of(error)
+        text = f"{type(cause).__name__}: {cause}"
+        if fault is Fault.DEVICE or (fault is Fault.MEMORY and alone):
+            self._fail_for_good(text, cause)
+        log.warning("batch failed", error=text, streams=len(works))
+        if len(works) == 1 and (fault is Fault.WORK or not self._repeatable(works[0])):
+            return [self._drop(works[0], text)]
+        if len(works) == 1:
+            self._free_others(works[0])
+            return self._execute(works, alone=True)
+        cut = len(works) // 2 if fault is Fault.MEMORY else 1
+        parts = [works[:cut], works[cut:]] if fault is Fault.MEMORY else [[work] for work in works]
+        return [answer for part in parts for answer in self._again(part)]
+
+    def _fail_for_good(self, text: str, cause: Exception) -> NoReturn:
+        self._broken = f"the device failed ({text}): restart the process"
+        raise DeviceError(self._broken) from cause
+
+    def _again(self, works: Sequence[PassWork]) -> list[WindowAnswer]:
+        """Run work of a failed pass again."""
+        lost = [work for work in works if not self._repeatable(work)]
+        if not lost:
+            return self._execute(works)
+        cause = "its rows were chosen by KV that a failed pass has overwritten"
+        return [self._drop(work, cause) if work in lost else self._execute([work])[0] for work in works]
+
+    @staticmethod
+    def _repeatable(work: PassWork) -> bool:
+        """Whether a second pass would compute what the first should have: CacheBlend chooses rows by the KV
+        that the first has overwritten."""
+        return not (work.started and work.plan.select is not None)
+
+    def _free_others(self, work: PassWork) -> None:
+        """Take all KV but this work's off the device."""
+        for stream, kv in list(self._streams.items()):
+            if kv is not work.kv and kv.keys:
+                self._evict(stream)
+        if self.model.device.type == "cuda":
+            torch.cuda.empty_cache()
+
+    def _forward(self, works: Sequence[PassWork]) -> list[torch.Tensor]:
+        """Run the packed pass; per request the normed state [questions, hidden] at each suffix's end."""
+        return forward(self.model, works)
+
+    def _verdict(self, last: torch.Tensor) -> torch.Tensor:
+        """Logits [questions, 2] of Yes and No on the host, from two rows of the head."""
+        weight = self.model.head.weight.index_select(0, self._answer_rows)
+        return torch.nn.functional.linear(last, weight).float().cpu()
+
+    def _describe(self, works: Sequence[PassWork], answers: Sequence[WindowAnswer]) -> list[WindowAnswer]:
+        """Continue the questions that were answered Yes and want text, all streams together, greedily.
+
+        A step computes the suffixes again over the window's KV: nothing of a question is ever stored."""
+        texts: dict[tuple[int, int], list[int]] = {}
+        for index, (work, answer) in enumerate(zip(works, answers, strict=True)):
+            for place, reply in enumerate(answer.answers):
+                if work.request.questions[place].describe > 0 and reply.p_yes > 0.5:
+                    texts[index, place] = [self._layout.yes]
+        going, spent = list(texts), [0] * len(works)
+        while going:
+            tails = {key: (*works[key[0]].suffixes[key[1]], *texts[key]) for key in going}
+            indices = [index for index in range(len(works)) if any(key[0] == index for key in going)]
+            steps = [_asking(works[i], [tails[key] for key in going if key[0] == i]) for i in indices]
+            ids = torch.cat([self.model.head(last).argmax(-1) for last in self._forward(steps)]).tolist()
+            for step, index in zip(steps, indices, strict=True):
+                spent[index] += self._cost(step).flops["questions"]
+            still = []
+            for key, token in zip(going, ids, strict=True):
+                if token not in self._layout.stop:
+                    texts[key].append(token)
+                    if len(texts[key]) <= works[key[0]].request.questions[key[1]].describe:
+                        still.append(key)
+            going = still
+        return [
+            self._with_texts(answer, spent[index], {k[1]: t for k, t in texts.items() if k[0] == index})
+            for index, answer in enumerate(answers)
+        ]
+
+    def _with_texts(self, answer: WindowAnswer, flops: int, texts: dict[int, list[int]]) -> WindowAnswer:
+        if not texts:
+            return answer
+        decoded = {place: self.text(ids) for place, ids in texts.items()}
+        answers = tuple(replace(reply, text=decoded.get(place)) for place, reply in enumerate(answer.answers))
+        cost = replace(answer.cost, flops={**answer.cost.flops, "describe": flops})
+        return replace(answer, answers=answers, cost=cost)
+
+    def _answers(self, works: Sequence[PassWork], logits: Sequence[torch.Tensor]) -> list[WindowAnswer]:
+        out = []
+        for work, pair in zip(works, logits, strict=True):
+            if not bool(torch.isfinite(pair).all()):
+                out.append(self._drop(work, "its logits are not finite; check the embeddings"))
+                continue
+            work.kv.finish(work.plan)
+            answers = self._replies(work, pair)
+            out.append(WindowAnswer(work.plan.stream, work.plan.window, answers, self._cost(work)))
+        return out
+
+    @staticmethod
+    def _replies(work: PassWork, pair: torch.Tensor) -> tuple[Answer, ...]:
+        """Answers from the logits [questions, 2] of Yes and No."""
+        yes = pair.softmax(-1)[:, 0].tolist()
+        return tuple(
+            Answer(question.id, p, logits[0], logits[1], tokens=len(suffix))
+            for question, suffix, p, logits in zip(
+                work.request.questions, work.suffixes, yes, pair.tolist(), strict=True
+            )
+        )
+
+    def _cost(self, work: PassWork) -> Cost:
+        return window_cost(
+            work.plan,
+            [len(suffix) for suffix in work.suffixes],
+            self.model.shape,
+            kv_bytes=work.kv.device_bytes if work.request.keep else 0,
+        )
+
+    def _drop(self, work: PassWork, cause: str) -> WindowAnswer:
+        if work.request.keep:
+            self.close_stream(work.plan.stream)
+        return refused(
+            work.request,
+            StreamFailedError(
+                f"{work.plan.stream}: window {work.plan.window} failed ({cause}); its KV is dropped, plan a "
+                "key window"
+            ),
+        )
+
+
+def _groups(works: Sequence[PassWork], limit: int) -> Iterator[list[PassWork]]:
+    """Passes of at most `limit` rows, but of one stream at least: activations stay bounded."""
+    group: list[PassWork] = []
+    rows = 0
+    for work in works:
+        size = len(work.rows) + sum(len(suffix) for suffix in work.suffixes)
+        if group and rows + size > limit:
+            yield group
+            group, rows = [], 0
+        group.append(work)
+        rows += size
+    if group:
+        yield group
+
+
+def _drawn(logits: torch.Tensor, temperature: float, draw: torch.Generator) -> int:
+    """The next token by logits [vocabulary]."""
+    if temperature == 0:
+        return int(logits.argmax())
+    return int(torch.multinomial((logits / temperature).softmax(-1), 1, generator=draw))
+
+
+def _asking(work: PassWork, suffixes: list[Suffix]) -> PassWork:
+    """Work that computes nothing of the window, only suffixes over it."""
+    plan = replace(work.plan, compute=(), layers=None, select=None)
+    request = replace(work.request, plan=plan)
+    return replace(work, request=request, suffixes=suffixes, rows=np.zeros(0, np.int64), share=None)

@@ -1,0 +1,251 @@
+"""One packed pass over the stock decoder layers: the computed rows of many streams, then their questions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from lookout.models.engines.admission import Suffix
+from lookout.models.engines.transformers.attention import Pass, StreamPass, additive, chunks_of
+from lookout.models.engines.transformers.kv import StreamKV
+from lookout.models.engines.transformers.model import LanguageModel
+from lookout.models.engines.types import WindowRequest
+from lookout.models.windows import WindowPlan, rows_in
+from lookout.models.windows.types import Rows
+
+
+@dataclass(slots=True, eq=False)
+class PassWork:
+    """One admitted request on its way through a pass. `name` is what its KV is counted under; `started`: a
+    pass has written rows of it."""
+
+    index: int
+    request: WindowRequest
+    suffixes: list[Suffix]
+    rows: Rows
+    kv: StreamKV
+    name: str
+    started: bool = False
+    share: StreamPass | None = field(default=None)
+
+    @property
+    def plan(self) -> WindowPlan:
+        return self.request.plan
+
+
+def forward(model: LanguageModel, works: Sequence[PassWork]) -> list[torch.Tensor]:
+    """Run the packed pass; per request the normed state [questions, hidden] at each suffix's end."""
+    device = model.device
+    indices = _uploaded(works, device)
+    shares = [_share(model, work, index) for work, index in zip(works, indices, strict=True)]
+    state = Pass(shares)
+    state.pack()
+    hidden = torch.cat([_inputs(model, index) for index in indices])[None]
+    deep = _deepstack(model, works, indices)
+    # The identity rotation: K is cached un-rotated and turned by the attention function (docs/engines.md).
+    ones = torch.ones(1, hidden.shape[1], model.head_dim, dtype=hidden.dtype, device=device)
+    zeros = torch.zeros_like(ones)
+    for index, layer in enumerate(model.layers):
+        hidden, deep = _schedule(model, index, works, state, hidden, deep)
+        rows = hidden.shape[1]
+        if rows:
+            hidden = layer(
+                hidden,
+                attention_mask=None,
+                position_ids=None,
+                past_key_values=state,
+                use_cache=True,
+                position_embeddings=(ones[:, :rows], zeros[:, :rows]),
+            )
+        if deep is not None and index < deep.shape[0]:
+            hidden = hidden + deep[index]
+    return [
+        model.norm(hidden[0].index_select(0, index.ends + (share.offset + share.computed)))
+        for index, share in zip(indices, shares, strict=True)
+    ]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Indices:
+    """What a stream's share of a pass is addressed by, int64 on the device.
+
+    Attributes:
+        frames: The frames with computed tokens.
+        rows: The window rows to compute, [computed].
+        positions: Of all window rows, [axes, rows].
+        places: Positions of the questions' rows, [axes, question rows].
+        owner: The question of each of these rows, [question rows].
+        ids: Token ids of the computed rows and the questions', [computed + question rows].
+        take: Of the concatenated tokens of `frames` those that are computed.
+        put: Their places among the computed rows.
+        ends: The last row of each question, counted from the first one's first.
+    """
+
+    frames: Sequence[Any]
+    rows: torch.Tensor
+    positions: torch.Tensor
+    places: torch.Tensor
+    owner: torch.Tensor
+    ids: torch.Tensor
+    take: torch.Tensor
+    put: torch.Tensor
+    ends: torch.Tensor
+
+
+def _uploaded(works: Sequence[PassWork], device: torch.device) -> list[_Indices]:
+    """The indices of all streams of a pass, moved to the device at once: every transfer from ordinary memory
+    makes the host wait for the device."""
+    host, frames = [], []
+    for work in works:
+        plan, lengths = work.plan, [len(suffix) for suffix in work.suffixes]
+        steps = np.concatenate([np.arange(count) for count in lengths]) if lengths else np.zeros(0, np.int64)
+        shown, take, put = _visual_rows(work)
+        frames.append(shown)
+        host += [
+            work.rows,
+            plan.positions,
+            np.broadcast_to(plan.question_position + steps, (plan.positions.shape[0], len(steps))),
+            np.repeat(np.arange(len(lengths)), lengths),
+            np.concatenate([plan.token_ids[work.rows], *map(np.asarray, work.suffixes)]),
+            take,
+            put,
+            np.cumsum(lengths, dtype=np.int64) - 1,
+        ]
+    flat = np.concatenate([part.ravel() for part in host]).astype(np.int64, copy=False)
+    parts = torch.split(torch.from_numpy(flat).to(device), [part.size for part in host])
+    views = [part.view(like.shape) for part, like in zip(parts, host, strict=True)]
+    step = len(host) // len(works)
+    return [_Indices(shown, *views[place * step : (place + 1) * step]) for place, shown in enumerate(frames)]
+
+
+def _share(model: LanguageModel, work: PassWork, index: _Indices) -> StreamPass:
+    mask = None
+    if work.suffixes:
+        own = (index.owner[:, None] == index.owner[None]).tril()
+        mask = additive(torch.cat([own.new_ones(len(own), work.plan.rows), own], 1), model.dtype)
+    work.share = StreamPass(
+        kv=work.kv,
+        rows=index.rows,
+        angles=model.rotary.angles(index.positions, model.dtype),
+        chunks=chunks_of(index.rows, work.rows.tolist(), work.plan.rows, model.dtype),
+        question_rows=len(index.owner),
+        question_angles=model.rotary.angles(index.places, model.dtype),
+        question_mask=mask,
+    )
+    return work.share
+
+
+def _inputs(model: LanguageModel, index: _Indices) -> torch.Tensor:
+    """Embeddings [rows, hidden] of a stream's computed rows and its questions."""
+    out = model.embed(index.ids)
+    if index.frames:
+        tokens = torch.cat([frame.tokens for frame in index.frames]).to(model.device, out.dtype)
+        out = out.index_copy(0, index.put, tokens.index_select(0, index.take))
+    return out
+
+
+def _deepstack(
+    model: LanguageModel, works: Sequence[PassWork], indices: Sequence[_Indices]
+) -> torch.Tensor | None:
+    """DeepStack features [levels, packed rows, hidden], zero at text rows."""
+    if not model.deepstack:
+        return None
+    parts = []
+    for work, index in zip(works, indices, strict=True):
+        size = work.share.size if work.share is not None else 0
+        part = torch.zeros(
+            (model.deepstack, size, model.hidden),
+            dtype=model.dtype,
+            device=model.device,
+        )
+        if index.frames:
+            levels = torch.cat([f.deepstack for f in index.frames if f.deepstack is not None], 1).to(part)
+            part.index_copy_(1, index.put, levels.index_select(1, index.take))
+        parts.append(part)
+    return torch.cat(parts, 1)
+
+
+def _schedule(  # noqa: PLR0917
+    model: LanguageModel,
+    index: int,
+    works: Sequence[PassWork],
+    state: Pass,
+    hidden: torch.Tensor,
+    deep: torch.Tensor | None,
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Drop the rows that are not computed from layer `index` on (VLCache, CacheBlend)."""
+    hidden_parts: list[torch.Tensor] = []
+    changed = False
+    for work, share in zip(works, state.streams, strict=True):
+        local = _rows_at(model, index, work, share, hidden)
+        if local is not None:
+            changed = True
+            hidden_parts.append(local + share.offset)
+            # Questions stay in every layer: the answer is read from their last row.
+            tail = torch.arange(share.question_rows, device=hidden.device)
+            hidden_parts.append(tail + share.offset + share.computed)
+            share.rows = share.rows.index_select(0, local)
+            share.chunks = chunks_of(share.rows, None, share.kv.rows, model.dtype)
+        else:
+            hidden_parts.append(torch.arange(share.size, device=hidden.device) + share.offset)
+    if not changed:
+        return hidden, deep
+    state.pack()
+    rows = torch.cat(hidden_parts)
+    return hidden.index_select(1, rows), None if deep is None else deep.index_select(1, rows)
+
+
+def _rows_at(
+    model: LanguageModel, index: int, work: PassWork, share: StreamPass, hidden: torch.Tensor
+) -> torch.Tensor | None:
+    """Which of the stream's present rows go on at layer `index`; None for all of them."""
+    plan = work.plan
+    if index and plan.layers is not None and plan.layers[index] != plan.layers[index - 1]:
+        before, now = rows_in(plan.layers[index - 1]), rows_in(plan.layers[index])
+        return torch.from_numpy(np.searchsorted(before, now)).to(hidden.device)
+    if plan.select is not None and plan.select.layer == index:
+        own = hidden[:, share.offset : share.offset + share.computed]
+        deviation = _deviation(model, index, share, own)
+        old = torch.from_numpy(plan.source[work.rows] >= 0).to(hidden.device)
+        fresh = torch.from_numpy(np.flatnonzero(plan.source[work.rows] < 0)).to(hidden.device)
+        # New rows are computed in any case, so they must not use up the budget of the others.
+        deviating = deviation.masked_fill(~old, -1.0).topk(plan.select.rows).indices
+        return torch.cat([fresh, deviating]).sort().values
+    return None
+
+
+def _deviation(model: LanguageModel, index: int, share: StreamPass, hidden: torch.Tensor) -> torch.Tensor:
+    """Squared deviation [rows] of stored K and V from fresh ones at a layer (CacheBlend, section 4)."""
+    layer: Any = model.layers[index]
+    attention = layer.self_attn
+    inner = layer.input_layernorm(hidden)[0]
+    shape = (inner.shape[0], model.kv_heads, model.head_dim)
+    key, value = attention.k_proj(inner).view(shape), attention.v_proj(inner).view(shape)
+    # Qwen3 norms keys before it caches them.
+    if hasattr(attention, "k_norm"):
+        key = attention.k_norm(key)
+    old_key = share.kv.keys[index].index_select(1, share.rows).transpose(0, 1)
+    old_value = share.kv.values[index].index_select(1, share.rows).transpose(0, 1)
+    moved: torch.Tensor = (key - old_key).float() ** 2 + (value - old_value).float() ** 2
+    return moved.sum((1, 2))
+
+
+def _visual_rows(work: PassWork) -> tuple[list[Any], Any, Any]:
+    """The frames with computed visual rows; of their concatenated tokens the rows `take`, and the places
+    `put` in the stream's share."""
+    blocks = {block.index: block for block in work.request.blocks}
+    frames, take, put, base = [], [], [], 0
+    for part in work.plan.parts[1:]:
+        low, high = np.searchsorted(work.rows, (part.visual_start, part.visual_stop))
+        if low == high:
+            continue
+        frames.append(blocks[part.block].frames[part.frame])
+        take.append(work.rows[low:high] - part.visual_start + base)
+        put.append(np.arange(low, high))
+        base += part.visual_stop - part.visual_start
+    empty = np.zeros(0, dtype=np.int64)
+    return frames, np.concatenate(take) if take else empty, np.concatenate(put) if put else empty

@@ -1,0 +1,21 @@
+"""What a memory needs to know of a model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from lookout.models.engines.transformers.model import LanguageModel
+
+
+def key_bias(model: LanguageModel) -> torch.Tensor:
+    """The bias of every layer's key projection [layers, width]; zero where there is none."""
+    rows = []
+    for layer in model.layers:
+        attention: Any = layer.self_attn
+        bias = getattr(attention.k_proj, "bias", None)
+        normed = hasattr(attention, "k_norm")
+        width = model.kv_heads * model.head_dim
+        rows.append(torch.zeros(width) if bias is None or normed else bias.detach().cpu())
+    return torch.stack(rows)

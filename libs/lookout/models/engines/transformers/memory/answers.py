@@ -1,0 +1,372 @@
+"""Answers over a snapshot of a memory."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import torch
+
+from lookout.models import flops
+from lookout.models.engines.transformers.engine import TransformersEngine
+from lookout.models.engines.transformers.memory.attention import AskPass, ManyPass, run_many, run_pass
+from lookout.models.engines.transformers.memory.clock import clock
+from lookout.models.engines.transformers.memory.layout import ask_layout
+from lookout.models.engines.transformers.memory.moving import mover
+from lookout.models.engines.transformers.memory.past import PastReader
+from lookout.models.engines.transformers.memory.reading import (
+    ClusterReader,
+    LayerTrace,
+    Observer,
+    Reader,
+)
+from lookout.models.engines.transformers.model import LanguageModel
+from lookout.models.engines.types import EngineError, Evidence, PositionError
+from lookout.past.memory import (
+    FrameChoice,
+    HistoryError,
+    Past,
+    Predictor,
+    Prefetcher,
+    Readable,
+    RetrievalSettings,
+    Snapshot,
+)
+
+EVIDENCE = 8
+"""Frames named as evidence at most."""
+SIDE_BY_SIDE = 4
+"""Pasts that are read at the same time: a holder answers as many readers (`MemoryLimits.readers`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class AskCost:
+    """What an answer cost: rows of the question; the mean over layers of tokens and representatives read;
+    bytes and copies moved to the device in all layers; FLOPs; wall seconds to the first token by stage."""
+
+    question_tokens: int
+    memory_tokens: float
+    representatives: float
+    window_tokens: int
+    bytes_moved: int
+    copies: int
+    flops: int
+    first_token_s: float
+    retrieve_s: float
+    move_s: float
+    attend_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryAnswer:
+    """The answer to a question about the past.
+
+    `covered_from_us` is the stream time from which KV was held when it was asked, `covered_to_us`
+    that of the newest frame. `evidence` names the frames with most attention, in order of time.
+    `traces` say what each layer read.
+    """
+
+    question: str
+    p_yes: float
+    yes_logit: float
+    no_logit: float
+    text: str | None
+    evidence: tuple[Evidence, ...]
+    covered_from_us: int | None
+    covered_to_us: int
+    cost: AskCost
+    traces: tuple[LayerTrace, ...]
+
+    @property
+    def fetched(self) -> Mapping[int, tuple[int, ...]]:
+        """Clusters that each layer's verified retrieval read."""
+        return {layer: trace.ids for layer, trace in enumerate(self.traces) if trace.ids}
+
+
+def ask(
+    engine: TransformersEngine,
+    snapshot: Snapshot | Past,
+    question: str,
+    *,
+    retrieval: RetrievalSettings | None = None,
+    predictor: Predictor | None = None,
+    resident: Callable[[int], bool] = lambda cluster: False,
+    since_us: int | None = None,
+    until_us: int | None = None,
+    describe: int = 0,
+    on_text: Callable[[str], None] | None = None,
+    reader: Callable[[Sequence[LayerTrace]], Reader] | None = None,
+    gathered: bool = True,
+    observer: Observer | None = None,
+) -> MemoryAnswer:
+    """Answer a question over a snapshot of a camera's memory.
+
+    Args:
+        engine: gives the model, its prompt layout and tokenizer; its streams are not touched.
+        snapshot: of the memory, or a past of chapters, which has its own budgets and time range; what it
+            shows does not change meanwhile.
+        question: text; the checkpoint's question head and tail are put around it.
+        retrieval: budgets.
+        predictor: how clusters are fetched ahead; None: `RESIDUAL` where the device is not the host, else
+            nothing is.
+        resident: which clusters are on the device already.
+        since_us: only frames from here on (stream time); `until_us` only frames before.
+        describe: tokens of text to write at most; 0 for p(yes) alone.
+        on_text: called with each piece of the text as it is written.
+        reader: makes what replaces two-stage retrieval (for comparisons).
+        gathered: one attention call over everything; else partial softmaxes that are merged.
+        observer: sees every layer's attention (for measurements).
+
+    Raises:
+        PositionError: the question would stand beyond the model's positions.
+        HistoryError: nothing of the memory lies in the given time range, or nothing was read of it.
+    """
+    how = (retrieval, predictor, resident, describe, on_text, reader, gathered, observer)
+    asking = _Asking(engine, snapshot, question, *how)
+    return asking.run(_allowed(snapshot, since_us, until_us))
+
+
+def ask_many(
+    engine: TransformersEngine,
+    pasts: Sequence[Past],
+    question: str,
+    *,
+    since_us: int | None = None,
+    until_us: int | None = None,
+) -> list[MemoryAnswer | HistoryError]:
+    """Answer one question over several pasts in one pass through the layers, which reads them side by side.
+
+    An answer equals that of `ask` up to rounding: products of more rows are summed in another order.
+
+    Args:
+        engine: As in `ask`.
+        pasts: Of each camera its chapters.
+        question: As in `ask`; no text is written.
+        since_us: As in `ask`; `until_us` likewise.
+
+    Returns:
+        In the order of the pasts; an error where one has no frame of that time, or could not be read.
+
+    Raises:
+        PositionError: The question would stand beyond the model's positions.
+    """
+    ids = engine.suffix(question)
+    out: list[MemoryAnswer | HistoryError | None] = [None] * len(pasts)
+    with torch.inference_mode(), contextlib.ExitStack() as moving:
+        begun = clock()
+        askings: dict[int, tuple[_Asking, AskPass]] = {}
+        for number, past in enumerate(pasts):
+            asking = _Asking(engine, past, question, predictor=Predictor.NONE)
+            try:
+                allowed = _allowed(past, since_us, until_us)
+            except HistoryError as error:
+                out[number] = error
+            else:
+                askings[number] = asking, asking.state(moving, len(ids), allowed)
+        if not askings:
+            return [entry for entry in out if entry is not None]
+        pool = moving.enter_context(ThreadPoolExecutor(SIDE_BY_SIDE, thread_name_prefix="pasts"))
+        many = ManyPass([state for _, state in askings.values()], len(ids), pool)
+        last = run_many(engine.model, many, ids)
+        spent = clock() - begun
+        for place, (number, (asking, state)) in enumerate(askings.items()):
+            try:
+                answer = many.lost.get(place) or asking.answered(
+                    state, len(ids), asking.pair(last[place]), spent
+                )
+            except HistoryError as error:
+                answer = error
+            out[number] = answer
+    return [entry for entry in out if entry is not None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Asking:
+    """The arguments of `ask`."""
+
+    engine: TransformersEngine
+    snapshot: Snapshot | Past
+    question: str
+    retrieval: RetrievalSettings | None = None
+    predictor: Predictor | None = None
+    resident: Callable[[int], bool] = lambda cluster: False
+    describe: int = 0
+    on_text: Callable[[str], None] | None = None
+    reader: Callable[[Sequence[LayerTrace]], Reader] | None = None
+    gathered: bool = True
+    observer: Observer | None = None
+
+    def run(self, allowed: FrameChoice) -> MemoryAnswer:
+        """Answer over the frames that are allowed."""
+        engine, model = self.engine, self.engine.model
+        ids = engine.suffix(self.question)
+        with torch.inference_mode(), contextlib.ExitStack() as moving:
+            begun = clock()
+            state = self.state(moving, len(ids), allowed)
+            position = state.layout.question
+            last = run_pass(model, state, ids, position)
+            pair = self.pair(last)
+            spent = clock() - begun  # to the first token: what follows writes text
+            text = None
+            if self.describe:
+                end = position + len(ids)
+                text = "".join(_write(engine, state, last, end, self.describe, self.on_text))
+            return self.answered(state, len(ids), pair, spent, text)
+
+    def state(self, moving: contextlib.ExitStack, rows: int, allowed: FrameChoice) -> AskPass:
+        """Where a question of so many rows stands, and what reads the past for it."""
+        snapshot, model = self.snapshot, self.engine.model
+        settings = snapshot.settings if isinstance(snapshot, Past) else self.retrieval or RetrievalSettings()
+        predictor = self.predictor
+        if predictor is None:
+            predictor = Predictor.NONE if model.device.type == "cpu" else Predictor.RESIDUAL
+        layout = ask_layout(snapshot, settings.span, allowed, self.engine.layout.positions)
+        room = rows + self.describe
+        _check_positions(model, layout.question + room)
+        traces = [LayerTrace() for _ in model.layers]
+        reading = self._reading(moving, settings, predictor, traces, allowed)
+        return AskPass(
+            model, snapshot, layout, reading, traces, room, predictor, self.gathered, self.observer
+        )
+
+    def answered(
+        self, state: AskPass, rows: int, pair: torch.Tensor, spent: float, text: str | None = None
+    ) -> MemoryAnswer:
+        """The answer of a pass that has run.
+
+        Raises:
+            HistoryError: It has read nothing.
+        """
+        snapshot = self.snapshot
+        read = sum(trace.tokens + trace.representatives for trace in state.traces)
+        if not read and not len(state.layout.window_rows):
+            raise HistoryError("nothing was read of what is remembered of that time")
+        return MemoryAnswer(
+            question=self.question,
+            p_yes=float(pair.double().softmax(-1)[0]),
+            yes_logit=float(pair[0]),
+            no_logit=float(pair[1]),
+            text=text,
+            evidence=_evidence(state, snapshot),
+            covered_from_us=snapshot.covered_from_us,
+            covered_to_us=int(snapshot.times_us[-1]),
+            cost=_cost(self.engine.model, state, rows, spent),
+            traces=tuple(state.traces),
+        )
+
+    def _reading(
+        self,
+        moving: contextlib.ExitStack,
+        settings: RetrievalSettings,
+        predictor: Predictor,
+        traces: list[LayerTrace],
+        allowed: FrameChoice,
+    ) -> Reader:
+        """What chooses the past that each layer reads."""
+        device = self.engine.model.device
+        reading: Reader
+        if isinstance(self.snapshot, Past):
+            reading = moving.enter_context(PastReader(self.snapshot, traces, device))
+        else:
+            ahead = predictor is not Predictor.NONE
+            prefetcher = moving.enter_context(Prefetcher(mover(device), self.resident, ahead=ahead))
+            reading = ClusterReader(
+                self.snapshot, settings, prefetcher, traces, predictor=predictor, span=allowed, device=device
+            )
+        return reading if self.reader is None else self.reader(traces)
+
+    def pair(self, last: torch.Tensor) -> torch.Tensor:
+        """The logits of yes and no: [2]."""
+        rows = self.engine.model.head.weight.index_select(0, self.engine._answer_rows)
+        pair = torch.nn.functional.linear(last, rows).cpu()
+        if not bool(torch.isfinite(pair).all()):
+            raise EngineError(f"the answer to {self.question!r} is not finite; check the weights")
+        return pair
+
+
+def _allowed(snapshot: Snapshot | Past, since_us: int | None, until_us: int | None) -> FrameChoice:
+    """The frames with since <= time < until.
+
+    Raises:
+        HistoryError: The memory holds none of them.
+    """
+    allowed = snapshot.choice(since_us, until_us)
+    if not allowed.whole and not allowed.holds(snapshot.held_frames()).any():
+        raise HistoryError(
+            f"nothing is remembered between {_seconds(since_us)} and {_seconds(until_us)} of the stream: the "
+            f"memory covers {_seconds(snapshot.covered_from_us)} to {_seconds(int(snapshot.times_us[-1]))}"
+        )
+    return allowed
+
+
+def _check_positions(model: LanguageModel, end: int) -> None:
+    if end > model.limit:
+        raise PositionError(
+            f"the question reaches position {end}, but {model.family} counts to {model.limit - 1}: "
+            "lower span, or the blocks of the window"
+        )
+
+
+def _write(  # noqa: PLR0917
+    engine: TransformersEngine,
+    state: AskPass,
+    last: torch.Tensor,
+    position: int,
+    count: int,
+    on_text: Callable[[str], None] | None,
+) -> Iterator[str]:
+    """Greedy text over what the question has read, token by token."""
+    ids: list[int] = []
+    shown = ""
+    for _ in range(count):
+        token = int(engine.model.head(last).argmax())
+        if token in engine.layout.stop:
+            return
+        ids.append(token)
+        text = engine.text(ids)
+        piece, shown = text[len(shown) :], text
+        if on_text is not None and piece:
+            on_text(piece)
+        yield piece
+        last = run_pass(engine.model, state, [token], position)
+        position += 1
+
+
+def _seconds(time_us: int | None) -> str:
+    return "any time" if time_us is None else f"{time_us / 1e6:g} s"
+
+
+def _evidence(state: AskPass, snapshot: Readable) -> tuple[Evidence, ...]:
+    shares = state.weight_of_frames().cpu()
+    weights, total = shares[:-1], float(shares.sum()) or 1.0
+    best = torch.sort(weights, descending=True, stable=True).indices[:EVIDENCE].tolist()
+    return tuple(
+        Evidence(int(snapshot.times_us[frame]), round(float(weights[frame]) / total, 4))
+        for frame in sorted(best)
+        if float(weights[frame]) > 0
+    )
+
+
+def _cost(model: LanguageModel, state: AskPass, rows: int, spent: float) -> AskCost:
+    traces, layers = state.traces, len(model.layers)
+    attended = sum(layer.size for layer in state.states if layer is not None)
+    moved = [trace.transfer for trace in traces]
+    scored = sum(trace.scored for trace in traces)
+    computed = flops.products(layers * rows, model.linear) + flops.attention(
+        rows * attended, model.heads * model.head_dim
+    )
+    return AskCost(
+        question_tokens=rows,
+        memory_tokens=sum(trace.tokens for trace in traces) / layers,
+        representatives=sum(trace.representatives for trace in traces) / layers,
+        window_tokens=len(state.layout.window_rows),
+        bytes_moved=sum(m.early_bytes + m.late_bytes + m.wasted_bytes for m in moved),
+        copies=sum(m.early_copies + m.late_copies + m.wasted_copies for m in moved),
+        flops=computed + flops.products(scored, model.kv_heads * model.head_dim),
+        first_token_s=spent,
+        retrieve_s=sum(trace.retrieve_s for trace in traces),
+        move_s=sum(trace.move_s for trace in traces),
+        attend_s=sum(trace.attend_s for trace in traces),
+    )

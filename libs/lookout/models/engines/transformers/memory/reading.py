@@ -1,0 +1,195 @@
+"""What a layer of an answer reads of the memory."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+import torch
+
+from lookout.models.engines.transformers.memory.clock import clock
+from lookout.past.memory import (
+    FrameChoice,
+    LayerWork,
+    Predictor,
+    Prefetcher,
+    RetrievalSettings,
+    Retrieved,
+    Snapshot,
+    Span,
+    Transfer,
+    retrieve,
+    token_budget,
+)
+from lookout.past.memory.types import Ints
+
+TOGETHER = 1 << 20
+"""Bytes of slabs that are copied together before they are placed."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LayerContext:
+    """Memory rows of one layer: `parts`, each keys and values [kv_heads, some, d] (keys un-rotated), read
+    once and in order; where the rows of all parts stand (`frames` int64 [n], `places` int64 [axes, n]), and
+    `weights` [n], the log of how many tokens a row stands for, or None where each counts once. The first
+    `tokens` rows are tokens, the others stand for several."""
+
+    parts: Iterable[tuple[torch.Tensor, torch.Tensor]]
+    frames: Ints
+    places: Ints
+    tokens: int
+    weights: torch.Tensor | None = None
+
+
+Observer = Callable[[int, torch.Tensor, torch.Tensor, torch.Tensor, float], None]
+"""Sees each layer's rotated queries [heads, rows, d], rotated keys [kv_heads, n, d] (prefix, window, memory,
+question), additive mask [rows, n] and scaling; for measurements."""
+
+
+class Reader(Protocol):
+    """Chooses what each layer of an answer reads of the past."""
+
+    def read(self, layer: int, query: torch.Tensor) -> LayerContext | None:
+        """The rows for one layer, given its mean query [width]; None for nothing."""
+        ...
+
+    def foresee(self, layer: int, query: torch.Tensor) -> None:
+        """A guess of a coming layer's mean query [width], to fetch ahead."""
+        ...
+
+
+@dataclass(slots=True)
+class LayerTrace:
+    """One layer of one answer: what was read and moved, and how long it took (wall seconds; `compute_s` is
+    everything but choosing and moving)."""
+
+    tokens: int = 0
+    clusters: int = 0
+    representatives: int = 0
+    scored: int = 0
+    retrieve_s: float = 0.0
+    move_s: float = 0.0
+    attend_s: float = 0.0
+    compute_s: float = 0.0
+    ids: tuple[int, ...] = ()
+    transfer: Transfer = field(default_factory=Transfer)
+
+    @property
+    def work(self) -> LayerWork:
+        """For the link model."""
+        moved = self.transfer
+        return LayerWork(
+            self.compute_s + self.retrieve_s,
+            moved.early_bytes,
+            moved.early_copies,
+            moved.late_bytes,
+            moved.late_copies,
+            moved.wasted_bytes,
+            moved.wasted_copies,
+        )
+
+
+class ClusterReader:
+    """Two-stage retrieval over a snapshot, with clusters moved to the device, ahead where foreseen."""
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        settings: RetrievalSettings,
+        prefetcher: Prefetcher,
+        traces: Sequence[LayerTrace],
+        *,
+        predictor: Predictor = Predictor.NONE,
+        span: FrameChoice | None = None,
+        device: torch.device | None = None,
+    ) -> None:
+        self.snapshot, self.settings, self.prefetcher = snapshot, settings, prefetcher
+        self.traces, self.predictor = traces, predictor
+        self.span = span or Span()
+        self.device = device or torch.device("cpu")
+        self.budget = token_budget(snapshot, settings)
+
+    def foresee(self, layer: int, query: torch.Tensor) -> None:
+        """Begin to move what a coming layer will probably need."""
+        self.prefetcher.foresee(layer, self._choose(layer, query).clusters)
+
+    def _choose(self, layer: int, query: torch.Tensor) -> Retrieved:
+        return retrieve(
+            self.snapshot, layer, query.cpu(), self.budget, settings=self.settings, span=self.span
+        )
+
+    def read(self, layer: int, query: torch.Tensor) -> LayerContext | None:
+        """Choose with the layer's own query, complete what was moved, and put it into temporal order."""
+        trace, begun = self.traces[layer], clock()
+        choice = self._choose(layer, query)
+        chosen_at = clock()
+        data, moved = self.prefetcher.complete(layer, choice.clusters, max(1, choice.scored))
+        trace.retrieve_s, trace.move_s = chosen_at - begun, clock() - chosen_at
+        trace.tokens, trace.clusters, trace.scored = choice.tokens, len(choice.clusters), choice.scored
+        trace.representatives, trace.transfer = len(choice.representatives), moved
+        trace.ids = tuple(cluster.id for cluster in choice.clusters)
+        return context_of(self.snapshot, choice, data, self.device, self.settings.weighted)
+
+
+def context_of(
+    snapshot: Snapshot,
+    found: Retrieved,
+    data: Sequence[torch.Tensor],
+    device: torch.device,
+    weighted: bool = True,
+) -> LayerContext | None:
+    """Retrieved slabs and representatives as one layer's memory rows."""
+    stands = found.representatives
+    if not data and not len(stands):
+        return None
+    heads, size = snapshot.prefix.keys.shape[1], snapshot.prefix.keys.shape[3]
+    dtype = snapshot.prefix.keys.dtype
+    tokens = np.concatenate([np.zeros(0, np.int64), *(cluster.slab.tokens for cluster in found.clusters)])
+    frames, places = snapshot.lookup(tokens)
+    if found.rows is not None:
+        frames, places = frames[found.rows], places[:, found.rows]
+    parts, weights = parts_of(data, found.rows), None
+    if len(stands):
+        keys, values = (x.to(device, dtype).view(-1, heads, size) for x in (stands.keys, stands.values))
+        parts = itertools.chain(parts, [(keys.transpose(0, 1), values.transpose(0, 1))])
+        if weighted:
+            weights = torch.zeros(len(frames) + len(stands), dtype=dtype, device=device)
+            weights[len(frames) :] = stands.counts.to(device).log().to(dtype)
+    return LayerContext(
+        parts=parts,
+        frames=np.concatenate([frames, stands.frames]),
+        places=np.concatenate([places, stands.places], 1),
+        tokens=len(frames),
+        weights=weights,
+    )
+
+
+def parts_of(
+    slabs: Sequence[torch.Tensor], inside: np.ndarray | None
+) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Keys and values [kv_heads, some, d] of the rows of slabs [rows, 2, kv_heads, d] that are `inside`:
+    small slabs together, and never so many that a CPU's cache loses them before they are placed."""
+    offset = 0
+    for group in _grouped(slabs):
+        rows = torch.cat(group) if len(group) > 1 else group[0]
+        if inside is not None:
+            inner = np.flatnonzero(inside[offset : offset + len(rows)])
+            offset += len(rows)
+            rows = rows[torch.from_numpy(inner).to(rows.device)]
+        yield rows[:, 0].transpose(0, 1), rows[:, 1].transpose(0, 1)
+
+
+def _grouped(slabs: Sequence[torch.Tensor]) -> Iterator[list[torch.Tensor]]:
+    group: list[torch.Tensor] = []
+    size = 0
+    for slab in slabs:
+        if group and size + slab.nbytes > TOGETHER:
+            yield group
+            group, size = [], 0
+        group.append(slab)
+        size += slab.nbytes
+    if group:
+        yield group

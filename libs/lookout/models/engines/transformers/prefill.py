@@ -1,0 +1,352 @@
+"""Group prefill of recordings with KV pruning (QuickPrefill, QuickVideo section 3.2).
+
+Groups run one after the other through the stock decoder layers. Each attends to the kept KV of all earlier
+groups (`group_pass`). Nothing is read back from the device: counts are known from the plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from lookout.models.engines.transformers.attention import CHUNK, Chunk, additive
+from lookout.models.engines.transformers.engine import TransformersEngine
+from lookout.models.engines.transformers.group_pass import GroupPass, Ints, RecordingKV
+from lookout.models.engines.types import Answer, EngineError, Evidence, PlanError, PositionError, Question
+from lookout.models.flops import causal_pairs
+from lookout.models.windows import EncodedFrame
+from lookout.models.windows.rotary import Angles
+from lookout.recordings import GroupPlan, PrefillSettings, Score
+
+
+@dataclass(frozen=True, slots=True)
+class GroupCost:
+    """What one group cost: rows computed, entries kept per layer and KV head so far, KV bytes so far, and
+    FLOPs (2 per multiply-add; projections, MLP and attention of group rows and of question rows)."""
+
+    rows: int
+    kept: int
+    kv_bytes: int
+    flops: int
+
+
+@dataclass(frozen=True, slots=True)
+class RecordingAnswer:
+    """An answer, with the frames it attends to most, best first."""
+
+    answer: Answer
+    evidence: tuple[Evidence, ...] = ()
+
+
+class GroupPrefill:
+    """Prefills one recording group by group and answers questions about it.
+
+    Args:
+        engine: The engine whose model runs; its streams are not touched.
+        settings: What stays of each group.
+        questions: The questions that `Score.ATTENTION` looks with; KV pruned by it serves those only.
+        expected_rows: Prompt rows of the whole recording, to allocate KV once.
+
+    Raises:
+        EngineError: `Score.ATTENTION` without a question.
+    """
+
+    def __init__(
+        self,
+        engine: TransformersEngine,
+        settings: PrefillSettings,
+        *,
+        questions: Sequence[Question] = (),
+        expected_rows: int = 0,
+    ) -> None:
+        if settings.score is Score.ATTENTION and settings.rho < 1 and not questions:
+            raise EngineError(
+                "the attention score needs the questions before prefill: pass them to the constructor"
+            )
+        self.engine, self.settings = engine, settings
+        self.model, self.layout = engine.model, engine.layout
+        self.kv = RecordingKV.empty(self.model)
+        self._expected = expected_rows
+        self._asked = [engine.suffix(question.text) for question in questions]
+        self._last: GroupPlan | None = None
+
+    @property
+    def last(self) -> GroupPlan | None:
+        """The plan of the newest group."""
+        return self._last
+
+    def add(
+        self, plan: GroupPlan, frames: Sequence[EncodedFrame], *, question_position: int | None = None
+    ) -> GroupCost:
+        """Prefill the next group.
+
+        Args:
+            plan: Its plan.
+            frames: The frames that were planned; those without a token are ignored.
+            question_position: Where the questions of `Score.ATTENTION` stand: the position behind the whole
+                recording, where it is known; None: right behind the group.
+
+        Raises:
+            PlanError: The plan does not continue the last one, or does not fit its frames.
+        """
+        shown = [frame for frame in frames if len(frame.kept)]
+        self._check(plan, shown)
+        looking = self.settings.score is Score.ATTENTION and plan.kept < plan.rows
+        suffixes = self._asked if looking else []
+        position = plan.question_position if question_position is None else question_position
+        with self.engine.in_turn():
+            self._reserve(plan)
+            state = self._pass(plan, suffixes, position)
+            # The questions run behind the group in the same pass, so that their attention to it costs no
+            # second one.
+            hidden = torch.cat([self._embed(plan, shown), self._embed_text(suffixes)])
+            self._run(state, hidden, self._deep(plan, shown, sum(map(len, suffixes))))
+            self.kv.rows += plan.kept
+        offset = len(self.kv.times_us)
+        self.kv.frame_of_row.append(_frames_of(plan, offset))
+        self.kv.times_us += [frame.time_us for frame in shown]
+        before, self._last = self.kv.rows - plan.kept, plan
+        suffix_tokens, shape = sum(map(len, suffixes)), self.model.shape
+        flops = shape.flops(plan.rows, causal_pairs(plan.rows, before))
+        flops += shape.flops(suffix_tokens, suffix_tokens * (before + plan.rows + suffix_tokens))
+        return GroupCost(plan.rows, self.kv.rows, self.kv.kv_bytes, flops)
+
+    def ask(
+        self, questions: Sequence[Question], *, evidence: int = 0
+    ) -> tuple[tuple[RecordingAnswer, ...], int]:
+        """Answer questions at the end of what was prefilled; KV stays as it is.
+
+        Args:
+            questions: Any number; each sees the recording and itself.
+            evidence: So many frames that each answer attends to most are named.
+
+        Returns:
+            The answers in the order of the questions, and the FLOPs spent.
+
+        Raises:
+            PlanError: Nothing was prefilled.
+            PositionError: A question reaches beyond the model's positions.
+        """
+        if self._last is None:
+            raise PlanError("no group of the recording was prefilled, so no question can be answered")
+        if not questions:
+            return (), 0
+        suffixes = [self.engine.suffix(question.text) for question in questions]
+        with self.engine.in_turn():
+            last, attention = self._ask(suffixes, evidence > 0)
+            pair = torch.nn.functional.linear(
+                last,
+                self.model.head.weight[torch.tensor([self.layout.yes, self.layout.no], device=last.device)],
+            ).float()
+            shares = self._shares(attention) if attention is not None else None
+            yes_shares, logits = pair.softmax(-1)[:, 0].tolist(), pair.tolist()
+            if not all(np.isfinite(row).all() for row in logits):
+                raise EngineError(f"{self._last.recording}: logits are not finite; check the embeddings")
+            texts, spent = self._texts(questions, suffixes, yes_shares)
+        spent += self._flops(suffixes)
+        answers = tuple(
+            RecordingAnswer(
+                Answer(
+                    question.id, yes_shares[i], logits[i][0], logits[i][1], texts.get(i), len(suffixes[i])
+                ),
+                () if shares is None else self._best(shares[i], evidence),
+            )
+            for i, question in enumerate(questions)
+        )
+        return answers, spent
+
+    def _check(self, plan: GroupPlan, frames: Sequence[EncodedFrame]) -> None:
+        last = self._last
+        due = 0 if last is None else last.group + 1
+        if plan.group != due or (last is not None and plan.recording != last.recording):
+            raise PlanError(f"{plan.recording}: group {plan.group} was given, but group {due} is next")
+        tokens = sum(part.visual_stop - part.visual_start for part in plan.parts)
+        if plan.frames != len(frames) or tokens != sum(len(frame.kept) for frame in frames):
+            raise PlanError(
+                f"{plan.recording}: group {plan.group} is planned for {plan.frames} frames with {tokens} "
+                f"tokens, but {len(frames)} frames came"
+            )
+        wrong = [f for f in frames if f.tokens.shape[1] != self.model.hidden]
+        if wrong:
+            raise PlanError(
+                f"{plan.recording}: tokens of width {wrong[0].tokens.shape[1]}, but the model takes "
+                f"{self.model.hidden}"
+            )
+
+    def _reserve(self, plan: GroupPlan) -> None:
+        """Room for the group before it is pruned; all at once where the recording's length is known."""
+        need = self.kv.rows + plan.rows
+        if need > self.kv.capacity:
+            # Only the newest group stands there whole.
+            planned = int(self._expected * self.settings.rho) + plan.rows if self._expected else 0
+            self.kv.reserve(max(need, planned, min(2 * self.kv.capacity, need + 64 * plan.rows)))
+
+    def _pass(self, plan: GroupPlan | None, suffixes: Sequence[Sequence[int]], position: int) -> GroupPass:
+        device, before = self.model.device, self.kv.rows
+        count = 0 if plan is None else plan.rows
+        lengths = [len(suffix) for suffix in suffixes]
+        steps = np.concatenate([np.arange(n) for n in lengths]) if lengths else np.zeros(0, np.int64)
+        axes = self.layout.positions.axes
+        places = np.broadcast_to(position + steps, (axes, len(steps))).astype(np.int64)
+        mask = None
+        if lengths:
+            owner = torch.from_numpy(np.repeat(np.arange(len(lengths)), lengths)).to(device)
+            own = (owner[:, None] == owner[None]).tril()
+            visible = torch.cat([own.new_ones(len(steps), before + count), own], 1)
+            mask = additive(visible, self.model.dtype)
+        competing = fixed = None
+        if plan is not None:
+            competing = torch.from_numpy(plan.competing).to(device)
+            exempt = np.setdiff1d(np.arange(plan.rows), plan.competing)
+            fixed = torch.from_numpy(exempt).to(device)[None] if len(exempt) else None
+        rows = np.zeros((axes, 0), np.int64) if plan is None else plan.positions
+        return GroupPass(
+            kv=self.kv,
+            plan=plan,
+            settings=self.settings,
+            angles=self._angles(rows),
+            chunks=self._chunks(before, count),
+            question_rows=len(steps),
+            question_angles=self._angles(places),
+            question_mask=mask,
+            competing=competing,
+            fixed=fixed,
+        )
+
+    def _chunks(self, before: int, count: int) -> list[Chunk]:
+        """The group's rows in pieces, each of which reads no key behind its last row.
+
+        Accelerators align a causal call to the last row and need no mask. CPU kernels need one; all pieces
+        read the same, from its lower right corner, so that it never has more rows than a piece."""
+        if count and (before == 0 or self.model.device.type != "cpu"):
+            return [Chunk(0, count, before + count, None)]
+        total, rows = before + count, min(CHUNK, count)
+        band = additive(torch.ones(rows, total, dtype=torch.bool).tril(total - rows), self.model.dtype)
+        out = []
+        for start in range(0, count, CHUNK):
+            stop = min(count, start + CHUNK)
+            mask = band[rows - (stop - start) :, count - stop :]
+            out.append(Chunk(start, stop, before + stop, mask))
+        return out
+
+    def _run(self, state: GroupPass, hidden: torch.Tensor, deep: torch.Tensor | None) -> torch.Tensor:
+        """Hidden states [rows, hidden] behind the last layer."""
+        size = self.model.head_dim
+        # The stock layer rotates by nothing: `GroupPass` has the angles of the group and of the questions.
+        cosine = torch.ones(1, hidden.shape[0], size, dtype=hidden.dtype, device=hidden.device)
+        sine = torch.zeros_like(cosine)
+        hidden = hidden[None]
+        for index, layer in enumerate(self.model.layers):
+            hidden = layer(
+                hidden,
+                attention_mask=None,
+                position_ids=None,
+                past_key_values=state,
+                use_cache=True,
+                position_embeddings=(cosine, sine),
+            )
+            if deep is not None and index < deep.shape[0]:
+                hidden = hidden + deep[index]
+        return hidden[0]
+
+    def _ask(
+        self, suffixes: Sequence[Sequence[int]], weigh: bool
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Normed states [questions, hidden] at the ends of suffixes, and their attention to prompt rows."""
+        assert self._last is not None
+        position, longest = self._last.question_position, max(map(len, suffixes))
+        if position + longest > self.model.limit:
+            raise PositionError(
+                f"{self._last.recording}: a question of {longest} tokens reaches position "
+                f"{position + longest}, but the model counts only to {self.model.limit - 1}"
+            )
+        state = self._pass(None, suffixes, position)
+        ends = torch.tensor(np.cumsum([len(s) for s in suffixes]) - 1, device=self.model.device)
+        if weigh:
+            rows = self._last.before + self._last.rows
+            state.weigh = ends
+            state.attention = torch.zeros(len(suffixes), rows, device=self.model.device)
+        hidden = self._run(state, self._embed_text(suffixes), None)
+        return self.model.norm(hidden.index_select(0, ends)), state.attention
+
+    def _shares(self, attention: torch.Tensor) -> Ints:
+        """Share of attention by frame, float64 [questions, frames]."""
+        frame = np.concatenate(self.kv.frame_of_row)
+        weight = attention.double().cpu().numpy() / (len(self.model.layers) * self.model.heads)
+        out = np.zeros((weight.shape[0], len(self.kv.times_us)))
+        for row in range(len(out)):
+            out[row] = np.bincount(frame[frame >= 0], weight[row, frame >= 0], out.shape[1])
+        return out
+
+    def _best(self, shares: Ints, count: int) -> tuple[Evidence, ...]:
+        order = np.argsort(-shares, kind="stable")[:count]
+        return tuple(Evidence(self.kv.times_us[i], round(float(shares[i]), 4)) for i in order)
+
+    def _flops(self, tails: Sequence[Sequence[int]]) -> int:
+        """Of rows behind the kept KV, each tail seeing itself."""
+        pairs = sum(len(tail) * (self.kv.rows + len(tail)) for tail in tails)
+        return self.model.shape.flops(sum(map(len, tails)), pairs)
+
+    def _texts(
+        self, questions: Sequence[Question], suffixes: Sequence[Sequence[int]], yes: Sequence[float]
+    ) -> tuple[dict[int, str], int]:
+        """Descriptions of the questions that were answered Yes and want one, greedily."""
+        texts = {i: [self.layout.yes] for i, q in enumerate(questions) if q.describe > 0 and yes[i] > 0.5}
+        going, spent = list(texts), 0
+        while going:
+            tails = [(*suffixes[i], *texts[i]) for i in going]
+            last, _ = self._ask(tails, False)
+            spent += self._flops(tails)
+            ids = self.model.head(last).argmax(-1).tolist()
+            still = []
+            for i, token in zip(going, ids, strict=True):
+                if token not in self.layout.stop:
+                    texts[i].append(token)
+                    if len(texts[i]) <= questions[i].describe:
+                        still.append(i)
+            going = still
+        return {i: self.engine.text(ids) for i, ids in texts.items()}, spent
+
+    def _angles(self, positions: Ints) -> Angles:
+        return self.model.rotary.angles(torch.from_numpy(positions).to(self.model.device), self.model.dtype)
+
+    def _embed(self, plan: GroupPlan, frames: Sequence[EncodedFrame]) -> torch.Tensor:
+        """Embeddings [rows, hidden] of a group."""
+        out = self.model.embed(torch.from_numpy(plan.token_ids).to(self.model.device))
+        visual = torch.from_numpy(_visual(plan)).to(out.device)
+        tokens = torch.cat([frame.tokens for frame in frames]).to(out.device, out.dtype)
+        return out.index_copy(0, visual, tokens)
+
+    def _embed_text(self, suffixes: Sequence[Sequence[int]]) -> torch.Tensor:
+        ids = torch.tensor([i for suffix in suffixes for i in suffix], dtype=torch.long)
+        return self.model.embed(ids.to(self.model.device))
+
+    def _deep(self, plan: GroupPlan, frames: Sequence[EncodedFrame], more: int) -> torch.Tensor | None:
+        """DeepStack features [levels, rows, hidden], zero at text rows."""
+        if not self.model.deepstack:
+            return None
+        out = torch.zeros(
+            (self.model.deepstack, plan.rows + more, self.model.hidden),
+            dtype=self.model.dtype,
+            device=self.model.device,
+        )
+        levels = torch.cat([f.deepstack for f in frames if f.deepstack is not None], 1).to(out)
+        out.index_copy_(1, torch.from_numpy(_visual(plan)).to(out.device), levels)
+        return out
+
+
+def _visual(plan: GroupPlan) -> Ints:
+    ranges = [np.arange(part.visual_start, part.visual_stop) for part in plan.parts]
+    rows: Ints = np.concatenate(ranges).astype(np.int64)
+    return rows
+
+
+def _frames_of(plan: GroupPlan, offset: int) -> Ints:
+    """The frame of every row of a group, counted from the recording's first; -1 for the prefix."""
+    sizes = [part.stop - part.start for part in plan.parts]
+    numbers = [-1 if part.block < 0 else offset + part.frame for part in plan.parts]
+    rows: Ints = np.repeat(numbers, sizes)
+    return rows

@@ -1,0 +1,444 @@
+"""Memories of the streams of one process, and answers over them: what the pipeline and `lookout ask` call."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lookout.models import asks_yes_no
+from lookout.models.engines.transformers.engine import TransformersEngine, load_engine
+from lookout.models.engines.transformers.memory import (
+    AskCost,
+    MemoryAnswer,
+    ask,
+    born_block,
+    key_bias,
+    prefix_of,
+)
+from lookout.models.engines.transformers.model import LanguageModel
+from lookout.models.windows import StrideBlock, WindowPlan
+from lookout.numbers import check_finite, check_whole
+from lookout.past.memory import (
+    BornBlock,
+    CameraMemory,
+    Chapter,
+    DamagedMemoryError,
+    HistoryError,
+    Keep,
+    MemoryFolder,
+    MemorySettings,
+    OwnedMemoryError,
+    Past,
+    RangeCache,
+    RetrievalSettings,
+)
+from lookout.past.memory.catalogue import Files
+from lookout.past.memory.chapters import read_chapter, without_doubles
+from lookout.past.memory.packing import checksum
+from lookout.past.memory.past import fetch_from
+from lookout.past.memory.shelf import Entry, entries, place_of
+from lookout.past.memory.types import raw
+
+CHAPTER_CACHE_BYTES = 256 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A frame an answer is based on: seconds from the start of the source, and its share of attention."""
+
+    time: float
+    weight: float
+
+
+@dataclass(frozen=True, slots=True)
+class Recollection:
+    """An answer about one camera's past.
+
+    Attributes:
+        camera: whose past; `epoch` numbers the stream within its source.
+        question: what was asked.
+        p_yes: probability of yes, for a question of yes or no; None elsewhere.
+        text: the written answer, where one was asked for.
+        moments: the frames the answer is based on, in order of time.
+        covered_from: seconds from the start of the source from which KV was held; None: nothing.
+        covered_to: the newest frame, likewise.
+        cost: what the answer cost.
+    """
+
+    camera: str
+    epoch: int
+    question: str
+    p_yes: float | None
+    text: str | None
+    moments: tuple[Moment, ...]
+    covered_from: float | None
+    covered_to: float
+    cost: AskCost
+
+
+def fingerprint(model: LanguageModel) -> str:
+    """Names a model by some of its weights: KV of one model means nothing to another."""
+    last: Any = model.layers[len(model.layers) - 1]
+    parts = (model.embedding.weight[:16], last.self_attn.k_proj.weight[:16])
+    return checksum(*(raw(part).data for part in parts)).hex()
+
+
+class StreamRecall:
+    """The memory of one stream: give it each window after the engine ran it, and ask.
+
+    One thread feeds it; `ask` may be called from any thread. With a folder every block is on disk when
+    `close_block` returns.
+    """
+
+    def __init__(
+        self,
+        engine: TransformersEngine,
+        keep: str | int | Keep = "2h",
+        *,
+        settings: MemorySettings | None = None,
+        retrieval: RetrievalSettings | None = None,
+        folder: Path | None = None,
+        about: dict[str, Any] | None = None,
+    ) -> None:
+        """`keep` is a duration ("2h"), a size ("500MB") or bytes; `about` names camera, epoch and source."""
+        self.engine = engine
+        self.settings, self.retrieval = settings or MemorySettings(), retrieval or RetrievalSettings()
+        self.keep = keep if isinstance(keep, Keep) else Keep.parse(keep)
+        self.about: dict[str, Any] = about or {}
+        self._folder = folder
+        self._held: MemoryFolder | CameraMemory | None = None
+        self._last_us: int | None = None
+
+    @classmethod
+    def of(cls, engine: TransformersEngine, held: MemoryFolder) -> StreamRecall:
+        """The memory of an opened folder."""
+        out = cls(engine, held.memory.keep, settings=held.memory.settings, about=held.about)
+        out._held = held
+        return out
+
+    @property
+    def memory(self) -> CameraMemory | None:
+        """The memory itself; None until the first block."""
+        return self._held.memory if isinstance(self._held, MemoryFolder) else self._held
+
+    def close_block(self, plan: WindowPlan, block: StrideBlock) -> BornBlock:
+        """Take in the block that `plan`'s window has closed; call it right after the engine ran the plan.
+
+        Raises:
+            StreamLostError: the engine no longer holds that window.
+            HistoryError: the block does not fit what is remembered.
+        """
+        times = [frame.time_us for frame in block.frames]
+        gap = times[0] - self._last_us if times and self._last_us is not None else None
+        born = born_block(self.engine, plan, block, frame_us=gap)
+        if self._held is None:
+            self._held = self._begin(plan)
+        self._held.add(born)
+        self._last_us = times[-1] if times else self._last_us
+        return born
+
+    def _begin(self, plan: WindowPlan) -> MemoryFolder | CameraMemory:
+        model = self.engine.model
+        shape, prefix = self.engine.kv_shape, prefix_of(self.engine, plan)
+        bias = key_bias(model)
+        if self._folder is None:
+            return CameraMemory(shape, prefix, self.settings, bias=bias, keep=self.keep)
+        return MemoryFolder.create(
+            self._folder, shape, prefix, self.settings, bias=bias, keep=self.keep, about=self.about
+        )
+
+    def ask(self, question: str, *, settle: bool = True, **options: Any) -> MemoryAnswer:
+        """Answer over everything remembered (options as in `memory.ask`); then, as the owner, carry out the
+        splits that its fetches allow.
+
+        Raises:
+            HistoryError: nothing is remembered yet.
+        """
+        memory = self.memory
+        if memory is None or self._held is None:
+            raise HistoryError("this memory is empty: close at least one block first")
+        answer = ask(
+            self.engine,
+            memory.snapshot(),
+            question,
+            retrieval=options.pop("retrieval", self.retrieval),
+            resident=memory.residency.__contains__,
+            **options,
+        )
+        if settle:
+            self._held.settle(answer.fetched)
+        return answer
+
+    def recall(
+        self,
+        question: str,
+        *,
+        since: float | None = None,
+        until: float | None = None,
+        words: int = 32,
+        text: bool | None = None,
+        on_text: Callable[[str], None] | None = None,
+        settle: bool = True,
+    ) -> Recollection:
+        """Answer with times in seconds from the start of the source.
+
+        Args:
+            question: what to ask; a question that begins with a verb such as "is" is one of yes or no.
+            since: only frames from here on; `until` only frames before.
+            words: tokens of text at most.
+            text: write text or not; None: unless it is a question of yes or no.
+            on_text: called with each piece of text.
+            settle: whether this process owns the memory.
+
+        Raises:
+            HistoryError: nothing is remembered of that time.
+        """
+        began = float(self.about.get("began_us", 0)) / 1e6
+        yes_no = asks_yes_no(question)
+        write = not yes_no if text is None else text
+        answer = self.ask(
+            question,
+            settle=settle,
+            since_us=None if since is None else round((since - began) * 1e6),
+            until_us=None if until is None else round((until - began) * 1e6),
+            describe=words if write else 0,
+            on_text=on_text,
+        )
+        first = answer.covered_from_us
+        return Recollection(
+            camera=str(self.about.get("camera", "")),
+            epoch=int(self.about.get("epoch", 0)),
+            question=question,
+            p_yes=answer.p_yes if yes_no else None,
+            text=answer.text,
+            moments=tuple(Moment(began + one.time_us / 1e6, one.share) for one in answer.evidence),
+            covered_from=None if first is None else began + first / 1e6,
+            covered_to=began + answer.covered_to_us / 1e6,
+            cost=answer.cost,
+        )
+
+    def close(self) -> None:
+        """Write what is not on disk yet, and let the folder go."""
+        if isinstance(self._held, MemoryFolder):
+            self._held.close()
+
+
+class Recall:
+    """The memories of all streams that a pipeline plays."""
+
+    @staticmethod
+    def check(keep: str | int) -> None:
+        """Refuse what is no length of a memory; needs no model.
+
+        Raises:
+            HistoryError: `keep` is no duration and no size.
+        """
+        Keep.parse(keep)
+
+    def __init__(
+        self, engine: object, keep: str | int, window: int, folder: Path | str | None = None, model: str = ""
+    ) -> None:
+        """`window` is the blocks of a window; `folder` keeps the memories on disk.
+
+        Raises:
+            HistoryError: `keep` is no duration and no size, or the engine has no memory.
+        """
+        if not isinstance(engine, TransformersEngine):
+            raise HistoryError("only the transformers engine can keep a memory")
+        self._engine, self._keep = engine, Keep.parse(keep)
+        self._settings = MemorySettings(window=window)
+        self._folder, self._model = folder, model
+        self._streams: dict[str, StreamRecall] = {}
+
+    def close_block(self, plan: WindowPlan, block: StrideBlock, began_us: int, source: str = "") -> None:
+        """Take in the newest block of a window that was just run; its stream began at `began_us` of its
+        source."""
+        recall = self._streams.get(plan.stream)
+        if recall is None:
+            camera, _, epoch = plan.stream.rpartition("/")
+            about = {"camera": camera, "epoch": int(epoch or 0), "began_us": began_us}
+            about |= {"source": source, "model": self._model, "weights": fingerprint(self._engine.model)}
+            path = None if self._folder is None else place_of(self._folder, camera, int(epoch or 0))
+            recall = StreamRecall(self._engine, self._keep, settings=self._settings, folder=path, about=about)
+            self._streams[plan.stream] = recall
+        recall.close_block(plan, block)
+
+    def ask(self, question: str, **options: Any) -> Iterator[Recollection]:
+        """The answer of every stream, in the order they began (options as in `StreamRecall.recall`). A stream
+        without a frame in the asked-for time gives none.
+
+        Raises:
+            HistoryError: no stream has a frame of that time, or nothing is remembered.
+        """
+        return _ask_each(list(self._streams.values()), question, options)
+
+    def close(self) -> None:
+        """Write and let go of everything; a stream whose folder fails keeps no other from its own."""
+        with contextlib.ExitStack() as stack:
+            for stream in self._streams.values():
+                stack.callback(stream.close)
+
+
+def ask_folder(
+    folder: Path | str,
+    question: str,
+    *,
+    camera: str | None = None,
+    model: str | Path | None = None,
+    device: str = "cpu",
+    **options: Any,
+) -> Iterator[Recollection]:
+    """Answers over memories on disk, one for each camera and epoch.
+
+    Args:
+        folder: one memory, or a folder of them.
+        question: what to ask.
+        camera: only of this camera.
+        model: the checkpoint; None: the one that made the memory.
+        device: where it runs.
+        options: as in `StreamRecall.recall`.
+
+    Raises:
+        DamagedMemoryError: some memories cannot be read; the others have answered before.
+        HistoryError: there is no memory, or it is of another model.
+    """
+    shelf = entries(folder, camera)
+    readable = [entry for entry in shelf if not entry.damage]
+    damaged = [entry.damage for entry in shelf if entry.damage]
+    if not readable:
+        raise DamagedMemoryError("; ".join(damaged))
+    checkpoint = model or readable[0].about.get("model")
+    if not checkpoint:
+        raise HistoryError(f"{readable[0].path} does not say which model made it: name the model")
+    engine = load_engine(checkpoint, device)
+    streams: list[StreamRecall | ChaptersRecall] = []
+    with contextlib.ExitStack() as stack:
+        chapters = [entry for entry in readable if "chapter" in entry.about]
+        for name in sorted({entry.camera for entry in chapters}):
+            own = [entry.path for entry in chapters if entry.camera == name]
+            streams.append(ChaptersRecall(engine, name, [read_chapter(path) for path in own]))
+        for entry in readable:
+            if "chapter" in entry.about:
+                continue
+            try:
+                opened, owner = _open(entry.path)
+            except DamagedMemoryError as error:
+                damaged.append(str(error))
+                continue
+            stack.callback(opened.close)
+            _check_made_by(engine, entry, opened)
+            streams.append(StreamRecall.of(engine, opened))
+            # Settling splits clusters and records it in the folder, which only the owner may do.
+            if not owner:
+                options = {**options, "settle": False}
+        if streams:
+            yield from _ask_each(streams, question, options)
+    if damaged:
+        raise DamagedMemoryError("; ".join(damaged))
+
+
+def _check_made_by(engine: TransformersEngine, entry: Entry, opened: MemoryFolder) -> None:
+    """Refuse KV of another model.
+
+    Raises:
+        HistoryError: Its shape or the model's weights differ.
+    """
+    weights = entry.about.get("weights", "")
+    if opened.memory.shape != engine.kv_shape or weights not in ("", fingerprint(engine.model)):
+        model = entry.about.get("model") or "unknown"
+        raise HistoryError(f"{entry.path}: made by another model, {model}: its KV does not fit")
+
+
+def _open(path: Path) -> tuple[MemoryFolder, bool]:
+    """A folder as its owner; where another process feeds it, or nobody may write it, as a reader."""
+    try:
+        return MemoryFolder.open(path), True
+    except OwnedMemoryError:
+        pass
+    except OSError as error:
+        if error.errno not in (errno.EROFS, errno.EACCES):
+            raise
+    return MemoryFolder.open(path, owner=False), False
+
+
+class ChaptersRecall:
+    """The past of one camera as the chapters that prefill wrote, read where they lie; nothing is changed.
+
+    Times are seconds from the first frame of the oldest chapter.
+    """
+
+    def __init__(
+        self, engine: TransformersEngine, camera: str, reading: Sequence[tuple[Chapter, Files]]
+    ) -> None:
+        self._engine, self._camera = engine, camera
+        self._chapters, _ = without_doubles([chapter for chapter, _ in reading])
+        fetch = fetch_from({chapter.name: files for chapter, files in reading})
+        self._ranges = RangeCache(fetch, CHAPTER_CACHE_BYTES)
+        first = self._chapters[0]
+        self._began_us = int(first.head.times_us[0]) + first.origin_us
+
+    def recall(
+        self,
+        question: str,
+        *,
+        since: float | None = None,
+        until: float | None = None,
+        words: int = 32,
+        text: bool | None = None,
+        on_text: Callable[[str], None] | None = None,
+        settle: bool = True,
+    ) -> Recollection:
+        """As `StreamRecall.recall`; `settle` has no effect on chapters.
+
+        Raises:
+            HistoryError: nothing is remembered of that time.
+        """
+        yes_no = asks_yes_no(question)
+        write = not yes_no if text is None else text
+        bounds: dict[str, Any] = {
+            "since_us": None if since is None else self._began_us + round(since * 1e6),
+            "until_us": None if until is None else self._began_us + round(until * 1e6),
+        }
+        past = Past(self._chapters, self._ranges, **bounds)
+        answer = ask(self._engine, past, question, describe=words if write else 0, on_text=on_text, **bounds)
+        first = answer.covered_from_us
+        return Recollection(
+            camera=self._camera,
+            epoch=int(past.chapters[-1].head.about["epoch"]),
+            question=question,
+            p_yes=answer.p_yes if yes_no else None,
+            text=answer.text,
+            moments=tuple(Moment(self._seconds(frame.time_us), frame.share) for frame in answer.evidence),
+            covered_from=None if first is None else self._seconds(first),
+            covered_to=self._seconds(answer.covered_to_us),
+            cost=answer.cost,
+        )
+
+    def _seconds(self, time_us: int) -> float:
+        return (time_us - self._began_us) / 1e6
+
+
+def _ask_each(
+    streams: Sequence[StreamRecall | ChaptersRecall], question: str, options: dict[str, Any]
+) -> Iterator[Recollection]:
+    for name in ("since", "until"):
+        if options.get(name) is not None:
+            check_finite(name, options[name], HistoryError)
+    if options.get("words") is not None:
+        check_whole("words", options["words"], 1, 1 << 20, HistoryError)
+    nothing: HistoryError | None = None
+    answered = False
+    for stream in streams:
+        try:
+            answer = stream.recall(question, **options)
+        except HistoryError as error:
+            nothing = error
+            continue
+        answered = True
+        yield answer
+    if not answered:
+        raise nothing or HistoryError("nothing is remembered: watch a video first")

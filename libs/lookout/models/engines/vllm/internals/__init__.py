@@ -1,0 +1,40 @@
+"""The only code that imports vLLM: four files, and this face.
+
+Written for the one version in `VERSION`; `tests/vllm/test_contract.py` names what moved when another one is
+installed.
+
+- `model`: the language half of a checkpoint as vLLM's model, its input buffers and its rotation.
+- `scheduler`: how many leading rows of a request are external, and which rows of which window a step holds.
+- `worker`: places stored KV, recomputes refreshed ranges, catches what windows compute; the calls the engine
+  makes to every rank.
+- `backend`: one vLLM engine; requests in, logits out.
+
+The mechanism, in the order of a step:
+
+1. The engine sends a window's inputs to every worker (`collective_rpc`), then asks with plain token ids.
+2. The scheduler's side says how many leading rows come from the stream's own KV, and tells the workers which
+   rows of which window the step holds.
+3. Before the forward, the worker rotates stored keys to their new positions, writes them into the request's
+   pages, and recomputes the refreshed ranges: each is a sequence of its own over the same block table, so
+   every row sees the rows up to its own.
+4. `WindowModel.forward` puts the plan's positions and the visual embeddings in place of the runner's.
+5. Keys and values that a window computes are caught where the attention layers write them, and kept
+   un-rotated.
+"""
+
+import os
+
+os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
+# The runner with `input_batch` and `attn_groups`; GPU platforms default to another one.
+os.environ.setdefault("VLLM_USE_V2_MODEL_RUNNER", "0")
+os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
+
+from lookout.models.engines.vllm.internals.backend import (
+    VERSION as VERSION,
+    Backend as Backend,
+    EngineCall as EngineCall,
+    EngineOutput as EngineOutput,
+    installed_version as installed_version,
+)
+from lookout.models.engines.vllm.internals.model import ARCHITECTURE as ARCHITECTURE, renamed as renamed

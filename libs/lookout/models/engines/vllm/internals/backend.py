@@ -1,0 +1,186 @@
+"""One vLLM engine in this process: requests in, raw logits of the answer tokens out."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import vllm
+from vllm import LLM, SamplingParams
+from vllm.config import KVTransferConfig
+from vllm.exceptions import VLLMClientError
+from vllm.inputs import TokensPrompt
+from vllm.platforms import current_platform
+from vllm.sampling_params import StructuredOutputsParams
+
+from lookout.models.engines.types import PlanError
+from lookout.models.engines.vllm.internals import worker
+from lookout.models.engines.vllm.internals.model import ARCHITECTURE
+
+VERSION = "0.32.0"
+
+
+def installed_version() -> str:
+    """The version of vLLM that is installed."""
+    return str(vllm.__version__).split("+")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class EngineCall:
+    """One vLLM request: prompt ids, the window they belong to, and how many leading rows are loaded from the
+    KV held under a name. `ask`: the window is complete, only what follows it is computed."""
+
+    window: str
+    held: str
+    prompt: list[int]
+    load: int
+    ask: bool
+    salt: str
+    newline: tuple[int, ...] = ()
+    tokens: int = 1
+    stop: tuple[int, ...] = ()
+    temperature: float = 0.0
+    seed: int = 0
+    schema: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOutput:
+    """What came back: generated ids, and the raw logits of the answer tokens at the first of them."""
+
+    tokens: tuple[int, ...]
+    logits: dict[int, float]
+    cached: int
+
+
+def _grammar(schema: Mapping[str, Any] | None) -> StructuredOutputsParams | None:
+    if schema is None:
+        return None
+    return StructuredOutputsParams(json=dict(schema))
+
+
+def _prompt(ask: EngineCall) -> TokensPrompt:
+    return TokensPrompt(prompt_token_ids=ask.prompt, cache_salt=ask.salt)
+
+
+class Backend:
+    """One vLLM engine in this process (and one process more per further tensor-parallel rank)."""
+
+    def __init__(
+        self,
+        checkpoint: str,
+        *,
+        dtype: str,
+        answers: tuple[int, int],
+        newline: torch.Tensor | None,
+        max_rows: int,
+        max_batched_rows: int,
+        block_size: int,
+        kv_cache_bytes: int,
+        tensor_parallel: int,
+        eager: bool,
+    ) -> None:
+        self.answers = answers
+        self._texts = itertools.count()
+        if tensor_parallel > 1 and current_platform.is_cpu():
+            # By default every rank wants a NUMA node of its own.
+            os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
+        compilation = {} if eager else {"compilation_config": {"cudagraph_mode": "PIECEWISE"}}
+        self.llm = LLM(
+            model=checkpoint,
+            dtype=dtype,
+            max_model_len=max_rows,
+            # An unsure model writes blanks for ever where the grammar lets it. vLLM reads this here alone.
+            structured_outputs_config={"backend": "xgrammar", "disable_any_whitespace": True},
+            max_num_batched_tokens=max_batched_rows,
+            block_size=block_size,
+            kv_cache_memory_bytes=kv_cache_bytes,
+            tensor_parallel_size=tensor_parallel,
+            enforce_eager=eager,
+            enable_prefix_caching=True,
+            hf_overrides={"architectures": [ARCHITECTURE]},
+            worker_cls=f"{worker.__name__}.WindowWorker",
+            kv_transfer_config=KVTransferConfig(
+                kv_connector="WindowConnector", kv_connector_module_path=worker.__name__, kv_role="kv_both"
+            ),
+            logprobs_mode="raw_logits",
+            seed=0,
+            **compilation,
+        )
+        config = self.llm.llm_engine.vllm_config.cache_config
+        self.capacity = int(config.num_gpu_blocks - 1) * int(config.block_size)
+        if newline is not None:
+            self.call("lookout_newline", newline)
+
+    def call(self, method: str, *arguments: Any) -> list[Any]:
+        """Call every rank."""
+        out: list[Any] = self.llm.collective_rpc(method, args=arguments)
+        return out
+
+    def generate(self, asks: Sequence[EngineCall]) -> list[EngineOutput]:
+        """Run requests as one batch, greedily; the answers in their order."""
+        if not asks:
+            return []
+        params = [self._params(ask) for ask in asks]
+        outputs = self.llm.generate([_prompt(ask) for ask in asks], params, use_tqdm=False)
+        return [self._output_of(output) for output in outputs]
+
+    def stream(self, ask: EngineCall) -> Iterator[int]:
+        """Run one request alone; the tokens as they come. A request that the caller leaves is for `abort`.
+
+        Raises:
+            PlanError: vLLM does not take the request, for example because of its JSON schema.
+        """
+        engine, count = self.llm.llm_engine, 0
+        try:
+            engine.add_request(f"text-{next(self._texts)}", _prompt(ask), self._params(ask))
+        except VLLMClientError as error:
+            raise PlanError(f"vLLM does not take the question: {error}") from error
+        while engine.has_unfinished_requests():
+            for output in engine.step():
+                if output.outputs[0].finish_reason == "error":
+                    raise RuntimeError("vLLM gave the request up, see its log")
+                tokens = output.outputs[0].token_ids
+                yield from (int(token) for token in tokens[count:])
+                count = len(tokens)
+
+    def abort(self) -> None:
+        """Throw away every request that an error left behind."""
+        engine = self.llm.llm_engine
+        unfinished = list(engine.output_processor.request_states)
+        if unfinished:
+            engine.abort_request(unfinished, internal=True)
+
+    def close(self) -> None:
+        """Stop the engine and free its memory."""
+        self.llm.llm_engine.engine_core.shutdown()
+
+    def _params(self, ask: EngineCall) -> SamplingParams:
+        parameters = {
+            "window": ask.window,
+            "held": ask.held,
+            "load": ask.load,
+            "ask": ask.ask,
+            "newline": list(ask.newline),
+        }
+        return SamplingParams(
+            max_tokens=ask.tokens,
+            temperature=ask.temperature,
+            seed=ask.seed if ask.temperature else None,
+            structured_outputs=_grammar(ask.schema),
+            detokenize=False,
+            ignore_eos=True,
+            stop_token_ids=list(ask.stop),
+            logprob_token_ids=list(self.answers),
+            extra_args={"kv_transfer_params": {"lookout": parameters}},
+        )
+
+    def _output_of(self, output: Any) -> EngineOutput:
+        first = output.outputs[0]
+        scores = first.logprobs[0] if first.logprobs else {}
+        logits = {token: float(scores[token].logprob) for token in self.answers if token in scores}
+        return EngineOutput(tuple(first.token_ids), logits, int(output.num_cached_tokens or 0))

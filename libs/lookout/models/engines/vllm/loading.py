@@ -1,0 +1,126 @@
+"""Starting vLLM on a checkpoint folder as a window engine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+
+from lookout.models.device import default_dtype, engine_device
+from lookout.models.engines.admission import ModelLimits
+from lookout.models.engines.sizing import GIB, WINDOW_ROWS, kv_budget
+from lookout.models.engines.types import UnsupportedModelError
+from lookout.models.engines.vllm import internals
+from lookout.models.engines.vllm.engine import VllmEngine
+from lookout.models.engines.vllm.internals import Backend
+from lookout.models.engines.vllm.shape import ModelShape, read_shape
+from lookout.models.families import Family, family_of, load_layout, load_tokenizer
+from lookout.models.windows import Layout, WindowError
+
+
+def load_engine(
+    checkpoint: Path | str,
+    *,
+    dtype: str | None = None,
+    budget_bytes: int | None = None,
+    layout: Layout | None = None,
+    max_rows: int = WINDOW_ROWS,
+    max_batched_rows: int = 8192,
+    block_size: int = 32,
+    kv_cache_bytes: int | None = None,
+    tensor_parallel: int = 1,
+    eager: bool = True,
+) -> VllmEngine:
+    """Start vLLM on a stock checkpoint folder as a window engine, on the device its wheel was built for.
+
+    Args:
+        checkpoint: Folder of the checkpoint.
+        dtype: Dtype of weights, embeddings and KV; None: as the device wants it
+            (`lookout.models.device.default_dtype`).
+        budget_bytes: Limit of the canonical KV kept between windows, over all ranks. Where it does not hold
+            all streams, a sticky subset stays (`lookout.models.engines.budget`). None: as
+            `lookout.models.engines.sizing.kv_budget` says.
+        layout: Replaces the checkpoint's own prompt.
+        max_rows: Limit of one window with a question, in rows (80 frames of 256 tokens take about 21 500).
+            The model's own limit holds too.
+        max_batched_rows: Rows of one step; longer windows are prefilled in chunks.
+        block_size: Rows of a page of vLLM's block table.
+        kv_cache_bytes: Size of vLLM's block table, in which windows run, per rank; it is outside of
+            `budget_bytes`. None: 1 GiB, or what `max_rows` needs if that is more.
+        tensor_parallel: Ranks.
+        eager: False: piecewise CUDA graphs and compiled layers.
+
+    Raises:
+        UnsupportedModelError: The checkpoint is not one that window plans cover, or vLLM is not the pinned
+            version.
+    """
+    folder, place = Path(checkpoint), engine_device("vllm", "")
+    dtype = dtype or default_dtype(place)
+    shape = _checked_shape(folder, dtype, tensor_parallel)
+    prompt, tokenizer = _prompt_of(folder, layout)
+    rows = min(max_rows, shape.limit)
+    table = kv_cache_bytes or max(GIB, _table_rows(rows, block_size) * shape.row_bytes // tensor_parallel)
+    budget = kv_budget(
+        folder, place, dtype, kv_bytes=budget_bytes,
+        pass_rows=max_batched_rows, window_rows=max_rows, table_bytes=kv_cache_bytes,
+    )  # fmt: skip
+    backend = Backend(
+        str(folder), dtype=dtype, answers=(prompt.yes, prompt.no),
+        newline=_newline(folder, family_of(shape.family)), max_rows=rows, max_batched_rows=max_batched_rows,
+        block_size=block_size, kv_cache_bytes=table, tensor_parallel=tensor_parallel, eager=eager,
+    )  # fmt: skip
+    rows = min(rows, backend.capacity)
+    limits = ModelLimits(prompt, shape.hidden, shape.deepstack, shape.limit, rows, layerwise=False)
+    return VllmEngine(backend, shape, limits, tokenizer, budget_bytes=budget)
+
+
+def _prompt_of(folder: Path, layout: Layout | None) -> tuple[Layout, Any]:
+    """The checkpoint's own prompt, where `layout` gives no other, and its tokenizer.
+
+    Raises:
+        UnsupportedModelError: Window plans do not cover it, or it has no tokenizer that can be used.
+    """
+    try:
+        return layout or load_layout(folder), load_tokenizer(folder)
+    except WindowError as error:
+        raise UnsupportedModelError(str(error)) from error
+
+
+def _table_rows(rows: int, block_size: int) -> int:
+    """Rows of whole pages for a window: one page more than it fills, because vLLM keeps the first."""
+    return (-(-rows // block_size) + 1) * block_size
+
+
+def _checked_shape(folder: Path, dtype: str, ranks: int) -> ModelShape:
+    """The shape of a checkpoint that this vLLM can run.
+
+    Raises:
+        UnsupportedModelError: It cannot.
+    """
+    installed = internals.installed_version()
+    if installed != internals.VERSION:
+        raise UnsupportedModelError(
+            f"the vLLM engine is written for vllm {internals.VERSION}, found {installed}: "
+            "install the pinned version"
+        )
+    shape = read_shape(folder, dtype)
+    if shape.kv_heads % ranks:
+        raise UnsupportedModelError(
+            f"{folder}: {shape.kv_heads} key heads cannot be split over {ranks} ranks"
+        )
+    return shape
+
+
+def _newline(folder: Path, family: Family) -> torch.Tensor | None:
+    """The model's learned newline, where its prompt has one."""
+    if not family.prompt.newline:
+        return None
+    for path in sorted(folder.glob("*.safetensors")):
+        with safe_open(path, framework="pt") as weights:
+            for name in family.newline_weights:
+                if name in weights.keys():  # noqa: SIM118 - not a dict
+                    weight: torch.Tensor = weights.get_tensor(name)
+                    return weight
+    raise UnsupportedModelError(f"{folder} lacks the weight of its newline, {family.newline_weights[0]}")

@@ -1,0 +1,215 @@
+"""The prompt layout of a checkpoint: from its chat template, or from its own `lookout_layout.json`."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from lookout.models.families.registry import UnknownFamilyError, family_of
+from lookout.models.families.types import Prompt
+from lookout.models.windows.layout import Layout
+from lookout.models.windows.types import NEWLINE, LabelStyle, WindowError
+from lookout.text import clean
+
+LAYOUT_FILE = "lookout_layout.json"
+_QUESTION = "lookout-question-goes-here"
+
+_THOUGHT = re.compile(r"<([A-Za-z_]*(?:think|thought|reason)[A-Za-z_]*)>")
+
+Encode = Callable[[str], tuple[int, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutText:
+    """A layout as strings, before tokenisation; the fields of `lookout_layout.json`."""
+
+    prefix: str = ""
+    frame_open: str = ""
+    frame_close: str = ""
+    question_head: str = ""
+    question_tail: str = ""
+    yes: str = "Yes"
+    no: str = "No"
+    label: dict[str, Any] | None = None
+
+
+def load_layout(checkpoint: Path | str) -> Layout:
+    """The layout of a checkpoint folder. `lookout_layout.json` wins over the chat template.
+
+    Raises:
+        WindowError: For a family without a layout, or a folder without tokenizer or chat template.
+    """
+    folder = Path(checkpoint)
+    config = read_config(folder)
+    tokenizer = load_tokenizer(folder)
+    own = folder / LAYOUT_FILE
+    if own.is_file():
+        text = _own_text(own)
+    else:
+        text = _template_text(family_of(config["model_type"]).prompt, tokenizer, folder)
+
+    def encode(part: str) -> tuple[int, ...]:
+        return tuple(int(i) for i in tokenizer.encode(part, add_special_tokens=False))
+
+    layout = build_layout(config, text, encode)
+    # A tokenizer that begins every text with a token of its own does so with the stock prompt too.
+    opening = [int(i) for i in tokenizer.encode("")][:1]
+    if opening and opening[0] == tokenizer.bos_token_id and not text.prefix.startswith(tokenizer.bos_token):
+        return replace(layout, prefix=(opening[0], *layout.prefix))
+    return layout
+
+
+def load_tokenizer(folder: Path) -> Any:
+    """The checkpoint's tokenizer, of transformers.
+
+    Raises:
+        WindowError: There is none, or it cannot be used.
+    """
+    from transformers import AutoTokenizer
+
+    try:
+        return AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    except Exception as error:
+        # Any: the tokenizers library raises bare exceptions, and transformers whatever a value leads to.
+        raise WindowError(f"{folder}: its tokenizer cannot be used: {clean(error, 300)}") from error
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """The checkpoint's `config.json`.
+
+    Its language model stands under `text_config`, also where the folder has it at the top level (Qwen2.5-VL
+    as published).
+
+    Raises:
+        WindowError: There is no such file, or its family is not known.
+    """
+    path = folder / "config.json"
+    if not path.is_file():
+        raise WindowError(f"{folder} is not a checkpoint folder: it has no config.json")
+    config: dict[str, Any] = json.loads(path.read_text())
+    try:
+        family_of(config.get("model_type"))
+    except UnknownFamilyError as error:
+        raise WindowError(f"{folder}: {error}") from error
+    return config if "text_config" in config else {**config, "text_config": config}
+
+
+def build_layout(config: dict[str, Any], text: LayoutText, encode: Encode) -> Layout:
+    """Tokenise a layout's strings for a checkpoint configuration.
+
+    Raises:
+        WindowError: Its answers are not one token each, or the same one.
+    """
+    family = family_of(config["model_type"])
+    yes, no = _single(encode, text.yes), _single(encode, text.no)
+    if yes == no:
+        raise WindowError(
+            f"the tokenizer has the same token for the answers {text.yes!r} and {text.no!r}: name two others "
+            f"as yes and no in {LAYOUT_FILE}"
+        )
+    numbers: dict[str, Any] = config["text_config"]
+    head = encode(text.question_head)
+    stop = numbers.get("eos_token_id")
+    stops = (stop,) if isinstance(stop, int) else tuple(stop or ())
+    return Layout(
+        family=family.name,
+        prefix=encode(text.prefix),
+        frame_open=encode(text.frame_open),
+        frame_close=encode(text.frame_close),
+        question_head=(NEWLINE, *head) if family.prompt.newline else head,
+        question_tail=encode(text.question_tail),
+        yes=yes,
+        no=no,
+        positions=family.positions(config),
+        layers=int(numbers["num_hidden_layers"]),
+        label=None if text.label is None else label_style(text.label, encode),
+        stop=stops,
+    )
+
+
+def label_style(text: dict[str, Any], encode: Encode) -> LabelStyle:
+    """A label style from its strings: counts, head, width, point, tail."""
+    digits = tuple(encode(str(digit))[-1] for digit in range(10))
+    counts = text.get("counts", "frames")
+    if counts not in ("frames", "seconds"):
+        raise WindowError(f"label counts {counts!r}: expected 'frames' or 'seconds'")
+    return LabelStyle(
+        counts=counts,
+        digits=digits,
+        width=int(text.get("width", 3)),
+        head=encode(str(text.get("head", ""))),
+        point=encode(str(text.get("point", ""))),
+        tail=encode(str(text.get("tail", ""))),
+    )
+
+
+def _single(encode: Encode, word: str) -> int:
+    ids = encode(word)
+    if len(ids) != 1:
+        raise WindowError(
+            f"the answer {word!r} is {len(ids)} tokens of the tokenizer, but p(yes) is read from one: name "
+            f"others as yes and no in {LAYOUT_FILE}"
+        )
+    return ids[0]
+
+
+def close_thought(prompt: str) -> str:
+    """A prompt without an open thought at its end, as the templates of "thinking" checkpoints leave one.
+
+    p(yes) is read where the prompt ends: inside a thought the model is not answering yet. The thought is
+    closed empty, as Qwen3's template does it for answers without one.
+    """
+    for opened in [*_THOUGHT.finditer(prompt)][-1:]:
+        if f"</{opened[1]}>" not in prompt[opened.end() :]:
+            return f"{prompt.rstrip()}\n\n</{opened[1]}>\n\n"
+    return prompt
+
+
+def _own_text(path: Path) -> LayoutText:
+    try:
+        text = LayoutText(**json.loads(path.read_text()))
+    except (json.JSONDecodeError, TypeError) as error:
+        raise WindowError(f"{path}: not a prompt layout: {error}") from error
+    if close_thought(text.question_tail) != text.question_tail:
+        raise WindowError(f"{path}: question_tail leaves a thought open: close it before the answer")
+    return text
+
+
+def _processor_template(folder: Path) -> str | None:
+    """The chat template of a folder whose tokenizer has none: published folders keep the
+    processor's in a file of its own."""
+    path = folder / "chat_template.json"
+    if not path.is_file():
+        return None
+    template = json.loads(path.read_text()).get("chat_template")
+    return template if isinstance(template, str) else None
+
+
+def _template_text(prompt: Prompt, tokenizer: Any, folder: Path) -> LayoutText:
+    content = [{"type": "video"}, {"type": "text", "text": _QUESTION}]
+    template = tokenizer.chat_template or _processor_template(folder)
+    if not template:
+        raise WindowError(f"{folder} has no chat template; add one, or a {LAYOUT_FILE}")
+    shown = tokenizer.apply_chat_template(
+        [{"role": "user", "content": content}],
+        chat_template=template,
+        tokenize=False,
+        add_generation_prompt=True,
+        enable_thinking=False,
+    )
+    prefix, video, remainder = str(shown).partition(prompt.video)
+    head, question, tail = remainder.partition(_QUESTION)
+    if not video or not question:
+        raise WindowError(f"{folder}: the chat template shows no {prompt.video!r} before the question")
+    return LayoutText(
+        prefix=prefix,
+        frame_open=prompt.frame_open,
+        frame_close=prompt.frame_close,
+        question_head=head,
+        question_tail=close_thought(tail),
+        label=None if prompt.label is None else dict(prompt.label),
+    )

@@ -1,0 +1,55 @@
+"""What the Qwen-VL families share: any input size, pairs of frames, three axes of positions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from lookout.models.families.types import Family, ModelInput
+
+if TYPE_CHECKING:
+    import torch
+
+    from lookout.models.vision.types import Grid
+
+SIDE = 448
+"""Pixels of the square that Lookout gives to a tower that takes any size."""
+
+
+class QwenVL(Family):
+    """Base of their records. `patch` is the side of a patch where the configuration has none."""
+
+    patch: ClassVar[int]
+
+    def input(self, vision: Mapping[str, Any]) -> ModelInput:
+        """Lookout's choice, because the tower takes any size; a checkpoint that learnt another one has it as
+        `image_size` in its vision configuration, which published ones lack."""
+        side = int(vision.get("image_size", SIDE))
+        return ModelInput(side, side, int(vision.get("patch_size", self.patch)))
+
+    def stock_pixels(self, pixels: torch.Tensor, grid: Grid) -> torch.Tensor:
+        """Pairs of frames, groups of patches."""
+        time, merge, patch = grid.temporal, grid.merge, grid.patch
+        cut = pixels.view(
+            -1, time, 3, grid.rows // merge, merge, patch, grid.cols // merge, merge, patch
+        )  # t, time, c, r, m, p, c, m, p
+        return cut.permute(0, 3, 6, 4, 7, 2, 1, 5, 8).reshape(-1, 3 * time * patch * patch)
+
+    def stock_inputs(self, given: dict[str, Any], visual: torch.Tensor) -> dict[str, Any]:
+        """The model asks which rows are of a video."""
+        return {**given, "mm_token_type_ids": visual.int() * 2}
+
+    def stock_positions(
+        self, whole: Any, ids: torch.Tensor, visual: torch.Tensor, stock: Mapping[str, Any]
+    ) -> torch.Tensor:
+        """Its `get_rope_index`."""
+        import torch
+
+        extra = {}
+        if "second_per_grid_ts" in stock:
+            extra["second_per_grid_ts"] = torch.as_tensor(stock["second_per_grid_ts"])
+        kinds = visual.int() * 2
+        positions: torch.Tensor = whole.model.get_rope_index(
+            ids, kinds, video_grid_thw=stock["video_grid_thw"], **extra
+        )[0]
+        return positions[:, 0]

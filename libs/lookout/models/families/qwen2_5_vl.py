@@ -1,0 +1,36 @@
+"""Qwen2.5-VL: windowed attention in the tower; all frames are one grid whose time axis counts ticks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from lookout.models.families.qwen import QwenVL
+from lookout.models.families.types import Prompt, TextModel
+
+if TYPE_CHECKING:
+    from lookout.models.vision.base import BaseTower
+    from lookout.models.windows.positions import PositionRule
+
+
+class Qwen25VL(QwenVL):
+    """The record of the family."""
+
+    name = "qwen2_5_vl"
+    prompt = Prompt(video="<|video_pad|>")
+    usual = ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711))
+    text_models: ClassVar[Mapping[str, TextModel]] = {"qwen2_5_vl_text": TextModel("Qwen2ForCausalLM")}
+    patch = 14
+
+    def tower(self) -> type[BaseTower]:
+        """Its windowed ViT."""
+        from lookout.models.families.towers.qwen2_5_vl import Qwen25Tower
+
+        return Qwen25Tower
+
+    def positions(self, config: Mapping[str, Any]) -> PositionRule:
+        """One grid for the whole video."""
+        from lookout.models.windows.positions import VideoPositions
+
+        ticks = float(config.get("vision_config", {}).get("tokens_per_second", 4))
+        return VideoPositions(self.limit(config), ticks)

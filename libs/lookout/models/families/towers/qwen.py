@@ -1,0 +1,125 @@
+"""What the Qwen towers share: whole 2x2 groups in block-major order, two frames a temporal patch."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+from transformers.vision_utils import get_vision_position_ids
+
+from lookout.models import flops
+from lookout.models.vision.base import BaseTower, disjoint
+from lookout.models.vision.sequences import Sequences, attending
+from lookout.models.vision.types import FrameInput, FrameTokens, Grid, Mask
+
+
+def block_major(pixels: NDArray[np.uint8], patch: int, merge: int) -> NDArray[np.uint8]:
+    """Pixels [t, height, width, 3] as patches [groups, merge * merge, 3, t, patch, patch], groups in
+    row-major order."""
+    frames, height, width, _ = pixels.shape
+    side = patch * merge
+    cut = pixels.reshape(frames, height // side, merge, patch, width // side, merge, patch, 3)
+    return cut.transpose(1, 4, 2, 5, 7, 0, 3, 6).reshape(-1, merge * merge, 3, frames, patch, patch)
+
+
+class QwenTower(BaseTower):
+    """Kept groups through the stock tower: it takes positions and boundaries of the caller's instead of its
+    own."""
+
+    def _vision(self) -> nn.Module:
+        vision: nn.Module = self.model.visual
+        return vision
+
+    def _default_size(self) -> tuple[int, int]:
+        return 448, 448
+
+    def _make_grid(self, height: int, width: int) -> Grid:
+        config = self.vision.config
+        side = int(config.patch_size * config.spatial_merge_size)
+        if height <= 0 or width <= 0 or height % side or width % side:
+            raise self._refuse_size(height, width, f"both sides must be multiples of {side}")
+        return Grid(
+            rows=height // config.patch_size,
+            cols=width // config.patch_size,
+            patch=int(config.patch_size),
+            temporal=int(config.temporal_patch_size),
+            row_taps=disjoint(height // side, config.spatial_merge_size),
+            col_taps=disjoint(width // side, config.spatial_merge_size),
+            hidden=int(self.config.text_config.hidden_size),
+            deepstack=len(getattr(config, "deepstack_visual_indexes", ())),
+        )
+
+    @property
+    def _width(self) -> int:
+        """Of a row inside the tower."""
+        return int(self.vision.config.hidden_size)
+
+    @property
+    def _unit(self) -> int:
+        return int(self.vision.config.spatial_merge_size) ** 2
+
+    def _shape(self, grid: Grid) -> torch.Tensor:
+        return torch.tensor([[1, grid.rows, grid.cols]])
+
+    def _encode(self, frames: Sequence[FrameInput], grids: Sequence[Grid]) -> list[FrameTokens]:
+        cells = [torch.from_numpy(np.flatnonzero(frame.keep)) for frame in frames]
+        patches = self._pixels(frames, grids)
+        frame_segments = Sequences.of([len(groups) * self._unit for groups in cells], self.device)
+        layout, windows = self._layout(grids, cells)
+        positions = [
+            get_vision_position_ids(self._shape(grid), grid.merge)
+            .view(-1, self._unit, 2)[groups]
+            .flatten(0, 1)
+            for grid, groups in zip(grids, cells, strict=True)
+        ]
+        with attending(frame_segments, *windows):
+            out = self.vision(
+                patches,
+                grid_thw=torch.cat([self._shape(grid) for grid in grids]),
+                position_ids=torch.cat(positions).to(self.device),
+                cu_seqlens=frame_segments.cumulative,
+                max_seqlen=frame_segments.longest,
+                **layout,
+            )
+        counts = [len(groups) for groups in cells]
+        levels = getattr(out, "deepstack_features", None)
+        if not levels:
+            return [FrameTokens(tokens) for tokens in out.pooler_output.split(counts)]
+        deep = torch.split(torch.stack(list(levels)), counts, dim=1)
+        return [FrameTokens(t, d) for t, d in zip(out.pooler_output.split(counts), deep, strict=True)]
+
+    def _pixels(self, frames: Sequence[FrameInput], grids: Sequence[Grid]) -> torch.Tensor:
+        parts = []
+        for frame, grid in zip(frames, grids, strict=True):
+            still = frame.pixels.shape[0] == 1
+            pixels = np.repeat(frame.pixels, grid.temporal, axis=0) if still else frame.pixels
+            parts.append(block_major(pixels, grid.patch, grid.merge)[frame.keep.ravel()])
+        patches = torch.from_numpy(np.concatenate(parts)).flatten(0, 1).to(self.device)
+        return self.normalise(patches, self.dtype).flatten(1)
+
+    @abstractmethod
+    def _layout(
+        self, grids: Sequence[Grid], kept: Sequence[torch.Tensor]
+    ) -> tuple[dict[str, Any], tuple[Sequences, ...]]:
+        """The family's further arguments of the tower, and segments other than whole frames."""
+
+    def _flops(self, grid: Grid, keep: Mask) -> int:
+        groups = int(keep.sum())
+        rows = groups * self._unit
+        width = self._width
+        mergers = [self.vision.merger, *getattr(self.vision, "deepstack_merger_list", [])]
+        return (
+            flops.products(rows, 3 * grid.temporal * grid.patch**2 * width)
+            + flops.products(rows, flops.linear_weights(self.vision.blocks))
+            + flops.attention(self._pairs(grid, keep), width)
+            + flops.products(groups, flops.linear_weights(mergers))
+        )
+
+    @abstractmethod
+    def _pairs(self, grid: Grid, keep: Mask) -> int:
+        """Query-key pairs over all layers for one frame."""

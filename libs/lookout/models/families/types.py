@@ -1,0 +1,155 @@
+"""What Lookout knows of a model family. Importable without torch: decode reads input sizes here."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+if TYPE_CHECKING:
+    import torch
+
+    from lookout.models.vision.base import BaseTower
+    from lookout.models.vision.types import Grid
+    from lookout.models.windows.positions import PositionRule
+
+Colour = tuple[float, float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInput:
+    """Width and height of the picture, and side of a patch, in pixels."""
+
+    width: int
+    height: int
+    patch: int
+
+    @property
+    def rows(self) -> int:
+        """Patch rows; a remainder that fills no patch is not looked at."""
+        return self.height // self.patch
+
+    @property
+    def cols(self) -> int:
+        """Patch columns."""
+        return self.width // self.patch
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """What a family's processor writes where the chat template has a video.
+
+    Attributes:
+        video: The text that stands for the video in the rendered template.
+        frame_open: Text before the visual tokens of every frame; `frame_close` behind them.
+        label: Strings of the label before every frame (`lookout.models.families.layout.label_style`).
+        newline: The model's learned newline follows the last frame.
+    """
+
+    video: str
+    frame_open: str = ""
+    frame_close: str = ""
+    label: Mapping[str, Any] | None = None
+    newline: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TextModel:
+    """vLLM's class of a language model: its architecture in vLLM's registry, or the module of a class that
+    the registry does not have, which is then configured as `architecture`."""
+
+    architecture: str
+    module: str = ""
+    name: str = ""
+
+
+PLAIN_TEXT: Mapping[str, TextModel] = {
+    "qwen2": TextModel("Qwen2ForCausalLM"),
+    "qwen3": TextModel("Qwen3ForCausalLM"),
+    "llama": TextModel("LlamaForCausalLM"),
+}
+"""Language models that families without one of their own come with, by transformers' `model_type`."""
+
+
+class Family(ABC):
+    """One model family. A subclass in a file of its own, and its line in the registry, add one.
+
+    Attributes:
+        name: The `model_type` of its `config.json`.
+        prompt: What its processor writes around frames.
+        usual: Mean and standard deviation of colours that its published processors use.
+        text_models: The language models that it comes with, by transformers' `model_type`.
+        language_model: The attribute of the stock model's `model` that is the language model.
+        newline_weights: Names of the learned newline's weight, where the prompt has one.
+        interleaved: Whether the rotation's axes take turns over the frequencies.
+        placeholders: Attributes of the configuration that name the token of visual rows, the first that
+            there is.
+        prints_times: Whether the stock processor prints the frames' times into the prompt.
+    """
+
+    name: ClassVar[str]
+    prompt: ClassVar[Prompt]
+    usual: ClassVar[tuple[Colour, Colour]]
+    text_models: ClassVar[Mapping[str, TextModel]] = PLAIN_TEXT
+    language_model: ClassVar[str] = "language_model"
+    newline_weights: ClassVar[tuple[str, ...]] = ()
+    interleaved: ClassVar[bool] = False
+    placeholders: ClassVar[tuple[str, ...]] = ("video_token_id", "video_token_index", "image_token_id")
+    prints_times: ClassVar[bool] = False
+
+    @abstractmethod
+    def input(self, vision: Mapping[str, Any]) -> ModelInput:
+        """What the tower takes by default, of the configuration's `vision_config`.
+
+        Raises:
+            TypeError: A size is no number; so do ValueError and IndexError.
+        """
+
+    @abstractmethod
+    def tower(self) -> type[BaseTower]:
+        """The class of its vision tower."""
+
+    def positions(self, config: Mapping[str, Any]) -> PositionRule:
+        """How a checkpoint of this configuration numbers positions; by default one after the other."""
+        from lookout.models.windows.positions import RunningPositions
+
+        return RunningPositions(self.limit(config))
+
+    @staticmethod
+    def limit(config: Mapping[str, Any]) -> int:
+        """The first position that the model was not made for."""
+        return int(config["text_config"].get("max_position_embeddings", 32768))
+
+    def deepstack(self, vision: Any) -> int:
+        """Levels of visual features that are added behind the first layers; `vision` is the configuration."""
+        return 0
+
+    # How the stock processor and model say the same thing: what `lookout model check` compares with.
+
+    def stock_pixels(self, pixels: torch.Tensor, grid: Grid) -> torch.Tensor:
+        """Normalised frames [n, 3, height, width] in the order of the stock processor's values."""
+        return pixels
+
+    def stock_prompt(self, text: str) -> str:
+        """The stock prompt without what transformers adds in some versions only."""
+        return text
+
+    def stock_inputs(self, given: dict[str, Any], visual: torch.Tensor) -> dict[str, Any]:
+        """The stock processor's tensors as the stock model takes them; `visual` marks the visual rows, bool
+        [1, rows]."""
+        return given
+
+    def stock_positions(
+        self, whole: Any, ids: torch.Tensor, visual: torch.Tensor, stock: Mapping[str, Any]
+    ) -> torch.Tensor:
+        """The stock model's positions [axes, rows] of a prompt, ids int64 [1, rows]."""
+        import torch
+
+        return torch.arange(ids.shape[1])[None]
+
+
+def square(value: Any) -> tuple[int, int]:
+    """(height, width) of what may be one number for both."""
+    first, second = (value[0], value[1]) if isinstance(value, list) else (value, value)
+    return int(first), int(second)

@@ -1,0 +1,44 @@
+"""Presets: which patches are kept and how windows reuse KV, together, under one name for every command."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from lookout.errors import LookoutError
+from lookout.models.windows import PRESETS as WINDOW_PRESETS, WindowSettings
+from lookout.pruning import PRESETS as PRUNING_PRESETS, PrunePolicy
+
+DEFAULT = "default"
+
+
+class PresetError(LookoutError, ValueError):
+    """There is no preset of that name."""
+
+
+@dataclass(frozen=True, slots=True)
+class PresetSettings:
+    """Settings that belong together: `masks` says which patches are kept, `windows` which KV is reused."""
+
+    masks: PrunePolicy
+    windows: WindowSettings
+
+
+PRESETS: Mapping[str, PresetSettings] = MappingProxyType(
+    {name.value: PresetSettings(masks, WINDOW_PRESETS[name.value]) for name, masks in PRUNING_PRESETS.items()}
+)
+"""`default`: pixels decide, and a run of rows from the window's front is computed again. `faithful`: the same
+with a longer run, which grows with the window. `codecsight`: the paper's motion vectors and its anchors
+(CodecSight, sections 3.2 to 3.4)."""
+
+
+def preset_of(name: str) -> PresetSettings:
+    """A preset by its name.
+
+    Raises:
+        PresetError: There is none of that name.
+    """
+    if not isinstance(name, str) or name not in PRESETS:
+        raise PresetError(f"preset {name!r} is unknown: choose one of {', '.join(PRESETS)}")
+    return PRESETS[name]

@@ -1,0 +1,105 @@
+"""Towers whose layers take one plain sequence per image: ViT and CLIP (with a class token), SigLIP."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import nn
+
+from lookout.models import flops
+from lookout.models.vision.base import BaseTower, patch_rows
+from lookout.models.vision.sequences import Sequences, attending
+from lookout.models.vision.types import FrameInput, FrameTokens, Grid, Mask
+
+
+class PlainTower(BaseTower):
+    """Kept patches of all frames in one packed sequence through the stock encoder."""
+
+    leading: int = 0
+    """Rows in front of the patches of every frame (1 with a class token)."""
+
+    def _sequences(
+        self, frames: Sequence[FrameInput], grids: Sequence[Grid]
+    ) -> tuple[torch.Tensor, list[torch.Tensor]]:
+        """Encoder output [rows, width] of all frames in order, and the kept patch numbers of each frame."""
+        cut, numbers, places = [], [], []
+        for frame, grid in zip(frames, grids, strict=True):
+            encoded = grid.patches(frame.keep)
+            cut.append(patch_rows(frame.pixels[0], grid.patch)[encoded])
+            numbers.append(torch.from_numpy(np.flatnonzero(encoded)))
+            places.append(self._positions(grid)[numbers[-1].to(self.device)])
+        pixels = self.normalise(torch.from_numpy(np.concatenate(cut)).to(self.device), self.dtype)
+        rows = self._embed(pixels) + torch.cat(places)
+        lengths = [len(n) + self.leading for n in numbers]
+        if self.leading:
+            front = torch.cat([self._front(grid) for grid in grids])
+            rows = _prepend(rows, front, [len(n) for n in numbers])
+        with attending(Sequences.of(lengths, self.device)):
+            hidden = self._layers(rows[None])[0]
+        return hidden, numbers
+
+    @abstractmethod
+    def _embed(self, patches: torch.Tensor) -> torch.Tensor:
+        """Patches [n, 3, patch, patch] to rows [n, width], without positions."""
+
+    @abstractmethod
+    def _positions(self, grid: Grid) -> torch.Tensor:
+        """Position rows [rows * cols, width] of the full grid."""
+
+    def _front(self, grid: Grid) -> torch.Tensor:
+        """The leading row [1, width] of a frame, its position added."""
+        raise AssertionError(f"{self.family} has no leading row")
+
+    @abstractmethod
+    def _layers(self, rows: torch.Tensor) -> torch.Tensor:
+        """The encoder up to the layer whose features the model uses, [1, n, width] to [1, n, width]."""
+
+
+class GroupedTower(PlainTower):
+    """A tower whose model pools the patches of a group before the projector: kept groups whole, one token
+    each."""
+
+    @abstractmethod
+    def _used_layers(self) -> nn.ModuleList:
+        """The encoder's layers that run."""
+
+    @abstractmethod
+    def _grouped(self, full: torch.Tensor, grid: Grid) -> torch.Tensor:
+        """The model's own pooling of a full grid of patches [rows * cols, width]: [groups, any width]."""
+
+    def _encode(self, frames: Sequence[FrameInput], grids: Sequence[Grid]) -> list[FrameTokens]:
+        hidden, numbers = self._sequences(frames, grids)
+        parts, start = [], 0
+        for frame, grid, cells in zip(frames, grids, numbers, strict=True):
+            start += self.leading
+            # Patches that were not encoded stay zero: their groups are not kept.
+            full = hidden.new_zeros(grid.rows * grid.cols, hidden.shape[-1])
+            full[cells.to(self.device)] = hidden[start : start + len(cells)]
+            groups = torch.from_numpy(np.flatnonzero(frame.keep)).to(self.device)
+            parts.append(self._grouped(full, grid)[groups])
+            start += len(cells)
+        tokens = self.model.multi_modal_projector(torch.cat(parts))
+        return [FrameTokens(part) for part in tokens.split([len(part) for part in parts])]
+
+    def _flops(self, grid: Grid, keep: Mask) -> int:
+        groups = int(keep.sum())
+        patches = groups * grid.merge**2
+        width, layers = int(self.vision.config.hidden_size), self._used_layers()
+        rows = patches + self.leading
+        return (
+            flops.products(patches, 3 * grid.patch**2 * width)
+            + flops.products(rows, flops.linear_weights(layers))
+            + flops.attention(len(layers) * rows * rows, width)
+            + flops.products(groups, flops.linear_weights([self.model.multi_modal_projector]))
+        )
+
+
+def _prepend(rows: torch.Tensor, front: torch.Tensor, counts: Sequence[int]) -> torch.Tensor:
+    """One `front` row before the rows of each frame."""
+    parts = []
+    for first, part in zip(front, torch.split(rows, list(counts)), strict=True):
+        parts += [first[None], part]
+    return torch.cat(parts)

@@ -1,0 +1,28 @@
+"""The prompt of one checkpoint: what stands around frames and question, and how their rows are numbered."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lookout.models.windows.positions import PositionRule
+from lookout.models.windows.types import LabelStyle
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The prompt of one checkpoint, as token ids: prefix; per frame [label] [frame_open] visual
+    [frame_close]; then [question_head] question [question_tail] and the answer, whose first token is `yes` or
+    `no`."""
+
+    family: str
+    prefix: tuple[int, ...]
+    frame_open: tuple[int, ...]
+    frame_close: tuple[int, ...]
+    question_head: tuple[int, ...]
+    question_tail: tuple[int, ...]
+    yes: int
+    no: int
+    positions: PositionRule
+    layers: int
+    label: LabelStyle | None = None
+    stop: tuple[int, ...] = ()

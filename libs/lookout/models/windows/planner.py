@@ -1,0 +1,490 @@
+"""From blocks to window plans: rows, labels, positions, what is reused and what is computed."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import groupby
+from typing import Protocol
+
+import numpy as np
+
+from lookout.models.windows.layout import Layout
+from lookout.models.windows.positions import RowLayout
+from lookout.models.windows.types import (
+    PREFIX,
+    VISUAL,
+    Departed,
+    EncodedFrame,
+    LabelPolicy,
+    LabelStyle,
+    Policy,
+    PositionRangeError,
+    PromptPart,
+    RowRange,
+    Rows,
+    Selection,
+    StrideBlock,
+    WindowError,
+    WindowPlan,
+    ranges_of,
+    rows_in,
+)
+
+WHOLE = (Policy.FULL, Policy.PRUNE_ONLY)
+"""Policies that compute every row of every window."""
+
+
+class StreamSampling(Protocol):
+    """How a stream is cut (`lookout.models.SamplingNumbers`)."""
+
+    @property
+    def stride_s(self) -> float: ...
+
+    @property
+    def block_samples(self) -> int: ...
+
+    @property
+    def window_blocks(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class WindowSettings:
+    """How windows are planned.
+
+    Attributes:
+        blocks: Strides that make a window (w / s).
+        policy: Which reused rows are computed again.
+        key_every: A window in so many strides is computed in full (up to half as many more lie between two
+            of them).
+        compact: Number the kept tokens of a 1-D model consecutively, without gaps where tokens were dropped.
+        seed: Draws the rows of `RANDOM_K`.
+        anchors: How many of the remaining anchors `REFRESH` computes again, oldest first (None: all). The
+            oldest stands nearest to what was evicted.
+        refresh_frames: The budget of the other policies, in rows of whole frames (all groups of the grid and
+            the text of one frame). None: as many rows as `REFRESH` would compute.
+        refresh_share: The budget grows with the window: at least this share of its frames (rounded), also in
+            rows of whole frames; 0 to 1. None: `refresh_frames` alone.
+        refresh_surplus: `FRONT` only. After a burst of movement has left the window, blocks that saw it stay
+            behind. A block is computed again, with all rows before it, where the tokens that left since it
+            was last computed, minus the usual number in as many blocks that it still sees, are at least
+            this share of the tokens it sees (anchors are counted as seen, but not as what left). None: the
+            budget alone.
+        labels: Which frames get a label.
+        samples: Frames of a full block; widens labels that count frames (0: the label's own width).
+        stride_s: Seconds of a block; widens labels that count seconds (0: the label's own width).
+    """
+
+    blocks: int = 5
+    policy: Policy = Policy.REFRESH
+    key_every: int = 30
+    compact: bool = False
+    seed: int = 0
+    anchors: int | None = None
+    refresh_frames: int | None = None
+    refresh_share: float | None = None
+    refresh_surplus: float | None = None
+    labels: LabelPolicy = LabelPolicy.FRAME
+    samples: int = 0
+    stride_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.anchors is not None and self.anchors < 1:
+            raise WindowError(f"anchors={self.anchors} must be at least 1; reuse-all refreshes none")
+        if self.refresh_frames is not None and self.refresh_frames < 0:
+            raise WindowError(f"refresh_frames={self.refresh_frames} must not be negative")
+        if self.refresh_share is not None and not 0 <= self.refresh_share <= 1:
+            raise WindowError(f"refresh_share={self.refresh_share} must be between 0 and 1")
+        if self.refresh_surplus is not None and self.refresh_surplus <= 0:
+            raise WindowError(f"refresh_surplus={self.refresh_surplus} must be positive")
+        if self.blocks < 1 or self.key_every < 1:
+            raise WindowError(f"blocks={self.blocks} and key_every={self.key_every} must be at least 1")
+
+    @property
+    def longest_chain(self) -> int:
+        """Strides from one key window to the next at most: one is left out where the one before it is less
+        than half an interval ago (`Planner.is_due`)."""
+        return self.key_every + self.key_every // 2
+
+    def sampled(self, sampling: StreamSampling) -> WindowSettings:
+        """These settings for windows of a sampling."""
+        return replace(
+            self,
+            blocks=sampling.window_blocks,
+            samples=sampling.block_samples,
+            stride_s=sampling.stride_s,
+        )
+
+
+DEFAULT_WINDOWS = WindowSettings(policy=Policy.FRONT, refresh_frames=2, refresh_surplus=0.1)
+"""The windows of the preset `default`: `lookout.models.windows.presets` says why these numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Planner:
+    """Plans the windows of any number of streams; holds no state of theirs."""
+
+    layout: Layout
+    settings: WindowSettings = DEFAULT_WINDOWS
+
+    def plan(
+        self,
+        blocks: Sequence[StrideBlock],
+        previous: WindowPlan | None = None,
+        *,
+        policy: Policy | None = None,
+        key: bool | None = None,
+    ) -> WindowPlan:
+        """The plan of the window that closes with the last of `blocks` (consecutive, of one stream).
+
+        `previous` is the plan of the window before, whose KV the engine holds. Without it, after a skipped
+        window, and on the stream's own key strides (`is_due`), the window is computed in full and labels
+        restart; `key` True or False overrules the stride (the incremental answer of a key stride is its
+        fidelity audit). `policy` overrides the settings for this window.
+
+        Raises:
+            WindowError: For blocks that make no window.
+            PositionRangeError: The model has no positions for it.
+        """
+        self._check(blocks)
+        active = policy or self.settings.policy
+        stream, window = blocks[0].stream, blocks[-1].index
+        if previous is not None and not _continues(previous, blocks):
+            previous = None
+        # After `_continues`: what does not continue a window is whole, whatever `key` says.
+        is_key = previous is None or (self.is_due(previous) if key is None else key)
+        base = None if is_key else previous
+        # Labels of a chain count from its key window: those of reused frames must not change.
+        origin = _start_us(blocks) if base is None else base.origin_us
+        shown = [
+            (block.index, number, frame) for block in blocks for number, frame in self._shown(block.frames)
+        ]
+        parts = self._parts(shown, base, origin)
+        ids, positions, question = self._rows(stream, [frame for _, _, frame in shown], parts)
+        # A policy that computes every row takes none from the parent, although the chain and its labels go
+        # on.
+        from_scratch = base is None or active in WHOLE
+        source = np.full(len(ids), -1, dtype=np.int64) if from_scratch else _sources(parts, len(ids))
+        plan = WindowPlan(
+            stream=stream,
+            window=window,
+            policy=active,
+            key=is_key,
+            blocks=tuple(block.index for block in blocks),
+            parts=parts,
+            token_ids=ids,
+            positions=positions,
+            source=source,
+            compute=(RowRange(0, len(ids)),),
+            question_position=question,
+            origin_us=origin,
+            since_key=0 if base is None else base.since_key + 1,
+            digest="",
+            parent=None if from_scratch or base is None else base.digest,
+        )
+        grid = max((frame.keep.size for _, _, frame in shown), default=0)
+        if from_scratch or base is None:
+            return with_digest(plan)
+        return with_digest(self._choose(replace(plan, departed=_departed(plan, base)), base, grid))
+
+    def hold(self, previous: WindowPlan) -> WindowPlan:
+        """The same window once more with nothing to compute, for further questions."""
+        return with_digest(held_window(previous))
+
+    def is_key(self, stream: str, window: int, every: int | None = None) -> bool:
+        """Whether the stream's own phase makes `window` a key window; the epoch does not move the phase.
+
+        `every` is a camera's own interval in strides; None: that of the settings.
+        """
+        camera = stream.rpartition("/")[0] or stream
+        # By the camera's name: key windows of many cameras spread over the strides, and every replica agrees
+        # on them.
+        phase = zlib.crc32(camera.encode())
+        return (window + phase) % (every or self.settings.key_every) == 0
+
+    def is_due(self, previous: WindowPlan, every: int | None = None) -> bool:
+        """Whether the window behind `previous` is a key window: on the stream's key strides, unless its chain
+        is younger than half the interval. Little of it is stale then.
+
+        `every` is a camera's own interval in strides; None: that of the settings.
+        """
+        young = 2 * (previous.since_key + 1) < (every or self.settings.key_every)
+        return not young and self.is_key(previous.stream, previous.window + 1, every)
+
+    @property
+    def label(self) -> LabelStyle | None:
+        """The layout's label, wide enough for the settings."""
+        return None if self.layout.label is None else _widened(self.settings, self.layout.label)
+
+    def _check(self, blocks: Sequence[StrideBlock]) -> None:
+        if not blocks:
+            raise WindowError("a window needs at least one block")
+        stream = blocks[0].stream
+        indices = [block.index for block in blocks]
+        if any(block.stream != stream for block in blocks):
+            raise WindowError(
+                f"a window must hold blocks of one stream, not of {sorted({b.stream for b in blocks})}"
+            )
+        if indices != list(range(indices[0], indices[0] + len(indices))):
+            raise WindowError(f"{stream}: blocks {indices} are not consecutive; a gap closes the window")
+        if len(blocks) > self.settings.blocks:
+            raise WindowError(f"{stream}: {len(blocks)} blocks, but a window has {self.settings.blocks}")
+        if not any(block.frames for block in blocks):
+            raise WindowError(f"{stream}: blocks {indices} have no frame")
+
+    def _shown(self, frames: Sequence[EncodedFrame]) -> list[tuple[int, EncodedFrame]]:
+        """The frames of a block that stand in the prompt, with their numbers."""
+        unpruned = self.settings.labels is LabelPolicy.FRAME
+        return [(number, frame) for number, frame in enumerate(frames) if unpruned or len(frame.kept)]
+
+    def _parts(
+        self, shown: Sequence[tuple[int, int, EncodedFrame]], base: WindowPlan | None, origin: int
+    ) -> tuple[PromptPart, ...]:
+        style, one_label = self.label, self.settings.labels is LabelPolicy.BLOCK
+        opening = (0 if style is None else style.tokens) + len(self.layout.frame_open)
+        closing = len(self.layout.frame_close)
+        spans = {} if base is None else {(s.block, s.frame): s for s in base.parts}
+        row = len(self.layout.prefix)
+        out = [PromptPart(PREFIX, 0, 0, row, row, row, source=-1 if base is None else 0)]
+        label = 0
+        for place, (block, number, frame) in enumerate(shown):
+            old = spans.get((block, number))
+            first = not one_label or place == 0 or shown[place - 1][0] != block
+            last = not one_label or place + 1 == len(shown) or shown[place + 1][0] != block
+            if style is not None and style.counts == "seconds":
+                # Tenths of a second: `LabelStyle` writes the last digit behind the point.
+                label = frame.label_tenths(origin)
+            else:
+                # A reused frame keeps the number that it had: its KV was computed behind that label.
+                label = label + first if old is None else old.label
+            visual = row + opening * first
+            end = visual + len(frame.kept)
+            source = -1 if old is None else old.start
+            # By place, in the order of the fields: there are as many parts as frames.
+            part = PromptPart(
+                block, number, row, visual, end, end + closing * last, label, source, frame.anchor
+            )
+            if old is not None and old.stop - old.start != part.stop - part.start:
+                raise WindowError(
+                    f"frame {number} of block {block} changed its tokens since the window before; blocks are "
+                    "immutable"
+                )
+            out.append(part)
+            row = part.stop
+        return tuple(out)
+
+    def _rows(
+        self, stream: str, frames: Sequence[EncodedFrame], parts: tuple[PromptPart, ...]
+    ) -> tuple[Rows, Rows, int]:
+        layout, rule = self.layout, self.layout.positions
+        edges = np.array([part[2:6] for part in parts[1:]], dtype=np.int64).reshape(-1, 4)
+        before, counts, after = np.diff(edges, axis=1).T
+        rows = RowLayout(len(layout.prefix), before, counts, after)
+        positions, question = rule.place(rows, frames, compact=self.settings.compact)
+        # The question's rows come behind the window, from this position on.
+        if question >= rule.limit:
+            raise PositionRangeError(
+                f"{stream}: the window reaches position {question}, but the model counts only to "
+                f"{rule.limit - 1}: shorten the window, sample fewer frames or use a smaller input"
+            )
+        ids = np.full(rows.rows, VISUAL, dtype=np.int64)
+        ids[: rows.prefix] = layout.prefix
+        style = self.label
+        opening = _openings(style, layout.frame_open)
+        for part in parts[1:]:
+            if part.start < part.visual_start:
+                text = opening.get(part.label)
+                if text is None:
+                    label = () if style is None else style.ids(part.label)
+                    text = opening[part.label] = np.array((*label, *layout.frame_open), dtype=np.int64)
+                ids[part.start : part.visual_start] = text
+            if part.visual_stop < part.stop:
+                ids[part.visual_stop : part.stop] = layout.frame_close
+        return ids, positions, question
+
+    def _choose(self, plan: WindowPlan, base: WindowPlan, grid: int) -> WindowPlan:
+        """The rows to compute of a window that continues `base`; `grid` counts the groups of a frame."""
+        fresh = np.flatnonzero(plan.source < 0)
+        # While the window still grows nothing has left, so nothing that was reused saw what is gone.
+        evicted = any(part.block not in plan.blocks for part in base.parts[1:])
+        anchors = [s for s in plan.parts if s.anchor and s.source >= 0][: self.settings.anchors]
+        budget = self._budget(plan, anchors, grid) if evicted else 0
+        first = plan.parts[0].stop
+        old = np.flatnonzero(plan.source[first:] >= 0) + first
+        if plan.policy is Policy.FRONT and evicted:
+            # From the front without a hole: a row that is computed again must see rows before it that are
+            # right.
+            old = old[: max(budget, self._stale(plan))]
+            return _settled(replace(plan, compute=_union(old, fresh)), old)
+        if plan.policy is Policy.REUSE_ALL or budget == 0:
+            return replace(plan, compute=ranges_of(fresh))
+        if plan.policy is Policy.REFRESH:
+            # With their text: the label's KV was computed behind rows that are gone, too.
+            picked = rows_in([RowRange(s.start, s.stop) for s in anchors])
+            return replace(plan, compute=_union(picked, fresh))
+        budget = min(budget, len(old))
+        if plan.policy is Policy.RANDOM_K:
+            # Drawn by name, not in turn: a replay draws the same rows.
+            seed = zlib.crc32(f"{self.settings.seed}:{plan.stream}:{plan.window}".encode())
+            drawn = np.random.default_rng(seed).choice(old, budget, replace=False)
+            return replace(plan, compute=_union(drawn, fresh))
+        if plan.policy is Policy.VLCACHE:
+            counts = falling_shares(budget, self.layout.layers, len(old))
+            layers = tuple(_union(old[:count], fresh) for count in counts)
+            return replace(plan, compute=layers[0], layers=layers)
+        lower_layers = max(1, self.layout.layers - 1)
+        # The first layer computes all old rows, to compare them; what is left of the budget is spread over
+        # the others.
+        rows = max(0, min(len(old), (budget * self.layout.layers - len(old)) // lower_layers))
+        return replace(plan, compute=_union(old, fresh), select=Selection(rows))
+
+    def _stale(self, plan: WindowPlan) -> int:
+        """Rows from the front up to the end of the last block that saw a burst leave."""
+        limit = self.settings.refresh_surplus
+        if limit is None:
+            return 0
+        rows = stale = total = moving = 0
+        departed = dict(zip(plan.blocks, plan.departed, strict=True))
+        old = [part for part in plan.parts[1:] if part.source >= 0]
+        for count, (block, run) in enumerate(groupby(old, lambda part: part.block), 1):
+            for part in run:
+                tokens = part.visual_stop - part.visual_start
+                rows, total = rows + part.stop - part.start, total + tokens
+                moving += 0 if part.anchor else tokens
+            departure = departed[block]
+            if departure.tokens - departure.blocks * moving / count >= limit * total and departure.blocks:
+                stale = rows
+        return stale
+
+    def _budget(self, plan: WindowPlan, anchors: Sequence[PromptPart], grid: int) -> int:
+        """Rows of `plan` to compute again."""
+        frames, share = self.settings.refresh_frames, self.settings.refresh_share
+        if plan.policy is Policy.REFRESH or (frames is None and share is None):
+            return sum(part.stop - part.start for part in anchors)
+        # Behind the prefix every part is a frame.
+        frames = max(frames or 0, round((share or 0.0) * (len(plan.parts) - 1)))
+        text = len(self.layout.frame_open) + len(self.layout.frame_close)
+        return frames * (grid + text + (0 if self.label is None else self.label.tokens))
+
+
+def held_window(plan: WindowPlan) -> WindowPlan:
+    """The plan of the window that is held once `plan` has run: nothing to compute, no digest of its own."""
+    return replace(
+        plan,
+        source=np.arange(plan.rows, dtype=np.int64),
+        compute=(),
+        layers=None,
+        select=None,
+        key=False,
+        parent=plan.digest,
+    )
+
+
+def with_digest(plan: WindowPlan) -> WindowPlan:
+    """The plan with the digest and the salt of its content; to be called after any change to a plan."""
+    digest = digest_of(plan)
+    return replace(plan, digest=digest, salt=f"{plan.stream}:{plan.window}:{digest}")
+
+
+def falling_shares(budget: int, layers: int, limit: int) -> tuple[int, ...]:
+    """Rows per layer that fall linearly from 1.5 x to 0.5 x `budget` and sum to budget * layers (at most
+    `limit` each): the layer-wise share of VLCache."""
+    if layers == 1:
+        return (min(budget, limit),)
+    shares = [budget * (1.5 - layer / (layers - 1)) for layer in range(layers)]
+    edges = np.rint(np.cumsum(shares)).astype(int)
+    counts = np.diff(np.concatenate(([0], edges)))
+    # Rounding by cumulative sums keeps the total; sorted, since neighbours may differ by one the wrong way
+    # round.
+    return tuple(int(min(count, limit)) for count in np.sort(counts)[::-1])
+
+
+def reuses_frames(plan: WindowPlan) -> bool:
+    """Whether a window takes any row behind the prefix from the one before it."""
+    computed = sum(run.stop - run.start for run in plan.compute)
+    return plan.parent is not None and plan.rows - computed > plan.parts[0].stop
+
+
+def digest_of(plan: WindowPlan) -> str:
+    """Names a plan and its lineage: equal digests hold equal KV, given equal blocks."""
+    state = hashlib.blake2b(digest_size=12)
+    head = (plan.stream, plan.window, plan.policy.value, plan.key, plan.blocks, plan.parent, plan.select)
+    # `departed` and `salt` are left out: they change no row of the KV.
+    state.update(repr((head, plan.compute, plan.layers)).encode())
+    for array in (plan.token_ids, plan.positions, plan.source):
+        state.update(np.ascontiguousarray(array).data)
+    return state.hexdigest()
+
+
+@lru_cache(maxsize=64)
+def _widened(settings: WindowSettings, style: LabelStyle) -> LabelStyle:
+    """`style`, wide enough for the largest label of a chain."""
+    # The newest frame of the last window of a chain: the chain's strides, and the blocks of the key window
+    # before them.
+    strides = settings.longest_chain + settings.blocks
+    largest = strides * (settings.samples if style.counts == "frames" else math.ceil(settings.stride_s))
+    return replace(style, width=max(style.width, len(str(largest))))
+
+
+@lru_cache(maxsize=16)
+def _openings(style: LabelStyle | None, frame_open: tuple[int, ...]) -> dict[int, Rows]:
+    """Token ids in front of a frame by its label, as they are first needed: looking a label up costs less
+    than hashing its style."""
+    del style, frame_open
+    return {}
+
+
+def _continues(previous: WindowPlan, blocks: Sequence[StrideBlock]) -> bool:
+    """Whether KV of `previous` may serve the window of `blocks`: it is the next one of the same stream, and
+    no block inside it has lost its frames since."""
+    if previous.stream != blocks[0].stream or previous.window != blocks[-1].index - 1:
+        return False
+    earlier = {part.block for part in previous.parts[1:]}
+    # A block whose tokens were lost meanwhile stands empty now; KV of its frames must not answer.
+    return not any(block.index in earlier and not block.frames for block in blocks)
+
+
+def _start_us(blocks: Sequence[StrideBlock]) -> int:
+    return next(frame.time_us for block in blocks for frame in block.frames)
+
+
+def _sources(parts: tuple[PromptPart, ...], rows: int) -> Rows:
+    """The parent's row of every row; neighbours that move equally far are one run."""
+    source = np.full(rows, -1, dtype=np.int64)
+    for (reused, shift), run in groupby(parts, lambda s: (s.source >= 0, s.source - s.start)):
+        if reused:
+            moved = list(run)
+            first, last = moved[0].start, moved[-1].stop
+            source[first:last] = np.arange(first + shift, last + shift)
+    return source
+
+
+def _departed(plan: WindowPlan, base: WindowPlan) -> tuple[Departed, ...]:
+    """Per block of `plan`, what has left the window since it was last computed whole."""
+    parts = [part for part in base.parts[1:] if part.block not in plan.blocks]
+    blocks = len({part.block for part in parts})
+    tokens = sum(part.visual_stop - part.visual_start for part in parts if not part.anchor)
+    none = Departed()
+    before = dict(zip(base.blocks, base.departed or (none,) * len(base.blocks), strict=True))
+    return tuple(
+        Departed(before[block].blocks + blocks, before[block].tokens + tokens) if block in before else none
+        for block in plan.blocks
+    )
+
+
+def _settled(plan: WindowPlan, rows: Rows) -> WindowPlan:
+    """`plan` after the first old `rows` are computed again: for blocks among them nothing has left since."""
+    end = int(rows[-1]) + 1 if len(rows) else 0
+    late = {part.block for part in plan.parts[1:] if part.stop > end}
+    departed = zip(plan.blocks, plan.departed, strict=True)
+    return replace(
+        plan, departed=tuple(departure if block in late else Departed() for block, departure in departed)
+    )
+
+
+def _union(left: Rows, right: Rows) -> tuple[RowRange, ...]:
+    return ranges_of(np.union1d(left, right))

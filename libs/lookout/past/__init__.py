@@ -1,0 +1,1 @@
+"""What happened before: memory, chapters, replay, back-tests, verification and erasures."""

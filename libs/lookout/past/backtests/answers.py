@@ -1,0 +1,187 @@
+"""The parts of a back-test as one answer."""
+
+from __future__ import annotations
+
+from array import array
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import groupby
+from typing import Final, Protocol
+
+import numpy as np
+
+from lookout.past.backtests.labels import LabelScores
+from lookout.past.backtests.results import Backtest, PastIncident
+from lookout.rules import messages
+from lookout.v1 import recordings_pb2
+from lookout.v1.recordings_pb2 import (
+    BacktestAnswer,
+    BacktestCost,
+    BacktestOutcome,
+    OutcomeCount,
+    PartOutcome,
+    RecordingGap,
+    RecordingPlan,
+)
+from lookout.v1.verdicts_pb2 import Evidence, Verdict
+from lookout.wire.limits import JOB_INCIDENTS
+
+#: references to frames that an answer carries of an incident
+_PICTURES: Final = 3
+_COSTS: Final = tuple(field.name for field in BacktestCost.DESCRIPTOR.fields)
+
+Hidden = Callable[[str, int, int], bool]
+"""Whether a span of a camera's time (Unix milliseconds) was erased."""
+
+
+class Erased(Protocol):
+    """What hides erased times (`lookout.past.erasures.Fence`)."""
+
+    def hides(self, camera: str, begin_us: int, end_us: int) -> object | None:
+        """An erasure that a span touches; None: none does."""
+        ...
+
+
+def hidden_by(fence: Erased) -> Hidden:
+    """Whether a fence hides a span."""
+    return lambda camera, begin_ms, end_ms: fence.hides(camera, 1000 * begin_ms, 1000 * end_ms) is not None
+
+
+def nothing_hidden(camera: str, begin_ms: int, end_ms: int) -> bool:
+    """Nothing was erased."""
+    return False
+
+
+def remove_hidden(outcome: BacktestOutcome, hidden: Hidden) -> None:
+    """Leave out what was erased."""
+    for stream in outcome.streams:
+        verdicts = [verdict for verdict in stream.verdicts if not _is_hidden(stream.camera, verdict, hidden)]
+        if len(verdicts) < len(stream.verdicts):
+            del stream.verdicts[:]
+            stream.verdicts.extend(verdicts)
+
+
+def _is_hidden(camera: str, verdict: Verdict, hidden: Hidden) -> bool:
+    return hidden(camera, verdict.start.ToMilliseconds(), verdict.end.ToMilliseconds())
+
+
+def answer_of(
+    plan: RecordingPlan,
+    outcomes: Callable[[Sequence[int]], Iterable[PartOutcome]],
+    *,
+    hidden: Hidden = nothing_hidden,
+) -> BacktestAnswer:
+    """The incidents that there would have been.
+
+    Args:
+        plan: The job's plan.
+        outcomes: Those that there are of some parts, by their numbers; asked for by partition.
+        hidden: What was erased.
+    """
+    answer = BacktestAnswer()
+    backtest = Backtest(messages.rule_of(plan.job.backtest.watch.rule), most_incidents=JOB_INCIDENTS)
+    answer.threshold = backtest.rule.threshold
+    scores = LabelScores(plan.job.backtest.labels, backtest.rule)
+    first = 0
+    for parts in plan.partition_parts:
+        numbers = range(first, first + parts)
+        first += parts
+        windows: dict[str, CameraWindows] = defaultdict(CameraWindows)
+        for outcome in outcomes(numbers):
+            _take(answer, outcome, windows, hidden)
+        for camera in sorted(windows):
+            for verdict in windows.pop(camera).rising():
+                if verdict.HasField("p_yes"):
+                    scores.add(camera, verdict.end.ToMilliseconds(), verdict.p_yes)
+                if verdict.outcome:
+                    backtest.add(messages.verdict_of(verdict, backtest.rule))
+                else:
+                    backtest.outcomes["expired"] += 1
+    for label, score in zip(plan.job.backtest.labels, scores.scores(), strict=True):
+        if not hidden(label.camera, label.start.ToMilliseconds(), label.end.ToMilliseconds()):
+            answer.labels.append(score)
+    answer.cameras, answer.watched_s = len(backtest.cameras), backtest.watched_ms / 1000
+    answer.incidents_total = backtest.opened
+    answer.incidents.extend(map(incident_message, backtest.incidents))
+    for name, count in sorted(backtest.outcomes.items()):
+        answer.windows.append(OutcomeCount(outcome=name, windows=count))
+    return answer
+
+
+class CameraWindows:
+    """The windows of a camera, in whatever order parts bring them.
+
+    A week of a hundred cameras are millions of windows: as messages they would take gigabytes.
+    """
+
+    def __init__(self) -> None:
+        self._epochs, self._windows = array("Q"), array("Q")
+        self._begins, self._bytes = array("Q", [0]), bytearray()
+
+    def add(self, verdict: Verdict) -> None:
+        """Take one."""
+        self._epochs.append(verdict.epoch)
+        self._windows.append(verdict.window)
+        self._bytes += verdict.SerializeToString()
+        self._begins.append(len(self._bytes))
+
+    def rising(self) -> Iterator[Verdict]:
+        """One verdict for each window, in their order; of several the first that has an outcome."""
+        epochs, windows = self._epochs, self._windows
+        order = np.lexsort((np.asarray(windows), np.asarray(epochs))).tolist()
+        for _, places in groupby(order, key=lambda place: (epochs[place], windows[place])):
+            verdicts = [self._at(place) for place in places]
+            yield next((verdict for verdict in verdicts if verdict.outcome), verdicts[-1])
+
+    def _at(self, place: int) -> Verdict:
+        return Verdict.FromString(bytes(self._bytes[self._begins[place] : self._begins[place + 1]]))
+
+
+def _take(
+    answer: BacktestAnswer,
+    outcome: PartOutcome,
+    windows: dict[str, CameraWindows],
+    hidden: Hidden,
+) -> None:
+    """Add a part to the answer."""
+    if outcome.reason:
+        answer.unanswered.append(RecordingGap(samples=outcome.number, reason=outcome.reason))
+        return
+    past = outcome.backtest
+    remove_hidden(past, hidden)
+    answer.replanned += past.replanned
+    answer.other_tenants[:] = sorted({*answer.other_tenants, *past.other_tenants})
+    for name in _COSTS:
+        setattr(answer.cost, name, getattr(answer.cost, name) + getattr(past.cost, name))
+    for stream in past.streams:
+        for verdict in stream.verdicts:
+            verdict.camera, verdict.epoch = stream.camera, stream.epoch
+            # Twice, where retention has moved the begin of a chain from one part into the next.
+            windows[stream.camera].add(verdict)
+
+
+def incident_of(message: recordings_pb2.PastIncident) -> PastIncident:
+    """An incident of an answer."""
+    return PastIncident(
+        message.camera,
+        message.opened.ToMilliseconds(),
+        message.end.ToMilliseconds(),
+        message.peak,
+        message.windows,
+        message.reason,
+        tuple(frame.SerializeToString(deterministic=True) for frame in message.evidence),
+    )
+
+
+def incident_message(past: PastIncident) -> recordings_pb2.PastIncident:
+    """An incident as a message."""
+    message = recordings_pb2.PastIncident(
+        camera=past.camera,
+        peak=past.peak,
+        windows=past.windows,
+        reason=past.reason,
+        evidence=[Evidence.FromString(frame) for frame in past.evidence[:_PICTURES]],
+    )
+    message.opened.FromMilliseconds(past.opened_ms)
+    message.end.FromMilliseconds(past.end_ms)
+    return message

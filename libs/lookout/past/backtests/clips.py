@@ -1,0 +1,182 @@
+"""A question and a rule on video files, without a fleet."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import datetime
+from pathlib import Path
+
+import numpy as np
+
+from lookout.local_time import moment_of
+from lookout.models.windows import StrideBlock
+from lookout.past.backtests.labels import LabelScores
+from lookout.past.backtests.results import Backtest
+from lookout.rules import Activity, Outcome, Rule, RuleError, WatchVerdict
+from lookout.streams.pipeline import Pipeline, PipelineError
+from lookout.streams.session import SessionWindow
+from lookout.text import clean
+from lookout.v1.labels_pb2 import Label
+from lookout.v1.verdicts_pb2 import Evidence
+from lookout.video.files import VideoReader
+from lookout.video.files.names import video_files
+from lookout.video.segments import CodecError
+
+#: of `Cost.flops`: what questions cost, and not the window that they share
+_QUESTIONS = ("questions", "describe")
+
+
+def clip_backtest(
+    pipeline: Pipeline,
+    clips: str | Path | Iterable[str | Path],
+    rule: Rule,
+    *,
+    labels: Sequence[Label] = (),
+    begins: Callable[[Path], datetime] | None = None,
+) -> Backtest:
+    """The incidents that a rule makes of a pipeline's first question on some files.
+
+    Every call decodes and encodes the files: nothing of them is kept for the next one. So a back-test costs
+    what watching them costs, and `live_share` is about 1.
+
+    Args:
+        pipeline: With the question.
+        clips: Files, and folders with the video files in and below them. Each file is a camera of its own,
+            named by `clip_cameras`, and its times are milliseconds of the file. What cannot be read of them
+            is in `Backtest.unread`. The evidence of an incident is the middle of its strongest windows: a
+            reference to a frame without a record, its time is that of the file.
+        rule: When answers become an incident.
+        labels: What people said about moments of these files: camera and times as of the incidents.
+        begins: When a file begins, for a rule with a schedule; a time without a zone is local. None: as the
+            file says; one that does not say so is in `Backtest.unread`.
+
+    Raises:
+        PipelineError: The pipeline is none, asks nothing, or is closed; or `clips` are no paths.
+        RuleError: The rule is none.
+    """
+    _check_kinds(pipeline, rule)
+    if not pipeline.questions:
+        raise PipelineError("a back-test needs the pipeline's question: Pipeline(questions=[...])")
+    backtest = Backtest(rule, timeline={})
+    scores = LabelScores(labels, rule)
+    with backtest.measured(pipeline.device):
+        for camera, clip in clip_cameras(clips).items():
+            begin_ms = 0
+            try:
+                begin_ms = _begin_ms(clip, begins) if rule.schedule else 0
+                for verdict in _verdicts(backtest, pipeline, clip, camera, begin_ms):
+                    backtest.add(verdict)
+                    if verdict.outcome is Outcome.ANSWERED:
+                        scores.add(camera, verdict.end_ms - begin_ms, verdict.p_yes)
+            except (CodecError, OSError, RuleError) as error:
+                backtest.unread[str(clip)] = str(error)
+            backtest.shift(camera, -begin_ms)
+    backtest.labels = scores.scores()
+    return backtest
+
+
+def _check_kinds(pipeline: object, rule: object) -> None:
+    if not isinstance(pipeline, Pipeline):
+        raise PipelineError(f"pipeline is a lookout.Pipeline, not {clean(repr(pipeline), 80)}")
+    if not isinstance(rule, Rule):
+        raise RuleError(f"rule is a lookout Rule, not {clean(repr(rule), 80)}")
+
+
+def clip_cameras(clips: str | Path | Iterable[str | Path]) -> dict[str, Path]:
+    """The files of a back-test by the name of their camera: that of the file, or its path where two have it.
+
+    Args:
+        clips: Files and folders. A folder without a video file is taken for a file, which cannot be read.
+
+    Raises:
+        PipelineError: One is no path.
+    """
+    sources = (
+        [clips] if isinstance(clips, (str, bytes, Path)) or not isinstance(clips, Iterable) else [*clips]
+    )
+    for source in sources:
+        if not isinstance(source, (str, os.PathLike)):
+            raise PipelineError(f"clips are paths of files and folders, not {clean(repr(source), 80)}")
+    paths = [Path(source) for source in sources]
+    files = [file for path in paths for file in (path.is_dir() and video_files(path)) or [path]]
+    cameras: dict[str, Path] = {}
+    for file in dict.fromkeys(files):
+        cameras[str(file) if file.name in cameras else file.name] = file
+    return cameras
+
+
+def _begin_ms(clip: Path, begins: Callable[[Path], datetime] | None) -> int:
+    """When a file begins, Unix milliseconds.
+
+    Raises:
+        CodecError: It cannot be read.
+        RuleError: Nobody says so, or local clocks show that time twice or never.
+    """
+    if begins is not None:
+        given = begins(clip)
+        moment = moment_of(f"begins={clean(given, 60)}", given, RuleError)
+    else:
+        with VideoReader(str(clip)) as reader:
+            moment = reader.facts.begins
+    if moment is None:
+        raise RuleError("schedule: the file does not say when it begins; give `begins`")
+    return round(moment.timestamp() * 1000)
+
+
+def _verdicts(
+    backtest: Backtest, pipeline: Pipeline, clip: Path, camera: str, begin_ms: int
+) -> Iterator[WatchVerdict]:
+    begun, epoch = 0.0, 1
+    for number, window in enumerate(pipeline.windows(clip)):
+        if window.begun != begun:  # the stream was cut
+            begun, epoch = window.begun, epoch + 1
+        _count(backtest, window)
+        answered = bool(window.answers)
+        refusal = window.played.refusal
+        yield WatchVerdict(
+            camera=camera,
+            epoch=epoch,
+            window=number,
+            watch="backtest",
+            version=1,
+            outcome=Outcome(refusal.kind.value) if refusal is not None else Outcome.ANSWERED,
+            p_yes=(window.answers[0].p_yes or 0.0) if answered else 0.0,
+            start_ms=begin_ms + round(window.start * 1000),
+            end_ms=begin_ms + round(window.end * 1000),
+            rule=backtest.rule,
+            activity=_activity(window.played.blocks[-1]) if answered and backtest.rule.zones else None,
+            evidence=(_middle(window.start, window.end),) if answered else (),
+        )
+
+
+def _count(backtest: Backtest, window: SessionWindow) -> None:
+    """Add what a window cost, and what it would cost otherwise (as `chains.verdicts.cost_of`)."""
+    plan, answer = window.played.plan, window.played.answer
+    if plan is None or answer is None:
+        return
+    cost, first = answer.cost, answer.answers[0]
+    question_flops = sum(cost.flops.get(stage, 0) for stage in _QUESTIONS)
+    question = round(question_flops * first.tokens / max(cost.question_tokens, 1))
+    dense = plan.rows - window.tokens_kept + window.tokens_total
+    backtest.computed_flops += window.vision_flops + cost.total_flops
+    backtest.window_flops += window.vision_flops + cost.total_flops - question_flops
+    backtest.question_flops += question
+    backtest.dense_flops += window.vision_flops_dense + cost.full_flops(dense) + question
+
+
+def _activity(block: StrideBlock) -> Activity | None:
+    """Where frames of a block moved: what was kept of them, anchors apart."""
+    masks = [frame.keep for frame in block.frames if not frame.anchor]
+    if not block.frames:
+        return None
+    rows, cols = block.frames[0].keep.shape
+    moved = np.logical_or.reduce([np.zeros((rows, cols), bool), *masks])
+    return Activity(rows, cols, frozenset(np.flatnonzero(moved).tolist()))
+
+
+def _middle(start_s: float, end_s: float) -> bytes:
+    """A reference to the middle of a window of a file."""
+    frame = Evidence()
+    frame.time.FromMilliseconds(round(500 * (start_s + end_s)))
+    return frame.SerializeToString(deterministic=True)

@@ -1,0 +1,209 @@
+"""A back-test as a job: ranges of chains as parts, their outcomes, and the incidents of all of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import pairwise
+from typing import Final
+
+from lookout.past.backtests.answers import Hidden, nothing_hidden, remove_hidden
+from lookout.past.backtests.windows import PastVerdict, PastWindows
+from lookout.recordings.jobs import JobError, check_job, expiry_of
+from lookout.rules import asked_question, messages
+from lookout.streams.chains import (
+    ChainRange,
+    EpochRecords,
+    PartitionLog,
+    PastScope,
+    computed_verdict,
+    read_range,
+)
+from lookout.v1.recordings_pb2 import (
+    BacktestCost,
+    BacktestJob,
+    BacktestOutcome,
+    BacktestPart,
+    PastStream,
+    RecordingJob,
+    RecordingPlan,
+)
+from lookout.v1.verdicts_pb2 import Verdict
+from lookout.wire.limits import JOB_PARTS
+
+#: records of a part at least: a few chains of a camera; a smaller part costs more to read than to compute
+LEAST_RECORDS: Final = 200
+#: records of a part at most: a window is 45 bytes of its outcome, with the activity that zones need up to 85
+MOST_RECORDS: Final = 10_000
+#: bytes of an outcome; a record of recording.results.v1 holds 1 MiB
+MOST_BYTES: Final = 900_000
+_LATEST_MS: Final = 1 << 62
+
+
+def scope_of(job: BacktestJob) -> PastScope:
+    """The cameras and windows that a back-test is about."""
+    since_ms = job.since.ToMilliseconds() if job.HasField("since") else 0
+    until_ms = job.until.ToMilliseconds() if job.HasField("until") else _LATEST_MS
+    return PastScope("*", since_ms, until_ms, job.watch.cameras, job.watch.tenant)
+
+
+def plan_backtest(
+    job: RecordingJob,
+    ranges: Mapping[int, ChainRange],
+    *,
+    now_ms: int,
+    most_parts: int = JOB_PARTS // 2,
+) -> RecordingPlan:
+    """Cut a back-test into parts.
+
+    Args:
+        job: The request.
+        ranges: What tokens.v1 has of its time, by partition.
+        now_ms: The request's time in Kafka, Unix milliseconds.
+        most_parts: About so many parts, unless they become too large.
+
+    Raises:
+        JobError: The job cannot be followed, or has more windows than a job holds.
+    """
+    check_job(job)
+    if not ranges:
+        if scope_of(job.backtest).since_ms > now_ms:
+            raise JobError(f"since: {job.backtest.since.ToJsonString()} is in the future")
+        raise JobError("tokens.v1 has no records of that time: is it longer ago than Kafka keeps them?")
+    records = sum(span.stop - span.read_from for span in ranges.values())
+    size = min(max(LEAST_RECORDS, -(-records // most_parts)), MOST_RECORDS)
+    plan = RecordingPlan(job=job, expires=expiry_of(job, now_ms))
+    plan.job.backtest.watch.question = asked_question(job.backtest.watch)
+    for _, span in sorted(ranges.items()):
+        pieces = list(_pieces(span, size))
+        plan.partition_parts.append(len(pieces))
+        plan.past.extend(
+            BacktestPart(
+                partition=piece.partition, first=piece.first, stop=piece.stop, read_from=piece.read_from
+            )
+            for piece in pieces
+        )
+    plan.parts = len(plan.past)
+    if plan.parts > JOB_PARTS:
+        raise JobError(
+            f"tokens.v1 has {records} records of that time in {len(ranges)} partitions: {plan.parts} parts, "
+            f"{JOB_PARTS} at most; ask about a shorter time, in several jobs"
+        )
+    return plan
+
+
+def _pieces(span: ChainRange, size: int) -> Iterator[ChainRange]:
+    """A range in pieces of about equal size. The first one has what began before, too."""
+    records = span.stop - span.read_from
+    count = -(-records // size)
+    cuts = [span.read_from + records * number // count for number in range(count + 1)]
+    for number, (begin, stop) in enumerate(pairwise(cuts)):
+        yield ChainRange(span.partition, begin if number else span.first, stop, begin)
+
+
+def run_part(
+    part: BacktestPart,
+    log: PartitionLog,
+    windows: PastWindows,
+    *,
+    plan_digest: str,
+    check: Callable[[], object] = lambda: None,
+    hidden: Callable[[], Hidden] = lambda: nothing_hidden,
+) -> BacktestOutcome:
+    """Ask the windows of a part.
+
+    Args:
+        part: Its range and the job.
+        log: Its partition.
+        windows: Asks them.
+        plan_digest: Of the planner's settings, as verdicts carry it.
+        check: Called before every window; what it raises ends the part.
+        hidden: What was erased, when the part is done.
+
+    Raises:
+        JobError: The part has more windows than a record holds.
+    """
+    watch, scope = part.job.watch, scope_of(part.job)
+    began = time.process_time()
+    span = ChainRange(part.partition, part.first, part.stop, part.read_from)
+    records = read_range(log, span, scope, windows.planner)
+    outcome = BacktestOutcome(other_tenants=sorted(records.other_tenants))
+    cost = outcome.cost
+    clear = messages.rule_of(watch.rule).clear
+    for epoch in records.epochs:
+        numbers = records.windows[epoch.stream]
+        outcome.replanned += _replanned(epoch, numbers, plan_digest)
+        stream = PastStream(camera=epoch.camera, epoch=epoch.epoch)
+        for past in windows.verdicts(epoch, watch, scope, numbers):
+            check()
+            add_cost(cost, past)
+            verdict = _slim(past.verdict, clear)
+            if past.expired:
+                verdict.ClearField("outcome")
+            stream.verdicts.append(verdict)
+        stream.verdicts.extend(_gone(epoch, numbers))
+        if stream.verdicts:
+            outcome.streams.append(stream)
+    # A camera may have been erased while its windows were asked.
+    remove_hidden(outcome, hidden())
+    cost.cpu_s = time.process_time() - began
+    return _fitting(outcome)
+
+
+def add_cost(cost: BacktestCost, past: PastVerdict) -> None:
+    """What a window cost, and what it would cost otherwise."""
+    cost.flops += past.computed_flops
+    own = past.verdict.cost
+    if past.verdict.HasField("p_yes"):
+        cost.flops_windows += own.flops_vision + own.flops_prefill
+        cost.flops_question += own.flops_question
+        cost.flops_dense += own.flops_dense + own.flops_question
+
+
+def _slim(verdict: Verdict, clear: float) -> Verdict:
+    """What the rules need of a verdict."""
+    slim = Verdict(
+        window=verdict.window,
+        outcome=verdict.outcome,
+        start=verdict.start,
+        end=verdict.end,
+        basis="idle" if verdict.basis == "idle" else "",
+    )
+    if verdict.HasField("p_yes"):
+        slim.p_yes = verdict.p_yes
+        if verdict.p_yes >= clear:
+            slim.evidence.extend(verdict.evidence)
+            slim.activity = verdict.activity
+            slim.activity_rows, slim.activity_cols = verdict.activity_rows, verdict.activity_cols
+    return slim
+
+
+def _replanned(epoch: EpochRecords, chosen: Iterable[int], plan_digest: str) -> int:
+    """Windows that the fleet planned with other settings."""
+    computed = [computed_verdict(epoch.verdicts.get(index, ())) for index in chosen]
+    return sum(verdict is not None and verdict.plan_digest != plan_digest for verdict in computed)
+
+
+def _gone(epoch: EpochRecords, chosen: Iterable[int]) -> Iterator[Verdict]:
+    """Windows that the fleet answered and whose newest block is past its retention."""
+    for index in chosen:
+        known = epoch.verdicts.get(index)
+        if index not in epoch.blocks and known and known[0].outcome == Verdict.OUTCOME_ANSWERED:
+            yield Verdict(window=index, start=known[0].start, end=known[0].end)
+
+
+def _fitting(outcome: BacktestOutcome) -> BacktestOutcome:
+    """An outcome that a record holds: pictures of the weakest windows are left out first."""
+    shown = [verdict for stream in outcome.streams for verdict in stream.verdicts if verdict.evidence]
+    excess = outcome.ByteSize() - MOST_BYTES
+    for verdict in sorted(shown, key=lambda verdict: verdict.p_yes):
+        if excess <= 0:
+            break
+        before = verdict.ByteSize()
+        verdict.ClearField("evidence")
+        excess -= before - verdict.ByteSize()
+    if outcome.ByteSize() > MOST_BYTES:
+        raise JobError(
+            f"its windows take {outcome.ByteSize()} bytes, {MOST_BYTES} at most: ask about a shorter time"
+        )
+    return outcome

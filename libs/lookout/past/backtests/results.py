@@ -1,0 +1,212 @@
+"""What a back-test says: incidents, how much was watched, what it costs."""
+
+from __future__ import annotations
+
+import resource
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from lookout import rules
+from lookout.rules import EventKind, Outcome, Rule, WatchVerdict
+
+if TYPE_CHECKING:
+    from lookout.v1.recordings_pb2 import LabelScore
+
+_DAY_MS = 86_400_000
+
+
+@dataclass(frozen=True, slots=True)
+class PastOutcome:
+    """A window's outcome, for a timeline.
+
+    Attributes:
+        start_ms: When it begins, in the times of its camera's incidents.
+        end_ms: When it ends.
+        outcome: Its outcome.
+        p_yes: Its p(yes); 0 without an answer.
+    """
+
+    start_ms: int
+    end_ms: int
+    outcome: Outcome
+    p_yes: float
+
+
+@dataclass(slots=True)
+class PastIncident:
+    """An incident that there would have been.
+
+    Attributes:
+        camera: The camera.
+        opened_ms: Unix milliseconds at which its first window begins; of a file, milliseconds of the file.
+        end_ms: When its newest window ends.
+        peak: Largest p(yes).
+        windows: Windows that answered yes.
+        reason: Why it closed; empty: it is open at the end.
+        evidence: References to the frames that show it, strongest window first.
+    """
+
+    camera: str
+    opened_ms: int
+    end_ms: int
+    peak: float
+    windows: int
+    reason: str = ""
+    evidence: tuple[bytes, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "camera": self.camera,
+            "opened_ms": self.opened_ms,
+            "end_ms": self.end_ms,
+            "peak": round(self.peak, 4),
+            "windows": self.windows,
+            "reason": self.reason,
+        }
+
+
+@dataclass(slots=True)
+class Backtest:
+    """A back-test in work and at its end.
+
+    Attributes:
+        rule: When answers become an incident.
+        incidents: In the order in which they opened, camera by camera.
+        most_incidents: So many of them are kept; None: all.
+        opened: How many there are.
+        outcomes: Windows by outcome; `expired`: those whose records are past their retention.
+        watched_ms: Milliseconds of windows' new parts that were answered, all cameras together.
+        cameras: Cameras with a window.
+        computed_flops: What the back-test computed of the language model; of files with the vision tower.
+        window_flops: What the answered windows cost a fleet that watches them, questions apart.
+        question_flops: What this question adds to them.
+        dense_flops: What asking every answered window whole would cost.
+        cpu_s: Seconds of processors that it took, in this process and in those that it started.
+        device_s: Seconds of a GPU; 0 on a CPU.
+        labels: What people said, with scores (`lookout.past.backtests.labels`).
+        unread: Files that could not be read, or break off, with the reason.
+        timeline: Windows by camera, for a page; None: they are not kept.
+    """
+
+    rule: Rule
+    incidents: list[PastIncident] = field(default_factory=list)
+    most_incidents: int | None = None
+    opened: int = 0
+    outcomes: Counter[str] = field(default_factory=Counter)
+    watched_ms: int = 0
+    cameras: set[str] = field(default_factory=set)
+    computed_flops: int = 0
+    window_flops: int = 0
+    question_flops: int = 0
+    dense_flops: int = 0
+    cpu_s: float = 0.0
+    device_s: float = 0.0
+    labels: list[LabelScore] = field(default_factory=list)
+    unread: dict[str, str] = field(default_factory=dict)
+    timeline: dict[str, list[PastOutcome]] | None = None
+    _states: dict[str, rules.WatchState] = field(default_factory=dict)
+    _open: dict[str, PastIncident] = field(default_factory=dict)
+
+    @property
+    def incidents_a_camera_day(self) -> float:
+        """How often an incident opens, in 24 hours of one camera; 0 where nothing was watched."""
+        return self.opened * _DAY_MS / self.watched_ms if self.watched_ms else 0.0
+
+    @property
+    def question_share(self) -> float:
+        """What the question adds to the cost of windows that are watched already."""
+        return self.question_flops / max(1, self.window_flops)
+
+    @property
+    def live_share(self) -> float:
+        """What the back-test computed, as a share of what watching costs a fleet."""
+        return self.computed_flops / max(1, self.window_flops)
+
+    @property
+    def dense_share(self) -> float:
+        """What the back-test computed, as a share of asking every window whole."""
+        return self.computed_flops / max(1, self.dense_flops)
+
+    def add(self, verdict: WatchVerdict) -> None:
+        """Take the next outcome of a camera; windows of one camera in their order."""
+        camera = verdict.camera
+        self.cameras.add(camera)
+        self.outcomes[verdict.outcome.value] += 1
+        if self.timeline is not None:
+            window = PastOutcome(verdict.start_ms, verdict.end_ms, verdict.outcome, verdict.p_yes)
+            self.timeline.setdefault(camera, []).append(window)
+        before = self._states.get(camera)
+        if verdict.outcome in (Outcome.ANSWERED, Outcome.IDLE):
+            begun_ms = before.newest_ms if before is not None and before.epoch == verdict.epoch else 0
+            self.watched_ms += verdict.end_ms - max(verdict.start_ms, begun_ms)
+        self._states[camera], events = rules.step(
+            before, verdict, f"{camera}/{verdict.epoch}/{verdict.window}"
+        )
+        for event in events:
+            self._follow(camera, event)
+
+    def shift(self, camera: str, by_ms: int) -> None:
+        """Tell the times of a camera by another clock, once all its windows are taken."""
+        for incident in self.incidents:
+            if incident.camera == camera:
+                incident.opened_ms, incident.end_ms = incident.opened_ms + by_ms, incident.end_ms + by_ms
+        if self.timeline is not None and camera in self.timeline:
+            self.timeline[camera] = [
+                replace(window, start_ms=window.start_ms + by_ms, end_ms=window.end_ms + by_ms)
+                for window in self.timeline[camera]
+            ]
+
+    @contextmanager
+    def measured(self, device: str) -> Iterator[None]:
+        """Count the seconds of what runs inside. Processes that it starts must have ended with it.
+
+        Args:
+            device: Where the model runs.
+        """
+        begun_s, began = processor_s(), time.perf_counter()
+        try:
+            yield
+        finally:
+            self.cpu_s += processor_s() - begun_s
+            if device != "cpu":
+                self.device_s += time.perf_counter() - began
+
+    def _follow(self, camera: str, event: rules.IncidentEvent) -> None:
+        incident = event.incident
+        if event.kind is EventKind.OPENED:
+            self._open[camera] = PastIncident(camera, incident.opened_ms, event.end_ms, incident.peak, 1)
+            self.opened += 1
+            if self.most_incidents is None or len(self.incidents) < self.most_incidents:
+                self.incidents.append(self._open[camera])
+        past = self._open[camera]
+        past.end_ms, past.peak, past.windows = event.end_ms, incident.peak, incident.windows
+        past.evidence = tuple(frame for _, frames in incident.evidence for frame in frames)
+        if event.kind is EventKind.CLOSED:
+            past.reason = event.reason
+            del self._open[camera]
+
+    def as_json(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "incidents": [incident.as_json() for incident in self.incidents],
+            "incidents_a_camera_day": round(self.incidents_a_camera_day, 3),
+            "cameras": len(self.cameras),
+            "watched_s": round(self.watched_ms / 1000, 3),
+            "windows": dict(sorted(self.outcomes.items())),
+            "question_share": round(self.question_share, 4),
+            "share_of_live": round(self.live_share, 4),
+            "share_of_dense": round(self.dense_share, 4),
+            "cpu_s": round(self.cpu_s, 3),
+            "device_s": round(self.device_s, 3),
+        }
+
+
+def processor_s() -> float:
+    """CPU seconds of this process, and of its children that have ended."""
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + children.ru_utime + children.ru_stime

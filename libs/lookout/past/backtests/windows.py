@@ -1,0 +1,154 @@
+"""The windows of one epoch asked a new question: the outcomes as prefill would have published them."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator
+from dataclasses import dataclass, replace
+
+from lookout.models.engines import Engine, Question
+from lookout.models.windows import Planner
+from lookout.runtime.worker import WindowPlanSettings
+from lookout.streams import Cause, NoAnswer, ReplayedWindow, WindowRule
+from lookout.streams.chains import (
+    EpochRecords,
+    LoadTokens,
+    PastScope,
+    chain_windows,
+    is_repeated,
+    replay_epoch,
+)
+from lookout.streams.chains.verdicts import WindowTime, answered, repeated_verdict, unanswered
+from lookout.v1.verdicts_pb2 import Verdict
+from lookout.v1.watches_pb2 import Watch
+
+
+@dataclass(frozen=True, slots=True)
+class PastVerdict:
+    """An outcome that there would have been.
+
+    Attributes:
+        verdict: As prefill would have published it.
+        computed_flops: What the language model computed for it.
+        expired: Its records are past their retention.
+    """
+
+    verdict: Verdict
+    computed_flops: int = 0
+    expired: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PastWindows:
+    """Asks windows of the past.
+
+    Attributes:
+        settings: How the fleet plans windows.
+        engine: Computes windows; it holds nothing of the fleet's.
+        planner: Plans them with the settings of the fleet.
+        load: The block of a tokens record.
+        model_digest: Of the engine's model.
+    """
+
+    settings: WindowPlanSettings
+    engine: Engine
+    planner: Planner
+    load: LoadTokens
+    model_digest: str
+
+    def verdicts(
+        self,
+        epoch: EpochRecords,
+        watch: Watch,
+        scope: PastScope,
+        chosen: Container[int] | None = None,
+    ) -> Iterator[PastVerdict]:
+        """The outcomes of a watch's windows in scope, in their order.
+
+        A window is computed by the chain by which the fleet computed it, where verdicts of other watches say
+        so; otherwise by a chain of its own. Where the fleet repeated an answer because nothing had changed,
+        the answer before is repeated.
+
+        Args:
+            epoch: Its records.
+            watch: The question.
+            scope: Which windows.
+            chosen: Which of them; None: all.
+        """
+        windows = {window.index: window for window in chain_windows(epoch)}
+        inside = [
+            index
+            for index in windows
+            if (chosen is None or index in chosen) and scope.includes(epoch.camera, epoch.end_ms(index))
+        ]
+        repeated = {index for index in inside[1:] if is_repeated(epoch, index)}
+        asked = [
+            replace(windows[index], questions=[Question(watch.id, watch.question)])
+            for index in inside
+            if index in epoch.blocks and index not in repeated
+        ]
+        played = replay_epoch(
+            epoch,
+            asked,
+            self.engine,
+            self.planner,
+            self.load,
+            model_digest=self.model_digest,
+            sampling=self.settings.sampling,
+            rule=WindowRule(self.settings.window_blocks, self.settings.max_damage),
+        )
+        before: Verdict | None = None
+        for index in inside:
+            if index not in epoch.blocks:
+                if (past := self._without_record(epoch, index, watch)) is not None:
+                    yield past
+                continue
+            if index in repeated and before is not None:
+                newest = epoch.blocks[index].block
+                yield PastVerdict(repeated_verdict(self._span(epoch, index), watch, before, newest))
+                continue
+            if index in repeated:
+                continue  # the answer that it repeats is before the scope
+            past = self._outcome(epoch, watch, next(played))
+            if past.verdict.HasField("p_yes"):
+                before = past.verdict
+            yield past
+
+    def _outcome(self, epoch: EpochRecords, watch: Watch, played: ReplayedWindow) -> PastVerdict:
+        index = played.window.index
+        span = self._span(epoch, index, len(played.blocks))
+        newest = epoch.blocks[index].block
+        if played.refusal is not None:
+            return PastVerdict(unanswered(span, watch, played.refusal, newest=newest), played.flops)
+        if played.answered is None:
+            refusal = NoAnswer(Cause.TOKENS_LOST, str(played.error))
+            return PastVerdict(unanswered(span, watch, refusal, newest=newest), played.flops, expired=True)
+        blocks = [
+            epoch.blocks[block.index].block
+            for block in played.blocks
+            if block.frames or block.index == index or not epoch.blocks[block.index].block.patches
+        ]
+        (answer,) = played.answered.answer.answers
+        verdict = answered(span, watch, played.answered, answer, blocks=blocks)
+        verdict.coverage, verdict.model_digest = played.coverage, self.model_digest
+        return PastVerdict(verdict, played.flops)
+
+    def _without_record(self, epoch: EpochRecords, index: int, watch: Watch) -> PastVerdict | None:
+        """The outcome of a window that an event closed; None where its records are past their retention."""
+        known = epoch.verdicts[index][0]
+        if known.outcome == Verdict.OUTCOME_ANSWERED:
+            return None
+        verdict = Verdict()
+        verdict.CopyFrom(known)
+        verdict.watch, verdict.watch_version, verdict.question = watch.id, watch.version, watch.question
+        verdict.rule.CopyFrom(watch.rule)
+        return PastVerdict(verdict)
+
+    def _span(self, epoch: EpochRecords, index: int, blocks: int = 0) -> WindowTime:
+        """The time of a window of some blocks; 0: as long as windows are."""
+        record = epoch.blocks[index]
+        block = record.block
+        length_us = block.end_us - block.start_us
+        first = max(0, index + 1 - (blocks or self.settings.window_blocks))
+        return WindowTime(
+            epoch.camera, epoch.epoch, record.wall_offset_us, index, first * length_us, block.end_us
+        )

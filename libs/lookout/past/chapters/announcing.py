@@ -1,0 +1,267 @@
+"""What Redis holds of chapters: their facts, and the scenes of their layers, within a budget for each camera.
+
+Keys (the part in braces is the hash tag: everything of a camera is in one slot):
+
+- `lookout:{camera}:chapters`: hash of chapter -> JSON of holder, version, state, time range and bytes
+- `lookout:{camera}:scenes:chapter`: hash of `version` and, for each layer by its number, the layer's scenes
+  (`lookout.past.memory.catalogue`), as one value
+
+Both have a TTL, which the holder renews. A camera's budget is filled from its newest chapter on: the scenes
+of the oldest are left out first, and read from the holder. Redis holds no truth: whoever reads scenes
+compares them with the checksums of the head, which comes from the holder.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import redis
+import structlog
+
+from lookout.past.memory import HistoryError
+from lookout.past.memory.chapters import ChapterFacts, ChapterFolder
+from lookout.runtime.store import DirectoryDownError
+from lookout.runtime.store.directory import Directory
+from lookout.runtime.store.labels import camera_entries
+
+_log = structlog.get_logger(__name__)
+
+
+def chapters_key(camera: str) -> str:
+    """The hash of a camera's chapters."""
+    return f"{camera_entries(camera)}chapters"
+
+
+def scenes_key(camera: str, chapter: str) -> str:
+    """The hash of a chapter's scenes."""
+    return f"{camera_entries(camera)}scenes:{chapter}"
+
+
+class ChapterAnnouncer:
+    """Keeps Redis in step with a folder of chapters, on a thread of its own. Redis being away is no error.
+
+    Args:
+        directory: whether Redis answers.
+        client: Redis, with values as bytes.
+        folder: the chapters.
+        pod: this holder's name.
+        camera_bytes: bytes of scenes of one camera.
+        entry_s: seconds until an entry expires that is not renewed.
+    """
+
+    def __init__(
+        self,
+        directory: Directory,
+        client: redis.Redis,
+        folder: ChapterFolder,
+        pod: str,
+        *,
+        camera_bytes: int = 32 << 20,
+        entry_s: float = 600.0,
+    ) -> None:
+        self._directory, self._client, self._folder, self._pod = directory, client, folder, pod
+        self._budget, self._entry_ms = camera_bytes, int(entry_s * 1000)
+        self._wake = threading.Event()
+        self._changed: set[str] = set()
+        self._known: set[str] = set()
+        self._lock = threading.Lock()
+        self._stopped = threading.Event()
+        self._round_s = entry_s / 3
+        folder.changed = self.changed
+        self._thread = threading.Thread(target=self._run, name="chapters-directory", daemon=True)
+
+    def start(self) -> None:
+        """Announce everything, and keep it so."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Take everything back: from now on nobody is sent here."""
+        self._stopped.set()
+        self._wake.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout=5)
+        for camera in self._known:
+            try:
+                self._directory.asking(lambda camera=camera: self._say(camera, []), retry=True)  # type: ignore[misc]
+            except DirectoryDownError:
+                return
+
+    def changed(self, camera: str) -> None:
+        """A camera's chapters are other ones. Returns at once."""
+        with self._lock:
+            self._changed.add(camera)
+        self._wake.set()
+
+    def erase(self, camera: str) -> int:
+        """Remove everything that Redis has of a camera's chapters, whoever holds them, and announce what is
+        here now. Other holders announce theirs again.
+
+        Returns:
+            The entries that were removed.
+
+        Raises:
+            DirectoryDownError: Redis does not answer.
+        """
+        facts = self._folder.chapters(camera)
+
+        def ask() -> int:
+            key = chapters_key(camera)
+            names = [name.decode() for name in self._client.hkeys(key)]  # type: ignore[union-attr]
+            removed = 0
+            for chapter in {*names, *(fact.name for fact in facts)}:
+                removed += int(self._client.delete(scenes_key(camera, chapter)))  # type: ignore[arg-type]
+            self._client.delete(key)
+            self._say(camera, facts)
+            return removed + len(names)
+
+        return self._directory.asking(ask, retry=True)
+
+    def announce(self) -> None:
+        """Say everything again, for a Redis that was wiped."""
+        facts: dict[str, list[ChapterFacts]] = {camera: [] for camera in self._known}
+        for chapter in self._folder.chapters():
+            facts.setdefault(chapter.camera, []).append(chapter)
+        for camera in sorted(facts):
+            self._announce(camera, facts[camera])
+
+    def _announce(self, camera: str, facts: Sequence[ChapterFacts]) -> None:
+        try:
+            self._directory.asking(lambda: self._say(camera, facts))
+        except DirectoryDownError:
+            self.changed(camera)
+
+    def _say(self, camera: str, facts: Sequence[ChapterFacts]) -> None:
+        """One camera's entries; only those of this holder are touched."""
+        key = chapters_key(camera)
+        stored: dict[bytes, bytes] = self._client.hgetall(key)  # type: ignore[assignment]
+        names = {chapter.name for chapter in facts}
+        own = {name.decode() for name, value in stored.items() if _holder(value) == self._pod}
+        with self._client.pipeline(transaction=False) as pipe:
+            for name in own - names:
+                pipe.hdel(key, name)
+                pipe.delete(scenes_key(camera, name))
+            for chapter in facts:
+                pipe.hset(key, chapter.name, _entry(chapter, self._pod))
+            if facts:
+                pipe.pexpire(key, self._entry_ms)
+            pipe.execute()
+        room = self._budget
+        for chapter in reversed(facts):
+            room -= self._say_scenes(camera, chapter, room)
+        self._known.add(camera)
+        if not facts:
+            self._known.discard(camera)
+
+    def _say_scenes(self, camera: str, facts: ChapterFacts, room: int) -> int:
+        """The scenes of a chapter, where they fit; the bytes they take. Those of a chapter that grows change
+        with every block: they are read from the holder until it is sealed."""
+        key = scenes_key(camera, facts.name)
+        if not facts.sealed:
+            return 0
+        try:
+            chapter, files = self._folder.read(facts.name)
+            head = chapter.head
+            size = sum(place.length for place, _ in head.scenes)
+            if size > room:
+                self._client.delete(key)
+                return 0
+            if self._client.hget(key, "version") != str(head.version).encode():
+                values = files.read([place for place, _ in head.scenes])
+                fields: dict[Any, Any] = {str(layer): value for layer, value in enumerate(values)}
+                fields["version"] = str(head.version)
+                with self._client.pipeline(transaction=False) as pipe:
+                    pipe.delete(key)
+                    pipe.hset(key, mapping=fields)
+                    pipe.pexpire(key, self._entry_ms)
+                    pipe.execute()
+            else:
+                self._client.pexpire(key, self._entry_ms)
+        except HistoryError:
+            return 0  # gone since it was listed
+        except redis.ResponseError as error:
+            # A Redis that is full takes no scenes: they are read from the holder.
+            cause = str(error).rpartition(": ")[2]  # the rest quotes the scenes
+            _log.warning("scenes are not in the directory", chapter=facts.name, error=cause)
+            return 0
+        return size
+
+    def _run(self) -> None:
+        self.announce()
+        while not self._stopped.is_set():
+            woken = self._wake.wait(self._round_s)
+            self._wake.clear()
+            with self._lock:
+                cameras, self._changed = self._changed, set()
+            if not woken:
+                self.announce()
+            for camera in sorted(cameras):
+                self._announce(camera, self._folder.chapters(camera))
+            # A camera changes with every block: one round a second is enough.
+            self._stopped.wait(1.0)
+
+
+def _entry(facts: ChapterFacts, pod: str) -> str:
+    return json.dumps(
+        {
+            "pod": pod,
+            "epoch": facts.epoch,
+            "first_block": facts.first_block,
+            "version": facts.version,
+            "sealed": facts.sealed,
+            "begin_us": facts.begin_us,
+            "end_us": facts.end_us,
+            "bytes": facts.bytes,
+        },
+        separators=(",", ":"),
+    )
+
+
+def _holder(value: bytes) -> str:
+    try:
+        return str(json.loads(value)["pod"])
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return ""
+
+
+class ScenesDirectory:
+    """What a reader asks Redis for. A Redis that failed is left alone for a moment."""
+
+    def __init__(self, directory: Directory, client: redis.Redis) -> None:
+        self._directory, self._client = directory, client
+
+    def chapters(self, camera: str) -> dict[str, dict[str, Any]]:
+        """What Redis says of a camera's chapters, by name; nothing where it does not answer."""
+        try:
+            stored: dict[Any, Any] = self._directory.asking(
+                lambda: dict(self._client.hgetall(chapters_key(camera)))  # type: ignore[arg-type]
+            )
+        except DirectoryDownError:
+            return {}
+        out = {}
+        for name, value in stored.items():
+            try:
+                facts = json.loads(value)
+                begin, end = int(facts["begin_us"]), int(facts["end_us"])
+                out[name.decode()] = {"pod": str(facts["pod"]), "begin_us": begin, "end_us": end}
+            except (ValueError, KeyError, TypeError, RecursionError):
+                continue
+        return out
+
+    def scenes(self, camera: str, layers: Mapping[str, Sequence[int]]) -> dict[str, list[bytes | None]]:
+        """The scenes of layers of a camera's chapters, by chapter, in one round trip; None where Redis does
+        not have them. They may be anything: the reader compares them with the head's checksums."""
+
+        def ask() -> list[list[bytes | None]]:
+            with self._client.pipeline(transaction=False) as pipe:
+                for chapter, numbers in layers.items():
+                    pipe.hmget(scenes_key(camera, chapter), list(map(str, numbers)))
+                return pipe.execute()
+
+        try:
+            values = self._directory.asking(ask) if layers else []
+        except DirectoryDownError:
+            return {}
+        return dict(zip(layers, values, strict=True))

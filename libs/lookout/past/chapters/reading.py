@@ -1,0 +1,554 @@
+"""Finding a camera's chapters and reading ranges of them: holders first, then the durable tier."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from queue import Empty, SimpleQueue
+from typing import Any, Protocol, TypeVar
+
+import google_crc32c
+import grpc
+import structlog
+
+from lookout.past.chapters.announcing import ScenesDirectory
+from lookout.past.chapters.service import PREFIXES, MemoryLimits, fits_batch, split_calls
+from lookout.past.memory import Chapter, HistoryError, LostChapterError
+from lookout.past.memory.catalogue import ByteRange, Head, unpacked_prefix
+from lookout.past.memory.chapters import chapter_of, chapter_order, without_doubles
+from lookout.past.memory.packing import checksum
+from lookout.past.memory.past import ChapterRange
+from lookout.past.memory.types import Prefix
+from lookout.runtime.net import Channels, GrpcSecurity, without_security
+from lookout.runtime.store import Directory
+from lookout.v1 import memory_pb2_grpc
+from lookout.v1.lineage_pb2 import STAGE_CHAPTERS
+from lookout.v1.memory_pb2 import (
+    ChapterInfo,
+    ListChaptersRequest,
+    ReadSlabsRequest,
+    ReadSlabsResponse,
+    SlabBatch,
+    SlabHeader,
+    SlabRange,
+)
+
+log = structlog.get_logger(__name__)
+T = TypeVar("T")
+CONNECT_S = 1.0
+"""How long a new connection to a holder whose connection failed may take."""
+LISTING_BYTES = 1 << 30
+"""Of the heads that a holder may name in one call."""
+PAGE = 1000
+"""Chapters that fill a call; cameras are whole."""
+HEADER_BYTES = 64
+"""Of a range in an answer, beside its data, at most."""
+DURABLE = "durable"
+"""In place of a holder's address: the durable tier."""
+
+
+class ChapterStore(Protocol):
+    """Sealed chapters outside any pod (the durable tier)."""
+
+    def listing(self, cameras: str) -> Iterable[Chapter]:
+        """The chapters of a camera, or of those that fit a pattern with `*`."""
+        ...
+
+    def read(self, chapter: Chapter, ranges: Sequence[ByteRange]) -> list[bytes]:
+        """Ranges of a chapter's files.
+
+        Raises:
+            HistoryError: they cannot be read.
+        """
+        ...
+
+
+class _EarlierReleaseError(HistoryError):
+    """A holder does not know a call."""
+
+
+class Holders:
+    """gRPC channels to holders, one for each address. Thread-safe."""
+
+    def __init__(
+        self,
+        security: GrpcSecurity | None = None,
+        *,
+        traced: Callable[[grpc.Channel], grpc.Channel] | None = None,
+        limits: MemoryLimits | None = None,
+        list_s: float = 10.0,
+        read_s: float = 30.0,
+    ) -> None:
+        self._opener = Channels(security or without_security())
+        self._traced = traced or (lambda channel: channel)
+        self._limits = limits or MemoryLimits()
+        self._list_s, self._read_s = list_s, read_s
+        self._version = self._opener.version
+        self._stubs: dict[str, tuple[grpc.Channel, Any]] = {}
+        self._prefixes: dict[bytes, Prefix] = {}
+        self._without_batch: set[str] = set()  # holders of earlier releases
+        self._lock = threading.Lock()
+
+    def listing(
+        self, address: str, cameras: str, since_us: int | None, until_us: int | None
+    ) -> list[Chapter]:
+        """The chapters that a holder can read now.
+
+        Raises:
+            HistoryError: it does not answer, or not in this way.
+        """
+        out: list[Chapter] = []
+        after = ""
+        while True:
+            page = self._page(address, cameras, since_us, until_us, after)
+            # A holder of an earlier release gives everything in every page.
+            fresh = [chapter for chapter in page if _camera(chapter) > after]
+            out += fresh
+            if "*" not in cameras or len(fresh) < PAGE:
+                return out
+            after = max(map(_camera, fresh))
+
+    def _page(
+        self, address: str, cameras: str, since_us: int | None, until_us: int | None, after: str
+    ) -> list[Chapter]:
+        """Some chapters of a holder: each page has the whole time that a call has."""
+        prefixes = dict(self._prefixes)
+        request = ListChaptersRequest(
+            cameras=cameras,
+            since_us=since_us,
+            until_us=until_us,
+            after=after,
+            page=PAGE,
+            shared_prefixes=True,
+            prefixes=list(prefixes),
+        )
+        out: list[tuple[ChapterInfo, bytearray]] = []
+        fresh: dict[bytes, bytearray] = {}
+        for part in self._parts(address, "ListChapters", request, self._list_s, LISTING_BYTES):
+            match part.WhichOneof("part"):
+                case "chapter":
+                    out.append((part.chapter, bytearray()))
+                case "prefix":
+                    fresh.setdefault(part.prefix.digest, bytearray()).extend(part.prefix.chunk)
+                case "chunk" if out:
+                    out[-1][1].extend(part.chunk)
+        prefixes |= {digest: _prefix(digest, bytes(data), address) for digest, data in fresh.items()}
+        # What one holder sent serves the heads of all: it is named by what it is.
+        if len(prefixes) <= PREFIXES:
+            self._prefixes = prefixes
+        return [_chapter(info, bytes(head), address, prefixes) for info, head in out]
+
+    def read(self, address: str, requests: Sequence[ChapterRange]) -> list[bytes]:
+        """Ranges of chapters of one holder, checked.
+
+        Raises:
+            HistoryError: it does not answer, no longer has one, or sent other bytes.
+        """
+        # Ranges of a chapter stand together, those of a file in its order.
+        order = sorted(range(len(requests)), key=lambda number: _place(requests[number]))
+        ordered = [requests[number] for number in order]
+        out: list[bytes] = [b""] * len(requests)
+        for part in split_calls([place.length for _, place in ordered], self._limits):
+            for number, data in zip(order[part], self._call(address, ordered[part]), strict=True):
+                chapter, place = requests[number]
+                out[number] = place.checked(data, f"{chapter.name} from {address}")
+        return out
+
+    def close(self) -> None:
+        """Close every channel."""
+        with self._lock:
+            for channel, _ in self._stubs.values():
+                channel.close()
+            self._stubs.clear()
+
+    def _call(self, address: str, requests: Sequence[ChapterRange]) -> list[bytes]:
+        message = ReadSlabsRequest(batches=True)
+        for chapter, place in requests:
+            last = message.chapters[-1] if message.chapters else None
+            if last is None or (last.name, last.version) != (chapter.name, chapter.head.version):
+                last = message.chapters.add(name=chapter.name, version=chapter.head.version)
+            last.ranges.append(SlabRange(file=place.file, offset=place.offset, length=place.length))
+        headers: list[SlabHeader] = []
+        data: list[bytes] = []
+        for part in self._answer(address, message, [place.length for _, place in requests]):
+            match part.WhichOneof("part"):
+                case "batch":
+                    headers += part.batch.slabs
+                    data += _slabs(part.batch)
+                case "header":
+                    headers.append(part.header)
+                    data.append(b"")
+                case "chunk" if data:
+                    data[-1] += part.chunk
+        intact = all(
+            len(slab) == header.length and google_crc32c.value(slab) == header.crc32c
+            for slab, header in zip(data, headers, strict=True)
+        )
+        if len(data) != len(requests) or not intact:
+            raise HistoryError(f"{address}: other bytes came than were asked for")
+        return data
+
+    def _answer(self, address: str, request: ReadSlabsRequest, lengths: Sequence[int]) -> list[Any]:
+        """The messages that answer a read. One message without a stream costs a third less, and most reads
+        fit in it."""
+        if fits_batch(lengths) and address not in self._without_batch:
+            try:
+                batch = self._called(address, lambda stub: stub.ReadBatch(request, timeout=self._read_s))
+                return [ReadSlabsResponse(batch=batch)]
+            except _EarlierReleaseError:
+                self._without_batch.add(address)
+        limit = sum(lengths) + HEADER_BYTES * len(lengths)
+        return self._parts(address, "ReadSlabs", request, self._read_s, limit)
+
+    def _parts(self, address: str, method: str, request: Any, timeout_s: float, limit: int) -> list[Any]:
+        """The whole answer of a call, of at most so many bytes."""
+
+        def call(stub: Any) -> list[Any]:
+            return _bounded(getattr(stub, method)(request, timeout=timeout_s), limit, address)
+
+        return self._called(address, call)
+
+    def _called(self, address: str, call: Callable[[Any], T]) -> T:
+        """What a call returns.
+
+        A connection that failed is tried again by gRPC only after a pause. A holder that came back within it
+        must not count as gone, so the call is repeated over a new connection where that is accepted.
+        """
+        stub = self._stub(address)
+        try:
+            try:
+                return call(stub)
+            except grpc.RpcError as error:
+                if error.code() is not grpc.StatusCode.UNAVAILABLE or not self._renewed(address, stub):
+                    raise
+            return call(self._stub(address))
+        except grpc.RpcError as error:
+            cause = f"{address}: {error.code().name} {error.details()}"
+            if error.code() is grpc.StatusCode.UNIMPLEMENTED:
+                raise _EarlierReleaseError(cause) from error
+            raise HistoryError(cause) from error
+
+    def _renewed(self, address: str, stub: Any) -> bool:
+        """Open a new channel in place of a stub's; whether it connects."""
+        with self._lock:
+            current = self._stubs.get(address)
+            if current is not None and current[1] is stub:
+                del self._stubs[address]  # calls on their way keep their channel
+            self._without_batch.discard(address)
+        self._stub(address)
+        with self._lock:
+            current = self._stubs.get(address)
+        return current is not None and _connects(current[0])
+
+    def _stub(self, address: str) -> Any:
+        with self._lock:
+            if (version := self._opener.version) != self._version:
+                # Calls on their way keep their channel; it is closed with the last of them.
+                self._version, self._stubs = version, {}
+            if address not in self._stubs:
+                channel = self._opener.open(
+                    address,
+                    [
+                        ("grpc.max_receive_message_length", 8 << 20),
+                        ("grpc.enable_retries", 0),
+                        ("SingleThreadedUnaryStream", 1),
+                        ("grpc.http2.lookahead_bytes", 4 << 20),
+                        ("grpc.http2.max_frame_size", 1 << 20),
+                        ("grpc.initial_reconnect_backoff_ms", 100),
+                        ("grpc.max_reconnect_backoff_ms", 2000),
+                        # Else a new channel waits out the pause of the one before.
+                        ("grpc.use_local_subchannel_pool", 1),
+                    ],
+                )
+                stub = memory_pb2_grpc.MemoryServiceStub(self._traced(channel))  # type: ignore[no-untyped-call]
+                self._stubs[address] = channel, stub
+            return self._stubs[address][1]
+
+
+def _camera(chapter: Chapter) -> str:
+    return str(chapter.head.about["camera"])
+
+
+def _place(request: ChapterRange) -> tuple[str, str, int]:
+    chapter, place = request
+    return chapter.key, place.file, place.offset
+
+
+def _slabs(batch: SlabBatch) -> Iterator[bytes]:
+    """The ranges of a batch; one that it has no bytes for is cut short."""
+    view, begin = memoryview(batch.data), 0
+    for header in batch.slabs:
+        yield bytes(view[begin : begin + header.length])
+        begin += header.length
+
+
+def _bounded(answer: Any, limit: int, address: str) -> list[Any]:
+    """The messages of an answer.
+
+    Raises:
+        HistoryError: it is longer than what was asked for.
+    """
+    out, total = [], 0
+    for message in answer:
+        total += message.ByteSize()
+        if total > limit:
+            answer.cancel()
+            raise HistoryError(f"{address}: more bytes came than were asked for")
+        out.append(message)
+    return out
+
+
+def _connects(channel: grpc.Channel) -> bool:
+    """Whether a channel is accepted; a refusal is known at once, silence after `CONNECT_S`."""
+    states: SimpleQueue[grpc.ChannelConnectivity] = SimpleQueue()
+    channel.subscribe(states.put, try_to_connect=True)
+    deadline = time.monotonic() + CONNECT_S
+    try:
+        while True:
+            state = states.get(timeout=max(0.0, deadline - time.monotonic()))
+            if state is grpc.ChannelConnectivity.READY:
+                return True
+            if state in (grpc.ChannelConnectivity.TRANSIENT_FAILURE, grpc.ChannelConnectivity.SHUTDOWN):
+                return False
+    except Empty:
+        return False
+    finally:
+        channel.unsubscribe(states.put)
+
+
+def _prefix(digest: bytes, data: bytes, address: str) -> Prefix:
+    if checksum(data) != digest:
+        raise HistoryError(f"{address}: the prefix {digest.hex()} is damaged")
+    try:
+        return unpacked_prefix(data, address)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise HistoryError(f"{address}: the prefix {digest.hex()} is none: {error!r}") from error
+
+
+def _chapter(info: ChapterInfo, head: bytes, address: str, prefixes: Mapping[bytes, Prefix]) -> Chapter:
+    if len(head) != info.head_bytes:
+        raise HistoryError(f"{address}: the head of chapter {info.name} is cut short")
+    if info.prefix and info.prefix not in prefixes:
+        raise HistoryError(f"{address}: the head of chapter {info.name} comes without its prefix")
+    try:
+        prefix = prefixes.get(info.prefix)
+        chapter = chapter_of(Head.unpacked(head, f"{info.name} from {address}", prefix))
+        chapter_order(chapter)
+        consistent = len(chapter.head.times_us) == len(chapter.head.present) > 0
+        consistent &= len(chapter.head.scenes) == chapter.head.shape.layers
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        raise HistoryError(f"{address}: the head of chapter {info.name} is no head: {error!r}") from error
+    if not consistent:
+        raise HistoryError(f"{address}: the head of chapter {info.name} contradicts itself")
+    if chapter.name != info.name or str(chapter.head.about.get("camera")) != info.camera:
+        raise HistoryError(f"{address}: the head of chapter {info.name} is another chapter's")
+    return chapter
+
+
+@dataclass(slots=True, eq=False)
+class Resolved:
+    """The chapters of one camera, and where each may be read.
+
+    Attributes:
+        camera: its id.
+        chapters: in their order.
+        sources: addresses of each chapter by its name, in order of preference; those that failed are removed.
+        missing: chapters that exist and cannot be read, and holders that do not answer, in words.
+    """
+
+    camera: str
+    chapters: list[Chapter] = field(default_factory=list)
+    sources: dict[str, list[str]] = field(default_factory=dict)
+    missing: list[str] = field(default_factory=list)
+
+    def lose(self, name: str, cause: str) -> None:
+        """Go on without a chapter."""
+        self.chapters = [chapter for chapter in self.chapters if chapter.name != name]
+        self.missing.append(f"{name}: {cause}")
+
+
+class ChapterSources:
+    """Where chapters are: every live holder is asked, the durable tier is listed.
+
+    Args:
+        holders: channels.
+        directory: names live holders; None: only `replicas` are asked.
+        scenes: what Redis has of scenes.
+        replicas: addresses of holders that are always asked.
+        durable: the durable tier.
+        threads: calls at the same time.
+    """
+
+    def __init__(
+        self,
+        holders: Holders,
+        directory: Directory | None = None,
+        scenes: ScenesDirectory | None = None,
+        *,
+        replicas: Sequence[str] = (),
+        durable: ChapterStore | None = None,
+        threads: int = 16,
+    ) -> None:
+        self._holders, self._directory, self._scenes = holders, directory, scenes
+        self._replicas, self._durable = tuple(replicas), durable
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="chapters")
+        self.from_redis = self.from_holders = 0
+        """Ranges that came from Redis, and from holders or the durable tier."""
+
+    def find(
+        self, cameras: str, since_us: int | None, until_us: int | None, model_digest: str = ""
+    ) -> dict[str, Resolved]:
+        """The chapters of a camera, or of all that fit a pattern, by camera.
+
+        Args:
+            cameras: an id, or a pattern with `*`.
+            since_us: only chapters with frames from here on (Unix microseconds).
+            until_us: only those with frames before.
+            model_digest: chapters of other models are named as missing; empty: any model's.
+        """
+        addresses = sorted({*self._replicas, *self._live()})
+        calls = {
+            address: self._pool.submit(self._holders.listing, address, cameras, since_us, until_us)
+            for address in addresses
+        }
+        listed: list[tuple[str, Chapter]] = []
+        silent: list[str] = []
+        for address, call in calls.items():
+            try:
+                listed += [(address, chapter) for chapter in call.result()]
+            except HistoryError as error:
+                silent.append(str(error))
+                log.warning("a holder of chapters does not answer", address=address, error=str(error))
+        if self._durable is not None:
+            try:
+                listed += [(DURABLE, chapter) for chapter in self._durable.listing(cameras)]
+            except (HistoryError, OSError) as error:
+                silent.append(f"the durable tier: {error}")
+        out = _by_camera(listed, model_digest)
+        for camera, resolved in out.items():
+            resolved.missing += silent
+            if silent and self._scenes is not None:
+                listing = self._scenes.chapters(camera)
+                lost = sorted(set(listing) - {chapter.name for chapter in resolved.chapters})
+                resolved.missing += [f"{name}: held by {listing[name]['pod']}" for name in lost]
+        if not out and silent and "*" not in cameras:
+            out[cameras] = Resolved(cameras, missing=silent)
+        return out
+
+    def fetch(self, resolved: Resolved) -> Callable[[Sequence[ChapterRange]], list[bytes]]:
+        """Reads ranges of the camera's chapters, those of several holders side by side."""
+
+        def fetch(requests: Sequence[ChapterRange]) -> list[bytes]:
+            out: list[bytes | None] = [None] * len(requests)
+            self._from_directory(resolved.camera, requests, out)
+            while missing := [number for number, data in enumerate(out) if data is None]:
+                self._round(resolved, requests, missing, out)
+            return [data or b"" for data in out]
+
+        return fetch
+
+    def close(self) -> None:
+        """End the threads and close the channels."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._holders.close()
+
+    def _live(self) -> list[str]:
+        return [] if self._directory is None else self._directory.replicas(STAGE_CHAPTERS)
+
+    def _round(
+        self,
+        resolved: Resolved,
+        requests: Sequence[ChapterRange],
+        rest: Sequence[int],
+        out: list[bytes | None],
+    ) -> None:
+        """Ask the first source of every chapter; one that fails is no source of its chapters any more."""
+        groups: dict[str, list[int]] = {}
+        for number in rest:
+            sources = resolved.sources.get(requests[number][0].name, [])
+            if not sources:
+                raise LostChapterError(requests[number][0].name, "no holder has it, nor the durable tier")
+            groups.setdefault(sources[0], []).append(number)
+        parts = {source: [requests[number] for number in numbers] for source, numbers in groups.items()}
+        first, *further = parts
+        away = {source: self._pool.submit(self._read, source, parts[source]).result for source in further}
+        # One source is read here: handing it to a thread and back costs a tenth of a call.
+        read_first = partial(self._read, first, parts[first])
+        calls: dict[str, Callable[[], list[bytes]]] = {first: read_first, **away}
+        for source, call in calls.items():
+            numbers = groups[source]
+            try:
+                for number, data in zip(numbers, call(), strict=True):
+                    out[number] = data
+                self.from_holders += len(numbers)
+            except HistoryError as error:
+                log.warning("a source of chapters failed", source=source, error=str(error))
+                for name in {requests[number][0].name for number in numbers}:
+                    resolved.sources[name] = [holder for holder in resolved.sources[name] if holder != source]
+
+    def _read(self, source: str, requests: Sequence[ChapterRange]) -> list[bytes]:
+        if source != DURABLE:
+            return self._holders.read(source, requests)
+        assert self._durable is not None
+        out: list[bytes] = [b""] * len(requests)
+        for name in dict.fromkeys(chapter.name for chapter, _ in requests):
+            numbers = [number for number, (chapter, _) in enumerate(requests) if chapter.name == name]
+            ranges = [requests[number][1] for number in numbers]
+            data = self._durable.read(requests[numbers[0]][0], ranges)
+            for number, place, part in zip(numbers, ranges, data, strict=True):
+                out[number] = place.checked(part, f"{name} from the durable tier")
+        return out
+
+    def _from_directory(self, camera: str, requests: Sequence[ChapterRange], out: list[bytes | None]) -> None:
+        """Scenes that Redis has, if they are what the heads say."""
+        if self._scenes is None:
+            return
+        blocks: dict[str, dict[int, int]] = {}
+        chapters: dict[str, Chapter] = {}
+        for number, (chapter, place) in enumerate(requests):
+            layers = {own.offset: layer for layer, (own, _) in enumerate(chapter.head.scenes)}
+            if chapter.head.sealed and place.file == chapter.head.catalogue and place.offset in layers:
+                blocks.setdefault(chapter.name, {})[layers[place.offset]] = number
+                chapters[chapter.name] = chapter
+        scenes = self._scenes.scenes(camera, {name: list(numbers) for name, numbers in blocks.items()})
+        for name, values in scenes.items():
+            for number, value in zip(blocks[name].values(), values, strict=True):
+                try:
+                    out[number] = None if value is None else requests[number][1].checked(value, name)
+                    self.from_redis += value is not None
+                except HistoryError:
+                    log.warning("the directory has other scenes than the holder", chapter=name)
+
+
+def _by_camera(listed: Iterable[tuple[str, Chapter]], model_digest: str) -> dict[str, Resolved]:
+    """Chapters by camera, once, at their newest version; holders before the durable tier."""
+    out: dict[str, Resolved] = {}
+    best: dict[str, Chapter] = {}
+    listed = list(listed)
+    for _, chapter in listed:
+        newest = best.get(chapter.name)
+        if newest is None or newest.head.version < chapter.head.version:
+            best[chapter.name] = chapter
+    for source, chapter in listed:
+        resolved = out.setdefault(
+            str(chapter.head.about["camera"]), Resolved(str(chapter.head.about["camera"]))
+        )
+        if chapter.head.version == best[chapter.name].head.version:
+            resolved.sources.setdefault(chapter.name, []).append(source)
+    for chapter in best.values():
+        resolved = out[str(chapter.head.about["camera"])]
+        theirs = str(chapter.head.about.get("model_digest", ""))
+        if model_digest and theirs and theirs != model_digest:
+            resolved.missing.append(f"{chapter.name}: of another model, {theirs}")
+        else:
+            resolved.chapters.append(chapter)
+    for resolved in out.values():
+        resolved.chapters, left_out = without_doubles(resolved.chapters)
+        resolved.missing += [f"{name}: {cause}" for name, cause in left_out.items()]
+        for sources in resolved.sources.values():
+            sources.sort(key=lambda source: (source == DURABLE, source))
+    return out

@@ -1,0 +1,317 @@
+"""The gRPC side of a holder: its chapters' heads, and ranges of their bytes."""
+
+from __future__ import annotations
+
+import fnmatch
+import itertools
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import google_crc32c
+import grpc
+
+from lookout.past.memory import Chapter, HistoryError
+from lookout.past.memory.catalogue import ByteRange, packed_prefix
+from lookout.past.memory.chapters import ChapterFacts, ChapterFolder
+from lookout.past.memory.packing import checksum
+from lookout.runtime.net import PeerBytes
+from lookout.v1 import memory_pb2_grpc
+from lookout.v1.memory_pb2 import (
+    DESCRIPTOR,
+    ChapterInfo,
+    ChapterRanges,
+    ListChaptersRequest,
+    ListChaptersResponse,
+    PrefixPart,
+    ReadSlabsRequest,
+    ReadSlabsResponse,
+    SlabBatch,
+    SlabHeader,
+)
+
+CHUNK_BYTES = 1 << 20
+BATCH_RANGES = 1024
+"""Ranges of one message at most."""
+BATCH_BYTES = 4 << 20
+"""Of one message with several ranges: half of what a reader takes in one."""
+HEAD_BYTES = 32 << 20
+"""Of packed heads that a holder keeps: those of some thousand chapters."""
+PREFIXES = 16
+"""That a holder or a reader keeps: all chapters of a model have one, to the bit, or few."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryLimits:
+    """What readers may have of a holder, so that questions hold no window up.
+
+    Attributes:
+        ranges: of one call.
+        call_bytes: of one call.
+        peer_bytes: on their way to one host at the same time.
+        readers: calls that read at the same time; further ones are refused and tried again.
+    """
+
+    ranges: int = 4096
+    call_bytes: int = 256 << 20
+    peer_bytes: int = 512 << 20
+    readers: int = 4
+
+
+def is_meant(camera: str, pattern: str) -> bool:
+    """Whether a camera's id is the pattern, or fits it where that has a `*`."""
+    return camera == pattern or ("*" in pattern and fnmatch.fnmatchcase(camera, pattern.replace("[", "[[]")))
+
+
+class MemoryService(memory_pb2_grpc.MemoryServiceServicer):  # type: ignore[misc]
+    """Serves one folder of chapters: `server.add(service.register, service.NAME)`.
+
+    Codes: NOT_FOUND no such chapter, or its version is gone; INVALID_ARGUMENT a range is none of the
+    chapter's, or the call is over a limit of `MemoryLimits`; RESOURCE_EXHAUSTED too much at the same time.
+    """
+
+    NAME: str = DESCRIPTOR.services_by_name["MemoryService"].full_name
+
+    def __init__(
+        self,
+        folder: ChapterFolder,
+        limits: MemoryLimits | None = None,
+        give_way: Callable[[], object] | None = None,
+    ) -> None:
+        """Serve a folder; `give_way` is called before every chapter that is listed and every message of
+        ranges, and returns when what comes first has ended."""
+        self._folder, self._limits = folder, limits or MemoryLimits()
+        self._give_way = give_way or (lambda: None)
+        self._readers = threading.BoundedSemaphore(self._limits.readers)
+        self._sending = PeerBytes(self._limits.peer_bytes)
+        self._heads = PackedHeads(folder)
+        self.sent_bytes = 0
+        self.calls = 0
+
+    def register(self, server: grpc.Server) -> None:
+        """Add the service to a server."""
+        memory_pb2_grpc.add_MemoryServiceServicer_to_server(self, server)  # type: ignore[no-untyped-call]
+
+    def ListChapters(  # noqa: N802
+        self, request: ListChaptersRequest, context: grpc.ServicerContext
+    ) -> Iterator[ListChaptersResponse]:
+        count, camera, there = 0, "", set(request.prefixes)
+        for facts in self._folder.chapters():  # rising by camera
+            if facts.camera <= request.after:
+                continue
+            if not is_meant(facts.camera, request.cameras) or not _in_range(facts, request):
+                continue
+            if request.page and count >= request.page and facts.camera != camera:
+                return
+            count, camera = count + 1, facts.camera
+            self._give_way()
+            try:
+                head = self._heads.of(facts, whole=not request.shared_prefixes)
+            except HistoryError:
+                continue  # erased, or its time was over, since it was listed
+            if head.info.prefix and head.info.prefix not in there:
+                there.add(head.info.prefix)
+                for chunk in _chunks(head.prefix):
+                    part = PrefixPart(digest=head.info.prefix, chunk=chunk)
+                    yield ListChaptersResponse(prefix=part)
+            yield ListChaptersResponse(chapter=head.info)
+            for chunk in _chunks(head.data):
+                yield ListChaptersResponse(chunk=chunk)
+
+    def ReadSlabs(  # noqa: N802
+        self, request: ReadSlabsRequest, context: grpc.ServicerContext
+    ) -> Iterator[ReadSlabsResponse]:
+        with self._admitted(request, context):
+            if request.batches:
+                yield from self._batches(request, context)
+            else:  # a reader of an earlier release
+                for part in request.chapters:
+                    yield from self._ranges(part, context)
+
+    def ReadBatch(  # noqa: N802
+        self, request: ReadSlabsRequest, context: grpc.ServicerContext
+    ) -> SlabBatch:
+        places = _places(request)
+        if not fits_batch([place.length for _, place in places]):
+            context.abort(
+                grpc.StatusCode.INVALID_ARGUMENT,
+                f"{len(places)} ranges: one message holds {BATCH_RANGES} of {BATCH_BYTES} bytes in all",
+            )
+        with self._admitted(request, context):
+            return self._batch(places, context)
+
+    @contextmanager
+    def _admitted(self, request: ReadSlabsRequest, context: grpc.ServicerContext) -> Iterator[None]:
+        """A call within the limits."""
+        lengths = [place.length for part in request.chapters for place in part.ranges]
+        if len(lengths) > self._limits.ranges or sum(lengths) > self._limits.call_bytes:
+            context.abort(
+                grpc.StatusCode.INVALID_ARGUMENT,
+                f"{len(lengths)} ranges of {sum(lengths)} bytes: {self._limits.ranges} ranges of "
+                f"{self._limits.call_bytes} bytes are the limit of a call",
+            )
+        if not self._readers.acquire(timeout=2.0):
+            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many readers")
+        try:
+            with self._sending.share(sum(lengths), context):
+                self.calls += 1
+                yield
+        finally:
+            self._readers.release()
+
+    def _batches(
+        self, request: ReadSlabsRequest, context: grpc.ServicerContext
+    ) -> Iterator[ReadSlabsResponse]:
+        """Ranges, as many in a message as fit: most are small, and a message costs more than its bytes."""
+        places = _places(request)
+        lengths = [place.length for _, place in places]
+        for own in split_calls(lengths, MemoryLimits(ranges=BATCH_RANGES, call_bytes=BATCH_BYTES)):
+            if sum(lengths[own]) > BATCH_BYTES:  # one range alone
+                part, place = places[own.start]
+                alone = ChapterRanges(name=part.name, version=part.version, ranges=[place])
+                yield from self._ranges(alone, context)
+                continue
+            yield ReadSlabsResponse(batch=self._batch(places[own], context))
+            if not context.is_active():
+                return
+
+    def _batch(self, places: Sequence[tuple[ChapterRanges, Any]], context: grpc.ServicerContext) -> SlabBatch:
+        self._give_way()
+        data: list[bytes] = []
+        for _, group in itertools.groupby(places, key=lambda entry: id(entry[0])):
+            members = list(group)
+            data += self._read(members[0][0], [place for _, place in members], context)
+        self.sent_bytes += sum(map(len, data))
+        headers = [SlabHeader(length=len(slab), crc32c=google_crc32c.value(slab)) for slab in data]
+        return SlabBatch(slabs=headers, data=b"".join(data))
+
+    def _read(self, part: ChapterRanges, places: Any, context: grpc.ServicerContext) -> list[bytes]:
+        try:
+            files = self._folder.files(part.name, part.version)
+        except HistoryError as error:
+            context.abort(grpc.StatusCode.NOT_FOUND, str(error))
+        try:
+            return list(files.read([ByteRange(place.file, place.offset, place.length) for place in places]))
+        except HistoryError as error:
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        return []
+
+    def _ranges(self, part: ChapterRanges, context: grpc.ServicerContext) -> Iterator[ReadSlabsResponse]:
+        for place in part.ranges:
+            self._give_way()
+            (data,) = self._read(part, [place], context)
+            if not context.is_active():
+                return
+            self.sent_bytes += len(data)
+            yield ReadSlabsResponse(header=SlabHeader(length=len(data), crc32c=google_crc32c.value(data)))
+            for chunk in _chunks(data):
+                yield ReadSlabsResponse(chunk=chunk)
+
+
+@dataclass(frozen=True, slots=True)
+class PackedHead:
+    """A chapter's head as it is listed, and the record of the prefix that it leaves out."""
+
+    info: ChapterInfo
+    data: bytes
+    prefix: bytes = b""
+
+
+class PackedHeads:
+    """Heads of a folder's chapters as they are listed; those of sealed chapters that were listed are kept.
+
+    A head has kilobytes, its prefix has a megabyte in a model of 7B, which all chapters of a model share.
+    """
+
+    def __init__(self, folder: ChapterFolder) -> None:
+        self._folder = folder
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[str, PackedHead] = OrderedDict()
+        self._bytes = 0
+        self._prefixes: dict[bytes, bytes] = {}
+
+    def of(self, facts: ChapterFacts, *, whole: bool) -> PackedHead:
+        """The head of a chapter; without its prefix where it is not to be whole.
+
+        Raises:
+            HistoryError: the chapter cannot be read any more.
+        """
+        with self._lock:
+            kept = self._kept.get(facts.name)
+        if kept is not None and not whole and kept.info.version == facts.version:
+            return kept
+        chapter, _ = self._folder.read(facts.name)
+        data = chapter.head.packed(whole=whole)
+        if whole:
+            return PackedHead(_info(facts, chapter, b"", len(data)), data)
+        prefix = packed_prefix(chapter.head.prefix)
+        digest = checksum(prefix)
+        head = PackedHead(_info(facts, chapter, digest, len(data)), data, self._shared(digest, prefix))
+        if chapter.head.sealed and digest in self._prefixes:
+            self._keep(facts.name, head)
+        return head
+
+    def _shared(self, digest: bytes, prefix: bytes) -> bytes:
+        """The same record for all heads that leave it out."""
+        with self._lock:
+            if len(self._prefixes) < PREFIXES:
+                return self._prefixes.setdefault(digest, prefix)
+            return self._prefixes.get(digest, prefix)
+
+    def _keep(self, name: str, head: PackedHead) -> None:
+        with self._lock:
+            earlier = self._kept.pop(name, None)
+            self._kept[name] = head
+            self._bytes += len(head.data) - (len(earlier.data) if earlier else 0)
+            while self._bytes > HEAD_BYTES:
+                self._bytes -= len(self._kept.popitem(last=False)[1].data)
+
+
+def _info(facts: ChapterFacts, chapter: Chapter, prefix: bytes, head_bytes: int) -> ChapterInfo:
+    return ChapterInfo(
+        name=facts.name,
+        camera=facts.camera,
+        epoch=facts.epoch,
+        first_block=facts.first_block,
+        version=chapter.head.version,
+        sealed=facts.sealed,
+        begin_us=facts.begin_us,
+        end_us=facts.end_us,
+        bytes=facts.bytes,
+        head_bytes=head_bytes,
+        model_digest=str(chapter.head.about.get("model_digest", "")),
+        prefix=prefix,
+    )
+
+
+def _chunks(data: bytes) -> Iterator[bytes]:
+    for start in range(0, len(data), CHUNK_BYTES):
+        yield data[start : start + CHUNK_BYTES]
+
+
+def _places(request: ReadSlabsRequest) -> list[tuple[ChapterRanges, Any]]:
+    return [(part, place) for part in request.chapters for place in part.ranges]
+
+
+def fits_batch(lengths: Sequence[int]) -> bool:
+    """Whether one message holds ranges of these lengths."""
+    return len(lengths) <= BATCH_RANGES and sum(lengths) <= BATCH_BYTES
+
+
+def _in_range(facts: ChapterFacts, request: ListChaptersRequest) -> bool:
+    after = not request.HasField("since_us") or facts.end_us >= request.since_us
+    return after and (not request.HasField("until_us") or facts.begin_us < request.until_us)
+
+
+def split_calls(lengths: Sequence[int], limits: MemoryLimits) -> list[slice]:
+    """Ranges in calls within the limits, in their order."""
+    out, begin, total = [], 0, 0
+    for number, length in enumerate(lengths):
+        if number > begin and (number - begin >= limits.ranges or total + length > limits.call_bytes):
+            out.append(slice(begin, number))
+            begin, total = number, 0
+        total += length
+    return [*out, slice(begin, len(lengths))] if len(lengths) else []

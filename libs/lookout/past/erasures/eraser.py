@@ -1,0 +1,138 @@
+"""Carries out erasures in one process, and confirms them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+
+import structlog
+
+from lookout.past.erasures.records import ErasureLog, confirmation_key, member_key
+from lookout.past.erasures.signing import ConfirmationSigner
+from lookout.runtime.worker import Supervisor
+from lookout.v1.erasures_pb2 import ErasedPart, Erasure, ErasureConfirmation, ErasureMember
+from lookout.wire import to_json
+
+_log = structlog.get_logger(__name__)
+
+Step = Callable[[Erasure], int]
+"""Erases a range in one place and returns how much was there. May be called again for the same erasure."""
+
+
+class Eraser:
+    """Runs the steps of every erasure that this process has not confirmed, in their order.
+
+    A step that fails is run again in the next round, with those behind it: nothing is confirmed before all of
+    them are done. Since steps may be repeated, a process that is killed continues with its next start.
+
+    Args:
+        read: What stands in the topic now.
+        publish: Writes a record (None deletes) and returns when Kafka has it.
+        instance: This process.
+        service: Its service.
+        steps: What it erases, by the name of the place.
+        stays: Whether something outlives the process (a disk): it stays a member when it ends.
+        signer: Signs confirmations.
+        clock: Unix seconds.
+        round_s: Seconds between two looks.
+    """
+
+    def __init__(
+        self,
+        read: Callable[[], ErasureLog],
+        publish: Callable[[str, bytes | None], None],
+        instance: str,
+        service: str,
+        steps: Mapping[str, Step],
+        *,
+        stays: bool = True,
+        signer: ConfirmationSigner | None = None,
+        clock: Callable[[], float] = time.time,
+        round_s: float = 1.0,
+    ) -> None:
+        self._read, self._publish = read, publish
+        self._instance, self._service, self._steps = instance, service, dict(steps)
+        self._stays, self._clock, self._round_s = stays, clock, round_s
+        self._signer = signer or ConfirmationSigner(None)
+        self._stopped = threading.Event()
+        self._confirmed: set[str] = set()
+        self._thread: threading.Thread | None = None
+        self.open = 0
+        """Erasures that this process has not carried out."""
+        self.failed = 0
+        """Steps that failed and are run again."""
+
+    def join(self) -> None:
+        """Become a member, and carry out what was asked for while this process was away.
+
+        Call it before anything is served: nobody reads what was to be erased.
+        """
+        member = ErasureMember(
+            instance=self._instance, service=self._service, since_us=int(self._clock() * 1e6)
+        )
+        self._publish(member_key(self._instance), to_json(member))
+        self.round()
+
+    def start(self, supervisor: Supervisor | None = None) -> None:
+        """Follow the topic."""
+        self._thread = (supervisor or Supervisor()).start("erasures", self._run)
+
+    def stop(self) -> None:
+        """End; a process that leaves nothing behind is no member any more."""
+        self._stopped.set()
+        if self._thread is not None:
+            self._thread.join(timeout=10)
+        if not self._stays:
+            self._publish(member_key(self._instance), None)
+
+    def round(self) -> int:
+        """Carry out what is open.
+
+        Returns:
+            The erasures that were confirmed.
+        """
+        log, count = self._read(), 0
+        waiting = [
+            erasure
+            for erasure in log.erasures.values()
+            if erasure.id not in self._confirmed
+            and self._instance not in log.confirmations.get(erasure.id, {})
+        ]
+        self.open = len(waiting)
+        for erasure in waiting:
+            parts = self._carry_out(erasure)
+            if parts is None:
+                continue
+            confirmation = ErasureConfirmation(
+                erasure=erasure.id,
+                instance=self._instance,
+                service=self._service,
+                confirmed_us=int(self._clock() * 1e6),
+                parts=parts,
+            )
+            self._signer.sign(confirmation)
+            self._publish(confirmation_key(erasure.id, self._instance), to_json(confirmation))
+            self._confirmed.add(erasure.id)
+            self.open -= 1
+            count += 1
+        return count
+
+    def _carry_out(self, erasure: Erasure) -> list[ErasedPart] | None:
+        parts = []
+        for name, step in self._steps.items():
+            try:
+                parts.append(ErasedPart(what=name, count=step(erasure)))
+            except Exception as error:
+                self.failed += 1
+                _log.warning("a range is not erased yet", erasure=erasure.id, where=name, error=str(error))
+                return None
+        return parts
+
+    def _run(self) -> None:
+        while not self._stopped.wait(self._round_s):
+            try:
+                self.round()
+            except Exception as error:
+                self.failed += 1
+                _log.warning("erasures cannot be confirmed now", error=str(error))

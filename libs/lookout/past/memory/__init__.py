@@ -1,0 +1,100 @@
+"""A camera's memory: born KV as visual and semantic clusters, kept online and read by retrieval (Mosaic).
+
+What needs torch is imported when it is first named: a list of memories does without.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lookout.lazy import lazy_names
+from lookout.past.memory.errors import (
+    DamagedMemoryError as DamagedMemoryError,
+    HistoryError as HistoryError,
+    OwnedMemoryError as OwnedMemoryError,
+)
+
+if TYPE_CHECKING:
+    from lookout.past.memory.clusters import Cluster as Cluster, ClusterPartition as ClusterPartition
+    from lookout.past.memory.folder import MemoryFolder as MemoryFolder
+    from lookout.past.memory.history import (
+        CameraMemory as CameraMemory,
+        IndexSize as IndexSize,
+        LayerIndex as LayerIndex,
+        OpenBlock as OpenBlock,
+        Snapshot as Snapshot,
+    )
+    from lookout.past.memory.links import (
+        LINKS as LINKS,
+        LayerWork as LayerWork,
+        Link as Link,
+        overlapped_s as overlapped_s,
+        serial_s as serial_s,
+    )
+    from lookout.past.memory.past import (
+        Chapter as Chapter,
+        LostChapterError as LostChapterError,
+        Past as Past,
+        RangeCache as RangeCache,
+        Readable as Readable,
+        Traffic as Traffic,
+    )
+    from lookout.past.memory.prefetch import (
+        Predictor as Predictor,
+        Prefetcher as Prefetcher,
+        Transfer as Transfer,
+    )
+    from lookout.past.memory.presets import PRESETS as PRESETS, MemoryPreset as MemoryPreset
+    from lookout.past.memory.retrieval import (
+        FrameChoice as FrameChoice,
+        Representatives as Representatives,
+        RetrievalSettings as RetrievalSettings,
+        Retrieved as Retrieved,
+        Slots as Slots,
+        Span as Span,
+        retrieve as retrieve,
+        token_budget as token_budget,
+    )
+    from lookout.past.memory.types import (
+        BornBlock as BornBlock,
+        Keep as Keep,
+        KVShape as KVShape,
+        MaintenanceCount as MaintenanceCount,
+        MemorySettings as MemorySettings,
+        Prefix as Prefix,
+        SplitMode as SplitMode,
+        ThresholdRule as ThresholdRule,
+    )
+
+_LAZY = {
+    "clusters": ["Cluster", "ClusterPartition"],
+    "folder": ["MemoryFolder"],
+    "history": ["CameraMemory", "IndexSize", "LayerIndex", "OpenBlock", "Snapshot"],
+    "links": ["LINKS", "LayerWork", "Link", "overlapped_s", "serial_s"],
+    "past": ["Chapter", "LostChapterError", "Past", "RangeCache", "Readable", "Traffic"],
+    "prefetch": ["Predictor", "Prefetcher", "Transfer"],
+    "presets": ["MemoryPreset", "PRESETS"],
+    "retrieval": [
+        "FrameChoice",
+        "Representatives",
+        "RetrievalSettings",
+        "Retrieved",
+        "Slots",
+        "Span",
+        "retrieve",
+        "token_budget",
+    ],
+    "types": [
+        "BornBlock",
+        "KVShape",
+        "Keep",
+        "MaintenanceCount",
+        "MemorySettings",
+        "Prefix",
+        "SplitMode",
+        "ThresholdRule",
+    ],
+}
+
+
+__getattr__ = lazy_names(__name__, _LAZY)

@@ -1,0 +1,574 @@
+"""The chapters of all cameras in one folder: written by their owner, sealed, dropped when their time is over.
+
+A chapter is a `MemoryFolder` of (camera, epoch): the owner of a camera begins one with its first block, and
+seals it when it gives the camera away, when the epoch ends, or at a size or an age. Sealed, it never changes;
+erasing makes its next version. `lookout ask` and `lookout memory` work on the folder as on any other.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import structlog
+import torch
+
+from lookout.disk import private_folder
+from lookout.past.memory.catalogue import (
+    Catalogue,
+    Files,
+    FolderFiles,
+    Head,
+    SnapshotFiles,
+    head_path,
+    write_catalogue,
+)
+from lookout.past.memory.errors import HistoryError
+from lookout.past.memory.files import META, version_of
+from lookout.past.memory.folder import MemoryFolder
+from lookout.past.memory.past import Chapter
+from lookout.past.memory.shelf import folder_name
+from lookout.past.memory.types import BornBlock, Keep, KVShape, MemorySettings, Prefix
+
+log = structlog.get_logger(__name__)
+
+REBUILT = "rebuilt"
+"""Of what a chapter is about: it was made again from records."""
+VERSIONS = 4
+"""Versions of a growing chapter that stay readable, so that an answer that began before is not cut off."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChapterRules:
+    """How long chapters become, and how many stay.
+
+    Attributes:
+        keep: what a camera may keep: seconds (its horizon), bytes, or both.
+        disk_bytes: what all cameras may keep together.
+        seal_s: seconds of stream time after which a chapter is sealed.
+        seal_bytes: bytes of KV after which it is.
+        origin_us: change of the difference between stream time and wall time that begins a new chapter.
+    """
+
+    keep: Keep
+    disk_bytes: int = 20 << 30
+    seal_s: float = 600.0
+    seal_bytes: int = 256 << 20
+    origin_us: int = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Born:
+    """A block's born KV with what its chapter begins with.
+
+    Attributes:
+        camera: whose block it is.
+        epoch: of the camera's stream.
+        block: the block.
+        prefix: the system prefix it attended to.
+        origin_us: what is added to stream time for wall time.
+    """
+
+    camera: str
+    epoch: int
+    block: BornBlock
+    prefix: Prefix
+    origin_us: int
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of its KV."""
+        return self.block.kv_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ChapterFacts:
+    """What is known of a chapter without reading it. Times are wall time in microseconds."""
+
+    name: str
+    camera: str
+    epoch: int
+    first_block: int
+    version: int
+    sealed: bool
+    begin_us: int
+    end_us: int
+    bytes: int
+    path: Path
+
+    @property
+    def order(self) -> tuple[int, int, str]:
+        """Chapters of a camera stand in this order."""
+        return self.epoch, self.first_block, self.name
+
+
+@dataclass(slots=True, eq=False)
+class _Open:
+    """A chapter that is being written."""
+
+    name: str
+    camera: str
+    epoch: int
+    first_block: int
+    origin_us: int
+    folder: MemoryFolder
+    next_block: int = 0
+    recent: dict[int, tuple[Chapter, Files]] = field(default_factory=dict)
+
+
+class ChapterFolder:
+    """All chapters of one process. Blocks of one camera come from one thread; reading is thread-safe."""
+
+    def __init__(
+        self,
+        root: Path,
+        rules: ChapterRules,
+        shape: KVShape,
+        *,
+        settings: MemorySettings | None = None,
+        bias: torch.Tensor | None = None,
+        about: Mapping[str, Any] | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """Opens the folder: what an earlier process left open is sealed, and what cannot be read is left out.
+
+        Args:
+            root: the folder; made where it is missing.
+            rules: lengths and limits.
+            shape: of one token's KV.
+            settings: of the memories.
+            bias: of the key projections, as `CameraMemory` takes it.
+            about: facts that stand in every chapter: the model's digest, the block's length.
+            clock: Unix seconds.
+        """
+        self.root, self.rules, self.shape = private_folder(root), rules, shape
+        self._settings, self._bias = settings or MemorySettings(), bias
+        self._about, self._clock = dict(about or {}), clock
+        self._lock = threading.RLock()
+        self._open: dict[str, _Open] = {}
+        self._sealed: dict[str, ChapterFacts] = {}
+        self.changed: Callable[[str], object] = lambda camera: None
+        self.left_out: list[str] = []
+        self._adopt()
+
+    # Writing.
+
+    def add(self, born: Born) -> bool:
+        """Take in a block, once: a block that is not newer than the chapter's last one is left out.
+
+        Returns:
+            Whether it was taken in.
+
+        Raises:
+            HistoryError: the disk refused it, or it does not fit.
+        """
+        chapter = self._open.get(born.camera)
+        if chapter is not None and self._ends(chapter, born):
+            self.seal(born.camera)
+            chapter = None
+        if chapter is not None and born.epoch < chapter.epoch:
+            return False
+        if chapter is not None and born.block.index < chapter.next_block:
+            return False
+        if chapter is None:
+            if not born.block.frames:
+                return False
+            chapter = self._begin(born)
+        chapter.folder.add(born.block)
+        chapter.next_block = born.block.index + 1
+        self.changed(born.camera)
+        return True
+
+    def seal(self, camera: str) -> ChapterFacts | None:
+        """End a camera's chapter; None where there is none.
+
+        Raises:
+            HistoryError: the disk refused it; what was recorded is sealed when the folder is opened again.
+        """
+        with self._lock:
+            chapter = self._open.get(camera)
+            if chapter is None:
+                return None
+            try:
+                facts = self._sealed_facts(chapter.folder)
+            finally:
+                chapter.folder.close()
+                del self._open[camera]
+            self._sealed[facts.name] = facts
+        self.expire()
+        self.changed(camera)
+        return facts
+
+    def close(self) -> None:
+        """Seal everything that is open; a chapter that fails keeps no other from it."""
+        for camera in list(self._open):
+            try:
+                self.seal(camera)
+            except HistoryError as error:
+                log.warning("a chapter could not be sealed", camera=camera, error=str(error))
+
+    def expire(self) -> list[ChapterFacts]:
+        """Drop sealed chapters beyond the horizon and the limits, oldest first.
+
+        Returns:
+            What was dropped.
+        """
+        with self._lock:
+            dropped = []
+            for facts in self._beyond():
+                self._remove(facts)
+                dropped.append(facts)
+        for camera in {facts.camera for facts in dropped}:
+            self.changed(camera)
+        return dropped
+
+    def erase(self, camera: str, begin_us: int | None = None, end_us: int | None = None) -> int:
+        """Erase a camera's frames with begin <= wall time < end from every chapter, wholly. A range that was
+        erased before costs nothing.
+
+        Returns:
+            The frames that were erased.
+
+        Raises:
+            HistoryError: the disk refused it; erase the range again.
+        """
+        begin, end = -(1 << 61) if begin_us is None else begin_us, 1 << 61 if end_us is None else end_us
+        self.seal(camera)
+        self._know_all(camera)
+        frames = 0
+        with self._lock:
+            for facts in [facts for facts in self._sealed.values() if facts.camera == camera]:
+                chapter, _ = read_sealed(facts.path)
+                if chapter.holds(begin, end):
+                    frames += self._forget(facts, chapter, begin, end)
+        self.changed(camera)
+        return frames
+
+    # Reading.
+
+    def chapters(self, camera: str | None = None) -> list[ChapterFacts]:
+        """The chapters that can be read, of one camera or of all, in their order."""
+        with self._lock:
+            out = [facts for facts in self._sealed.values() if camera in (None, facts.camera)]
+            out += [
+                self._open_facts(chapter)
+                for chapter in self._open.values()
+                if camera in (None, chapter.camera)
+            ]
+        return sorted(out, key=lambda facts: (facts.camera, facts.order))
+
+    def read(self, name: str) -> tuple[Chapter, Files]:
+        """A chapter as it is now, and its files.
+
+        Raises:
+            HistoryError: there is none of that name, or it cannot be read.
+        """
+        with self._lock:
+            chapter = next((chapter for chapter in self._open.values() if chapter.name == name), None)
+            if chapter is not None:
+                return self._read_open(chapter)
+            facts = self._sealed.get(name)
+        if facts is None:
+            raise HistoryError(f"there is no chapter {name!r} here")
+        return read_sealed(facts.path)
+
+    def files(self, name: str, version: int) -> Files:
+        """The files of a version of a chapter.
+
+        Raises:
+            HistoryError: there is no such chapter, or that version is gone.
+        """
+        with self._lock:
+            chapter = next((chapter for chapter in self._open.values() if chapter.name == name), None)
+            if chapter is not None and version in chapter.recent:
+                return chapter.recent[version][1]
+            facts = self._sealed.get(name)
+            if facts is not None and facts.version == version:
+                return FolderFiles(facts.path)  # its head is not read again for every call
+        stored, files = self.read(name)
+        if stored.head.version != version:
+            raise HistoryError(f"chapter {name!r}: version {version} is gone; it is at {stored.head.version}")
+        return files
+
+    @property
+    def bytes(self) -> int:
+        """Bytes on disk."""
+        return sum(facts.bytes for facts in self.chapters())
+
+    # Within.
+
+    def _adopt(self) -> None:
+        for meta in sorted(self.root.glob(f"*/*/{META}")):
+            try:
+                facts = self._adopted(meta.parent)
+            except (HistoryError, OSError, ValueError, KeyError) as error:
+                log.warning("a chapter is left out", folder=str(meta.parent), error=str(error))
+                self.left_out.append(f"{meta.parent}: {error}")
+                continue
+            if facts is None:
+                shutil.rmtree(meta.parent, ignore_errors=True)
+            else:
+                self._sealed[facts.name] = facts
+        for folder in self.root.glob("*/*"):
+            if folder.is_dir() and not (folder / META).is_file():
+                shutil.rmtree(folder, ignore_errors=True)  # a chapter that was never begun
+        self.expire()
+
+    def _know_all(self, camera: str) -> None:
+        """Take in what lies on the disk of a camera and is not known: the disk refused to seal it, or it
+        could not be read at the start. What cannot be read goes whole: nothing of an erased range may stay.
+
+        Raises:
+            HistoryError: The disk refuses it still.
+        """
+        with self._lock:
+            known = {facts.path for facts in self._sealed.values()}
+            for path in sorted((self.root / folder_name(camera)).glob("*")):
+                if path in known or not path.is_dir():
+                    continue
+                try:
+                    facts = self._adopted(path)
+                except (HistoryError, OSError, ValueError, KeyError) as error:
+                    if _is_refusal(error) or _is_refusal(error.__cause__):
+                        raise HistoryError(f"{path}: cannot be sealed ({error})") from error
+                    log.warning(
+                        "a chapter that cannot be read goes whole", folder=str(path), error=str(error)
+                    )
+                    facts = None
+                if facts is None:
+                    shutil.rmtree(path)
+                else:
+                    self._sealed[facts.name] = facts
+
+    def _adopted(self, path: Path) -> ChapterFacts | None:
+        """The facts of a chapter that lies in the folder; None: there is nothing in it."""
+        with contextlib.suppress(HistoryError):
+            return facts_of(path)
+        with MemoryFolder.open(path, salvage=True) as folder:
+            for loss in folder.damage:
+                log.warning("a part of a chapter is lost", loss=loss)
+            if not folder.memory.table.frames:
+                return None
+            return self._sealed_facts(folder)
+
+    def _begin(self, born: Born) -> _Open:
+        serial = f"{born.epoch}-{born.block.index:06d}-{uuid.uuid4().hex[:8]}"
+        name = f"{born.camera}/{serial}"
+        path = self.root / folder_name(born.camera) / serial
+        about = {
+            **self._about,
+            "camera": born.camera,
+            "epoch": born.epoch,
+            "first_block": born.block.index,
+            "origin_us": born.origin_us,
+            "chapter": name,
+        }
+        folder = MemoryFolder.create(
+            path, self.shape, born.prefix, self._settings, bias=self._bias, about=about
+        )
+        chapter = _Open(name, born.camera, born.epoch, born.block.index, born.origin_us, folder)
+        with self._lock:
+            self._open[born.camera] = chapter
+        return chapter
+
+    def _ends(self, chapter: _Open, born: Born) -> bool:
+        """Whether a block begins another chapter."""
+        times = chapter.folder.memory.table.times_us.all
+        return (
+            born.epoch > chapter.epoch
+            or abs(born.origin_us - chapter.origin_us) > self.rules.origin_us
+            or int(times[-1] - times[0]) >= self.rules.seal_s * 1e6
+            or chapter.folder.memory.kv_bytes >= self.rules.seal_bytes
+        )
+
+    def _sealed_facts(self, folder: MemoryFolder) -> ChapterFacts:
+        if not folder.memory.sealed:
+            folder.seal()
+        write_catalogue(folder)
+        return facts_of(folder.folder)
+
+    def _forget(self, facts: ChapterFacts, chapter: Chapter, begin_us: int, end_us: int) -> int:
+        if forget_range(chapter, facts.path, begin_us, end_us):
+            self._sealed[facts.name] = facts_of(facts.path)
+        else:
+            self._remove(facts)
+        return frames_in(chapter, begin_us, end_us)
+
+    def _remove(self, facts: ChapterFacts) -> None:
+        del self._sealed[facts.name]
+        shutil.rmtree(facts.path, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            facts.path.parent.rmdir()
+
+    def _beyond(self) -> Iterator[ChapterFacts]:
+        """Sealed chapters that the rules let go."""
+        rules, now_us = self.rules, int(self._clock() * 1e6)
+        within: list[ChapterFacts] = []
+        totals: dict[str, int] = {}
+        for facts in self.chapters():
+            totals[facts.camera] = totals.get(facts.camera, 0) + facts.bytes
+        for facts in sorted(self._sealed.values(), key=lambda facts: facts.end_us):
+            old = rules.keep.seconds is not None and facts.end_us < now_us - rules.keep.seconds * 1e6
+            large = rules.keep.bytes is not None and totals[facts.camera] > rules.keep.bytes
+            if old or large:
+                totals[facts.camera] -= facts.bytes
+                yield facts
+            else:
+                within.append(facts)
+        total = sum(totals.values())
+        for facts in within:
+            if total <= rules.disk_bytes:
+                return
+            total -= facts.bytes
+            yield facts
+
+    def _open_facts(self, chapter: _Open) -> ChapterFacts:
+        memory = chapter.folder.memory
+        times = memory.table.times_us.all
+        return ChapterFacts(
+            chapter.name,
+            chapter.camera,
+            chapter.epoch,
+            chapter.first_block,
+            memory.version,
+            False,
+            int(times[0]) + chapter.origin_us,
+            int(times[-1]) + chapter.origin_us,
+            memory.kv_bytes,
+            chapter.folder.folder,
+        )
+
+    def _read_open(self, chapter: _Open) -> tuple[Chapter, Files]:
+        shot = chapter.folder.memory.snapshot()
+        if shot.version not in chapter.recent:
+            catalogue = Catalogue(shot, self.shape, chapter.folder.about)
+            reading = Chapter(chapter.name, catalogue.head, chapter.origin_us), SnapshotFiles(catalogue)
+            chapter.recent[shot.version] = reading
+            while len(chapter.recent) > VERSIONS:
+                del chapter.recent[min(chapter.recent)]
+        return chapter.recent[shot.version]
+
+
+def _is_refusal(error: BaseException | None) -> bool:
+    """Whether the disk refused something, which may go better later; a file that is gone stays so."""
+    return isinstance(error, OSError) and not isinstance(error, FileNotFoundError)
+
+
+def frames_in(chapter: Chapter, begin_us: int, end_us: int) -> int:
+    """Frames of a range of wall time whose KV a chapter has."""
+    times = chapter.head.times_us + chapter.origin_us
+    return int((chapter.head.present & (times >= begin_us) & (times < end_us)).sum())
+
+
+def forget_range(chapter: Chapter, path: Path, begin_us: int, end_us: int) -> bool:
+    """Erase a range of wall time from a sealed chapter's folder, wholly: its next version.
+
+    Also where no KV is left: embeddings stay when the KV's time is over.
+
+    Returns:
+        Whether anything is left in it.
+
+    Raises:
+        HistoryError: the disk refused it; erase the range again.
+    """
+    with MemoryFolder.open(path) as folder:
+        folder.forget(begin_us - chapter.origin_us, end_us - chapter.origin_us)
+        write_catalogue(folder)
+        return folder.memory.covered_from_us is not None
+
+
+def read_sealed(path: Path) -> tuple[Chapter, Files]:
+    """A sealed chapter of a folder, and its files.
+
+    Raises:
+        HistoryError: it is not sealed, or damaged.
+    """
+    heads = sorted(path.glob("head-*.bin"))
+    if not heads:
+        raise HistoryError(f"{path} holds no sealed chapter")
+    try:
+        head = Head.unpacked(heads[-1].read_bytes(), str(heads[-1]))
+    except OSError as error:
+        raise HistoryError(f"{heads[-1]}: cannot be read ({error.strerror})") from error
+    return chapter_of(head), FolderFiles(path)
+
+
+def read_chapter(path: Path) -> tuple[Chapter, Files]:
+    """A chapter of a folder as it is, sealed or not, while another process may own it.
+
+    Raises:
+        HistoryError: it cannot be read.
+    """
+    with contextlib.suppress(HistoryError):
+        facts_of(path)
+        return read_sealed(path)
+    folder = MemoryFolder.open(path, owner=False)
+    catalogue = Catalogue(folder.memory.snapshot(), folder.memory.shape, folder.about, folder.memory.sealed)
+    return chapter_of(catalogue.head), SnapshotFiles(catalogue)
+
+
+def without_doubles(chapters: Sequence[Chapter]) -> tuple[list[Chapter], dict[str, str]]:
+    """Chapters of one camera in their order, without those made again whose frames are there in others.
+
+    Returns:
+        The chapters, and why others are left out, by name: nothing is lost of those that are not named.
+    """
+    out: list[Chapter] = []
+    left_out: dict[str, str] = {}
+    for chapter in sorted(chapters, key=lambda copy: (REBUILT in copy.head.about, chapter_order(copy))):
+        own, epoch = chapter.head.times_us[chapter.head.present], chapter.head.about["epoch"]
+        originals = [original.head for original in out if original.head.about["epoch"] == epoch]
+        if REBUILT not in chapter.head.about or not originals:
+            out.append(chapter)
+            continue
+        doubles = np.isin(own, np.concatenate([head.times_us[head.present] for head in originals]))
+        if not doubles.any():
+            out.append(chapter)
+        elif not doubles.all():
+            left_out[chapter.name] = "made again, and a part of it is in other chapters: rebuild it once more"
+    return sorted(out, key=chapter_order), left_out
+
+
+def chapter_order(chapter: Chapter) -> tuple[int, int, str]:
+    """Chapters of a camera stand in this order."""
+    about = chapter.head.about
+    return int(about["epoch"]), int(about["first_block"]), chapter.name
+
+
+def chapter_of(head: Head) -> Chapter:
+    """The chapter of a head."""
+    return Chapter(str(head.about["chapter"]), head, int(head.about["origin_us"]))
+
+
+def facts_of(path: Path) -> ChapterFacts:
+    """The facts of a sealed chapter in a folder.
+
+    Raises:
+        HistoryError: it is not sealed, or its head is not of its newest version.
+    """
+    chapter, _ = read_sealed(path)
+    head = chapter.head
+    version = version_of(path)
+    if not head_path(path, version).is_file():
+        raise HistoryError(f"{path}: its head is not of version {version}")
+    times = head.times_us + chapter.origin_us
+    return ChapterFacts(
+        chapter.name,
+        str(head.about["camera"]),
+        int(head.about["epoch"]),
+        int(head.about["first_block"]),
+        head.version,
+        True,
+        int(times[0]),
+        int(times[-1]),
+        sum(file.stat().st_size for file in path.iterdir() if file.is_file()),
+        path,
+    )

@@ -1,0 +1,413 @@
+"""Semantic clusters of one layer in one visual cluster, and their upkeep (Mosaic, sections V-B and VI)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+import torch
+
+from lookout.past.memory.slabs import Residency, Slab, joined
+from lookout.past.memory.statistics import kmeans, limit, nearest, unit, unit_variance
+from lookout.past.memory.types import Ints, MaintenanceCount, MemorySettings, SplitMode
+
+NOBODY = -1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Cluster:
+    """One cluster: its slab and the sums from which its representative is read; immutable.
+
+    Attributes:
+        id: unique in the memory, never used again.
+        slab: the members' KV.
+        unit: [width], sum of the members' unit keys (bias-free); serves assignment and variance.
+        key: [width], sum of raw keys (un-rotated, as attention reads them).
+        value: [width], sum of values.
+        frame: sum of the members' frame numbers; `first` and `last` are the smallest and largest.
+        place: int64 [axes], sum of the members' places in their frames.
+        marked: the cluster is too wide and waits to be split.
+        owner: of a group of newcomers, the marked cluster it will be merged with; else `NOBODY`.
+    """
+
+    id: int
+    slab: Slab
+    unit: torch.Tensor
+    key: torch.Tensor
+    value: torch.Tensor
+    frame: int
+    first: int
+    last: int
+    place: Ints
+    marked: bool = False
+    owner: int = NOBODY
+
+    @property
+    def count(self) -> int:
+        """Members."""
+        return self.slab.size
+
+
+@dataclass(frozen=True, eq=False)
+class ClusterPartition:
+    """The clusters of one layer inside one visual cluster; immutable. Stacked arrays are made once."""
+
+    clusters: tuple[Cluster, ...]
+
+    @cached_property
+    def ids(self) -> Ints:
+        """int64 [clusters]."""
+        return np.array([cluster.id for cluster in self.clusters], dtype=np.int64)
+
+    @cached_property
+    def tokens(self) -> int:
+        """Members of all clusters."""
+        return sum(cluster.count for cluster in self.clusters)
+
+    @cached_property
+    def counts(self) -> torch.Tensor:
+        """Members per cluster, int64 [clusters]."""
+        return torch.tensor([cluster.count for cluster in self.clusters])
+
+    @cached_property
+    def units(self) -> torch.Tensor:
+        """Sums of unit keys [clusters, width]."""
+        return torch.stack([cluster.unit for cluster in self.clusters])
+
+    @cached_property
+    def frames(self) -> Ints:
+        """First, mean (rounded) and last frame number, int64 [3, clusters]."""
+        means = [round(cluster.frame / cluster.count) for cluster in self.clusters]
+        first, last = [c.first for c in self.clusters], [c.last for c in self.clusters]
+        return np.array([first, means, last], dtype=np.int64)
+
+    @cached_property
+    def middle(self) -> tuple[int, Ints]:
+        """Mean frame number and mean place int64 [axes] over all members."""
+        count = sum(cluster.count for cluster in self.clusters)
+        place = np.rint(np.sum([cluster.place for cluster in self.clusters], axis=0) / count)
+        return round(sum(cluster.frame for cluster in self.clusters) / count), place.astype(np.int64)
+
+    @cached_property
+    def totals(self) -> tuple[torch.Tensor, torch.Tensor, int]:
+        """Sums of keys and of values [width] over all members, and the members."""
+        key = torch.stack([cluster.key for cluster in self.clusters]).sum(0)
+        value = torch.stack([cluster.value for cluster in self.clusters]).sum(0)
+        return key, value, int(self.counts.sum())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Members:
+    """Tokens on their way into one layer's clusters.
+
+    `units` [n, width] are unit bias-free keys, `data` [n, 2, kv_heads, head_dim] the KV, `tokens` int64 [n]
+    numbers, `frames` int64 [n] and `places` int64 [axes, n] where they stand.
+    """
+
+    units: torch.Tensor
+    data: torch.Tensor
+    tokens: Ints
+    frames: Ints
+    places: Ints
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def take(self, rows: Ints) -> Members:
+        """Some of the members."""
+        index = torch.from_numpy(rows)
+        return Members(
+            self.units[index],
+            self.data[index],
+            self.tokens[rows],
+            self.frames[rows],
+            self.places[:, rows],
+        )
+
+
+@dataclass(slots=True)
+class Upkeep:
+    """What maintenance needs beside the clusters: settings, one layer's scale, and who is on the device.
+
+    `lookup` gives (frames int64 [n], places int64 [axes, n]) of token numbers; `bias` [width] is taken from
+    keys before they are compared; `scale` is the layer's mean variance at construction. `leaving`: what is
+    split is on its way off the device, so that nothing is fetched for it and what is made does not stay.
+    """
+
+    settings: MemorySettings
+    residency: Residency
+    bias: torch.Tensor
+    scale: float
+    lookup: Callable[[Ints], tuple[Ints, Ints]]
+    next_id: Callable[[], int]
+    count: MaintenanceCount = field(default_factory=MaintenanceCount)
+    leaving: bool = False
+
+    def units(self, data: torch.Tensor) -> torch.Tensor:
+        """Unit bias-free keys [n, width] of KV data [n, 2, kv_heads, head_dim]."""
+        flat = data[:, 0].reshape(data.shape[0], -1).to(self.bias.dtype)
+        return unit(flat - self.bias)
+
+    def members(self, slab: Slab) -> Members:
+        """A slab's members, to be clustered again."""
+        frames, places = self.lookup(slab.tokens)
+        return Members(self.units(slab.data), slab.data, slab.tokens, frames, places)
+
+    def too_wide(self, variance: torch.Tensor, count: torch.Tensor) -> torch.Tensor:
+        """Which clusters must be split, bool [clusters]: wider than their limit, or over the cap."""
+        s = self.settings
+        allowed = self.scale * limit(count, s.strict, s.loose, s.transition, s.rule)
+        wide = (variance.double() > allowed) & (count >= s.smallest)
+        return wide | (count > s.largest)
+
+    def may_grow(self, count: int) -> bool:
+        """Whether a cluster of `count` members that is too wide may stay whole while it is resident."""
+        s = self.settings
+        return s.split is SplitMode.RESTING and count <= s.outgrown * s.largest
+
+
+def make(members: Members, upkeep: Upkeep, owner: int = NOBODY, marked: bool = False) -> Cluster:
+    """A new cluster of these members, on the device."""
+    data = members.data.to(upkeep.bias.dtype)
+    flat = data.reshape(len(members), 2, -1).sum(0)
+    cluster = Cluster(
+        id=upkeep.next_id(),
+        slab=Slab.of(members.data, members.tokens),
+        unit=members.units.sum(0),
+        key=flat[0],
+        value=flat[1],
+        frame=int(members.frames.sum()),
+        first=int(members.frames.min()),
+        last=int(members.frames.max()),
+        place=members.places.sum(1),
+        marked=marked,
+        owner=owner,
+    )
+    if not upkeep.leaving:
+        upkeep.residency.touch(cluster.id, cluster.slab.bytes)
+    return cluster
+
+
+def construct(members: Members, upkeep: Upkeep, seed: int) -> ClusterPartition:
+    """Cluster tokens from nothing: cosine k-means on unit keys."""
+    clusters = max(1, round(len(members) / upkeep.settings.cluster_tokens))
+    own = kmeans(members.units, clusters, seed, upkeep.settings.iterations)
+    return ClusterPartition(tuple(make(members.take(rows), upkeep) for rows in _groups(own)))
+
+
+def assign(partition: ClusterPartition, members: Members, upkeep: Upkeep) -> ClusterPartition:
+    """Take in the tokens of one block: each goes to the cluster whose mean is most similar, all in one matrix
+    product; clusters that became too wide are split or marked (Algorithm 1)."""
+    hosts = [i for i, cluster in enumerate(partition.clusters) if cluster.owner == NOBODY]
+    stacked, counts = partition.units, partition.counts
+    if len(hosts) != len(partition.clusters):
+        index = torch.tensor(hosts)
+        stacked, counts = stacked[index], counts[index]
+    own = nearest(members.units, unit(stacked))
+    arrivals = torch.bincount(own, minlength=len(hosts))
+    sums = torch.zeros_like(stacked).index_add_(0, own, members.units)
+    count = counts + arrivals
+    wide = upkeep.too_wide(unit_variance(stacked + sums, count), count)
+    flat = members.data.reshape(len(members), 2, -1).to(stacked.dtype)
+    added = torch.zeros(len(hosts), 2, flat.shape[2], dtype=stacked.dtype).index_add_(0, own, flat)
+    clusters = list(partition.clusters)
+    splitting: set[int] = set()
+    for place, rows in zip(torch.unique(own).tolist(), _groups(own), strict=True):
+        cluster = clusters[hosts[place]]
+        newcomers = members.take(rows)
+        if bool(wide[place]):
+            upkeep.count.invalid += 1
+            resident = cluster.id in upkeep.residency
+            if upkeep.settings.split is not SplitMode.EAGER and not resident:
+                upkeep.count.deferred += 1
+                clusters[hosts[place]] = replace(cluster, marked=True)
+                _wait(clusters, cluster.id, newcomers, sums[place], added[place], upkeep)
+                continue
+            if upkeep.may_grow(int(count[place])):
+                upkeep.count.deferred += 1
+                cluster = replace(cluster, marked=True)
+            else:
+                splitting.add(cluster.id)
+        else:
+            upkeep.count.absorbed += len(rows)
+        clusters[hosts[place]] = _grown(cluster, newcomers, sums[place], added[place], upkeep)
+    grown = ClusterPartition(tuple(clusters))
+    return split(_merge(grown, splitting, upkeep), splitting, upkeep) if splitting else grown
+
+
+def _wait(  # noqa: PLR0917
+    clusters: list[Cluster],
+    host: int,
+    some: Members,
+    units: torch.Tensor,
+    added: torch.Tensor,
+    upkeep: Upkeep,
+) -> None:
+    """Keep newcomers of a marked cluster visible in the group that waits for its split. A full group becomes
+    a cluster of its own, and a new one begins: no fetch is needed for either."""
+    for place, single in enumerate(clusters):
+        if single.owner != host:
+            continue
+        if single.count + len(some) <= upkeep.settings.waiting:
+            clusters[place] = _grown(single, some, units, added, upkeep)
+            return
+        clusters[place] = replace(single, owner=NOBODY)
+        upkeep.count.promoted += 1
+    clusters.append(make(some, upkeep, owner=host))
+
+
+def _grown(
+    cluster: Cluster, more: Members, units: torch.Tensor, added: torch.Tensor, upkeep: Upkeep
+) -> Cluster:
+    slab = cluster.slab.appended(more.data, more.tokens)
+    upkeep.residency.resize(cluster.id, slab.bytes)
+    return replace(
+        cluster,
+        slab=slab,
+        unit=cluster.unit + units,
+        key=cluster.key + added[0],
+        value=cluster.value + added[1],
+        frame=cluster.frame + int(more.frames.sum()),
+        first=min(cluster.first, int(more.frames.min())),
+        last=max(cluster.last, int(more.frames.max())),
+        place=cluster.place + more.places.sum(1),
+    )
+
+
+def split(partition: ClusterPartition, ids: set[int], upkeep: Upkeep) -> ClusterPartition:
+    """Split clusters in two, or in as many as their members ask for. Those not on the device are fetched."""
+    out: list[Cluster] = []
+    for cluster in partition.clusters:
+        if cluster.id not in ids:
+            out.append(cluster)
+            continue
+        if cluster.id not in upkeep.residency and not upkeep.leaving:
+            upkeep.count.moved_bytes += cluster.slab.bytes
+        out.extend(_divided(cluster, upkeep))
+    return ClusterPartition(tuple(out))
+
+
+def _divided(cluster: Cluster, upkeep: Upkeep) -> Sequence[Cluster]:
+    """A cluster as several; `RESTING` divides what is still too wide again, since no newcomer may ever
+    bring that up."""
+    members = upkeep.members(cluster.slab)
+    target = max(2, round(len(members) / upkeep.settings.cluster_tokens))
+    own = kmeans(members.units, target, upkeep.settings.seed ^ cluster.id, upkeep.settings.iterations)
+    groups = _groups(own)
+    if len(groups) == 1 and len(members) > upkeep.settings.largest:
+        groups = np.array_split(np.arange(len(members)), target)
+    if len(groups) == 1:
+        return [replace(cluster, marked=False)]
+    upkeep.count.splits += 1
+    upkeep.residency.drop(cluster.id)
+    parts = ClusterPartition(tuple(make(members.take(rows), upkeep) for rows in groups))
+    if upkeep.settings.split is not SplitMode.RESTING:
+        return parts.clusters
+    wide = upkeep.too_wide(unit_variance(parts.units, parts.counts), parts.counts).tolist()
+    return [
+        part
+        for cluster, again in zip(parts.clusters, wide, strict=True)
+        for part in (_divided(cluster, upkeep) if again else [cluster])
+    ]
+
+
+def settle(partition: ClusterPartition, ids: set[int], upkeep: Upkeep) -> ClusterPartition:
+    """Carry out the deferred splits of clusters that a verified retrieval has fetched, or that are due.
+
+    Such a cluster is merged with the newcomers that wait for it, then split if it is still too wide.
+    """
+    due = {cluster.id for cluster in partition.clusters if cluster.id in ids and cluster.marked}
+    if not due:
+        return partition
+    merged = _merge(partition, due, upkeep)
+    wide = upkeep.too_wide(unit_variance(merged.units, merged.counts), merged.counts).tolist()
+    again = {c.id for c, is_wide in zip(merged.clusters, wide, strict=True) if is_wide and c.id in due}
+    upkeep.count.avoided += len(due) - len(again)
+    return split(merged, again, upkeep)
+
+
+def _merge(partition: ClusterPartition, ids: set[int], upkeep: Upkeep) -> ClusterPartition:
+    """Some clusters with the newcomers that wait for them."""
+    waiting: dict[int, list[Cluster]] = {}
+    for cluster in partition.clusters:
+        if cluster.owner in ids:
+            waiting.setdefault(cluster.owner, []).append(cluster)
+    return ClusterPartition(
+        tuple(
+            _merged(cluster, waiting.get(cluster.id, ()), upkeep) if cluster.id in ids else cluster
+            for cluster in partition.clusters
+            if cluster.owner not in ids
+        )
+    )
+
+
+def _merged(cluster: Cluster, waiting: Sequence[Cluster], upkeep: Upkeep) -> Cluster:
+    parts = [cluster, *waiting]
+    for single in waiting:
+        upkeep.residency.drop(single.id)
+    slab = joined(part.slab for part in parts)
+    upkeep.residency.resize(cluster.id, slab.bytes)
+    return replace(
+        cluster,
+        slab=slab,
+        unit=torch.stack([part.unit for part in parts]).sum(0),
+        key=torch.stack([part.key for part in parts]).sum(0),
+        value=torch.stack([part.value for part in parts]).sum(0),
+        frame=sum(part.frame for part in parts),
+        first=min(part.first for part in parts),
+        last=max(part.last for part in parts),
+        place=np.sum([part.place for part in parts], axis=0),
+        marked=False,
+    )
+
+
+def without(
+    partition: ClusterPartition, gone: Callable[[Ints], Ints], upkeep: Upkeep
+) -> ClusterPartition | None:
+    """The partition without some frames' tokens; statistics are computed again from what remains.
+
+    Args:
+        partition: the clusters.
+        gone: bool [n] for token numbers [n]: which are to go.
+        upkeep: where frames and places of tokens are looked up.
+
+    Returns:
+        The partition (the same one where nothing of it goes), or None where nothing is left of it.
+    """
+    out: list[Cluster] = []
+    touched = False
+    for cluster in partition.clusters:
+        leaving = gone(cluster.slab.tokens)
+        if not leaving.any():
+            out.append(cluster)
+            continue
+        touched = True
+        upkeep.residency.drop(cluster.id)
+        rows = np.flatnonzero(~leaving)
+        if len(rows):
+            remainder = upkeep.members(cluster.slab).take(rows)
+            out.append(replace(make(remainder, upkeep), marked=cluster.marked, owner=cluster.owner))
+    if not touched:
+        return partition
+    ids = {cluster.id for cluster in out}
+    owners = {cluster.owner for cluster in out}
+    # A marked cluster that lost members has a new id: its newcomers stand alone from now on.
+    out = [
+        replace(
+            cluster,
+            owner=cluster.owner if cluster.owner in ids else NOBODY,
+            marked=cluster.marked and (cluster.id in owners or cluster.id in upkeep.residency),
+        )
+        for cluster in out
+    ]
+    return ClusterPartition(tuple(out)) if out else None
+
+
+def _groups(own: torch.Tensor) -> list[Ints]:
+    """The rows of every cluster number that occurs, ascending."""
+    order = torch.argsort(own, stable=True).numpy()
+    numbers = own.numpy()[order]
+    cuts = np.flatnonzero(np.diff(numbers)) + 1
+    return [rows.astype(np.int64) for rows in np.split(order, cuts)]

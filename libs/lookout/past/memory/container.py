@@ -1,0 +1,158 @@
+"""One container for everything a memory writes: a JSON header and named arrays, with a checksum.
+
+The lengths have a checksum of their own. So a record that was cut short (its lengths are intact, its bytes
+end too early) differs from one that was damaged: the first was never acknowledged, the second was.
+
+This module needs no torch, whose import takes longer than to list a folder of memories; `packing` gives and
+takes tensors.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import struct
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from lookout.past.memory.errors import CutShortError, DamagedMemoryError
+
+MAGIC = b"LKM2"
+_LENGTHS = struct.Struct("<4sIQ")
+_HEAD = struct.Struct("<4sIQI16s")
+#: bytes of an element, by the name of its type in torch
+ITEM_BYTES = {
+    **dict.fromkeys(("uint8", "int8", "bool"), 1),
+    **dict.fromkeys(("int16", "float16", "bfloat16"), 2),
+    **dict.fromkeys(("int32", "float32"), 4),
+    **dict.fromkeys(("int64", "float64"), 8),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class StoredArray:
+    """An array as it lies in a record: its type, its shape, and its bytes in the record's own memory."""
+
+    kind: str
+    shape: tuple[int, ...]
+    data: memoryview
+
+    def integers(self) -> Sequence[int]:
+        """The numbers of an int64 array, one after the other."""
+        return memoryview(bytes(self.data)).cast("q").tolist()
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRecord:
+    """One record that was read: its header, its arrays, and its bytes [begin, end) in the file."""
+
+    header: dict[str, Any]
+    arrays: dict[str, StoredArray]
+    begin: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class DamagedBytes:
+    """Bytes [begin, end) of a file of records that hold no intact record."""
+
+    begin: int
+    end: int
+
+
+def checksum(*parts: bytes | memoryview) -> bytes:
+    """16 bytes of BLAKE2b over all parts."""
+    state = hashlib.blake2b(digest_size=16)
+    for part in parts:
+        state.update(part)
+    return state.digest()
+
+
+def sealed(header: Mapping[str, Any], body: bytes) -> bytes:
+    """One record: lengths and their checksum, the checksum of the rest, header, the arrays' bytes in turn."""
+    head = json.dumps(header, separators=(",", ":")).encode()
+    lengths = zlib.crc32(_LENGTHS.pack(MAGIC, len(head), len(body)))
+    return _HEAD.pack(MAGIC, len(head), len(body), lengths, checksum(head, body)) + head + body
+
+
+def read_record(data: memoryview, where: str, begin: int = 0) -> StoredRecord:
+    """Read the record that begins at byte `begin`; `where` is named in errors.
+
+    Raises:
+        CutShortError: It is not there to its end.
+        DamagedMemoryError: Its checksum does not match.
+    """
+    tail = data[begin:]
+    # A file that was made longer before its bytes were written ends in zeros: no record begins so.
+    if len(tail) < _HEAD.size or not (any(tail[: _HEAD.size]) or bytes(tail).strip(b"\0")):
+        raise CutShortError(f"{where}: the record at byte {begin} is cut short")
+    magic, head_size, body_size, lengths, expected = _HEAD.unpack(tail[: _HEAD.size])
+    if magic != MAGIC or zlib.crc32(tail[: _LENGTHS.size]) != lengths:
+        raise DamagedMemoryError(f"{where}: the record at byte {begin} is damaged: it does not begin as one")
+    stop = _HEAD.size + head_size + body_size
+    if len(tail) < stop:
+        raise CutShortError(f"{where}: the record at byte {begin} is cut short")
+    head, body = tail[_HEAD.size : _HEAD.size + head_size], tail[_HEAD.size + head_size : stop]
+    if checksum(head, body) != expected:
+        raise DamagedMemoryError(
+            f"{where}: the record at byte {begin} is damaged: its checksum does not match"
+        )
+    header: dict[str, Any] = json.loads(bytes(head))
+    arrays, place = {}, 0
+    for name, kind, shape in header.pop("arrays"):
+        size = prod(shape) * ITEM_BYTES[kind]
+        arrays[name] = StoredArray(kind, tuple(shape), body[place : place + size])
+        place += size
+    return StoredRecord(header, arrays, begin, begin + stop)
+
+
+def read_file_record(data: bytes, where: str) -> StoredRecord:
+    """Read a file that is one record.
+
+    Raises:
+        DamagedMemoryError: It is damaged, cut short, or longer than its record.
+    """
+    try:
+        record = read_record(memoryview(data), where)
+    except CutShortError as error:
+        raise DamagedMemoryError(f"{where}: damaged: it is cut short") from error
+    if record.end != len(data):
+        raise DamagedMemoryError(f"{where}: damaged: {len(data) - record.end} bytes follow its record")
+    return record
+
+
+def read_records(data: memoryview, where: str) -> Iterator[StoredRecord | DamagedBytes]:
+    """The records of a file in their order. Damaged bytes end where the next intact record begins; a record
+    that is cut short at the end is left out."""
+    place = 0
+    while place < len(data):
+        try:
+            record = read_record(data, where, place)
+        except CutShortError:
+            return
+        except DamagedMemoryError:
+            after = _next_record(data, where, place)
+            yield DamagedBytes(place, after)
+            place = after
+            continue
+        yield record
+        place = record.end
+
+
+def _next_record(data: memoryview, where: str, place: int) -> int:
+    """Where the first record behind byte `place` begins; the end of the data where there is none."""
+    content = bytes(data)
+    begin = content.find(MAGIC, place + 1)
+    while begin >= 0:
+        try:
+            read_record(data, where, begin)
+        except CutShortError:
+            return begin
+        except DamagedMemoryError:
+            begin = content.find(MAGIC, begin + 1)
+        else:
+            return begin
+    return len(data)

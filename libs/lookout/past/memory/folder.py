@@ -1,0 +1,547 @@
+"""A memory on disk that survives SIGKILL at any instruction, full disks and damaged bytes.
+
+A folder holds a checkpoint and the records since. The checkpoint is data files of slabs, an index that names
+each cluster's byte range and checksum, and a manifest that names them all. The manifest is replaced last,
+once everything it names has reached the disk. Records (blocks, fetches of answers) are appended and synced.
+Opening reads the checkpoint and repeats the records, which gives the same memory to the bit.
+
+Every file has checksums. What is damaged is named when the folder is opened; `salvage` continues without it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Self
+
+import structlog
+import torch
+
+from lookout.disk import private_folder, read_file, replace_file, sync_folder, write_file
+from lookout.past.memory.clusters import Cluster
+from lookout.past.memory.errors import DamagedMemoryError, HistoryError
+from lookout.past.memory.files import (
+    FORMAT,
+    MANIFEST,
+    META,
+    META_COPY,
+    bytes_of,
+    facts_checksum,
+    fed_at,
+    lock,
+    lock_of,
+    needed,
+    read_manifest,
+    read_meta,
+)
+from lookout.past.memory.history import CameraMemory
+from lookout.past.memory.index import (
+    Place,
+    Seat,
+    block_arrays,
+    block_header,
+    block_of,
+    pack_index,
+    read_index,
+    seats,
+)
+from lookout.past.memory.log import RecordLog
+from lookout.past.memory.packing import DamagedBytes, PackedRecord, checksum, ints, pack, records, unpack_file
+from lookout.past.memory.types import (
+    BornBlock,
+    Keep,
+    KVShape,
+    MemorySettings,
+    Prefix,
+    SplitMode,
+    ThresholdRule,
+    raw,
+)
+
+log = structlog.get_logger(__name__)
+
+
+class MemoryFolder:
+    """A camera's memory in a folder. One owner at a time feeds it; others may read copies of its files."""
+
+    def __init__(
+        self, folder: Path, memory: CameraMemory, about: Mapping[str, Any], *, every: int = 64
+    ) -> None:
+        """Use `create` or `open`. `every` is the number of records between checkpoints."""
+        self.folder, self.memory, self.about, self.every = folder, memory, dict(about), every
+        self.version = 0
+        self.fed_s = time.time()
+        self.damage: list[str] = []
+        self._pending = 0
+        self._places: dict[int, Place] = {}
+        self._lock = threading.RLock()
+        self._log: RecordLog | None = None
+        self._owner: IO[str] | None = None
+
+    # Making and opening.
+
+    @classmethod
+    def create(
+        cls,
+        folder: Path | str,
+        shape: KVShape,
+        prefix: Prefix,
+        settings: MemorySettings | None = None,
+        *,
+        bias: torch.Tensor | None = None,
+        keep: Keep | None = None,
+        about: Mapping[str, Any] | None = None,
+        every: int = 64,
+    ) -> Self:
+        """A new memory in an empty or missing folder; `about` says what it is of, as JSON.
+
+        Raises:
+            HistoryError: there is a memory already, or the disk refused a file.
+        """
+        path = private_folder(folder)
+        if (path / META).exists():
+            raise HistoryError(f"{path} holds a memory already: open it, or give another folder")
+        memory = CameraMemory(shape, prefix, settings, bias=bias, keep=keep)
+        created = cls(path, memory, about or {}, every=every)
+        created._owner = lock(path)
+        header = {
+            "format": FORMAT,
+            "about": created.about,
+            "shape": {**asdict(shape), "dtype": str(shape.dtype).removeprefix("torch.")},
+            "settings": asdict(memory.settings),
+            "keep": asdict(memory.keep),
+        }
+        arrays: dict[str, Any] = {
+            "positions": prefix.positions,
+            "keys": prefix.keys,
+            "values": prefix.values,
+            "bias": memory.bias,
+        }
+        try:
+            data = pack(header, arrays)
+            # The folder is a memory once META is there, so its copy comes first.
+            replace_file(path / META_COPY, data)
+            replace_file(path / META, data)
+            created._log = RecordLog(created._log_path(0), fresh=True)
+        except OSError as error:
+            created._release()
+            raise HistoryError(f"{path}: a memory could not be made ({error.strerror})") from error
+        return created
+
+    @classmethod
+    def open(
+        cls,
+        folder: Path | str,
+        *,
+        owner: bool = True,
+        every: int = 64,
+        verify: bool = True,
+        salvage: bool = False,
+    ) -> Self:
+        """The memory of a folder as its last complete record left it.
+
+        Args:
+            folder: made by `create`.
+            owner: go on with it; else only read it, while another process may own it.
+            every: records between checkpoints.
+            verify: check every slab against its checksum.
+            salvage: go on without what is damaged; `damage` says what that is. As the owner, the folder is
+                written again without it.
+
+        Raises:
+            DamagedMemoryError: what it names is missing or damaged; nothing in the folder was changed.
+            OwnedMemoryError: another process owns it.
+            HistoryError: there is no memory.
+        """
+        path = Path(folder)
+        if owner:
+            return cls._open(path, every=every, verify=verify, salvage=salvage, owner=lock_of(path))
+        while True:
+            manifest = bytes_of(path / MANIFEST)
+            try:
+                return cls._open(path, every=every, verify=verify, salvage=salvage, owner=None)
+            except DamagedMemoryError:
+                # The owner may have written a checkpoint meanwhile, and removed what the last one named.
+                if bytes_of(path / MANIFEST) == manifest:
+                    raise
+
+    @classmethod
+    def _open(cls, path: Path, *, every: int, verify: bool, salvage: bool, owner: IO[str] | None) -> Self:
+        try:
+            meta = PackedRecord.of(read_meta(path))
+            opened = cls(path, _memory_of(meta), meta.header["about"], every=every)
+            opened._owner = owner
+            opened._read(verify)
+            if opened.damage and not salvage:
+                raise DamagedMemoryError(
+                    f"{'; '.join(opened.damage[:3])}{' and more' * (len(opened.damage) > 3)}. "
+                    "`lookout memory repair` continues without what is lost"
+                )
+            if owner is not None:
+                opened._go_on()
+        except BaseException:
+            if owner is not None:
+                owner.close()
+            raise
+        return opened
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # Changing: apply and record, both or neither. What was not recorded did not happen.
+
+    def add(self, block: BornBlock) -> None:
+        """Take in a closed block and record it.
+
+        Raises:
+            HistoryError: it does not fit the memory, or the disk refused its record; the memory is as before.
+        """
+        with self._lock:
+            fed_s = time.time()
+            with self.memory.change():
+                self.memory.add(block)
+                self._append(
+                    {"kind": "block", "fed_s": fed_s, **block_header(block)}, block_arrays(block, "")
+                )
+            self.fed_s = fed_s
+            self._recorded()
+
+    def settle(self, fetched: Mapping[int, Iterable[int]]) -> None:
+        """Carry out the splits that an answer's fetches allow, and record the fetches.
+
+        Raises:
+            HistoryError: the disk refused the record; the memory is as before.
+        """
+        ids_by_layer = {layer: sorted(ids) for layer, ids in fetched.items()}
+        with self._lock:
+            with self.memory.change():
+                self.memory.settle(ids_by_layer)
+                self._append({"kind": "fetched", "ids": ids_by_layer}, {})
+            self._recorded()
+
+    def seal(self) -> None:
+        """End the memory (`CameraMemory.seal`) and write it whole: afterwards the slabs of a visual cluster
+        lie side by side in one file, layer by layer.
+
+        Raises:
+            HistoryError: it is empty, or the disk refused the checkpoint; the memory is as before.
+        """
+        with self._lock:
+            with self.memory.change():
+                self.memory.seal()
+                self._write_checkpoint(again=True)
+            self._sweep()
+
+    @property
+    def places(self) -> Mapping[int, Place]:
+        """Where the slab of each cluster lies since the last checkpoint, by the cluster's id."""
+        return self._places
+
+    def forget(self, begin_us: int, end_us: int) -> int:
+        """Erase a time range (microseconds of stream time) wholly: when this returns, no file of the folder
+        holds anything of it.
+
+        Returns:
+            The number of frames erased.
+
+        Raises:
+            HistoryError: the disk refused the checkpoint (nothing was forgotten), or a file of the last one
+                could not be removed (forget the range again).
+        """
+        with self._lock:
+            with self.memory.change():
+                count = self.memory.forget(begin_us, end_us)
+                self._write_checkpoint(again=True)
+            self._sweep()
+            return count
+
+    def close(self) -> None:
+        """Write a checkpoint if there is anything new, and let the files go.
+
+        Raises:
+            HistoryError: the disk refused the checkpoint; the records hold what it would have.
+        """
+        with self._lock:
+            try:
+                if self._log is not None and self._pending:
+                    self.checkpoint()
+            finally:
+                self._release()
+
+    def _release(self) -> None:
+        if self._log is not None:
+            self._log.close()
+        if self._owner is not None:
+            self._owner.close()
+        self._log = self._owner = None
+
+    @property
+    def disk_bytes(self) -> int:
+        """Bytes of all files of the folder."""
+        return sum(path.stat().st_size for path in self.folder.iterdir() if path.is_file())
+
+    def _append(self, header: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
+        if self._log is None:
+            raise HistoryError(f"{self.folder}: this memory is closed, or open for reading only")
+        self._log.append(pack(header, arrays))
+
+    def _recorded(self) -> None:
+        """A record is on the disk. The checkpoint that is due may fail: the records hold what it would have,
+        so the caller's change stands, and the next record tries again."""
+        self._pending += 1
+        if self._pending < self.every:
+            return
+        try:
+            self.checkpoint()
+        except (HistoryError, RuntimeError, MemoryError) as error:
+            log.warning("checkpoint of a memory failed", folder=str(self.folder), error=str(error))
+
+    def _log_path(self, version: int) -> Path:
+        return self.folder / f"records-{version:08d}.log"
+
+    # Checkpoints.
+
+    def checkpoint(self) -> None:
+        """Write what changed since the last checkpoint, then the manifest, then remove what it replaces.
+
+        Raises:
+            HistoryError: the disk refused it; the last checkpoint and its records still hold everything.
+        """
+        with self._lock:
+            self._write_checkpoint()
+            self._sweep()
+
+    def _write_checkpoint(self, again: bool = False) -> None:
+        """Up to the manifest, with which the checkpoint is valid. Before it nothing of this object changes;
+        `again` writes all slabs, also those that files hold."""
+        if self._owner is None:
+            raise HistoryError(f"{self.folder}: this memory is closed, or open for reading only")
+        version = self.version + 1
+        slabs, index = (self.folder / f"{name}-{version:08d}.bin" for name in ("slabs", "index"))
+        fresh_log: RecordLog | None = None
+        try:
+            clusters = seats(self.memory)
+            places = {} if again else self._dense_places(clusters)
+            places = self._write_slabs(slabs, clusters, places)
+            data = pack_index(self.memory, clusters, places)
+            write_file(index, [data])
+            # The log exists before the manifest that names its version: no record goes to one without.
+            fresh_log = RecordLog(self._log_path(version), fresh=True)
+            replace_file(self.folder / MANIFEST, _manifest(version, self.fed_s, data))
+        except Exception as error:
+            for path in (slabs, index, self._log_path(version)):
+                with contextlib.suppress(OSError):
+                    path.unlink(missing_ok=True)
+            if fresh_log is not None:
+                fresh_log.close()
+            if isinstance(error, OSError):
+                raise HistoryError(
+                    f"{self.folder}: a checkpoint could not be written ({error.strerror})"
+                ) from error
+            raise
+        except BaseException:
+            # An interrupt may have come behind the new manifest: only opening the folder tells.
+            self._release()
+            raise
+        old, self._log = self._log, fresh_log
+        self.version, self._pending, self._places = version, 0, places
+        if old is not None:
+            old.close()
+
+    def _write_slabs(
+        self, path: Path, clusters: Iterable[Seat], places: Mapping[int, Place]
+    ) -> dict[int, Place]:
+        """One data file of every slab that no file holds yet; the places of all."""
+        out: dict[int, Place] = {}
+        fresh: list[Cluster] = []
+        offset = 0
+        for _, _, cluster in clusters:
+            place = places.get(cluster.id)
+            if place is not None and place.count == cluster.count:
+                out[cluster.id] = place
+            else:
+                fresh.append(cluster)
+        if not fresh:
+            return out
+        parts = []
+        for cluster in fresh:
+            data = raw(cluster.slab.data)
+            out[cluster.id] = Place(path.name, offset, cluster.count, checksum(data.data))
+            parts.append(data.data)
+            offset += len(data)
+        write_file(path, parts)
+        sync_folder(self.folder)
+        return out
+
+    def _dense_places(self, clusters: Iterable[Seat]) -> dict[int, Place]:
+        """The present places without those in files that are mostly dead, so that such files can go."""
+        per_token = self.memory.shape.token_bytes
+        counts = {cluster.id: cluster.count for _, _, cluster in clusters}
+        living: dict[str, int] = {}
+        for number, place in self._places.items():
+            if counts.get(number) == place.count:
+                living[place.file] = living.get(place.file, 0) + place.count * per_token
+        sparse = {
+            name
+            for name, size in living.items()
+            if (self.folder / name).is_file() and size < (self.folder / name).stat().st_size / 2
+        }
+        return {number: place for number, place in self._places.items() if place.file not in sparse}
+
+    def _sweep(self) -> None:
+        """Remove files that neither the checkpoint nor the present records need.
+
+        Raises:
+            HistoryError: one could not be removed.
+        """
+        current = {f"index-{self.version:08d}.bin", self._log_path(self.version).name}
+        current |= {place.file for place in self._places.values()}
+        for pattern in ("slabs-*.bin", "index-*.bin", "records-*.log", "*.part"):
+            for path in self.folder.glob(pattern):
+                if path.name in current:
+                    continue
+                try:
+                    path.unlink(missing_ok=True)
+                except OSError as error:
+                    raise HistoryError(f"{path}: cannot be removed ({error.strerror})") from error
+        sync_folder(self.folder)
+
+    # Reading.
+
+    def _read(self, verify: bool) -> None:
+        """The checkpoint, then the records since. What is damaged is left out and noted."""
+        self.version = self._newest_version()
+        index = self.folder / f"index-{self.version:08d}.bin"
+        if self.version:
+            try:
+                record = unpack_file(needed(index), str(index))
+            except DamagedMemoryError as error:
+                self.damage.append(f"{error}; everything before the records of this checkpoint is lost")
+            else:
+                try:
+                    self._places = read_index(self.memory, record, self.folder, verify, self.damage.append)
+                except (KeyError, TypeError) as error:
+                    raise DamagedMemoryError(f"{index}: damaged: it is no index of a memory") from error
+                self.fed_s = fed_at(self.folder)
+        self._replay()
+
+    def _newest_version(self) -> int:
+        """The number of the checkpoint to read. The manifest says it; where that is damaged or gone, the
+        newest intact index is at least as new: it is written before the manifest that names it."""
+        path = self.folder / MANIFEST
+        if not path.is_file() and self._log_path(0).is_file():
+            return 0
+        try:
+            return int(read_manifest(path)["version"])
+        except DamagedMemoryError as error:
+            for index in sorted(self.folder.glob("index-*.bin"), reverse=True):
+                with contextlib.suppress(DamagedMemoryError):
+                    unpack_file(read_file(index), str(index))
+                    log.warning("manifest of a memory replaced by its index", manifest=str(path))
+                    return int(index.stem.removeprefix("index-"))
+            self.damage.append(f"{error}; no index is intact")
+        logs = sorted(self.folder.glob("records-*.log"))
+        return int(logs[-1].stem.removeprefix("records-")) if logs else 0
+
+    def _replay(self) -> None:
+        """Do the records since the checkpoint again; one that was cut short at the end did not happen."""
+        path = self._log_path(self.version)
+        newest = "the checkpoint"
+        for record in records(memoryview(bytes_of(path)), str(path)):
+            if isinstance(record, DamagedBytes):
+                self.damage.append(
+                    f"{path}: bytes {record.begin} to {record.end}, behind {newest}, are damaged: their "
+                    "checksum does not match; what was recorded there is lost"
+                )
+                continue
+            try:
+                self._do(record)
+            except (HistoryError, KeyError, TypeError) as error:
+                self.damage.append(f"{path}: the record at byte {record.begin} cannot be repeated ({error})")
+            self._pending += 1
+            if record.header.get("kind") == "block":
+                newest = f"block {record.header.get('index')}"
+
+    def _do(self, record: PackedRecord) -> None:
+        header = record.header
+        kind = header.get("kind")
+        if kind == "block":
+            self.memory.add(block_of(header, record.arrays, ""))
+            self.fed_s = float(header.get("fed_s", self.fed_s))
+        elif kind == "fetched":
+            self.memory.settle({int(layer): ids for layer, ids in header["ids"].items()})
+        else:
+            raise HistoryError(f"{self.folder}: a record of unknown kind {kind!r}")
+
+    def _go_on(self) -> None:
+        """As the owner: make the folder whole, and append behind its last record.
+
+        Raises:
+            HistoryError: the disk refused it.
+        """
+        try:
+            _heal_meta(self.folder)
+            self._log = RecordLog(self._log_path(self.version))
+            end = max((r.end for r in records(memoryview(bytes_of(self._log.path)), "")), default=0)
+            self._log.cut_at(end)
+        except OSError as error:
+            raise HistoryError(f"{self.folder}: cannot be written ({error.strerror})") from error
+        if self.damage or (self.version and not _is_intact(self.folder / MANIFEST)):
+            self.checkpoint()
+        else:
+            self._sweep()
+
+
+def _heal_meta(folder: Path) -> None:
+    """Write the file and its copy again, where one of them is damaged."""
+    contents = {name: bytes_of(folder / name) for name in (META, META_COPY)}
+    if contents[META] != contents[META_COPY]:
+        intact = next(name for name in contents if _is_record(contents[name]))
+        replace_file(folder / (META_COPY if intact == META else META), contents[intact])
+
+
+def _is_record(data: bytes) -> bool:
+    try:
+        unpack_file(data, "")
+    except DamagedMemoryError:
+        return False
+    return True
+
+
+def _memory_of(meta: PackedRecord) -> CameraMemory:
+    header, arrays = meta.header, meta.arrays
+    shape = {**header["shape"], "dtype": getattr(torch, header["shape"]["dtype"])}
+    settings = header["settings"]
+    settings |= {"rule": ThresholdRule(settings["rule"]), "split": SplitMode(settings["split"])}
+    return CameraMemory(
+        KVShape(**shape),
+        Prefix(ints(arrays["positions"]), arrays["keys"], arrays["values"]),
+        MemorySettings(**settings),
+        bias=arrays["bias"],
+        keep=Keep(**header["keep"]),
+    )
+
+
+def _manifest(version: int, fed_s: float, index: bytes) -> bytes:
+    """The manifest of a checkpoint as JSON, with a checksum of its own."""
+    facts = {"format": FORMAT, "version": version, "fed_s": fed_s, "index": checksum(index).hex()}
+    return json.dumps({**facts, "checksum": facts_checksum(facts)}, indent=1).encode()
+
+
+def _is_intact(manifest: Path) -> bool:
+    try:
+        read_manifest(manifest)
+    except DamagedMemoryError:
+        return False
+    return True

@@ -1,0 +1,762 @@
+"""A camera's memory: born KV in clusters, grown block by block, read through snapshots (Mosaic)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+
+from lookout.past.memory.clusters import (
+    Cluster,
+    ClusterPartition,
+    Members,
+    Upkeep,
+    assign,
+    construct,
+    settle,
+    without,
+)
+from lookout.past.memory.errors import HistoryError
+from lookout.past.memory.frames import FrameNumbers, TableMark
+from lookout.past.memory.runs import RunSums
+from lookout.past.memory.slabs import Residency
+from lookout.past.memory.spans import Span
+from lookout.past.memory.statistics import unit, unit_variance
+from lookout.past.memory.table import ClusterTable
+from lookout.past.memory.types import BornBlock, Ints, Keep, KVShape, MaintenanceCount, MemorySettings, Prefix
+from lookout.past.memory.visual import VisualLevel
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OpenBlock:
+    """A block that answers read whole: still in the window, or waiting for the first clusters to be made.
+    `first_frame` and `first_token` are its numbers in the memory."""
+
+    block: BornBlock
+    first_frame: int
+    first_token: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Stacked:
+    """What retrieval reads of a layer's partitions, stacked: see `LayerIndex`."""
+
+    table: ClusterTable
+    keys: torch.Tensor
+    values: torch.Tensor
+    counts: torch.Tensor
+    frames: Ints
+    places: Ints
+
+    @classmethod
+    def empty(cls, width: int, axes: int, dtype: torch.dtype) -> _Stacked:
+        """That of a layer without clusters."""
+        none = torch.zeros(0, width, dtype=dtype)
+        counts = torch.zeros(0, dtype=torch.long)
+        table = ClusterTable.empty(width, axes, dtype)
+        return cls(table, none, none, counts, np.zeros((3, 0), np.int64), np.zeros((axes, 0), np.int64))
+
+    def changed(self, partitions: Mapping[int, ClusterPartition | None], total: int) -> _Stacked:
+        """The same with some of `total` partitions replaced or added; only their rows are computed."""
+        growth = total - len(self.counts)
+        keys, values = (torch.cat([x, x.new_zeros(growth, x.shape[1])]) for x in (self.keys, self.values))
+        counts = torch.cat([self.counts, self.counts.new_zeros(growth)])
+        frames, places = (
+            np.concatenate([x, np.zeros((len(x), growth), x.dtype)], 1) for x in (self.frames, self.places)
+        )
+        for place, part in partitions.items():
+            if part is None:
+                for rows in (keys, values, counts):
+                    rows[place] = 0
+                frames[:, place], places[:, place] = 0, 0
+                continue
+            key, value, count = part.totals
+            keys[place], values[place], counts[place] = in_half(key / count), value / count, count
+            middle, places[:, place] = part.middle
+            frames[:, place] = part.frames[0].min(), middle, part.frames[2].max()
+        return _Stacked(self.table.changed(partitions, total), keys, values, counts, frames, places)
+
+
+_Partitions = Mapping[int, ClusterPartition | None]
+
+
+class LayerIndex:
+    """One layer of the memory: a partition per visual cluster (None where its tokens are gone), what the
+    first stage of retrieval reads, stacked over visual clusters, and what the second reads. Immutable.
+
+    What is stacked is computed when it is first read: most blocks are taken in without a question behind
+    them; sums over runs apart, which only answers with representatives read. Both are functions of the
+    partitions alone, so it does not matter when.
+
+    Attributes:
+        partitions: one per visual cluster.
+    """
+
+    __slots__ = ("_pending", "_stacked", "_sums", "_unsummed", "partitions")
+
+    def __init__(
+        self,
+        partitions: tuple[ClusterPartition | None, ...],
+        stacked: _Stacked,
+        sums: RunSums,
+        pending: _Partitions | None = None,
+        unsummed: _Partitions | None = None,
+    ) -> None:
+        """`stacked` is of the partitions before those of `pending` were replaced or added; `sums` of those
+        before `unsummed`."""
+        self.partitions = partitions
+        self._stacked, self._pending = stacked, pending or {}
+        self._sums, self._unsummed = sums, unsummed or {}
+
+    @classmethod
+    def empty(cls, width: int, axes: int, dtype: torch.dtype) -> LayerIndex:
+        """The index of a layer without clusters."""
+        return cls((), _Stacked.empty(width, axes, dtype), RunSums.empty(width, axes, dtype))
+
+    @property
+    def table(self) -> ClusterTable:
+        """All clusters of the partitions."""
+        return self._read().table
+
+    @property
+    def runs(self) -> RunSums:
+        """Sums over neighbouring visual clusters."""
+        with _READING:
+            if self._unsummed:
+                self._sums = self._sums.changed(self._unsummed, len(self.partitions))
+                self._unsummed = {}
+            return self._sums
+
+    @property
+    def keys(self) -> torch.Tensor:
+        """[visual, width], mean raw key of each in half precision, as other processes read it."""
+        return self._read().keys
+
+    @property
+    def values(self) -> torch.Tensor:
+        """[visual, width], mean value of each, in full."""
+        return self._read().values
+
+    @property
+    def counts(self) -> torch.Tensor:
+        """int64 [visual], tokens of each."""
+        return self._read().counts
+
+    @property
+    def frames(self) -> Ints:
+        """int64 [3, visual], first, mean and last frame number of each."""
+        return self._read().frames
+
+    @property
+    def places(self) -> Ints:
+        """int64 [axes, visual], mean place in the frame."""
+        return self._read().places
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of all clusters."""
+        return sum(part.tokens for part in self.partitions if part is not None)
+
+    def clusters(self, rows: Ints) -> tuple[Cluster, ...]:
+        """The clusters of some rows of the table, in their order."""
+        places = np.searchsorted(self.table.starts, rows, side="right") - 1
+        numbers = (rows - self.table.starts[places]).tolist()
+        parts = [self.partitions[place] for place in places.tolist()]
+        return tuple(p.clusters[number] for p, number in zip(parts, numbers, strict=True) if p is not None)
+
+    def changed(self, partitions: Mapping[int, ClusterPartition | None]) -> LayerIndex:
+        """This index with some partitions replaced or added."""
+        if not partitions:
+            return self
+        total = max(len(self.partitions), max(partitions) + 1)
+        parts = [*self.partitions, *[None] * (total - len(self.partitions))]
+        for place, part in partitions.items():
+            parts[place] = part
+        with _READING:
+            stacked, pending = self._stacked, {**self._pending, **partitions}
+            sums, unsummed = self._sums, {**self._unsummed, **partitions}
+        return LayerIndex(tuple(parts), stacked, sums, pending, unsummed)
+
+    def _read(self) -> _Stacked:
+        with _READING:
+            if self._pending:
+                self._stacked = self._stacked.changed(self._pending, len(self.partitions))
+                self._pending = {}
+            return self._stacked
+
+
+_READING = threading.Lock()
+"""Held while what is stacked is brought up to date."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Snapshot:
+    """What an answer reads; nothing in it changes while the memory grows on.
+
+    Attributes:
+        layers: the index of every layer.
+        window: the blocks that are read whole, oldest first.
+        prefix: the system prefix.
+        times_us: int64 [frames], stream time of every frame the memory has numbered.
+        token_frame: int64 [tokens]; `token_place` int64 [axes, tokens].
+        step: int64 [axes]; `extent` likewise (of the newest block).
+        version: counts every change of the memory.
+        covered_from_us: stream time of the oldest frame whose KV is held; None where there is none.
+        held_from: number of the first frame that the budget has not dropped.
+        forgotten: time ranges that were erased.
+    """
+
+    layers: tuple[LayerIndex, ...]
+    window: tuple[OpenBlock, ...]
+    prefix: Prefix
+    times_us: Ints
+    token_frame: Ints
+    token_place: Ints
+    step: Ints
+    extent: Ints
+    version: int
+    covered_from_us: int | None
+    held_from: int = 0
+    forgotten: tuple[tuple[int, int], ...] = ()
+
+    def lookup(self, tokens: Ints) -> tuple[Ints, Ints]:
+        """Frames int64 [n] and places int64 [axes, n] of token numbers."""
+        return self.token_frame[tokens], self.token_place[:, tokens]
+
+    def choice(self, since_us: int | None, until_us: int | None) -> Span:
+        """The frames with since <= time < until."""
+        return Span.of_times(self.times_us, since_us, until_us)
+
+    @property
+    def clustered(self) -> bool:
+        """Whether there is anything beside the blocks that are read whole."""
+        return any(index.tokens for index in self.layers)
+
+    def covered_frames(self) -> np.ndarray:
+        """Which frames nothing is missing of, bool [frames]: their KV is held, or they never had a token."""
+        frames = len(self.times_us)
+        covered: np.ndarray = np.bincount(self.token_frame, minlength=frames) == 0
+        covered[: self.held_from] = False
+        for begin_us, end_us in self.forgotten:
+            covered &= (self.times_us < begin_us) | (self.times_us >= end_us)
+        covered[self.held_frames()] = True
+        return covered
+
+    def held_frames(self) -> Ints:
+        """The frames whose KV is held, ascending."""
+        parts = [part for part in self.layers[0].partitions if part is not None]
+        tokens = [cluster.slab.tokens for part in parts for cluster in part.clusters]
+        frames = [np.unique(entry.block.frame) + entry.first_frame for entry in self.window]
+        frames += [self.lookup(np.concatenate(tokens))[0]] if tokens else []
+        out: Ints = np.unique(np.concatenate([np.zeros(0, np.int64), *frames]))
+        return out
+
+
+@dataclass(frozen=True, slots=True)
+class IndexSize:
+    """Bytes of the index that a question needs on the device (representatives and counters), of what upkeep
+    needs beside it (sums of unit keys, at the owner), and of the KV that is indexed."""
+
+    index_bytes: int
+    upkeep_bytes: int
+    kv_bytes: int
+    clusters: int
+    tokens: int
+
+    @property
+    def share(self) -> float:
+        """Index bytes for each byte of KV."""
+        return self.index_bytes / max(1, self.kv_bytes)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _State:
+    """Everything that a change may alter, as it was before. Blocks, clusters and indexes are immutable, so
+    that references to them suffice."""
+
+    table: TableMark
+    residency: tuple[tuple[int, int], ...]
+    visual: VisualLevel | None
+    scales: tuple[float, ...]
+    open: tuple[OpenBlock, ...]
+    layers: tuple[LayerIndex, ...]
+    frame_visual: dict[int, int]
+    count: MaintenanceCount
+    version: int
+    forgotten: tuple[tuple[int, int], ...]
+    held_from: int
+    wide: dict[int, tuple[int, int]]
+    ids: int
+    tail: BlockTail | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BlockTail:
+    """Of a sealed memory's newest block: how far the next frame's slot lies, and the positions of a frame
+    (`BornBlock.step` and `extent`)."""
+
+    step: Ints
+    extent: Ints
+
+
+class CameraMemory:
+    """The memory of one camera's epoch. One owner feeds it; any number of readers take snapshots.
+
+    Everything it does is a function of the blocks, the fetches reported to it and the settings, in their
+    order: the same records make the same memory, to the bit.
+    """
+
+    def __init__(
+        self,
+        shape: KVShape,
+        prefix: Prefix,
+        settings: MemorySettings | None = None,
+        *,
+        bias: torch.Tensor | None = None,
+        keep: Keep | None = None,
+    ) -> None:
+        """`bias` [layers, width] is the bias of the key projection, taken from keys before they are compared;
+        `keep` bounds the KV held."""
+        self.shape, self.prefix = shape, prefix
+        self.settings, self.keep = settings or MemorySettings(), keep or Keep()
+        none = torch.zeros(shape.layers, shape.width, dtype=shape.wide)
+        self.bias = none if bias is None else bias.to(shape.wide)
+        self.residency = Residency(self.settings.resident_bytes)
+        self.table = FrameNumbers(shape.axes)
+        self.visual: VisualLevel | None = None
+        self.scales: list[float] = [0.0] * shape.layers
+        self.open: list[OpenBlock] = []
+        nothing = LayerIndex.empty(shape.width, shape.axes, shape.wide)
+        self.layers: list[LayerIndex] = [nothing] * shape.layers
+        self.frame_visual: dict[int, int] = {}
+        self.count = MaintenanceCount()
+        self.version = 0
+        self.forgotten: list[tuple[int, int]] = []
+        self.held_from = 0
+        self.wide: dict[int, tuple[int, int]] = {}
+        self._ids = 0
+        self.tail: BlockTail | None = None
+        self._lock = threading.RLock()
+        self._changing = False
+
+    # Changing whole or not at all.
+
+    @contextmanager
+    def change(self) -> Iterator[None]:
+        """What is changed within is changed wholly: an exception leaves the memory as it was before."""
+        with self._lock:
+            if self._changing:
+                yield
+                return
+            before, self._changing = self._state(), True
+            try:
+                yield
+            except BaseException:
+                self._take_back(before)
+                raise
+            finally:
+                self._changing = False
+
+    def _state(self) -> _State:
+        return _State(
+            table=self.table.mark(),
+            residency=tuple(self.residency.order()),
+            visual=self.visual,
+            scales=tuple(self.scales),
+            open=tuple(self.open),
+            layers=tuple(self.layers),
+            frame_visual=dict(self.frame_visual),
+            count=replace(self.count),
+            version=self.version,
+            forgotten=tuple(self.forgotten),
+            held_from=self.held_from,
+            wide=dict(self.wide),
+            ids=self._ids,
+            tail=self.tail,
+        )
+
+    def _take_back(self, before: _State) -> None:
+        self.table.cut(before.table)
+        self.residency.restore(before.residency)
+        self.visual, self.scales = before.visual, list(before.scales)
+        self.open, self.layers = list(before.open), list(before.layers)
+        self.frame_visual, self.count = before.frame_visual, before.count
+        self.version, self.forgotten = before.version, list(before.forgotten)
+        self.held_from, self.wide, self._ids = before.held_from, before.wide, before.ids
+        self.tail = before.tail
+
+    # Growing.
+
+    def add(self, block: BornBlock) -> None:
+        """Take in a closed block. It is read whole while it is in the window, then through its clusters.
+        Whatever is raised leaves the memory as it was.
+
+        Raises:
+            HistoryError: the block does not fit the memory.
+        """
+        with self.change():
+            self._check(block)
+            frame, token = self.table.add(block)
+            self.open.append(OpenBlock(block, frame, token))
+            if self.visual is None:
+                older = self.open[: -self.settings.window]
+                if sum(entry.block.frames for entry in older) >= self.settings.construct:
+                    self._construct(len(older))
+            else:
+                while len(self.open) > self.settings.window:
+                    self._take_in([self.open.pop(0)])
+            self._expire()
+            self._split_wide()
+            self.version += 1
+
+    def seal(self) -> None:
+        """End the memory: the blocks that were still read whole go into clusters, and every split that was
+        put off is carried out. A sealed memory takes in no block; it may still forget.
+
+        Raises:
+            HistoryError: nothing was ever taken in.
+        """
+        with self.change():
+            if self.tail is not None:
+                return
+            if not self.open or not self.table.frames:
+                raise HistoryError("this memory is empty: there is nothing to seal")
+            newest = self.open[-1].block
+            self.tail = BlockTail(newest.step, newest.extent)
+            if self.visual is None:
+                self._construct(len(self.open))
+            else:
+                leaving, self.open = self.open, []
+                self._take_in(leaving)
+            for number in range(self.shape.layers):
+                self._settle_layer(
+                    number, {cluster.id for cluster in self.clusters(number) if cluster.marked}
+                )
+            self.note_wide()
+            self.version += 1
+
+    @property
+    def sealed(self) -> bool:
+        """Whether it takes in no more blocks."""
+        return self.tail is not None
+
+    def settle(self, fetched: Mapping[int, Iterable[int]]) -> None:
+        """After an answer: its verified retrieval fetched these clusters, by layer. They are on the device
+        now, and their deferred splits are carried out."""
+        with self.change():
+            for number, ids in sorted(fetched.items()):
+                self._settle_layer(number, set(ids))
+            self._split_wide()
+            self.version += 1
+
+    def _settle_layer(self, number: int, ids: set[int]) -> None:
+        index, upkeep = self.layers[number], self._upkeep(number)
+        changed: dict[int, ClusterPartition | None] = {}
+        rows = np.flatnonzero(np.isin(index.table.ids, list(ids)))
+        for place in np.unique(np.searchsorted(index.table.starts, rows, side="right") - 1).tolist():
+            partition = index.partitions[place]
+            if partition is None:
+                continue
+            for cluster in partition.clusters:
+                if cluster.id in ids:
+                    self.residency.touch(cluster.id, cluster.slab.bytes)
+            settled = settle(partition, ids, upkeep)
+            if settled is not partition:
+                changed[place] = settled
+        self.layers[number] = index.changed(changed)
+
+    def note_wide(self) -> None:
+        """Look up which clusters on the device are marked; after a memory was opened or a range erased."""
+        self.wide = {}
+        for number, index in enumerate(self.layers):
+            self._watch(number, enumerate(index.partitions))
+
+    def _watch(self, number: int, partitions: Iterable[tuple[int, ClusterPartition | None]]) -> None:
+        """Remember the clusters of a layer that are marked while they are on the device."""
+        for place, part in partitions:
+            for cluster in part.clusters if part is not None else ():
+                if cluster.marked and cluster.id in self.residency:
+                    self.wide[cluster.id] = (number, place)
+
+    def _split_wide(self) -> None:
+        """Split the marked clusters that now lie on the device, or have just left it."""
+        due: dict[tuple[int, int], set[int]] = {}
+        for number, (layer, place) in sorted(self.wide.items()):
+            part = self.layers[layer].partitions[place]
+            marked = [c for c in part.clusters if c.id == number and c.marked] if part is not None else []
+            resting = bool(marked) and marked[0].last + self.settings.rest < self.table.frames
+            if not marked or resting or number not in self.residency:
+                del self.wide[number]
+            if marked and number not in self.wide:
+                due.setdefault((layer, place), set()).add(number)
+        for (layer, place), ids in due.items():
+            part = self.layers[layer].partitions[place]
+            # What is made of one may push the next off the device: it is split on its way.
+            offloaded = {number for number in ids if number not in self.residency}
+            for group, leaving in ((offloaded, True), (ids - offloaded, False)):
+                if part is not None and group:
+                    part = settle(part, group, replace(self._upkeep(layer), leaving=leaving))
+            self.layers[layer] = self.layers[layer].changed({place: part})
+
+    def _check(self, block: BornBlock) -> None:
+        shape = self.shape
+        expected = (shape.layers, shape.kv_heads, block.rows, shape.head_dim)
+        where = f"{block.stream}: block {block.index}"
+        if self.sealed:
+            raise HistoryError(f"{where}: this memory is sealed, and takes in no more blocks")
+        if tuple(block.keys.shape) != expected or tuple(block.values.shape) != expected:
+            raise HistoryError(
+                f"{where}: KV of shape {tuple(block.keys.shape)} does not fit this memory of {expected}"
+            )
+        if block.keys.dtype != shape.dtype:
+            raise HistoryError(f"{where}: KV of {block.keys.dtype}, but this memory holds {shape.dtype}")
+        if block.places.shape != (shape.axes, block.rows):
+            raise HistoryError(
+                f"{where}: places of shape {block.places.shape}; expected {(shape.axes, block.rows)}"
+            )
+        if self.open and self.open[-1].block.stream != block.stream:
+            raise HistoryError(
+                f"{where}: this memory is of stream {self.open[-1].block.stream}; an epoch has its own memory"
+            )
+        if self.table.frames and block.frames and block.times_us[0] <= self.table.times_us.all[-1]:
+            raise HistoryError(f"{where}: its first frame is not later than the last one held")
+
+    def _construct(self, count: int) -> None:
+        """Make the first clusters of the oldest `count` open blocks."""
+        leaving, self.open = self.open[:count], self.open[count:]
+        embeddings = torch.cat([entry.block.embeddings for entry in leaving])
+        self.visual, own = VisualLevel.construct(embeddings, self.settings)
+        numbers = self._note(leaving, own)
+        for number in range(self.shape.layers):
+            members = self._members(leaving, number)
+            partitions: dict[int, ClusterPartition | None] = {}
+            for place in range(self.visual.clusters):
+                rows = np.flatnonzero(own[np.searchsorted(numbers, members.frames)] == place)
+                cluster = None
+                if len(rows):
+                    cluster = construct(members.take(rows), self._upkeep(number), self._seed(number, place))
+                partitions[place] = cluster
+            self.layers[number] = self.layers[number].changed(partitions)
+            self.scales[number] = _mean_variance(partitions.values())
+
+    def _take_in(self, leaving: list[OpenBlock]) -> None:
+        """Assign blocks that leave the window to clusters."""
+        if self.visual is None or not sum(entry.block.frames for entry in leaving):
+            return
+        embeddings = torch.cat([entry.block.embeddings for entry in leaving])
+        self.visual, own = self.visual.assigned(embeddings, self.settings, self.count)
+        numbers = self._note(leaving, own)
+        for number, index in enumerate(self.layers):
+            members = self._members(leaving, number)
+            upkeep = self._upkeep(number)
+            changed: dict[int, ClusterPartition | None] = {}
+            of_token = own[np.searchsorted(numbers, members.frames)]
+            for place in np.unique(of_token).tolist():
+                newcomers = members.take(np.flatnonzero(of_token == place))
+                old = index.partitions[place] if place < len(index.partitions) else None
+                if old is None:
+                    changed[place] = construct(newcomers, upkeep, self._seed(number, place))
+                else:
+                    changed[place] = assign(old, newcomers, upkeep)
+            self.layers[number] = index.changed(changed)
+            self._watch(number, changed.items())
+
+    def _note(self, leaving: Sequence[OpenBlock], own: Ints) -> Ints:
+        """Remember the visual cluster of each frame; returns the frames' numbers, ascending."""
+        numbers: Ints = np.concatenate(
+            [np.arange(entry.first_frame, entry.first_frame + entry.block.frames) for entry in leaving]
+        )
+        self.frame_visual.update(zip(numbers.tolist(), own.tolist(), strict=True))
+        return numbers
+
+    def _members(self, leaving: Sequence[OpenBlock], layer: int) -> Members:
+        keys = torch.cat([entry.block.keys[layer] for entry in leaving], 1)
+        values = torch.cat([entry.block.values[layer] for entry in leaving], 1)
+        data = torch.stack([keys.transpose(0, 1), values.transpose(0, 1)], 1).contiguous()
+        tokens = np.concatenate(
+            [np.arange(entry.first_token, entry.first_token + entry.block.rows) for entry in leaving]
+        )
+        frames, places = self.table.lookup(tokens)
+        units = unit(data[:, 0].reshape(len(tokens), -1).to(self.bias.dtype) - self.bias[layer])
+        return Members(units, data, tokens, frames, places)
+
+    def _upkeep(self, layer: int) -> Upkeep:
+        return Upkeep(
+            settings=self.settings,
+            residency=self.residency,
+            bias=self.bias[layer],
+            scale=self.scales[layer],
+            lookup=self.table.lookup,
+            next_id=self._next_id,
+            count=self.count,
+        )
+
+    def _next_id(self) -> int:
+        self._ids += 1
+        return self._ids
+
+    def _seed(self, layer: int, place: int) -> int:
+        return self.settings.seed * 1_000_003 + layer * 8191 + place
+
+    # Forgetting.
+
+    def forget(self, begin_us: int, end_us: int) -> int:
+        """Erase frames with begin_us <= time < end_us wholly: their KV, embeddings and shares of every mean.
+
+        Of blocks that are still read whole, the whole block goes.
+
+        Returns:
+            The number of frames erased.
+        """
+        with self.change():
+            times = self.table.times_us.all
+            leaving = (times >= begin_us) & (times < end_us)
+            for entry in self.open:
+                # A block that is still read whole goes whole.
+                frames = slice(entry.first_frame, entry.first_frame + entry.block.frames)
+                leaving[frames] = leaving[frames].any()
+            self._drop(leaving)
+            self.note_wide()
+            # A block without frames has the number of the frame behind it, and nothing to erase.
+            self.open = [
+                entry for entry in self.open if not (entry.block.frames and leaving[entry.first_frame])
+            ]
+            for number in np.flatnonzero(leaving).tolist():
+                self.frame_visual.pop(number, None)
+            self._erase_embeddings(leaving)
+            self.forgotten.append((begin_us, end_us))
+            self.version += 1
+            return int(leaving.sum())
+
+    def _erase_embeddings(self, gone: np.ndarray) -> None:
+        start = 0
+        for place, embeddings in enumerate(self.table.embeddings):
+            stop = start + embeddings.shape[0]
+            part = torch.from_numpy(gone[start:stop])
+            if bool(part.any()):
+                self.table.embeddings[place] = torch.where(part[:, None], 0.0, embeddings)
+            start = stop
+        if self.visual is None or not self.table.embeddings:
+            return
+        # The visual means lose the erased frames too.
+        x = unit(torch.cat(self.table.embeddings))
+        sums, counts = torch.zeros_like(self.visual.sums), torch.zeros_like(self.visual.counts)
+        for frame, place in self.frame_visual.items():
+            sums[place] += x[frame]
+            counts[place] += 1
+        self.visual = VisualLevel(sums, counts, self.visual.scale)
+
+    def _drop(self, gone: np.ndarray) -> None:
+        """Take the KV of some frames out of the clusters."""
+        frame_of = self.table.token_frame.all
+
+        def leaving(tokens: Ints) -> Ints:
+            return gone[frame_of[tokens]]
+
+        for number, index in enumerate(self.layers):
+            upkeep = self._upkeep(number)
+            changed: dict[int, ClusterPartition | None] = {}
+            for place, part in enumerate(index.partitions):
+                if part is not None and (remainder := without(part, leaving, upkeep)) is not part:
+                    changed[place] = remainder
+            self.layers[number] = index.changed(changed)
+            self._watch(number, changed.items())
+
+    def _expire(self) -> None:
+        """Keep the KV within its byte budget and horizon; frame times and embeddings stay."""
+        times = self.table.times_us.all
+        if not len(times):
+            return
+        oldest = self.held_from
+        if self.keep.seconds is not None:
+            horizon = int(times[-1] - self.keep.seconds * 1e6)
+            oldest = int(np.searchsorted(times, horizon))
+        if self.keep.bytes is not None and self.kv_bytes > self.keep.bytes:
+            per_token = self.shape.layers * self.shape.token_bytes
+            excess = self.kv_bytes - int(0.95 * self.keep.bytes)
+            first = int(np.searchsorted(self.table.token_frame.all, self.held_from))
+            last = min(first + -(-excess // per_token), self.table.tokens - 1)
+            oldest = max(oldest, int(self.table.token_frame.all[last]))
+        # In steps of a twentieth of what is held: every step rewrites the clusters it touches.
+        enough = (oldest - self.held_from) * 20 >= len(times) - self.held_from
+        if oldest > self.held_from and (enough or self.keep.bytes is not None):
+            leaving = np.zeros(len(times), dtype=bool)
+            leaving[:oldest] = True
+            self._drop(leaving)
+            self.held_from = oldest
+
+    # Reading.
+
+    def snapshot(self) -> Snapshot:
+        """What an answer may read from now on."""
+        with self._lock:
+            newest, table = self.tail or (self.open[-1].block if self.open else None), self.table
+            if newest is None or not table.frames:
+                raise HistoryError("this memory is empty: close at least one block with frames first")
+            return Snapshot(
+                layers=tuple(self.layers),
+                window=tuple(self.open),
+                prefix=self.prefix,
+                times_us=table.times_us.all,
+                token_frame=table.token_frame.all,
+                token_place=table.token_place.all,
+                step=newest.step,
+                extent=newest.extent,
+                version=self.version,
+                covered_from_us=self.covered_from_us,
+                held_from=self.held_from,
+                forgotten=tuple(self.forgotten),
+            )
+
+    @property
+    def covered_from_us(self) -> int | None:
+        """Stream time of the oldest frame whose KV is held."""
+        table = self.layers[0].table
+        firsts = [int(table.frames[0].min())] if len(table.ids) else []
+        firsts += [entry.first_frame for entry in self.open if entry.block.frames]
+        return int(self.table.times_us.all[min(firsts)]) if firsts else None
+
+    @property
+    def kv_bytes(self) -> int:
+        """KV bytes held, window included."""
+        clustered = sum(index.tokens for index in self.layers)
+        return clustered * self.shape.token_bytes + sum(entry.block.kv_bytes for entry in self.open)
+
+    def clusters(self, layer: int) -> list[Cluster]:
+        """All clusters of a layer."""
+        parts = self.layers[layer].partitions
+        return [cluster for part in parts if part is not None for cluster in part.clusters]
+
+    def size(self, shape: KVShape | None = None) -> IndexSize:
+        """The resident index against the KV it indexes, for tokens of `shape` (default: this memory's).
+
+        The index is, per cluster, the mean key and mean value in the KV's dtype and 40 bytes of counters; per
+        visual cluster and layer the same. Upkeep has a unit mean per cluster in the same dtype.
+        """
+        sizes = shape or self.shape
+        row = sizes.width * sizes.dtype.itemsize
+        clusters = sum(len(self.clusters(layer)) for layer in range(self.shape.layers))
+        visual = sum(len(index.counts) for index in self.layers)
+        tokens = sum(index.tokens for index in self.layers)
+        index = (clusters + visual) * (2 * row + 40)
+        return IndexSize(index, clusters * row, tokens * sizes.token_bytes, clusters, tokens)
+
+
+def in_half(means: torch.Tensor) -> torch.Tensor:
+    """Means as half precision shows them, in their own dtype. Other processes get them so: whoever ranks by
+    them ranks alike."""
+    limit = torch.finfo(torch.float16).max
+    return means.clamp(-limit, limit).half().to(means.dtype)
+
+
+def _mean_variance(partitions: Iterable[ClusterPartition | None]) -> float:
+    present = [part for part in partitions if part is not None]
+    if not present:
+        return 0.0
+    variance = torch.cat([unit_variance(part.units, part.counts) for part in present])
+    counts = torch.cat([part.counts for part in present])
+    return float((variance * counts).sum() / counts.sum())

@@ -1,0 +1,105 @@
+"""What a list of memories says of each, read from its files without torch, whose import takes longer."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import compress
+from pathlib import Path
+from typing import Any
+
+from lookout.past.memory.container import (
+    ITEM_BYTES,
+    DamagedBytes,
+    StoredRecord,
+    read_file_record,
+    read_records,
+)
+from lookout.past.memory.errors import HistoryError
+from lookout.past.memory.files import MANIFEST, bytes_of, needed, read_manifest, read_meta
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """What a memory covers.
+
+    Attributes:
+        frames: Numbered so far, those that are no longer held included.
+        first_us: Stream time of the oldest frame whose KV is held, microseconds; None: no KV is held.
+        last_us: Stream time of the newest frame; None: there is none.
+    """
+
+    frames: int
+    first_us: int | None
+    last_us: int | None
+
+
+def extent_of(folder: Path) -> Extent | None:
+    """What the memory of a folder covers, as `MemoryFolder.open` would find it.
+
+    Returns:
+        None where only opening it tells: something is damaged, or a limit may have dropped frames since the
+        last checkpoint.
+    """
+    with contextlib.suppress(HistoryError, OSError, KeyError, TypeError, ValueError):
+        return _extent(folder)
+    return None
+
+
+def _extent(folder: Path) -> Extent | None:
+    meta = read_meta(folder).header
+    version = _version(folder)
+    index = _index(folder, version) if version else None
+    times: list[int] = []
+    places: list[int] = []  # numbers of frames of which KV is held, the oldest among them
+    if index is not None:
+        if not _slabs_are_whole(folder, index, meta["shape"]):
+            return None
+        times += index.arrays["times"].integers()
+        places += _oldest(index)
+    for record in read_records(memoryview(bytes_of(folder / f"records-{version:08d}.log")), ""):
+        if isinstance(record, DamagedBytes):
+            return None
+        if record.header["kind"] == "block":
+            if any(limit is not None for limit in meta["keep"].values()):
+                return None
+            added = record.arrays["times_us"].integers()
+            places += [len(times)] if added else []
+            times += added
+    first = times[min(places)] if places else None
+    return Extent(len(times), first, times[-1] if times else None)
+
+
+def _version(folder: Path) -> int:
+    """The number of the last checkpoint, 0 before the first."""
+    if not (folder / MANIFEST).is_file() and (folder / f"records-{0:08d}.log").is_file():
+        return 0
+    return int(read_manifest(folder / MANIFEST)["version"])
+
+
+def _index(folder: Path, version: int) -> StoredRecord:
+    path = folder / f"index-{version:08d}.bin"
+    return read_file_record(needed(path), str(path))
+
+
+def _oldest(index: StoredRecord) -> Iterator[int]:
+    """The oldest frame of the first layer's clusters, and of each block that is not clustered yet."""
+    layers, firsts = (index.arrays[name].integers() for name in ("c.layer", "c.first"))
+    clustered = list(compress(firsts, (layer == 0 for layer in layers)))
+    if clustered:
+        yield min(clustered)
+    for number, block in enumerate(index.header["open"]):
+        if index.arrays[f"open{number}.times_us"].shape[0]:
+            yield block["first_frame"]
+
+
+def _slabs_are_whole(folder: Path, index: StoredRecord, shape: dict[str, Any]) -> bool:
+    """Whether every file has the bytes of all clusters that lie in it; their checksums are not looked at."""
+    token_bytes = 2 * shape["kv_heads"] * shape["head_dim"] * ITEM_BYTES[shape["dtype"]]
+    ends: dict[int, int] = {}
+    columns = (index.arrays[f"c.{name}"].integers() for name in ("file", "offset", "count"))
+    for file, offset, count in zip(*columns, strict=True):
+        ends[file] = max(ends.get(file, 0), offset + count * token_bytes)
+    names = index.header["names"]
+    return all((folder / names[file]).stat().st_size >= end for file, end in ends.items())

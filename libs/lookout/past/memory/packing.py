@@ -1,0 +1,78 @@
+"""Records of tensors and arrays, in the container that `container` describes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from lookout.past.memory.container import (
+    DamagedBytes,
+    StoredArray,
+    StoredRecord,
+    checksum,
+    read_file_record,
+    read_records,
+    sealed,
+)
+from lookout.past.memory.types import Ints, raw
+
+Array = torch.Tensor | np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class PackedRecord:
+    """One record that was read: its header, its arrays (copies), and its bytes [begin, end) in the file."""
+
+    header: dict[str, Any]
+    arrays: dict[str, torch.Tensor]
+    begin: int
+    end: int
+
+    @classmethod
+    def of(cls, stored: StoredRecord) -> PackedRecord:
+        """A stored record with tensors."""
+        arrays = {name: _tensor(array) for name, array in stored.arrays.items()}
+        return cls(stored.header, arrays, stored.begin, stored.end)
+
+
+def pack(header: Mapping[str, Any], arrays: Mapping[str, Array]) -> bytes:
+    """One record of a header and named arrays."""
+    bodies, described = [], []
+    for name, array in arrays.items():
+        bodies.append(raw(array).tobytes() if isinstance(array, torch.Tensor) else array.tobytes())
+        described.append([name, str(array.dtype).removeprefix("torch."), list(array.shape)])
+    return sealed({**header, "arrays": described}, b"".join(bodies))
+
+
+def unpack_file(data: bytes, where: str) -> PackedRecord:
+    """Read a file that is one record.
+
+    Raises:
+        DamagedMemoryError: It is damaged, cut short, or longer than its record.
+    """
+    return PackedRecord.of(read_file_record(data, where))
+
+
+def records(data: memoryview, where: str) -> Iterator[PackedRecord | DamagedBytes]:
+    """The records of a file in their order; see `read_records`."""
+    for record in read_records(data, where):
+        yield record if isinstance(record, DamagedBytes) else PackedRecord.of(record)
+
+
+def ints(tensor: torch.Tensor) -> Ints:
+    """An integer tensor as int64 numpy."""
+    return tensor.numpy().astype(np.int64)
+
+
+def _tensor(array: StoredArray) -> torch.Tensor:
+    dtype: torch.dtype = getattr(torch, array.kind)
+    if not len(array.data):
+        return torch.zeros(array.shape, dtype=dtype)
+    return torch.frombuffer(bytearray(array.data), dtype=dtype).view(array.shape)
+
+
+__all__ = ["Array", "DamagedBytes", "PackedRecord", "checksum", "ints", "pack", "records", "unpack_file"]

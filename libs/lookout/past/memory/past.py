@@ -1,0 +1,602 @@
+"""A camera's past as the chapters it lies in: one retrieval over all of them, wherever their bytes are.
+
+A chapter is a memory of its own (`lookout.past.memory.catalogue`). Frames, clusters and windows of all chapters
+are numbered in one row, so that a question reads them as one memory. Where a chapter's bytes come from
+changes nothing of an answer: what is read depends on heads, scenes and index ranges alone.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+
+from lookout.past.memory.catalogue import (
+    ByteRange,
+    Files,
+    Head,
+    IndexRange,
+    LayerScenes,
+    WindowBlock,
+)
+from lookout.past.memory.errors import HistoryError
+from lookout.past.memory.retrieval import (
+    Candidates,
+    RetrievalSettings,
+    budget_of,
+    first_stage,
+    rows_read,
+    semantic_stage,
+)
+from lookout.past.memory.spans import FrameChoice, FrameMask
+from lookout.past.memory.types import Ints, Prefix
+
+
+class LostChapterError(HistoryError):
+    """A chapter cannot be read any more where it was; `chapter` names it."""
+
+    def __init__(self, chapter: str, cause: str) -> None:
+        super().__init__(f"chapter {chapter} cannot be read: {cause}")
+        self.chapter = chapter
+
+
+@dataclass(frozen=True, slots=True)
+class Chapter:
+    """One chapter of a camera's past: its name, its head, and what its stream times are added to."""
+
+    name: str
+    head: Head
+    origin_us: int = 0
+
+    @property
+    def key(self) -> str:
+        """Names its bytes: they change with the version."""
+        return f"{self.name}@{self.head.version}"
+
+    def holds(self, begin_us: int, end_us: int) -> bool:
+        """Whether anything of a range of wall time may stand in it: it has frames there, and was not erased.
+
+        Embeddings stay when the KV's time is over, so frames count whether or not their KV is there.
+        """
+        begin, end = begin_us - self.origin_us, end_us - self.origin_us
+        times = self.head.times_us
+        times = times[(times >= begin) & (times < end)]
+        for first, last in self.head.forgotten:
+            times = times[(times < first) | (times >= last)]
+        return bool(len(times))
+
+
+ChapterRange = tuple[Chapter, ByteRange]
+Fetch = Callable[[Sequence[ChapterRange]], list[bytes]]
+"""Reads ranges of several chapters; raises LostChapterError where one cannot be read."""
+
+
+def fetch_from(files: Mapping[str, Files]) -> Fetch:
+    """Reads from files by the name of the chapter, one chapter after the other."""
+
+    def fetch(requests: Sequence[ChapterRange]) -> list[bytes]:
+        out = [b""] * len(requests)
+        for name in {chapter.name for chapter, _ in requests}:
+            numbers = [number for number, (chapter, _) in enumerate(requests) if chapter.name == name]
+            try:
+                data = files[name].read([requests[number][1] for number in numbers])
+                for number, part in zip(numbers, data, strict=True):
+                    out[number] = requests[number][1].checked(part, name)
+            except HistoryError as error:
+                raise LostChapterError(name, str(error)) from error
+        return out
+
+    return fetch
+
+
+@dataclass(slots=True)
+class Traffic:
+    """What was read: bytes and ranges that were fetched, calls of the fetch, and ranges that were there."""
+
+    fetched_bytes: int = 0
+    fetched: int = 0
+    calls: int = 0
+    present: int = 0
+
+
+class RangeCache:
+    """Ranges of chapters within a byte budget; the least recently used leave first. Thread-safe.
+
+    A range that is being fetched is not fetched again: whoever asks for it waits.
+    """
+
+    def __init__(self, fetch: Fetch, budget_bytes: int) -> None:
+        self._fetch, self._budget = fetch, budget_bytes
+        self._lock = threading.Lock()
+        self._data: OrderedDict[tuple[str, str, int], bytes] = OrderedDict()
+        self._coming: dict[tuple[str, str, int], Future[bytes]] = {}
+        self._forgets = 0
+        self.bytes = 0
+
+    def over(self, fetch: Fetch) -> RangeReader:
+        """The same cache, filled through another fetch: what one question may read from where."""
+        return RangeReader(self, fetch)
+
+    def get(
+        self, requests: Sequence[ChapterRange], traffic: Traffic | None = None, fetch: Fetch | None = None
+    ) -> list[bytes]:
+        """The bytes of every range; those that are missing are fetched together.
+
+        Args:
+            requests: chapters and ranges.
+            traffic: counts what was read.
+            fetch: reads in place of the cache's own.
+
+        Raises:
+            LostChapterError: a chapter cannot be read.
+        """
+        traffic = traffic or Traffic()
+        waiting: dict[tuple[str, str, int], Future[bytes]] = {}
+        ready: dict[tuple[str, str, int], bytes] = {}
+        own: dict[tuple[str, str, int], ChapterRange] = {}
+        keys = [_key(request) for request in requests]
+        with self._lock:
+            forgets = self._forgets
+            for key, request in zip(keys, requests, strict=True):
+                if key in ready or key in waiting:
+                    continue
+                if key in self._data:
+                    self._data.move_to_end(key)
+                    ready[key] = self._data[key]
+                    traffic.present += 1
+                    continue
+                if key not in self._coming:
+                    self._coming[key] = Future()
+                    own[key] = request
+                waiting[key] = self._coming[key]
+        if own:
+            self._read(own, waiting, fetch or self._fetch, forgets)
+            traffic.calls += 1
+            traffic.fetched += len(own)
+            traffic.fetched_bytes += sum(request[1].length for request in own.values())
+        ready |= {key: future.result() for key, future in waiting.items()}
+        return [ready[key] for key in keys]
+
+    def _read(
+        self,
+        own: Mapping[tuple[str, str, int], ChapterRange],
+        waiting: Mapping[tuple[str, str, int], Future[bytes]],
+        fetch: Fetch,
+        forgets: int,
+    ) -> None:
+        try:
+            parts = fetch(list(own.values()))
+        except BaseException as error:
+            with self._lock:
+                for key in own:
+                    self._coming.pop(key, None)
+            for key in own:
+                waiting[key].set_exception(error)
+            raise
+        with self._lock:
+            # What was asked for before something was forgotten may be of it: it is not kept.
+            keeps = forgets == self._forgets
+            for key, part in zip(own, parts, strict=True):
+                self._coming.pop(key, None)
+                if keeps:
+                    self._data[key] = part
+                    self.bytes += len(part)
+            while self.bytes > self._budget and self._data:
+                self.bytes -= len(self._data.popitem(last=False)[1])
+        for key, part in zip(own, parts, strict=True):
+            waiting[key].set_result(part)
+
+    def forget(self, chapters: Iterable[str]) -> None:
+        """Let go of every range of some chapters, of all their versions."""
+        names = set(chapters)
+        self._forget(lambda name: name in names)
+
+    def forget_camera(self, camera: str) -> int:
+        """Let go of every range of a camera's chapters.
+
+        Returns:
+            The ranges that were there.
+        """
+        return self._forget(lambda name: name.rpartition("/")[0] == camera)
+
+    def _forget(self, leaves: Callable[[str], bool]) -> int:
+        with self._lock:
+            self._forgets += 1
+            keys = [key for key in self._data if leaves(key[0].rpartition("@")[0])]
+            for key in keys:
+                self.bytes -= len(self._data.pop(key))
+        return len(keys)
+
+
+@dataclass(frozen=True, slots=True)
+class RangeReader:
+    """A cache that is filled through a fetch of one question's own."""
+
+    cache: RangeCache
+    fetch: Fetch
+
+    def get(self, requests: Sequence[ChapterRange], traffic: Traffic | None = None) -> list[bytes]:
+        """As `RangeCache.get`."""
+        return self.cache.get(requests, traffic, self.fetch)
+
+
+class Ranges(Protocol):
+    """Reads ranges of chapters (`RangeCache`, `RangeReader`)."""
+
+    def get(self, requests: Sequence[ChapterRange], traffic: Traffic | None = None) -> list[bytes]: ...
+
+
+def _key(request: ChapterRange) -> tuple[str, str, int]:
+    chapter, place = request
+    return chapter.key, place.file, place.offset
+
+
+class LayerTensors(Protocol):
+    """K or V of a block, layer by layer: [kv_heads, rows, head_dim] each."""
+
+    def __getitem__(self, layer: int, /) -> torch.Tensor: ...
+
+
+class WholeBlock(Protocol):
+    """A block that an answer reads whole (as `BornBlock`)."""
+
+    @property
+    def frame(self) -> Ints: ...
+
+    @property
+    def places(self) -> Ints: ...
+
+    @property
+    def rows(self) -> int: ...
+
+    @property
+    def frames(self) -> int: ...
+
+    @property
+    def keys(self) -> LayerTensors: ...
+
+    @property
+    def values(self) -> LayerTensors: ...
+
+
+class WindowEntry(Protocol):
+    """A block of the window and its first frame's number (as `OpenBlock`)."""
+
+    @property
+    def block(self) -> WholeBlock: ...
+
+    @property
+    def first_frame(self) -> int: ...
+
+
+class Readable(Protocol):
+    """What an answer reads: a snapshot of a memory in this process, or a past of chapters."""
+
+    @property
+    def times_us(self) -> Ints: ...
+
+    @property
+    def prefix(self) -> Prefix: ...
+
+    @property
+    def window(self) -> Sequence[WindowEntry]: ...
+
+    @property
+    def step(self) -> Ints: ...
+
+    @property
+    def extent(self) -> Ints: ...
+
+    @property
+    def clustered(self) -> bool: ...
+
+    @property
+    def covered_from_us(self) -> int | None: ...
+
+    def held_frames(self) -> Ints: ...
+
+    def choice(self, since_us: int | None, until_us: int | None) -> FrameChoice: ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class JoinedScenes:
+    """The scenes of one layer over all chapters (as `LayerScenes`), and of each its chapter and its number
+    there."""
+
+    keys: torch.Tensor
+    counts: torch.Tensor
+    frames: Ints
+    chapter: Ints
+    number: Ints
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Choice:
+    """What one layer of an answer reads: slabs in temporal order, which of their rows (`rows`, bool; None:
+    all), where these stand (`frames` int64 [n], `places` int64 [axes, n]), and how many clusters were
+    compared with the query."""
+
+    slabs: tuple[ChapterRange, ...]
+    ids: tuple[int, ...]
+    frames: Ints
+    places: Ints
+    scored: int
+    rows: np.ndarray | None = None
+
+
+class Past:
+    """Chapters of one camera, oldest first, read as one memory."""
+
+    def __init__(
+        self,
+        chapters: Sequence[Chapter],
+        ranges: Ranges,
+        settings: RetrievalSettings | None = None,
+        *,
+        since_us: int | None = None,
+        until_us: int | None = None,
+        traffic: Traffic | None = None,
+    ) -> None:
+        """Reads the scenes of all chapters that have a frame with since <= time < until.
+
+        Raises:
+            HistoryError: no chapter has one, they are of different models, or representatives are asked for.
+            LostChapterError: one cannot be read.
+        """
+        self.settings = settings or RetrievalSettings()
+        if self.settings.representatives != 0:
+            raise HistoryError("retrieval settings: chapters are read without representatives: set them to 0")
+        self.ranges, self.traffic = ranges, traffic or Traffic()
+        self.chapters = [chapter for chapter in chapters if _meets(chapter, since_us, until_us)]
+        if not self.chapters:
+            raise HistoryError("nothing is remembered of that time")
+        newest = self.chapters[-1].head
+        if any(chapter.head.shape != newest.shape for chapter in self.chapters):
+            raise HistoryError("these chapters are of different models: ask those of one model at a time")
+        self.shape, self.prefix = newest.shape, newest.prefix
+        self.step, self.extent = newest.step, newest.extent
+        sizes = [len(chapter.head.times_us) for chapter in self.chapters]
+        self._first: list[int] = [0, *np.cumsum(sizes).tolist()]
+        self.times_us: Ints = np.concatenate([c.head.times_us + c.origin_us for c in self.chapters])
+        self._present = np.concatenate([chapter.head.present for chapter in self.chapters])
+        self.budget = budget_of(
+            len(self.times_us), sum(chapter.head.tokens for chapter in self.chapters), self.settings
+        )
+        self.window = tuple(
+            PastBlock(self, chapter, block, first)
+            for chapter, first in zip(self.chapters, self._first, strict=False)
+            for block in chapter.head.window
+        )
+        self.scenes: list[list[LayerScenes]] = self._read_scenes()
+        self.layers = [self._joined(layer) for layer in range(self.shape.layers)]
+        self.span: FrameChoice = self.choice(since_us, until_us)
+
+    # What an answer reads of any memory.
+
+    @property
+    def clustered(self) -> bool:
+        """Whether there is anything beside the blocks that are read whole."""
+        return any(int(layer.counts.sum()) for layer in self.layers)
+
+    @property
+    def covered_from_us(self) -> int | None:
+        """Time of the oldest frame whose KV is there."""
+        frames = self.held_frames()
+        return int(self.times_us[frames[0]]) if len(frames) else None
+
+    def held_frames(self) -> Ints:
+        """The frames of which nothing is missing, ascending."""
+        out: Ints = np.flatnonzero(self._present)
+        return out
+
+    def choice(self, since_us: int | None, until_us: int | None) -> FrameChoice:
+        """The frames with since <= time < until."""
+        allowed = np.ones(len(self.times_us), dtype=bool)
+        if since_us is not None:
+            allowed &= self.times_us >= since_us
+        if until_us is not None:
+            allowed &= self.times_us < until_us
+        return FrameMask.of(allowed)
+
+    # Retrieval.
+
+    def choose(self, layer: int, query: torch.Tensor) -> Choice:
+        """Two-stage retrieval in one layer, as `retrieve` does it over one memory.
+
+        Args:
+            layer: number of the layer.
+            query: [width], mean over question tokens and each KV head's query heads; un-rotated.
+
+        Raises:
+            LostChapterError: a chapter cannot be read.
+        """
+        index, settings = self.layers[layer], self.settings
+        q = query.to(index.keys.dtype)
+        none = np.zeros(0, np.int64)
+
+        def opened(scenes: Ints) -> tuple[Candidates, tuple[list[IndexRange], list[int]]]:
+            ranges, chapters = self._index(layer, scenes), index.chapter[scenes].tolist()
+            shift = [self._first[chapter] for chapter in chapters]
+            # An id is unique in its chapter; chapters decide before it.
+            ids = [part.ids + (chapter << 40) for part, chapter in zip(ranges, chapters, strict=True)]
+            counts = [self._inside(part, first) for part, first in zip(ranges, shift, strict=True)]
+            candidates = Candidates(
+                keys=torch.cat([index.keys[:0], *(part.keys for part in ranges)]),
+                counts=np.concatenate([none, *counts]),
+                ids=np.concatenate([none, *ids]),
+                first=np.concatenate([none, *(p.first + s for p, s in zip(ranges, shift, strict=True))]),
+                home=np.repeat(np.arange(len(ranges)), [len(part.ids) for part in ranges]),
+            )
+            return candidates, (ranges, chapters)
+
+        candidates, (ranges, chapters) = first_stage(index, q, self.budget, settings, self.span, opened)
+        picks, _ = semantic_stage(candidates, q, self.budget, settings)
+        starts = np.cumsum([0, *(len(part.ids) for part in ranges)])
+        slabs: list[ChapterRange] = []
+        frames, places, sizes = [none], [np.zeros((self.shape.axes, 0), np.int64)], []
+        for row in picks.places.tolist():
+            home = int(candidates.home[row])
+            part, number = ranges[home], row - int(starts[home])
+            begin = int(part.counts[:number].sum())
+            tokens = slice(begin, begin + int(part.counts[number]))
+            slabs.append((self.chapters[chapters[home]], part.slabs[number]))
+            frames.append(part.token_frame[tokens] + self._first[chapters[home]])
+            places.append(part.token_place[:, tokens])
+            sizes.append(int(part.counts[number]))
+        stands, spots, read = np.concatenate(frames), np.concatenate(places, 1), None
+        if not self.span.whole or picks.partial:
+            read = rows_read(self.span.holds(stands), sizes, picks.tokens)
+            stands, spots = stands[read], spots[:, read]
+        ids = tuple(candidates.ids[picks.places].tolist())
+        scored = len(index.counts) + len(candidates.ids)
+        return Choice(tuple(slabs), ids, stands, spots, scored, read)
+
+    def _inside(self, part: IndexRange, first: int) -> Ints:
+        """How many tokens of each cluster may be read, int64 [clusters]; `first` is its chapter's first."""
+        if self.span.whole:
+            return part.counts
+        own = np.repeat(np.arange(len(part.counts)), part.counts)
+        inside = self.span.holds(part.token_frame + first)
+        return np.bincount(own[inside], minlength=len(part.counts)).astype(np.int64)
+
+    def read(self, choice: Choice, layer: int) -> list[torch.Tensor]:
+        """The chosen slabs [tokens, 2, kv_heads, head_dim]. The window's rows of the layer come with them.
+
+        Raises:
+            LostChapterError: a chapter cannot be read.
+        """
+        window = [(block.chapter, block.facts.data[layer]) for block in self.window]
+        parts = self.ranges.get([*choice.slabs, *window], self.traffic)
+        return [self.tensor(part) for part in parts[: len(choice.slabs)]]
+
+    def tensor(self, data: bytes) -> torch.Tensor:
+        """A slab from its bytes."""
+        shape = self.shape
+        flat = (
+            torch.frombuffer(bytearray(data), dtype=shape.dtype)
+            if data
+            else torch.zeros(0, dtype=shape.dtype)
+        )
+        return flat.view(-1, 2, shape.kv_heads, shape.head_dim)
+
+    def _index(self, layer: int, scenes: Ints) -> list[IndexRange]:
+        joined = self.layers[layer]
+        facts = []
+        for scene in scenes.tolist():
+            chapter, number = int(joined.chapter[scene]), int(joined.number[scene])
+            facts.append((self.chapters[chapter], self.scenes[chapter][layer], number))
+        data = self.ranges.get(
+            [(chapter, own.index_range(chapter.head, number)) for chapter, own, number in facts], self.traffic
+        )
+        out = []
+        for part, (holder, own, number) in zip(data, facts, strict=True):
+            with _readable(holder):
+                clusters, tokens = int(own.clusters[number]), int(own.counts[number])
+                out.append(IndexRange.unpacked(part, clusters, tokens, holder.head))
+        return out
+
+    def _read_scenes(self) -> list[list[LayerScenes]]:
+        requests = [(chapter, place) for chapter in self.chapters for place, _ in chapter.head.scenes]
+        data = iter(self.ranges.get(requests, self.traffic))
+        out = []
+        for chapter in self.chapters:
+            with _readable(chapter):
+                scenes = chapter.head.scenes
+                out.append([LayerScenes.unpacked(next(data), visual, self.shape) for _, visual in scenes])
+        return out
+
+    def _joined(self, layer: int) -> JoinedScenes:
+        parts = [scenes[layer] for scenes in self.scenes]
+        sizes = [len(part.counts) for part in parts]
+        return JoinedScenes(
+            keys=torch.cat([part.keys for part in parts]),
+            counts=torch.cat([part.counts for part in parts]),
+            frames=np.concatenate(
+                [part.frames + first for part, first in zip(parts, self._first, strict=False)], 1
+            ),
+            chapter=np.repeat(np.arange(len(parts)), sizes),
+            number=np.concatenate([np.arange(size) for size in sizes]),
+        )
+
+
+@contextmanager
+def _readable(chapter: Chapter) -> Iterator[None]:
+    """Data that its holder made up, checksums included, costs its chapter alone."""
+    try:
+        yield
+    except (ValueError, IndexError, TypeError, HistoryError) as error:
+        raise LostChapterError(chapter.name, str(error)) from error
+
+
+def _meets(chapter: Chapter, since_us: int | None, until_us: int | None) -> bool:
+    times = chapter.head.times_us + chapter.origin_us
+    allowed = chapter.head.present.copy()
+    if since_us is not None:
+        allowed &= times >= since_us
+    if until_us is not None:
+        allowed &= times < until_us
+    return bool(allowed.any())
+
+
+class PastBlock:
+    """A block of a chapter that is read whole; its KV is fetched layer by layer (as `OpenBlock` and its
+    `BornBlock`)."""
+
+    def __init__(self, past: Past, chapter: Chapter, facts: WindowBlock, first: int) -> None:
+        self._past, self.chapter, self.facts = past, chapter, facts
+        self.first_frame = first + facts.first_frame
+        self.frame: Ints = facts.frame - facts.first_frame
+        self.places, self.rows, self.frames = facts.places, facts.rows, facts.frames
+        self.keys, self.values = _Half(self, 0), _Half(self, 1)
+
+    @property
+    def block(self) -> PastBlock:
+        """The block itself."""
+        return self
+
+    def layer(self, number: int) -> torch.Tensor:
+        """K and V of a layer [rows, 2, kv_heads, head_dim]."""
+        (data,) = self._past.ranges.get([(self.chapter, self.facts.data[number])], self._past.traffic)
+        return self._past.tensor(data)
+
+
+@dataclass(frozen=True, slots=True)
+class _Half:
+    """Keys (0) or values (1) of a block by layer."""
+
+    block: PastBlock
+    which: int
+
+    def __getitem__(self, layer: int, /) -> torch.Tensor:
+        return self.block.layer(layer)[:, self.which].transpose(0, 1)
+
+
+def covered_ranges(
+    chapters: Sequence[Chapter], since_us: int | None, until_us: int | None, joint_us: int
+) -> list[tuple[int, int]]:
+    """What of a time range chapters cover, as ranges [first, last] of frame times, in order of time.
+
+    Args:
+        chapters: those that were read.
+        since_us: only frames from here on.
+        until_us: only frames before.
+        joint_us: frames no further apart belong to one range.
+    """
+    parts: list[Any] = [np.zeros(0, np.int64)]
+    parts += [(c.head.times_us + c.origin_us)[c.head.present] for c in chapters]
+    times = np.unique(np.concatenate(parts))
+    if since_us is not None:
+        times = times[times >= since_us]
+    if until_us is not None:
+        times = times[times < until_us]
+    if not len(times):
+        return []
+    cuts = np.flatnonzero(np.diff(times) > joint_us) + 1
+    return [(int(run[0]), int(run[-1])) for run in np.split(times, cuts)]

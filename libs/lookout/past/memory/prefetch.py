@@ -1,0 +1,129 @@
+"""Fetching clusters ahead of the layer that needs them, and completing what was not foreseen.
+
+A prediction only decides when a cluster moves, never whether it is read: the layer's own query selects, and
+what is missing is fetched before attention begins. So an answer is the same to the bit with and without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from enum import StrEnum
+from types import TracebackType
+
+import torch
+
+from lookout.past.memory.clusters import Cluster
+from lookout.past.memory.errors import HistoryError
+
+Move = Callable[[Cluster], torch.Tensor]
+
+
+class Predictor(StrEnum):
+    """Where the guess of the next layer's clusters comes from. `NONE`: nothing is fetched ahead. `QUERY`: the
+    present layer's query (the paper). `PROJECTED`: the next layer's norm and query projection applied to the
+    present layer's input. `RESIDUAL`: the same applied to the state after the present layer's attention; it
+    knows more and leaves only the feed-forward part to move behind."""
+
+    NONE = "none"
+    QUERY = "query"
+    PROJECTED = "projected"
+    RESIDUAL = "residual"
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """What one layer moved to the device: clusters foreseen (`early`), completed (`late`) and moved for
+    nothing (`wasted`), in bytes and copies; `resident` bytes were there already.
+
+    `needed` counts the clusters that the layer read, `foreseen` those of them that the prediction named,
+    resident ones included; `chance` is the share that as large a random prediction would have named.
+    """
+
+    early_bytes: int = 0
+    early_copies: int = 0
+    late_bytes: int = 0
+    late_copies: int = 0
+    wasted_bytes: int = 0
+    wasted_copies: int = 0
+    resident_bytes: int = 0
+    needed: int = 0
+    foreseen: int = 0
+    chance: float = 0.0
+
+
+class Prefetcher:
+    """Moves clusters for one answer; predicted ones on a thread of its own."""
+
+    def __init__(self, move: Move, resident: Callable[[int], bool], *, ahead: bool = True) -> None:
+        self._move, self._resident = move, resident
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="prefetch") if ahead else None
+        self._moving: dict[int, dict[int, tuple[Cluster, Future[torch.Tensor] | None]]] = {}
+
+    def __enter__(self) -> Prefetcher:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def foresee(self, layer: int, clusters: Sequence[Cluster]) -> None:
+        """Begin to move what `layer` will probably need."""
+        if self._pool is None:
+            return
+        self._moving[layer] = {
+            cluster.id: (
+                cluster,
+                None if self._resident(cluster.id) else self._pool.submit(self._move, cluster),
+            )
+            for cluster in clusters
+        }
+
+    def complete(
+        self, layer: int, clusters: Sequence[Cluster], candidates: int
+    ) -> tuple[list[torch.Tensor], Transfer]:
+        """The KV of the clusters that `layer` does need, in their order; what was not foreseen moves now.
+
+        Raises:
+            HistoryError: a cluster could not be moved.
+        """
+        foreseen = self._moving.pop(layer, {})
+        early = [0, 0]
+        late = [0, 0]
+        resident = 0
+        out: list[torch.Tensor] = []
+        for cluster in clusters:
+            size = cluster.slab.bytes
+            future = foreseen[cluster.id][1] if cluster.id in foreseen else None
+            try:
+                if self._resident(cluster.id):
+                    resident += size
+                    out.append(self._move(cluster))
+                elif future is not None:
+                    early = [early[0] + size, early[1] + 1]
+                    out.append(future.result())
+                else:
+                    late = [late[0] + size, late[1] + 1]
+                    out.append(self._move(cluster))
+            except (OSError, RuntimeError) as error:
+                raise HistoryError(f"layer {layer}: cluster {cluster.id} cannot be read: {error}") from error
+        needed = {cluster.id for cluster in clusters}
+        wasted = [
+            c.slab.bytes for c, future in foreseen.values() if future is not None and c.id not in needed
+        ]
+        guessed = len(needed & foreseen.keys())
+        return out, Transfer(
+            early_bytes=early[0],
+            early_copies=early[1],
+            late_bytes=late[0],
+            late_copies=late[1],
+            wasted_bytes=sum(wasted),
+            wasted_copies=len(wasted),
+            resident_bytes=resident,
+            needed=len(needed),
+            foreseen=guessed,
+            chance=min(1.0, len(foreseen) / max(1, candidates)),
+        )

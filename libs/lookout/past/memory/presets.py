@@ -1,0 +1,30 @@
+"""Named settings of a memory: what ships, and the scheme of the paper."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lookout.past.memory.retrieval import RetrievalSettings
+from lookout.past.memory.types import MemorySettings, SplitMode
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPreset:
+    """How a memory is built and how a question reads it."""
+
+    memory: MemorySettings
+    retrieval: RetrievalSettings
+
+
+PRESETS = {
+    "default": MemoryPreset(MemorySettings(), RetrievalSettings()),
+    "mosaic": MemoryPreset(
+        MemorySettings(
+            visual_frames=64, visual_cap=256, smallest_visual=8, visual_limit=4.0, split=SplitMode.DEFERRED
+        ),
+        RetrievalSettings(breadth=2.0, whole=0.0, representatives=None),
+    ),
+}
+"""`default` is what won at equal budget and cost (docs/memory.md). `mosaic` is the paper's scheme as we read
+it: scenes as visual clusters (the paper gives no sizes; these are ours), and the representatives of all
+clusters that are not retrieved."""

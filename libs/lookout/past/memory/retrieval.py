@@ -1,0 +1,442 @@
+"""Which clusters an answer reads: two stages under a token budget, and what stands for the rest.
+
+With representatives every token of the memory is accounted for exactly once in every layer: it is retrieved;
+or its cluster's mean stands for it; or it is part of the mean of neighbouring visual clusters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+import numpy as np
+import torch
+
+from lookout.past.memory.clusters import Cluster
+from lookout.past.memory.errors import HistoryError
+from lookout.past.memory.history import LayerIndex, Snapshot
+from lookout.past.memory.spans import EVERYTHING, FrameChoice, Span
+from lookout.past.memory.statistics import scores_of
+from lookout.past.memory.types import Ints
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class RetrievalSettings:
+    """How much an answer reads.
+
+    Attributes:
+        frames: the frame budget; with the tokens of one frame it gives the token budget of each layer.
+        span: frame slots of positions that the memory takes, equal in all layers.
+        breadth: the first stage takes visual clusters until they hold so many times the token budget.
+        whole: share of the budget that the best visual clusters fill whole; the best semantic clusters of all
+            that the first stage took fill the rest. 0: only these (the paper).
+        representatives: at most so many representatives a layer; None: one for every cluster that is not
+            retrieved (the paper); 0: none.
+        weighted: a representative counts as many times as it has members (the log of its size is added to its
+            score); else once.
+    """
+
+    frames: int = 64
+    span: int = 32
+    breadth: float = 8.0
+    whole: float = 0.75
+    representatives: int | None = 0
+    weighted: bool = False
+
+    def __post_init__(self) -> None:
+        if self.frames < 0 or self.span < 1 or self.breadth < 1:
+            raise HistoryError(
+                f"retrieval settings: frames={self.frames}, span={self.span}, breadth={self.breadth}: "
+                "frames must be at least 0, span and breadth at least 1"
+            )
+        if not 0 <= self.whole <= 1:
+            raise HistoryError(f"retrieval settings: whole={self.whole} is a share: 0 to 1")
+        if self.representatives is not None and self.representatives < 0:
+            raise HistoryError(f"retrieval settings: representatives={self.representatives} is negative")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Representatives:
+    """Means that stand for tokens that are not retrieved, in temporal order.
+
+    `keys` and `values` [n, width], `counts` int64 [n] (their log-sizes weigh them), `frames` int64 [n] and
+    `places` int64 [axes, n] where they stand.
+    """
+
+    keys: torch.Tensor
+    values: torch.Tensor
+    counts: torch.Tensor
+    frames: Ints
+    places: Ints
+
+    def __len__(self) -> int:
+        return len(self.frames)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Retrieved:
+    """What one layer of one answer reads of the memory: clusters in temporal order, and representatives.
+    `rows` says which tokens of the clusters, bool [tokens of all of them]; None: all. `scored` counts the
+    candidates that were compared with the query."""
+
+    clusters: tuple[Cluster, ...]
+    representatives: Representatives
+    rows: np.ndarray | None = None
+    scored: int = 0
+
+    @property
+    def tokens(self) -> int:
+        """Tokens retrieved."""
+        if self.rows is not None:
+            return int(self.rows.sum())
+        return sum(cluster.count for cluster in self.clusters)
+
+
+def token_budget(snapshot: Snapshot, settings: RetrievalSettings) -> int:
+    """Tokens of each layer that the frame budget allows: frames times the mean tokens of a frame."""
+    return budget_of(len(snapshot.times_us), len(snapshot.token_frame), settings)
+
+
+def budget_of(frames: int, tokens: int, settings: RetrievalSettings) -> int:
+    """`token_budget` of a memory of so many frames and tokens: at least one token where there is a budget."""
+    if not settings.frames or not tokens:
+        return 0
+    return max(1, round(settings.frames * tokens / max(1, frames)))
+
+
+def retrieve(  # noqa: PLR0917
+    snapshot: Snapshot,
+    layer: int,
+    query: torch.Tensor,
+    budget: int,
+    settings: RetrievalSettings,
+    span: FrameChoice = EVERYTHING,
+) -> Retrieved:
+    """Two-stage retrieval in one layer (Mosaic, section V-C).
+
+    Args:
+        snapshot: the memory.
+        layer: number of the layer.
+        query: [width], mean over question tokens and each KV head's query heads; un-rotated.
+        budget: tokens; whole clusters are taken in order of score while they fit, ties by cluster id. Without
+            representatives a part of the best other cluster fills what is left.
+        settings: breadth of the first stage and number of representatives.
+        span: frames that may be read.
+
+    Returns:
+        The clusters to fetch, and the representatives of everything else.
+    """
+    index = snapshot.layers[layer]
+    q = query.to(index.keys.dtype)
+
+    def opened(scenes: Ints) -> tuple[Candidates, tuple[Ints, Ints]]:
+        rows, home = index.table.rows(scenes)
+        counts = index.table.counts[rows]
+        if not span.whole:
+            counts = _inside(index, rows, snapshot, span)
+        candidates = Candidates(
+            keys=index.table.keys.index_select(0, torch.from_numpy(rows)),
+            counts=counts,
+            ids=index.table.ids[rows],
+            first=index.table.frames[0, rows],
+            home=home,
+        )
+        return candidates, (rows, scenes[home])
+
+    candidates, (rows, home) = first_stage(index, q, budget, settings, span, opened)
+    picks, order = semantic_stage(candidates, q, budget, settings)
+    clusters = index.clusters(rows[picks.places])
+    read = None
+    if not span.whole or picks.partial:
+        sizes = [cluster.count for cluster in clusters]
+        none = np.zeros(0, np.int64)
+        tokens = np.concatenate([none, *(cluster.slab.tokens for cluster in clusters)])
+        read = rows_read(span.holds(snapshot.lookup(tokens)[0]), sizes, picks.tokens)
+    taken = picks.places.tolist()
+    stands = _stand_ins(index, rows, home, order, taken, settings.representatives, span)
+    return Retrieved(clusters, stands, read, len(index.counts) + len(rows))
+
+
+def _inside(index: LayerIndex, rows: Ints, snapshot: Snapshot, span: FrameChoice) -> Ints:
+    """How many tokens of each cluster may be read, int64 [clusters]; `rows` are those of the table."""
+    clusters = index.clusters(rows)
+    return np.array(
+        [int(span.holds(snapshot.lookup(cluster.slab.tokens)[0]).sum()) for cluster in clusters], np.int64
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Candidates:
+    """The clusters among which the second stage chooses, one visual cluster after the other.
+
+    Attributes:
+        keys: [clusters, width], mean raw key of each.
+        counts: int64 [clusters], tokens of each that may be read.
+        ids: int64 [clusters], unique; they decide ties.
+        first: int64 [clusters], first frame of each.
+        home: int64 [clusters], which of the visual clusters each is of, numbered in order of their score.
+    """
+
+    keys: torch.Tensor
+    counts: Ints
+    ids: Ints
+    first: Ints
+    home: Ints
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Picks:
+    """The clusters that a layer reads, in temporal order, ties by id: the order of fetching changes nothing.
+
+    `places` int64 [clusters] among the candidates; `tokens` int64 [clusters], how many of each are read;
+    `partial`: one of them is read in part.
+    """
+
+    places: Ints
+    tokens: Ints
+    partial: bool
+
+
+def first_stage(  # noqa: PLR0917
+    index: Scenes,
+    query: torch.Tensor,
+    budget: int,
+    settings: RetrievalSettings,
+    span: FrameChoice,
+    opened: Callable[[Ints], tuple[Candidates, T]],
+) -> tuple[Candidates, T]:
+    """The candidates of the best visual clusters (`opened` gives those of some, and what comes with them).
+
+    A visual cluster that meets the span may hold little of it: the stage goes on until the budget can be
+    filled or nothing is left.
+    """
+    tokens, total = budget * settings.breadth, int(index.counts.sum())
+    while True:
+        candidates, more = opened(visual_stage(index, query, tokens, span))
+        if tokens >= total or not budget or int(candidates.counts.sum()) >= budget:
+            return candidates, more
+        tokens *= 2
+
+
+def semantic_stage(
+    candidates: Candidates, query: torch.Tensor, budget: int, settings: RetrievalSettings
+) -> tuple[Picks, Ints]:
+    """The clusters to read, and all that may be read in order of score, as places among the candidates.
+
+    Whole clusters come first. Without representatives the best other cluster is read in part, so that every
+    memory that holds enough gives exactly the budget.
+    """
+    counts, ids = candidates.counts, candidates.ids
+    scores = scores_of(candidates.keys, query)
+    open_ones = counts > 0
+    by_scene = np.lexsort((ids, -scores, candidates.home))
+    order: Ints = np.lexsort((ids, -scores))
+    order = order[open_ones[order]]
+    picks = _fill(by_scene[open_ones[by_scene]], counts, round(budget * settings.whole))
+    untaken = open_ones.copy()
+    untaken[picks] = False
+    picks += _fill(order[untaken[order]], counts, budget - int(counts[picks].sum()))
+    untaken[picks] = False
+    room, rest = budget - int(counts[picks].sum()), order[untaken[order]]
+    partial = bool(settings.representatives == 0 and room and len(rest))
+    places = np.array(picks, np.int64)
+    tokens = counts[places]
+    if partial:
+        places, tokens = np.append(places, rest[0]), np.append(tokens, room)
+    sorting = np.lexsort((ids[places], candidates.first[places]))
+    return Picks(places[sorting], tokens[sorting], partial), order
+
+
+def rows_read(allowed: np.ndarray, sizes: Sequence[int], tokens: Ints) -> np.ndarray:
+    """Which rows of slabs are read: of each as many of the allowed ones as are wanted, evenly spaced.
+
+    Args:
+        allowed: bool [rows of all slabs].
+        sizes: rows of each slab.
+        tokens: int64 [slabs], how many of each are read.
+    """
+    out = np.zeros(len(allowed), dtype=bool)
+    begin = 0
+    for size, wanted in zip(sizes, tokens.tolist(), strict=True):
+        rows = begin + np.flatnonzero(allowed[begin : begin + size])
+        out[rows[np.arange(wanted) * len(rows) // max(1, wanted)]] = True
+        begin += size
+    return out
+
+
+class Scenes(Protocol):
+    """What the first stage compares: visual clusters of a layer (as in `LayerIndex`)."""
+
+    @property
+    def keys(self) -> torch.Tensor: ...
+
+    @property
+    def counts(self) -> torch.Tensor: ...
+
+    @property
+    def frames(self) -> Ints: ...
+
+
+def visual_stage(index: Scenes, query: torch.Tensor, tokens: float, span: FrameChoice) -> Ints:
+    """Visual clusters in order of score until they hold `tokens` tokens; ties by number."""
+    sizes = index.counts.numpy()
+    open_ones = sizes > 0
+    if not span.whole:
+        open_ones &= span.meets(index.frames[0], index.frames[-1])
+    rows = np.flatnonzero(open_ones)
+    scores = scores_of(index.keys, query)[rows]
+    order: Ints = rows[np.lexsort((rows, -scores))]
+    enough = int(np.searchsorted(np.cumsum(sizes[order]), tokens)) + 1
+    return order[:enough]
+
+
+def _fill(order: Ints, counts: Ints, budget: int) -> list[int]:
+    """Whole clusters in order while they fit."""
+    picks: list[int] = []
+    if not len(order) or not budget:
+        return picks
+    sizes, room = counts[order].tolist(), budget
+    smallest = min(sizes)
+    for place, size in zip(order.tolist(), sizes, strict=True):
+        if room < smallest:
+            break
+        if size <= room:
+            picks.append(place)
+            room -= size
+    return picks
+
+
+def _stand_ins(  # noqa: PLR0917
+    index: LayerIndex,
+    rows: Ints,
+    home: Ints,
+    order: Ints,
+    taken: list[int],
+    bound: int | None,
+    span: FrameChoice,
+) -> Representatives:
+    """Representatives of what is not retrieved.
+
+    Without a bound every other cluster is represented alone, in unchosen visual clusters too. With one, half
+    of it goes to the best other clusters of the chosen visual clusters; the rest of every visual cluster is
+    one mean, and neighbours are merged until these fit the other half.
+    """
+    if bound == 0:
+        return _nothing(index)
+    free = np.ones(len(index.table.ids), dtype=bool)
+    free[rows[taken]] = False
+    if bound is None:
+        return _stacked(index, np.flatnonzero(free), span)
+    fine = order[free[rows[order]]][: bound // 2]
+    own = _stacked(index, rows[fine], span)
+    if not span.whole:
+        # A mean that also speaks for frames outside would leak them.
+        return own
+    shown = np.concatenate([fine, np.array(taken, np.int64)])
+    return _in_order([own, _remainders(index, rows[shown], home[shown], bound - len(own))])
+
+
+def _stacked(index: LayerIndex, rows: Ints, span: FrameChoice) -> Representatives:
+    table = index.table
+    if not span.whole:
+        # A mean that also speaks for frames outside would leak them.
+        rows = rows[span.holds(table.frames[0, rows]) & span.holds(table.frames[2, rows])]
+    rows = rows[np.lexsort((rows, table.frames[1, rows]))]
+    picked = torch.from_numpy(rows)
+    return Representatives(
+        keys=table.keys.index_select(0, picked),
+        values=table.values.index_select(0, picked),
+        counts=torch.from_numpy(table.counts[rows]),
+        frames=table.frames[1, rows],
+        places=table.places[:, rows],
+    )
+
+
+def _remainders(index: LayerIndex, shown: Ints, home: Ints, bound: int) -> Representatives:
+    """Means of all tokens but those of the clusters `shown` (rows, with the visual cluster of each): one per
+    visual cluster, or per run of neighbouring ones where there are more than `bound`."""
+    if not bound:
+        return _nothing(index)
+    table, level = index.table, index.runs.level(bound)
+    sums, (count, frame, *place) = index.runs.vectors[level].clone(), index.runs.moments[level].T
+    remaining, where = count.copy(), home >> level
+    rows, number = torch.from_numpy(shown), torch.from_numpy(table.counts[shown])[:, None]
+    means = torch.cat([table.keys.index_select(0, rows), table.values.index_select(0, rows)], 1)
+    sums.index_add_(0, torch.from_numpy(where), means * -number)
+    np.subtract.at(remaining, where, table.counts[shown])
+    unshown = np.flatnonzero(remaining > 0)
+    counts = torch.from_numpy(remaining[unshown])
+    keys, values = (sums[torch.from_numpy(unshown)] / counts[:, None]).chunk(2, 1)
+    # Where all members of a run stand on average: the shown ones stand there too.
+    middle = np.rint(np.stack([frame, *place])[:, unshown] / count[unshown]).astype(np.int64)
+    return Representatives(keys, values, counts, middle[0], middle[1:])
+
+
+def _in_order(several: list[Representatives]) -> Representatives:
+    frames = np.concatenate([part.frames for part in several])
+    order = np.lexsort((np.arange(len(frames)), frames))
+    sorting = torch.from_numpy(order)
+    return Representatives(
+        keys=torch.cat([part.keys for part in several])[sorting],
+        values=torch.cat([part.values for part in several])[sorting],
+        counts=torch.cat([part.counts for part in several])[sorting],
+        frames=frames[order],
+        places=np.concatenate([part.places for part in several], 1)[:, order],
+    )
+
+
+def _nothing(index: LayerIndex) -> Representatives:
+    none = index.keys[:0]
+    return Representatives(none, none, index.counts[:0], np.zeros(0, np.int64), index.places[:, :0])
+
+
+@dataclass(frozen=True, slots=True)
+class Slots:
+    """Positions of memory frames: the frames an answer reads in one layer, in order, over a fixed number of
+    slots that end where the window begins. Fewer frames than slots stand next to the window; more share.
+
+    Attributes:
+        origin: int64 [axes], position of the first slot.
+        step: int64 [axes], from slot to slot.
+        span: number of slots.
+    """
+
+    origin: Ints
+    step: Ints
+    span: int
+
+    def positions(self, frames: Ints, places: Ints) -> Ints:
+        """Positions int64 [axes, n] of tokens or representatives by their frame and place in it."""
+        if not len(frames):
+            return places
+        first = int(frames.min())
+        occupied = np.zeros(int(frames.max()) - first + 1, dtype=bool)
+        occupied[frames - first] = True
+        rank: Ints = np.cumsum(occupied) - 1
+        count = int(rank[-1]) + 1
+        slot: Ints = rank + (self.span - count) if count <= self.span else rank * self.span // count
+        out: Ints = (self.origin + slot[frames - first][:, None] * self.step).T + places
+        return out
+
+
+__all__ = [
+    "Candidates",
+    "FrameChoice",
+    "Picks",
+    "Representatives",
+    "RetrievalSettings",
+    "Retrieved",
+    "Scenes",
+    "Slots",
+    "Span",
+    "budget_of",
+    "first_stage",
+    "retrieve",
+    "rows_read",
+    "semantic_stage",
+    "token_budget",
+    "visual_stage",
+]

@@ -1,0 +1,211 @@
+"""A folder of memories: one subfolder per camera and epoch; listing, removing, and limits of size and age."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from lookout.past.memory.container import checksum
+from lookout.past.memory.errors import DamagedMemoryError, HistoryError
+from lookout.past.memory.files import META, about_of, fed_at, lock
+
+if TYPE_CHECKING:
+    from lookout.past.memory.folder import MemoryFolder
+
+FOLDER_NAME = 240
+"""Characters of a folder's name at most; file systems take 255."""
+CUT_SHORT = "%-"
+"""In a folder's name before the digest of an id that is too long for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One memory of a folder: its camera, the number of its epoch, where it lies, what it is of, its bytes on
+    disk, when it last took in a block (seconds since 1970), and why nothing of it can be read (else empty;
+    camera and epoch are then those that its path names)."""
+
+    camera: str
+    epoch: int
+    path: Path
+    about: dict[str, Any]
+    bytes: int
+    fed_s: float
+    damage: str = ""
+
+
+def place_of(root: Path | str, camera: str, epoch: int) -> Path:
+    """Where a camera's epoch lies in a folder of memories; one of an earlier release keeps its place."""
+    own = f"{epoch:06d}"
+    earlier = Path(root) / re.sub(r"^\.+$|[^A-Za-z0-9._-]", lambda part: "_" * len(part[0]), camera) / own
+    with contextlib.suppress(HistoryError):
+        if about_of(earlier).get("camera") == camera:
+            return earlier
+    return Path(root) / folder_name(camera) / own
+
+
+def folder_name(camera: str) -> str:
+    """A camera's id as the name of a folder, another one for every id: any producer chooses ids.
+
+    Usual ids stay as they are; other bytes are escaped as in an address, so are dots that would lead out of
+    the folder (".."). Of an id that is too long for a file system, a part and its digest stand for it.
+    """
+    name = quote(camera, safe="") if camera.strip(".") else "%2E" * len(camera)
+    if len(name) <= FOLDER_NAME:
+        return name
+    # No escape begins so: the name is no other id's.
+    return f"{name[: FOLDER_NAME - 34]}{CUT_SHORT}{checksum(camera.encode()).hex()}"
+
+
+def entries(root: Path | str, camera: str | None = None) -> list[Entry]:
+    """The memories of a folder (which may be one memory itself), by camera and epoch.
+
+    Raises:
+        HistoryError: there is none, or none of that camera.
+    """
+    path = Path(root)
+    shelf = sorted(_found(path), key=lambda entry: (entry.camera, entry.epoch))
+    if not shelf:
+        raise HistoryError(f"{path} holds no memory")
+    selection = [entry for entry in shelf if camera is None or entry.camera == camera]
+    if not selection:
+        names = ", ".join(sorted({entry.camera for entry in shelf}))
+        raise HistoryError(f"{path} holds no memory of camera {camera!r}; there are: {names}")
+    return selection
+
+
+def _found(path: Path) -> Iterator[Entry]:
+    for meta in [path / META] if (path / META).is_file() else sorted(path.glob(f"*/*/{META}")):
+        about: dict[str, Any] = {}
+        damage = ""
+        try:
+            about = about_of(meta.parent)
+        except HistoryError as error:
+            damage = str(error)
+        named = meta.parent.name
+        files = [file for file in meta.parent.iterdir() if file.is_file()]
+        yield Entry(
+            camera=str(about.get("camera", meta.parent.parent.name)),
+            epoch=int(about.get("epoch", named if damage and named.isdigit() else 0)),
+            path=meta.parent,
+            about=about,
+            bytes=sum(file.stat().st_size for file in files),
+            fed_s=fed_at(meta.parent),
+            damage=damage,
+        )
+
+
+def remove(
+    root: Path | str, camera: str, since_s: float | None = None, until_s: float | None = None
+) -> tuple[int, int]:
+    """Erase a camera, or a time range of it (seconds from the start of its source), wholly.
+
+    Returns:
+        How many memories were removed, and how many frames were erased in those that remain.
+
+    Raises:
+        HistoryError: there is no such camera, or another process is feeding it.
+    """
+    removed = erased = 0
+    for entry in entries(root, camera):
+        if since_s is None and until_s is None:
+            _delete(Path(root), entry.path)
+            removed += 1
+            continue
+        began = int(entry.about.get("began_us", 0))
+        begin = -(1 << 62) if since_s is None else int(since_s * 1e6) - began
+        end = 1 << 62 if until_s is None else int(until_s * 1e6) - began
+        with _opened(entry.path) as folder:
+            erased += folder.forget(begin, end)
+    return removed, erased
+
+
+def repair(root: Path | str, camera: str | None = None) -> Iterator[tuple[Entry, list[str]]]:
+    """Go on without what is damaged: each memory and what it lost, in sentences.
+
+    Raises:
+        HistoryError: there is no such camera; or, after the others, another process is feeding one, or
+            nothing of one can be read.
+    """
+    refused: list[str] = []
+    for entry in entries(root, camera):
+        try:
+            with _opened(entry.path, salvage=True) as folder:
+                yield entry, folder.damage
+        except HistoryError as error:
+            refused.append(str(error))
+    if refused:
+        raise HistoryError("; ".join(refused))
+
+
+def _opened(path: Path, *, salvage: bool = False) -> MemoryFolder:
+    """A memory to change. The import takes seconds, and a list of memories does without."""
+    from lookout.past.memory.folder import MemoryFolder
+
+    return MemoryFolder.open(path, salvage=salvage)
+
+
+def _delete(root: Path, path: Path) -> None:
+    """Delete one memory, and its camera's folder with the last one: its name tells of the camera too.
+
+    Raises:
+        HistoryError: another process is writing to it.
+    """
+    with lock(path):
+        shutil.rmtree(path)
+    if root in path.parent.parents and not any(path.parent.iterdir()):
+        path.parent.rmdir()
+
+
+def trim(
+    root: Path | str, max_bytes: int | None = None, max_age_s: float | None = None, now_s: float | None = None
+) -> int:
+    """Keep a folder of memories within a size and an age.
+
+    A frame's age is the time since its memory last took in a block and, on top, how far it lies behind that
+    memory's newest frame. Of several memories the one fed longest ago gives way first, as a whole.
+
+    Returns:
+        The bytes that were freed.
+
+    Raises:
+        DamagedMemoryError: a memory cannot be opened to forget a part of it; the others were trimmed.
+        HistoryError: a memory that has to give way is being fed by another process.
+    """
+    now = time.time() if now_s is None else now_s
+    before = sum(entry.bytes for entry in entries(root))
+    damaged: list[str] = []
+    for entry in entries(root) if max_age_s is not None else []:
+        left_s = (max_age_s or 0.0) - (now - entry.fed_s)
+        if left_s <= 0:
+            _delete(Path(root), entry.path)
+            continue
+        try:
+            with _opened(entry.path) as folder:
+                _forget_older(folder, left_s)
+        except DamagedMemoryError as error:
+            damaged.append(str(error))
+    oldest_first = sorted(_found(Path(root)), key=lambda entry: entry.fed_s)
+    total = sum(entry.bytes for entry in oldest_first)
+    for entry in oldest_first:
+        if max_bytes is None or total <= max_bytes:
+            break
+        _delete(Path(root), entry.path)
+        total -= entry.bytes
+    if damaged:
+        raise DamagedMemoryError("; ".join(damaged))
+    return before - total
+
+
+def _forget_older(folder: MemoryFolder, age_s: float) -> None:
+    """Forget what lies further behind the newest frame."""
+    times = folder.memory.table.times_us.all
+    oldest = folder.memory.covered_from_us
+    if oldest is not None and oldest < (end := int(times[-1] - age_s * 1e6)):
+        folder.forget(-(1 << 62), end)

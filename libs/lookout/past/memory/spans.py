@@ -1,0 +1,93 @@
+"""Which frames of a memory an answer may read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from lookout.past.memory.types import Ints
+
+
+class FrameChoice(Protocol):
+    """Which frames an answer may read."""
+
+    @property
+    def whole(self) -> bool:
+        """Nothing is left out."""
+        ...
+
+    def holds(self, frames: Ints) -> np.ndarray:
+        """Which frame numbers may be read, bool of the same shape."""
+        ...
+
+    def meets(self, first: Ints, last: Ints) -> np.ndarray:
+        """Which stretches of frames [first, last] have one that may be read, bool of the same shape."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Frame numbers [first, last] that an answer may read; None: no bound on that side."""
+
+    first: int | None = None
+    last: int | None = None
+
+    @classmethod
+    def of_times(cls, times_us: Ints, since_us: int | None, until_us: int | None) -> Span:
+        """The frames with since <= time < until."""
+        first = None if since_us is None else int(np.searchsorted(times_us, since_us))
+        last = None if until_us is None else int(np.searchsorted(times_us, until_us)) - 1
+        return cls(first, last)
+
+    @property
+    def whole(self) -> bool:
+        """Nothing is left out."""
+        return self.first is None and self.last is None
+
+    def holds(self, frames: Ints) -> np.ndarray:
+        """Which frame numbers lie inside, bool of the same shape."""
+        inside = np.ones(frames.shape, dtype=bool)
+        if self.first is not None:
+            inside &= frames >= self.first
+        if self.last is not None:
+            inside &= frames <= self.last
+        return inside
+
+    def meets(self, first: Ints, last: Ints) -> np.ndarray:
+        """Which stretches of frames [first, last] have one inside, bool of the same shape."""
+        return (first <= (self.last if self.last is not None else first)) & (
+            last >= (self.first if self.first is not None else last)
+        )
+
+
+EVERYTHING = Span()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FrameMask:
+    """The frames an answer may read, by number: those of a bool array [frames]."""
+
+    allowed: np.ndarray
+    before: Ints
+
+    @classmethod
+    def of(cls, allowed: np.ndarray) -> FrameMask:
+        """The frames whose entry is true."""
+        return cls(allowed, np.concatenate([[0], np.cumsum(allowed)]).astype(np.int64))
+
+    @property
+    def whole(self) -> bool:
+        """Nothing is left out."""
+        return bool(self.allowed.all())
+
+    def holds(self, frames: Ints) -> np.ndarray:
+        """Which frame numbers may be read."""
+        out: np.ndarray = self.allowed[frames]
+        return out
+
+    def meets(self, first: Ints, last: Ints) -> np.ndarray:
+        """Which stretches of frames [first, last] have one that may be read."""
+        out: np.ndarray = self.before[last + 1] > self.before[first]
+        return out

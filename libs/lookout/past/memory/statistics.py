@@ -1,0 +1,119 @@
+"""Mean and variance of clusters, and the size-adaptive limit (Mosaic, equations 1 to 5).
+
+The text of the paper that we have lost its equations. What stands here is the reconstruction that its words
+determine: Eq. 1 the mean of the members; Eq. 2 the mean squared distance to it; Eq. 3 and 4 the updates of
+both by one member, which sums of unit vectors give at once (`unit_variance`); Eq. 5 the limit that moves from
+a strict to a loose value as a cluster grows. Eq. 1 to 4 are checked against batch statistics; of Eq. 5 only
+the symbols are known, not its exact shape.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from lookout.past.memory.types import ThresholdRule
+
+
+def unit(x: torch.Tensor) -> torch.Tensor:
+    """Rows of x [..., width] at length 1; a row of zeros stays zero."""
+    out: torch.Tensor = x / x.norm(dim=-1, keepdim=True).clamp(min=torch.finfo(x.dtype).tiny)
+    return out
+
+
+def unit_variance(total: torch.Tensor, count: torch.Tensor) -> torch.Tensor:
+    """Variance [clusters] of unit vectors from their sums [clusters, width]: 1 - |sum / n|^2.
+
+    Equal to Eq. 2 on unit vectors, without visiting them.
+    """
+    mean = total / count.clamp(min=1)[:, None].to(total.dtype)
+    return (1 - (mean * mean).sum(-1)).clamp(min=0)
+
+
+def limit(
+    count: torch.Tensor, strict: float, loose: float, transition: float, rule: ThresholdRule
+) -> torch.Tensor:
+    """The variance beyond which a cluster of `count` members is too wide (Eq. 5).
+
+    `FORMULA`: loose - (loose - strict) exp(-n / lambda), strict for small clusters. `WORDS`: the two ends
+    change places, so that large clusters are refined more readily.
+    """
+    start, end = (strict, loose) if rule is ThresholdRule.FORMULA else (loose, strict)
+    return end + (start - end) * torch.exp(-count.to(torch.float64) / transition)
+
+
+TIE = 2.0**-18
+"""Scores that differ by a smaller share of the largest are equal: means of equal rows differ by rounding."""
+
+
+def scores_of(keys: torch.Tensor, query: torch.Tensor) -> np.ndarray:
+    """Scores of keys [n, width] for a query [width] as whole steps of `TIE`, float64 [n].
+
+    Equal keys have equal scores: each row is summed by itself, which a matrix product does not promise.
+    """
+    products = keys.double().numpy() * query.double().numpy()
+    scores: np.ndarray = products.sum(1)
+    largest = float(np.abs(scores).max(initial=0.0))
+    return np.rint(scores / (largest * TIE)) if largest else scores
+
+
+def nearest(x: torch.Tensor, centres: torch.Tensor) -> torch.Tensor:
+    """The most similar of unit centres [clusters, width] for each unit row [n, width]: int64 [n].
+
+    The first one wins a tie.
+    """
+    return (x @ centres.T / TIE).round().argmax(1)
+
+
+def kmeans(x: torch.Tensor, clusters: int, seed: int, iterations: int = 8) -> torch.Tensor:
+    """Cosine k-means with k-means++ seeding.
+
+    Args:
+        x: [n, width] unit rows.
+        clusters: how many are wanted; fewer come back where the rows do not fill them.
+        seed: of the seeding; equal seeds give equal clusters.
+        iterations: rounds at most.
+
+    Returns:
+        int64 [n], the cluster of each row, numbered from 0 without gaps.
+    """
+    n = x.shape[0]
+    clusters = max(1, min(clusters, n))
+    if clusters == 1:
+        return torch.zeros(n, dtype=torch.long, device=x.device)
+    centres = _seeds(x, clusters, seed)
+    clusters = len(centres)  # fewer, where fewer rows are distinct
+    own = torch.full((n,), -1, dtype=torch.long, device=x.device)
+    for _ in range(max(1, iterations)):
+        closest = nearest(x, centres)
+        if torch.equal(closest, own):
+            break
+        own = closest
+        total = torch.zeros_like(centres).index_add_(0, own, x)
+        empty = torch.bincount(own, minlength=clusters) == 0
+        centres = torch.where(empty[:, None], centres, unit(total))
+    numbered: torch.Tensor = torch.unique(own, return_inverse=True)[1]
+    return numbered
+
+
+def _seeds(x: torch.Tensor, clusters: int, seed: int) -> torch.Tensor:
+    draw = torch.Generator().manual_seed(seed & 0x7FFF_FFFF)
+    picks = torch.rand(clusters, generator=draw, dtype=torch.float64).to(x.device)
+    first = int(picks[0] * x.shape[0])
+    centres = [first]
+    far = _distance(x, first)
+    for turn in range(1, clusters):
+        steps = far.double().cumsum(0)
+        if float(steps[-1]) <= 0:
+            break
+        place = torch.searchsorted(steps, picks[turn] * steps[-1], right=True)
+        index = min(int(place), x.shape[0] - 1)
+        centres.append(index)
+        far = torch.minimum(far, _distance(x, index))
+    return x[torch.tensor(centres, device=x.device)]
+
+
+def _distance(x: torch.Tensor, row: int) -> torch.Tensor:
+    """Cosine distance [n] of all rows from one; of equal rows it is 0, not what rounding leaves."""
+    far = 1 - x @ x[row]
+    return torch.where(far > TIE, far, torch.zeros_like(far))

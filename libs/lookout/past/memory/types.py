@@ -1,0 +1,257 @@
+"""Plain data of a camera's memory: blocks of born KV, settings, and the errors."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from lookout.numbers import check_whole
+from lookout.past.memory.errors import HistoryError
+from lookout.text import clean
+
+Ints = NDArray[np.int64]
+
+
+class ThresholdRule(StrEnum):
+    """How the variance limit of a cluster depends on its size (Mosaic, section VI-A).
+
+    The paper's formula and its words say opposite things. `FORMULA`: strict for small clusters, loose for
+    large ones. `WORDS`: small clusters are not split aggressively, large ones are refined more readily.
+    """
+
+    FORMULA = "formula"
+    WORDS = "words"
+
+
+class SplitMode(StrEnum):
+    """When a cluster that became too wide is split. `EAGER`: at once, fetching it where it was offloaded.
+    `DEFERRED`: at once only where it is resident; else when a question next fetches it (the paper).
+    `RESTING`: as `DEFERRED`, but a resident one grows on and is split once, into as many as it then needs:
+    when it has come to rest, when it leaves the device, or when a question fetches it."""
+
+    EAGER = "eager"
+    DEFERRED = "deferred"
+    RESTING = "resting"
+
+
+@dataclass(frozen=True, slots=True)
+class KVShape:
+    """The KV of one token: `layers` times K and V of `kv_heads` x `head_dim`; `axes` position axes."""
+
+    layers: int
+    kv_heads: int
+    head_dim: int
+    axes: int = 1
+    dtype: torch.dtype = torch.float32
+
+    @property
+    def width(self) -> int:
+        """Length of one layer's key over all KV heads."""
+        return self.kv_heads * self.head_dim
+
+    @property
+    def token_bytes(self) -> int:
+        """KV bytes of one token in one layer."""
+        return 2 * self.width * self.dtype.itemsize
+
+    @property
+    def wide(self) -> torch.dtype:
+        """The dtype of statistics: at least float32."""
+        return torch.promote_types(self.dtype, torch.float32)
+
+
+@dataclass(frozen=True, slots=True)
+class MemorySettings:
+    """How a memory is built and kept. Sizes are in tokens of one layer unless said otherwise.
+
+    Attributes:
+        window: blocks that an answer reads whole (the local window); older ones are clustered.
+        construct: frames that must have left the window before the first clusters are made.
+        cluster_tokens: tokens aimed at per semantic cluster; its cap is twice that.
+        visual_frames: frames aimed at per visual cluster at construction; its cap is `visual_cap`.
+        visual_cap: frames after which a visual cluster is closed and takes no more.
+        smallest: clusters of fewer tokens are never split.
+        smallest_visual: visual clusters of fewer frames take whatever is nearest to them.
+        strict: multiple of the layer's mean variance at construction, the stricter limit.
+        loose: the looser limit, in the same unit.
+        visual_limit: multiple of the mean visual variance at construction beyond which a frame opens a
+            visual cluster of its own.
+        transition: tokens over which the limit moves from one to the other (lambda in Eq. 5).
+        rule: which end of the limit belongs to small clusters.
+        split: when clusters that became too wide are split.
+        waiting: tokens that may wait for one deferred split; a fuller group becomes a cluster of its own.
+        rest: frames after which a cluster that has taken no newcomers has come to rest (`RESTING`).
+        outgrown: a resident cluster of so many times its cap is split at once, growing or not.
+        resident_bytes: KV bytes of clusters kept on the device (recently made or fetched ones).
+        iterations: rounds of k-means at most.
+        seed: of everything drawn.
+    """
+
+    window: int = 5
+    construct: int = 64
+    cluster_tokens: int = 128
+    visual_frames: int = 16
+    visual_cap: int = 32
+    smallest: int = 32
+    smallest_visual: int = 4
+    strict: float = 1.0
+    loose: float = 1.5
+    visual_limit: float = 2.0
+    transition: float = 128.0
+    rule: ThresholdRule = ThresholdRule.WORDS
+    split: SplitMode = SplitMode.RESTING
+    waiting: int = 64
+    rest: int = 64
+    outgrown: float = 3.0
+    resident_bytes: int = 64 << 20
+    iterations: int = 8
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("window", "construct", "cluster_tokens", "visual_frames", "visual_cap", "smallest"):
+            if getattr(self, name) < 1:
+                raise HistoryError(f"memory settings: {name}={getattr(self, name)} must be at least 1")
+        if not 0 < self.strict <= self.loose:
+            raise HistoryError(
+                f"memory settings: strict={self.strict} and loose={self.loose} need 0 < strict <= loose"
+            )
+
+    @property
+    def largest(self) -> int:
+        """The cap of a semantic cluster, in tokens."""
+        return 2 * self.cluster_tokens
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BornBlock:
+    """The KV of one stride block as it was when the block was newest; canonical (keys un-rotated).
+
+    Rows are all rows of the block's frames in prompt order: label and other text around a frame belong to
+    that frame as its visual rows do.
+
+    Attributes:
+        stream: epoch of a camera ("gate-3/0").
+        index: number of the stride.
+        times_us: int64 [frames], stream time of each frame.
+        embeddings: float32 [frames, width], mean vision-tower token of each frame.
+        frame: int64 [rows], number in the block of the frame a row belongs to.
+        places: int64 [axes, rows], position of a row inside its frame's slot.
+        step: int64 [axes], how far the next frame's slot lies.
+        extent: int64 [axes], positions one frame spans.
+        keys: [layers, kv_heads, rows, head_dim]; `values` likewise.
+    """
+
+    stream: str
+    index: int
+    times_us: Ints
+    embeddings: torch.Tensor
+    frame: Ints
+    places: Ints
+    step: Ints
+    extent: Ints
+    keys: torch.Tensor
+    values: torch.Tensor
+
+    @property
+    def rows(self) -> int:
+        """Tokens of the block."""
+        return len(self.frame)
+
+    @property
+    def frames(self) -> int:
+        """Frames of the block."""
+        return len(self.times_us)
+
+    @property
+    def kv_bytes(self) -> int:
+        """Bytes of K and V over all layers."""
+        return 2 * self.keys.numel() * self.keys.element_size()
+
+    def digest(self) -> str:
+        """Names the content: equal digests are equal blocks."""
+        state = hashlib.blake2b(f"{self.stream}:{self.index}".encode(), digest_size=16)
+        for array in (self.times_us, self.frame, self.places, self.step, self.extent):
+            state.update(np.ascontiguousarray(array).data)
+        for tensor in (self.embeddings, self.keys, self.values):
+            state.update(raw(tensor).data)
+        return state.hexdigest()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Prefix:
+    """The system prefix: its KV is the same for every window and every answer.
+
+    `positions` is int64 [axes, rows]; `keys` and `values` are [layers, kv_heads, rows, head_dim].
+    """
+
+    positions: Ints
+    keys: torch.Tensor
+    values: torch.Tensor
+
+
+@dataclass(slots=True)
+class MaintenanceCount:
+    """What keeping the clusters in shape has cost.
+
+    Attributes:
+        absorbed: tokens that joined a cluster.
+        invalid: times a cluster became too wide.
+        deferred: times its split was put off.
+        splits: splits carried out.
+        avoided: deferred splits that were no longer needed when the cluster was fetched.
+        promoted: groups of waiting newcomers that became clusters of their own.
+        moved_bytes: KV bytes fetched for splits alone.
+        visual_opened: visual clusters opened by frames like none before.
+    """
+
+    absorbed: int = 0
+    invalid: int = 0
+    deferred: int = 0
+    splits: int = 0
+    avoided: int = 0
+    promoted: int = 0
+    moved_bytes: int = 0
+    visual_opened: int = 0
+
+
+def raw(tensor: torch.Tensor) -> NDArray[np.uint8]:
+    """The bytes of a tensor, in its own order."""
+    return tensor.detach().cpu().contiguous().view(torch.uint8).numpy().reshape(-1)
+
+
+_UNITS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
+_MOST_BYTES = 1 << 60
+_BYTES = {"b": 1, "kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30, "tb": 1 << 40}
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """How much a memory keeps: KV of so many seconds, or of so many bytes, whichever ends first."""
+
+    seconds: float | None = None
+    bytes: int | None = None
+
+    @classmethod
+    def parse(cls, text: str | int) -> Keep:
+        """From "2h", "90min", "500MB", or a number of bytes.
+
+        Raises:
+            HistoryError: the text is none of these.
+        """
+        if not isinstance(text, str):
+            return cls(bytes=check_whole("memory", text, 1, _MOST_BYTES, HistoryError))
+        match = re.fullmatch(r"\s*([0-9]{1,18}(?:\.[0-9]{1,18})?)\s*([a-zA-Z]+)\s*", text)
+        number, unit = (float(match[1]), match[2].lower()) if match else (0.0, "")
+        if unit in _UNITS and number > 0:
+            return cls(seconds=number * _UNITS[unit])
+        if unit in _BYTES and number > 0:
+            return cls(bytes=int(number * _BYTES[unit]))
+        raise HistoryError(
+            f"{clean(repr(text), 60)} is neither a duration such as '2h' nor a size such as '500MB'"
+        )

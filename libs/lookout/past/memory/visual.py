@@ -1,0 +1,85 @@
+"""The visual level: frames grouped by their embeddings, streaming (Mosaic, section V-B, level 1)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from lookout.past.memory.statistics import kmeans, nearest, unit, unit_variance
+from lookout.past.memory.types import Ints, MaintenanceCount, MemorySettings
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class VisualLevel:
+    """Visual clusters as sums of unit embeddings [clusters, width] and counts [clusters]; immutable.
+
+    `scale` is the mean variance at construction. A visual cluster is never split: a frame that would make it
+    too wide opens a new one, so that no KV has to move between visual clusters. A full one is closed.
+    """
+
+    sums: torch.Tensor
+    counts: torch.Tensor
+    scale: float
+
+    @property
+    def clusters(self) -> int:
+        """How many there are."""
+        return len(self.counts)
+
+    @classmethod
+    def construct(cls, embeddings: torch.Tensor, settings: MemorySettings) -> tuple[VisualLevel, Ints]:
+        """Cosine k-means over frame embeddings [frames, width].
+
+        Returns:
+            The level, and the cluster of each frame, int64 [frames].
+        """
+        x = unit(embeddings)
+        clusters = max(1, round(len(x) / settings.visual_frames))
+        own = kmeans(x, clusters, settings.seed, settings.iterations)
+        counts = torch.bincount(own)
+        sums = torch.zeros(len(counts), x.shape[1], dtype=x.dtype).index_add_(0, own, x)
+        variance = unit_variance(sums, counts)
+        scale = float((variance * counts).sum() / counts.sum())
+        return cls(sums, counts, scale), own.numpy().astype(np.int64)
+
+    def assigned(
+        self, embeddings: torch.Tensor, settings: MemorySettings, count: MaintenanceCount
+    ) -> tuple[VisualLevel, Ints]:
+        """Take in frames [frames, width] one after the other; each joins the most similar open cluster, or
+        opens one.
+
+        Returns:
+            The grown level, and the cluster of each frame, int64 [frames].
+        """
+        x, used = unit(embeddings), len(self.counts)
+        sums = torch.cat([self.sums, torch.zeros_like(x)])
+        counts = torch.cat([self.counts, self.counts.new_zeros(len(x))])
+        own = []
+        for frame in x:
+            place = self._place(frame, sums[:used], counts[:used], settings)
+            if place == used:
+                used += 1
+                count.visual_opened += 1
+            sums[place] += frame
+            counts[place] += 1
+            own.append(place)
+        grown = VisualLevel(sums[:used].clone(), counts[:used].clone(), self.scale)
+        return grown, np.array(own, dtype=np.int64)
+
+    def _place(
+        self, x: torch.Tensor, sums: torch.Tensor, counts: torch.Tensor, settings: MemorySettings
+    ) -> int:
+        """The cluster that x joins; their number where it opens a new one."""
+        closed = counts >= settings.visual_cap
+        if bool(closed.all()):
+            return len(counts)
+        free = torch.nonzero(~closed)[:, 0]
+        place = int(free[nearest(x[None], unit(sums[free]))])
+        total, members = sums[place] + x, int(counts[place]) + 1
+        variance = 1 - float(total @ total) / members**2
+        wide = variance > settings.visual_limit * max(self.scale, 1e-6) and members > settings.smallest_visual
+        # Few frames a cluster on average would make the first stage as long as the second.
+        room = len(counts) < settings.smallest_visual + int(counts.sum()) // settings.smallest_visual
+        return len(counts) if wide and room else place

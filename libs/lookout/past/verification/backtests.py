@@ -1,0 +1,82 @@
+"""A question on what the cameras of a fleet saw, out of Kafka."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from lookout.past.backtests import Backtest, PastWindows
+from lookout.past.backtests.labels import LabelScores
+from lookout.past.backtests.windows import PastVerdict
+from lookout.past.verification.fleet import fleet_replay
+from lookout.rules import messages
+from lookout.streams.chains import EpochRecords, PastScope, read_epochs
+from lookout.v1.labels_pb2 import Label
+from lookout.v1.watches_pb2 import Watch
+
+
+def fleet_backtest(
+    model: Path,
+    bootstrap: str,
+    watch: Watch,
+    scope: PastScope,
+    *,
+    common: Mapping[str, Any] | None = None,
+    own: Mapping[str, Mapping[str, Any]] | None = None,
+    labels: Sequence[Label] = (),
+    progress: Callable[[int, int], object] = lambda done, total: None,
+) -> Backtest:
+    """Ask a question of the windows in scope, and follow its rule.
+
+    Args:
+        model: Folder of the fleet's model.
+        bootstrap: Kafka.
+        watch: The question and its rule.
+        scope: Which cameras and windows.
+        common: Settings of the fleet that are not the defaults.
+        own: Settings of one service, by its name.
+        labels: What people said about incidents of these cameras.
+        progress: Called with the windows done and their number.
+
+    Raises:
+        LookoutError: The settings or the model cannot be used.
+        TimeoutError: A topic cannot be read to its end.
+    """
+    backtest = Backtest(messages.rule_of(watch.rule), timeline={})
+    scores = LabelScores(labels, backtest.rule)
+    # Left last: seconds count from the loaded model on until the decoder processes have ended.
+    with ExitStack() as measured, fleet_replay(model, bootstrap, common, own) as fleet:
+        settings = fleet.settings
+        measured.enter_context(backtest.measured(settings.device))
+        reach_s = (settings.windows.longest_chain + settings.window_blocks) * settings.stride_s
+        epochs = read_epochs(settings, scope, reach_s)
+        windows = PastWindows(settings, fleet.engine, fleet.planner, fleet.load, fleet.model_digest)
+        total, replayed = sum(len(_inside(epoch, scope)) for epoch in epochs), 0
+        for epoch in epochs:
+            for past in windows.verdicts(epoch, watch, scope):
+                _take(backtest, scores, past)
+                replayed += 1
+                progress(min(replayed, total), total)
+    backtest.labels = scores.scores()
+    return backtest
+
+
+def _take(backtest: Backtest, scores: LabelScores, past: PastVerdict) -> None:
+    """Count a window, and follow the rule."""
+    verdict, cost = past.verdict, past.verdict.cost
+    backtest.computed_flops += past.computed_flops
+    if verdict.HasField("p_yes"):
+        backtest.window_flops += cost.flops_vision + cost.flops_prefill
+        backtest.question_flops += cost.flops_question
+        backtest.dense_flops += cost.flops_dense + cost.flops_question
+        scores.add(verdict.camera, verdict.end.ToMilliseconds(), verdict.p_yes)
+    if past.expired:
+        backtest.outcomes["expired"] += 1
+    else:
+        backtest.add(messages.verdict_of(verdict, backtest.rule))
+
+
+def _inside(epoch: EpochRecords, scope: PastScope) -> list[int]:
+    return [index for index in epoch.blocks if scope.includes(epoch.camera, epoch.end_ms(index))]

@@ -1,0 +1,187 @@
+"""Chapters whose holder is lost, made again by replaying their chains out of Kafka."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lookout.models.engines import EngineError, Question
+from lookout.models.engines.born import KeepsRows, born_block, prefix_of
+from lookout.past.chapters.durable import DurableTier
+from lookout.past.erasures import read_fence
+from lookout.past.memory import Chapter, Keep, MemorySettings
+from lookout.past.memory.chapters import REBUILT, Born, ChapterFolder, ChapterRules
+from lookout.past.verification.fleet import FleetReplay, fleet_replay
+from lookout.streams.chains import (
+    EpochRecords,
+    PastScope,
+    chain_windows,
+    computed_verdict,
+    read_epochs,
+    replay_epoch,
+)
+from lookout.v1.verdicts_pb2 import Verdict
+
+#: whether the block of an index of an epoch has to be made again
+Wanted = Callable[[EpochRecords, int], bool]
+
+
+@dataclass(slots=True)
+class Rebuilt:
+    """What became of the blocks that were to be made again.
+
+    Attributes:
+        blocks: That were made again.
+        gone: Whose records or segments are past their retention.
+        chapters: That were stored.
+    """
+
+    blocks: int = 0
+    gone: int = 0
+    chapters: int = 0
+
+
+def rebuild_chapters(
+    model: Path,
+    bootstrap: str,
+    scope: PastScope,
+    tier: DurableTier,
+    present: Callable[[str], Sequence[Chapter]],
+    *,
+    common: Mapping[str, Any] | None = None,
+    own: Mapping[str, Mapping[str, Any]] | None = None,
+) -> Rebuilt:
+    """Make again what no holder and no tier has of the cameras in scope, and store it in the durable tier.
+
+    Args:
+        model: Folder of the fleet's model.
+        bootstrap: Kafka.
+        scope: Cameras and time.
+        tier: Where the chapters go.
+        present: The chapters of a camera that can be read.
+        common: Settings of the fleet that are not the defaults.
+        own: Settings of one service, by its name.
+
+    Raises:
+        LookoutError: The settings or the model cannot be used, or the tier refuses.
+        TimeoutError: A topic cannot be read to its end.
+    """
+    out = Rebuilt()
+    with (
+        fleet_replay(model, bootstrap, common, own) as fleet,
+        tempfile.TemporaryDirectory() as scratch,
+    ):
+        settings = fleet.settings
+        folder = _folder(fleet, Path(scratch))
+        reach_s = (settings.windows.longest_chain + settings.window_blocks) * settings.stride_s
+        for epoch in read_epochs(settings, scope, reach_s):
+            times = _times(present(epoch.camera), epoch.epoch)
+
+            def wanted(records: EpochRecords, index: int, times: np.ndarray = times) -> bool:
+                return scope.includes(records.camera, records.end_ms(index)) and not _is_present(
+                    records, index, times
+                )
+
+            for born in born_again(epoch, fleet, wanted):
+                if born is None:
+                    out.gone += 1
+                else:
+                    out.blocks += folder.add(born)
+            folder.seal(epoch.camera)
+        for facts in folder.chapters():
+            tier.upload(facts)
+            out.chapters += 1
+        # An erasure that was asked for meanwhile has passed the tier before these chapters came.
+        for facts in folder.chapters():
+            for erasure in read_fence(settings).of(facts.camera):
+                tier.erase(facts.camera, erasure.begin_us, erasure.end_us)
+    return out
+
+
+def born_again(epoch: EpochRecords, fleet: FleetReplay, wanted: Wanted) -> Iterator[Born | None]:
+    """The blocks of an epoch as they were born, those that prefill remembered: of windows that were computed.
+
+    Windows are asked what they were asked: every pass of the engine is the one that it was.
+
+    Args:
+        epoch: Its records.
+        fleet: Replays it.
+        wanted: Which blocks; windows between them are computed where their chain needs them.
+
+    Yields:
+        Every block that is wanted, in order of time; None where what its window needs is gone.
+    """
+    engine = fleet.engine
+    if not isinstance(engine, KeepsRows):
+        raise EngineError(f"engine {fleet.settings.engine} gives no KV away, so no chapter is made with it")
+    windows = [
+        replace(window, questions=_questions(epoch.verdicts[window.index]))
+        for window in chain_windows(epoch)
+        if window.index in epoch.blocks
+        and computed_verdict(epoch.verdicts.get(window.index, ())) is not None
+        and wanted(epoch, window.index)
+    ]
+    for played in replay_epoch(
+        epoch,
+        windows,
+        engine,
+        fleet.planner,
+        fleet.load,
+        model_digest=fleet.model_digest,
+        sampling=fleet.settings.sampling,
+    ):
+        if played.answered is None:
+            yield None
+            continue
+        plan, newest = played.answered.plan, played.blocks[-1]
+        block = born_block(engine, plan, newest, frame_us=fleet.settings.step_us)
+        origin_us = epoch.blocks[newest.index].wall_offset_us
+        yield Born(epoch.camera, epoch.epoch, block, prefix_of(engine, plan), origin_us)
+
+
+def _questions(verdicts: Sequence[Verdict]) -> list[Question]:
+    """Of the verdicts of a window that were computed."""
+    answered = Verdict.OUTCOME_ANSWERED
+    return [
+        Question(verdict.watch, verdict.question)
+        for verdict in verdicts
+        if verdict.outcome == answered and verdict.basis != "idle"
+    ]
+
+
+def _folder(fleet: FleetReplay, root: Path) -> ChapterFolder:
+    """Chapters as prefill writes them, marked as made again."""
+    settings, engine = fleet.settings, fleet.engine
+    if not isinstance(engine, KeepsRows):
+        raise EngineError(f"engine {settings.engine} gives no KV away, so no chapter is made with it")
+    return ChapterFolder(
+        root,
+        ChapterRules(Keep(seconds=1e12), 1 << 62, settings.memory_chapter_s, settings.memory_chapter_bytes),
+        engine.kv_shape,
+        settings=MemorySettings(window=settings.window_blocks),
+        bias=engine.key_bias,
+        about={
+            "model": str(settings.model_dir),
+            "model_digest": fleet.model_digest,
+            "stride_us": settings.stride_us,
+            REBUILT: True,
+        },
+    )
+
+
+def _times(chapters: Sequence[Chapter], epoch: int) -> np.ndarray:
+    """Stream times of the frames of an epoch that chapters have, int64 [frames], ascending."""
+    own = [chapter.head for chapter in chapters if int(chapter.head.about["epoch"]) == epoch]
+    return np.unique(np.concatenate([np.zeros(0, np.int64), *(head.times_us[head.present] for head in own)]))
+
+
+def _is_present(records: EpochRecords, index: int, times: np.ndarray) -> bool:
+    """Whether a frame of a block is among ascending times."""
+    block = records.blocks[index].block
+    first = int(np.searchsorted(times, block.start_us))
+    return first < len(times) and bool(times[first] < block.end_us)

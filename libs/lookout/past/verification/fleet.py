@@ -1,0 +1,67 @@
+"""What a past of a fleet is computed again with: its settings, its model and its tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lookout.models.digest import folder_digest
+from lookout.models.engines import Engine, load_engine
+from lookout.models.windows import Planner
+from lookout.past.verification.tokens import TokensFromKafka
+from lookout.runtime.worker import load_settings
+from lookout.services.prefill.settings import PrefillSettings
+from lookout.services.prefill.sizing import kv_bytes
+from lookout.streams.chains import LoadTokens
+
+
+@dataclass(frozen=True, slots=True)
+class FleetReplay:
+    """Replays windows of a fleet; back-tests, verification and rebuilt chapters differ in the windows.
+
+    Attributes:
+        settings: Of the fleet's prefill.
+        model_digest: Of its model.
+        engine: Computes windows; it holds nothing of the fleet's.
+        planner: Plans them with the settings of the fleet.
+        load: The block of a tokens record.
+    """
+
+    settings: PrefillSettings
+    model_digest: str
+    engine: Engine
+    planner: Planner
+    load: LoadTokens
+
+
+@contextmanager
+def fleet_replay(
+    model: Path,
+    bootstrap: str,
+    common: Mapping[str, Any] | None = None,
+    own: Mapping[str, Mapping[str, Any]] | None = None,
+) -> Iterator[FleetReplay]:
+    """Load the model of a fleet, and read its tokens out of Kafka.
+
+    Args:
+        model: Folder of the fleet's model.
+        bootstrap: Kafka.
+        common: Settings of the fleet that are not the defaults.
+        own: Settings of one service, by its name.
+
+    Raises:
+        LookoutError: The settings or the model cannot be used.
+    """
+    options = {"bootstrap": bootstrap, **(common or {})}
+    theirs = {name: dict(values) for name, values in (own or {}).items()}
+    settings = load_settings(
+        PrefillSettings, {}, **{"mode": "local", "model_dir": model, **options, **theirs.get("prefill", {})}
+    )
+    digest = folder_digest(model)
+    engine = load_engine(model, settings.device, settings.dtype, budget_bytes=kv_bytes(settings, model))
+    planner = Planner(engine.layout, settings.windows)
+    with closing(engine), TokensFromKafka(model, digest, options, theirs) as tokens:
+        yield FleetReplay(settings, digest, engine, planner, tokens.load)

@@ -1,0 +1,123 @@
+"""One epoch of a camera replayed: its verdicts computed again from their chains' key windows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from lookout.models.engines import Engine, Question
+from lookout.models.windows import Planner
+from lookout.streams import BlockGoneError, ReplayedWindow
+from lookout.streams.chains import EpochRecords, LoadTokens, chain_windows, replay_epoch
+from lookout.v1.verdicts_pb2 import Verdict
+
+
+class Kind(StrEnum):
+    """What became of a verdict: computed again with the same p(yes); computed with another; the records it
+    needs are past their retention; an outcome without an answer, which has nothing to compute."""
+
+    VERIFIED = "verified"
+    UNVERIFIED = "unverified"
+    EXPIRED = "expired"
+    UNANSWERED = "unanswered"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A verdict and what became of it. `p_yes` is what was computed, None where nothing was."""
+
+    verdict: Verdict
+    kind: Kind
+    p_yes: float | None = None
+    reason: str = ""
+
+
+class Replayer:
+    """Replays chains of windows on an engine of its own.
+
+    Args:
+        planner: Plans windows with the settings of the fleet.
+        engine: Computes them; it holds nothing of the fleet's.
+        load: The block of a tokens record. Raises LineageBrokenError where its tokens cannot be made again.
+        model_digest: Of the engine's model.
+        plan_digest: Of the planner's settings, as verdicts carry it.
+        tolerance: Difference of p(yes) up to which a verdict counts as verified.
+    """
+
+    def __init__(
+        self,
+        planner: Planner,
+        engine: Engine,
+        load: LoadTokens,
+        *,
+        model_digest: str,
+        plan_digest: str,
+        tolerance: float = 1e-4,
+    ) -> None:
+        self._planner, self._engine, self._load = planner, engine, load
+        self._model, self._plan_digest, self._tolerance = model_digest, plan_digest, tolerance
+
+    def replay(self, epoch: EpochRecords) -> Iterator[Finding]:
+        """What became of every verdict of an epoch, in the order of its windows."""
+        windows = [
+            replace(window, questions=[Question(verdict.id, verdict.question) for verdict in computed])
+            for window in chain_windows(epoch)
+            if (computed := self._computable(epoch, window.index))
+        ]
+        played = replay_epoch(
+            epoch, windows, self._engine, self._planner, self._load, model_digest=self._model
+        )
+        before: dict[tuple[str, int], Verdict] = {}
+        for index in sorted(epoch.verdicts):
+            group = epoch.verdicts[index]
+            computed = [verdict for verdict in group if _computed(verdict)]
+            for verdict in group:
+                if verdict.basis == "idle":
+                    yield _repeated(verdict, before.get((verdict.watch, verdict.watch_version)))
+                elif not _computed(verdict):
+                    yield Finding(verdict, Kind.UNANSWERED)
+            if computed and (reason := self._other(computed[0])):
+                yield from (Finding(verdict, Kind.UNVERIFIED, reason=reason) for verdict in computed)
+            elif computed:
+                yield from self._compared(next(played), computed)
+            before.update({(verdict.watch, verdict.watch_version): verdict for verdict in computed})
+
+    def _computable(self, epoch: EpochRecords, window: int) -> list[Verdict]:
+        """The verdicts of a window that this model and these settings can compute."""
+        computed = [verdict for verdict in epoch.verdicts.get(window, ()) if _computed(verdict)]
+        return [] if computed and self._other(computed[0]) else computed
+
+    def _other(self, verdict: Verdict) -> str:
+        """Why this model or these settings cannot compute a verdict; empty where they can."""
+        if verdict.model_digest != self._model:
+            return f"answered by model {verdict.model_digest}, this is {self._model}"
+        if verdict.plan_digest != self._plan_digest:
+            return "windows were planned with other settings: give those of the fleet"
+        return ""
+
+    def _compared(self, played: ReplayedWindow, verdicts: Sequence[Verdict]) -> Iterator[Finding]:
+        if played.answered is None:
+            kind = Kind.EXPIRED if isinstance(played.error, BlockGoneError) else Kind.UNVERIFIED
+            yield from (Finding(verdict, kind, reason=str(played.error)) for verdict in verdicts)
+            return
+        for verdict, answer in zip(verdicts, played.answered.answer.answers, strict=True):
+            p_yes = answer.p_yes
+            if abs(p_yes - verdict.p_yes) <= self._tolerance:
+                yield Finding(verdict, Kind.VERIFIED, p_yes)
+            else:
+                why = f"p_yes is {verdict.p_yes:.6f}, computed again {p_yes:.6f}"
+                yield Finding(verdict, Kind.UNVERIFIED, p_yes, why)
+
+
+def _computed(verdict: Verdict) -> bool:
+    return verdict.outcome == Verdict.OUTCOME_ANSWERED and verdict.basis != "idle"
+
+
+def _repeated(verdict: Verdict, before: Verdict | None) -> Finding:
+    """An idle window repeats the last computed answer of its question."""
+    if before is None:
+        return Finding(verdict, Kind.EXPIRED, reason="the answer that it repeats is no longer in verdicts.v1")
+    equal = verdict.p_yes == before.p_yes
+    why = "" if equal else f"it repeats {before.p_yes:.6f} as {verdict.p_yes:.6f}"
+    return Finding(verdict, Kind.VERIFIED if equal else Kind.UNVERIFIED, before.p_yes, why)

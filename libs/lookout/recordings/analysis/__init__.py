@@ -1,0 +1,43 @@
+"""Questions about a recording, answered much faster than it plays (QuickVideo as a whole).
+
+A recording is cut into parts of as many frames as the model reads at once. A part is prefilled group by group
+while later frames are decoded, and every question is asked at its end: any number of questions cost one
+prefill. Parts are independent and plain data, so a job is the same call with some of them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lookout.lazy import lazy_names
+from lookout.recordings.analysis.results import (
+    Analysis as Analysis,
+    Part as Part,
+    PartAnswer as PartAnswer,
+    PartResult as PartResult,
+    Progress as Progress,
+    QuestionAnswer as QuestionAnswer,
+)
+from lookout.recordings.analysis.settings import (
+    AnalysisError as AnalysisError,
+    AnalysisSettings as AnalysisSettings,
+)
+
+if TYPE_CHECKING:
+    from lookout.recordings.analysis.analyzer import Analyzer as Analyzer
+    from lookout.recordings.analysis.clips import ClipFile as ClipFile, write_clips as write_clips
+    from lookout.recordings.analysis.journal import Journal as Journal
+    from lookout.recordings.analysis.recording import analyze as analyze, release as release
+    from lookout.recordings.analysis.run import encode_frames as encode_frames
+
+#: what imports torch or FFmpeg: who reads answers, or plans them, needs none
+_LAZY = {
+    "analyzer": ["Analyzer"],
+    "clips": ["ClipFile", "write_clips"],
+    "journal": ["Journal"],
+    "recording": ["analyze", "release"],
+    "run": ["encode_frames"],
+}
+
+
+__getattr__ = lazy_names(__name__, _LAZY)

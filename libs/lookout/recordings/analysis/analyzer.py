@@ -1,0 +1,172 @@
+"""A model that is ready to analyse recordings."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import time
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import NoReturn, Self
+
+from lookout import models
+from lookout.models.device import check_device
+from lookout.models.engines import Question
+from lookout.models.engines.transformers import TransformersEngine, load_engine
+from lookout.models.families import load_layout, load_tower
+from lookout.models.vision import Tower
+from lookout.models.windows import Layout
+from lookout.recordings import GroupPlanner, Mode, Timings, run_groups
+from lookout.recordings.analysis.cutting import cut_parts
+from lookout.recordings.analysis.results import Part, PartResult, Progress
+from lookout.recordings.analysis.run import Model, PartsRun
+from lookout.recordings.analysis.settings import AnalysisSettings
+from lookout.recordings.analysis.sizing import part_frames, planner
+from lookout.video.files import Gap, RecordingReader, Sampling
+from lookout.video.files.recording import gaps_of
+from lookout.video.segments.sampling import Pick
+
+
+class Analyzer:
+    """A model, ready to analyse recordings. Calls take turns. It is loaded with the first recording that can
+    be read.
+
+    A context manager: at its end the model is freed.
+
+    Args:
+        model: Folder of a checkpoint; None: the tiny model that comes with Lookout.
+        device: Where it runs.
+        dtype: Data type of its weights and KV; None: as the device wants it.
+
+    Raises:
+        LookoutError: There is no such model or device; the first recording, where the model does not load.
+    """
+
+    def __init__(
+        self, model: Path | str | None = None, *, device: str = "cpu", dtype: str | None = None
+    ) -> None:
+        check_device(device)
+        self.folder = models.find_model(model)
+        self._device, self._dtype = device, dtype
+
+    def load(self) -> None:
+        """Load the model now, not with the first recording."""
+        self.tower, self.engine  # noqa: B018 - properties that load
+
+    @cached_property
+    def tower(self) -> Tower:
+        """The vision tower; loaded when it is first needed."""
+        return load_tower(self.folder, device=self._device, dtype=self._dtype)
+
+    @cached_property
+    def layout(self) -> Layout:
+        """The model's prompt, which needs no weights."""
+        return load_layout(self.folder)
+
+    @cached_property
+    def engine(self) -> TransformersEngine:
+        """The language model; loaded when it is first needed."""
+        return load_engine(self.folder, self._device, self._dtype, layout=self.layout)
+
+    def close(self) -> None:
+        """Free the model; a later recording loads it again."""
+        self.__dict__.pop("tower", None)
+        engine = self.__dict__.pop("engine", None)
+        if engine is not None:
+            engine.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("an Analyzer holds a loaded model and is not pickled: make one in every process")
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    @property
+    def digest(self) -> str:
+        """Names the checkpoint: its configuration, and the size and time of its files."""
+        state = hashlib.blake2b((self.folder / "config.json").read_bytes(), digest_size=12)
+        for path in sorted(self.folder.glob("*.safetensors")):
+            facts = path.stat()
+            state.update(f"{path.name} {facts.st_size} {facts.st_mtime_ns}".encode())
+        return state.hexdigest()
+
+    def part_frames(self, settings: AnalysisSettings) -> int:
+        """Samples of a part: what the settings say, what the model was trained for, or what it can count.
+
+        Raises:
+            AnalysisError: The model cannot count one frame.
+        """
+        return part_frames(self.folder, self.layout, settings)
+
+    def planner(self, settings: AnalysisSettings, frames: int = 9999) -> GroupPlanner:
+        """The planner of a part of at most so many frames."""
+        return planner(self.layout, settings, frames)
+
+    def parts(self, reader: RecordingReader, settings: AnalysisSettings) -> tuple[list[Pick], list[Part]]:
+        """The samples of a recording, and the parts they are cut into.
+
+        Raises:
+            AnalysisError: The range holds no sample.
+        """
+        return cut_parts(reader, settings, self.part_frames(settings))
+
+    def run(
+        self,
+        reader: RecordingReader,
+        questions: Sequence[Question],
+        settings: AnalysisSettings | None = None,
+        *,
+        parts: Sequence[Part] | None = None,
+        on_part: Callable[[PartResult], None] | None = None,
+        progress: Callable[[Progress], None] | None = None,
+        begun: float | None = None,
+    ) -> tuple[list[PartResult], Timings, Sampling]:
+        """Answer all questions for some parts of a recording.
+
+        Args:
+            reader: The recording.
+            questions: Yes/no questions.
+            settings: How.
+            parts: Which of `self.parts(...)`, in order; None: all.
+            on_part: Called with every part as soon as it is answered.
+            progress: Called after every group.
+            begun: `time.perf_counter()` before the recording was opened, for the timings.
+
+        Returns:
+            The parts' results, the timings, and the sampling, which knows its work and gaps.
+        """
+        how = settings or AnalysisSettings()
+        begun = time.perf_counter() if begun is None else begun
+        picks, all_parts = self.parts(reader, how)
+        selection = all_parts if parts is None else list(parts)
+        sample_picks = [pick for part in selection for pick in picks[part.first : part.stop]]
+        sampling = reader.sample(
+            picks=sample_picks,
+            size=(self.tower.grid.height, self.tower.grid.width),
+            fit=how.fit,
+            threads=how.threads,
+            lookahead=max(how.prefill.group_frames * (1 + how.waiting), 8),
+        )
+        longest = max((part.stop - part.first for part in selection), default=1)
+        planner = self.planner(how, longest)
+        model = Model(self.tower, self.engine)
+
+        def gaps(part: Part) -> tuple[Gap, ...]:
+            return gaps_of(picks[part.first : part.stop], sampling.lost, round(part.end_s * 1e6))
+
+        state = PartsRun(model, planner, questions, how, selection, gaps, on_part, progress)
+        start = time.perf_counter() - begun
+        with sampling:
+            _, timings = run_groups(
+                state.groups(sampling),
+                state.take,
+                mode=how.mode,
+                waiting=how.waiting,
+                start_s=start,
+                busy=(lambda: sampling.busy_s) if how.mode is Mode.OVERLAPPED else None,
+            )
+        return state.results, dataclasses.replace(timings, answer_s=state.answer_s), sampling

@@ -1,0 +1,48 @@
+"""When a recording begins by the clock: as the caller says, else as its file says."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Final
+
+from lookout.local_time import moment_of
+from lookout.recordings.analysis.settings import AnalysisError
+from lookout.text import clean
+from lookout.video.files.begin import begin_numbers, begin_of_numbers
+
+GIVEN: Final = "given"
+FILE: Final = "file"
+"""Who says when a recording begins."""
+#: the times of a recording stay dates: 1970 to 2200
+_EARLIEST, _LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime(2200, 1, 1, tzinfo=UTC)
+
+
+def given_begin(value: datetime | str) -> datetime:
+    """A moment that a caller gives; without an offset it is local.
+
+    Args:
+        value: The moment, or its text in ISO 8601.
+
+    Raises:
+        AnalysisError: It is none, lies before 1970 or behind 2200, or local clocks show it twice or never.
+    """
+    name = f"begins={clean(str(value), 60)}"
+    moment = moment_of(name, value, AnalysisError)
+    if moment is None or not _EARLIEST <= moment < _LATEST:
+        raise AnalysisError(f"{name} must be a time between 1970 and 2200 such as 2026-05-01T13:30:00+02:00")
+    return begin_of_numbers(*begin_numbers(moment))
+
+
+def begin_and_source(given: datetime | str | None, stated: datetime | None) -> tuple[datetime | None, str]:
+    """When a recording begins and who says so: `given`, `file`, or nobody.
+
+    Args:
+        given: By the caller.
+        stated: By its file.
+
+    Raises:
+        AnalysisError: What the caller gives is no time.
+    """
+    if given is not None:
+        return given_begin(given), GIVEN
+    return stated, "" if stated is None else FILE

@@ -1,0 +1,323 @@
+"""What an analysis gives: parts and their answers, and the whole; plain data."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+from lookout.recordings import Timings
+from lookout.recordings.analysis.settings import AnalysisError
+from lookout.video.files import Gap
+from lookout.video.segments import CodecError, Reason
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+    # they import torch; who reads answers needs none
+    from lookout.models.engines import Question
+    from lookout.models.engines.transformers.prefill import RecordingAnswer
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Samples [first, stop) of a recording, prefilled and asked alone.
+
+    Attributes:
+        number: Of the part in its recording, from 0.
+        first: Its first sample.
+        stop: The sample behind its last.
+        start_s: Begin, in seconds since the first frame.
+        end_s: End, in seconds since the first frame.
+    """
+
+    number: int
+    first: int
+    stop: int
+    start_s: float
+    end_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class PartAnswer:
+    """One question's answer for one part.
+
+    Attributes:
+        question: The question.
+        p_yes: Probability of yes.
+        text: A description, where asked for and the answer is yes.
+        seen_s: Times in seconds, each with its share of the answer's attention, best first.
+    """
+
+    question: str
+    p_yes: float
+    text: str | None = None
+    seen_s: tuple[tuple[float, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PartResult:
+    """One part as it came out.
+
+    Attributes:
+        part: Which.
+        frames: Samples that were decoded.
+        answers: In the order of the questions.
+        rows: Prompt rows prefilled.
+        kept: Entries that stayed, per layer and KV head.
+        kv_bytes: KV at the end of the part.
+        flops: FLOPs of prefill and questions, by stage.
+        tokens: Visual tokens that were encoded.
+        tokens_total: Visual tokens of whole frames.
+        damaged: Samples, of `frames`, that damage in the file reached.
+        gaps: What could not be decoded.
+    """
+
+    part: Part
+    frames: int
+    answers: tuple[PartAnswer, ...]
+    rows: int = 0
+    kept: int = 0
+    kv_bytes: int = 0
+    flops: Mapping[str, int] = field(default_factory=dict)
+    tokens: int = 0
+    tokens_total: int = 0
+    damaged: int = 0
+    gaps: tuple[Gap, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> PartResult:
+        """From JSON."""
+        answers = tuple(
+            PartAnswer(a["question"], a["p_yes"], a["text"], tuple((t, s) for t, s in a["seen_s"]))
+            for a in data["answers"]
+        )
+        gaps = tuple(Gap(**gap) for gap in data.get("gaps", ()))
+        return cls(**{**data, "part": Part(**data["part"]), "answers": answers, "gaps": gaps})
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionAnswer:
+    """The answer to one question about the whole recording.
+
+    Attributes:
+        question: The question.
+        p_yes: The largest probability of any part.
+        part: The part it comes from.
+        start_s: That part's begin.
+        end_s: That part's end.
+        seen_s: The times it is based on, with their share of the answer's attention.
+        yes_s: Ranges of parts whose probability is above a half.
+        text: A description, where asked for and the answer is Yes.
+    """
+
+    question: str
+    p_yes: float
+    part: int
+    start_s: float
+    end_s: float
+    seen_s: tuple[tuple[float, float], ...]
+    yes_s: tuple[tuple[float, float], ...]
+    text: str | None = None
+
+
+COLUMNS: Final = (
+    *("recording", "question", "start_s", "end_s", "p_yes", "moments_s", "text", "gap"),
+    *("start_time", "end_time"),
+)
+"""Of a table of answers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Analysis:
+    """Everything about a recording that was asked.
+
+    Attributes:
+        source: Path or URL.
+        seconds: Length of the recording.
+        frames: Frames of the recording.
+        questions: What was asked.
+        answers: In the order of the questions.
+        parts: Every part, in order.
+        gaps: What could not be decoded.
+        timings: t_dec, t_prefill, t_total, Equation 3's bound and the efficiency of this run; None where no
+            part was left to do.
+        work: What decoding did: packets, frames decoded, and so on.
+        wall_s: Seconds of this run.
+        run_s: Seconds of the recording that this run answered: fewer than `seconds` for a time range, or
+            where an earlier run was stopped.
+        complete: False where the run was stopped.
+        begins: When the recording's first frame was taken; None: nobody says so.
+        begins_from: Who says so: `given` or `file`; empty: nobody.
+    """
+
+    source: str
+    seconds: float
+    frames: int
+    questions: tuple[str, ...]
+    answers: tuple[QuestionAnswer, ...]
+    parts: tuple[PartResult, ...]
+    gaps: tuple[Gap, ...] = ()
+    timings: Timings | None = None
+    work: Mapping[str, int] = field(default_factory=dict)
+    wall_s: float = 0.0
+    run_s: float = 0.0
+    complete: bool = True
+    begins: datetime | None = None
+    begins_from: str = ""
+
+    def time_at(self, at_s: float) -> datetime | None:
+        """The time by the clock at a place in the recording; None: nobody says when it begins.
+
+        Args:
+            at_s: Seconds since its first frame.
+        """
+        return None if self.begins is None else self.begins + timedelta(seconds=at_s)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A table, as `pandas.DataFrame` takes it: a row for each part and question, then one for each gap.
+
+        Returns:
+            Rows with the same columns: `recording`, `question`, `start_s` and `end_s` of the part or gap,
+            `p_yes`, `moments_s` (times that the answer is based on, best first), `text`, `gap` (its reason),
+            `start_time` and `end_time` (by the clock, where it is known). What does not apply is None.
+        """
+        empty: dict[str, Any] = dict.fromkeys(COLUMNS)
+
+        def span(start_s: float, end_s: float) -> dict[str, Any]:
+            clock = {"start_time": self.time_at(start_s), "end_time": self.time_at(end_s)}
+            return {"recording": self.source, "start_s": start_s, "end_s": end_s, **clock}
+
+        answered = [
+            {
+                **empty,
+                **span(result.part.start_s, result.part.end_s),
+                "question": answer.question,
+                "p_yes": answer.p_yes,
+                "moments_s": [time_s for time_s, _ in answer.seen_s],
+                "text": answer.text,
+            }
+            for result in self.parts
+            for answer in result.answers
+        ]
+        missing = [{**empty, **span(gap.start_s, gap.end_s), "gap": gap.reason} for gap in self.gaps]
+        return answered + missing
+
+    def table(self) -> DataFrame:
+        """`rows` as a data frame: numbers and times have their types, what does not apply is missing.
+
+        Example:
+            >>> found = lookout.analyze("garden.mp4", ["Is a person in view?"])
+            >>> found.table().query("p_yes > 0.5")[["start_s", "end_s", "question"]]
+
+        Raises:
+            AnalysisError: pandas is not installed.
+        """
+        try:
+            import pandas
+        except ImportError:
+            raise AnalysisError(
+                "a table needs pandas (pip install pandas); rows() gives the same rows without it"
+            ) from None
+        frame = pandas.DataFrame(self.rows(), columns=list(COLUMNS))
+        for name in ("start_s", "end_s", "p_yes"):
+            frame[name] = pandas.to_numeric(frame[name])
+        for name in ("start_time", "end_time"):
+            frame[name] = pandas.to_datetime(frame[name])
+        return frame
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        out = dataclasses.asdict(self)
+        out["timings"] = None if self.timings is None else self.timings.summary()
+        out["begins"] = self._text_at(0.0)
+        out["answers"] = [
+            {
+                **dataclasses.asdict(answer),
+                **self._span(answer.start_s, answer.end_s),
+                "yes_times": self._texts(answer.yes_s),
+            }
+            for answer in self.answers
+        ]
+        out["parts"] = [
+            {**result.to_dict(), **self._span(result.part.start_s, result.part.end_s)}
+            for result in self.parts
+        ]
+        out["gaps"] = [{**dataclasses.asdict(gap), **self._span(gap.start_s, gap.end_s)} for gap in self.gaps]
+        return out
+
+    def _span(self, start_s: float, end_s: float) -> dict[str, str | None]:
+        return {"start_time": self._text_at(start_s), "end_time": self._text_at(end_s)}
+
+    def _texts(self, spans: Sequence[tuple[float, float]]) -> list[tuple[str | None, str | None]]:
+        if self.begins is None:
+            return []
+        return [(self._text_at(start_s), self._text_at(end_s)) for start_s, end_s in spans]
+
+    def _text_at(self, at_s: float) -> str | None:
+        time = self.time_at(at_s)
+        return None if time is None else time.isoformat(timespec="milliseconds")
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a run is. `decoded`, `prefilled`: samples; `samples`, `parts`: in all; `done`: parts."""
+
+    decoded: int
+    prefilled: int
+    done: int
+    samples: int
+    parts: int
+
+
+def gaps_of_parts(results: Iterable[PartResult], gaps_in_file: Iterable[Gap]) -> list[Gap]:
+    """What a recording does not show, in order.
+
+    Args:
+        results: Its parts.
+        gaps_in_file: What no part says (`lookout.recordings.analysis.cutting.gaps_in_file`).
+    """
+    gaps = [*_joined(gap for result in results for gap in result.gaps), *gaps_in_file]
+    return sorted(gaps, key=lambda gap: (gap.start_us, gap.end_us))
+
+
+def _joined(gaps: Iterable[Gap]) -> list[Gap]:
+    """Gaps of parts in order, those that go on in the next part as one."""
+    out: list[Gap] = []
+    for gap in gaps:
+        if out and (out[-1].end_us, out[-1].reason) == (gap.start_us, gap.reason):
+            out[-1] = Gap(out[-1].start_us, gap.end_us, out[-1].samples + gap.samples, gap.reason)
+        else:
+            out.append(gap)
+    return out
+
+
+def part_answer(question: Question, found: RecordingAnswer) -> PartAnswer:
+    """A part's answer to a question, as the engine gave it."""
+    times = tuple((moment.time_us / 1e6, moment.share) for moment in found.evidence)
+    return PartAnswer(question.text, found.answer.p_yes, found.answer.text, times)
+
+
+def answer_of(question: str, place: int, results: Sequence[PartResult]) -> QuestionAnswer:
+    """One question over all parts: the part of the largest probability, and all that say Yes."""
+    answered = [(result.answers[place], result.part) for result in results if result.answers]
+    if not answered:
+        raise CodecError(Reason.NO_FRAMES, f"none of {len(results)} parts has a frame that could be decoded")
+    best, part = max(answered, key=lambda each: each[0].p_yes)
+    yes: list[tuple[float, float]] = []
+    for reply, where in answered:
+        if reply.p_yes <= 0.5:
+            continue
+        if yes and abs(yes[-1][1] - where.start_s) < 1e-6:
+            yes[-1] = (yes[-1][0], where.end_s)
+        else:
+            yes.append((where.start_s, where.end_s))
+    return QuestionAnswer(
+        question, best.p_yes, part.number, part.start_s, part.end_s, best.seen_s, tuple(yes), best.text
+    )

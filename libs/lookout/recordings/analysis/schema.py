@@ -1,0 +1,177 @@
+"""JSON Schema of what `lookout analyze --json` prints, made from the dataclasses of the answers.
+
+`python -m lookout.recordings.analysis.schema docs/schemas` writes it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, is_dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic import TypeAdapter
+
+from lookout.recordings.analysis.results import Analysis, Part, PartAnswer, PartResult, QuestionAnswer
+from lookout.video.files import Gap
+
+FILE: Final = "analysis.json"
+_DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
+#: present with an option alone; every other field is in every object
+_OPTIONAL: Final = {"AnalysisReport": {"clips"}}
+
+
+@dataclass(frozen=True)
+class Timed:
+    """A span of the recording by the clock.
+
+    Attributes:
+        start_time: Begin, ISO 8601; null: nobody says when the recording begins.
+        end_time: End, the same way.
+    """
+
+    start_time: datetime | None
+    end_time: datetime | None
+
+
+@dataclass(frozen=True)
+class GapReport(Gap, Timed):
+    """What could not be decoded."""
+
+
+@dataclass(frozen=True)
+class PartReport(PartResult, Timed):
+    """One part as it came out."""
+
+
+@dataclass(frozen=True)
+class AnswerReport(QuestionAnswer, Timed):
+    """The answer to one question about the whole recording.
+
+    Attributes:
+        yes_times: `yes_s` by the clock; empty: nobody says when the recording begins.
+    """
+
+    yes_times: tuple[tuple[datetime, datetime], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TimingsReport:
+    """How a run spent its time, in seconds.
+
+    Attributes:
+        mode: How decoding and prefill shared the time.
+        start_s: Before decoding began.
+        t_dec: Decoding.
+        t_prefill: Vision tower and prefill.
+        t_total: Both together.
+        t_answer: Asking.
+        bound: The least that both can take together (QuickVideo, Equation 3).
+        efficiency: That bound, as a share of `t_total`.
+    """
+
+    mode: str
+    start_s: float
+    t_dec: float
+    t_prefill: float
+    t_total: float
+    t_answer: float
+    bound: float
+    efficiency: float
+
+
+@dataclass(frozen=True, slots=True)
+class ClipReport:
+    """A clip of a range that says yes, or why there is none.
+
+    Attributes:
+        path: The file; null: it could not be cut.
+        questions: Those whose answer is yes there.
+        p_yes: The largest probability in it.
+        start_s: Time of the clip's first picture in the recording.
+        end_s: Time at which its last picture ends.
+        reason: Why it could not be cut.
+    """
+
+    path: str | None
+    questions: tuple[str, ...]
+    p_yes: float
+    start_s: float
+    end_s: float
+    reason: str
+
+
+@dataclass(frozen=True)
+class AnalysisReport(Analysis):
+    """What `lookout analyze --json` prints of a recording, an object a line.
+
+    Attributes:
+        timings: How this run spent its time; null where no part was left to do, and from a fleet.
+        begins: When the recording's first frame was taken, ISO 8601; null: nobody says so.
+        clips: With `--clips`: a clip of every range that says yes.
+    """
+
+    answers: tuple[AnswerReport, ...]  # type: ignore[assignment]
+    parts: tuple[PartReport, ...]  # type: ignore[assignment]
+    gaps: tuple[GapReport, ...] = ()  # type: ignore[assignment]
+    timings: TimingsReport | None = None  # type: ignore[assignment]
+    clips: tuple[ClipReport, ...] = ()
+
+
+def analysis_schema() -> dict[str, Any]:
+    """The schema of one object."""
+    schema = TypeAdapter(AnalysisReport).json_schema(mode="serialization")
+    definitions = schema.pop("$defs")
+    kinds: tuple[type, ...] = (
+        AnalysisReport,
+        AnswerReport,
+        PartReport,
+        GapReport,
+        TimingsReport,
+        ClipReport,
+        Part,
+        PartAnswer,
+        Gap,
+    )
+    for kind in kinds:
+        name = kind.__name__
+        body = schema if kind is AnalysisReport else definitions.get(name)
+        if body is not None:
+            _describe(body, kind)
+            body["required"] = [field for field in body["properties"] if field not in _OPTIONAL.get(name, ())]
+    return {"$schema": _DIALECT, **schema, "$defs": dict(sorted(definitions.items()))}
+
+
+def _describe(body: dict[str, Any], kind: type) -> None:
+    """Put what docstrings say into the schema of a dataclass; titles and defaults say nothing."""
+    words: dict[str, str] = {}
+    for base in reversed(kind.__mro__):
+        words |= _attributes(base.__doc__ or "") if is_dataclass(base) else {}
+    body["description"] = (kind.__doc__ or "").splitlines()[0]
+    for name, field in body["properties"].items():
+        field.pop("title", None)
+        field.pop("default", None)
+        field["description"] = words[name]
+
+
+def _attributes(text: str) -> Mapping[str, str]:
+    """What an `Attributes:` section of a docstring says, by name."""
+    section = text.partition("Attributes:\n")[2]
+    entries = re.findall(r"^ {8}(\w+): (.*(?:\n {12}.*)*)", section, re.MULTILINE)
+    return {name: " ".join(words.split()) for name, words in entries}
+
+
+def main() -> None:
+    """Write the schema into a folder."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    folder: Path = parser.parse_args().folder
+    (folder / FILE).write_text(json.dumps(analysis_schema(), indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

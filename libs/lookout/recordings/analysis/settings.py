@@ -1,0 +1,133 @@
+"""How a recording is analysed: plain data."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from lookout.errors import LookoutError
+from lookout.models.presets import DEFAULT, PresetError, preset_of
+from lookout.numbers import check_finite, check_whole
+from lookout.pruning import MaskPolicy, PolicyError, WholeFrames, policy_of
+from lookout.recordings import Mode, PrefillSettings, Score
+from lookout.video.motion import Fit
+
+PART_FRAMES = 768
+"""Samples of a part at most, unless more are asked for: what Qwen's own processors read at once."""
+
+MOST = 1_000_000
+"""No count of samples, groups or threads is above it."""
+
+
+class AnalysisError(LookoutError, ValueError):
+    """A request that makes no sense."""
+
+
+@dataclass(frozen=True, slots=True)
+class AnalysisSettings:
+    """How a recording is analysed: plain data.
+
+    Attributes:
+        fps: Samples a second.
+        start_s: Begin of the time range, in seconds since the first frame.
+        end_s: End of the time range, excluded; None: to the end.
+        prefill: Groups, and which KV entries stay.
+        part_frames: Samples of a part; None: as many as the model was trained for, or can count, but no more
+            than `PART_FRAMES`.
+        prune: Encode only the patches that changed since they were last encoded; False: all.
+        preset: Whose patches `prune` keeps: a name in `lookout.models.presets.PRESETS` that reads no motion vectors.
+            What it says of windows has no place here: a part is read once, in groups.
+        policy: Which patches are encoded, and which tokens stay: a policy or a name in
+            `lookout.pruning.POLICIES`, with or without `prune`; None: as the preset says.
+        stride_frames: With `prune`, every so many samples one is encoded whole.
+        mode: How decoding and prefill share the time.
+        waiting: Groups that may wait for the prefill.
+        threads: Decoding threads; None: the cores that this process may use.
+        fit: How a picture meets the model's input.
+        evidence: So many times are named per answer.
+        describe: Up to so many tokens of text for every answer that is Yes.
+    """
+
+    fps: float = 2.0
+    start_s: float = 0.0
+    end_s: float | None = None
+    prefill: PrefillSettings = field(default_factory=PrefillSettings)
+    part_frames: int | None = None
+    prune: bool = False
+    preset: str = DEFAULT
+    policy: MaskPolicy | str | None = None
+    stride_frames: int = 4
+    mode: Mode = Mode.OVERLAPPED
+    waiting: int = 2
+    threads: int | None = None
+    fit: Fit = Fit.STRETCH
+    evidence: int = 3
+    describe: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("fps", "start_s", *(() if self.end_s is None else ("end_s",))):
+            check_finite(name, getattr(self, name), AnalysisError)
+        if not 0 < self.fps <= 1000:
+            raise AnalysisError(f"fps={self.fps:g} must be above 0 and at most 1000")
+        if self.start_s < 0 or (self.end_s is not None and self.end_s <= self.start_s):
+            until = "the end" if self.end_s is None else f"{self.end_s:g} s"
+            raise AnalysisError(f"the range from {self.start_s:g} s to {until} is empty or begins before 0")
+        self._check_masks()
+        for name in ("part_frames", "threads", "stride_frames", "waiting"):
+            if getattr(self, name) is not None:
+                check_whole(name, getattr(self, name), 1, MOST, AnalysisError)
+        for name in ("evidence", "describe"):
+            check_whole(name, getattr(self, name), 0, MOST, AnalysisError)
+
+    @property
+    def masks(self) -> MaskPolicy:
+        """Which patches of a stride are encoded."""
+        if self.policy is not None:
+            return policy_of(self.policy)
+        return preset_of(self.preset).masks if self.prune else WholeFrames()
+
+    def _check_masks(self) -> None:
+        """Refuse what no recording can be pruned with: it is decoded in parallel, without motion vectors."""
+        try:
+            policies: dict[str, MaskPolicy] = {"preset": preset_of(self.preset).masks}
+            if self.policy is not None:
+                policies["policy"] = policy_of(self.policy)
+        except PresetError as error:
+            raise AnalysisError(str(error)) from None
+        except PolicyError as error:
+            raise AnalysisError(str(error).removeprefix("pruning ")) from None
+        for name, policy in policies.items():
+            if policy.gathers is not None:
+                raise AnalysisError(
+                    f"{name} {getattr(self, name)!r} needs motion vectors and windows that slide: a "
+                    "recording is read once, without them; lookout.Pipeline and lookout eval have both"
+                )
+
+
+def with_options(settings: AnalysisSettings, options: Mapping[str, Any]) -> AnalysisSettings:
+    """Settings with some fields replaced, those of `prefill` by their own names.
+
+    Raises:
+        AnalysisError: There is no such field.
+    """
+    inner = {f.name for f in dataclasses.fields(PrefillSettings)}
+    outer = {f.name for f in dataclasses.fields(AnalysisSettings)}
+    unknown = sorted(set(options) - inner - outer)
+    if unknown:
+        raise AnalysisError(
+            f"no setting is called {unknown[0]!r}; there are {', '.join(sorted(inner | outer))}"
+        )
+    prefill = {name: value for name, value in options.items() if name in inner}
+    if "score" in prefill:
+        prefill["score"] = _score(prefill["score"])
+    direct = {name: value for name, value in options.items() if name in outer}
+    combined = dataclasses.replace(settings, **direct)
+    return dataclasses.replace(combined, prefill=dataclasses.replace(combined.prefill, **prefill))
+
+
+def _score(name: str) -> Score:
+    if name not in set(Score):
+        raise AnalysisError(f"score must be one of {', '.join(Score)}")
+    return Score(name)

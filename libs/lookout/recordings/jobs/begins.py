@@ -1,0 +1,22 @@
+"""When a recording begins, as a message says."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta, timezone
+
+from lookout.recordings.analysis.begin import given_begin
+from lookout.recordings.analysis.settings import AnalysisError
+from lookout.wire.begins import Begun
+
+
+def begin_of(message: Begun) -> datetime | None:
+    """When a recording begins, at the offset that was named for it; None: the message does not say, or names
+    no time that a recording begins at."""
+    if not message.HasField("begins"):
+        return None
+    try:
+        moment = given_begin(message.begins.ToDatetime(UTC))
+    except AnalysisError:
+        return None
+    offset = message.begins_offset_min
+    return moment.astimezone(timezone(timedelta(minutes=offset))) if offset else moment

@@ -1,0 +1,224 @@
+"""A job's recordings, listed and cut into parts by the rules of `lookout analyze`."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from lookout.recordings import PrefillSettings
+from lookout.recordings.analysis import AnalysisError, AnalysisSettings
+from lookout.recordings.analysis.cutting import cut_parts, gaps_in_file
+from lookout.recordings.jobs.outcomes import gap_messages, reason_text, span_of
+from lookout.recordings.jobs.ranges import SourceError
+from lookout.recordings.jobs.requests import JobError, asked_questions, check_begins, check_job
+from lookout.recordings.jobs.sources import Sources
+from lookout.text import clean
+from lookout.v1.recordings_pb2 import (
+    PlannedRecording,
+    RecordingJob,
+    RecordingPart,
+    RecordingPlan,
+    RecordingSettings,
+)
+from lookout.video.sandbox import open_recording
+from lookout.video.segments import CodecError
+from lookout.wire.begins import set_begin
+from lookout.wire.limits import JOB_ANSWERS, JOB_PARTS, JOB_RECORDINGS, JOB_S, URI_CHARS
+
+PartFrames = Callable[[AnalysisSettings], int]
+"""How many samples of a part the model reads at once (`Analyzer.part_frames`)."""
+#: bytes of a plan; a record of recording.results.v1 holds 1 MiB
+_MOST_BYTES = 900_000
+
+
+def job_digest(job: RecordingJob) -> str:
+    """Names what a job asks, whenever it does and whether it is cancelled or not."""
+    asked = RecordingJob()
+    asked.CopyFrom(job)
+    asked.ClearField("cancelled")
+    asked.ClearField("requested")
+    return hashlib.blake2b(asked.SerializeToString(deterministic=True), digest_size=16).hexdigest()
+
+
+def settings_of(message: RecordingSettings, threads: int | None = None) -> AnalysisSettings:
+    """How analysis is to work.
+
+    Args:
+        message: As a request has it; 0 stands for the default.
+        threads: Decoding threads.
+
+    Raises:
+        AnalysisError: A setting makes no sense.
+        RecordingError: One of the prefill does not.
+    """
+    usual = AnalysisSettings()
+    prefill = PrefillSettings(
+        group_frames=message.group_frames or usual.prefill.group_frames, rho=message.rho or usual.prefill.rho
+    )
+    return AnalysisSettings(
+        fps=message.fps or usual.fps,
+        start_s=message.start_s,
+        end_s=message.end_s if message.HasField("end_s") else None,
+        prefill=prefill,
+        part_frames=message.part_frames or None,
+        prune=message.prune,
+        policy=message.policy or None,
+        threads=threads,
+        describe=message.describe,
+    )
+
+
+def settings_message(settings: AnalysisSettings) -> RecordingSettings:
+    """The inverse of `settings_of`, without what is an installation's own.
+
+    Raises:
+        AnalysisError: The policy is an object: a fleet knows policies by their names.
+    """
+    if not isinstance(settings.policy, str | None):
+        raise AnalysisError("a fleet knows policies by their names in lookout.pruning.POLICIES")
+    return RecordingSettings(
+        fps=settings.fps,
+        start_s=settings.start_s,
+        end_s=settings.end_s,
+        group_frames=settings.prefill.group_frames,
+        rho=settings.prefill.rho,
+        part_frames=settings.part_frames or 0,
+        prune=settings.prune,
+        policy=settings.policy or "",
+        describe=settings.describe,
+    )
+
+
+def refused(job: RecordingJob, reason: str) -> RecordingPlan:
+    """The plan of a job that is not followed."""
+    return RecordingPlan(job=job, reason=reason_text(reason))
+
+
+def expiry_of(job: RecordingJob, now_ms: int) -> Timestamp:
+    """When a job ends at the latest.
+
+    Args:
+        job: The request.
+        now_ms: Its time in Kafka, Unix milliseconds.
+    """
+    asked_ms = min(job.requested.ToMilliseconds(), now_ms) if job.HasField("requested") else now_ms
+    expiry = Timestamp()
+    expiry.FromMilliseconds(asked_ms + round(1000 * (job.expires_s or JOB_S)))
+    return expiry
+
+
+def plan_job(job: RecordingJob, sources: Sources, part_frames: PartFrames, *, now_ms: int) -> RecordingPlan:
+    """List a job's recordings and cut each into parts. One that cannot be read is named in the plan.
+
+    Args:
+        job: The request.
+        sources: Where recordings are read.
+        part_frames: How many samples of a part the model reads at once.
+        now_ms: The request's time in Kafka, Unix milliseconds.
+
+    Raises:
+        JobError: The job cannot be followed.
+        TransientError: A host does not answer.
+    """
+    check_job(job)
+    settings = settings_of(job.settings, threads=1)
+    plan = RecordingPlan(job=job, expires=expiry_of(job, now_ms))
+    plan.job.questions[:] = asked_questions(job)
+    uris = _listed(job, sources)
+    check_begins(job, len(uris))
+    for uri in uris:
+        recording = _cut(uri, sources, part_frames, settings)
+        plan.recordings.append(recording)
+        plan.parts += recording.parts
+        plan.seconds += sum(span.end_s - span.start_s for span in recording.spans)
+        _check_size(plan.parts, len(job.questions))
+    if plan.ByteSize() > _MOST_BYTES:
+        raise JobError(
+            f"the names of its {len(plan.recordings)} recordings take {plan.ByteSize()} bytes, "
+            f"{_MOST_BYTES} at most: ask about fewer"
+        )
+    return plan
+
+
+def has_parts(plan: RecordingPlan) -> bool:
+    """Whether a plan says what its parts are. That of an earlier release does not: parts came with it."""
+    return bool(plan.past) or any(recording.spans for recording in plan.recordings)
+
+
+def planned_part(plan: RecordingPlan, number: int, home: int) -> RecordingPart:
+    """A part of a job.
+
+    Args:
+        plan: The job's plan.
+        number: Of the part in the job.
+        home: Partition that collects the outcomes.
+    """
+    job = plan.job
+    part = RecordingPart(job=job.id, number=number, expires=plan.expires, home=home)
+    if job.HasField("backtest"):
+        part.span.number = number
+        part.backtest.CopyFrom(plan.past[number])
+        part.backtest.job.CopyFrom(job.backtest)
+        if job.tenant:  # a job reads cameras of its own tenant only
+            part.backtest.job.watch.tenant = job.tenant
+        part.backtest.job.ClearField("labels")  # they are compared with the windows of all parts
+        return part
+    first = 0
+    for place, recording in enumerate(plan.recordings):
+        if number < first + recording.parts:
+            part.recording, part.uri, part.mark = place, recording.uri, recording.mark
+            part.span.CopyFrom(recording.spans[number - first])
+            break
+        first += recording.parts
+    part.questions.extend(job.questions)
+    part.settings.CopyFrom(job.settings)
+    return part
+
+
+def _listed(job: RecordingJob, sources: Sources) -> list[str]:
+    """Every recording of a job, those that are none with it: reading them says why."""
+    uris: dict[str, None] = {}
+    for uri in job.uris:
+        try:
+            uris.update(dict.fromkeys(sources.listed(uri)))
+        except SourceError:
+            uris[uri] = None
+        if len(uris) > JOB_RECORDINGS:
+            raise JobError(
+                f"uris: {len(uris)} recordings with those of {clean(uri, 200)}, {JOB_RECORDINGS} at most"
+            )
+    if long := next((uri for uri in uris if len(uri) > URI_CHARS), None):
+        raise JobError(f"uris: {clean(long, 200)} has {len(long)} characters, {URI_CHARS} at most")
+    return list(uris)
+
+
+def _cut(uri: str, sources: Sources, part_frames: PartFrames, settings: AnalysisSettings) -> PlannedRecording:
+    """A recording and its parts."""
+    try:
+        with sources.open(uri) as source, open_recording(source.data, sandbox=True, workers=1) as reader:
+            _, parts = cut_parts(reader, settings, part_frames(settings))
+            source.check()
+            facts = reader.facts
+            planned = PlannedRecording(
+                uri=uri,
+                seconds=facts.duration_us / 1e6,
+                frames=facts.frames,
+                parts=len(parts),
+                gaps=gap_messages(gaps_in_file(reader, settings)),
+                mark=source.mark,
+                spans=map(span_of, parts),
+            )
+            set_begin(planned, facts.begins)
+            return planned
+    except (CodecError, AnalysisError, SourceError) as error:
+        return PlannedRecording(uri=uri, reason=reason_text(str(error)))
+
+
+def _check_size(parts: int, questions: int) -> None:
+    if parts > JOB_PARTS or parts * questions > JOB_ANSWERS:
+        raise JobError(
+            f"{parts} parts or more, {questions} questions; a job has at most {JOB_PARTS} parts and "
+            f"{JOB_ANSWERS} answers (parts times questions): ask about a shorter range, or fewer recordings"
+        )

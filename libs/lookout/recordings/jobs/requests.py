@@ -1,0 +1,99 @@
+"""What a job may ask; the command line and the service that plans check the same."""
+
+from __future__ import annotations
+
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from lookout.errors import LookoutError
+from lookout.recordings.jobs.begins import begin_of
+from lookout.rules import RuleError, check_watch
+from lookout.text import clean, question_text
+from lookout.v1.recordings_pb2 import RecordingJob
+from lookout.wire import WireError, check_tenant, is_camera_id
+from lookout.wire.limits import JOB_BYTES
+from lookout.wire.ranges import RangeError, check_ranges
+
+
+class JobError(LookoutError, ValueError):
+    """A job that cannot be followed."""
+
+
+def check_job(job: RecordingJob) -> None:
+    """Check what needs neither a model nor a recording.
+
+    Raises:
+        JobError: The job cannot be followed; the text names the field.
+    """
+    try:
+        check_ranges(job)
+    except RangeError as error:
+        raise JobError(str(error)) from None
+    if not is_camera_id(job.id) or len(job.id.encode()) > JOB_BYTES or "/" in job.id:
+        raise JobError(
+            f"id {clean(job.id, 60)!r}: a job's id is printable text of 1 to {JOB_BYTES} bytes without '/'"
+        )
+    try:
+        check_tenant(job.tenant)
+    except WireError as error:
+        raise JobError(str(error)) from None
+    if job.HasField("backtest"):
+        _check_backtest(job)
+        return
+    if not job.uris or not all(uri.strip() for uri in job.uris):
+        raise JobError("uris: name at least one recording, and none that is empty")
+    if not job.questions:
+        raise JobError("questions: ask at least one")
+    asked_questions(job)
+    settings = job.settings
+    if settings.HasField("end_s") and settings.end_s <= settings.start_s:
+        raise JobError(f"settings: the range from {settings.start_s:g} s to {settings.end_s:g} s is empty")
+    check_begins(job, len(job.uris))
+
+
+def asked_questions(job: RecordingJob) -> list[str]:
+    """The questions of a job about recordings, each on one line.
+
+    Raises:
+        JobError: One cannot be asked (`question_text`).
+    """
+    return [question_text(question, JobError) for question in job.questions]
+
+
+def check_begins(job: RecordingJob, recordings: int) -> None:
+    """Check when the first frame was taken, where a request says so.
+
+    Args:
+        job: The request.
+        recordings: How many it is about, as far as that is known.
+
+    Raises:
+        JobError: It is no time that a recording begins at, or there are several recordings.
+    """
+    settings = job.settings
+    if not settings.HasField("begins"):
+        return
+    if begin_of(settings) is None:
+        raise JobError("settings: begins must be a time between 1970 and 2200")
+    if recordings > 1:
+        raise JobError(f"settings: begins is of one recording; the job names {recordings}")
+
+
+def _check_backtest(job: RecordingJob) -> None:
+    if job.uris or job.questions or job.HasField("settings"):
+        raise JobError("backtest: a back-test has a watch; uris, questions and settings are of recordings")
+    past = job.backtest
+    try:
+        check_watch(past.watch)
+    except RuleError as error:
+        raise JobError(f"backtest: watch: {error}") from None
+    if job.tenant and past.watch.tenant not in ("", job.tenant):
+        raise JobError(
+            f"backtest: watch: tenant '{past.watch.tenant}': the job is of tenant '{job.tenant}', and reads "
+            "cameras of its own"
+        )
+    if past.HasField("since") and past.HasField("until") and _ms(past.since) >= _ms(past.until):
+        raise JobError("backtest: the time from `since` to `until` is empty")
+
+
+def _ms(moment: Timestamp) -> int:
+    return moment.ToMilliseconds()

@@ -1,0 +1,343 @@
+"""Where recordings of jobs are read: folders, hosts and object stores that an operator allows."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import posixpath
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import SplitResult, unquote, urlsplit
+
+from lookout.errors import BadRecordError, TransientError
+from lookout.recordings.jobs.ranges import (
+    PAUSE_S,
+    TRIES,
+    ObjectRanges,
+    RangedRecording,
+    SourceError,
+    VersionRanges,
+    first_line,
+)
+from lookout.runtime.net.fetch import UriFetcher
+from lookout.runtime.net.ranges import UriRanges
+from lookout.text import public_url
+from lookout.video.files.names import SUFFIXES, video_files
+
+T = TypeVar("T")
+_PIECE = 1 << 20
+_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
+_OBJECTS = frozenset({"s3", "gs", "az"})
+
+
+@dataclass(frozen=True, slots=True)
+class OpenSource:
+    """A recording that is read.
+
+    Attributes:
+        uri: How the job calls it.
+        data: A file, or what is read in ranges.
+        mark: A file's size and time of change, else the size and version that its host names, or the size and
+            digest of what was fetched; another mark is another recording.
+        fetched: The file is a copy, which nobody changes.
+    """
+
+    uri: str
+    data: Path | RangedRecording
+    mark: str
+    fetched: bool = False
+
+    def check(self) -> None:
+        """Check that the recording is as it was when it was opened; called around every part.
+
+        Raises:
+            SourceError: It changed, or is gone.
+        """
+        if isinstance(self.data, RangedRecording):
+            self.data.renew()  # every range was of one version
+        elif not self.fetched and (mark := _mark(self.uri, self.data)) != self.mark:
+            raise SourceError(f"{public_url(self.uri)} changed while it was read ({self.mark}, now {mark})")
+
+
+class NoRoomError(TransientError):
+    """The disk does not hold what is fetched now; the recording is tried again when others have left."""
+
+
+class Sources:
+    """Opens what is allowed.
+
+    Args:
+        roots: Folders; what is below them may be read, links that lead elsewhere may not.
+        fetcher: Fetches from hosts; None: none is.
+        stores: `s3://bucket/folder`; objects below may be read. Credentials come from the usual variables.
+        pause: Waits between tries.
+    """
+
+    def __init__(
+        self,
+        roots: Sequence[Path | str] = (),
+        *,
+        fetcher: UriFetcher | None = None,
+        stores: Sequence[str] = (),
+        pause: Callable[[float], object] = time.sleep,
+    ) -> None:
+        self._roots = [Path(root).resolve() for root in roots]
+        self._fetcher = fetcher or UriFetcher((), ())
+        self._stores = [store.rstrip("/") for store in stores]
+        self._pause = pause
+
+    def listed(self, uri: str) -> list[str]:
+        """A recording, or the video files of a folder (of a store: its URI ends with `/`).
+
+        Raises:
+            SourceError: It may not be read, or a folder holds no video file.
+        """
+        url = _parsed(uri)
+        if url.scheme in _OBJECTS:
+            return self._listed_objects(uri, url) if uri.endswith("/") else [uri]
+        if url.scheme != "file":
+            return [uri]
+        path = self._allowed(uri, url)
+        if not os.path.isdir(path):  # False too for names that no file can have
+            return [uri]
+        try:
+            files = [file for file in video_files(path) if self._within(file.resolve())]
+        except OSError as error:
+            raise SourceError(f"{public_url(uri)} cannot be listed ({error.strerror})") from error
+        if not files:
+            raise SourceError(f"{public_url(uri)} is a folder without a video file")
+        return [file.as_uri() for file in files]
+
+    @contextmanager
+    def open(self, uri: str, mark: str | None = None) -> Iterator[OpenSource]:
+        """A recording's bytes, for as long as the block lasts: ranges where its host serves them and names a
+        version of the bytes, else a copy.
+
+        Args:
+            uri: Which.
+            mark: What `OpenSource.mark` was when the job was planned; None: any.
+
+        Raises:
+            SourceError: It may not be read, is not there, or is another one by now.
+            NoRoomError: The disk has no room for a copy now.
+        """
+        url = _parsed(uri)
+        if url.scheme == "file":
+            path = self._allowed(uri, url)
+            if os.path.isdir(path):
+                raise SourceError(f"{public_url(uri)} is a folder without a video file")
+            yield _same(OpenSource(uri, path, _mark(uri, path)), mark)
+            return
+        with ExitStack() as opened:
+            ranges = self._tried(uri, partial(self._ranges, uri, url, opened))
+            if ranges is not None:
+                data = RangedRecording(public_url(uri), ranges, self._fetcher.limit, self._pause)
+                yield _same(OpenSource(uri, data, f"{ranges.size} bytes, version {ranges.version}"), mark)
+                return
+        with tempfile.NamedTemporaryFile(prefix="lookout-recording-") as file:
+            size_and_digest = self._fetched(uri, url, file.name)
+            yield _same(OpenSource(uri, Path(file.name), size_and_digest, fetched=True), mark)
+
+    def _ranges(self, uri: str, url: SplitResult, opened: ExitStack) -> VersionRanges | None:
+        """How ranges of a recording are read; None where its host serves none."""
+        ranges: UriRanges | ObjectRanges
+        if url.scheme in _OBJECTS:
+            ranges = ObjectRanges(_bucket(url), self._key(uri, url))
+        else:
+            ranges = opened.enter_context(UriRanges(self._fetcher, uri))
+        return ranges if ranges.begin() else None
+
+    def _fetched(self, uri: str, url: SplitResult, path: str) -> str:
+        """Fetch a recording into a file; its mark."""
+
+        def fetch() -> str:
+            with _Copy(uri, path, self._fetcher.limit) as copy:
+                if url.scheme in _OBJECTS:
+                    self._get_object(uri, url, copy.take)
+                else:
+                    self._fetcher.stream(uri, copy.take)
+                return copy.mark
+
+        return self._tried(uri, fetch)
+
+    def _tried(self, uri: str, fetch: Callable[[], T]) -> T:
+        """What a few tries give.
+
+        Raises:
+            SourceError: They failed, or none more would help.
+            NoRoomError: The disk has no room now.
+        """
+        for last in (*[False] * (TRIES - 1), True):
+            try:
+                return fetch()
+            except BadRecordError as error:
+                raise SourceError(f"{public_url(uri)}: {error.detail}") from error
+            except NoRoomError:
+                raise
+            except TransientError as error:
+                if last:
+                    raise SourceError(f"{public_url(uri)} cannot be read now ({error})") from error
+                self._pause(PAUSE_S)
+        raise AssertionError("unreachable")
+
+    def _allowed(self, uri: str, url: SplitResult) -> Path:
+        named = _path_of(uri, url)
+        try:
+            path = named.resolve()
+        except (OSError, RuntimeError) as error:
+            raise SourceError(f"{public_url(uri)} cannot be read ({error})") from error
+        if not self._within(path):
+            roots = ",".join(map(str, self._roots)) or "nothing"
+            raise SourceError(
+                f"{public_url(uri)} is below no folder that may be read; LOOKOUT_RECORDING_ROOTS={roots}"
+            )
+        return path
+
+    def _within(self, path: Path) -> bool:
+        return any(path.is_relative_to(root) for root in self._roots)
+
+    def _get_object(self, uri: str, url: SplitResult, take: Callable[[bytes], object]) -> None:
+        import obstore
+        from obstore.exceptions import BaseError
+
+        key = self._key(uri, url)
+        try:
+            for piece in obstore.get(_bucket(url), key).stream(min_chunk_size=_PIECE):
+                take(bytes(piece))
+        except FileNotFoundError as error:
+            raise BadRecordError("uri-status", "it is not there") from error
+        except (BaseError, OSError, ValueError) as error:
+            raise TransientError(first_line(error)) from error
+
+    def _listed_objects(self, uri: str, url: SplitResult) -> list[str]:
+        import obstore
+        from obstore.exceptions import BaseError
+
+        prefix = self._key(uri, url)
+        try:
+            batches = list(obstore.list(_bucket(url), prefix or None))
+        except (BaseError, OSError, ValueError) as error:
+            raise SourceError(f"{public_url(uri)} cannot be listed ({first_line(error)})") from error
+        keys = sorted(entry["path"] for batch in batches for entry in batch)
+        names = [key for key in keys if posixpath.splitext(key)[1].lower() in SUFFIXES]
+        if not names:
+            raise SourceError(f"{public_url(uri)} is a folder without a video file")
+        return [f"{url.scheme}://{url.netloc}/{name}" for name in names]
+
+    def _key(self, uri: str, url: SplitResult) -> str:
+        """An object's key, as it stands in its URI.
+
+        Raises:
+            SourceError: It may not be read.
+        """
+        key = uri.partition("://")[2].partition("/")[2]
+        inside = any(uri == store or uri.startswith(f"{store}/") for store in self._stores)
+        if not inside or ".." in key.split("/") or "@" in url.netloc:
+            stores = ",".join(self._stores) or "nothing"
+            raise SourceError(
+                f"{public_url(uri)} is in no store that may be read; LOOKOUT_RECORDING_STORES={stores}"
+            )
+        return key.rstrip("/")
+
+
+class _Copy:
+    """A file that takes a recording piece by piece, and the digest of what it took."""
+
+    def __init__(self, uri: str, path: str, limit: int) -> None:
+        self._uri, self._limit, self._size = uri, limit, 0
+        self._file = open(path, "wb", buffering=0)  # noqa: SIM115 - closed by the block
+        self._digest = hashlib.blake2b(digest_size=16)
+
+    def __enter__(self) -> _Copy:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._file.close()
+
+    def take(self, piece: bytes) -> None:
+        """Add a piece.
+
+        Raises:
+            SourceError: It is too large, or the disk fails.
+            NoRoomError: The disk has no room now.
+        """
+        self._size += len(piece)
+        if self._size > self._limit:
+            raise SourceError(
+                f"{public_url(self._uri)} has more than {self._limit} bytes (LOOKOUT_FETCH_BYTES)"
+            )
+        try:
+            view = memoryview(piece)
+            while view:
+                view = view[self._file.write(view) :]
+        except OSError as error:
+            why = f"{public_url(self._uri)} cannot be stored in {tempfile.gettempdir()} ({error.strerror})"
+            raise (NoRoomError if error.errno in _NO_ROOM else SourceError)(why) from error
+        self._digest.update(piece)
+
+    @property
+    def mark(self) -> str:
+        """Of what was taken."""
+        return f"{self._size} bytes, {self._digest.hexdigest()}"
+
+
+def _same(source: OpenSource, mark: str | None) -> OpenSource:
+    """The source, if its mark is the one that is asked for."""
+    if mark is not None and source.mark != mark:
+        raise SourceError(
+            f"{public_url(source.uri)} changed since the job was planned ({mark}, now {source.mark})"
+        )
+    return source
+
+
+def _parsed(uri: str) -> SplitResult:
+    """The parts of a URI; an absolute path is one of a file.
+
+    Raises:
+        SourceError: It is none.
+    """
+    if uri.startswith("/"):
+        return SplitResult("file", "", uri, "", "")
+    try:
+        url = urlsplit(uri)
+        _ = url.port
+    except ValueError as error:
+        raise SourceError(f"no URI ({error})") from error
+    if url.scheme not in ("file", "http", "https", *_OBJECTS):
+        raise SourceError(
+            f"{public_url(uri)}: scheme {url.scheme!r} is not read; name a file (file:///folder/clip.mp4)"
+        )
+    return url
+
+
+def _path_of(uri: str, url: SplitResult) -> Path:
+    """The path of a `file://` URI, or of an absolute path."""
+    if "\x00" in uri or "%00" in uri:
+        raise SourceError("a path holds no zero character")
+    if uri.startswith("/"):
+        return Path(uri)
+    if url.netloc not in ("", "localhost") or not url.path.startswith("/"):
+        raise SourceError(f"{public_url(uri)}: a file's URI has an absolute path and no host")
+    return Path(unquote(url.path, errors="surrogateescape"))
+
+
+def _mark(uri: str, path: Path) -> str:
+    try:
+        facts = os.stat(path)
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else str(error)
+        raise SourceError(f"{public_url(uri)} cannot be read ({why})") from error
+    return f"{facts.st_size} bytes, {facts.st_mtime_ns} ns"
+
+
+def _bucket(url: SplitResult) -> Any:
+    from lookout.runtime.net.object_store import open_store
+
+    return open_store(f"{url.scheme}://{url.netloc}")

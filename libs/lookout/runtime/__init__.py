@@ -1,0 +1,1 @@
+"""What every service shares: worker, network, tensor store, observation and tenants."""

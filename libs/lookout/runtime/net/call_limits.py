@@ -1,0 +1,201 @@
+"""Limits of a gRPC server: how many calls a peer may hold, and for how long a reader may not read."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+
+from lookout.runtime.net.grpc_security import HEALTH
+
+_LOOK_S = 0.5
+Clock = Callable[[], float]
+
+
+@dataclass(frozen=True, slots=True)
+class CallLimits:
+    """What callers may hold of a server.
+
+    Attributes:
+        calls: calls at the same time.
+        calls_a_peer: of one host at the same time.
+        idle_s: seconds that a caller may take to send its request, or to read one part of the answer.
+        stream_s: seconds that an answer may take, from its first part to its last.
+        health_calls: calls of the health service at the same time, apart from the others.
+    """
+
+    calls: int = 24
+    calls_a_peer: int = 12
+    idle_s: float = 15.0
+    stream_s: float = 120.0
+    health_calls: int = 8
+
+    @property
+    def threads(self) -> int:
+        """Threads that the server needs: two are left for refusals."""
+        return self.calls + self.health_calls + 2
+
+
+@dataclass(slots=True)
+class _Call:
+    context: grpc.ServicerContext
+    deadline: float | None  # unset: the server works, the caller is not to blame
+    last: float | None = None  # when the answer must be over
+
+
+class LimitCalls(grpc.ServerInterceptor):  # type: ignore[misc]
+    """Holds callers to the limits.
+
+    A call counts from its first byte until it is over. One whose caller does not send its request, or does
+    not read, is cancelled: it would keep a thread of the server for as long as it likes.
+    """
+
+    def __init__(self, limits: CallLimits, clock: Clock = time.monotonic) -> None:
+        self._limits, self._clock = limits, clock
+        self._lock = threading.Lock()
+        self._calls: dict[int, _Call] = {}
+        self._held: Counter[tuple[bool, str]] = Counter()
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="grpc-limits", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop looking."""
+        self._stopped.set()
+
+    def intercept_service(self, continuation: Callable[[Any], Any], details: Any) -> Any:
+        """The handler within the limits."""
+        handler = continuation(details)
+        if handler is None or handler.request_streaming:
+            return handler
+        health = details.method.startswith(HEALTH)
+        if health and handler.response_streaming:
+            return handler  # Watch holds no thread
+        # As a stream of requests the call is known before its request has come.
+        if handler.response_streaming:
+            return grpc.stream_stream_rpc_method_handler(
+                self._streamed(handler.unary_stream),
+                handler.request_deserializer,
+                handler.response_serializer,
+            )
+        return grpc.stream_unary_rpc_method_handler(
+            self._answered(handler.unary_unary, health),
+            handler.request_deserializer,
+            handler.response_serializer,
+        )
+
+    def expire(self) -> None:
+        """Cancel the calls whose callers took too long."""
+        now = self._clock()
+        with self._lock:
+            late = [active for active in self._calls.values() if active.deadline is not None]
+        over = [active for active in late if active.deadline is not None and now > active.deadline]
+        for call in over:
+            call.context.cancel()
+
+    def _run(self) -> None:
+        while not self._stopped.wait(_LOOK_S):
+            self.expire()
+
+    def _streamed(self, serve: Callable[[Any, Any], Iterator[Any]]) -> Callable[[Any, Any], Iterator[Any]]:
+        def within(requests: Iterator[Any], context: grpc.ServicerContext) -> Iterator[Any]:
+            call = self._begin(context, health=False)
+            request = _request(requests, context)
+            call.deadline = None
+            for part in serve(request, context):
+                now = self._clock()
+                call.last = now + self._limits.stream_s if call.last is None else call.last
+                call.deadline = min(now + self._limits.idle_s, call.last)
+                yield part
+
+        return within
+
+    def _answered(self, serve: Callable[[Any, Any], Any], health: bool) -> Callable[[Any, Any], Any]:
+        def within(requests: Iterator[Any], context: grpc.ServicerContext) -> Any:
+            call = self._begin(context, health)
+            request = _request(requests, context)
+            call.deadline = None
+            return serve(request, context)
+
+        return within
+
+    def _begin(self, context: grpc.ServicerContext, health: bool) -> _Call:
+        limits, host = self._limits, host_of(context)
+        limit = limits.health_calls if health else limits.calls
+        # Kubernetes asks from the node's address, which pods may share: half at most, never all.
+        limit_a_peer = max(1, limit // 2) if health else limits.calls_a_peer
+        call = _Call(context, self._clock() + limits.idle_s)
+        with self._lock:
+            # Health checks are counted apart: full threads must not look like a dead process.
+            total = sum(count for (kind, _), count in self._held.items() if kind == health)
+            free = total < limit and self._held[health, host] < limit_a_peer
+            if free:
+                self._held[health, host] += 1
+                self._calls[id(call)] = call
+
+        def end() -> None:
+            with self._lock:
+                self._calls.pop(id(call), None)
+                self._held[health, host] -= 1
+                if self._held[health, host] <= 0:
+                    del self._held[health, host]
+
+        if not free:
+            context.abort(
+                grpc.StatusCode.RESOURCE_EXHAUSTED, f"{host} holds too many calls, or all peers together do"
+            )
+        if not context.add_callback(end):  # it is over already: nobody reads what follows
+            end()
+        return call
+
+
+class PeerBytes:
+    """Bounds the bytes that are on their way to one host at the same time. Thread-safe.
+
+    Args:
+        limit: bytes; one answer alone may exceed it.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._lock = threading.Lock()
+        self._sending: Counter[str] = Counter()
+
+    @contextmanager
+    def share(self, length: int, context: grpc.ServicerContext) -> Iterator[None]:
+        """Count an answer's bytes while it is sent; RESOURCE_EXHAUSTED where they are too many."""
+        host = host_of(context)
+        with self._lock:
+            full = self._sending[host] > 0 and self._sending[host] + length > self._limit
+            if not full:
+                self._sending[host] += length
+        if full:
+            context.abort(
+                grpc.StatusCode.RESOURCE_EXHAUSTED, f"more than {self._limit} bytes on their way to {host}"
+            )
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._sending[host] -= length
+                if self._sending[host] <= 0:
+                    del self._sending[host]
+
+
+def _request(requests: Iterator[Any], context: grpc.ServicerContext) -> Any:
+    request = next(requests, None)
+    if request is None:
+        context.abort(grpc.StatusCode.INVALID_ARGUMENT, "no request came")
+    return request
+
+
+def host_of(context: grpc.ServicerContext) -> str:
+    """The caller's host: ports change from connection to connection."""
+    kind, _, place = str(context.peer()).partition(":")
+    return place.rpartition(":")[0] if kind in ("ipv4", "ipv6") else str(context.peer())

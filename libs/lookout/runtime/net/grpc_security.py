@@ -1,0 +1,234 @@
+"""gRPC credentials: certificates and tokens from files, taken up again when the files change."""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+import ssl
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import grpc
+
+from lookout.errors import StartupError
+from lookout.runtime.net.connections import GrpcSecurity, read_secret, setting
+from lookout.runtime.observe import logs
+from lookout.runtime.observe.tracing import CallDetails
+
+HEALTH: Final = "/grpc.health.v1.Health/"
+_KEY: Final = "authorization"
+_FILES: Final = ("grpc_ca_file", "grpc_cert_file", "grpc_key_file")
+
+_log = logs.get("grpc")
+
+
+class Token:
+    """The token of a fleet, read again when its file changes. Thread-safe."""
+
+    def __init__(self, settings: GrpcSecurity) -> None:
+        self._fixed = settings.grpc_token.get_secret_value() if settings.grpc_token is not None else None
+        self._path = settings.grpc_token_file
+        self._read: tuple[tuple[int, int], str] | None = None
+
+    @classmethod
+    def of(cls, settings: GrpcSecurity) -> Token | None:
+        """The token that the settings ask for, if any.
+
+        Raises:
+            StartupError: its file cannot be read.
+        """
+        if settings.grpc_token is None and settings.grpc_token_file is None:
+            return None
+        token = cls(settings)
+        token.value()
+        return token
+
+    def value(self) -> str:
+        """The token now. A file that has gone leaves the token as it was."""
+        if self._path is None:
+            return self._fixed or ""
+        try:
+            facts = self._path.stat()
+            version = (facts.st_mtime_ns, facts.st_ino)
+            if self._read is None or self._read[0] != version:
+                self._read = (version, read_secret(self._path, setting("grpc_token_file")))
+        except (OSError, StartupError) as error:
+            if self._read is None:
+                raise StartupError(f"{setting('grpc_token_file')}={self._path}: {error}") from None
+        return self._read[1] if self._read is not None else ""
+
+    def matches(self, shown: str) -> bool:
+        """Whether a caller showed the token."""
+        return hmac.compare_digest(shown.encode(), f"Bearer {self.value()}".encode())
+
+
+class Certificates:
+    """The three files of mutual TLS. Thread-safe; a pair that does not fit leaves the last one in use."""
+
+    def __init__(self, settings: GrpcSecurity) -> None:
+        self._paths = [_path(settings, name) for name in _FILES]
+        self._lock = threading.Lock()
+        self._seen: tuple[tuple[int, int], ...] = ()
+        self._version = 0
+        self._contents: tuple[bytes, bytes, bytes] = (b"", b"", b"")
+        self._load(first=True)
+
+    @property
+    def version(self) -> int:
+        """Grows each time other certificates are in use; looks at the files."""
+        with self._lock:
+            self._load(first=False)
+            return self._version
+
+    @property
+    def contents(self) -> tuple[bytes, bytes, bytes]:
+        """PEM of the authorities, the certificate and its key."""
+        return self._contents
+
+    def _load(self, *, first: bool) -> None:
+        try:
+            versions = tuple((facts.st_mtime_ns, facts.st_ino) for facts in (p.stat() for p in self._paths))
+            if versions == self._seen:
+                return
+            authorities, certificate, key = self._paths
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_verify_locations(authorities)
+            context.load_cert_chain(certificate, key)  # halves of two pairs, while files are replaced, fail
+            read = authorities.read_bytes(), certificate.read_bytes(), key.read_bytes()
+        except (OSError, ssl.SSLError) as error:
+            names = ", ".join(
+                f"{setting(name)}={path}" for name, path in zip(_FILES, self._paths, strict=True)
+            )
+            if first:
+                raise StartupError(f"{names}: cannot be used: {error}") from None
+            _log.warning(
+                "new certificates cannot be used; the previous ones stay in use",
+                files=names,
+                error=str(error),
+            )
+            return
+        self._seen, self._contents = versions, read
+        self._version += 1
+        if not first:
+            _log.info("new certificates are in use")
+
+
+#: Services of a fleet reach each other directly: gRPC would send calls to the proxy that `https_proxy` names
+#: for addresses outside, where they wait for ever. Exporters of traces open channels of their own, with it.
+_NO_PROXY: Final = ("grpc.enable_http_proxy", 0)
+
+
+class Channels:
+    """Opens channels to other services as the settings say."""
+
+    def __init__(self, settings: GrpcSecurity) -> None:
+        """Raises StartupError where a file cannot be used."""
+        self._certificates = Certificates(settings) if settings.grpc_tls else None
+        self._token = Token.of(settings)
+        self._name = settings.grpc_tls_name
+
+    @property
+    def version(self) -> int:
+        """Channels opened at an earlier version show certificates that have been replaced."""
+        return self._certificates.version if self._certificates is not None else 0
+
+    def open(self, address: str, options: Sequence[tuple[str, Any]] = ()) -> grpc.Channel:
+        """A channel to host:port."""
+        options = [*options, _NO_PROXY]
+        if self._certificates is None:
+            channel = grpc.insecure_channel(address, options=options)
+        else:
+            authorities, certificate, key = self._certificates.contents
+            named = [("grpc.ssl_target_name_override", self._name)] if self._name else []
+            credentials = grpc.ssl_channel_credentials(authorities, key, certificate)
+            channel = grpc.secure_channel(address, credentials, options=[*options, *named])
+        return channel if self._token is None else grpc.intercept_channel(channel, _ShowToken(self._token))
+
+
+def listen(server: grpc.Server, address: str, host: str, settings: GrpcSecurity) -> int:
+    """Add the port that the settings allow; returns its number.
+
+    Raises:
+        StartupError: other machines would be served without TLS, or a file cannot be used.
+        RuntimeError: the port is taken.
+    """
+    if settings.grpc_tls:
+        return int(server.add_secure_port(address, _server_credentials(Certificates(settings))))
+    if not settings.grpc_insecure and not is_loopback(host):
+        raise StartupError(
+            f"LOOKOUT_HOST={host} serves other machines without TLS: set {', '.join(map(setting, _FILES))}, "
+            "or LOOKOUT_HOST=127.0.0.1, or LOOKOUT_GRPC_INSECURE=true in a network that nobody else can reach"
+        )
+    return int(server.add_insecure_port(address))
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches an address."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _server_credentials(certificates: Certificates) -> grpc.ServerCredentials:
+    def configuration() -> Any:
+        authorities, certificate, key = certificates.contents
+        return grpc.ssl_server_certificate_configuration([(key, certificate)], authorities)
+
+    used = certificates.version
+
+    def changed() -> Any:
+        """Asked at each handshake."""
+        nonlocal used
+        version = certificates.version
+        if version == used:
+            return None
+        used = version
+        return configuration()
+
+    return grpc.dynamic_ssl_server_credentials(configuration(), changed, require_client_authentication=True)
+
+
+def _path(settings: GrpcSecurity, name: str) -> Path:
+    path: Path = getattr(settings, name)
+    return path
+
+
+class AskForToken(grpc.ServerInterceptor):  # type: ignore[misc]
+    """Refuses calls without the token. Health may be asked by anybody."""
+
+    def __init__(self, token: Token) -> None:
+        self._token = token
+        # It does not wait for the request, which may never come.
+        self._refusal = grpc.stream_unary_rpc_method_handler(_refuse)
+
+    def intercept_service(self, continuation: Callable[[Any], Any], details: Any) -> Any:
+        """The handler, or a refusal."""
+        if details.method.startswith(HEALTH):
+            return continuation(details)
+        shown = next((value for key, value in details.invocation_metadata or () if key == _KEY), "")
+        return continuation(details) if self._token.matches(str(shown)) else self._refusal
+
+
+def _refuse(_requests: Any, context: grpc.ServicerContext) -> None:
+    context.abort(grpc.StatusCode.UNAUTHENTICATED, "show this fleet's token")
+
+
+_Unary: Any = grpc.UnaryUnaryClientInterceptor
+_Stream: Any = grpc.UnaryStreamClientInterceptor
+
+
+class _ShowToken(_Unary, _Stream):  # type: ignore[misc]
+    def __init__(self, token: Token) -> None:
+        self._token = token
+
+    def intercept_unary_unary(self, call: Callable[..., Any], details: Any, request: Any) -> Any:
+        return call(self._with_token(details), request)
+
+    def intercept_unary_stream(self, call: Callable[..., Any], details: Any, request: Any) -> Any:
+        return call(self._with_token(details), request)
+
+    def _with_token(self, details: Any) -> CallDetails:
+        return CallDetails(details, [*(details.metadata or ()), (_KEY, f"Bearer {self._token.value()}")])

@@ -1,0 +1,48 @@
+"""Object stores whose credentials may change while a process runs."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from lookout.runtime.net.connections import read_secret
+
+if TYPE_CHECKING:
+    from obstore.store import S3Credential
+
+ACCESS_KEY_FILE: Final = "AWS_ACCESS_KEY_ID_FILE"
+SECRET_KEY_FILE: Final = "AWS_SECRET_ACCESS_KEY_FILE"
+#: the files are read again after so long: old and new credentials must both be valid for a while anyway
+FRESH: Final = timedelta(minutes=1)
+
+
+def open_store(url: str) -> Any:
+    """A store of obstore.
+
+    Credentials come from the usual variables (`AWS_ACCESS_KEY_ID`, ...), or for s3:// from the two files that
+    `AWS_ACCESS_KEY_ID_FILE` and `AWS_SECRET_ACCESS_KEY_FILE` name, which are followed.
+
+    Raises:
+        ValueError: The address cannot be used, or one of the files is not named.
+        obstore.exceptions.BaseError: The same.
+    """
+    # Here, because not every service has it.
+    from obstore.store import from_url
+
+    files = [os.environ.get(name) for name in (ACCESS_KEY_FILE, SECRET_KEY_FILE)]
+    if not url.startswith("s3://") or not any(files):
+        return from_url(url)
+    access, secret = files
+    if not access or not secret:
+        raise ValueError(f"{ACCESS_KEY_FILE} and {SECRET_KEY_FILE} go together: set both")
+
+    def credentials() -> S3Credential:
+        return {
+            "access_key_id": read_secret(Path(access), ACCESS_KEY_FILE),
+            "secret_access_key": read_secret(Path(secret), SECRET_KEY_FILE),
+            "expires_at": datetime.now(UTC) + FRESH,
+        }
+
+    return from_url(url, credential_provider=credentials)

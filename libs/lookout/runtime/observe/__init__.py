@@ -1,0 +1,6 @@
+"""What a running service shows: health, metrics, logs and traces."""
+
+from lookout.runtime.observe.health import Health as Health
+from lookout.runtime.observe.limited_log import LimitedLog as LimitedLog
+from lookout.runtime.observe.metrics import Metrics as Metrics, Probes as Probes
+from lookout.runtime.observe.tracing import traced as traced

@@ -1,0 +1,73 @@
+"""Log lines that a stranger's records cause: a few an interval, then one that says how many were left out."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from lookout.text import clean
+
+INTERVAL_S: Final = 60.0
+#: lines of one subject in an interval
+LINES: Final = 10
+#: subjects that are told apart; beyond, all are one
+SUBJECTS: Final = 1000
+
+
+@dataclass(slots=True)
+class _Count:
+    since: float
+    lines: int = 0
+
+
+class LimitedLog:
+    """Warnings and errors by subject (a camera and a reason), limited. Thread-safe.
+
+    Args:
+        log: Where lines go (structlog).
+        clock: Monotonic seconds.
+    """
+
+    def __init__(self, log: Any, clock: Callable[[], float] = time.monotonic) -> None:
+        self._log = log
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._counts: dict[Hashable, _Count] = {}
+
+    def warning(self, subject: Hashable, event: str, **facts: object) -> None:
+        """Write a line, unless the subject had its number in this interval."""
+        self._write(self._log.warning, subject, event, facts)
+
+    def error(self, subject: Hashable, event: str, **facts: object) -> None:
+        """The same as an error."""
+        self._write(self._log.error, subject, event, facts)
+
+    def _write(
+        self, write: Callable[..., object], subject: Hashable, event: str, facts: dict[str, object]
+    ) -> None:
+        left_out = self._left_out(subject)
+        if left_out is None:
+            return
+        if left_out:
+            facts["left_out_before"] = left_out
+        write(event, **{name: clean(fact) for name, fact in facts.items()})
+
+    def _left_out(self, subject: Hashable) -> int | None:
+        """How many lines were left out before this one; None where this one is, too."""
+        now = self._clock()
+        with self._lock:
+            if subject not in self._counts and len(self._counts) >= SUBJECTS:
+                self._counts = {
+                    key: count for key, count in self._counts.items() if now - count.since < INTERVAL_S
+                }
+                subject = subject if len(self._counts) < SUBJECTS else ""
+            count = self._counts.setdefault(subject, _Count(now))
+            left_out = 0
+            if now - count.since >= INTERVAL_S:
+                left_out = max(0, count.lines - LINES)
+                count.since, count.lines = now, 0
+            count.lines += 1
+            return left_out if count.lines <= LINES else None

@@ -1,0 +1,70 @@
+"""What a tensor is called, and what a reference says about it."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from lookout.runtime.store.errors import TensorCorruptError
+from lookout.runtime.store.tensors import Array, checksum, numpy_dtype
+from lookout.v1.lineage_pb2 import TensorRef
+from lookout.wire import REDIS_KEYS
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """Facts about a tensor. `entry` names its line in the directory, see `lookout.runtime.store.directory`."""
+
+    key: str
+    entry: str
+    dtype: str
+    shape: tuple[int, ...]
+    length: int
+    crc32c: int
+
+
+def camera_entries(camera: str) -> str:
+    """What the directory's keys of a camera's tensors begin with: the camera is the hash tag."""
+    # Braces would end the hash tag within the camera's name, and its keys would lie on other nodes than its
+    # script expects.
+    name = camera.replace("%", "%25").replace("{", "%7B").replace("}", "%7D")
+    return f"{REDIS_KEYS}{{{name}}}:"
+
+
+def entry_of(ref: TensorRef) -> str:
+    """The directory's key for a tensor: one for each input record and stage."""
+    source = ref.input
+    made_from = f"{source.topic}/{source.partition}/{source.offset}" if ref.HasField("input") else ref.id
+    return f"{camera_entries(ref.camera)}{ref.stage}:{made_from}"
+
+
+def labelled(ref: TensorRef, array: Array, dtype: str | None) -> tuple[Label, Array]:
+    """The label of a tensor, and a contiguous read-only view of it.
+
+    Args:
+        ref: Its reference.
+        array: Its values; must not be written to afterwards.
+        dtype: What it counts as; "bfloat16" takes its bits in uint16. None: the array's own.
+
+    Raises:
+        ValueError: The reference has no id.
+        TensorCorruptError: The array is not of this dtype, or of one that cannot travel.
+    """
+    if not ref.id:
+        raise ValueError("a tensor reference needs an id")
+    name = dtype or array.dtype.newbyteorder("=").name
+    kind = numpy_dtype(name)
+    if array.dtype.itemsize != kind.itemsize or (name != "bfloat16" and array.dtype.kind != kind.kind):
+        raise TensorCorruptError(f"{ref.id} is {array.dtype}, not {name}")
+    frozen = np.ascontiguousarray(array, dtype=kind).reshape(array.shape).view()
+    frozen.flags.writeable = False
+    return Label(ref.id, entry_of(ref), name, frozen.shape, frozen.nbytes, checksum(frozen)), frozen
+
+
+def filled(ref: TensorRef, label: Label) -> TensorRef:
+    """The reference with shape, dtype, length and checksum."""
+    complete = TensorRef()
+    complete.CopyFrom(ref)
+    del complete.shape[:]
+    complete.shape.extend(label.shape)
+    complete.dtype, complete.length, complete.crc32c = label.dtype, label.length, label.crc32c
+    return complete

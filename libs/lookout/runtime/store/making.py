@@ -1,0 +1,74 @@
+"""Tensors that are made again on request."""
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+
+from google.protobuf.message import Message
+
+from lookout.runtime.store.errors import StoreError
+from lookout.runtime.store.tensors import Array
+from lookout.v1.lineage_pb2 import TensorRef
+
+Materializer = Callable[[TensorRef, Message], Array]
+"""Makes a tensor again from its reference and the record that carries it: a pure function of these and the
+segments' bytes. Raises LineageBrokenError where that cannot be."""
+
+
+class Makers:
+    """The materializer of each stage. Thread-safe.
+
+    Args:
+        workers: How many tensors are made at one time.
+    """
+
+    def __init__(self, workers: int) -> None:
+        self.made = 0  # tensors, since the start
+        self._lock = threading.Lock()
+        self._materializers: dict[int, Materializer] = {}
+        self._running: dict[str, Future[Array]] = {}  # by tensor id
+        self._slots = threading.BoundedSemaphore(workers)
+
+    def register(self, stage: int, materializer: Materializer) -> None:
+        """How tensors of a stage are made."""
+        self._materializers[stage] = materializer
+
+    def can_make(self, ref: TensorRef) -> bool:
+        """Whether tensors of its stage can be made here."""
+        return ref.stage in self._materializers
+
+    def make(self, ref: TensorRef, record: Message, keep: Callable[[Array], Array]) -> Array:
+        """Make a tensor. Requests at one time for one tensor are one; all get its result or its error.
+
+        Args:
+            ref: The tensor.
+            record: The record that carries the reference.
+            keep: Called once with what was made; gives what the callers get.
+
+        Raises:
+            StoreError: No materializer is registered for the stage.
+            Exception: What the materializer or `keep` raises.
+        """
+        with self._lock:
+            ours = ref.id not in self._running
+            future = self._running.setdefault(ref.id, Future())
+        if ours:
+            try:
+                array = keep(self._make(ref, record))
+                with self._lock:
+                    self.made += 1
+                future.set_result(array)
+            # Also KeyboardInterrupt: those who wait for the same tensor must not wait for ever.
+            except BaseException as error:
+                future.set_exception(error)
+            finally:
+                with self._lock:
+                    del self._running[ref.id]
+        return future.result()
+
+    def _make(self, ref: TensorRef, record: Message) -> Array:
+        maker = self._materializers.get(ref.stage)
+        if maker is None:
+            raise StoreError(f"this process cannot make tensors of stage {ref.stage} ({ref.id})")
+        with self._slots:
+            return maker(ref, record)

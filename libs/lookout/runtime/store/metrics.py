@@ -1,0 +1,42 @@
+"""A store's numbers for Prometheus."""
+
+from collections.abc import Iterator
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from lookout.runtime.store.store import TensorStore
+
+
+def store_numbers(store: TensorStore) -> Iterator[Metric]:
+    """What a store holds now, and how its tensors were read."""
+    stats, pressure = store.stats(), store.pressure()
+    gauge = GaugeMetricFamily("lookout_store_bytes", "bytes of tensors in the store", labels=["tier"])
+    gauge.add_metric(["memory"], stats.memory_bytes)
+    gauge.add_metric(["disk"], stats.disk_bytes)
+    gauge.add_metric(["reserve"], stats.reserve_bytes)
+    yield gauge
+    yield GaugeMetricFamily("lookout_store_tensors", "tensors in the store", value=stats.tensors)
+    yield GaugeMetricFamily(
+        "lookout_store_pinned_bytes",
+        "bytes that are never evicted: somebody still has to read them",
+        value=stats.pinned_bytes,
+    )
+    yield GaugeMetricFamily(
+        "lookout_store_unread_bytes",
+        "bytes that the next stage has not read; at a limit of them partitions pause",
+        value=pressure.unread_bytes,
+    )
+    yield GaugeMetricFamily(
+        "lookout_store_unread_seconds",
+        "longest unread stream time of a camera, in seconds",
+        value=pressure.unread_seconds,
+    )
+    reads = CounterMetricFamily("lookout_store_reads", "reads of tensors, by outcome", labels=["outcome"])
+    reads.add_metric(["hit"], stats.hits)
+    reads.add_metric(["miss"], stats.misses)
+    reads.add_metric(["corrupt"], stats.corrupt)
+    yield reads
+    yield CounterMetricFamily("lookout_store_evicted", "tensors evicted", value=stats.evicted)
+    yield CounterMetricFamily(
+        "lookout_store_materialized", "tensors made again on request", value=stats.materialized
+    )

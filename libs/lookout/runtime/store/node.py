@@ -1,0 +1,55 @@
+"""Everything a service needs of this room, put together."""
+
+from collections.abc import Collection, Mapping, Sequence
+
+from lookout.runtime.net import Connections
+from lookout.runtime.store.client import TensorClient
+from lookout.runtime.store.directory import Announcer, Directory
+from lookout.runtime.store.peers import Peers, Traced
+from lookout.runtime.store.service import TensorService
+from lookout.runtime.store.settings import StoreSettings
+from lookout.runtime.store.signing import AddressSigner
+from lookout.runtime.store.store import TensorStore
+
+
+class Node:
+    """A store with its client, its gRPC service and, once it has joined, its lease.
+
+    `Node(settings, redis_url)` reads only. A holder adds `service` to its gRPC server, starts that, and then
+    joins: `node.join(stage, pod, address)`. `topics`: those that its tensors are made from.
+    """
+
+    def __init__(
+        self,
+        settings: StoreSettings,
+        redis_url: str,
+        *,
+        traced: Traced | None = None,
+        replicas: Mapping[int, Sequence[str]] | None = None,
+        security: Connections | None = None,
+        topics: Collection[str] | None = None,
+    ) -> None:
+        self.store = TensorStore(settings)
+        self.directory = Directory(redis_url, settings, security, AddressSigner.of(security))
+        self.peers = Peers(settings, traced, security)
+        self.client = TensorClient(self.peers, self.directory, self.store, replicas)
+        self.service = TensorService(self.store, topics)
+        self._announcer: Announcer | None = None
+
+    def join(self, stage: int, pod: str, address: str) -> None:
+        """Announce this node's tensors of `stage` under a lease; `address` is where peers reach its gRPC
+        server."""
+        if self._announcer is not None:
+            raise ValueError(f"{pod} has joined already")
+        self._announcer = Announcer(self.directory, stage, pod, address, self.store.lines)
+        self.store.holdings = self._announcer
+        self._announcer.start()
+
+    def close(self) -> None:
+        """Give the lease back and close the connections."""
+        # Before the lease is given back: what leaves the store from now on needs no announcement.
+        self.store.holdings = None
+        if self._announcer is not None:
+            self._announcer.stop()
+        self.peers.close()
+        self.directory.close()

@@ -1,0 +1,225 @@
+"""Reading tensors from other pods."""
+
+import math
+import threading
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import google_crc32c
+import grpc
+import numpy as np
+from google.protobuf.message import Message
+
+from lookout.runtime.net import Channels, GrpcSecurity, without_security
+from lookout.runtime.store.errors import (
+    LineageBrokenError,
+    StoreError,
+    TensorCorruptError,
+    TensorUnavailableError,
+)
+from lookout.runtime.store.settings import CHUNK_BYTES, StoreSettings
+from lookout.runtime.store.store import TensorStore
+from lookout.runtime.store.tensors import Array, Rows, numpy_dtype, shape_of_rows, tensor
+from lookout.v1 import tensors_pb2_grpc
+from lookout.v1.frames_pb2 import FramesRecord
+from lookout.v1.lineage_pb2 import TensorRef
+from lookout.v1.recordings_pb2 import RecordingPart
+from lookout.v1.tensors_pb2 import GetTensorRequest, MaterializeTensorRequest, RowRange, TensorHeader
+from lookout.v1.tokens_pb2 import TokensRecord
+
+HOSTED: dict[str, TensorStore] = {}
+"""Stores served by this very process, by address: their arrays are handed over without a copy."""
+
+Traced = Callable[[grpc.Channel], grpc.Channel]
+
+
+class Peers:
+    """Channels to tensor services, one for each address. Thread-safe.
+
+    `traced` wraps each channel (trace context); `security` says how peers are reached. Bytes that are on
+    their way from one peer stay below `peer_bytes`: further requests wait.
+    """
+
+    def __init__(
+        self, settings: StoreSettings, traced: Traced | None = None, security: GrpcSecurity | None = None
+    ) -> None:
+        self._settings = settings
+        self._traced = traced or (lambda channel: channel)
+        self._opener = Channels(security or without_security())
+        self._version = self._opener.version
+        self._channels: dict[str, tuple[grpc.Channel, Any]] = {}
+        self._on_the_way: dict[str, int] = {}
+        self._room = threading.Condition()
+
+    def get(self, address: str, ref: TensorRef, rows: Rows | None = None) -> Array:
+        """The tensor from a pod that holds it.
+
+        Raises:
+            TensorUnavailableError: It does not, or does not answer.
+            TensorCorruptError: The bytes do not match the reference.
+        """
+        if address in HOSTED:
+            array = HOSTED[address].get(ref, rows)
+            if array is None:
+                raise TensorUnavailableError(f"{ref.id} is not in this store")
+            return array
+        request = GetTensorRequest(ref=ref, rows=_ranges(rows))
+        return self._receive(address, "GetTensor", request, self._settings.fetch_s)
+
+    def materialize(self, address: str, ref: TensorRef, record: Message, rows: Rows | None = None) -> Array:
+        """The tensor from a pod of its stage, made again where nobody holds it.
+
+        Raises:
+            LineageBrokenError: It can never be made again.
+            TensorUnavailableError: Nobody can send or make it now.
+            TensorCorruptError: The bytes do not match the reference.
+        """
+        if address in HOSTED:
+            return HOSTED[address].materialize(ref, record, rows)
+        request = MaterializeTensorRequest(ref=ref, rows=_ranges(rows))
+        if isinstance(record, FramesRecord):
+            request.frames.CopyFrom(record)
+        elif isinstance(record, TokensRecord):
+            request.tokens.CopyFrom(record)
+        elif isinstance(record, RecordingPart):
+            request.part.CopyFrom(record)
+        else:
+            raise StoreError(f"no tensor is made from a {type(record).__name__}")
+        return self._receive(address, "MaterializeTensor", request, self._settings.materialize_s)
+
+    def close(self) -> None:
+        with self._room:
+            channels, self._channels = self._channels, {}
+        for channel, _ in channels.values():
+            channel.close()
+
+    def _receive(
+        self, address: str, method: str, request: GetTensorRequest | MaterializeTensorRequest, deadline: float
+    ) -> Array:
+        ref, rows = request.ref, [(span.start, span.stop) for span in request.rows] or None
+        with self._share(address, _expected(ref, rows), deadline):
+            stream = getattr(self._stub(address), method)(request, timeout=deadline)
+            try:
+                return _assemble(stream, ref, rows, self._settings.tensor_bytes)
+            except grpc.RpcError as error:
+                raise _translated(error, address, ref) from error
+            finally:
+                # After an error in the middle of the stream the peer would go on sending.
+                stream.cancel()
+
+    def _stub(self, address: str) -> Any:
+        with self._room:
+            if (version := self._opener.version) != self._version:
+                # Calls on their way keep their channel; it is closed with the last of them.
+                self._version, self._channels = version, {}
+            if address not in self._channels:
+                channel = self._opener.open(
+                    address,
+                    [
+                        # A peer sends chunks; twice that leaves room for the header, and a larger message is
+                        # refused unread.
+                        ("grpc.max_receive_message_length", 2 * CHUNK_BYTES),
+                        ("grpc.enable_retries", 0),  # another holder is asked, or its stage
+                        # A pod that comes back under its address is tried soon, not after minutes of
+                        # back-off.
+                        ("grpc.initial_reconnect_backoff_ms", 100),
+                        ("grpc.max_reconnect_backoff_ms", 2000),
+                    ],
+                )
+                traced = self._traced(channel)
+                stub = tensors_pb2_grpc.TensorServiceStub(traced)  # type: ignore[no-untyped-call]
+                self._channels[address] = channel, stub
+            return self._channels[address][1]
+
+    @contextmanager
+    def _share(self, address: str, length: int, deadline: float) -> Iterator[None]:
+        limit = self._settings.peer_bytes
+
+        def fits() -> bool:
+            used = self._on_the_way.get(address, 0)
+            # A tensor larger than the limit goes alone; otherwise it would wait without end.
+            return used == 0 or used + length <= limit
+
+        with self._room:
+            if not self._room.wait_for(fits, deadline):
+                raise TensorUnavailableError(f"{address}: {limit} bytes are being transferred already")
+            self._on_the_way[address] = self._on_the_way.get(address, 0) + length
+        try:
+            yield
+        finally:
+            with self._room:
+                # An empty tensor's entry may have left with another transfer of the same holder.
+                remaining = self._on_the_way.pop(address, 0) - length
+                if remaining > 0:
+                    self._on_the_way[address] = remaining
+                self._room.notify_all()
+
+
+def _ranges(rows: Rows | None) -> list[RowRange]:
+    return [RowRange(start=start, stop=stop) for start, stop in rows or ()]
+
+
+def _expected(ref: TensorRef, rows: Rows | None) -> int:
+    """Bytes that the rows of a tensor have, as its reference says."""
+    if not ref.shape:
+        return int(ref.length)
+    return math.prod(shape_of_rows(ref.shape, rows)) * numpy_dtype(ref.dtype).itemsize
+
+
+def _assemble(stream: Any, ref: TensorRef, rows: Rows | None, limit: int) -> Array:
+    """Header, then chunks into one buffer of the promised length, checked."""
+    parts = iter(stream)
+    first = next(parts, None)
+    if first is None or first.WhichOneof("part") != "header":
+        raise TensorCorruptError(f"{ref.id}: the peer sent no header")
+    header: TensorHeader = first.header
+    _check_header(header, ref, rows, limit)
+    # Allocated only after the header is checked against the reference: a peer may promise any length.
+    buffer = np.empty(header.length, np.uint8)
+    filled = crc = 0
+    for part in parts:
+        chunk = part.chunk
+        if filled + len(chunk) > header.length:
+            raise TensorCorruptError(f"{ref.id}: more bytes than the {header.length} promised")
+        buffer[filled : filled + len(chunk)] = np.frombuffer(chunk, np.uint8)
+        crc = google_crc32c.extend(crc, chunk)
+        filled += len(chunk)
+    if filled != header.length:
+        raise TensorCorruptError(f"{ref.id}: {filled} of {header.length} bytes arrived")
+    if crc != header.crc32c:
+        raise TensorCorruptError(f"{ref.id}: checksum {crc:08x}, not {header.crc32c:08x}")
+    return tensor(buffer, header.dtype, header.shape)
+
+
+def _check_header(header: TensorHeader, ref: TensorRef, rows: Rows | None, limit: int) -> None:
+    kind = numpy_dtype(header.dtype)
+    if header.length > limit:
+        raise TensorCorruptError(f"{ref.id}: {header.length} bytes; a peer may send {limit} (tensor_bytes)")
+    if any(n < 0 for n in header.shape) or math.prod(header.shape) * kind.itemsize != header.length:
+        raise TensorCorruptError(
+            f"{ref.id}: {header.length} bytes do not fit {header.dtype} of shape {list(header.shape)}"
+        )
+    if ref.shape and tuple(header.shape) != shape_of_rows(ref.shape, rows):
+        raise TensorCorruptError(
+            f"{ref.id}: shape {list(header.shape)} was sent, not rows of {list(ref.shape)}"
+        )
+    if ref.dtype and kind != numpy_dtype(ref.dtype):
+        raise TensorCorruptError(f"{ref.id}: {header.dtype} came, not {ref.dtype}")
+
+
+def _translated(error: grpc.RpcError, address: str, ref: TensorRef) -> StoreError:
+    code, detail = error.code(), error.details()
+    text = f"{ref.id} from {address}: {code.name} {detail}"
+    if code is grpc.StatusCode.FAILED_PRECONDITION:
+        return LineageBrokenError(text)
+    if code in (grpc.StatusCode.DATA_LOSS, grpc.StatusCode.OUT_OF_RANGE):
+        return TensorCorruptError(text)
+    return TensorUnavailableError(text)
+
+
+def rank(address: str, key: str) -> int:
+    """Rendezvous order: requests for one tensor meet at the same replica first."""
+    # Not `hash`: every process of the fleet must come to the same order.
+    return zlib.crc32(f"{address}|{key}".encode())

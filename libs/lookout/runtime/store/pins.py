@@ -1,0 +1,87 @@
+"""Which tensors wait for their reader, how much a camera may have waiting, and who should pause."""
+
+from collections.abc import Iterable
+
+from lookout.runtime.store.errors import CameraQuotaError
+from lookout.runtime.store.labels import Label
+from lookout.runtime.store.unread import Gauge, Pressure, Unread, UnreadIndex
+from lookout.v1.lineage_pb2 import TensorRef
+
+
+class Pins:
+    """The tensors that nobody has read yet. Not locked: its owner is.
+
+    Methods that end a wait return the keys of tensors that are no longer pinned.
+
+    Args:
+        unread_bytes: Unread bytes of all cameras at which partitions pause.
+        unread_seconds: Unread stream time of a camera, in seconds, at which its partition pauses.
+        camera_bytes: Unread bytes that one camera may have.
+    """
+
+    def __init__(self, unread_bytes: int, unread_seconds: float, camera_bytes: int) -> None:
+        self._camera_bytes = camera_bytes
+        self._index = UnreadIndex()
+        self._gauge = Gauge(unread_bytes, unread_seconds)
+        self._pressure: tuple[int, Pressure] | None = None  # at which change of the index it was read
+
+    def check(self, camera: str, label: Label | None = None) -> None:
+        """Whether a camera may pin one more tensor, or (None) anything; a tensor alone is never too large.
+
+        Raises:
+            CameraQuotaError: The camera's unread tensors leave no room for it.
+        """
+        pinned_bytes, limit = self._index.bytes_of(camera), self._camera_bytes
+        size = 1 if label is None else label.length
+        # A record that is tried again puts the tensors it had pinned before: they need no new room.
+        replaces = label is not None and label.key in self._index
+        if not replaces and pinned_bytes and pinned_bytes + size > limit:
+            raise CameraQuotaError(
+                f"{pinned_bytes} bytes of camera {camera} wait for their consumer, the limit is {limit} "
+                "(LOOKOUT_STORE__CAMERA_BYTES)"
+            )
+
+    def add(self, label: Label, camera: str, unread: Unread) -> None:
+        """Pin a tensor; one that is pinned already waits again."""
+        self._index.add(label.key, camera, label.length, unread)
+
+    def forget(self, key: str) -> None:
+        """The tensor is gone."""
+        self._index.remove(key)
+
+    def bytes_of(self, camera: str) -> int:
+        """Unread bytes of a camera."""
+        return self._index.bytes_of(camera)
+
+    def pressure(self) -> Pressure:
+        """What waits to be read, and which partitions should pause. Costs nothing while nothing changes."""
+        if self._pressure is None or self._pressure[0] != self._index.changes:
+            self._pressure = self._index.changes, self._gauge.read(self._index)
+        return self._pressure[1]
+
+    def published(self, refs: Iterable[TensorRef], partition: int, offset: int) -> None:
+        """The record at an offset of the output topic carries these references."""
+        for ref in refs:
+            self._index.published(ref.id, partition, offset)
+
+    def consumed(self, partition: int, committed: int) -> list[str]:
+        """The consumer has read everything before this offset."""
+        return self._ended(self._index.before(partition, committed))
+
+    def release(self, refs: Iterable[TensorRef]) -> list[str]:
+        """Nobody will read these."""
+        return self._ended(ref.id for ref in refs)
+
+    def release_partition(self, partition: int) -> list[str]:
+        """The partition was given away."""
+        return self._ended(self._index.of_partition(partition))
+
+    def release_camera(self, camera: str) -> list[str]:
+        """The camera was given away."""
+        return self._ended(self._index.of_camera(camera))
+
+    def _ended(self, keys: Iterable[str]) -> list[str]:
+        pinned = [key for key in keys if key in self._index]
+        for key in pinned:
+            self._index.remove(key)
+        return pinned

@@ -1,0 +1,156 @@
+"""The gRPC side of a store: streams of tensors to peers."""
+
+import threading
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import grpc
+import numpy as np
+from google.protobuf.message import Message
+
+from lookout.runtime.net import PeerBytes
+from lookout.runtime.store.errors import LineageBrokenError, StoreError, TensorCorruptError
+from lookout.runtime.store.peers import HOSTED
+from lookout.runtime.store.settings import CHUNK_BYTES
+from lookout.runtime.store.store import TensorStore
+from lookout.runtime.store.tensors import Array, Rows, checksum, payload
+from lookout.v1 import tensors_pb2_grpc
+from lookout.v1.lineage_pb2 import RecordRef, TensorRef
+from lookout.v1.tensors_pb2 import (
+    DESCRIPTOR,
+    GetTensorRequest,
+    GetTensorResponse,
+    MaterializeTensorRequest,
+    MaterializeTensorResponse,
+    TensorHeader,
+)
+
+M = TypeVar("M", bound=Message)
+R = TypeVar("R", GetTensorResponse, MaterializeTensorResponse)
+
+
+class TensorService(tensors_pb2_grpc.TensorServiceServicer):  # type: ignore[misc]
+    """Serves one store: `server.add(service.register, service.NAME)`.
+
+    Codes: NOT_FOUND not held here; RESOURCE_EXHAUSTED too many bytes on their way to this peer, or too much
+    being made again; FAILED_PRECONDITION it can never be made again; UNIMPLEMENTED another stage's tensor;
+    UNAVAILABLE it could not be made just now; OUT_OF_RANGE rows that the tensor does not have.
+    """
+
+    NAME: str = DESCRIPTOR.services_by_name["TensorService"].full_name
+
+    def __init__(self, store: TensorStore, topics: Collection[str] | None = None) -> None:
+        """`topics`: those that tensors of this stage are made from; unset: any."""
+        self._store = store
+        self._topics = None if topics is None else frozenset(topics)
+        self._sending = PeerBytes(store.settings.peer_bytes)
+        # Requests that wait for their turn occupy the server's threads: leave some to plain reads.
+        self._waiting = threading.BoundedSemaphore(2 * store.settings.reserve_workers)
+
+    def register(self, server: grpc.Server) -> None:
+        tensors_pb2_grpc.add_TensorServiceServicer_to_server(self, server)  # type: ignore[no-untyped-call]
+
+    def host(self, address: str) -> Callable[[], None]:
+        """Let readers in this very process take arrays as they are. Returns what ends that."""
+        HOSTED[address] = self._store
+
+        def end() -> None:
+            HOSTED.pop(address, None)
+
+        return end
+
+    def GetTensor(  # noqa: N802
+        self, request: GetTensorRequest, context: grpc.ServicerContext
+    ) -> Iterator[GetTensorResponse]:
+        with _rows_checked(context):
+            array = self._store.get(request.ref, _rows(request))
+        if array is None:
+            context.abort(grpc.StatusCode.NOT_FOUND, f"{request.ref.id} is not here")
+        else:
+            yield from self._stream(array, GetTensorResponse, context)
+
+    def MaterializeTensor(  # noqa: N802
+        self, request: MaterializeTensorRequest, context: grpc.ServicerContext
+    ) -> Iterator[MaterializeTensorResponse]:
+        which = request.WhichOneof("record")
+        if which is None:
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, "no record to make the tensor from")
+            return
+        if not self._store.can_make(request.ref) and request.ref not in self._store:
+            context.abort(grpc.StatusCode.UNIMPLEMENTED, f"{request.ref.id}: not a stage of this service")
+        # Before a worker's turn is taken: a request that is refused must not make others wait.
+        if (strange := self._strange(request)) is not None:
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"{request.ref.id}: {strange}")
+        if not self._waiting.acquire(blocking=False):
+            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many tensors are being made again")
+        try:
+            with _rows_checked(context):
+                array = self._store.materialize(request.ref, getattr(request, which), _rows(request))
+        except LineageBrokenError as error:
+            context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
+            return
+        except (StoreError, OSError, TimeoutError) as error:
+            context.abort(grpc.StatusCode.UNAVAILABLE, f"{request.ref.id}: {error}")
+            return
+        finally:
+            self._waiting.release()
+        yield from self._stream(array, MaterializeTensorResponse, context)
+
+    def _strange(self, request: MaterializeTensorRequest) -> str | None:
+        """Why nothing is made from a request: records elsewhere than where this stage reads, or no record of
+        this tensor. A caller must not have other topics read for it.
+        """
+        which = request.WhichOneof("record")
+        record = getattr(request, str(which))
+        if self._topics is not None:
+            for at in _records(request):
+                if at.topic not in self._topics or at.partition < 0 or at.offset < 0:
+                    return f"{at.topic} [{at.partition}] offset {at.offset} is no input of this stage"
+            if request.ref.id not in {reference.id for reference in _references(record)}:
+                return "the record does not name this tensor"
+        return None
+
+    def _stream(self, array: Array, response: type[R], context: grpc.ServicerContext) -> Iterator[R]:
+        with self._sending.share(array.nbytes, context):
+            flat = np.ascontiguousarray(array).reshape(array.shape)
+            name = "bool" if flat.dtype.kind == "b" else flat.dtype.newbyteorder("=").name
+            header = TensorHeader(shape=array.shape, dtype=name, length=flat.nbytes, crc32c=checksum(flat))
+            yield response(header=header)
+            data = payload(flat)
+            for start in range(0, len(data), CHUNK_BYTES):
+                if not context.is_active():
+                    return
+                yield response(chunk=bytes(data[start : start + CHUNK_BYTES]))
+
+
+def _messages(message: Message, kind: type[M]) -> Iterator[M]:
+    """Every message of a kind within another."""
+    if isinstance(message, kind):
+        yield message
+    for field, value in message.ListFields():
+        if field.message_type is not None:
+            for inner in value if field.is_repeated else [value]:
+                yield from _messages(inner, kind)
+
+
+def _records(request: Message) -> Iterator[RecordRef]:
+    yield from _messages(request, RecordRef)
+
+
+def _references(record: Message) -> Iterator[TensorRef]:
+    yield from _messages(record, TensorRef)
+
+
+def _rows(request: Any) -> Rows | None:
+    return [(span.start, span.stop) for span in request.rows] or None
+
+
+@contextmanager
+def _rows_checked(context: grpc.ServicerContext) -> Iterator[None]:
+    try:
+        yield
+    except IndexError as error:
+        context.abort(grpc.StatusCode.OUT_OF_RANGE, str(error))
+    except TensorCorruptError as error:
+        context.abort(grpc.StatusCode.DATA_LOSS, str(error))

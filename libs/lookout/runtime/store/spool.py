@@ -1,0 +1,96 @@
+"""The disk tier's files: one tensor each, written whole or not at all, checked when read."""
+
+import hashlib
+import json
+import os
+import struct
+import tempfile
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+from lookout.disk import private_folder
+from lookout.runtime.store.errors import TensorCorruptError
+from lookout.runtime.store.labels import Label
+from lookout.runtime.store.tensors import Array, checksum, payload, tensor
+
+_MAGIC = b"LKT1"
+_HEAD = struct.Struct("<4sI")
+# A damaged length must not be allocated.
+_LONGEST_LABEL = 1 << 16
+
+
+class Spool:
+    """Tensor files in one folder: magic, length of the label, the label as JSON, the bytes.
+
+    A file is written under another name, flushed and renamed, so a crash leaves no half tensor. There is no
+    fsync: a lost page shows in the checksum, and a lost tensor is made again.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        private_folder(folder)
+
+    def write(self, label: Label, array: Array) -> None:
+        head = json.dumps(asdict(label)).encode()
+        handle, name = tempfile.mkstemp(dir=self.folder, suffix=".part")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(_HEAD.pack(_MAGIC, len(head)) + head)
+                file.write(payload(array))
+            os.replace(name, self._path(label.key))
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+
+    def read(self, label: Label) -> Array:
+        """The tensor of `label`, checked against its checksum.
+
+        Raises:
+            TensorCorruptError: Its bytes are others, or the file is gone.
+        """
+        try:
+            with open(self._path(label.key), "rb") as file:
+                if _read_label(file.read(_HEAD.size), file) != label:
+                    raise TensorCorruptError(f"the spool file of {label.key} holds another tensor")
+                array = tensor(file.read(), label.dtype, label.shape)
+        except OSError as error:
+            raise TensorCorruptError(f"cannot read the spool file of {label.key}: {error}") from error
+        if checksum(array) != label.crc32c:
+            raise TensorCorruptError(f"the spool file of {label.key} fails its checksum")
+        return array
+
+    def remove(self, key: str) -> None:
+        self._path(key).unlink(missing_ok=True)
+
+    def labels(self) -> Iterator[Label]:
+        """Labels of the files found, oldest first; what cannot be read or was never finished is removed."""
+        # The folder is one process's alone, so nobody is writing these.
+        for leftover in self.folder.glob("*.part"):
+            leftover.unlink(missing_ok=True)
+        for path in sorted(self.folder.glob("*.tensor"), key=lambda p: p.stat().st_mtime_ns):
+            try:
+                with open(path, "rb") as file:
+                    label = _read_label(file.read(_HEAD.size), file)
+                    complete = path.stat().st_size == file.tell() + label.length
+            except (TensorCorruptError, OSError):
+                complete = False
+            if complete:
+                yield label
+            else:
+                path.unlink(missing_ok=True)
+
+    def _path(self, key: str) -> Path:
+        # A tensor's id holds a camera's name, which may be too long for a file and hold a slash.
+        return self.folder / f"{hashlib.blake2b(key.encode(), digest_size=16).hexdigest()}.tensor"
+
+
+def _read_label(head: bytes, file: object) -> Label:
+    try:
+        magic, size = _HEAD.unpack(head)
+        if magic != _MAGIC or size > _LONGEST_LABEL:
+            raise ValueError("not a tensor file")
+        facts = json.loads(file.read(size))  # type: ignore[attr-defined]
+        return Label(**{**facts, "shape": tuple(facts["shape"])})
+    except (ValueError, TypeError, KeyError, struct.error) as error:
+        raise TensorCorruptError(f"not a tensor file: {error}") from error

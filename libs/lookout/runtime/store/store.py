@@ -1,0 +1,240 @@
+"""The tensor store of one process: tiers, pins, announcements and makers, put together."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from google.protobuf.message import Message
+
+from lookout.runtime.store.announcing import Announcements, Holdings
+from lookout.runtime.store.errors import TensorCorruptError
+from lookout.runtime.store.labels import Label, filled, labelled
+from lookout.runtime.store.making import Makers, Materializer
+from lookout.runtime.store.pins import Pins
+from lookout.runtime.store.settings import StoreSettings
+from lookout.runtime.store.tensors import Array, Rows, select
+from lookout.runtime.store.tiers import Tiers
+from lookout.runtime.store.unread import Pressure, Unread
+from lookout.v1.lineage_pb2 import TensorRef
+
+
+@dataclass(frozen=True, slots=True)
+class StoreStats:
+    """Bytes now, and counts since the start."""
+
+    memory_bytes: int
+    disk_bytes: int
+    reserve_bytes: int
+    pinned_bytes: int
+    tensors: int
+    hits: int
+    misses: int
+    evicted: int
+    corrupt: int
+    materialized: int
+
+
+class TensorStore:
+    """Tensors of one process by reference. Thread-safe; arrays come back read-only and shared.
+
+    Tensors that nobody has read yet (`put(..., unread=)`) are never evicted, only moved to disk; `published`
+    and `consumed` say when they have been read, `pressure` names the partitions that should pause meanwhile.
+    """
+
+    def __init__(self, settings: StoreSettings) -> None:
+        self.settings = settings
+        self._announcements = Announcements()
+        self._pins = Pins(settings.unread_bytes, settings.unread_seconds, settings.camera_bytes)
+        self._makers = Makers(settings.reserve_workers)
+        self._tiers = Tiers(settings, kept=self._kept, left=self._left)
+        self._lock = self._tiers.lock  # of the pins too: a tensor comes and is pinned in one step
+
+    @property
+    def holdings(self) -> Holdings | None:
+        """Who hears which directory entries this store holds."""
+        return self._announcements.holdings
+
+    @holdings.setter
+    def holdings(self, holdings: Holdings | None) -> None:
+        self._announcements.holdings = holdings
+
+    # -- holding
+
+    def put(
+        self, ref: TensorRef, array: Array, unread: Unread | None = None, dtype: str | None = None
+    ) -> TensorRef:
+        """Hold `array` and return `ref` with shape, dtype, length and checksum filled in.
+
+        A tensor already held stays; its pin is renewed. Without `unread` a full store forgets the newcomer
+        rather than something unread.
+
+        Args:
+            ref: The tensor's reference.
+            array: Must not be written to afterwards.
+            unread: Pins the tensor until its consumer has read it.
+            dtype: "bfloat16" takes its bits in uint16.
+
+        Raises:
+            StoreFullError: Unread tensors leave no room.
+            CameraQuotaError: Those of this camera leave none.
+            TensorCorruptError: A dtype that cannot travel.
+        """
+        label, array = labelled(ref, array, dtype)
+        with self._lock:
+            if unread is not None:
+                # Checked before a place is taken: a refused tensor leaves everything as it was.
+                self._pins.check(ref.camera, label)
+            spilling = self._tiers.add(label, array, pinned=unread is not None)
+            if unread is not None:
+                self._pins.add(label, ref.camera, unread)
+        # Outside the lock: a slow disk must not hold readers of other tensors up.
+        self._tiers.write(spilling)
+        self._announcements.tell(label.entry)
+        return filled(ref, label)
+
+    def get(self, ref: TensorRef, rows: Rows | None = None) -> Array | None:
+        """The tensor, or rows of it, where this process holds it intact; else None."""
+        array = self._read(ref.id)
+        return None if array is None else select(array, rows)
+
+    def drop(self, ref: TensorRef) -> None:
+        """Forget a tensor, pinned or not."""
+        with self._lock:
+            self._tiers.forget(ref.id)
+        self._announcements.tell()
+
+    def forget_camera(self, camera: str) -> int:
+        """Forget every tensor of a camera, pinned or not: each can be made again, unless its time is erased.
+
+        Returns:
+            The tensors that were here.
+        """
+        with self._lock:
+            keys = self._tiers.keys_of(camera)
+            for key in keys:
+                self._tiers.forget(key)
+        self._announcements.tell()
+        return len(keys)
+
+    def __contains__(self, ref: object) -> bool:
+        return isinstance(ref, TensorRef) and ref.id in self._tiers
+
+    def lines(self) -> list[str]:
+        """The directory entries this store holds tensors of."""
+        return self._announcements.entries()
+
+    def stats(self) -> StoreStats:
+        """Bytes now, and counts since the start."""
+        tiers = self._tiers
+        with self._lock:
+            return StoreStats(
+                memory_bytes=tiers.memory.used,
+                disk_bytes=tiers.disk.used,
+                reserve_bytes=tiers.reserve.used,
+                pinned_bytes=tiers.pinned_bytes,
+                tensors=len(tiers),
+                hits=tiers.counts.hits,
+                misses=tiers.counts.misses,
+                evicted=tiers.counts.evicted,
+                corrupt=tiers.counts.corrupt,
+                materialized=self._makers.made,
+            )
+
+    def _read(self, key: str) -> Array | None:
+        array = self._tiers.read(key)
+        self._announcements.tell()  # a damaged file is forgotten when it is read
+        return array
+
+    # -- unread
+
+    def published(self, refs: Iterable[TensorRef], partition: int, offset: int) -> None:
+        """The record at `offset` of the output topic carries these references: they are read when it is."""
+        with self._lock:
+            self._pins.published(refs, partition, offset)
+
+    def consumed(self, partition: int, committed: int) -> None:
+        """The consumer's committed offset (the next it will read) in the output topic."""
+        with self._lock:
+            self._tiers.unpin(self._pins.consumed(partition, committed))
+
+    def consumed_all(self, committed: Mapping[int, int]) -> None:
+        """`consumed` for every partition."""
+        for partition, offset in committed.items():
+            self.consumed(partition, offset)
+
+    def release(self, refs: Iterable[TensorRef]) -> None:
+        """Nobody will read these: their transaction was aborted. They stay as long as there is room."""
+        with self._lock:
+            self._tiers.unpin(self._pins.release(refs))
+
+    def release_partition(self, partition: int) -> None:
+        """The partition was given away; what it holds stays as long as there is room."""
+        with self._lock:
+            self._tiers.unpin(self._pins.release_partition(partition))
+
+    def release_camera(self, camera: str) -> None:
+        """The camera was given away; what it holds stays as long as there is room."""
+        with self._lock:
+            self._tiers.unpin(self._pins.release_camera(camera))
+
+    def unread_bytes(self, camera: str) -> int:
+        """Bytes of a camera that nobody has read yet."""
+        with self._lock:
+            return self._pins.bytes_of(camera)
+
+    def check_quota(self, camera: str) -> None:
+        """Whether a camera may have more unread tensors.
+
+        Raises:
+            CameraQuotaError: Those it has leave no room.
+        """
+        with self._lock:
+            self._pins.check(camera)
+
+    def pressure(self) -> Pressure:
+        """What waits to be read, and which partitions should pause."""
+        with self._lock:
+            return self._pins.pressure()
+
+    # -- making again
+
+    def makes(self, stage: int, materializer: Materializer) -> None:
+        """Register how tensors of a stage are made again."""
+        self._makers.register(stage, materializer)
+
+    def can_make(self, ref: TensorRef) -> bool:
+        """Whether a tensor can be made here."""
+        return self._makers.can_make(ref)
+
+    def materialize(self, ref: TensorRef, record: Message, rows: Rows | None = None) -> Array:
+        """The tensor as held, else made again and kept in the reserve. Requests at one time for one tensor
+        are one.
+
+        Raises:
+            TensorCorruptError: What was made has another shape than the reference says.
+            StoreError: No materializer is registered for the stage.
+            Exception: What the materializer raises.
+        """
+        tensor = self._read(ref.id)
+        if tensor is None:
+            tensor = self._makers.make(ref, record, lambda made: self._keep_made(ref, made))
+        return select(tensor, rows)
+
+    def _keep_made(self, ref: TensorRef, made: Array) -> Array:
+        label, array = labelled(ref, made, ref.dtype or None)
+        if ref.shape and label.shape != tuple(ref.shape):
+            raise TensorCorruptError(
+                f"{ref.id} was made with shape {label.shape}; its record says {tuple(ref.shape)}"
+            )
+        with self._lock:
+            self._tiers.add_to_reserve(label, array)
+        self._announcements.tell(label.entry)
+        return array
+
+    # -- what the tiers tell
+
+    def _kept(self, label: Label) -> None:
+        self._announcements.add(label.entry)
+
+    def _left(self, label: Label) -> None:
+        self._pins.forget(label.key)
+        self._announcements.remove(label.entry)

@@ -1,0 +1,107 @@
+"""Plain facts about tensors as they are stored and sent: dtypes, bytes, rows, checksums."""
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import google_crc32c
+import numpy as np
+from numpy.typing import NDArray
+
+from lookout.runtime.store.errors import TensorCorruptError
+from lookout.runtime.store.settings import CHUNK_BYTES
+
+Array = NDArray[Any]
+Rows = Sequence[tuple[int, int]]
+"""Half-open ranges along the first axis, in the order wanted."""
+
+_DTYPES: dict[str, np.dtype[Any]] = {
+    name: np.dtype(name).newbyteorder("<")
+    for name in ("bool", "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64")
+} | {name: np.dtype(name).newbyteorder("<") for name in ("float16", "float32", "float64")}
+_DTYPES["bfloat16"] = np.dtype("<u2")  # numpy has none: its bits travel, torch views them
+
+
+def numpy_dtype(name: str) -> np.dtype[Any]:
+    """The dtype of a name on the wire; bfloat16 comes as its bits in uint16. Object and text types are
+    refused."""
+    try:
+        return _DTYPES[name]
+    except KeyError:
+        names = ", ".join(sorted(_DTYPES))
+        raise TensorCorruptError(f"no tensor has dtype {name!r}; known: {names}") from None
+
+
+def payload(array: Array) -> memoryview:
+    """The bytes of a C-contiguous array, without a copy, read-only."""
+    return array.reshape(-1).view(np.uint8).data.toreadonly() if array.size else memoryview(b"")
+
+
+def checksum(array: Array) -> int:
+    """CRC-32C (Castagnoli) of the array's bytes."""
+    return crc_of(payload(array))
+
+
+def crc_of(data: memoryview) -> int:
+    """CRC-32C of bytes, a chunk at a time: the library takes `bytes` only."""
+    crc = 0
+    for start in range(0, len(data), CHUNK_BYTES):
+        crc = google_crc32c.extend(crc, bytes(data[start : start + CHUNK_BYTES]))
+    return int(crc)
+
+
+def tensor(data: bytearray | bytes | Array, dtype: str, shape: Sequence[int]) -> Array:
+    """A read-only array over received bytes.
+
+    Raises:
+        TensorCorruptError: Their number does not fit.
+    """
+    kind = numpy_dtype(dtype)
+    flat = np.frombuffer(data, dtype=np.uint8)
+    if any(n < 0 for n in shape) or flat.nbytes != math.prod(shape) * kind.itemsize:
+        raise TensorCorruptError(f"{flat.nbytes} bytes do not fit a {dtype} tensor of shape {tuple(shape)}")
+    array = flat.view(kind).reshape(tuple(shape))
+    array.flags.writeable = False
+    return array
+
+
+def shape_of_rows(shape: Sequence[int], rows: Rows | None) -> tuple[int, ...]:
+    """The shape that `rows` of a tensor of `shape` have.
+
+    Raises:
+        IndexError: A range leaves the tensor, or they are more rows than it has: a reader that asks for one
+            row a million times must not have them all in memory.
+    """
+    if not rows:
+        return tuple(shape)
+    length = shape[0] if shape else 0
+    for start, stop in rows:
+        if not 0 <= start <= stop <= length:
+            raise IndexError(f"rows [{start}, {stop}) of a tensor with {length} rows")
+    count = sum(stop - start for start, stop in rows)
+    if count > length:
+        raise IndexError(f"{count} rows of a tensor with {length} rows: ask for each once")
+    return (count, *shape[1:])
+
+
+def select(array: Array, rows: Rows | None) -> Array:
+    """Rows of an array: a view for one range, a copy for several."""
+    if not rows:
+        return array
+    shape_of_rows(array.shape, rows)
+    if len(rows) == 1:
+        return array[rows[0][0] : rows[0][1]]
+    picked = np.concatenate([array[start:stop] for start, stop in rows])
+    picked.flags.writeable = False
+    return picked
+
+
+def ranges(rows: Iterable[int]) -> list[tuple[int, int]]:
+    """Row numbers as half-open ranges, neighbours joined, order kept."""
+    joined: list[tuple[int, int]] = []
+    for row in rows:
+        if joined and joined[-1][1] == row:
+            joined[-1] = (joined[-1][0], row + 1)
+        else:
+            joined.append((row, row + 1))
+    return joined

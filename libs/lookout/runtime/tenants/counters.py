@@ -1,0 +1,124 @@
+"""Counters that all instances share."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Protocol, cast
+
+from lookout.runtime.tenants.quotas import Kind
+from lookout.wire import REDIS_KEYS
+
+#: what was used, by tenant and kind
+Used = dict[tuple[str, Kind], float]
+
+_USED: Final = REDIS_KEYS + "{{tenants}}:used:{interval}"
+_CAMERAS: Final = REDIS_KEYS + "{{tenants}}:cameras:{tenant}"
+#: Places of cameras among those of their tenant; one that does not send for a while loses its place.
+#: KEYS: 1 the places. ARGV: 1 the time, 2 seconds that a place is places, 3 places, then cameras.
+#: Returns the cameras without a place.
+_PLACES: Final = """
+-- others may have written here
+if redis.call('TYPE', KEYS[1]).ok ~= 'zset' then redis.call('DEL', KEYS[1]) end
+redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', '(' .. (ARGV[1] - ARGV[2]))
+local refused = {}
+for index = 4, #ARGV do
+  if redis.call('ZSCORE', KEYS[1], ARGV[index]) or redis.call('ZCARD', KEYS[1]) < tonumber(ARGV[3]) then
+    redis.call('ZADD', KEYS[1], ARGV[1], ARGV[index])
+  else
+    refused[#refused + 1] = ARGV[index]
+  end
+end
+redis.call('EXPIRE', KEYS[1], math.ceil(2 * ARGV[2]))
+return refused
+"""
+#: cameras of one call: Redis serves nobody else while it runs a script
+_BATCH: Final = 500
+
+
+class Counters(Protocol):
+    """What instances share."""
+
+    def exchange(self, interval: int, keep_s: float, used: Mapping[tuple[str, Kind], float]) -> Used:
+        """Add to the counts of an interval, and return all of them."""
+
+    def without_place(self, tenant: str, limit: int, keep_s: float, cameras: Sequence[str]) -> frozenset[str]:
+        """Give cameras that send a place among the `limit` of their tenant; return those without one."""
+
+
+class AloneCounters:
+    """The counters of an instance without others."""
+
+    def __init__(self) -> None:
+        self._interval, self._used = 0, Counter[tuple[str, Kind]]()
+        self._places: dict[str, list[str]] = {}
+
+    def exchange(self, interval: int, keep_s: float, used: Mapping[tuple[str, Kind], float]) -> Used:
+        """The sum of what was given in the interval."""
+        if interval != self._interval:
+            self._interval, self._used = interval, Counter()
+        for key, amount in used.items():
+            self._used[key] += amount  # type: ignore[assignment]
+        return cast("Used", dict(self._used))
+
+    def without_place(self, tenant: str, limit: int, keep_s: float, cameras: Sequence[str]) -> frozenset[str]:
+        """Those that came when all places were taken by cameras that still send."""
+        places = [camera for camera in self._places.get(tenant, ()) if camera in cameras]
+        free = [camera for camera in cameras if camera not in places]
+        self._places[tenant] = (places + free)[:limit]
+        return frozenset(cameras) - frozenset(self._places[tenant])
+
+
+class RedisCounters:
+    """Counters in Redis: a hash for each interval, a sorted set of cameras for each limited tenant.
+
+    Args:
+        client: Redis; every method raises what it raises.
+        clock: Unix seconds; instances' clocks may differ by less than an interval.
+    """
+
+    def __init__(self, client: Any, clock: Any = time.time) -> None:
+        self._client, self._clock = client, clock
+
+    def exchange(self, interval: int, keep_s: float, used: Mapping[tuple[str, Kind], float]) -> Used:
+        """Add to the counts of an interval, and return all of them."""
+        key = _USED.format(interval=interval)
+        with self._client.pipeline(transaction=False) as pipe:
+            for (tenant, kind), amount in used.items():
+                pipe.hincrbyfloat(key, f"{kind}:{tenant}", amount)
+            pipe.expire(key, max(1, round(3 * keep_s)))
+            pipe.hgetall(key)
+            # Others may have written no number for one tenant: what the others used is counted there.
+            answers = pipe.execute(raise_on_error=False)[-1]
+        if isinstance(answers, Exception):
+            raise answers
+        numbers = ((_named(field), _number(text)) for field, text in answers.items())
+        return {name: number for name, number in numbers if number is not None}
+
+    def without_place(self, tenant: str, limit: int, keep_s: float, cameras: Sequence[str]) -> frozenset[str]:
+        """Give cameras that send a place among the `limit` of their tenant; return those without one."""
+        key, refused = _CAMERAS.format(tenant=tenant), set[str]()
+        for first in range(0, len(cameras), _BATCH):
+            batch = cameras[first : first + _BATCH]
+            arguments = (round(self._clock(), 3), keep_s, limit, *batch)
+            refused.update(map(_text, self._client.eval(_PLACES, 1, key, *arguments)))
+        return frozenset(refused)
+
+
+def _text(value: bytes | str) -> str:
+    return value.decode() if isinstance(value, bytes) else value
+
+
+def _number(text: bytes | str) -> float | None:
+    try:
+        amount = float(text)
+    except ValueError:
+        return None
+    return amount if math.isfinite(amount) else None
+
+
+def _named(field: bytes | str) -> tuple[str, Kind]:
+    kind, _, tenant = _text(field).partition(":")
+    return tenant, cast("Kind", kind)

@@ -1,0 +1,154 @@
+"""Shares of devices that are fair over all instances.
+
+Once a second every instance adds what it computed for each tenant to a sum in Redis, and reads the sum of
+all. Sums are no facts: without Redis an instance shares its own device fairly, and no other one.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+from prometheus_client.core import GaugeMetricFamily, Metric
+
+from lookout.runtime.fairness import HALF_LIFE_S, FairShares
+from lookout.runtime.net.redis_errors import REDIS_ERRORS
+from lookout.runtime.observe import logs
+from lookout.runtime.tenants.usage import EXCHANGE_S
+from lookout.runtime.worker import Context
+from lookout.wire import REDIS_KEYS
+
+_WORK: Final = REDIS_KEYS + "{{tenants}}:device:{epoch}"
+#: of one hash; older work than that of the epoch before counts less than a sixtieth, and is left out
+_EPOCH_S: Final = 6 * HALF_LIFE_S
+
+_log = logs.get("tenants")
+
+
+class RedisWork:
+    """The work of all instances' devices in the last seconds, by tenant.
+
+    Work counts half after `HALF_LIFE_S`. Nothing in Redis is multiplied for that: what is added grows with
+    time instead, and what is read is divided by as much (forward decay: Cormode, Shkapenyuk, Srivastava and
+    Xu, 2009). A hash for each epoch keeps the numbers small.
+
+    Args:
+        client: Redis; `exchange` raises what it raises.
+        clock: Unix seconds. Where two clocks differ by a second, the work of one instance counts 7 % more.
+    """
+
+    def __init__(self, client: Any, clock: Callable[[], float] = time.time) -> None:
+        self._client, self._clock = client, clock
+
+    def exchange(self, work: Mapping[str, float]) -> dict[str, float]:
+        """Add work to the sums, and return them.
+
+        Args:
+            work: Seconds by tenant, that no sum contains yet.
+
+        Returns:
+            The seconds of all instances, those just added too.
+        """
+        now = self._clock()
+        epoch = int(now // _EPOCH_S)
+        keys = {number: _WORK.format(epoch=number) for number in (epoch - 1, epoch)}
+        with self._client.pipeline(transaction=False) as pipe:
+            for tenant, seconds in work.items():
+                pipe.hincrbyfloat(keys[epoch], tenant, seconds * _growth(now, epoch))
+            pipe.expire(keys[epoch], round(2 * _EPOCH_S))
+            for key in keys.values():
+                pipe.hgetall(key)
+            answers = pipe.execute()[-len(keys) :]
+        sums = Counter[str]()
+        for number, fields in zip(keys, answers, strict=True):
+            for tenant, amount in fields.items():
+                name = tenant.decode() if isinstance(tenant, bytes) else tenant
+                sums[name] += float(amount) / _growth(now, number)  # type: ignore[assignment]
+        return dict(sums)
+
+
+def _growth(now: float, epoch: int) -> float:
+    """What work of this moment counts in the hash of an epoch."""
+    return float(2 ** ((now - epoch * _EPOCH_S) / HALF_LIFE_S))
+
+
+class FleetShares:
+    """Keeps the shares of this instance's device informed of the work of all instances. Thread-safe.
+
+    Args:
+        shares: Of this instance's device.
+        work: What instances share.
+    """
+
+    def __init__(self, shares: FairShares, work: RedisWork) -> None:
+        self._shares, self._work = shares, work
+        self._failed = False
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def exchange(self) -> None:
+        """Tell what this instance computed since the last call, and learn what all did."""
+        unsent = self._shares.take_unsent()
+        try:
+            sums = self._work.exchange(unsent)
+        # ValueError: others wrote what is no number there.
+        except (*REDIS_ERRORS, ValueError) as error:
+            self._shares.lose(unsent)
+            if not self._failed:
+                _log.warning(
+                    "shares of tenants are fair on this instance alone: what others compute is unknown",
+                    error=str(error),
+                )
+            self._failed = True
+            return
+        self._shares.learn(sums)
+        if self._failed:
+            _log.info("shares of tenants are fair over all instances again")
+        self._failed = False
+
+    def start(self, run: Callable[[str, Callable[[], None]], threading.Thread]) -> None:
+        """Exchange once a second. `run` starts a thread, as `Supervisor.start` does."""
+        self._thread = run("tenant-shares", self._follow)
+
+    def stop(self) -> None:
+        """Exchange no more: Redis may be closed."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join(timeout=5)
+
+    def _follow(self) -> None:
+        while not self._stop.wait(EXCHANGE_S):
+            self.exchange()
+
+
+def fleet_numbers(shares: FairShares) -> Iterator[Metric]:
+    """Whether shares are fair over all instances."""
+    yield GaugeMetricFamily(
+        "lookout_tenant_shares_together",
+        "1: tenants' shares count the devices of all instances; 0: this instance's alone, as nothing was "
+        "computed lately or Redis does not answer",
+        value=float(shares.together),
+    )
+
+
+def open_fleet_shares(context: Context[Any], shares: FairShares) -> FleetShares:
+    """Make a service's shares fair over all its instances, over its Redis, until it ends.
+
+    Args:
+        context: The service's.
+        shares: Of its device.
+    """
+    settings = context.settings
+    # No retries by the client: work that arrived in a call that failed would count once more.
+    client = settings.redis_client(
+        settings.redis_url, socket_timeout=1.0, socket_connect_timeout=1.0, retry=None
+    )
+    context.on_close(client.close)
+    fleet = FleetShares(shares, RedisWork(client))
+    fleet.start(context.supervisor.start)
+    context.on_close(fleet.stop)
+    context.metrics.show(lambda: fleet_numbers(shares))
+    return fleet

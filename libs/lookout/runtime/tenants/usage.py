@@ -1,0 +1,236 @@
+"""What tenants use, counted by all instances together, and what is refused by it.
+
+Every instance counts by itself and exchanges its counts with the others' once a second, over Redis. So a
+quota may be exceeded by what the instances take in a second. While Redis is away an instance goes on with the
+last answer and its own counts. Counts are no facts: an emptied Redis begins the interval again.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any, Final
+
+from prometheus_client.core import CounterMetricFamily, Metric
+
+from lookout.runtime.net.redis_errors import REDIS_ERRORS
+from lookout.runtime.observe import logs
+from lookout.runtime.tenants.counters import AloneCounters, Counters, RedisCounters, Used
+from lookout.runtime.tenants.quotas import NOUNS, Kind, Quotas
+from lookout.runtime.tenants.settings import TenantSettings
+from lookout.runtime.worker import Context, Supervisor
+
+EXCHANGE_S: Final = 1.0
+#: tenants that an instance counts by name: names come with footage, so others decide how many there are
+TENANTS: Final = 1000
+#: under which the others are counted
+REST: Final = "(others)"
+
+_log = logs.get("tenants")
+
+
+class TenantUsage:
+    """Counts what tenants use, and says what they may use no more. Thread-safe.
+
+    Args:
+        quotas: What each tenant may use.
+        kinds: Which of them are checked here; the others are another stage's.
+        counters: What instances share; None: this instance is alone.
+        interval_s: Of the quotas. Intervals begin at multiples of it, on every instance at the same time.
+        clock: Unix seconds.
+    """
+
+    def __init__(
+        self,
+        quotas: Quotas,
+        kinds: Collection[Kind],
+        counters: Counters | None = None,
+        *,
+        interval_s: float = 60.0,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._quotas, self._kinds, self._counters = quotas, tuple(kinds), counters or AloneCounters()
+        self._interval_s, self._clock = interval_s, clock
+        self._lock = threading.Lock()
+        self._interval = 0
+        self._used: Used = {}  # of the interval, by all instances, as of the last exchange
+        self._unsent: defaultdict[tuple[str, Kind], float] = defaultdict(float)
+        self._sent: dict[str, dict[str, float]] = {}  # by tenant: when each camera sent last
+        self._without_place: dict[str, frozenset[str]] = {}
+        self.totals: defaultdict[tuple[str, Kind], float] = defaultdict(float)
+        """Used since the start, by tenant and kind."""
+        self.refusals: Counter[tuple[str, Kind]] = Counter()
+        """Refusals since the start."""
+        self._stop = threading.Event()
+
+    def add(self, tenant: str, kind: Kind, amount: float) -> None:
+        """Count what was used."""
+        with self._lock:
+            key = (self._counted(tenant), kind)
+            self.totals[key] += amount
+            if self._quotas.of(key[0]).limit(kind) is not None:
+                self._roll()
+                self._unsent[key] += amount
+
+    def refusal(self, tenant: str, camera: str = "") -> str | None:
+        """Why a tenant may use no more now, for a record of one of its cameras.
+
+        Args:
+            tenant: Its name.
+            camera: The camera's id; it counts as a camera that sends.
+
+        Returns:
+            The reason, which names the tenant, the quota and what to do; None: the tenant may go on.
+        """
+        with self._lock:
+            self._roll()
+            name = self._counted(tenant)
+            quota = self._quotas.of(name)
+            for kind in self._kinds:
+                limit = quota.limit(kind)
+                if limit is None:
+                    continue
+                used = self._cameras(name, camera, limit) if kind == "cameras" else self._so_far(name, kind)
+                if used >= limit:
+                    self.refusals[name, kind] += 1
+                    return self._reason(tenant, kind, limit)
+        return None
+
+    def exchange(self) -> None:
+        """Add what this instance counted to what all have, and learn their sum."""
+        with self._lock:
+            self._roll()
+            interval, unsent = self._interval, self._unsent
+            self._unsent = defaultdict(float)
+            sent = self._limited_cameras(self._clock())
+        try:
+            used = self._counters.exchange(interval, self._interval_s, unsent)
+        # ValueError: others wrote what is no number there.
+        except (*REDIS_ERRORS, ValueError) as error:
+            with self._lock:
+                if interval == self._interval:
+                    for key, amount in unsent.items():
+                        self._unsent[key] += amount
+            _log.warning("counts of tenants cannot be exchanged", error=str(error))
+            return
+        with self._lock:  # before places are asked for: what is counted there is not sent again
+            if interval == self._interval:
+                self._used = used
+        try:
+            without_place = {
+                tenant: self._counters.without_place(tenant, limit, self._interval_s, cameras)
+                for tenant, (limit, cameras) in sent.items()
+            }
+        except (*REDIS_ERRORS, ValueError) as error:
+            _log.warning("places of tenants' cameras cannot be exchanged", error=str(error))
+            return
+        with self._lock:
+            self._without_place = without_place
+
+    def start(self, supervisor: Supervisor) -> None:
+        """Exchange once a second on a thread of its own, where anything is limited."""
+        if self._quotas.any:
+            supervisor.start("tenants", self._follow)
+
+    def stop(self) -> None:
+        """Exchange no more."""
+        self._stop.set()
+
+    def _follow(self) -> None:
+        while not self._stop.wait(EXCHANGE_S):
+            self.exchange()
+
+    # -- under the lock
+
+    def _counted(self, tenant: str) -> str:
+        by_name = (
+            tenant in self._quotas.named
+            or tenant in self._sent
+            or any((tenant, kind) in self.totals for kind in NOUNS)
+        )
+        room = len(self.totals) < TENANTS * len(NOUNS) and len(self._sent) < TENANTS
+        return tenant if by_name or room else REST
+
+    def _roll(self) -> None:
+        """Begin the interval that the clock is in."""
+        interval = int(self._clock() // self._interval_s)
+        if interval != self._interval:
+            self._interval, self._used, self._unsent = interval, {}, defaultdict(float)
+
+    def _so_far(self, tenant: str, kind: Kind) -> float:
+        return self._used.get((tenant, kind), 0.0) + self._unsent.get((tenant, kind), 0.0)
+
+    def _cameras(self, tenant: str, camera: str, limit: float) -> float:
+        """Cameras of the tenant that have a place, not counting this one where it has one."""
+        cameras = self._sent.setdefault(tenant, {})
+        cameras[camera] = self._clock()
+        refused = limit == 0 or camera in self._without_place.get(tenant, frozenset())
+        return limit if refused else 0
+
+    def _limited_cameras(self, now: float) -> dict[str, tuple[int, list[str]]]:
+        """The cameras of each limited tenant that sent within an interval, those that sent first, first."""
+        limited = {}
+        for tenant, cameras in self._sent.items():
+            for camera, at in list(cameras.items()):
+                if now - at > self._interval_s:
+                    del cameras[camera]
+            limit = self._quotas.of(tenant).cameras
+            if limit is not None and cameras:
+                limited[tenant] = (limit, list(cameras))
+        self._sent = {tenant: cameras for tenant, cameras in self._sent.items() if cameras}
+        return limited
+
+    def _reason(self, tenant: str, kind: Kind, limit: float) -> str:
+        if kind == "cameras":
+            has, until = f"has its {limit:g} {NOUNS[kind]}", "stop one of them"
+        else:
+            has = f"used its {limit:g} {NOUNS[kind]} in {self._interval_s:g} s"
+            until = "wait for the next interval, send or ask less"
+        return f"quota: tenant {tenant!r} {has}: {until}, or raise {kind} in LOOKOUT_TENANT_QUOTAS"
+
+
+def tenant_numbers(usage: TenantUsage) -> Iterator[Metric]:
+    """What tenants used so far, and what was left out."""
+    used = CounterMetricFamily(
+        "lookout_tenant_used", "what tenants used of this instance, by kind", labels=["tenant", "kind"]
+    )
+    refused = CounterMetricFamily(
+        "lookout_tenant_refused",
+        "records that were left out because their tenant had used up a quota",
+        labels=["tenant", "quota"],
+    )
+    counts: tuple[tuple[CounterMetricFamily, Mapping[tuple[str, Kind], float]], ...] = (
+        (used, usage.totals),
+        (refused, usage.refusals),
+    )
+    for family, numbers in counts:
+        for (tenant, kind), number in list(numbers.items()):
+            family.add_metric([tenant, kind], number)
+    yield used
+    yield refused
+
+
+def open_usage(context: Context[Any], settings: TenantSettings, kinds: Collection[Kind]) -> TenantUsage:
+    """A service's counts, exchanged over its Redis until it ends, and shown in its metrics.
+
+    Args:
+        context: The service's.
+        settings: Its settings.
+        kinds: The quotas that it checks.
+    """
+    counters = None
+    if settings.quotas.any:
+        url = context.settings.redis_url
+        # No retries by the client: what arrived in a call that failed would count once more.
+        client = context.settings.redis_client(
+            url, socket_timeout=1.0, socket_connect_timeout=1.0, retry=None
+        )
+        context.on_close(client.close)
+        counters = RedisCounters(client)
+    usage = TenantUsage(settings.quotas, kinds, counters, interval_s=settings.tenant_interval_s)
+    usage.start(context.supervisor)
+    context.on_close(usage.stop)
+    context.metrics.show(lambda: tenant_numbers(usage))
+    return usage

@@ -1,0 +1,115 @@
+"""What all instances of a stage must share: written into the client id, checked before joining the group."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping
+
+from confluent_kafka import KafkaException
+
+from lookout.errors import StartupError
+from lookout.runtime.kafka_clients import AdminClient
+from lookout.runtime.observe import logs
+from lookout.runtime.worker.retry import CALL_S
+from lookout.runtime.worker.settings import ServiceSettings, digest
+
+#: the fact of a client id that tells installations apart
+RELEASE = "release"
+_SAFE = re.compile(r"[^A-Za-z0-9.]+")
+PAUSE_S = 0.5
+
+
+def client_id(stage: str, shared: Mapping[str, str], release: str = "") -> str:
+    """`decode_fps-2_grid-16x16`: the stage, what it shares, and its release where that has a name;
+    letters, digits, `.`, `-` and `_` only.
+    """
+    facts = {**shared, **({RELEASE: release} if release else {})}
+    return "_".join([stage, *(f"{_safe(name)}-{_safe(value)}" for name, value in sorted(facts.items()))])
+
+
+def differences(ours: str, theirs: str) -> list[str]:
+    """What two client ids of one stage do not share, in words; nothing where `theirs` is of another kind."""
+    if ours == theirs or ours.partition("_")[0] != theirs.partition("_")[0]:
+        return []
+    own, other_facts = _facts(ours), _facts(theirs)
+    if not other_facts:
+        return []
+    if RELEASE not in own or RELEASE not in other_facts:  # started by hand, or by an older chart
+        for facts in (own, other_facts):
+            facts.pop(RELEASE, None)
+    return [
+        f"{name} is {other_facts.get(name, 'not set')}, here {own.get(name, 'not set')}"
+        for name in sorted({*own, *other_facts})
+        if own.get(name) != other_facts.get(name)
+    ]
+
+
+def mark(shared: Mapping[str, str], config_digest: str) -> str:
+    """What checkpoints are marked with: what the fleet shares, then what one instance computes with."""
+    return f"{digest(dict(shared))}.{config_digest}"
+
+
+def is_compatible(marked: str, shared: Mapping[str, str]) -> bool:
+    """Whether a checkpoint with this mark was written under the same shared settings."""
+    head, dot, _ = marked.partition(".")
+    return not dot or head == digest(dict(shared))
+
+
+def check_group(
+    settings: ServiceSettings,
+    group: str,
+    own: str,
+    *,
+    members: Callable[[], Iterable[str]] | None = None,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> None:
+    """Raise StartupError if a live member of the group works with other shared settings.
+
+    A member that was killed stays in the group until its session is over, so it is asked again until then.
+
+    Args:
+        settings: how Kafka is reached, and how long a session lasts.
+        group: the consumer group.
+        own: this process's client id.
+        members: client ids of the group's members; asked of Kafka if not given.
+        clock: monotonic seconds.
+        sleep: waits.
+    """
+    ask = members or _asker(settings, group)
+    # A second beyond: the session of a member that was killed just now has to run out first.
+    deadline = clock() + settings.session_timeout_s + 1.0
+    while True:
+        lines = sorted({line for theirs in ask() for line in differences(own, theirs)})
+        if not lines:
+            return
+        if clock() >= deadline:
+            raise StartupError(
+                f"the running instances of group {group!r} have other settings: {'; '.join(lines)}. "
+                "Give this one the same, or stop them all first; another installation needs a "
+                "LOOKOUT_PREFIX of its own"
+            )
+        sleep(PAUSE_S)
+
+
+def _asker(settings: ServiceSettings, group: str) -> Callable[[], list[str]]:
+    admin = AdminClient(settings.kafka(), logger=logs.client_logger("group"))
+
+    def ask() -> list[str]:
+        try:
+            description = admin.describe_consumer_groups([group], request_timeout=CALL_S)[group].result()
+        except KafkaException as error:
+            logs.get("group").warning("cannot list the members of the consumer group", why=str(error.args[0]))
+            return []
+        return [str(member.client_id) for member in description.members]
+
+    return ask
+
+
+def _safe(text: str) -> str:
+    return _SAFE.sub("", text)
+
+
+def _facts(identity: str) -> dict[str, str]:
+    return dict(fact.split("-", 1) for fact in identity.split("_")[1:] if "-" in fact)

@@ -1,0 +1,282 @@
+"""The life of assigned partitions: taken over, worked on, read again after an abort, given back."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection
+from itertools import islice
+from typing import Any, Protocol
+
+from confluent_kafka import OFFSET_BEGINNING
+
+from lookout.errors import LookoutRuntimeError, StartupError
+from lookout.runtime.observe import logs
+from lookout.runtime.observe.health import Health
+from lookout.runtime.observe.metrics import Metrics
+from lookout.runtime.worker.committing import discard
+from lookout.runtime.worker.partitions import Partition
+from lookout.runtime.worker.records import Handler, Output, Record, Result, Slot
+from lookout.runtime.worker.refusals import Refusals
+from lookout.runtime.worker.tables import NAMED
+from lookout.runtime.worker.takeover import Takeover
+from lookout.text import clean
+
+Letter = Callable[[int, int, str, bytes, str], Output | None]
+_FOREIGN = "another configuration"
+
+
+class RequestsTakeovers(Protocol):
+    """What reads a partition's state (`Takeovers`)."""
+
+    def request(self, partition: Partition) -> None: ...
+
+
+class Ownership:
+    """All partitions that are this worker's. Only the polling thread calls it.
+
+    Args:
+        handler: is called with the cameras and partitions that it loses.
+        takeovers: reads offsets and checkpoints.
+        refusals: forgotten with their partition.
+        metrics: gauges of partitions, cameras and lag.
+        health: not ready while a partition waits; the message names it.
+        foreign: the cameras of a takeover whose checkpoints were written under another configuration.
+        own: whether the mark beside a committed offset is this configuration's.
+        letter: a dead letter for a checkpoint: its partition, offset and camera, its bytes, and why.
+        refusal: what ends the process where every checkpoint is of another configuration.
+        limit_s: a takeover that has to wait for longer ends the process.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        handler: Handler[Any],
+        takeovers: RequestsTakeovers,
+        *,
+        refusals: Refusals,
+        metrics: Metrics,
+        health: Health,
+        foreign: Callable[[Takeover], frozenset[str]] = lambda takeover: frozenset(),
+        own: Callable[[str], bool] = lambda mark: False,
+        letter: Letter | None = None,
+        refusal: Callable[[Takeover], Exception] = lambda takeover: StartupError("another configuration"),
+        limit_s: float = float("inf"),
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._handler = handler
+        self._takeovers = takeovers
+        self._refusals = refusals
+        self._metrics = metrics
+        self._health = health
+        self._foreign = foreign
+        self._own, self._letter = own, letter
+        self._refusal = refusal
+        self._unusable: dict[int, dict[str, str]] = {}  # cameras without their checkpoint, by partition
+        health.note("unusable checkpoints", self._named_unusable)
+        self._agreed = False  # a checkpoint of this configuration was read
+        self._doubtful: dict[int, tuple[Partition, Takeover]] = {}  # every checkpoint is of another one
+        self._limit_s = limit_s
+        self._clock = clock
+        self._log = logs.get("partitions")
+        self._joined = False
+        self.current: dict[int, Partition] = {}
+
+    def assigned(self, numbers: Collection[int]) -> None:
+        """These are ours from now on; each is taken over before anything of it is computed."""
+        self._joined = True
+        if numbers:
+            self._log.info("partitions assigned", partitions=sorted(numbers))
+        for number in numbers:
+            self._take(Partition(number))
+        self.update_ready()
+
+    def loaded(self, partition: Partition, takeover: Takeover) -> None:
+        """The state of `partition` was read.
+
+        A changed configuration changes the mark of every checkpoint and of the committed offset. Checkpoints
+        with another mark are no such change where the offset has ours, where no offset was ever committed, or
+        where other checkpoints have ours: others may write the topic, and one record of theirs would end this
+        stage for all cameras. Their cameras start without a checkpoint.
+
+        Raises:
+            StartupError: The offsets are of another configuration, or of an earlier release that did not mark
+                them, and no checkpoint of any partition fits.
+        """
+        if partition.dead:
+            return
+        foreign = self._foreign(takeover)
+        if len(foreign) < len(takeover.checkpoints) or (takeover.mark and self._own(takeover.mark)):
+            self._agreed = True
+        elif takeover.offset is None:
+            pass  # checkpoints are committed together with offsets: these were not
+        elif foreign and not self._agreed:
+            self._doubtful[partition.number] = partition, takeover
+            partition.waits_for = "its checkpoints are of another configuration"
+            self._decide()
+            return
+        self._open(partition, takeover, foreign)
+        self._decide()
+
+    def _decide(self) -> None:
+        """Partitions in doubt are opened once a checkpoint fits; where none does, this process ends.
+
+        Raises:
+            StartupError: No checkpoint fits, and no partition is left that could have one.
+        """
+        doubtful = {
+            number: pair for number, pair in self._doubtful.items() if self.current.get(number) is pair[0]
+        }
+        self._doubtful = {} if self._agreed else doubtful
+        if self._agreed:
+            for partition, takeover in doubtful.values():
+                self._open(partition, takeover, self._foreign(takeover))
+        elif doubtful and all(entry.loaded or entry.number in doubtful for entry in self.current.values()):
+            raise self._refusal(next(iter(doubtful.values()))[1])
+        self.update_ready()
+
+    def _open(self, partition: Partition, takeover: Takeover, foreign: frozenset[str]) -> None:
+        """Work on `partition` from now on."""
+        partition.waits_for = ""
+        partition.loaded = True
+        partition.committed = takeover.offset
+        partition.seek_to = OFFSET_BEGINNING if takeover.offset is None else takeover.offset
+        checkpoints = {
+            name: checkpoint for name, checkpoint in takeover.checkpoints.items() if name not in foreign
+        }
+        partition.checkpoints = checkpoints
+        partition.active_ms = {
+            name: checkpoint.record_ms for name, checkpoint in checkpoints.items() if checkpoint.record_ms
+        }
+        self._set_aside(partition, takeover, foreign)
+        self._metrics.takeovers.labels(self._metrics.stage).inc()
+        self._log.info(
+            "partition taken over",
+            partition=partition.number,
+            offset=partition.committed,
+            cameras=len(partition.checkpoints),
+        )
+
+    def _set_aside(self, partition: Partition, takeover: Takeover, foreign: frozenset[str]) -> None:
+        """Say which checkpoints cannot be used; each becomes a dead letter and is deleted."""
+        unusable = dict.fromkeys(takeover.unreadable, "no message") | dict.fromkeys(foreign, _FOREIGN)
+        self._unusable[partition.number] = unusable
+        for camera, why in sorted(unusable.items()):
+            self._metrics.unreadable.labels(self._metrics.stage).inc()
+            self._log.error(
+                "a checkpoint cannot be used: its camera starts without one",
+                camera=clean(camera),
+                partition=partition.number,
+                why=why,
+            )
+            # Without a committed offset nothing shows that this partition is still ours when the letter is
+            # written: another owner may have put a good checkpoint in its place.
+            if self._letter is None or takeover.offset is None:
+                continue
+            value = takeover.unreadable.get(camera)
+            if value is None:
+                value = takeover.checkpoints[camera].SerializeToString()
+            output = self._letter(partition.number, takeover.places.get(camera, 0), camera, value, why)
+            slot = Slot(camera, result=Result([output] if output else [], forget=True))
+            partition.insert(slot, partition.lane(camera))
+
+    def _named_unusable(self) -> dict[str, object] | None:
+        """Cameras of this worker's partitions that started without their checkpoint, for /readyz."""
+        reasons = {camera: why for part in list(self._unusable.values()) for camera, why in part.items()}
+        if not reasons:
+            return None
+        named = {clean(camera, 200): why for camera, why in islice(reasons.items(), NAMED)}
+        return {"cameras": len(reasons), "reasons": named}
+
+    def waits(self, partition: Partition, why: str) -> None:
+        """`partition` cannot be taken over yet.
+
+        Raises:
+            LookoutRuntimeError: That lasts too long.
+        """
+        if partition.dead:
+            return
+        partition.waits_for = why
+        if partition.waits_since is None:
+            partition.waits_since = self._clock()
+        elif self._clock() - partition.waits_since > self._limit_s:
+            raise LookoutRuntimeError(
+                f"partition {partition.number} could not be taken over in {self._limit_s:g} s: {why}. "
+                "A transaction that no producer ends is found by kafka-transactions.sh find-hanging"
+            )
+        self.update_ready()
+
+    def kafka_is_back(self) -> None:
+        """What waited for Kafka itself gets its full time again."""
+        for partition in self.current.values():
+            partition.waits_since = None
+
+    def again(self, partition: Partition, slots: list[Slot], unknown: bool) -> None:
+        """`slots` were not committed (`unknown`: Kafka has to be asked): go back to what was."""
+        if self.current.get(partition.number) is not partition:
+            return
+        records = [slot.record for slot in (*slots, *partition.slots) if slot.record is not None]
+        back = partition.committed if partition.committed is not None else _first(records)
+        self._drop(partition)
+        if unknown:
+            # The offset has to be asked for, so the state is read again as well: both belong together.
+            self._take(Partition(partition.number))
+            self.update_ready()
+            return
+        fresh = partition.fresh()
+        self.current[partition.number] = fresh
+        if back is not None and records:
+            fresh.seek_to = back
+
+    def gone(self, numbers: Collection[int], what: str) -> None:
+        """These are another worker's now."""
+        self._log.info(what, partitions=sorted(numbers))
+        for number in numbers:
+            partition = self.current.pop(number, None)
+            if partition is not None:
+                self._drop(partition)
+                self._unusable.pop(number, None)
+                self._refusals.forget(number)
+                self._metrics.partition_gone(number)
+                self._handler.revoked(number)
+        self.update_ready()
+
+    def close(self) -> None:
+        """Nothing counts any more."""
+        for partition in self.current.values():
+            partition.dead = True
+
+    def update_ready(self) -> None:
+        """Say what the worker waits for."""
+        waiting = [partition for partition in self.current.values() if not partition.loaded]
+        self._metrics.partitions.labels(self._metrics.stage).set(len(self.current))
+        self._metrics.taking_over.labels(self._metrics.stage).set(len(waiting))
+        if not self._joined:
+            self._health.block("worker", "joining the group")
+        elif waiting:
+            self._health.block("worker", f"taking over partitions: {_named(waiting)}")
+        else:
+            self._health.clear("worker")
+
+    def _take(self, partition: Partition) -> None:
+        self.current[partition.number] = partition
+        self._takeovers.request(partition)
+
+    def _drop(self, partition: Partition) -> None:
+        partition.dead = True
+        discard(self._handler, partition.slots)
+        for lane in partition.lanes.values():
+            if lane.camera:
+                self._handler.released(lane.camera, partition.number)
+
+
+def _first(records: list[Record]) -> int | None:
+    return min((record.offset for record in records), default=None)
+
+
+def _named(waiting: list[Partition]) -> str:
+    """`3 (its last owner's transaction is open), 5`."""
+    ordered = sorted(waiting, key=lambda each: each.number)
+    return ", ".join(
+        f"{partition.number}{f' ({partition.waits_for})' if partition.waits_for else ''}"
+        for partition in ordered
+    )

@@ -1,0 +1,187 @@
+"""The order inside one partition: lanes by camera, and the finished prefix that may be committed."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from lookout.runtime.worker.records import Loss, Slot, StoredCheckpoint
+from lookout.v1.state_pb2 import Checkpoint
+
+UNLOADED: Any = object()
+
+
+@dataclass(slots=True)
+class Lane:
+    """One camera: its records in order, one at a time. While `busy` a compute thread owns `state` and
+    `stored`.
+    """
+
+    camera: str
+    partition: Partition
+    stored: StoredCheckpoint | None
+    state: Any = UNLOADED
+    waiting: deque[Slot] = field(default_factory=deque)
+    busy: bool = False
+    retry_at: float | None = None
+    uncommitted: int = 0  # slots in the order: `state` may be ahead of what is committed
+
+    @property
+    def idle(self) -> bool:
+        """Whether the camera has nothing to do."""
+        return not self.busy and not self.waiting
+
+
+@dataclass(slots=True, eq=False)
+class Partition:
+    """One assigned partition. A new object takes its place after a seek back; `dead` ones only wait for their
+    threads.
+    """
+
+    number: int
+    loaded: bool = False
+    dead: bool = False
+    committed: int | None = None  # next unread offset, as Kafka has it
+    committed_ms: int | None = None  # time stamp of the last committed record
+    checkpoints: dict[str, Checkpoint] = field(default_factory=dict)  # as committed
+    active_ms: dict[str, int] = field(default_factory=dict)  # record time of each camera's newest record
+    slots: deque[Slot] = field(default_factory=deque)
+    lanes: dict[str, Lane] = field(default_factory=dict)
+    bytes: int = 0
+    next_tick: float = 0.0
+    record_ms: int = 0  # time stamp of the newest record read
+    passed_ms: int = 0  # record time that silent cameras were told last
+    next_passed: float = 0.0
+    next_forget: float = 0.0
+    at_end: bool = False  # everything that was in the topic is read
+    seek_to: int | None = None  # reading continues from here as soon as the client lets it
+    waits_for: str = ""  # why it is not taken over yet
+    waits_since: float | None = None
+    read_to: int | None = None  # the offset behind the newest record read
+    jump: tuple[int, int] | None = None  # the widest run of offsets passed over since `lost` was asked
+    lost_to: int = 0  # offsets below this that are gone were counted
+    loss: Loss | None = None  # the newest run of offsets that retention removed
+
+    def note_read(self, offset: int, record_ms: int = 0, low: Callable[[], int] = lambda: 0) -> None:
+        """A record was read. Offsets passed over are ends of transactions, or are gone.
+
+        Args:
+            offset: The record's.
+            record_ms: Its time in Kafka, Unix milliseconds.
+            low: The first offset that the topic still holds; asked only where more than the end of one
+                transaction was passed over.
+        """
+        start = self.read_to if self.read_to is not None else self.committed
+        # The end of a transaction takes an offset of its own, so a gap of one is the usual case and asks
+        # nothing.
+        if start is not None and offset > start:
+            widest = self.jump[1] - self.jump[0] if self.jump else 0
+            self.jump = (start, offset) if offset - start > widest else self.jump
+            if offset - start > 1 and (lost := min(low(), offset) - start) > 0:
+                self.loss = Loss(lost, record_ms)
+        self.read_to = offset + 1
+
+    def lost(self, low: int) -> int:
+        """Offsets that retention removed before they were read.
+
+        Args:
+            low: The first offset that the topic still holds.
+
+        Returns:
+            Their number since the last call, ends of transactions included.
+        """
+        position = self.read_to if self.read_to is not None else self.committed
+        if position is None or not self.loaded:
+            return 0
+        jump, self.jump = self.jump, None
+        count = 0 if jump is None else max(0, min(low, jump[1]) - max(jump[0], self.lost_to))
+        count += max(0, low - max(position, self.lost_to))
+        self.lost_to = max(self.lost_to, low)
+        return count
+
+    @property
+    def in_place(self) -> bool:
+        """Whether what is read now is what comes next."""
+        return self.loaded and self.seek_to is None
+
+    def add(self, slot: Slot) -> Lane:
+        """Append to the order."""
+        slot.received = time.monotonic()
+        self.slots.append(slot)
+        self.bytes += slot.size
+        lane = self.lane(slot.camera)
+        lane.waiting.append(slot)
+        lane.uncommitted += 1
+        return lane
+
+    def insert(self, slot: Slot, lane: Lane) -> None:
+        """Put what came of time passing into the order, before what arrived for its camera meanwhile."""
+        slot.received = time.monotonic()
+        lane.uncommitted += 1
+        if lane.waiting:
+            self.slots.insert(self.slots.index(lane.waiting[0]), slot)
+        else:
+            self.slots.append(slot)
+
+    def lane(self, camera: str) -> Lane:
+        """The camera's lane."""
+        if camera not in self.lanes:
+            self.lanes[camera] = Lane(camera, self, self.stored(camera))
+        return self.lanes[camera]
+
+    def stored(self, camera: str) -> StoredCheckpoint | None:
+        """The camera's committed checkpoint."""
+        checkpoint = self.checkpoints.get(camera)
+        return StoredCheckpoint(checkpoint, self.number) if checkpoint is not None else None
+
+    def finished(self, limit: int) -> list[Slot]:
+        """Take the finished prefix, at most `limit` slots."""
+        taken: list[Slot] = []
+        while self.slots and self.slots[0].result is not None and len(taken) < limit:
+            slot = self.slots.popleft()
+            self.bytes -= slot.size
+            taken.append(slot)
+        return taken
+
+    def apply(self, slots: list[Slot]) -> None:
+        """`slots` are committed: remember what a rewind goes back to."""
+        for slot in slots:
+            result = slot.result
+            assert result is not None
+            if (lane := self.lanes.get(slot.camera)) is not None:
+                lane.uncommitted -= 1
+            if slot.record is not None:
+                self.committed = slot.record.offset + 1
+                self.committed_ms = slot.record.timestamp_ms
+                if slot.camera:
+                    self.active_ms[slot.camera] = slot.record.timestamp_ms
+            if result.forget:
+                self._forget(slot.camera)
+            elif result.checkpoint is not None and slot.camera:
+                self.checkpoints[slot.camera] = result.checkpoint
+            elif slot.camera not in self.checkpoints:
+                self._forget(slot.camera)  # whatever keys a producer invents, they take no memory
+
+    def _forget(self, camera: str) -> None:
+        """Nothing is kept of a camera without a checkpoint."""
+        self.checkpoints.pop(camera, None)
+        self.active_ms.pop(camera, None)
+        lane = self.lanes.get(camera)
+        if lane is not None and lane.idle and lane.uncommitted <= 0:
+            del self.lanes[camera]
+
+    def fresh(self) -> Partition:
+        """The same partition as committed, with nothing read."""
+        return Partition(
+            self.number,
+            loaded=self.loaded,
+            committed=self.committed,
+            committed_ms=self.committed_ms,
+            checkpoints=self.checkpoints,
+            active_ms=self.active_ms,
+            lost_to=self.lost_to,
+            loss=self.loss,
+        )

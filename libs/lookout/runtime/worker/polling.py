@@ -1,0 +1,342 @@
+"""The group's consumer: records, ends of partitions, rebalances and what the client says of Kafka."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Collection, Iterable
+from typing import Any, Protocol
+
+from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
+
+from lookout.errors import FencedError, LookoutRuntimeError
+from lookout.runtime.kafka_clients import Consumer
+from lookout.runtime.observe import logs
+from lookout.runtime.worker.record_reader import record_of
+from lookout.runtime.worker.records import Record
+from lookout.runtime.worker.retry import CALL_S, retry_until
+from lookout.runtime.worker.settings import ServiceSettings
+from lookout.runtime.worker.topic_reader import TopicReader
+
+MESSAGES_A_TURN = 256
+#: share of a session that is for loading; the rest is for a container, Python and its imports
+LOAD_SHARE = 0.5
+#: longest time between two heartbeats; the client's default
+HEARTBEAT_MS = 3000
+#: age of what the client knows of topics
+METADATA_MS = 30_000
+#: share of the session for which the coordinator must have been silent for a standstill
+_SILENT_SHARE = 0.7
+#: sessions after a standstill in which the group may still read a join that was sent before it
+_ECHO_SESSIONS = 4.0
+#: seconds in which Kafka says where a partition begins
+LOW_S = 2.0
+_FENCED = frozenset({KafkaError._FENCED, KafkaError.FENCED_INSTANCE_ID})
+#: a fatal error's own `fatal()` is False where it arrives as a message; its text then says what it is
+_FENCED_TEXT = ("FENCED", "Static consumer fenced", "fenced by other")
+_UNREADABLE = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_AUTHORIZATION_FAILED})
+
+
+class Listener(Protocol):
+    """Receives what is read (`Worker`), always on the polling thread."""
+
+    def on_assigned(self, numbers: Collection[int]) -> None: ...
+    def on_revoked(self, numbers: Collection[int]) -> None: ...
+    def on_lost(self, numbers: Collection[int]) -> None: ...
+    def on_record(self, record: Record) -> None: ...
+    def on_end(self, number: int) -> None: ...
+    def on_unreadable(self, why: str) -> None: ...
+    def on_kafka(self, up: bool) -> None: ...
+    def on_watermarks(self, ends: dict[int, tuple[int, int]]) -> None: ...
+
+
+def is_static(settings: ServiceSettings, load_s: float) -> bool:
+    """Whether to join as a static member, which does not leave the group when it stops.
+
+    One that loads for long does not come back within its session: its cameras would wait for the session to
+    end, and be taken over all the same (`bench/relive.py` compares).
+    """
+    if settings.static_member is not None:
+        return settings.static_member
+    return load_s <= LOAD_SHARE * settings.session_timeout_s
+
+
+def static_name(settings: ServiceSettings, topic: str, identity: str) -> str:
+    """The name of a static member: who it is, and how many partitions its topic has.
+
+    Kafka gives a restarted member of the same name its partitions back without a rebalance: partitions that
+    were added while it was away would have no reader. With another name it is a new member, and the group
+    shares all partitions out once the session of the old one is over.
+
+    Raises:
+        StartupError: Kafka does not tell the partitions in time.
+    """
+    reader = TopicReader(settings, "partitions")
+    try:
+        partitions = retry_until(lambda: reader.partitions(topic, CALL_S), settings, topic)
+    finally:
+        reader.close()
+    return f"{identity}.{len(partitions)}"
+
+
+class Source:
+    """One topic, read as a member of a group. Only the polling thread calls it.
+
+    Args:
+        topic: the input topic.
+        identity: names this process in messages about fencing.
+        listener: receives what is read.
+        clock: seconds, monotonic.
+    """
+
+    def __init__(
+        self, topic: str, identity: str, listener: Listener, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._topic = topic
+        self._identity = identity
+        self._listener = listener
+        self._log = logs.get("polling")
+        self._clock = clock
+        self._fatal: KafkaError | None = None
+        self._closing = False
+        self._consumer: Any = None
+        self._member: set[int] = set()
+        self._reading: set[int] = set()
+        self._reopen: Callable[[], Any] | None = None
+        self._session_s = 0.0
+        self._standstill: float | None = None
+
+    def open(self, settings: ServiceSettings, group: str, client_id: str, load_s: float = 0.0) -> None:
+        """Join the group.
+
+        Args:
+            settings: The service's.
+            group: Its name.
+            client_id: What members compare.
+            load_s: Seconds that this process needed to load what its handler needs.
+
+        Raises:
+            StartupError: Kafka does not tell the topic's partitions in time.
+        """
+        options: dict[str, Any] = {
+            "group.id": group,
+            "client.id": client_id,
+            "group.protocol": "classic",  # of which cooperative-sticky is
+            "partition.assignment.strategy": "cooperative-sticky",
+            "isolation.level": "read_committed",
+            "enable.auto.commit": False,  # offsets are committed in transactions alone
+            "enable.auto.offset.store": False,
+            "enable.partition.eof": True,  # time counts only at the end of a partition
+            "auto.offset.reset": "earliest",
+            "session.timeout.ms": int(settings.session_timeout_s * 1000),
+            # A member learns of a rebalance by its next heartbeat, so a long session has no rare ones.
+            "heartbeat.interval.ms": max(200, min(HEARTBEAT_MS, int(settings.session_timeout_s * 1000 / 5))),
+            # librdkafka refuses an interval below the session.
+            "max.poll.interval.ms": max(60_000, int(settings.session_timeout_s * 1000) + 1),
+            # The client reads ahead beside the worker: half of the bytes that may be in flight.
+            "queued.max.messages.kbytes": max(1024, settings.in_flight_bytes >> 11),
+            # After at most so long the group reads partitions that were added; the default is five minutes.
+            "topic.metadata.refresh.interval.ms": METADATA_MS,
+            "statistics.interval.ms": 1000,
+            "stats_cb": self.on_statistics,
+            "error_cb": self.on_error,
+        }
+        if is_static(settings, load_s):
+            options["group.instance.id"] = static_name(settings, self._topic, self._identity)
+        else:
+            self._log.info("dynamic member: others take its partitions over when it stops", load_s=load_s)
+        self.use(
+            lambda: Consumer(settings.kafka(**options), logger=logs.client_logger("consumer")),
+            settings.session_timeout_s,
+        )
+
+    def use(self, client: Callable[[], Any], session_s: float) -> None:
+        """Read with a client that `client` makes, and with another one if the group throws it out wrongly.
+
+        Args:
+            client: makes a client that is not subscribed yet.
+            session_s: seconds of silence after which the group drops a member.
+        """
+        self._reopen, self._session_s = client, session_s
+        self._join()
+
+    def _join(self) -> None:
+        assert self._reopen is not None
+        self._consumer = self._reopen()
+        self._consumer.subscribe(
+            [self._topic], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost
+        )
+
+    def close(self) -> None:
+        """Leave the group."""
+        self._closing = True
+        if self._consumer is not None:
+            self._consumer.close()
+
+    def metadata(self) -> object:
+        """The group's metadata, for transactions."""
+        return self._consumer.consumer_group_metadata()
+
+    def read(self, wait_s: float) -> None:
+        """Give the listener what is there, waiting `wait_s` for the first. Rebalances happen in here.
+
+        Raises:
+            FencedError: Another process has taken over its identity.
+            LookoutRuntimeError: The client cannot go on.
+        """
+        if self._fatal is not None:
+            self._raise(self._fatal)
+            return
+        # A limit, because commits, retries and ticks wait for the end of this loop.
+        for turn in range(MESSAGES_A_TURN):
+            message = self._consumer.poll(wait_s if turn == 0 else 0)
+            if message is None:
+                return
+            client = self._consumer
+            self._accept(message)
+            # The message was a fencing error after which the worker joined again with another client.
+            if client is not self._consumer:
+                return
+
+    def pause(self, numbers: Iterable[int]) -> None:
+        """Read these partitions no more for now."""
+        self._consumer.pause(self._places(numbers))
+
+    def resume(self, numbers: Iterable[int]) -> None:
+        """Read them on."""
+        self._consumer.resume(self._places(numbers))
+
+    def reads(self, number: int) -> bool:
+        """Whether the partition is read at all."""
+        return number in self._reading
+
+    def low(self, number: int) -> int:
+        """The first offset that the partition still holds; 0 where Kafka does not answer."""
+        try:
+            marks = self._consumer.get_watermark_offsets(TopicPartition(self._topic, number), timeout=LOW_S)
+        except KafkaException:
+            return 0
+        return max(0, marks[0]) if marks else 0
+
+    def place(self, number: int, offset: int) -> bool:
+        """Read the partition from `offset` on; False: the client is busy with it, try again later."""
+        where = TopicPartition(self._topic, number, offset)
+        try:
+            if number in self._reading:
+                # A seek in the middle of a rebalance was seen to be forgotten; a new start is not.
+                self._consumer.incremental_unassign([where])
+                self._reading.discard(number)
+            self._consumer.incremental_assign([where])
+            self._consumer.resume([where])
+        except KafkaException as error:
+            self._log.warning(
+                "cannot seek yet, trying again", partition=number, offset=offset, why=str(error.args[0])
+            )
+            return False
+        self._reading.add(number)
+        return True
+
+    def _places(self, numbers: Iterable[int]) -> list[TopicPartition]:
+        return [TopicPartition(self._topic, number) for number in sorted(numbers)]
+
+    # -- what the client says
+
+    def _accept(self, message: Message) -> None:
+        error = message.error()
+        if error is None:
+            self._listener.on_record(record_of(message))
+        elif error.code() == KafkaError._PARTITION_EOF:
+            self._listener.on_end(message.partition() or 0)
+        else:
+            self._raise(error)
+
+    def _raise(self, error: KafkaError) -> None:
+        """Raise what the client cannot get over; log the rest."""
+        fatal = error.fatal() or error.code() == KafkaError._FATAL
+        if error.code() in _FENCED or (fatal and any(phrase in error.str() for phrase in _FENCED_TEXT)):
+            if self._stood_still():
+                self._log.warning("fenced after Kafka stood still: joining again", error=error.str())
+                self._join_again()
+                return
+            raise FencedError(
+                f"another process runs as {self._identity!r} ({error.str()}): this one ends. "
+                "LOOKOUT_INSTANCE must be unique in its stage"
+            )
+        if fatal:
+            raise LookoutRuntimeError(f"the consumer of {self._topic} cannot continue: {error.str()}")
+        if error.code() in _UNREADABLE:
+            self._listener.on_unreadable(f"{self._topic} cannot be read: {error.str()}")
+        self._log.warning("Kafka reports an error", error=error.str())
+
+    def _stood_still(self) -> bool:
+        """Whether the group may have fenced this member by a join of its own.
+
+        A broker that stands still beyond the session reads, once it goes on, the join that it had before and
+        the one that the client sent after its time-out: the second takes the static name of the first.
+        """
+        if self._standstill is None:
+            return False
+        return self._clock() - self._standstill < _ECHO_SESSIONS * self._session_s
+
+    def _join_again(self) -> None:
+        if self._member:
+            self._listener.on_lost(sorted(self._member))
+        self._closing = True  # the old client's last rebalance is none of the new one's
+        try:
+            self._consumer.close()
+        finally:
+            self._closing = False
+        self._fatal = None  # closing the old client reports its fencing once more
+        self._member, self._reading = set(), set()
+        self._join()
+
+    def on_error(self, error: KafkaError) -> None:
+        """The client's error callback."""
+        if error.fatal() or error.code() in (*_FENCED, KafkaError._FATAL):
+            self._fatal = error
+        elif error.code() == KafkaError._ALL_BROKERS_DOWN:
+            self._listener.on_kafka(False)
+
+    def on_statistics(self, text: str) -> None:
+        """The client's statistics callback: which brokers answer, and where partitions begin and end."""
+        facts = json.loads(text)
+        brokers = facts.get("brokers", {})
+        silent_us = brokers.get("GroupCoordinator", {}).get("rxidle", 0)
+        if silent_us > _SILENT_SHARE * self._session_s * 1e6 > 0:
+            self._standstill = self._clock()
+        states = [broker["state"] for broker in brokers.values()]
+        self._listener.on_kafka("UP" in states)
+        partitions = facts.get("topics", {}).get(self._topic, {}).get("partitions", {})
+        ends = {
+            int(number): (max(0, entry.get("lo_offset", 0)), entry["ls_offset"])
+            for number, entry in partitions.items()
+            if entry.get("ls_offset", -1) >= 0
+        }
+        self._listener.on_watermarks(ends)
+
+    # -- rebalances
+
+    def _assigned(self, consumer: Any, given: list[TopicPartition]) -> None:
+        # Each is read from its own offset once it is taken over (`place`). Left to itself the client asks for
+        # the committed offsets of all in one request, and one open transaction would hold them all.
+        consumer.incremental_assign([])
+        self._member |= {place.partition for place in given}
+        self._listener.on_assigned([place.partition for place in given])
+
+    def _revoked(self, consumer: Any, taken: list[TopicPartition]) -> None:
+        if self._closing:
+            return
+        self._listener.on_revoked([place.partition for place in taken])
+        self._stop_reading(consumer, taken)
+
+    def _lost(self, consumer: Any, taken: list[TopicPartition]) -> None:
+        if self._closing:
+            return
+        self._listener.on_lost([place.partition for place in taken])
+        self._stop_reading(consumer, taken)
+
+    def _stop_reading(self, consumer: Any, taken: list[TopicPartition]) -> None:
+        consumer.incremental_unassign([place for place in taken if place.partition in self._reading])
+        numbers = {place.partition for place in taken}
+        self._reading -= numbers
+        self._member -= numbers

@@ -1,0 +1,136 @@
+"""Reading named records again: the open window's, after a takeover."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable
+
+from confluent_kafka import KafkaException, Message
+
+from lookout.errors import RecordsGoneError, TransientError
+from lookout.runtime.worker.records import Record
+from lookout.runtime.worker.settings import ServiceSettings
+from lookout.runtime.worker.topic_reader import End, TopicReader
+from lookout.wire.headers import Headers
+
+#: records of other cameras between two wanted ones that are read past rather than sought over
+# A seek drops what the client has fetched ahead and asks the broker again, so near records are read past.
+NEAR = 64
+
+
+class RecordReader:
+    """Reads given offsets of a topic, read committed. Safe from any thread; one call at a time."""
+
+    def __init__(self, settings: ServiceSettings) -> None:
+        self._lock = threading.Lock()
+        self._reader = TopicReader(settings, "record-reader")
+
+    def read(
+        self, topic: str, partition: int, offsets: Iterable[int], timeout_s: float = 30.0
+    ) -> list[Record]:
+        """The records at `offsets`, in their order.
+
+        Raises:
+            RecordsGoneError: Retention has removed one.
+            TransientError: Kafka does not answer in time.
+        """
+        sought = sorted(set(offsets))
+        if not sought:
+            return []
+        with self._lock:
+            try:
+                return self._read(topic, partition, sought, time.monotonic() + timeout_s)
+            except (TransientError, KafkaException):
+                self._reader.close()
+                raise
+
+    def close(self) -> None:
+        """Leave."""
+        with self._lock:
+            self._reader.close()
+
+    def _read(self, topic: str, partition: int, wanted: list[int], deadline: float) -> list[Record]:
+        records: dict[int, Record] = {}
+        try:
+            position = -1
+            for offset in wanted:
+                if offset in records:
+                    continue
+                if position < 0 or offset - position > NEAR:
+                    self._reader.read_from(topic, {partition: offset})
+                while offset not in records:
+                    message = self._next(topic, partition, offset, deadline)
+                    position = message.offset() or 0
+                    if position in wanted:
+                        records[position] = record_of(message)
+                    if position > offset and offset not in records:
+                        raise RecordsGoneError(_gone(topic, partition, offset, f"next: {position}"))
+        finally:
+            self._reader.stop_reading()
+        return [records[offset] for offset in wanted]
+
+    def _next(self, topic: str, partition: int, offset: int, deadline: float) -> Message:
+        while True:
+            remaining = deadline - time.monotonic()
+            if remaining <= 0:
+                raise TransientError(f"Kafka did not give {topic} [{partition}] offset {offset} in time")
+            try:
+                message = self._reader.next(min(remaining, 0.5))
+            except RecordsGoneError as error:
+                raise RecordsGoneError(_gone(topic, partition, offset, str(error))) from error
+            except KafkaException as error:
+                if error.args[0].fatal():
+                    raise
+                continue  # the client continues by itself
+            if isinstance(message, End):
+                raise RecordsGoneError(
+                    f"{topic} [{partition}] ends before offset {offset}: was the topic created again?"
+                )
+            if message is not None:
+                return message
+
+
+def _gone(topic: str, partition: int, offset: int, why: str) -> str:
+    return (
+        f"{topic} [{partition}] no longer holds offset {offset} ({why}): "
+        "its retention.ms is shorter than the outage"
+    )
+
+
+def record_of(message: Message) -> Record:
+    """A consumed message as a Record; the key must be a camera id."""
+    headers, damage = _headers(message)
+    key = message.key() or b""
+    camera = key.decode("utf-8", "replace")
+    return Record(
+        topic=message.topic() or "",
+        partition=message.partition() or 0,
+        offset=message.offset() or 0,
+        camera=camera,
+        value=message.value() or b"",
+        headers=headers,
+        timestamp_ms=message.timestamp()[1],
+        damage=damage,
+        raw_key=key if camera.encode() != key else b"",
+    )
+
+
+def _headers(message: Message) -> tuple[Headers, str]:
+    """The headers of a message, and what is wrong with them.
+
+    Where the name of a header is not UTF-8 the client (confluent-kafka 2.16) returns with an exception set,
+    so it is raised by this call or by one of the next.
+    """
+    try:
+        return _decoded(message.headers() or ()), ""
+    except (SystemError, UnicodeDecodeError) as error:
+        return (), f"the name of a header is not UTF-8: {error.__cause__ or error}"
+
+
+def _decoded(headers: Iterable[tuple[str, object]]) -> Headers:
+    return tuple(
+        (name, value if isinstance(value, bytes) else str(value).encode())
+        for name, value in headers
+        if value is not None
+    )

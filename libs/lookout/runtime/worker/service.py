@@ -1,0 +1,284 @@
+"""A service: settings, checks, servers, worker, signals. A service's `__main__` is one call of `main`."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, NoReturn, TypeVar
+
+from lookout.errors import DeviceFailedError, FencedError, StartupError
+from lookout.runtime.net.server import GrpcServer
+from lookout.runtime.observe import logs, tracing
+from lookout.runtime.observe.health import Health
+from lookout.runtime.observe.metrics import Metrics, Probes
+from lookout.runtime.worker.offsets import Downstream
+from lookout.runtime.worker.record_reader import RecordReader
+from lookout.runtime.worker.records import Handler
+from lookout.runtime.worker.settings import ServiceSettings, load_settings
+from lookout.runtime.worker.startup import check_kafka, check_open_files, check_redis
+from lookout.runtime.worker.supervision import Supervisor
+from lookout.runtime.worker.tables import KEPT, Check, Table, tell_left_out
+from lookout.runtime.worker.transactions import Topics
+from lookout.runtime.worker.worker import Worker
+from lookout.text import visible
+from lookout.wire import PIPELINE, Flow, Stage, Topic
+
+T = TypeVar("T", bound=ServiceSettings)
+
+#: a process that was fenced is done: it may wait so long for its number to be read
+LAST_SCRAPE_S = 60.0
+_BEAT_S = 1.0
+STOPPED, FAILED, MISCONFIGURED, FENCED, DEVICE_FAILED = 0, 1, 2, 3, 4
+
+
+@dataclass(slots=True)
+class Context(Generic[T]):
+    """What a service may build on; made before its handler, closed after it.
+
+    `partitions`: of every topic of the pipeline; 0 for a service of calls alone.
+    """
+
+    name: str
+    settings: T
+    metrics: Metrics
+    health: Health
+    grpc: GrpcServer
+    rereader: RecordReader
+    probes: Probes
+    partitions: int = 0
+    supervisor: Supervisor = field(default_factory=Supervisor)
+    _closers: list[Callable[[], None]] = field(default_factory=list)
+
+    @property
+    def address(self) -> str:
+        """host:port at which peers reach this instance."""
+        return self.settings.address(self.grpc.port)
+
+    def table(
+        self, topic: str, *, check: Check | None = None, limit: int | None = None, kept: int = KEPT
+    ) -> Table:
+        """A compacted topic, read to its end and then followed.
+
+        Rows that cannot be used are named in /readyz and counted in `lookout_left_out_rows`.
+
+        Args:
+            topic: Its name.
+            check: Why a value cannot be used; None: every value can.
+            limit: Most keys; None: any number.
+            kept: Newest values of a key that are kept.
+        """
+        table = Table(self.settings, topic, check=check, limit=limit, kept=kept)
+        tell_left_out(table, self.health, self.metrics)
+        table.start(self.settings.start_timeout_s, self.supervisor)
+        self.on_close(table.stop)
+        return table
+
+    def downstream(self, reader: Flow | Stage, changed: Callable[[Any], None] | None = None) -> Downstream:
+        """What a service has read of its input (its group must have its default name)."""
+        flow = flow_of(reader)
+        watcher = Downstream(self.settings, flow.group, flow.source.name, changed)
+        watcher.start(self.supervisor)
+        self.on_close(watcher.stop)
+        return watcher
+
+    def on_close(self, close: Callable[[], None]) -> None:
+        """Called at the end, last added first."""
+        self._closers.append(close)
+
+    def close(self) -> None:
+        """Undo everything."""
+        while self._closers:
+            self._closers.pop()()
+
+
+MakeHandler = Callable[[Context[T]], Handler[Any]]
+
+
+def main(service: Flow | Stage, kind: type[T], make_handler: MakeHandler[T]) -> NoReturn:
+    """Run a service of records and exit: 0 stopped, 1 failed, 2 misconfigured, 3 fenced by a process of the
+    same name, 4 the device failed.
+
+    Args:
+        service: What it reads and writes: `Flow("recorder", VERDICTS)`, or one of the pipeline's stages.
+        kind: Its settings.
+        make_handler: Builds its handler.
+    """
+    flow = flow_of(service)
+    _exit(flow.name, kind, lambda settings: run_service(flow, settings, make_handler))
+
+
+def serve(name: str, kind: type[T], add: Callable[[Context[T]], object]) -> NoReturn:
+    """Run a service that only answers gRPC calls, and exit as `main` does.
+
+    Args:
+        name: Of the service.
+        kind: Its settings.
+        add: Adds its servicers to `context.grpc`; what it opens it closes by `context.on_close`.
+    """
+    _exit(name, kind, lambda settings: run_calls(name, settings, add))
+
+
+def _exit(name: str, kind: type[T], run: Callable[[T], int]) -> NoReturn:
+    try:
+        settings = load_settings(kind)
+    except StartupError as error:
+        sys.stderr.write(visible(f"lookout {name}: {error}\n"))
+        sys.exit(MISCONFIGURED)
+    end_process(run(settings))
+
+
+def end_process(code: int) -> NoReturn:
+    """Exit, although a compute thread may still be busy: what it does can no longer count."""
+    sys.stderr.flush()
+    if any(not thread.daemon for thread in threading.enumerate() if thread is not threading.main_thread()):
+        # Python's exit would join the threads of the compute pool, also one that hangs in a call into C.
+        os._exit(code)
+    sys.exit(code)
+
+
+def run_service(service: Flow | Stage, settings: T, make_handler: MakeHandler[T]) -> int:
+    """Check, start, work until SIGTERM or SIGINT; the exit code. Call it on the main thread."""
+    flow = flow_of(service)
+
+    def work(context: Context[T]) -> None:
+        begun = time.monotonic()
+        handler = make_handler(context)
+        worker = Worker(
+            settings,
+            flow.name,
+            topics_of(flow),
+            handler,
+            metrics=context.metrics,
+            health=context.health,
+            supervisor=context.supervisor,
+            load_s=time.monotonic() - begun,
+        )
+        _serve(context)
+        log = logs.get("service")
+        _on_signals(worker.stop, log)
+        log.info("started", grpc=context.address, config_digest=handler.config_digest)
+        worker.run()
+
+    return _run(flow.name, settings, flow.topics, work)
+
+
+def run_calls(name: str, settings: T, add: Callable[[Context[T]], object]) -> int:
+    """Check, start, answer calls until SIGTERM or SIGINT; the exit code. Call it on the main thread."""
+
+    def work(context: Context[T]) -> None:
+        add(context)
+        stopped = threading.Event()
+        _serve(context)
+        log = logs.get("service")
+        _on_signals(stopped.set, log)
+        context.health.beat()
+        context.health.clear("worker")
+        log.info("started", grpc=context.address)
+        while not stopped.wait(_BEAT_S):
+            context.supervisor.check()
+            context.health.beat()
+        context.health.block("worker", "stopping")
+
+    return _run(name, settings, (), work)
+
+
+def _run(name: str, settings: T, topics: Sequence[Topic], work: Callable[[Context[T]], None]) -> int:
+    logs.setup(name, settings.instance, settings.log_level, settings.log_human)
+    tracing.setup(name, settings.instance, settings.otlp_endpoint)
+    log = logs.get("service")
+    context: Context[T] | None = None
+    try:
+        # Probes answer before the model is loaded: Kubernetes would end a process whose /livez is closed.
+        context = _open(name, settings, topics)
+        work(context)
+        log.info("stopped")
+        return STOPPED
+    except StartupError as error:
+        log.error("cannot start", error=str(error))
+        return MISCONFIGURED
+    except FencedError as error:
+        log.error("fenced", error=str(error))
+        if context is not None:
+            context.metrics.fenced.labels(name).inc()
+            context.health.block("worker", "fenced: it ends after the next read of /metrics")
+            context.probes.wait_for_scrape(LAST_SCRAPE_S)
+        return FENCED
+    except DeviceFailedError as error:
+        log.error("the device failed", error=str(error))
+        return DEVICE_FAILED
+    except Exception:
+        log.exception("failed")
+        return FAILED
+    finally:
+        if context is not None:
+            context.close()
+
+
+def flow_of(service: Flow | Stage) -> Flow:
+    """What a service reads and writes."""
+    return service if isinstance(service, Flow) else PIPELINE[service]
+
+
+def topics_of(flow: Flow) -> Topics:
+    """The names of a service's topics."""
+    letters = flow.dead_letters
+    return Topics(flow.source.name, flow.state.name, letters.name, letters.max_message_bytes)
+
+
+def _open(name: str, settings: T, topics: Sequence[Topic]) -> Context[T]:
+    check_open_files()
+    partitions = check_kafka(settings, topics) if topics else 0
+    check_redis(settings)
+    metrics = Metrics(name)
+    health = Health(settings.stall_s)
+    try:
+        probes = Probes(metrics, health, settings.metrics_port, settings.host)
+    except OSError as error:
+        raise StartupError(f"LOOKOUT_METRICS_PORT={settings.metrics_port}: {error.strerror}") from error
+    context = Context(
+        name,
+        settings,
+        metrics,
+        health,
+        GrpcServer(settings.host, settings.grpc_port, security=settings),
+        RecordReader(settings),
+        probes,
+        partitions,
+    )
+    context.on_close(context.rereader.close)
+    health.allow(settings.load_limit_s)
+    probes.start()
+    context.on_close(probes.stop)
+    logs.get("service").info("metrics", port=probes.port)
+    return context
+
+
+def _serve(context: Context[T]) -> None:
+    """Start gRPC; its health service follows readiness."""
+    context.grpc.start()
+    context.on_close(context.grpc.stop)
+    stopped = threading.Event()
+
+    def follow() -> None:
+        before: bool | None = None
+        while not stopped.wait(0.2):
+            if (ready := context.health.ready()) != before:
+                context.grpc.serving(ready)
+                before = ready
+
+    context.supervisor.start("readiness", follow)
+    context.on_close(stopped.set)
+
+
+def _on_signals(stop: Callable[[], object], log: Any) -> None:
+    def stopping(number: int, _frame: Any) -> None:
+        log.info("stopping", signal=signal.Signals(number).name)
+        stop()
+
+    signal.signal(signal.SIGTERM, stopping)
+    signal.signal(signal.SIGINT, stopping)

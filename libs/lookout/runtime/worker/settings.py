@@ -1,0 +1,413 @@
+"""Settings of a service, from the environment (prefix `LOOKOUT_`); anything unknown or missing is an error by
+name.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import ipaddress
+import json
+import os
+import re
+import socket
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Annotated, Any, Literal, Self, TypeVar
+
+from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic_settings import NoDecode, SettingsConfigDict
+
+from lookout.errors import StartupError
+from lookout.models.device import Dtype, default_dtype
+from lookout.runtime.net.connections import PREFIX, SECRET_OPTIONS, Connections, read_settings, setting
+from lookout.runtime.worker.sampling import SamplingSettings
+from lookout.text import public_url
+from lookout.wire import NAME_PREFIX, prefix_fault
+
+#: settings of the command line, tests and the local fleet that may stand in the same environment
+FOREIGN = frozenset(
+    {"LOOKOUT_FOOTAGE", "LOOKOUT_CACHE", "LOOKOUT_KAFKA", "LOOKOUT_RECEIPT_KEY", "LOOKOUT_REDIS"}
+)
+#: what Kubernetes injects for a Service that is called lookout-...: never settings
+_SERVICE_LINK = re.compile(r"_SERVICE_(HOST|PORT(_\w+)?)$|_PORT(_\d+_(TCP|UDP)(_\w+)?)?$")
+LOCAL_KAFKA = "127.0.0.1:9092"
+LOCAL_REDIS = "redis://127.0.0.1:6379/0"
+
+T = TypeVar("T", bound="ServiceSettings")
+
+
+def _options(value: object) -> object:
+    try:
+        options = json.loads(value) if isinstance(value, str) else value
+    except ValueError:
+        raise ValueError("is not a JSON object") from None
+    if isinstance(options, dict) and (secret := sorted(SECRET_OPTIONS & set(options))):
+        raise ValueError(
+            f"{', '.join(secret)} is a secret: use LOOKOUT_KAFKA_PASSWORD_FILE or "
+            "LOOKOUT_KAFKA_KEY_PASSWORD_FILE"
+        )
+    return options
+
+
+class ServiceSettings(Connections, SamplingSettings):
+    """What every service shares. Derive from it and add the stage's own; each field is `LOOKOUT_<FIELD>`.
+
+    Times are in seconds, sizes in bytes.
+    """
+
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX, env_nested_delimiter="__", extra="forbid", frozen=True, protected_namespaces=()
+    )
+
+    mode: Literal["cluster", "local"] = Field(
+        "cluster", description="local: addresses default to this machine"
+    )
+    prefix: str = Field(
+        NAME_PREFIX,
+        validate_default=True,
+        description="what topics, consumer groups, transactional ids and Redis keys begin with; "
+        "installations that share a Kafka or a Redis need different ones",
+    )
+    release: str = Field(
+        "",
+        max_length=120,
+        description="name of the installation; a service refuses to work beside one of another name",
+    )
+    instance: str = Field(
+        default_factory=socket.gethostname,
+        min_length=1,
+        max_length=120,
+        description="this replica's name (the pod's), stable over restarts, unique in its stage",
+    )
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(
+        "INFO", description="lowest level of the log lines that are written"
+    )
+    log_human: bool = Field(False, description="write log lines for people instead of JSON")
+    otlp_endpoint: str | None = Field(
+        None,
+        pattern=r"^(https?://[^\s@/]+/?|[^\s@/:]+:[0-9]+)$",
+        description="where traces are sent (OTLP over gRPC: http://HOST:4317, https with TLS); unset: trace "
+        "ids are only passed on in headers",
+    )
+
+    bootstrap: str = Field("", description="Kafka bootstrap servers")
+    kafka_options: Annotated[dict[str, str], NoDecode, BeforeValidator(_options)] = Field(
+        default_factory=dict, description="more librdkafka options as JSON, for tuning"
+    )
+    group: str | None = Field(None, min_length=1, description="consumer group; unset: the stage's name")
+    static_member: bool | None = Field(
+        None,
+        description="static group membership: a restarted instance gets its partitions back, and nobody else "
+        "before its session is over; unset: where it loads within half a session",
+    )
+    session_timeout_s: float = Field(
+        10.0,
+        ge=1,
+        le=300,
+        description="seconds without a heartbeat after which Kafka gives a worker's partitions to others",
+    )
+    transaction_timeout_s: float = Field(
+        30.0, ge=2, le=900, description="seconds after which Kafka aborts an unfinished transaction"
+    )
+    redis_url: str = Field(
+        "", description="Redis, which holds the directory: redis://host:port/db, or rediss:// for TLS"
+    )
+
+    host: str = Field(
+        "0.0.0.0", description="address that the servers listen on; mode local: 127.0.0.1 unless set"
+    )
+    grpc_port: int = Field(0, ge=0, le=65535, description="port of the gRPC server; 0: any free port")
+    metrics_port: int = Field(
+        0, ge=0, le=65535, description="port of /metrics, /livez and /readyz; 0: any free port"
+    )
+    advertise: str | None = Field(
+        None,
+        description="host, or host:port, at which other instances reach this one's gRPC server; "
+        "unset: the host's name",
+    )
+
+    preset: Literal["default", "faithful", "codecsight"] = Field(
+        "default",
+        description="settings that belong together: default, faithful (nearer to whole windows, for more "
+        "arithmetic), codecsight (the paper's)",
+    )
+    model_digest: str | None = Field(None, description="the digest that model_dir must have; unset: any")
+
+    threads: int = Field(2, ge=1, le=256, description="cameras computed at the same time")
+    in_flight_records: int = Field(64, ge=1, description="records of a partition read ahead of their commit")
+    in_flight_bytes: int = Field(
+        128 << 20, ge=1, description="bytes read ahead of their commit, shared by this process's partitions"
+    )
+    work_limit_s: float = Field(
+        900.0,
+        gt=1,
+        description="seconds that a compute thread may take for one record; then it is a dead letter, and a "
+        "process that cannot stop the work ends (exit code 1)",
+    )
+    commit_interval_s: float = Field(
+        0.1, ge=0, le=10, description="shortest time between two transactions under load, in seconds"
+    )
+    forget_after_days: float | None = Field(
+        30.0, gt=0, description="days without a record after which a camera is forgotten; unset: never"
+    )
+    drain_s: float = Field(
+        2.0, ge=0, le=60, description="seconds that running work may take to finish after SIGTERM"
+    )
+    retry_max_s: float = Field(
+        10.0, gt=0, description="longest pause between two tries after a transient failure, in seconds"
+    )
+    retry_limit_s: float = Field(
+        3600.0,
+        gt=0,
+        description="seconds without its dependencies after which a record becomes a dead letter",
+    )
+    device_retry_s: float = Field(
+        10.0, ge=0, description="seconds of device failures after which the process ends (exit code 4)"
+    )
+    stall_s: float = Field(
+        30.0, gt=1, description="seconds without a poll after which the process counts as dead"
+    )
+    load_limit_s: float = Field(
+        1800.0, gt=0, description="seconds of loading its model after which a process counts as dead"
+    )
+    start_timeout_s: float = Field(
+        60.0, gt=0, description="seconds that dependencies may take to answer at start-up"
+    )
+    takeover_limit_s: float = Field(
+        1200.0,
+        gt=0,
+        description="seconds of waiting to take a partition over after which the process ends (exit code 1); "
+        "longer than transactions may last (the brokers' transaction.max.timeout.ms)",
+    )
+    outage_s: float = Field(
+        3600.0, ge=0, description="longest outage after which nothing may be lost, in seconds"
+    )
+    retention_margin_s: float = Field(
+        600.0, ge=0, description="seconds added to window and outage when topic retention is checked"
+    )
+    on_config_change: Literal["refuse", "restart"] = Field(
+        "refuse",
+        description="what to do with checkpoints of other shared settings: refuse (stop), or restart "
+        "(start those cameras without them)",
+    )
+
+    @field_validator("prefix")
+    @classmethod
+    def _usable_prefix(cls, value: str) -> str:
+        if value != NAME_PREFIX:  # the topic table took it from the environment when the process began
+            raise ValueError("stands in the environment of the process, not elsewhere")
+        if fault := prefix_fault(value):
+            raise ValueError(fault)
+        return value
+
+    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
+        """What `repr` and `str` show: addresses without the credentials that a URL may carry."""
+        for name, value in super().__repr_args__():
+            yield name, public_url(value) if name == "redis_url" and value else value
+
+    @model_validator(mode="after")
+    def _together(self) -> Self:
+        local = self.mode == "local"
+        for name, value, default in (
+            ("bootstrap", self.bootstrap, LOCAL_KAFKA),
+            ("redis_url", self.redis_url, LOCAL_REDIS),
+        ):
+            if not value:
+                if not local:
+                    raise ValueError(
+                        f"{setting(name)} is not set: give its address, or set LOOKOUT_MODE=local"
+                    )
+                object.__setattr__(self, name, default)
+        if local and "host" not in self.model_fields_set:
+            object.__setattr__(self, "host", "127.0.0.1")
+        return self
+
+    @property
+    def retention_needed_s(self) -> float:
+        """How long segments, frames and tokens must be kept: a window, the longest outage promised and a
+        margin.
+        """
+        return self.window_s + self.outage_s + self.retention_margin_s
+
+    def address(self, grpc_port: int) -> str:
+        """host:port at which peers reach this instance's gRPC server, once it listens on `grpc_port`."""
+        host = self.advertise or ("127.0.0.1" if self.mode == "local" else socket.gethostname())
+        return host if re.search(r"(?<!:):\d+$|\]:\d+$", host) else f"{host}:{grpc_port}"
+
+    def kafka(self, **more: Any) -> dict[str, Any]:
+        """librdkafka options for a client: address, quiet reconnects, security, `kafka_options`, then `more`.
+
+        Raises:
+            StartupError: a file with a secret or a certificate cannot be read.
+        """
+        return {
+            "bootstrap.servers": self.bootstrap,
+            # librdkafka pauses up to ten seconds between tries by default: a broker that restarts would be
+            # noticed late.
+            "reconnect.backoff.ms": 50,
+            "reconnect.backoff.max.ms": 1000,
+            "retry.backoff.ms": 5,
+            "log.connection.close": False,
+            "socket.keepalive.enable": True,
+            **self.kafka_security(),
+            **self.kafka_options,
+            **more,
+        }
+
+
+def _listed(value: object) -> object:
+    if isinstance(value, str):
+        return tuple(part.strip() for part in value.split(",") if part.strip())
+    return value
+
+
+#: names or addresses, separated by commas in the environment
+Listed = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_listed)]
+
+
+_SCHEMES = ("http", "https")  # what `lookout.runtime.net.fetch` has a port for
+#: a host's name as a glob, or an address: no URL, no port
+_HOST_PATTERN = r"([A-Za-z0-9*?\[\]!._-]+|[0-9A-Fa-f:.]+)"
+
+
+class FetchSettings(ServiceSettings):
+    """What services that fetch from URIs share."""
+
+    uri_schemes: Listed = Field(
+        ("https",), description="URI schemes from which segments or recordings are fetched, comma-separated"
+    )
+    uri_hosts: Listed = Field(
+        (),
+        description="hosts that are fetched from, comma-separated globs; empty: URIs are refused",
+        json_schema_extra={"items": {"type": "string", "pattern": _HOST_PATTERN}},
+    )
+    uri_networks: Listed = Field(
+        (), description="private networks (CIDR) that allowed hosts may resolve to, comma-separated"
+    )
+    uri_timeout_s: float = Field(30.0, gt=0, description="limit of seconds for one fetch")
+
+    @field_validator("uri_schemes")
+    @classmethod
+    def _schemes(cls, schemes: tuple[str, ...]) -> tuple[str, ...]:
+        for scheme in schemes:
+            if scheme not in _SCHEMES:
+                raise ValueError(f"{scheme!r} is not fetched: give {' or '.join(_SCHEMES)}")
+        return schemes
+
+    @field_validator("uri_hosts")
+    @classmethod
+    def _hosts(cls, hosts: tuple[str, ...]) -> tuple[str, ...]:
+        for host in hosts:
+            if not re.fullmatch(_HOST_PATTERN, host):
+                raise ValueError(
+                    f"{host!r} is no host: give names without scheme, port and path, separated by commas "
+                    "(media.example,*.cdn.example)"
+                )
+        return hosts
+
+    @field_validator("uri_networks")
+    @classmethod
+    def _networks(cls, networks: tuple[str, ...]) -> tuple[str, ...]:
+        for network in networks:
+            try:
+                ipaddress.ip_network(network)
+            except ValueError as error:
+                raise ValueError(f"{error}: give networks such as 10.2.0.0/16, separated by commas") from None
+        return networks
+
+
+class ModelSettings(ServiceSettings):
+    """What services that run a model or its tower share."""
+
+    device: str = Field("cpu", description="where the model runs: cpu, cuda, cuda:1")
+    dtype: Dtype = Field(
+        "auto",
+        description="data type of the model; auto: float32 on the CPU, bfloat16 on a GPU that computes it, "
+        "else float16",
+    )
+
+    @model_validator(mode="after")
+    def _data_type(self) -> Self:
+        # What is compared between instances and stored in digests is the data type, not how it was chosen.
+        if self.dtype == "auto":
+            object.__setattr__(self, "dtype", default_dtype(self.place))
+        return self
+
+    @property
+    def place(self) -> str:
+        """The device that the model runs on."""
+        return self.device
+
+
+class WindowPlanSettings(ModelSettings):
+    """What decides how a window is computed: prefill and back-tests of its windows agree on it."""
+
+    reuse: bool = Field(True, description="keep KV between windows; false: compute every window in full")
+    refresh_frames: int | None = Field(
+        None,
+        ge=0,
+        le=1024,
+        description="budget of rows that are computed again, in frames; unset: the preset's",
+    )
+    refresh_surplus: float | None = Field(
+        None,
+        gt=0,
+        description="a block that saw a burst of movement leave is computed again from this surplus on, a "
+        "share of the tokens it sees; unset: the preset's",
+    )
+    labels: Literal["frame", "kept", "block"] | None = Field(
+        None, description="which frames get a label: frame, kept or block; unset: the preset's"
+    )
+    key_every: int = Field(
+        30, ge=1, description="strides from one key window, which is computed in full, to the next"
+    )
+    token_replicas: Listed = Field(
+        (),
+        description="prune-encode's gRPC addresses, comma-separated; for when the directory does not answer",
+    )
+    max_damage: float = Field(
+        0.1,  # `lookout.streams.MAX_DAMAGE`
+        ge=0,
+        le=1,
+        description="share of a window's samples that may be damaged, or be missing from a block with "
+        "damage; beyond it the outcome is degraded",
+    )
+
+
+def digest(*parts: object) -> str:
+    """16 hex digits over values (JSON, sorted): for `Handler.config_digest`."""
+    text = json.dumps(parts, sort_keys=True, default=str, separators=(",", ":"))
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+def load_settings(kind: type[T], environ: Mapping[str, str] | None = None, **values: Any) -> T:
+    """Settings from the environment (`values` win).
+
+    Raises:
+        StartupError: The message names every setting that is wrong.
+    """
+    environ = os.environ if environ is None else environ
+    unknown = sorted(_unknown(kind, environ))
+    if unknown:
+        raise StartupError("; ".join(_unknown_text(name, kind) for name in unknown))
+    return read_settings(kind, environ, **values)
+
+
+def _unknown(kind: type[ServiceSettings], environ: Mapping[str, str]) -> Iterable[str]:
+    names = {setting(name) for name in kind.model_fields}
+    for name, value in environ.items():
+        if not name.startswith(PREFIX) or name in names or name in FOREIGN:
+            continue
+        # `LOOKOUT_STORE__MEMORY_BYTES`: a field of a setting that is itself a record.
+        if name.split("__")[0] in names:
+            continue  # a nested setting: pydantic checks it
+        if _SERVICE_LINK.search(name) and ("_SERVICE_" in name or "://" in value):
+            continue
+        yield name
+
+
+def _unknown_text(name: str, kind: type[ServiceSettings]) -> str:
+    word = name.removeprefix(PREFIX).lower()  # the prefix, which all share, makes any two look alike
+    close = difflib.get_close_matches(word, kind.model_fields, n=1, cutoff=0.65)
+    hint = f"; did you mean {setting(close[0])}?" if close else ""
+    return f"unknown setting {name}{hint}"

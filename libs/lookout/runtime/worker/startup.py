@@ -1,0 +1,192 @@
+"""Checks before a service starts: what it depends on answers, and the topics are as the wire says."""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from confluent_kafka.admin import ConfigResource, ResourceType, TopicMetadata
+
+from lookout.errors import StartupError
+from lookout.models.digest import is_vision_half, tower_digest
+from lookout.models.errors import ModelError
+from lookout.runtime.kafka_clients import AdminClient
+from lookout.runtime.net.redis_errors import REDIS_ERRORS
+from lookout.runtime.observe import logs
+from lookout.runtime.worker.retry import CALL_S, NotReadyError, retry_until
+from lookout.runtime.worker.settings import ServiceSettings
+from lookout.text import public_url
+from lookout.wire import FRAMES, SEGMENTS, TOKENS, Topic
+
+OPEN_FILES = 512
+"""Files and connections that a process needs: with 128 a service's Kafka clients cannot connect."""
+MOST_FILES = 65536
+"""What the soft limit is raised to. Kafka clients of many partitions and the JVM want more than 1024."""
+
+#: topics that takeovers read again, so they must outlive the longest outage
+REREAD = frozenset({SEGMENTS.name, FRAMES.name, TOKENS.name})
+
+
+def check_open_files() -> None:
+    """Raise the limit of open files to what this process may have, and refuse to start where that is too
+    little: later, connections fail with messages that blame Kafka.
+
+    Raises:
+        StartupError: The limit is too low.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    unlimited = resource.RLIM_INFINITY
+    limit = MOST_FILES if hard == unlimited else min(hard, MOST_FILES)
+    if soft != unlimited and soft < limit:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+    # The hard limit decides: the soft one was raised to it above.
+    if hard != unlimited and hard < OPEN_FILES:
+        raise StartupError(
+            f"this process may open {hard} files (ulimit -n); it needs {OPEN_FILES}: raise the limit, "
+            f"ulimit -n {OPEN_FILES}"
+        )
+
+
+def check_kafka(settings: ServiceSettings, topics: Iterable[Topic]) -> int:
+    """The partition count of the first of these topics of the pipeline: a service's source.
+
+    Raises:
+        StartupError: The message names the topic or setting that is wrong.
+    """
+    admin = AdminClient(settings.kafka(), logger=logs.client_logger("startup"))
+    required = {topic.name: topic for topic in topics}
+
+    def ask() -> dict[str, TopicMetadata]:
+        existing = admin.list_topics(timeout=CALL_S).topics
+        missing = sorted(set(required) - set(existing))
+        if missing:
+            raise NotReadyError(f"no topic {', '.join(missing)}: create the topics that docs/wire.md names")
+        return dict(existing)
+
+    unusable = f"LOOKOUT_BOOTSTRAP={settings.bootstrap}: Kafka is not usable"
+    existing = retry_until(ask, settings, unusable)
+    counts = {name: len(existing[name].partitions) for name, topic in required.items() if topic.pipeline}
+    source = next(iter(counts.values()), 0)
+    # More are no fault: partitions are being added, and what is written grows before what is read.
+    if counts and min(counts.values()) < source:
+        raise StartupError(
+            f"the pipeline's topics must share one partition count, but have {counts}; where partitions were "
+            "being added, `lookout topics grow` completes that"
+        )
+    problems = _wrong(settings, required, retry_until(lambda: _configs(admin, required), settings, unusable))
+    if problems:
+        raise StartupError("wrong topic configuration: " + "; ".join(problems))
+    return source
+
+
+def check_redis(settings: ServiceSettings) -> None:
+    """Redis answers.
+
+    Raises:
+        StartupError: What the service needs is missing or wrong; the message names it.
+    """
+
+    def ask() -> None:
+        try:
+            with settings.redis_client(
+                settings.redis_url, socket_timeout=2.0, socket_connect_timeout=2.0
+            ) as client:
+                client.ping()
+        except REDIS_ERRORS as error:
+            raise NotReadyError(str(error)) from error
+
+    where = public_url(settings.redis_url)
+    retry_until(ask, settings, f"LOOKOUT_REDIS_URL={where}: Redis is not usable")
+
+
+def model_folder(folder: Path | None) -> Path:
+    """The folder of a checkpoint, of which nothing is read.
+
+    Raises:
+        StartupError: There is none.
+    """
+    if folder is None or not folder.is_dir():
+        raise StartupError(f"LOOKOUT_MODEL_DIR={folder}: give the folder of a model's checkpoint")
+    return folder
+
+
+def checked_model(
+    settings: ServiceSettings, folder: Path | None, *, tower_only: bool = False
+) -> tuple[Path, str]:
+    """The model's folder and its digest, if it is the one that was asked for.
+
+    Args:
+        settings: Of the service.
+        folder: Of the checkpoint.
+        tower_only: Whether the service uses nothing of the language model: a vision half is enough for it.
+
+    Raises:
+        StartupError: There is no such folder, it holds another model, or only the half of one; the message
+            names the setting.
+    """
+    folder = model_folder(folder)
+    if not tower_only and is_vision_half(folder):
+        raise StartupError(
+            f"LOOKOUT_MODEL_DIR={folder} holds the vision half of a checkpoint: give the whole one"
+        )
+    try:
+        digest = tower_digest(folder)
+    except ModelError as error:
+        raise StartupError(f"LOOKOUT_MODEL_DIR={folder}: {error}") from error
+    check_digest(settings, digest)
+    return folder, digest
+
+
+@contextmanager
+def loading(folder: Path, what: str = "the model") -> Iterator[None]:
+    """Turn what goes wrong while a model loads into one message that names its folder.
+
+    Raises:
+        StartupError: What is inside raised an error of files, values or torch.
+    """
+    try:
+        yield
+    except (OSError, ValueError, RuntimeError) as error:
+        raise StartupError(f"LOOKOUT_MODEL_DIR={folder}: {what} does not load: {error}") from error
+
+
+def check_digest(settings: ServiceSettings, actual: str) -> None:
+    """Whether the model in `model_dir` is the one that was asked for.
+
+    Raises:
+        StartupError: What the service needs is missing or wrong; the message names it.
+    """
+    if settings.model_digest is not None and settings.model_digest != actual:
+        raise StartupError(
+            f"LOOKOUT_MODEL_DIGEST={settings.model_digest} but LOOKOUT_MODEL_DIR={settings.model_dir} "
+            f"has {actual}: "
+            "give the right folder, or the digest of the model you mean"
+        )
+
+
+def _configs(admin: AdminClient, wanted: Iterable[str]) -> dict[str, dict[str, str]]:
+    resources = [ConfigResource(ResourceType.TOPIC, name) for name in wanted]
+    futures = admin.describe_configs(resources, request_timeout=CALL_S)
+    return {
+        resource.name: {name: entry.value for name, entry in future.result().items()}
+        for resource, future in futures.items()
+    }
+
+
+def _wrong(
+    settings: ServiceSettings, wanted: dict[str, Topic], configs: dict[str, dict[str, str]]
+) -> list[str]:
+    problems = []
+    for name, topic in wanted.items():
+        have = configs[name]
+        problems += topic.complaints(have)
+        retention = int(have.get("retention.ms", -1))
+        needed = int(settings.retention_needed_s * 1000)
+        if name in REREAD and 0 <= retention < needed:
+            problems.append(
+                f"{name} retention.ms={retention} is less than a window, the longest outage and a margin "
+                f"(LOOKOUT_WINDOW_S + LOOKOUT_OUTAGE_S + LOOKOUT_RETENTION_MARGIN_S = {needed} ms)"
+            )
+    return problems

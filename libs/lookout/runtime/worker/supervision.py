@@ -1,0 +1,50 @@
+"""Threads whose death must not go unnoticed."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from lookout.errors import LookoutRuntimeError
+from lookout.runtime.observe import logs
+
+
+class ThreadDiedError(LookoutRuntimeError):
+    """A thread that the service needs has ended: this process must end too."""
+
+
+class Supervisor:
+    """Starts threads and remembers the first that raised; the worker asks on every turn.
+
+    A target that returns has done its work; only an exception is a fault.
+    """
+
+    def __init__(self) -> None:
+        self._fault: ThreadDiedError | None = None
+        self._lock = threading.Lock()
+
+    def start(self, name: str, target: Callable[[], None]) -> threading.Thread:
+        """Run `target` on a daemon thread called `name`."""
+        thread = threading.Thread(target=self._run, args=(name, target), name=name, daemon=True)
+        thread.start()
+        return thread
+
+    def check(self) -> None:
+        """Check that all threads live.
+
+        Raises:
+            ThreadDiedError: A thread has died.
+        """
+        if self._fault is not None:
+            raise self._fault
+
+    def _run(self, name: str, target: Callable[[], None]) -> None:
+        try:
+            target()
+        # Also SystemExit: a thread that the service needs is gone, however it ended.
+        except BaseException as error:
+            logs.get("supervision").exception("a thread died", thread=name)
+            with self._lock:
+                if self._fault is None:
+                    self._fault = ThreadDiedError(f"the thread {name!r} died: {error!r}")
+                    self._fault.__cause__ = error

@@ -1,0 +1,339 @@
+"""A compacted topic as a table in memory, the same for every partition of a stage."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from itertools import islice
+from types import MappingProxyType
+
+from confluent_kafka import KafkaException, Message
+
+from lookout.errors import StartupError, TransientError
+from lookout.runtime.observe import LimitedLog, logs
+from lookout.runtime.observe.health import Health
+from lookout.runtime.observe.metrics import Metrics
+from lookout.runtime.worker.retry import CALL_S, NotReadyError, retry_until
+from lookout.runtime.worker.settings import ServiceSettings
+from lookout.runtime.worker.supervision import Supervisor
+from lookout.runtime.worker.topic_reader import BEGINNING, End, TopicReader
+from lookout.text import clean
+from lookout.wire import key_text
+
+#: newest values of a key that are kept, unless fewer are asked for: a version that begins later leaves the
+#: one before it in force
+KEPT = 16
+#: deleted keys whose values are kept
+PAST_KEYS = 10_000
+#: rows that were left out and are known by name; of more there is only the number
+NAMED = 100
+_FIRST = 5
+#: seconds after which a record that needs an offset of a table becomes a dead letter
+REACH_S = 60.0
+
+#: why a row (key, value) cannot be used; None where it can
+Check = Callable[[str, bytes], str | None]
+
+
+class ShorterTopicError(TransientError):
+    """A record names an offset that its topic has not: it was made again, or the offset was invented."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnusableRows:
+    """Rows whose newest value cannot be used: how many, and of some the reason by key."""
+
+    rows: int = 0
+    reasons: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class PastRow:
+    """A value and the offset at which it stands, or stood, in the topic."""
+
+    offset: int
+    value: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A moment of a table.
+
+    `history`: of every key the values that stand in the topic, oldest first, back to its last deletion.
+    `offset`: everything below it was read (of a one-partition topic; the sum of several).
+    """
+
+    history: Mapping[str, tuple[bytes, ...]]
+    offset: int
+
+    def newest(self, key: str) -> bytes | None:
+        """The row as a table has it."""
+        values = self.history.get(key)
+        return values[-1] if values else None
+
+
+@dataclass(slots=True)
+class _Rows:
+    """What was read of a topic.
+
+    Attributes:
+        history: Of every key the values that stand in the topic.
+        past: Of every key its newest values; deleted keys stay.
+        left_out: Why the newest value of a key cannot be used.
+    """
+
+    history: dict[str, tuple[bytes, ...]] = field(default_factory=dict)
+    past: dict[str, tuple[PastRow, ...]] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)
+
+
+class Table:
+    """Follows a compacted topic on a thread of its own, read committed; a null value deletes the row.
+
+    `start` returns once everything that stood in the topic at the call was read. A value that cannot be used
+    is left out and named by `left_out`; the values before it stay. Where the topic was deleted and made
+    again, it is read from its beginning, and what it has then takes the place of what there was before.
+
+    Args:
+        settings: How Kafka is reached.
+        topic: The topic.
+        check: Why a value cannot be used. None: every value can.
+        limit: Most keys; further ones are left out. None: any number.
+        kept: Newest values of a key that are kept.
+    """
+
+    def __init__(
+        self,
+        settings: ServiceSettings,
+        topic: str,
+        *,
+        check: Check | None = None,
+        limit: int | None = None,
+        kept: int = KEPT,
+    ) -> None:
+        self.topic = topic
+        self._kept = kept
+        self._check = check
+        self._limit = limit
+        self._read_once = False  # what stood in the topic at the start
+        self._settings = settings
+        self._log = logs.get("table").bind(table=topic)
+        self._limited = LimitedLog(self._log)
+        self._rows = _Rows()
+        self._served = self._rows  # the rows before, until a topic that was made again is read
+        self._unread: set[int] = set()  # partitions of which it is not
+        self._view: View | None = None  # made when asked for
+        self._next: dict[int, int] = {}
+        self._unseen: set[str] | None = None  # keys that changed since `changes`; None until it is called
+        self._changed = threading.Condition()
+        self._stop = threading.Event()
+        self._reader = TopicReader(settings, "table", options={"auto.offset.reset": "earliest"})
+        self._thread: threading.Thread | None = None
+
+    def start(self, timeout_s: float = 60.0, supervisor: Supervisor | None = None) -> None:
+        """Read the whole table, then follow it.
+
+        Raises:
+            StartupError: What the service needs is missing or wrong; the message names it.
+        """
+        # Asked before the thread reads: rows written after this do not delay the start.
+        ends = self._ends()
+        self._next = dict.fromkeys(ends, 0)
+        self._thread = (supervisor or Supervisor()).start(f"table-{self.topic}", self._follow)
+        deadline = time.monotonic() + timeout_s
+        with self._changed:
+            while any(self._next[partition] < end for partition, end in ends.items()):
+                if not self._changed.wait(deadline - time.monotonic()):
+                    raise StartupError(f"{self.topic} could not be read within {timeout_s:g} s: check Kafka")
+            self._read_once = True
+            self._tell_left_out()
+
+    def view(self) -> View:
+        """The table now; never changes once given. Copied only when it is asked for after a change."""
+        with self._changed:
+            if self._view is None:
+                self._view = View(MappingProxyType(dict(self._served.history)), self._offset())
+            return self._view
+
+    def newest(self, key: str) -> bytes | None:
+        """The row of a key now."""
+        with self._changed:
+            values = self._served.history.get(key)
+            return values[-1] if values else None
+
+    def changes(self) -> set[str]:
+        """Keys whose rows changed since the last call, for one reader; the first call returns all keys."""
+        with self._changed:
+            keys = set(self._served.history) if self._unseen is None else self._unseen
+            self._unseen = set()
+            return keys
+
+    def at_least(self, offset: int, timeout_s: float = 10.0) -> View:
+        """The table once it was read up to `offset` (from a checkpoint); where Kafka has no such offset,
+        because the topic was made again, the table as it is: its rows are those that hold now.
+
+        Raises:
+            TransientError: It does not get there.
+        """
+        try:
+            self.reach(offset, timeout_s)
+        except ShorterTopicError as error:
+            self._log.warning(
+                "a checkpoint is older than the topic: it goes on with what is there", why=str(error)
+            )
+        return self.view()
+
+    def reach(self, offset: int, timeout_s: float = 10.0) -> None:
+        """Return once the table was read up to `offset`.
+
+        Raises:
+            ShorterTopicError: Kafka has no such offset.
+            TransientError: It does not get there.
+        """
+        if self._reaches(offset, timeout_s):
+            return
+        # Anybody can write an offset that never comes; an outage of Kafka does not count.
+        why = f"{self.topic} is read to {self._offset()}, a record needs {offset}; "
+        why += "a topic that was restored or made again has other offsets"
+        kind = ShorterTopicError if self._is_shorter(offset) else TransientError
+        raise kind(why, give_up_s=REACH_S)
+
+    def _reaches(self, offset: int, timeout_s: float) -> bool:
+        deadline = time.monotonic() + timeout_s
+        with self._changed:
+            while self._offset() < offset:
+                if not self._changed.wait(deadline - time.monotonic()):
+                    return False
+            return True
+
+    def _is_shorter(self, offset: int) -> bool:
+        """Whether Kafka itself has no such offset."""
+        try:
+            return sum(self._reader.ends(self.topic, list(self._next), CALL_S).values()) < offset
+        except KafkaException:
+            return False
+
+    def past(self, key: str) -> tuple[PastRow, ...]:
+        """The newest values that a key had, oldest first, also where it is deleted by now."""
+        with self._changed:
+            return self._served.past.get(key, ())
+
+    def left_out(self) -> UnusableRows:
+        """The rows whose newest value cannot be used."""
+        with self._changed:
+            named = dict(islice(self._served.left_out.items(), NAMED))
+            return UnusableRows(len(self._served.left_out), MappingProxyType(named))
+
+    def stop(self) -> None:
+        """Stop following."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join(5.0)
+
+    def _offset(self) -> int:
+        return sum(self._next.values())
+
+    def _ends(self) -> dict[int, int]:
+        def ask() -> dict[int, int]:
+            try:
+                partitions = self._reader.partitions(self.topic, CALL_S)
+            except KafkaException as error:
+                raise NotReadyError(f"{error.args[0].str()}; create it as docs/wire.md says") from error
+            return self._reader.ends(self.topic, partitions, CALL_S)
+
+        return retry_until(ask, self._settings, f"topic {self.topic}")
+
+    def _follow(self) -> None:
+        try:
+            self._reader.read_from(self.topic, dict.fromkeys(self._next, BEGINNING))
+            while not self._stop.is_set():
+                try:
+                    message = self._reader.next(0.5)
+                except KafkaException as error:
+                    if error.args[0].fatal():
+                        raise
+                    self._log.warning("cannot read new records of the table", error=str(error.args[0]))
+                    continue
+                if message is not None:
+                    self._take(message)
+        finally:
+            self._reader.close()
+
+    def _take(self, message: Message | End) -> None:
+        if isinstance(message, End):
+            number, offset = message.partition, message.offset
+        else:
+            number, offset = message.partition() or 0, message.offset() or 0
+        with self._changed:
+            if offset < self._next[number]:
+                self._begin_again(number)
+                return
+            if isinstance(message, End):
+                self._next[number] = offset
+                self._unread.discard(number)
+            else:
+                self._put(message)
+                self._next[number] = offset + 1
+            if not self._unread:
+                self._served = self._rows
+            self._view = None
+            self._changed.notify_all()
+
+    def _begin_again(self, number: int) -> None:
+        """Offsets went back: the topic was deleted and made again. All of it is read, whatever came first."""
+        self._log.warning("the topic was made again: it is read from its beginning", partition=number)
+        if self._unseen is not None:
+            self._unseen.update(self._rows.history)
+        self._rows, self._unread = _Rows(), set(self._next)
+        self._next = dict.fromkeys(self._next, 0)
+        self._reader.read_from(self.topic, dict.fromkeys(self._next, BEGINNING))
+
+    def _put(self, message: Message) -> None:
+        rows, key, value = self._rows, key_text(message.key()), message.value()
+        # The newest value of a key decides, so a row that was left out is forgiven by the next one that
+        # fits.
+        rows.left_out.pop(key, None)
+        if self._unseen is not None:
+            self._unseen.add(key)
+        if value is None:
+            rows.history.pop(key, None)
+            return
+        if (why := self._fault(key, value)) is not None:
+            rows.left_out[key] = why
+            if self._read_once:
+                self._limited.error(self.topic, "a row cannot be used and is left out", key=key, reason=why)
+            return
+        rows.history[key] = (*rows.history.get(key, ()), value)[-self._kept :]
+        row = PastRow(message.offset() or 0, value)
+        rows.past[key] = (*rows.past.get(key, ()), row)[-self._kept :]
+        if len(rows.past) > len(rows.history) + PAST_KEYS:
+            del rows.past[next(key for key in rows.past if key not in rows.history)]
+
+    def _tell_left_out(self) -> None:
+        """One line for all rows that were left out at the start: they are the same at every start."""
+        left_out = self._rows.left_out
+        if left_out:
+            first = {clean(key, 100): clean(why, 200) for key, why in islice(left_out.items(), _FIRST)}
+            self._log.error("rows cannot be used and are left out", rows=len(left_out), first=first)
+
+    def _fault(self, key: str, value: bytes) -> str | None:
+        rows = self._rows.history
+        if self._limit is not None and key not in rows and len(rows) >= self._limit:
+            return f"the topic has more than {self._limit} rows"
+        return None if self._check is None else self._check(key, value)
+
+
+def tell_left_out(table: Table, health: Health, metrics: Metrics) -> None:
+    """Name the rows that a table leaves out in /readyz, and count them in `lookout_left_out_rows`."""
+
+    def row_reasons() -> dict[str, object] | None:
+        left_out = table.left_out()
+        if not left_out.rows:
+            return None
+        named = {clean(key, 200): clean(why, 300) for key, why in left_out.reasons.items()}
+        return {"rows": left_out.rows, "reasons": named}
+
+    health.note(f"left_out {table.topic}", row_reasons)
+    metrics.left_out.labels(metrics.stage, table.topic).set_function(lambda: table.left_out().rows)

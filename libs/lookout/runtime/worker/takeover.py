@@ -1,0 +1,250 @@
+"""Taking over a partition: its committed offset and every camera's newest checkpoint, read when nobody else
+can write.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from itertools import count
+from typing import Protocol
+
+from confluent_kafka import KafkaError, KafkaException
+
+from lookout.runtime.observe import logs
+from lookout.runtime.worker.partitions import Partition
+from lookout.runtime.worker.settings import ServiceSettings
+from lookout.runtime.worker.topic_reader import BEGINNING, End, TopicReader
+from lookout.v1.state_pb2 import Checkpoint
+from lookout.wire import WireError, from_bytes
+
+#: partitions that are read at the same time
+CONCURRENT = 4
+#: one try waits so long for an open transaction; then other partitions have their turn
+PATIENCE_S = 1.5
+#: a call that waits for nobody's transaction: longer, so that a busy broker gets through
+CALL_S = 5.0
+LONGEST_PAUSE_S = 2.0
+IDLE_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Takeover:
+    """A partition as its last owner left it.
+
+    Attributes:
+        partition: Its number.
+        offset: What the group committed; None: nothing was ever committed.
+        checkpoints: By camera.
+        unreadable: Checkpoints that are no message, by camera; these cameras start again.
+        places: Offsets of checkpoints in the state topic, by camera.
+        mark: The configuration of whoever committed `offset`; empty where an earlier release did.
+    """
+
+    partition: int
+    offset: int | None
+    checkpoints: dict[str, Checkpoint] = field(default_factory=dict)
+    unreadable: dict[str, bytes] = field(default_factory=dict)
+    places: dict[str, int] = field(default_factory=dict)
+    mark: str = ""
+
+
+class NotYetError(Exception):
+    """The partition cannot be taken over now; the message says what it waits for."""
+
+
+class ReadsState(Protocol):
+    """What reads one partition's state (`StateReader`)."""
+
+    def take(self, partition: int) -> Takeover:
+        """Raises NotYetError, and KafkaException where Kafka does not answer."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class StateReader:
+    """Reads `<stage>.state.v1` to its end.
+
+    Order matters: first the group's committed offset, which Kafka gives only once no transaction over it is
+    open (from then on the last owner cannot commit any more), then the state partition up to the high
+    watermark of that moment, read committed. So offset and checkpoints belong together.
+    """
+
+    def __init__(self, settings: ServiceSettings, group: str, source: str, state: str) -> None:
+        self._source = source
+        self._state = state
+        self._reader = TopicReader(
+            settings,
+            "state",
+            group=group,
+            # librdkafka reports the end of a partition after one empty fetch.
+            options={"fetch.wait.max.ms": 10, "auto.offset.reset": "earliest"},
+        )
+
+    def take(self, partition: int) -> Takeover:
+        """Everything of one partition.
+
+        Raises:
+            NotYetError: The partition cannot be taken over now.
+            KafkaException: Kafka does not answer, or refuses.
+        """
+        try:
+            commits = self._reader.commits(self._source, [partition], PATIENCE_S)
+        except KafkaException as error:
+            code = error.args[0].code()
+            if code in (KafkaError._TIMED_OUT, KafkaError.UNSTABLE_OFFSET_COMMIT):
+                raise NotYetError("its last owner's transaction is open, or Kafka does not answer") from error
+            raise
+        end = self._reader.ends(self._state, [partition], CALL_S)[partition]
+        commit = commits.get(partition)
+        takeover = Takeover(partition, commit.offset if commit else None, mark=commit.mark if commit else "")
+        self._read(takeover, end)
+        return takeover
+
+    def close(self) -> None:
+        """Drop the clients."""
+        self._reader.close()
+
+    def _read(self, takeover: Takeover, end: int) -> None:
+        if end == 0:
+            return
+        self._reader.read_from(self._state, {takeover.partition: BEGINNING})
+        try:
+            waited_since = time.monotonic()
+            while True:
+                message = self._reader.next(0.2)
+                if message is None or (isinstance(message, End) and message.offset < end):
+                    if time.monotonic() - waited_since > PATIENCE_S:
+                        raise NotYetError(f"a transaction in {self._state} is open")
+                    continue
+                waited_since = time.monotonic()
+                if isinstance(message, End):
+                    break
+                _keep(takeover, message.key(), message.value(), message.offset() or 0)
+                # The last offset may be the end of a transaction, which is never delivered; then the end of
+                # the partition is.
+                if (message.offset() or 0) >= end - 1:
+                    break
+        finally:
+            self._reader.stop_reading()
+
+
+def _keep(takeover: Takeover, key: bytes | None, value: bytes | None, offset: int) -> None:
+    """Put one state record in its place."""
+    camera = (key or b"").decode("utf-8", "replace")
+    if camera.startswith("\x00"):
+        return  # an earlier release wrote its owner here
+    for part in (takeover.checkpoints, takeover.unreadable, takeover.places):
+        part.pop(camera, None)
+    if value is None:
+        return
+    takeover.places[camera] = offset
+    try:
+        takeover.checkpoints[camera] = from_bytes(value, Checkpoint)
+    except WireError:
+        takeover.unreadable[camera] = value
+
+
+class Takeovers:
+    """Takes partitions over on a few threads. One that has to wait gives way to the others.
+
+    Args:
+        reader: makes what reads the state; one for each thread.
+        done: called with the takeover, or with the error that must end the process; on any thread.
+        waits: called with why a partition still waits; on any thread.
+        threads: partitions read at the same time.
+    """
+
+    def __init__(
+        self,
+        reader: Callable[[], ReadsState],
+        done: Callable[[Partition | None, Takeover | None, Exception | None], None],
+        waits: Callable[[Partition, str], None],
+        threads: int = CONCURRENT,
+    ) -> None:
+        self._reader = reader
+        self._done = done
+        self._waits = waits
+        self._log = logs.get("takeover")
+        self._order = count()
+        self._queue: list[tuple[float, int, _Request]] = []
+        self._changed = threading.Condition()
+        self._closed = False
+        self._threads = [
+            threading.Thread(target=self._work, name=f"takeover-{number}", daemon=True)
+            for number in range(threads)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def request(self, partition: Partition) -> None:
+        """Take `partition` over; given up once it is dead."""
+        self._put(_Request(partition), 0.0)
+
+    def close(self) -> None:
+        """Begin no more; wait for what is being read."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        for thread in self._threads:
+            thread.join(2 * PATIENCE_S)
+
+    def _put(self, request: _Request, delay: float) -> None:
+        with self._changed:
+            heappush(self._queue, (time.monotonic() + delay, next(self._order), request))
+            self._changed.notify()
+
+    def _get(self) -> _Request | None:
+        """The next request that is due; None: there was none for a while, or it is closed."""
+        with self._changed:
+            while not self._closed:
+                if not self._queue:
+                    if not self._changed.wait(IDLE_S):
+                        return None
+                elif (remaining := self._queue[0][0] - time.monotonic()) > 0:
+                    self._changed.wait(remaining)
+                else:
+                    return heappop(self._queue)[2]
+        return None
+
+    def _work(self) -> None:
+        reader = self._reader()
+        try:
+            while not self._closed:
+                request = self._get()
+                if request is None:
+                    reader.close()  # no connections are kept for what happens once in hours
+                elif not request.partition.dead:
+                    self._try(reader, request)
+        except Exception as error:
+            self._done(None, None, error)
+        finally:
+            reader.close()
+
+    def _try(self, reader: ReadsState, request: _Request) -> None:
+        try:
+            takeover = reader.take(request.partition.number)
+        except (NotYetError, KafkaException) as error:
+            reader.close()  # its clients keep what they knew of a broker that has been away
+            why = str(error.args[0])
+            request.tries += 1
+            if request.tries & (request.tries - 1) == 0:
+                self._log.warning(
+                    "cannot take over a partition yet", partition=request.partition.number, why=why
+                )
+            self._waits(request.partition, why)
+            self._put(request, min(LONGEST_PAUSE_S, 0.05 * 2 ** min(request.tries, 6)))
+        except Exception as error:
+            self._done(request.partition, None, error)
+        else:
+            self._done(request.partition, takeover, None)
+
+
+@dataclass(slots=True)
+class _Request:
+    partition: Partition
+    tries: int = 0

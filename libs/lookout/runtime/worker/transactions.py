@@ -1,0 +1,427 @@
+"""One short transaction at a time: outputs, dead letters, checkpoints and offsets, together or not at all."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from queue import Empty, SimpleQueue
+
+from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
+
+from lookout.errors import FencedError, LookoutRuntimeError, StartupError
+from lookout.runtime.kafka_clients import Producer
+from lookout.runtime.observe import logs
+from lookout.runtime.worker.partitions import Partition
+from lookout.runtime.worker.records import Delivery, Output, Slot
+from lookout.runtime.worker.refusals import LetterContent, Refusals, dead_letter
+from lookout.runtime.worker.settings import ServiceSettings
+from lookout.v1.state_pb2 import Checkpoint
+from lookout.wire import MAX_MESSAGE_BYTES, headers as names
+
+#: codes that say that another client took this one's identity over, or that its time ran out
+_FENCED = frozenset({KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH})
+#: refusals of one record permanently
+_REFUSALS = frozenset(
+    {KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_RECORD, KafkaError.RECORD_LIST_TOO_LARGE}
+)
+MAX_BROKEN = 5  # clients in a row that fail for another reason than fencing, before the process ends
+STEP_S = 5.0  # a call that Kafka does not answer is made again after so long
+
+
+class Step(Enum):
+    """What the transaction has to do next."""
+
+    PRODUCE = auto()
+    OFFSETS = auto()
+    COMMIT = auto()
+    ABORT = auto()
+
+
+@dataclass(slots=True)
+class Transaction:
+    """Finished slots on their way.
+
+    `metadata` is the group's from when the batch was taken: a later generation must not stand for it.
+    """
+
+    batch: list[tuple[Partition, list[Slot]]]
+    metadata: object
+    step: Step = Step.PRODUCE
+    begun: bool = False
+    started: float = field(default_factory=time.monotonic)
+    deliveries: list[Delivery] = field(default_factory=list)
+    outputs: list[str] = field(default_factory=list)  # topics, one each
+    abandoned: str = ""  # why it is not wanted any more
+    why: str = ""
+
+    def give_up(self, why: str) -> None:
+        """Abort it unless it is committing already; the next owner of its partitions waits for its end."""
+        self.abandoned = why
+
+    def offsets(self, topic: str, mark: str = "") -> list[TopicPartition]:
+        """Next unread offsets, with this configuration's mark beside them.
+
+        Only members of the group commit offsets: the mark tells a changed configuration from a record that
+        somebody else wrote into the state topic.
+
+        A partition in which only time passed commits its offset again: Kafka then checks that this worker
+        still owns it.
+        """
+        reads = []
+        for partition, slots in self.batch:
+            records = [slot.record for slot in slots if slot.record is not None]
+            offset = records[-1].offset + 1 if records else partition.committed
+            if offset is not None:
+                reads.append(TopicPartition(topic, partition.number, offset, mark))
+        return reads
+
+
+class TransactionResult(Enum):
+    """How a transaction ended. UNKNOWN: Kafka has decided, but its answer was lost: ask what is committed."""
+
+    COMMITTED = auto()
+    ABORTED = auto()
+    UNKNOWN = auto()
+
+    @property
+    def committed(self) -> bool:
+        """Whether it counts."""
+        return self is TransactionResult.COMMITTED
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A transaction is over, or the worker is (`error`)."""
+
+    transaction: Transaction
+    outcome: TransactionResult
+    error: Exception | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Topics:
+    """Names of a worker's topics."""
+
+    source: str
+    state: str
+    dead_letters: str
+    dead_letter_bytes: int = MAX_MESSAGE_BYTES  # largest record that `dead_letters` takes
+
+
+class Client(Enum):
+    """What is known of the transactional client.
+
+    | from     | what happens                                              | to       |
+    | -------- | --------------------------------------------------------- | -------- |
+    | SOUND    | Kafka goes away; a call ends without an answer; a refusal | SUSPECT  |
+    | SUSPECT  | a new client is made                                      | SOUND    |
+    | any      | the client hangs: a new one is made beside it             | REPLACED |
+    | REPLACED | a transaction commits                                     | SOUND    |
+    | REPLACED | Kafka goes away; a call ends without an answer; a refusal | SUSPECT  |
+
+    SOUND: an error tells how the transaction ended, and a fencing code means another process. SUSPECT: it is
+    replaced before the next transaction; an error leaves the end of this one unknown. REPLACED: the client
+    that hung may still fence its successor.
+    """
+
+    SOUND = auto()
+    SUSPECT = auto()
+    REPLACED = auto()
+
+
+class Committer:
+    """Owns the transactional producer and the thread that runs transactions.
+
+    A thread of its own, because calls to a broker that is away can take far longer than their time-outs say.
+    """
+
+    def __init__(
+        self,
+        settings: ServiceSettings,
+        stage: str,
+        identity: str,
+        topics: Topics,
+        *,
+        refusals: Refusals,
+        digest: Callable[[], str],
+        ended: Callable[[Ended], None],
+    ) -> None:
+        self._settings = settings
+        self._stage = stage
+        self._topics = topics
+        self._digest = digest
+        self._ended = ended
+        self._refusals = refusals
+        self._log = logs.get("transactions")
+        self._stop = threading.Event()
+        self._work: SimpleQueue[Transaction | None] = SimpleQueue()
+        self._turns = 0
+        self._broken = 0  # clients in a row that ended without a commit
+        self._client = Client.SOUND
+        self.identity = identity
+        self._producer = self._start(settings.start_timeout_s)
+        self._thread = self._begin(None)
+
+    def _begin(self, unknown: Transaction | None) -> threading.Thread:
+        self._turns += 1
+        arguments = (self._turns, self._work, unknown)
+        thread = threading.Thread(target=self._run, args=arguments, name="transactions", daemon=True)
+        thread.start()
+        return thread
+
+    def outage(self) -> None:
+        """Kafka is away: the client will not be trusted with another transaction afterwards."""
+        self._client = Client.SUSPECT
+
+    def replace(self, transaction: Transaction) -> None:
+        """The client does not return from `transaction`: replace it. The new client fences the old one."""
+        self._log.warning("a transaction does not end: replacing the producer", step=transaction.step.name)
+        self._work = SimpleQueue()
+        self._client = Client.REPLACED
+        self._thread = self._begin(transaction)
+
+    def submit(self, transaction: Transaction) -> None:
+        """Run it; `ended` is called with its end on the committer's thread. One at a time."""
+        self._work.put(transaction)
+
+    def close(self) -> None:
+        """No more transactions. One that hangs is left to Kafka, which aborts it."""
+        self._stop.set()
+        self._work.put(None)
+        self._thread.join(1.0)
+
+    def _start(self, patience_s: float) -> Producer:
+        producer = Producer(
+            self._settings.kafka(
+                **{
+                    "transactional.id": self.identity,
+                    "transaction.timeout.ms": int(self._settings.transaction_timeout_s * 1000),
+                    # A dead letter carries a segment (16 MiB) and all of its headers (1 MiB).
+                    "message.max.bytes": 17 << 20,
+                    "linger.ms": 0,  # nothing follows that a batch could wait for
+                }
+            ),
+            logger=logs.client_logger("producer"),
+        )
+        deadline = time.monotonic() + patience_s
+        while True:
+            try:
+                producer.init_transactions(STEP_S)
+                return producer
+            except KafkaException as error:
+                reason = error.args[0]
+                if not reason.retriable() or time.monotonic() > deadline or self._stop.is_set():
+                    raise StartupError(
+                        f"LOOKOUT_BOOTSTRAP={self._settings.bootstrap}: "
+                        f"no transactions as {self.identity!r}: {reason.str()}"
+                    ) from error
+
+    def _run(self, turn: int, work: SimpleQueue[Transaction | None], unknown: Transaction | None) -> None:
+        transaction = unknown
+        try:
+            if unknown is not None:
+                self._renew(turn)
+                self._say(turn, Ended(unknown, TransactionResult.UNKNOWN))
+            while turn == self._turns:
+                try:
+                    transaction = work.get(timeout=1.0)
+                except Empty:
+                    self._producer.poll(0)
+                    continue
+                if transaction is None:
+                    return
+                if self._client is Client.SUSPECT:
+                    self._renew(turn)
+                outcome = self._end(transaction, turn)
+                if outcome is TransactionResult.COMMITTED:
+                    self._committed()
+                elif outcome is TransactionResult.ABORTED and not transaction.abandoned:
+                    # A client whose record was refused skips sequence numbers in its next transactions.
+                    self._client = Client.SUSPECT
+                self._say(turn, Ended(transaction, outcome))
+        except Exception as error:
+            if transaction is not None:
+                self._say(turn, Ended(transaction, TransactionResult.UNKNOWN, error))
+
+    def _committed(self) -> None:
+        self._broken = 0
+        if self._client is Client.REPLACED:
+            self._client = Client.SOUND
+
+    def _say(self, turn: int, ended: Ended) -> None:
+        if turn == self._turns:
+            self._ended(ended)
+
+    def _renew(self, turn: int) -> None:
+        """A new client of the same identity: its first act is to abort what the old one left open."""
+        if self._client is Client.SUSPECT:
+            self._client = Client.SOUND
+        producer = self._start(float("inf"))
+        if turn == self._turns:  # a thread that was left behind may come round this late
+            self._producer = producer
+
+    def _end(self, transaction: Transaction, turn: int) -> TransactionResult:
+        """Bring it to its end. Raises FencedError."""
+        while not self._stop.is_set():
+            try:
+                self._advance(transaction)
+                return (
+                    TransactionResult.COMMITTED
+                    if transaction.step is Step.COMMIT
+                    else TransactionResult.ABORTED
+                )
+            except KafkaException as error:
+                self._decide(transaction, error.args[0])
+            except BufferError:
+                transaction.step, transaction.why = Step.ABORT, "the producer's queue is full"
+            if self._client is Client.SUSPECT:
+                self._log.warning("the outcome of a transaction is unknown", why=transaction.why)
+                self._renew(turn)
+                return TransactionResult.UNKNOWN
+        raise LookoutRuntimeError("stopped in a transaction")
+
+    def _advance(self, transaction: Transaction) -> None:
+        if transaction.step is Step.PRODUCE:
+            self._producer.begin_transaction()
+            transaction.begun = True
+            for partition, slots in transaction.batch:
+                for slot in slots:
+                    self._write(transaction, partition, slot)
+                self._write_checkpoints(transaction, partition, slots)
+            transaction.step = Step.OFFSETS
+        if transaction.step is Step.OFFSETS and not transaction.abandoned:
+            offsets = transaction.offsets(self._topics.source, self._digest())
+            if offsets:
+                self._producer.send_offsets_to_transaction(offsets, transaction.metadata, STEP_S)
+            if not transaction.abandoned:
+                transaction.step = Step.COMMIT
+        if transaction.step is Step.OFFSETS:
+            transaction.step, transaction.why = Step.ABORT, transaction.abandoned
+        if transaction.step is Step.COMMIT:
+            self._producer.commit_transaction(STEP_S)
+        elif transaction.begun:
+            self._producer.abort_transaction(STEP_S)
+
+    def _decide(self, transaction: Transaction, error: KafkaError) -> None:
+        """After an error: abort it, doubt the client, or end the process."""
+        transaction.why = transaction.abandoned or error.str()
+        if error.code() in _FENCED:
+            # Kafka aborts a transaction that outlasts its time and fences its producer: that is no other
+            # process.
+            lasted = time.monotonic() - transaction.started
+            if self._client is Client.SOUND and lasted < self._settings.transaction_timeout_s:
+                raise FencedError(
+                    f"another process runs as {self.identity!r} ({error.str()}): this one ends. "
+                    "LOOKOUT_INSTANCE must be unique in its stage"
+                )
+            self._client = Client.SUSPECT
+        elif error.fatal():
+            self._broken += 1
+            if self._broken > MAX_BROKEN:
+                raise LookoutRuntimeError(f"no transaction as {self.identity!r} succeeds: {error.str()}")
+            self._client = Client.SUSPECT
+        elif (error.retriable() and not error.txn_requires_abort()) or transaction.step is Step.ABORT:
+            self._client = Client.SUSPECT
+        transaction.step = Step.ABORT
+
+    def _write(self, transaction: Transaction, partition: Partition, slot: Slot) -> None:
+        result = slot.result
+        assert result is not None
+        for output in result.outputs:
+            self._produce(transaction, partition, slot, output)
+        if result.dead_letter is None or slot.record is None:
+            return
+        refusal = self._refusals.of(slot.record)
+        letter, kept = dead_letter(
+            slot.record,
+            result.dead_letter,
+            refusal.kept if refusal is not None else LetterContent.ALL,
+            stage=self._stage,
+            topic=self._topics.dead_letters,
+            limit=self._topics.dead_letter_bytes,
+        )
+        if letter is None:
+            self._log.error(
+                "a record is dropped: even its dead letter is too large",
+                partition=partition.number,
+                offset=slot.record.offset,
+                reason=result.dead_letter.reason,
+            )
+            return
+        self._produce(transaction, partition, slot, letter, kept=kept)
+
+    def _write_checkpoints(self, transaction: Transaction, partition: Partition, slots: list[Slot]) -> None:
+        """The last one of each camera is enough."""
+        newest: dict[str, Slot] = {}
+        for slot in slots:
+            if slot.result is not None and (slot.result.checkpoint is not None or slot.result.forget):
+                newest[slot.camera] = slot
+        for key, slot in newest.items():
+            assert slot.result is not None
+            value: bytes | None = None
+            if slot.result.checkpoint is not None and not slot.result.forget:
+                checkpoint = Checkpoint()
+                checkpoint.CopyFrom(slot.result.checkpoint)
+                checkpoint.config_digest = self._digest()
+                checkpoint.record_ms = (
+                    slot.record.timestamp_ms if slot.record else partition.active_ms.get(slot.camera, 0)
+                )
+                value = checkpoint.SerializeToString(deterministic=True)
+            self._produce(transaction, partition, slot, Output(self._topics.state, key, value), count=False)
+
+    def _produce(
+        self,
+        transaction: Transaction,
+        partition: Partition,
+        slot: Slot,
+        output: Output,
+        *,
+        count: bool = True,
+        kept: LetterContent | None = None,
+    ) -> None:
+        number = partition.number if output.partition is None else output.partition
+
+        def delivered(error: KafkaError | None, message: Message) -> None:
+            if error is not None:
+                self._refused(partition, slot, output, error, kept)
+            elif count:
+                transaction.deliveries.append(Delivery(output, number, message.offset() or 0, slot.record))
+
+        if count:
+            transaction.outputs.append(output.topic)
+        headers = [*output.headers]
+        if slot.traceparent and not any(name == names.TRACEPARENT for name, _ in headers):
+            headers.extend(slot.traceparent)
+        if slot.arrived_ms and kept is None:
+            headers.append((names.ARRIVED, str(slot.arrived_ms).encode()))
+        try:
+            self._producer.produce(
+                output.topic,
+                value=output.value,
+                key=output.key.encode(),
+                partition=number,
+                headers=headers,
+                on_delivery=delivered,
+            )
+        except KafkaException as error:
+            self._refused(partition, slot, output, error.args[0], kept)
+            if error.args[0].code() == KafkaError._UNKNOWN_PARTITION:
+                # Partitions were added since the client asked last; the next try finds them.
+                self._producer.list_topics(output.topic, timeout=STEP_S)
+            raise
+
+    def _refused(
+        self, partition: Partition, slot: Slot, output: Output, error: KafkaError, kept: LetterContent | None
+    ) -> None:
+        if error.code() not in _REFUSALS:
+            return
+        self._log.warning("Kafka refuses a record", topic=output.topic, camera=slot.camera, why=error.str())
+        if slot.record is None:
+            self._refusals.tick_refused(partition.number, slot.camera)
+        elif kept is not None:
+            self._refusals.dead_letter_refused(slot.record, kept)
+        else:
+            self._refusals.output_refused(slot.record, output.topic, error.str())

@@ -1,0 +1,112 @@
+"""Work on compute threads that does not end: it is stopped, or the process ends without its record."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from lookout.errors import LookoutRuntimeError
+from lookout.runtime.worker.partitions import Lane
+from lookout.runtime.worker.records import Result, Slot
+
+#: seconds that work has to end once it was told to
+GRACE_S: Final = 10.0
+
+
+class OverdueError(LookoutRuntimeError):
+    """Raised inside work that takes longer than `LOOKOUT_WORK_LIMIT_S`."""
+
+
+@dataclass(slots=True, eq=False)
+class Running:
+    """One try on a compute thread. Times are of the watchdog's clock.
+
+    Attributes:
+        thread: The thread.
+        lane: The camera's.
+        slot: What is tried.
+        since: When it began.
+        told_at: When it was told to end.
+        reported: It did not, and the log says so.
+        result: What its record gives instead, once that is known.
+    """
+
+    thread: int
+    lane: Lane
+    slot: Slot
+    since: float
+    told_at: float | None = None
+    reported: bool = False
+    result: Result | None = None
+
+
+class Watchdog:
+    """Knows what runs. Threads enter and leave; the polling thread looks.
+
+    Python cannot stop a thread. It can raise an exception in one, which ends loops of Python within
+    milliseconds; a call into C sees it when it returns.
+
+    Args:
+        limit_s: Seconds that one try may take.
+        clock: Monotonic seconds.
+        interrupt: Raises OverdueError in a thread (None: takes an exception back that was not raised yet).
+    """
+
+    def __init__(
+        self,
+        limit_s: float,
+        clock: Callable[[], float] = time.monotonic,
+        interrupt: Callable[[int, type[Exception] | None], None] | None = None,
+    ) -> None:
+        self._limit_s = limit_s
+        self._clock = clock
+        self._interrupt = interrupt or _raise_in
+        self._lock = threading.Lock()
+        self._running: dict[int, Running] = {}
+
+    @contextmanager
+    def watching(self, lane: Lane, slot: Slot) -> Iterator[None]:
+        """Around one try."""
+        thread = threading.get_ident()
+        running = Running(thread, lane, slot, self._clock())
+        with self._lock:
+            self._running[thread] = running
+        try:
+            yield
+        finally:
+            self._leave(thread, running)
+
+    def _leave(self, thread: int, running: Running) -> None:
+        with self._lock:
+            del self._running[thread]
+            if running.told_at is not None:
+                # Too late for this try, and the next one on this thread has done nothing wrong.
+                self._interrupt(thread, None)
+
+    def find_overdue(self) -> tuple[list[Running], list[Running]]:
+        """What is overdue.
+
+        Returns:
+            The tries that are overdue now, and those of them that did not end although they were told to.
+        """
+        now = self._clock()
+        with self._lock:
+            overdue = [running for running in self._running.values() if now - running.since > self._limit_s]
+            for running in overdue:
+                if running.told_at is None:
+                    running.told_at = now
+                    self._interrupt(running.thread, OverdueError)
+            return overdue, [
+                run for run in overdue if run.told_at is not None and now - run.told_at > GRACE_S
+            ]
+
+
+def _raise_in(thread: int, error: type[Exception] | None) -> None:
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(
+        ctypes.c_ulong(thread), None if error is None else ctypes.py_object(error)
+    )

@@ -1,0 +1,472 @@
+"""The Kafka worker: one thread polls and commits, others compute; every record counts exactly once.
+
+The polling thread reads records into their partition's order and hands each camera's next one to a compute
+thread. What finished without a hole before it (a partition's finished prefix) is committed in one short
+transaction together with its offsets. Nothing else writes. The thread never waits for compute; calls to Kafka
+give way after a second and are resumed on the next turn.
+
+Here the parts are put together: `polling` reads, `lanes` decides which camera computes next, `processing`
+tries a record, `ownership` takes partitions over and gives them back, `committing` and `transactions` write,
+`backpressure` pauses.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Collection
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from queue import Empty, SimpleQueue
+from typing import Any
+
+from lookout.errors import LookoutRuntimeError, StartupError
+from lookout.runtime.observe import logs
+from lookout.runtime.observe.health import Health
+from lookout.runtime.observe.metrics import Metrics
+from lookout.runtime.worker.backpressure import Backpressure
+from lookout.runtime.worker.committing import Commits
+from lookout.runtime.worker.fleet_check import check_group, client_id, is_compatible, mark
+from lookout.runtime.worker.lanes import Lanes
+from lookout.runtime.worker.ownership import Ownership
+from lookout.runtime.worker.partitions import Partition
+from lookout.runtime.worker.polling import Source
+from lookout.runtime.worker.processing import Finished, Processor
+from lookout.runtime.worker.records import DeadLetter, Handler, Output, Record, Result, Slot
+from lookout.runtime.worker.refusals import Refusals, dead_letter
+from lookout.runtime.worker.settings import ServiceSettings
+from lookout.runtime.worker.supervision import Supervisor
+from lookout.runtime.worker.takeover import StateReader, Takeover, Takeovers
+from lookout.runtime.worker.transactions import Committer, Ended, Topics
+from lookout.runtime.worker.watchdog import GRACE_S
+from lookout.text import clean
+from lookout.wire import CAMERA_ID_BYTES, SEGMENTS, headers as names, is_camera_id, prefixed
+
+# Longest waits for a message: what compute threads finished is only noticed between two polls.
+IDLE_S = 0.1
+BUSY_S = 0.01
+REVOKE_S = 5.0  # the whole group waits for a member that gives partitions back
+CATCH_UP_S = 2.0  # after reading starts again, before time counts
+
+
+@dataclass(frozen=True, slots=True)
+class _Loaded:
+    partition: Partition | None
+    takeover: Takeover | None
+    error: Exception | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Waits:
+    partition: Partition
+    why: str
+
+
+class Worker:
+    """Runs a handler over its share of one topic. `run` is the polling thread; `stop` may be called from any
+    thread.
+    """
+
+    def __init__(
+        self,
+        settings: ServiceSettings,
+        stage: str,
+        topics: Topics,
+        handler: Handler[Any],
+        *,
+        metrics: Metrics | None = None,
+        health: Health | None = None,
+        supervisor: Supervisor | None = None,
+        load_s: float = 0.0,
+    ) -> None:
+        self._settings = settings
+        self._load_s = load_s
+        self._stage = stage
+        self._topics = topics
+        self._handler = handler
+        self._metrics = metrics or Metrics(stage)
+        self._health = health or Health(settings.stall_s)
+        self._supervisor = supervisor or Supervisor()
+        self._group = settings.group or prefixed(stage)
+        self._identity = f"{self._group}.{settings.instance}"
+        self._log = logs.get("worker")
+        self._stopping = threading.Event()
+        self._events: SimpleQueue[Finished | _Loaded | _Waits | Ended] = SimpleQueue()
+        self._kafka_up = True
+
+    # -- life
+
+    def stop(self) -> None:
+        """Finish quickly: commit what is done, give partitions back, return from `run`."""
+        self._stopping.set()
+
+    def run(self) -> None:
+        """Work until `stop`.
+
+        Raises:
+            FencedError: another process took this one's identity.
+            DeviceFailedError: the device fails permanently.
+            StartupError: the group, or the checkpoints, belong to another configuration.
+            ThreadDiedError: a supervised thread died.
+        """
+        own = client_id(self._stage, self._handler.shared_settings, self._settings.release)
+        # Before it joins: a member of another configuration would already have taken partitions from the
+        # others.
+        check_group(self._settings, self._group, own)
+        self._build()
+        try:
+            self._source.open(self._settings, self._group, own, self._load_s)
+            while not self._stopping.is_set():
+                self._turn()
+            self._drain()
+        finally:
+            self._close()
+
+    def _build(self) -> None:
+        settings, handler, metrics = self._settings, self._handler, self._metrics
+        metrics.begin(handler.events)
+        refusals = Refusals()
+        self._committer = Committer(
+            settings,
+            self._stage,
+            self._identity,
+            self._topics,
+            refusals=refusals,
+            digest=lambda: self._mark(handler),
+            ended=self._events.put,
+        )
+        self._takeovers = Takeovers(
+            lambda: StateReader(settings, self._group, self._topics.source, self._topics.state),
+            lambda partition, takeover, error: self._events.put(_Loaded(partition, takeover, error)),
+            lambda partition, why: self._events.put(_Waits(partition, why)),
+        )
+        self._compute = ThreadPoolExecutor(settings.threads, thread_name_prefix="compute")
+        self._processor = Processor(
+            settings, self._stage, handler, metrics=metrics, health=self._health, config_digest=self._mark
+        )
+        self._lanes = Lanes(
+            self._processor,
+            handler,
+            refusals,
+            self._compute,
+            self._events.put,
+            forget_after_days=settings.forget_after_days,
+        )
+        self._ownership = Ownership(
+            handler,
+            self._takeovers,
+            refusals=refusals,
+            metrics=metrics,
+            health=self._health,
+            foreign=self._foreign,
+            own=lambda committed: is_compatible(committed, handler.shared_settings),
+            letter=self._checkpoint_letter,
+            refusal=self._refusal,
+            limit_s=settings.takeover_limit_s,
+        )
+        self._commits = Commits(
+            self._committer,
+            handler,
+            refusals,
+            metrics,
+            interval_s=settings.commit_interval_s,
+            timeout_s=settings.transaction_timeout_s,
+            again=self._ownership.again,
+        )
+        self._source = Source(self._topics.source, self._identity, self)
+        self._backpressure = Backpressure(
+            self._source,
+            records=settings.in_flight_records,
+            bytes_=settings.in_flight_bytes,
+            over_budget=handler.over_budget,
+        )
+
+    def _mark(self, handler: Handler[Any]) -> str:
+        return mark(handler.shared_settings, handler.config_digest)
+
+    def _drain(self) -> None:
+        """Running work may finish for a moment; then the finished prefix is committed."""
+        self._health.block("worker", "stopping")
+        self._lanes.close()
+        deadline = time.monotonic() + self._settings.drain_s
+        while time.monotonic() < deadline and (self._lanes.computing or self._commits.transaction):
+            self._turn()
+        self._settle(time.monotonic() + min(REVOKE_S, self._settings.drain_s + 1.0))
+
+    def _close(self) -> None:
+        self._ownership.close()
+        # Not waited for: a call into C may never end. What it computes counts no more (`Ownership.close`).
+        self._compute.shutdown(wait=False, cancel_futures=True)
+        self._committer.close()
+        self._takeovers.close()
+        # The group is left last: until then no other worker owns the partitions of an open transaction.
+        self._source.close()
+        self._health.block("worker", "stopped")
+
+    # -- one turn
+
+    def _turn(self) -> None:
+        self._health.beat()
+        self._supervisor.check()
+        self._take_events()
+        partitions = self._ownership.current
+        self._lanes.wake(partitions.values(), self._catches_up)
+        self._look_for_overdue()
+        self._commits.step(self._source.metadata, self._kafka_up)
+        for number in self._backpressure.update(partitions):
+            # What was sent meanwhile is read first: until then the worker cannot tell a backlog from silence.
+            partitions[number].next_tick = time.monotonic() + CATCH_UP_S
+        # Last, because it waits and because rebalances happen in it: what finished is on its way to Kafka by
+        # now.
+        self._source.read(self._wait_s())
+
+    def _look_for_overdue(self) -> None:
+        """Stop work that takes too long; where it does not stop, commit its dead letter and end the process.
+
+        Raises:
+            LookoutRuntimeError: It did not stop.
+        """
+        overdue, stuck = self._processor.watchdog.find_overdue()
+        if overdue:
+            places = ", ".join(_named(running.slot) for running in overdue)
+            self._health.block("work", f"longer than {self._settings.work_limit_s:g} s: {places}")
+        else:
+            self._health.clear("work")
+        for running in stuck:
+            partition = running.lane.partition
+            if not running.reported:
+                running.reported = True
+                self._log.error(
+                    "work on a record cannot be stopped: this process ends", what=_named(running.slot)
+                )
+                # On a thread of its own: the handler might wait for what the work holds.
+                threading.Thread(target=self._processor.overdue, args=(running,), daemon=True).start()
+            if running.result is not None and running.slot.result is None:
+                self._lanes.abandon(running.lane, running.slot, running.result)
+                self._commits.may_have(partition)
+            late = running.told_at is not None and time.monotonic() - running.told_at > 3 * GRACE_S
+            if (
+                late
+                or partition.dead
+                or (running.slot not in partition.slots and self._commits.transaction is None)
+            ):
+                raise LookoutRuntimeError(f"work cannot be stopped: {_named(running.slot)}")
+
+    def _wait_s(self) -> float:
+        """How long the next poll may wait for a message."""
+        quiet = BUSY_S if self._lanes.computing or self._commits.transaction else IDLE_S
+        commit = self._commits.wait_s()
+        return quiet if commit is None else min(quiet, commit)
+
+    def _take_events(self) -> None:
+        while True:
+            try:
+                event = self._events.get_nowait()
+            except Empty:
+                return
+            self._take(event)
+
+    def _take(self, event: Finished | _Loaded | _Waits | Ended) -> None:
+        if isinstance(event, Finished):
+            if self._lanes.finish(event):
+                self._commits.may_have(event.lane.partition)
+        elif isinstance(event, Ended):
+            self._commits.end(event)
+            if event.outcome.committed:
+                self.on_kafka(True)
+        elif isinstance(event, _Waits):
+            if self._kafka_up:
+                self._ownership.waits(event.partition, event.why)
+        elif event.error is not None:
+            raise event.error
+        elif event.partition is not None and event.takeover is not None:
+            self._ownership.loaded(event.partition, event.takeover)
+
+    def _catches_up(self, partition: Partition) -> bool:
+        """Whether everything that was sent is read: an outage or a backlog is no silence."""
+        return partition.at_end and self._kafka_up and partition.number not in self._backpressure.paused
+
+    def _settle(self, deadline: float) -> None:
+        """Commit what is finished, without waiting for compute; give up at the deadline."""
+        while time.monotonic() < deadline:
+            self._take_events()
+            self._commits.step(self._source.metadata, self._kafka_up, at_once=True)
+            if self._commits.transaction is None:
+                return
+            self._health.beat()
+            with suppress(Empty):
+                self._take(self._events.get(timeout=0.05))
+        self._commits.give_up("the partition was given back")
+
+    def _foreign(self, takeover: Takeover) -> frozenset[str]:
+        """Cameras whose checkpoint was written under other shared settings."""
+        if self._settings.on_config_change == "restart":
+            return frozenset()
+        shared = self._handler.shared_settings
+        return frozenset(
+            camera
+            for camera, checkpoint in takeover.checkpoints.items()
+            if not is_compatible(checkpoint.config_digest, shared)
+        )
+
+    def _checkpoint_letter(
+        self, partition: int, offset: int, camera: str, value: bytes, why: str
+    ) -> Output | None:
+        """The dead letter of a checkpoint that cannot be used."""
+        record = Record(self._topics.state, partition, offset, camera, value)
+        output, _ = dead_letter(
+            record,
+            DeadLetter("bad-checkpoint", why),
+            stage=self._stage,
+            topic=self._topics.dead_letters,
+            limit=self._topics.dead_letter_bytes,
+        )
+        return output
+
+    def _refusal(self, takeover: Takeover) -> StartupError:
+        shared = ", ".join(f"{name}={value}" for name, value in self._handler.shared_settings.items())
+        camera = clean(min(self._foreign(takeover)))
+        return StartupError(
+            f"the checkpoint of camera {camera!r} in {self._topics.state} [{takeover.partition}] was "
+            f"written under other shared settings, these are {shared}: restore the settings, or set "
+            "LOOKOUT_ON_CONFIG_CHANGE=restart to start those cameras again"
+        )
+
+    # -- what the source says (`polling.Listener`)
+
+    def on_assigned(self, numbers: Collection[int]) -> None:
+        """Partitions were given to this worker."""
+        self._ownership.assigned(numbers)
+
+    def on_revoked(self, numbers: Collection[int]) -> None:
+        """Partitions are given back: what is finished is committed first."""
+        self._settle(time.monotonic() + REVOKE_S)
+        self._gone(numbers, "partitions given back")
+
+    def on_lost(self, numbers: Collection[int]) -> None:
+        """Partitions were given to another worker: nothing of them can be committed."""
+        self._commits.give_up("the partition was lost", numbers)
+        self._gone(numbers, "partitions lost")
+
+    def _gone(self, numbers: Collection[int], what: str) -> None:
+        for number in numbers:
+            self._backpressure.gone(number)
+        self._ownership.gone(numbers, what)
+
+    def on_record(self, record: Record) -> None:
+        """A record was read."""
+        self._health.clear("topic")
+        partition = self._ownership.current.get(record.partition)
+        if partition is None or not partition.in_place or self._stopping.is_set():
+            return  # given back, going back, or stopping: not committed, so it is read again
+        partition.at_end = False
+        partition.record_ms = max(partition.record_ms, record.timestamp_ms)
+        partition.note_read(record.offset, record.timestamp_ms, lambda: self._source.low(record.partition))
+        if partition.loss is not None:
+            record = replace(record, loss=partition.loss)
+        slot = Slot(record.camera, record, traceparent=_traceparent(record), arrived_ms=self._arrived(record))
+        if (reason := _refusal(record)) is None:
+            self._lanes.dispatch(partition.add(slot))
+            return
+        # It keeps its place in the order, so that its offset is committed with its neighbours', but no
+        # camera: keys that producers invent open no lanes.
+        slot.camera = ""
+        partition.add(slot).waiting.pop()
+        slot.result = Result(dead_letter=reason)
+        self._commits.may_have(partition)
+
+    def on_end(self, number: int) -> None:
+        """Everything that was in a partition is read."""
+        partition = self._ownership.current.get(number)
+        if partition is not None and partition.in_place:
+            partition.at_end = True
+        self._health.clear("topic")
+
+    def on_unreadable(self, why: str) -> None:
+        """The topic cannot be read."""
+        self._health.block("topic", why)
+
+    def on_kafka(self, up: bool) -> None:
+        """Whether a broker answers."""
+        if up == self._kafka_up:
+            return
+        self._kafka_up = up
+        if up:
+            self._processor.kafka_is_back()
+            self._commits.kafka_is_back()
+            self._ownership.kafka_is_back()
+            for partition in self._ownership.current.values():
+                partition.next_tick = time.monotonic() + CATCH_UP_S
+            self._health.clear("kafka")
+            self._log.info("a broker answers again")
+        else:
+            self._health.block("kafka", "no broker answers")
+            self._committer.outage()
+            self._log.warning(
+                "no broker answers: nothing is committed until one does", bootstrap=self._settings.bootstrap
+            )
+
+    def on_watermarks(self, ends: dict[int, tuple[int, int]]) -> None:
+        """Where partitions begin and end, about once a second."""
+        metrics, stage = self._metrics, self._stage
+        records = size = cameras = 0
+        for number, partition in self._ownership.current.items():
+            records, size = records + len(partition.slots), size + partition.bytes
+            cameras += len(partition.checkpoints)
+            if number in ends:
+                low, end = ends[number]
+                self._count_lost(partition, low)
+                lag = max(0, end - (low if partition.committed is None else partition.committed))
+                metrics.lag.labels(stage, str(number)).set(lag)
+                metrics.lag_seconds.labels(stage, str(number)).set(_age_s(partition) if lag else 0.0)
+        metrics.in_flight.labels(stage).set(records)
+        metrics.in_flight_bytes.labels(stage).set(size)
+        metrics.cameras.labels(stage).set(cameras)
+        metrics.paused.labels(stage).set(len(self._backpressure.paused))
+
+    def _count_lost(self, partition: Partition, low: int) -> None:
+        if lost := partition.lost(low):
+            self._metrics.lost_offsets.labels(self._stage).inc(lost)
+            self._log.error(
+                "retention removed records before they were read",
+                partition=partition.number,
+                offsets=lost,
+                first_left=low,
+            )
+
+    def _arrived(self, record: Record) -> int:
+        """When what the record came from reached Kafka; producers of segments are not asked."""
+        arrived = None if record.topic == SEGMENTS.name else names.number(record.headers, names.ARRIVED)
+        return record.timestamp_ms if arrived is None else arrived
+
+
+def _named(slot: Slot) -> str:
+    if slot.record is None:
+        return f"camera {slot.camera}, time passing"
+    return f"camera {slot.camera}, {slot.record.topic} [{slot.record.partition}] offset {slot.record.offset}"
+
+
+def _age_s(partition: Partition) -> float:
+    """Seconds since the oldest record that is not committed was sent, as far as it is known."""
+    oldest = next((slot.record.timestamp_ms for slot in partition.slots if slot.record is not None), None)
+    oldest = partition.committed_ms if oldest is None else oldest
+    return 0.0 if oldest is None else max(0.0, time.time() - oldest / 1000)
+
+
+def _refusal(record: Record) -> DeadLetter | None:
+    camera = record.camera
+    if not camera:
+        return DeadLetter("no-camera", "the record has no key: the camera's id")
+    if not is_camera_id(camera):
+        return DeadLetter(
+            "bad-camera",
+            f"the key {camera[:40]!r} is no camera id: printable UTF-8, {CAMERA_ID_BYTES} bytes at most",
+        )
+    if record.damage:
+        return DeadLetter("bad-headers", record.damage)
+    return None
+
+
+def _traceparent(record: Record) -> tuple[tuple[str, bytes], ...]:
+    return tuple(header for header in record.headers if header[0] == names.TRACEPARENT)

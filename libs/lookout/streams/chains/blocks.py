@@ -1,0 +1,177 @@
+"""Token records as the blocks of a window: keep masks unpacked, embeddings fetched and cut into frames."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import torch
+from google.protobuf.message import Message
+
+from lookout.errors import BadRecordError
+from lookout.models.windows import StrideBlock
+from lookout.runtime.store import Array, TensorClient
+from lookout.runtime.worker import sampling_text
+from lookout.streams import BlockFacts, Cause, FrameTime, NoAnswer, encoded_frame
+from lookout.v1 import lineage_pb2, tokens_pb2
+from lookout.v1.lineage_pb2 import Sampling, TensorRef
+from lookout.video.motion import unpack_mask
+
+WIRE_CAUSES: Final[dict[Cause, lineage_pb2.Cause]] = {
+    cause: getattr(lineage_pb2, f"CAUSE_{cause.name}") for cause in Cause
+}
+"""The causes as they are on the wire."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedBlock:
+    """A block with its tokens. `degraded`: some were made again by lineage, because the directory did not
+    answer."""
+
+    block: StrideBlock
+    degraded: bool = False
+
+
+def cause_of(value: lineage_pb2.Cause) -> Cause | None:
+    """A cause on the wire; None where it says nothing, or is of a later release."""
+    return next((cause for cause, wire_cause in WIRE_CAUSES.items() if wire_cause == value), None)
+
+
+def stream_name(record: tokens_pb2.TokensRecord) -> str:
+    """The engine's name of one epoch of one camera."""
+    return f"{record.camera}/{record.epoch}"
+
+
+def block_facts(
+    record: tokens_pb2.TokensRecord, samples: int, *, foreign: NoAnswer | None = None, lost: bool = False
+) -> BlockFacts:
+    """What decides whether a window with this block is asked.
+
+    Args:
+        record: The block's record.
+        samples: Grid points of a block.
+        foreign: Why it may stand in no window of this configuration (`foreign_reason`).
+        lost: Whether its tokens are lost permanently.
+    """
+    block = record.block
+    return BlockFacts(
+        index=block.index,
+        samples=samples,
+        frames=len(block.frames) if block.patches else 0,
+        damaged=sum(frame.corrupt for frame in block.frames),
+        grid=(block.group_rows, block.group_cols) if block.patches else None,
+        missing=NoAnswer(cause_of(block.missing_cause) or Cause.NO_FRAMES, block.missing or "no frames"),
+        foreign=foreign,
+        lost=lost,
+    )
+
+
+def foreign_reason(
+    record: tokens_pb2.TokensRecord, model_digest: str, sampling: Sampling | None = None
+) -> NoAnswer | None:
+    """Why a block may not stand beside blocks of this configuration; None where it may.
+
+    Args:
+        record: The block's record.
+        model_digest: Of the engine's model; empty: not compared.
+        sampling: Of the windows; None: not compared.
+    """
+    theirs = record.block.model_digest
+    if theirs and model_digest and theirs != model_digest:
+        return NoAnswer(Cause.OTHER_MODEL, f"encoded by model {theirs}, this is {model_digest}")
+    if sampling is not None and record.HasField("sampling") and record.sampling != sampling:
+        return NoAnswer(
+            Cause.OTHER_SAMPLING,
+            f"sampled at {sampling_text(record.sampling)}; LOOKOUT_FPS, _STRIDE_S and _WINDOW_S say "
+            f"{sampling_text(sampling)}",
+        )
+    return None
+
+
+def check_block(block: tokens_pb2.StrideBlock) -> None:
+    """Check that a block does not contradict itself.
+
+    Raises:
+        BadRecordError: It does.
+    """
+    total = 0
+    # A record comes from another process: what it says is checked before any row is fetched for it.
+    for number, patch in enumerate(block.patches):
+        if not patch.frames or max(patch.frames) >= len(block.frames):
+            raise BadRecordError("bad-tokens", f"patch {number} names frames that the block does not have")
+        if int(keep_mask(block, patch).sum()) != patch.kept:
+            raise BadRecordError(
+                "bad-tokens", f"patch {number}: the keep mask does not keep {patch.kept} groups"
+            )
+        total += patch.kept
+    if block.patches and (not block.embeddings.shape or block.embeddings.shape[0] != total):
+        shape = list(block.embeddings.shape)
+        raise BadRecordError("bad-tokens", f"embeddings of shape {shape} for {total} kept groups")
+    if len(block.deepstack.shape) and list(block.deepstack.shape)[1:] != list(block.embeddings.shape):
+        raise BadRecordError(
+            "bad-tokens", f"deepstack of shape {list(block.deepstack.shape)} beside embeddings"
+        )
+
+
+def keep_mask(block: tokens_pb2.StrideBlock, patch: tokens_pb2.TemporalPatch) -> np.ndarray:
+    """bool [group_rows, group_cols] of a patch.
+
+    Raises:
+        BadRecordError: The bits do not fit.
+    """
+    try:
+        return unpack_mask(patch.keep, block.group_rows, block.group_cols)
+    except ValueError as error:
+        raise BadRecordError("bad-tokens", f"a keep mask: {error}") from error
+
+
+def empty_block(record: tokens_pb2.TokensRecord) -> StrideBlock:
+    """A block that nothing is seen of."""
+    return StrideBlock(stream_name(record), record.block.index, ())
+
+
+def load_block(record: tokens_pb2.TokensRecord, client: TensorClient, step_us: int) -> LoadedBlock:
+    """The block with its tokens. Raises the store's errors.
+
+    Args:
+        record: The block's record.
+        client: Where its tokens are fetched.
+        step_us: Microseconds of stream time between two samples.
+    """
+    block = record.block
+    if not block.patches:
+        return LoadedBlock(empty_block(record))
+    tokens, degraded = _fetch(client, block.embeddings, record)
+    deep: torch.Tensor | None = None
+    if len(block.deepstack.shape):
+        deep, deep_degraded = _fetch(client, block.deepstack, record)
+        degraded |= deep_degraded
+    frames = []
+    start = 0
+    for patch in block.patches:
+        rows = slice(start, start + patch.kept)
+        start += patch.kept
+        shown = [block.frames[number] for number in patch.frames]
+        frames.append(
+            encoded_frame(
+                [FrameTime(frame.time_us, frame.sample) for frame in shown],
+                patch.anchor,
+                keep_mask(block, patch),
+                tokens[rows],
+                None if deep is None else deep[:, rows],
+                step_us=step_us,
+            )
+        )
+    return LoadedBlock(StrideBlock(stream_name(record), block.index, tuple(frames)), degraded)
+
+
+def _fetch(client: TensorClient, ref: TensorRef, record: Message) -> tuple[torch.Tensor, bool]:
+    fetched = client.fetch(ref, record)
+    return _torch(fetched.array, ref.dtype), fetched.degraded
+
+
+def _torch(array: Array, dtype: str) -> torch.Tensor:
+    """A tensor of its own (what the store hands out is read-only and shared)."""
+    copied = torch.from_numpy(np.array(array))
+    return copied.view(torch.bfloat16) if dtype == "bfloat16" else copied

@@ -1,0 +1,174 @@
+"""The records of cameras' epochs, read out of Kafka: blocks, events, committed verdicts."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from confluent_kafka import Message
+
+from lookout.errors import BadRecordError
+from lookout.past.erasures import Fence, read_fence
+from lookout.runtime.worker import ServiceSettings
+from lookout.runtime.worker.topic_reader import read_topic
+from lookout.streams.chains.blocks import check_block
+from lookout.v1.tokens_pb2 import TokensRecord
+from lookout.v1.verdicts_pb2 import Verdict
+from lookout.wire import (
+    TOKENS,
+    VERDICTS,
+    WireError,
+    check_epoch,
+    from_bytes,
+    from_json,
+    names_id,
+    tenant_of,
+)
+
+#: how far clocks of cameras may be ahead of Kafka's before the topics are read whole
+_SLACK_S: Final = 600.0
+_ENDLESS_MS: Final = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class PastScope:
+    """Cameras that match a glob, and windows that end in [since_ms, until_ms) (Unix milliseconds).
+
+    `cameras`: several globs instead of one. `tenant`: only what cameras of this tenant sent; empty: of all.
+    """
+
+    camera: str = "*"
+    since_ms: int = 0
+    until_ms: int = _ENDLESS_MS
+    cameras: Sequence[str] = ()
+    tenant: str = ""
+
+    def is_own(self, tenant: str) -> bool:
+        """Whether a record is of the tenant; `tenant` as the record says it."""
+        return not self.tenant or tenant_of(tenant) == self.tenant
+
+    def covers(self, camera: str) -> bool:
+        """Whether `camera` is one of them."""
+        return any(names_id(pattern, camera) for pattern in self.cameras or (self.camera,))
+
+    def includes(self, camera: str, end_ms: int) -> bool:
+        """Whether a window of `camera` that ends at `end_ms` is one of them."""
+        return self.covers(camera) and self.since_ms <= end_ms < self.until_ms
+
+    def has(self, verdict: Verdict) -> bool:
+        """Whether the verdict is about one of them."""
+        return self.includes(verdict.camera, verdict.end.ToMilliseconds())
+
+
+@dataclass(slots=True)
+class EpochRecords:
+    """What Kafka has of one epoch of one camera.
+
+    Attributes:
+        blocks: Its stride blocks by index.
+        verdicts: Its committed outcomes by window.
+    """
+
+    camera: str
+    epoch: int
+    blocks: dict[int, TokensRecord] = field(default_factory=dict)
+    verdicts: dict[int, list[Verdict]] = field(default_factory=lambda: defaultdict(list))
+
+    @property
+    def stream(self) -> str:
+        """The engine's name of the epoch."""
+        return f"{self.camera}/{self.epoch}"
+
+    def end_ms(self, window: int) -> int:
+        """Unix milliseconds at which a window ends whose newest block or verdict is at hand."""
+        record = self.blocks.get(window)
+        if record is None:
+            return self.verdicts[window][0].end.ToMilliseconds()
+        return (record.wall_offset_us + record.block.end_us) // 1000
+
+
+_OUTCOMES = frozenset(Verdict.Outcome.values()) - {Verdict.OUTCOME_UNSPECIFIED}
+Complete = Callable[[EpochRecords], bool]
+
+
+def read_epochs(
+    settings: ServiceSettings,
+    scope: PastScope,
+    reach_s: float,
+    complete: Complete = lambda epoch: True,
+) -> list[EpochRecords]:
+    """The epochs of the cameras in scope, with all windows that chains of those in scope may need. Blocks and
+    verdicts of an erased time are left out, as those that retention has removed.
+
+    Args:
+        settings: How Kafka is reached.
+        scope: Which windows.
+        reach_s: How far before the scope a chain of windows may begin, seconds.
+        complete: Whether all is there that the windows in scope need. Where it is not (a camera's clock is
+            ahead, or chains are longer than `reach_s`), the topics are read whole.
+
+    Returns:
+        Rising by camera and epoch.
+
+    Raises:
+        TimeoutError: A topic cannot be read to its end.
+        KafkaException: Kafka refuses.
+    """
+    start_ms = max(0, scope.since_ms - round(1000 * (reach_s + _SLACK_S)))
+    epochs = _read(settings, scope, start_ms)
+    if start_ms and not all(map(complete, epochs)):
+        epochs = _read(settings, scope, 0)
+    return epochs
+
+
+def _read(settings: ServiceSettings, scope: PastScope, start_ms: int) -> list[EpochRecords]:
+    epochs: dict[tuple[str, int], EpochRecords] = {}
+    fence = read_fence(settings)
+
+    def epoch_of(message: TokensRecord | Verdict) -> EpochRecords:
+        key = (message.camera, message.epoch)
+        return epochs.setdefault(key, EpochRecords(*key))
+
+    for message in read_topic(settings, "replay", VERDICTS.name, start_ms):
+        if (verdict := committed_verdict(message)) is None:
+            continue
+        span = verdict.start.ToMicroseconds(), verdict.end.ToMicroseconds()
+        if scope.covers(verdict.camera) and fence.hides(verdict.camera, *span) is None:
+            epoch_of(verdict).verdicts[verdict.window].append(verdict)
+    for message in read_topic(settings, "replay", TOKENS.name, start_ms):
+        record = block_record(message)
+        if record is not None and scope.covers(record.camera) and not is_erased(record, fence):
+            # Of two records for one block the first was decided; prefill leaves the other out as stale.
+            epoch_of(record).blocks.setdefault(record.block.index, record)
+    return [epochs[key] for key in sorted(epochs)]
+
+
+def committed_verdict(message: Message) -> Verdict | None:
+    """The outcome of a record; None for what prefill did not write."""
+    try:
+        verdict = from_json(message.value() or b"", Verdict)
+    except WireError:
+        return None
+    known = verdict.outcome in _OUTCOMES and verdict.camera.encode() == message.key()
+    return verdict if known else None
+
+
+def is_erased(record: TokensRecord, fence: Fence) -> bool:
+    """Whether a block touches an erased time."""
+    offset, block = record.wall_offset_us, record.block
+    return fence.hides(record.camera, offset + block.start_us, offset + block.end_us) is not None
+
+
+def block_record(message: Message) -> TokensRecord | None:
+    """The record of a block; None for events, and for what prefill puts into its dead letters."""
+    try:
+        record = from_bytes(message.value() or b"", TokensRecord)
+        check_epoch(record.epoch, message.timestamp()[1])
+        if not record.HasField("block") or record.camera.encode() != message.key():
+            return None
+        check_block(record.block)
+    except (WireError, BadRecordError):
+        return None
+    return record

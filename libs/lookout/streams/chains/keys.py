@@ -1,0 +1,44 @@
+"""Which chain every window of an epoch belongs to, from the records at hand alone."""
+
+from __future__ import annotations
+
+from lookout.models.windows import Planner
+from lookout.streams.chains.epochs import EpochRecords
+from lookout.streams.chains.replay import computed_verdict, is_repeated
+
+
+def chain_keys(epoch: EpochRecords, planner: Planner) -> dict[int, int]:
+    """The key window of every window of an epoch.
+
+    Two readers that both have the records of a chain name the same key window, whatever else either has: so
+    chains can be shared out between workers.
+
+    A computed verdict says its own. A repeated answer belongs to the chain of the answer before it, a window
+    without a record to that of the window before it. A window without an answer is a chain of its own. Where
+    no watch has asked, the stream's key strides decide.
+
+    Args:
+        epoch: Its records.
+        planner: Knows the key strides of a stream.
+    """
+    keys: dict[int, int] = {}
+    before: int | None = None  # the key window of the window before
+    for index in sorted(epoch.blocks.keys() | epoch.verdicts.keys()):
+        verdicts = epoch.verdicts.get(index, ())
+        computed = computed_verdict(verdicts)
+        if computed is not None:
+            before = index - computed.since_key
+        elif index not in epoch.blocks or is_repeated(epoch, index):
+            before = -1 if before is None else before  # it began before what was read
+        elif verdicts:
+            keys[index] = index
+            continue
+        else:
+            before = max(_key_stride(epoch.stream, index, planner), -1 if before is None else before)
+        keys[index] = before
+    return keys
+
+
+def _key_stride(stream: str, index: int, planner: Planner) -> int:
+    """The newest key stride of a stream up to a window; 0 where there is none."""
+    return next((number for number in range(index, 0, -1) if planner.is_key(stream, number)), 0)

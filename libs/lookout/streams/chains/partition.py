@@ -1,0 +1,308 @@
+"""The chains of windows that begin in a range of one partition of tokens.v1, with all that replaying needs.
+
+A range is given by offsets, so that it means the same to every reader: no clock decides which chain is whose.
+What a chain needs beyond its range is read as well, before it and behind it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple, Protocol, Self
+
+from confluent_kafka import Message
+
+from lookout.models.windows import Planner
+from lookout.past.erasures import read_fence
+from lookout.runtime.worker import ServiceSettings
+from lookout.runtime.worker.topic_reader import End, TopicReader
+from lookout.streams.chains.epochs import EpochRecords, PastScope, block_record, committed_verdict, is_erased
+from lookout.streams.chains.keys import chain_keys
+from lookout.streams.chains.replay import is_repeated
+from lookout.v1.tokens_pb2 import TokensRecord
+from lookout.v1.verdicts_pb2 import Verdict
+from lookout.wire import TOKENS, VERDICTS
+
+_READ_S: Final = 60.0
+#: by how much the clocks of two producers may differ
+_SLACK_MS: Final = 60_000
+#: how long behind a block its verdict, or the end of its chain, may stand in Kafka
+_LATE_MS: Final = 3_600_000
+#: records by which a range is extended first
+_EXTENSION: Final = 256
+
+
+@dataclass(frozen=True, slots=True)
+class ChainRange:
+    """Chains whose first block is a record of a partition of tokens.v1 in [first, stop).
+
+    `read_from`: where reading begins; earlier where a chain needs it.
+    """
+
+    partition: int
+    first: int
+    stop: int
+    read_from: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RangeRecords:
+    """What was read of a range.
+
+    Attributes:
+        epochs: Rising by camera and epoch.
+        windows: By stream, those whose chain begins in the range.
+        other_tenants: Cameras that the scope names, whose records are of another tenant.
+    """
+
+    epochs: Sequence[EpochRecords]
+    windows: Mapping[str, frozenset[int]]
+    other_tenants: frozenset[str] = frozenset()
+
+
+class PlacedBlock(NamedTuple):
+    """A block's record, its offset, and its time in Kafka (Unix milliseconds)."""
+
+    offset: int
+    time_ms: int
+    record: TokensRecord
+
+
+class PartitionLog(Protocol):
+    """One partition of tokens.v1 and verdicts.v1."""
+
+    #: offset of tokens.v1 below which retention has removed everything
+    lowest: int
+
+    def blocks(self, first: int, stop: int) -> tuple[Sequence[PlacedBlock], bool]:
+        """The blocks in [first, stop), and whether the topic ends before `stop`."""
+        ...
+
+    def verdicts(self, since_ms: int, until_ms: int) -> Iterable[Verdict]:
+        """The verdicts of a time in Kafka."""
+        ...
+
+
+class KafkaPartition:
+    """`PartitionLog` of a broker, without what was erased. A context manager.
+
+    Args:
+        settings: How Kafka is reached.
+        partition: Its number.
+
+    Raises:
+        TimeoutError: A topic cannot be read to its end.
+        KafkaException: Kafka does not answer, or refuses.
+    """
+
+    def __init__(self, settings: ServiceSettings, partition: int) -> None:
+        self._partition, self._fence = partition, read_fence(settings)
+        self._reader = TopicReader(settings, "replay", options={"auto.offset.reset": "earliest"})
+        self.lowest = self._reader.begins(TOKENS.name, [partition], _READ_S)[partition]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._reader.close()
+
+    def blocks(self, first: int, stop: int) -> tuple[list[PlacedBlock], bool]:
+        """As `PartitionLog.blocks`."""
+        blocks: list[PlacedBlock] = []
+        self._reader.read_from(TOKENS.name, {self._partition: first})
+        for message in self._messages(TOKENS.name):
+            if (offset := message.offset() or 0) >= stop:
+                return blocks, False
+            record = block_record(message)
+            if record is not None and not is_erased(record, self._fence):
+                blocks.append(PlacedBlock(offset, message.timestamp()[1], record))
+        return blocks, True
+
+    def verdicts(self, since_ms: int, until_ms: int) -> Iterator[Verdict]:
+        """As `PartitionLog.verdicts`."""
+        start = self._reader.at(VERDICTS.name, [self._partition], since_ms, _READ_S)[self._partition]
+        if start < 0:
+            return
+        self._reader.read_from(VERDICTS.name, {self._partition: start})
+        for message in self._messages(VERDICTS.name):
+            if message.timestamp()[1] > until_ms:
+                return
+            if (verdict := committed_verdict(message)) is None:
+                continue
+            span = verdict.start.ToMicroseconds(), verdict.end.ToMicroseconds()
+            if self._fence.hides(verdict.camera, *span) is None:
+                yield verdict
+
+    def _messages(self, topic: str) -> Iterator[Message]:
+        while True:
+            message = self._reader.next(_READ_S)
+            if message is None:
+                raise TimeoutError(f"{topic} cannot be read to its end: {_READ_S:g} s without a record")
+            if isinstance(message, End):
+                return
+            yield message
+
+
+def token_ranges(settings: ServiceSettings, since_ms: int, until_ms: int) -> dict[int, ChainRange]:
+    """What tokens.v1 has of a time, by partition; a partition without records of it is left out.
+
+    Args:
+        settings: How Kafka is reached.
+        since_ms: Kafka's time, Unix milliseconds; 0: from the beginning.
+        until_ms: As `since_ms`.
+
+    Raises:
+        KafkaException: Kafka does not answer, or refuses.
+    """
+    topic = TOKENS.name
+    reader = TopicReader(settings, "replay")
+    try:
+        partitions = reader.partitions(topic, _READ_S)
+        begins, ends = reader.begins(topic, partitions, _READ_S), reader.ends(topic, partitions, _READ_S)
+        since = reader.at(topic, partitions, since_ms, _READ_S) if since_ms > 0 else begins
+        until = reader.at(topic, partitions, until_ms, _READ_S)
+    finally:
+        reader.close()
+    ranges = {}
+    for partition in partitions:
+        begin, stop = (
+            offsets[partition] if offsets[partition] >= 0 else ends[partition] for offsets in (since, until)
+        )
+        if begin < stop:
+            # A chain that began before the time may reach into it.
+            ranges[partition] = ChainRange(partition, 0, stop, begin)
+    return ranges
+
+
+def read_range(log: PartitionLog, span: ChainRange, scope: PastScope, planner: Planner) -> RangeRecords:
+    """Read a range and what its chains need.
+
+    Args:
+        log: The partition.
+        span: The range.
+        scope: Which windows.
+        planner: Plans windows with the settings of the fleet.
+    """
+    return _RangeReader(log, span, scope, planner).read()
+
+
+@dataclass(slots=True)
+class _RangeReader:
+    log: PartitionLog
+    span: ChainRange
+    scope: PastScope
+    planner: Planner
+    epochs: dict[tuple[str, int], EpochRecords] = field(default_factory=dict)
+    offsets: dict[str, dict[int, int]] = field(default_factory=lambda: defaultdict(dict))
+    times_ms: list[int] = field(default_factory=list)
+    keys: dict[str, dict[int, int]] = field(default_factory=dict)
+    chains: dict[str, frozenset[int]] = field(default_factory=dict)
+    windows: dict[str, frozenset[int]] = field(default_factory=dict)
+    other_tenants: set[str] = field(default_factory=set)
+
+    def read(self) -> RangeRecords:
+        begin, end = max(self.log.lowest, self.span.read_from), self.span.stop
+        at_end = self._blocks(begin, end)
+        latest_ms = max(self.times_ms, default=0) + _LATE_MS
+        size = _EXTENSION
+        while True:
+            self._verdicts()
+            whole = begin <= self.log.lowest
+            for epoch in self.epochs.values():
+                self.keys[epoch.stream] = chain_keys(epoch, self.planner)
+                own = self._own(epoch, whole)
+                self.chains[epoch.stream] = frozenset(self.keys[epoch.stream][index] for index in own)
+                self.windows[epoch.stream] = frozenset(
+                    index for index in own if self.scope.includes(epoch.camera, epoch.end_ms(index))
+                )
+            if not whole and any(map(self._lacks_beginning, self.epochs.values())):
+                earlier = max(self.log.lowest, begin - size)
+                self._blocks(earlier, begin)
+                begin = earlier
+            elif not at_end and any(map(self._lacks_end, self.epochs.values())):
+                at_end = self._blocks(end, end + size) or max(self.times_ms) > latest_ms
+                end += size
+            else:
+                epochs = [self.epochs[key] for key in sorted(self.epochs)]
+                return RangeRecords(epochs, self.windows, frozenset(self.other_tenants))
+            size *= 2
+
+    def _blocks(self, first: int, stop: int) -> bool:
+        placed, at_end = self.log.blocks(first, stop)
+        for offset, time_ms, record in placed:
+            self.times_ms.append(time_ms)
+            if not self.scope.covers(record.camera):
+                continue
+            if not self.scope.is_own(record.labels.tenant):
+                if record.camera in self.scope.cameras:  # of those that only match a pattern it says nothing
+                    self.other_tenants.add(record.camera)
+                continue
+            epoch = self._epoch(record.camera, record.epoch)
+            index, offsets = record.block.index, self.offsets[epoch.stream]
+            # Of two records for one block the first was decided; prefill leaves the other out as stale.
+            if offset < offsets.get(index, offset + 1):
+                offsets[index], epoch.blocks[index] = offset, record
+        return at_end
+
+    def _verdicts(self) -> None:
+        for epoch in self.epochs.values():
+            epoch.verdicts.clear()
+        if not self.epochs:
+            return
+        for verdict in self.log.verdicts(min(self.times_ms) - _SLACK_MS, max(self.times_ms) + _LATE_MS):
+            if self.scope.covers(verdict.camera) and self.scope.is_own(verdict.tenant):
+                self._epoch(verdict.camera, verdict.epoch).verdicts[verdict.window].append(verdict)
+
+    def _epoch(self, camera: str, number: int) -> EpochRecords:
+        return self.epochs.setdefault((camera, number), EpochRecords(camera, number))
+
+    def _own(self, epoch: EpochRecords, whole: bool) -> list[int]:
+        """The windows of an epoch whose chain begins in the range.
+
+        Args:
+            epoch: Its records.
+            whole: Whether Kafka holds no earlier record: then what remains of a chain begins with its first
+                block that is there.
+        """
+        offsets = {key: self._offset(epoch, key, whole) for key in set(self.keys[epoch.stream].values())}
+        own = {
+            key
+            for key, offset in offsets.items()
+            if offset is not None and self.span.first <= offset < self.span.stop
+        }
+        return [index for index, key in self.keys[epoch.stream].items() if key in own]
+
+    def _offset(self, epoch: EpochRecords, key: int, whole: bool) -> int | None:
+        """Where a chain begins; 0: before what was read, None: behind it."""
+        offsets = self.offsets[epoch.stream]
+        if key in offsets:
+            return offsets[key]
+        later = [number for number in offsets if number > key]
+        if later:
+            return offsets[min(later)] if whole else 0
+        # Verdicts alone: of an epoch before those that have blocks, or of blocks that were not read.
+        read = self._read(epoch.camera)
+        return 0 if read and epoch.epoch < min(read) else None
+
+    def _read(self, camera: str) -> list[int]:
+        """The epochs of a camera of which blocks were read."""
+        return [epoch.epoch for epoch in self.epochs.values() if epoch.camera == camera and epoch.blocks]
+
+    def _lacks_beginning(self, epoch: EpochRecords) -> bool:
+        """Whether an earlier block of a window may stand in Kafka that was not read."""
+        keys, blocks = self.keys[epoch.stream], self.planner.settings.blocks
+        oldest = min(epoch.blocks, default=0)
+        return any(max(0, keys[index] - blocks + 1) < oldest for index in self.windows[epoch.stream])
+
+    def _lacks_end(self, epoch: EpochRecords) -> bool:
+        """Whether a later window of the newest chain may stand in Kafka that was not read."""
+        chains, keys = self.chains[epoch.stream], self.keys[epoch.stream]
+        newest = max(epoch.blocks, default=-1)
+        if newest < 0 or keys[newest] not in chains or epoch.end_ms(newest) >= self.scope.until_ms:
+            return False
+        # Answers are repeated for as long as nothing changes.
+        ended = newest - keys[newest] + 1 >= self.planner.settings.longest_chain
+        if ended and not is_repeated(epoch, newest):
+            return False
+        return max(self._read(epoch.camera)) == epoch.epoch

@@ -1,0 +1,130 @@
+"""One epoch of a camera played again out of its records, with any questions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from lookout.models.engines import Engine
+from lookout.models.windows import Planner, StrideBlock
+from lookout.runtime.store import LineageBrokenError
+from lookout.streams import (
+    BlockGoneError,
+    ChainWindow,
+    ReplayedWindow,
+    StreamBlock,
+    WindowRule,
+    replay_chain,
+)
+from lookout.streams.chains.blocks import block_facts, empty_block, foreign_reason
+from lookout.streams.chains.epochs import EpochRecords
+from lookout.v1.lineage_pb2 import Sampling
+from lookout.v1.tokens_pb2 import TokensRecord
+from lookout.v1.verdicts_pb2 import Verdict
+
+#: the block of a record, its tokens fetched or computed again; raises LineageBrokenError where they are gone
+LoadTokens = Callable[[TokensRecord], StrideBlock]
+
+
+@dataclass(frozen=True, slots=True)
+class BlockSource:
+    """The blocks of one epoch out of its records.
+
+    Attributes:
+        records: By index.
+        load: The block of a record.
+        samples: Grid points of a block.
+        model_digest: Of the engine's model: a block of another one is not seen.
+        sampling: Of the windows; None: not compared.
+    """
+
+    records: Mapping[int, TokensRecord]
+    load: LoadTokens
+    samples: int
+    model_digest: str
+    sampling: Sampling | None = None
+
+    def __call__(self, index: int) -> StreamBlock:
+        """The block of an index.
+
+        Raises:
+            BlockGoneError: There is no record of it, or its tokens cannot be computed again.
+        """
+        record = self.records.get(index)
+        if record is None:
+            raise BlockGoneError(f"tokens.v1 no longer holds block {index}")
+        foreign = foreign_reason(record, self.model_digest, self.sampling)
+        facts = block_facts(record, self.samples, foreign=foreign)
+        if foreign is not None:
+            return StreamBlock(empty_block(record), facts)
+        try:
+            return StreamBlock(self.load(record), facts)
+        except LineageBrokenError as error:
+            raise BlockGoneError(str(error)) from error
+
+
+def computed_verdict(verdicts: Sequence[Verdict]) -> Verdict | None:
+    """A verdict of a window that the engine computed: not one without an answer, not a repeated one."""
+    answered = Verdict.OUTCOME_ANSWERED
+    return next(
+        (verdict for verdict in verdicts if verdict.outcome == answered and verdict.basis != "idle"), None
+    )
+
+
+def is_repeated(epoch: EpochRecords, index: int) -> bool:
+    """Whether the fleet repeated the answers of a window, because nothing had changed."""
+    verdicts = epoch.verdicts.get(index, ())
+    return computed_verdict(verdicts) is None and any(verdict.basis == "idle" for verdict in verdicts)
+
+
+def chain_windows(epoch: EpochRecords) -> list[ChainWindow]:
+    """The windows of an epoch, without questions, computed as they were where verdicts say how.
+
+    Windows that no watch asked about have no verdict: the planner decides about them.
+    """
+    windows = []
+    for index in sorted(epoch.blocks.keys() | epoch.verdicts.keys()):
+        verdict = computed_verdict(epoch.verdicts.get(index, ()))
+        record = epoch.blocks.get(index)
+        first = None
+        if verdict is not None and record is not None:
+            length_us = record.block.end_us - record.block.start_us
+            first = round(verdict.stream_start_s * 1e6 / length_us)
+        since = None if verdict is None else verdict.since_key
+        windows.append(ChainWindow(index, first=first, since_key=since))
+    return windows
+
+
+def replay_epoch(
+    epoch: EpochRecords,
+    windows: Sequence[ChainWindow],
+    engine: Engine,
+    planner: Planner,
+    load: LoadTokens,
+    *,
+    model_digest: str,
+    sampling: Sampling | None = None,
+    rule: WindowRule | None = None,
+) -> Iterator[ReplayedWindow]:
+    """Play windows of one epoch of one camera again.
+
+    Verification, back-tests and the rebuilding of a memory call it: they differ in the windows and questions.
+
+    Args:
+        epoch: Its records.
+        windows: Rising; `chain_windows(epoch)`, or some of them, with questions.
+        engine: Computes them; the epoch's KV is freed at the end.
+        planner: Plans windows with the settings of the fleet.
+        load: The block of a record, its tokens fetched or computed again.
+        model_digest: Of the engine's model.
+        sampling: Of the windows; None: not compared.
+        rule: Decides which windows are asked; None: all are.
+
+    Yields:
+        The outcome of every window. Until the next one is taken, the engine holds its KV.
+
+    Raises:
+        DeviceError: The device failed permanently.
+    """
+    source = BlockSource(epoch.blocks, load, planner.settings.samples, model_digest, sampling)
+    yield from replay_chain(engine, planner, source, windows, rule=rule)

@@ -1,0 +1,232 @@
+"""Outcomes as they are published."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from lookout.models import engines
+from lookout.models.windows import WindowPlan
+from lookout.runtime.worker import Output
+from lookout.streams import AnsweredWindow, NoAnswer, NoAnswerKind
+from lookout.streams.chains.blocks import WIRE_CAUSES, keep_mask
+from lookout.text import clean
+from lookout.v1 import tokens_pb2, verdicts_pb2
+from lookout.v1.watches_pb2 import Rule, Watch
+from lookout.video.motion import pack_mask
+from lookout.wire import VERDICT_TYPE, VERDICTS, Stage, event_headers, to_json, verdict_id
+from lookout.wire.limits import REASON
+
+EVIDENCE = 3  # frames
+_OUTCOMES = {
+    NoAnswerKind.GAP: verdicts_pb2.Verdict.OUTCOME_GAP,
+    NoAnswerKind.SKIPPED: verdicts_pb2.Verdict.OUTCOME_SKIPPED,
+    NoAnswerKind.DEGRADED: verdicts_pb2.Verdict.OUTCOME_DEGRADED,
+}
+DIGITS = 6  # of p(yes): below the noise of batching
+
+
+@dataclass(frozen=True, slots=True)
+class WindowTime:
+    """The window of an outcome. Times are stream time; `wall_offset_us` is Unix time at stream time 0."""
+
+    camera: str
+    epoch: int
+    wall_offset_us: int
+    window: int
+    start_us: int
+    end_us: int
+    tenant: str = ""  # the camera's; empty: default
+
+    @property
+    def start_wall_ms(self) -> int:
+        return (self.wall_offset_us + self.start_us) // 1000
+
+    @property
+    def end_wall_ms(self) -> int:
+        return (self.wall_offset_us + self.end_us) // 1000
+
+
+def outcome(
+    span: WindowTime,
+    watch: Watch,
+    kind: verdicts_pb2.Verdict.Outcome,
+    reason: str = "",
+    *,
+    newest: tokens_pb2.StrideBlock | None = None,
+) -> verdicts_pb2.Verdict:
+    """One outcome without an answer's fields.
+
+    Args:
+        span: The window.
+        watch: The question.
+        kind: The outcome.
+        reason: Why there is no answer.
+        newest: The window's newest block. Its tokens are part of the cost whatever became of the window.
+    """
+    verdict = verdicts_pb2.Verdict(
+        id=verdict_id(span.camera, span.epoch, watch.id, watch.version, span.window),
+        camera=span.camera,
+        epoch=span.epoch,
+        window=span.window,
+        stream_start_s=span.start_us / 1e6,
+        stream_end_s=span.end_us / 1e6,
+        watch=watch.id,
+        watch_version=watch.version,
+        question=watch.question,
+        outcome=kind,
+        reason=clean(reason, REASON),
+        rule=_numbers_of(watch.rule),
+        tenant=span.tenant,
+    )
+    verdict.start.FromMilliseconds(span.start_wall_ms)
+    verdict.end.FromMilliseconds(span.end_wall_ms)
+    # Blocks without patches went through no tower.
+    if newest is not None and newest.patches:
+        verdict.cost.flops_vision = newest.flops_vision
+    return verdict
+
+
+def unanswered(
+    span: WindowTime, watch: Watch, refusal: NoAnswer, *, newest: tokens_pb2.StrideBlock | None = None
+) -> verdicts_pb2.Verdict:
+    """The outcome of a window without an answer."""
+    verdict = outcome(span, watch, _OUTCOMES[refusal.kind], refusal.reason, newest=newest)
+    verdict.cause = WIRE_CAUSES[refusal.cause]
+    return verdict
+
+
+def _numbers_of(rule: Rule) -> Rule:
+    """A rule without its schedule and zones: every window of every camera would carry them again."""
+    return Rule(
+        threshold=rule.threshold,
+        clear_threshold=rule.clear_threshold,
+        k=rule.k,
+        n=rule.n,
+        cooldown_s=rule.cooldown_s,
+    )
+
+
+def output(verdict: verdicts_pb2.Verdict) -> Output:
+    """The record of an outcome: CloudEvents, binary mode, JSON."""
+    headers = event_headers(
+        VERDICT_TYPE, Stage.PREFILL, verdict.camera, verdict.id, verdict.end.ToJsonString()
+    )
+    return Output(VERDICTS.name, verdict.camera, to_json(verdict), headers)
+
+
+def evidence_of(block: tokens_pb2.StrideBlock, wall_offset_us: int) -> list[verdicts_pb2.Evidence]:
+    """Frames of a block that show it best: the anchors, then the frames with the most kept groups.
+
+    Args:
+        block: The block.
+        wall_offset_us: Unix time minus stream time, microseconds.
+    """
+    patches = sorted(block.patches, key=lambda patch: (not patch.anchor, -patch.kept))
+    references = []
+    for patch in patches[:EVIDENCE]:
+        frame = block.frames[patch.frames[0]]
+        evidence = verdicts_pb2.Evidence(row=frame.row)
+        evidence.time.FromMicroseconds(wall_offset_us + frame.time_us)
+        if frame.input < len(block.inputs):
+            evidence.record.CopyFrom(block.inputs[frame.input])
+        references.append(evidence)
+    return references
+
+
+def show_activity(verdict: verdicts_pb2.Verdict, watch: Watch, block: tokens_pb2.StrideBlock) -> None:
+    """Set `activity`, the merge groups that frames other than anchors kept, where the rule has zones."""
+    if not block.group_rows or not watch.rule.zones:
+        return
+    moved = np.zeros((block.group_rows, block.group_cols), bool)
+    for patch in block.patches:
+        if not patch.anchor:
+            moved |= keep_mask(block, patch)
+    verdict.activity = pack_mask(moved)
+    verdict.activity_rows, verdict.activity_cols = block.group_rows, block.group_cols
+
+
+def answered(
+    span: WindowTime,
+    watch: Watch,
+    asked: AnsweredWindow,
+    answer: engines.Answer,
+    *,
+    blocks: Sequence[tokens_pb2.StrideBlock],
+) -> verdicts_pb2.Verdict:
+    """The outcome of an answered question.
+
+    Args:
+        span: The window.
+        watch: The question.
+        asked: How the window was computed.
+        answer: The engine's answer to this question.
+        blocks: The window's blocks that were seen, oldest first; the last one is its newest.
+    """
+    verdict = outcome(span, watch, verdicts_pb2.Verdict.OUTCOME_ANSWERED)
+    verdict.p_yes = round(answer.p_yes, DIGITS)
+    verdict.basis = asked.basis
+    verdict.since_key = asked.plan.since_key
+    verdict.description = answer.text or ""
+    verdict.cost.CopyFrom(cost_of(asked.plan, asked.answer.cost, blocks, answer))
+    if asked.audit is not None:
+        verdict.audit = round(asked.audit.difference, DIGITS)
+        verdict.cost.flops_prefill += asked.audit.flops
+    verdict.evidence.extend(evidence_of(blocks[-1], span.wall_offset_us))
+    show_activity(verdict, watch, blocks[-1])
+    return verdict
+
+
+def cost_of(
+    plan: WindowPlan,
+    cost: engines.Cost,
+    blocks: Sequence[tokens_pb2.StrideBlock],
+    answer: engines.Answer,
+) -> verdicts_pb2.Cost:
+    """What the window and one question cost, and the window with every patch and every token computed.
+
+    The vision tower encodes a block once: its FLOPs belong to the window that the block closes, so that the
+    costs of all windows add up to what was computed. `flops_dense` is the window alone, with all its blocks.
+    A question's FLOPs are its share by tokens.
+    """
+    kept_tokens = sum(patch.kept for block in blocks for patch in block.patches)
+    total = sum(len(block.patches) * block.group_rows * block.group_cols for block in blocks)
+    rows, dense = plan.rows, plan.rows - kept_tokens + total
+    question_flops = cost.flops.get("questions", 0) + cost.flops.get("describe", 0)
+    return verdicts_pb2.Cost(
+        patches_total=sum(block.patches_total for block in blocks),
+        patches_encoded=sum(block.patches_encoded for block in blocks),
+        tokens_total=total,
+        tokens_kept=kept_tokens,
+        tokens_reused=cost.tokens_reused,
+        tokens_refreshed=cost.tokens_refreshed,
+        tokens_text=rows - kept_tokens,
+        tokens_question=answer.tokens,
+        flops_vision=blocks[-1].flops_vision,
+        flops_prefill=cost.total_flops - question_flops,
+        flops_question=round(question_flops * answer.tokens / max(cost.question_tokens, 1)),
+        flops_dense=sum(block.flops_vision_dense for block in blocks) + cost.full_flops(dense),
+    )
+
+
+def repeated_verdict(
+    span: WindowTime, watch: Watch, before: verdicts_pb2.Verdict, newest: tokens_pb2.StrideBlock
+) -> verdicts_pb2.Verdict:
+    """The outcome of a window in which nothing changed: the answer before it.
+
+    Args:
+        span: The window.
+        watch: The question.
+        before: Its last answer.
+        newest: The window's newest block.
+    """
+    verdict = outcome(span, watch, verdicts_pb2.Verdict.OUTCOME_ANSWERED)
+    verdict.p_yes, verdict.description, verdict.basis = before.p_yes, before.description, "idle"
+    verdict.cost.CopyFrom(before.cost)
+    # Nothing was computed but the newest block's tokens, which the vision tower has encoded already.
+    verdict.cost.flops_prefill = verdict.cost.flops_question = 0
+    verdict.cost.flops_vision = newest.flops_vision
+    verdict.cost.tokens_reused, verdict.cost.tokens_refreshed = before.cost.tokens_kept, 0
+    verdict.evidence.extend(evidence_of(newest, span.wall_offset_us))
+    show_activity(verdict, watch, newest)
+    return verdict

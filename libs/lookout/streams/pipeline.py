@@ -1,0 +1,382 @@
+"""The whole system in one process, without Kafka: what to read first.
+
+A file becomes segments, segments become sampled frames, frames become stride blocks of kept tokens, blocks
+become windows, and every question is asked of every window. The fleet does the same with the same rooms, one
+step a service (docs/architecture.md).
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections import defaultdict
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from functools import partial
+from inspect import GEN_CLOSED, getgeneratorstate
+from itertools import count
+from pathlib import Path, PurePath
+from typing import Any, BinaryIO, NoReturn, Self
+from weakref import WeakSet
+
+from lookout import models
+from lookout.errors import LookoutError
+from lookout.models.engines.transformers.recall import Recall, Recollection, ask_folder
+from lookout.models.presets import DEFAULT, PresetError, preset_of
+from lookout.pruning import MaskPolicy, policy_of
+from lookout.streams.session import EngineHost, HostSettings, Session, SessionWindow
+from lookout.text import clean, public_url
+from lookout.video.files import UrlSource
+from lookout.video.sandbox import camera_segments, downloaded
+from lookout.video.segments import CodecError, Reason, cut
+from lookout.video.segments.webcam import is_webcam, webcam_frames
+
+__all__ = ["Pipeline", "PipelineError", "Recollection", "Verdict", "ask_folder"]
+
+
+class PipelineError(LookoutError, ValueError):
+    """Settings that do not fit together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The answer to one question about one window.
+
+    Attributes:
+        time: Seconds from the start of the source to the end of the window.
+        start: Seconds from the start of the source to the start of the window.
+        question: The question.
+        p_yes: Probability of yes, 0 to 1.
+        basis: "key" for a window computed in full, "incremental" for one that reused KV of the window before,
+            "full" for one that continues a chain but was computed in full.
+        tokens_kept: Visual tokens of the window.
+        tokens_total: Visual tokens of the window without pruning.
+    """
+
+    time: float
+    start: float
+    question: str
+    p_yes: float
+    basis: str
+    tokens_kept: int
+    tokens_total: int
+
+
+class Pipeline:
+    """Asks questions of video.
+
+    Example:
+        >>> with Pipeline(questions=["Is anyone lying on the ground?"]) as pipeline:
+        ...     for verdict in pipeline.watch("clip.mp4"):
+        ...         print(verdict.time, verdict.question, verdict.p_yes)
+    """
+
+    def __init__(
+        self,
+        model: str | Path | None = None,
+        questions: Sequence[str] = (),
+        *,
+        fps: float | None = None,
+        stride_s: float | None = None,
+        window_s: float | None = None,
+        policy: MaskPolicy | str | None = None,
+        preset: str = DEFAULT,
+        device: str = "cpu",
+        memory: str | int | None = None,
+        memory_dir: str | Path | None = None,
+    ) -> None:
+        """Loads the model.
+
+        Args:
+            model: Folder of a checkpoint of a family in `lookout.models.families`; None: the tiny model that comes
+                with Lookout.
+            questions: Yes/no questions.
+            fps: Samples a second; None: as the model's folder says, else 2.
+            stride_s: A window slides by so many seconds, a whole number of samples; None: as the model's
+                folder says, else 8.
+            window_s: A window is so many seconds long, a whole number of strides; None: as the model's folder
+                says, else 40.
+            policy: Which patches are kept, a policy or a name in `lookout.pruning.POLICIES`; None: as the
+                preset says.
+            preset: Which patches are kept and how windows reuse KV: a name in `lookout.models.presets.PRESETS`.
+            device: Where the model runs: "cpu", "cuda", "cuda:1".
+            memory: How much of the past to keep for `ask`: a duration ("2h"), a size ("500MB") or bytes.
+            memory_dir: A folder that keeps it on disk; needs `memory`.
+
+        Raises:
+            LookoutError: The settings do not fit together, or the model does not load.
+        """
+        if memory_dir is not None and memory is None:
+            raise PipelineError("memory_dir needs memory: how much of the past to keep, such as '2h'")
+        if memory is not None:
+            Recall.check(memory)
+        if memory_dir is not None and not Path(memory_dir).is_dir() and Path(memory_dir).exists():
+            raise PipelineError(f"memory_dir names the file {clean(memory_dir)}; name a folder")
+        self._folder = models.find_model(model)
+        self._questions = models.check_questions(self._folder, questions)
+        try:
+            preset_of(preset)
+            sampling = models.window_defaults(self._folder)
+            self._sampling = sampling.changed(fps=fps, stride_s=stride_s, window_s=window_s)
+        except (PresetError, models.SamplingError) as error:
+            raise PipelineError(str(error)) from error
+        self._policy, self._preset = None if policy is None else policy_of(policy), preset
+        # All that can be refused at once is refused above: the two models take seconds to load.
+        self._host = EngineHost(HostSettings(self._folder, device=device))
+        self._engine = self._host.engine
+        self._recall = None if memory is None else self._remembering(memory, memory_dir)
+        self._memory_dir = memory_dir
+        self._epochs: defaultdict[str, Iterator[int]] = defaultdict(count)  # next epochs by camera
+        self._cameras: dict[str, str] = {}  # camera by source
+        self._watching: WeakSet[Generator[SessionWindow]] = WeakSet()
+        self._cut_off: WeakSet[Generator[SessionWindow]] = WeakSet()
+        self._closed = False
+
+    def _remembering(self, memory: str | int, folder: str | Path | None) -> Recall:
+        try:
+            return Recall(self._engine, memory, self._sampling.window_blocks, folder, str(self._folder))
+        except LookoutError:
+            self._host.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "a Pipeline holds a loaded model and is not pickled: make one in every process, for example in a "
+            "DataLoader's worker_init_fn"
+        )
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def watch(self, source: str | Path | BinaryIO) -> Iterator[Verdict]:
+        """The verdicts of a video, window by window, as they are decided.
+
+        Where the clock of the video jumps, a new stream begins: windows never reach across a jump. Pipes and
+        cameras are read as they come, and end with the iteration; a camera that ends its stream, or cannot be
+        reached any more, is a `CodecError` behind its last verdict. Watch it again to go on: its windows are
+        those of a new stream.
+
+        Args:
+            source: A file; an http(s) URL, which is downloaded first; a camera's address, rtsp:// or rtsps://,
+                with user name and password where it wants any; a webcam, /dev/video0; a file object or pipe
+                open for reading bytes; "-", which is standard input.
+
+        Raises:
+            CodecError: The source cannot be read, or breaks off.
+            PipelineError: It is another kind of address, nothing is asked, or the pipeline is closed.
+        """
+        return _verdicts(self.windows(source))
+
+    def windows(self, source: str | Path | BinaryIO) -> Generator[SessionWindow]:
+        """What `watch` gives, window by window: with what a window cost, and those without an answer too.
+
+        Args:
+            source: As for `watch`.
+
+        Raises:
+            CodecError: The source cannot be read, or breaks off.
+            PipelineError: It is another kind of address, nothing is asked, or the pipeline is closed.
+        """
+        if self._closed:
+            raise PipelineError("this pipeline is closed: its model is gone; open another")
+        if not self._questions and self._recall is None:
+            raise PipelineError("nothing is asked: give questions, or memory to ask about the past later")
+        # Not a generator itself: a closed pipeline must refuse at the call, not at the first `next`.
+        windows = self._watch(source)
+        self._watching.add(windows)
+        return self._until_closed(windows)
+
+    @property
+    def questions(self) -> tuple[str, ...]:
+        """What every window is asked."""
+        return tuple(self._questions)
+
+    @property
+    def device(self) -> str:
+        """Where the model runs."""
+        return str(self._host.settings.device)
+
+    def _until_closed(self, windows: Generator[SessionWindow]) -> Generator[SessionWindow]:
+        """What is left to watch when the pipeline closes is an error, not the end of the video."""
+        yield from windows
+        if windows in self._cut_off:
+            raise PipelineError("this pipeline was closed before the end of the video")
+
+    def _watch(self, source: str | Path | BinaryIO) -> Generator[SessionWindow]:
+        with ExitStack() as opened:
+            pushes, name = self._pushes(source, opened)
+            session = opened.enter_context(self._session(name))
+            failure: CodecError | None = None
+            try:
+                for data, times in pushes:
+                    yield from session.push(data, times)
+            except _EndedError as end:
+                failure = end.reason
+            yield from session.flush()
+            if failure is not None:
+                raise failure
+
+    def _pushes(self, source: str | Path | BinaryIO, opened: ExitStack) -> tuple[Iterator[_Push], str]:
+        """What a session takes of a source, as it comes, and how the source is called."""
+        if isinstance(source, str) and source.lower().startswith(("rtsp://", "rtsps://")):
+            return opened.enter_context(closing(_of_camera(source))), public_url(source)
+        if is_webcam(source):
+            return webcam_frames(str(source), self._sampling.fps), str(source)
+        readable, name = _opened(source, opened)
+        return _of_file(readable, name), name
+
+    def _session(self, source: str) -> Session:
+        """A session for one reading of a source."""
+        camera = self._camera_of(source)
+        return Session(
+            engine=self._host,
+            window_s=self._sampling.window_s,
+            stride_s=self._sampling.stride_s,
+            fps=self._sampling.fps,
+            preset=self._preset,
+            policy=self._policy,
+            questions=self._questions,
+            on_window=partial(self._remember, source),
+            name=camera,
+            numbers=self._epochs[camera],
+        )
+
+    def _remember(self, source: str, window: SessionWindow) -> None:
+        """Keep the block that closed a window, while the engine holds its KV."""
+        plan, blocks = window.played.plan, window.played.blocks
+        if self._recall is not None and plan is not None:
+            self._recall.close_block(plan, blocks[-1], round(window.begun * 1e6), source)
+
+    def _camera_of(self, source: str) -> str:
+        """A name for a source's streams: its stem, numbered where another source or memory has that name."""
+        if source not in self._cameras:
+            stem = PurePath(source).stem or "camera"
+            names_in_use = {*self._cameras.values(), *self._remembered()}
+            names = (stem if i == 1 else f"{stem}-{i}" for i in count(1))
+            self._cameras[source] = next(name for name in names if name not in names_in_use)
+        return self._cameras[source]
+
+    def _remembered(self) -> list[str]:
+        """Cameras of the folder of memories."""
+        if self._memory_dir is None or not Path(self._memory_dir).is_dir():
+            return []
+        return [path.name for path in Path(self._memory_dir).iterdir() if path.is_dir()]
+
+    def ask(self, question: str, **options: Any) -> Iterator[Recollection]:
+        """Answers about the past, one for each stream watched so far; needs `memory`.
+
+        Args:
+            question: What to ask. A question that begins with a verb such as "is" is one of yes or no.
+            options: `since`, `until` (seconds from the start of the source), `words`, `text`, `on_text`.
+
+        Raises:
+            LookoutError: Nothing is remembered of that time, or the pipeline is closed.
+        """
+        if self._closed:
+            raise PipelineError(
+                "this pipeline is closed: its model is gone; open another, or ask its memory_dir"
+            )
+        question = models.check_question(self._folder, question, text=bool(options.get("text")))
+        if self._recall is None:
+            raise PipelineError("this pipeline keeps no memory: set it, for example memory='2h'")
+        return self._recall.ask(question, **options)
+
+    def close(self) -> None:
+        """Frees the model, and ends what `watch` began: no process, file or KV of it is left."""
+        self._closed = True
+        with ExitStack() as rest:  # whatever fails to close keeps nothing else open; last in, first out
+            rest.callback(self._host.close)
+            if self._recall is not None:
+                rest.callback(self._recall.close)
+            for windows in list(self._watching):
+                if getgeneratorstate(windows) != GEN_CLOSED:
+                    self._cut_off.add(windows)
+                rest.callback(windows.close)
+
+
+_Push = tuple[Any, float | None]
+
+
+class _EndedError(Exception):
+    """A source ended before its end: what was pushed still has its verdicts."""
+
+    def __init__(self, reason: CodecError) -> None:
+        super().__init__(str(reason))
+        self.reason = reason
+
+
+def _of_file(readable: Path | BinaryIO, name: str) -> Iterator[_Push]:
+    why: list[str] = []
+    for piece in cut(readable, broken_off=why.append):
+        yield piece.data, piece.start_us / 1e6
+    if why:
+        raise _EndedError(CodecError(Reason.UNREADABLE, f"{clean(name)} breaks off: {why[0]}"))
+
+
+def _of_camera(url: str) -> Generator[_Push]:
+    segments = camera_segments(url)
+    first = next(segments)  # a camera that gives nothing is an error at once
+    yield first, None
+    try:
+        for segment in segments:
+            yield segment, None
+    except CodecError as error:
+        raise _EndedError(error) from error
+
+
+def _verdicts(windows: Generator[SessionWindow]) -> Iterator[Verdict]:
+    """The verdicts of windows; the fleet publishes an outcome for those without an answer, too."""
+    with closing(windows):  # who stops watching ends the reading of the source
+        for window in windows:
+            for answer in window.answers:
+                yield Verdict(
+                    time=window.end,
+                    start=window.start,
+                    question=answer.question,
+                    p_yes=answer.p_yes if answer.p_yes is not None else float("nan"),
+                    basis=answer.basis,
+                    tokens_kept=window.tokens_kept,
+                    tokens_total=window.tokens_total,
+                )
+
+
+def _opened(source: str | Path | BinaryIO, opened: ExitStack) -> tuple[Path | BinaryIO, str]:
+    """What to read, and how the source is called."""
+    if not isinstance(source, (str, Path)):
+        if not callable(getattr(source, "read", None)):
+            raise PipelineError(f"a video is a path, a URL or a file object, not {source!r:.80}")
+        if not _reads_bytes(source):
+            raise PipelineError("a file object must be open, and for reading bytes")
+        return source, str(getattr(source, "name", "pipe"))
+    text = str(source)
+    if source == "-":
+        if sys.stdin.isatty():
+            raise PipelineError("standard input is a terminal: give a video through a pipe")
+        return sys.stdin.buffer, "standard input"
+    if text.lower().startswith(("http://", "https://")) and isinstance(source, str):
+        return opened.enter_context(downloaded(UrlSource(text))).path, public_url(text)
+    if isinstance(source, str) and "://" in text:
+        url = public_url(text)
+        raise PipelineError(
+            f"{url} is not read: files, http(s), rtsp(s), /dev/video0, pipes and - are; pass a pipe, such as "
+            f"of `ffmpeg -i {url} -c copy -f mpegts -`"
+        )
+    if not text:
+        raise PipelineError("the name of the video is empty: give a path or a URL")
+    path = Path(source)
+    if not path.exists() or path.is_dir():
+        why = "is a folder" if path.is_dir() else "does not exist"
+        raise CodecError(Reason.UNREADABLE, f"{path} cannot be read ({why})")
+    return path, str(path.resolve())
+
+
+def _reads_bytes(file: BinaryIO) -> bool:
+    """Whether a file object gives bytes. One of another library may have no more than `read`."""
+    try:
+        return not isinstance(file, io.TextIOBase) and getattr(file, "readable", lambda: True)()
+    except (OSError, ValueError):  # it is closed
+        return False

@@ -1,0 +1,252 @@
+"""What a session is given becomes blocks: encoded segments or frames, sampled on the grid."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lookout.models import WindowDefaults
+from lookout.models.vision import Grid, Tower
+from lookout.numbers import check_finite
+from lookout.pruning import MaskPolicy, Sample
+from lookout.streams import BlockMaker, SegmentSampler, SourceFrame, StreamBlock, StrideFrame
+from lookout.streams.session.errors import SessionError
+from lookout.video.motion import Basis
+from lookout.video.segments import SamplingGrid
+from lookout.video.segments.sampling import Selector
+
+Frames = NDArray[np.uint8] | Sequence[NDArray[np.uint8]]
+"""RGB pictures of any one size: uint8 [n, height, width, 3], or as many [height, width, 3]."""
+
+SECOND_US: Final = 1_000_000
+LATEST_S: Final = 9e9
+"""Of a frame: beyond the year 2255 in Unix time, and a slip of the unit in milliseconds."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ClosedBlock:
+    """A stride block that has ended.
+
+    Attributes:
+        block: The block.
+        begun_us: When its stream begins in the source.
+        end_us: Stream time at which it ends: where its stride does, or the video.
+    """
+
+    block: StreamBlock
+    begun_us: int
+    end_us: int
+
+
+@dataclass(slots=True, eq=False)
+class Feed:
+    """What is known of a source between two pushes; a copy goes on from here by itself, so that a push that
+    fails leaves nothing behind.
+
+    Attributes:
+        name: Names the camera; a stream is `name/number`.
+        tower: Encodes.
+        policy: Prunes.
+        sampling: Sample rate, stride and window.
+        numbers: Of the next streams.
+    """
+
+    name: str
+    tower: Tower
+    policy: MaskPolicy
+    sampling: WindowDefaults
+    numbers: Iterator[int]
+    _encoded: SegmentSampler | None = None
+    _selector: Selector[tuple[NDArray[np.uint8], int]] | None = None
+    _maker: BlockMaker | None = None
+    _stream: int = -1  # of the sampler, as the maker's
+    _begun_us: int = 0
+    _decoded_us: int = 0
+
+    def copy(self) -> Feed:
+        """A feed that goes on from here."""
+        selector = copy.copy(self._selector)
+        if selector is not None:
+            selector._cell = list(selector._cell)
+        return replace(
+            self, _encoded=copy.copy(self._encoded), _selector=selector, _maker=copy.copy(self._maker)
+        )
+
+    def segment(self, data: bytes, start_s: float | None = None) -> list[ClosedBlock]:
+        """Take an encoded segment that begins with a keyframe.
+
+        Args:
+            data: The segment.
+            start_s: When it begins in the source; None: where the one before ends. It counts where the clock
+                in the bytes does not continue the segment before, or says again what it said before.
+
+        Raises:
+            CodecError: It cannot be decoded.
+            SessionError: The session was given frames before, or `start_s` is no time.
+        """
+        if self._selector is not None:
+            raise SessionError("this session was given frames: encoded bytes go to another session")
+        if self._encoded is None:
+            sampling = self.sampling
+            self._encoded = SegmentSampler.of(
+                self.tower.grid,
+                sampling.step_us,
+                self.policy,
+                window_us=sampling.window_us,
+                begun_us=self._begun_us + self._decoded_us,
+            )
+        _check_times([] if start_s is None else [start_s])
+        start_us = None if start_s is None else round(start_s * SECOND_US)
+        blocks = [block for frame in self._encoded.add(data, start_us) for block in self.frame(frame)]
+        if self._encoded.stream == self._stream:  # a segment may have no sample
+            self._decoded_us = max(self._decoded_us, self._encoded.watermark_us)
+        return blocks
+
+    def pictures(self, frames: Frames, times_s: Sequence[float]) -> list[ClosedBlock]:
+        """Take frames with rising times, at any rate; those nearest to the sampling grid are used.
+
+        Raises:
+            SessionError: Shapes or times do not fit, or the session was given encoded bytes before.
+        """
+        if self._encoded is not None:
+            raise SessionError("this session was given encoded bytes: frames go to another session")
+        pictures = _checked(frames, times_s)
+        times = [round(time * SECOND_US) for time in times_s]
+        if self._selector is None and times:
+            self._begin(times[0])
+        blocks: list[ClosedBlock] = []
+        for picture, time_us in zip(pictures, times, strict=True):
+            if time_us <= self._begun_us + self._decoded_us and (self._decoded_us or self._cell_filled()):
+                raise SessionError(
+                    f"times must rise: {time_us / SECOND_US:g} s comes after "
+                    f"{(self._begun_us + self._decoded_us) / SECOND_US:g} s"
+                )
+            if time_us - self._begun_us - self._decoded_us > self.sampling.window_us:
+                blocks += self.end()  # windows never reach across a hole as long as one
+                self._begin(time_us)
+            stream_us = time_us - self._begun_us
+            assert self._selector is not None
+            chosen = self._selector.offer((picture, stream_us), stream_us, intra=False, corrupt=False)
+            self._decoded_us = stream_us
+            blocks += self._sampled(chosen)
+        return blocks
+
+    def end(self) -> list[ClosedBlock]:
+        """The blocks that frames are left for; what comes after begins a new stream."""
+        blocks = []
+        if self._selector is not None:
+            blocks += self._sampled(self._selector.finish(None))
+        if self._maker is not None:
+            blocks += self._closed(self._maker.end(), ended=True)
+        self._maker, self._selector, self._encoded = None, None, None
+        self._begun_us, self._decoded_us = self._begun_us + self._decoded_us, 0
+        return blocks
+
+    def frame(self, frame: SourceFrame) -> list[ClosedBlock]:
+        """Take a sampled frame of a source; the blocks that end before it."""
+        blocks: list[ClosedBlock] = []
+        if self._maker is None or frame.stream != self._stream:
+            if self._maker is not None:
+                blocks = self._closed(self._maker.end(), ended=True)
+            self._maker, self._stream = self._next_stream(), frame.stream
+            self._begun_us, self._decoded_us = frame.begun_us, 0
+        blocks += self._closed(self._maker.add(frame.frame))
+        self._decoded_us = frame.end_us
+        return blocks
+
+    def _begin(self, begun_us: int) -> None:
+        """A stream of pictures begins."""
+        self._selector = Selector(SamplingGrid(self.sampling.step_us))
+        self._begun_us, self._decoded_us = begun_us, 0
+        self._stream += 1
+
+    def _cell_filled(self) -> bool:
+        return self._selector is not None and self._selector.candidate is not None
+
+    def _sampled(
+        self, decisions: list[tuple[tuple[NDArray[np.uint8], int], int | None]]
+    ) -> list[ClosedBlock]:
+        blocks: list[ClosedBlock] = []
+        for (picture, time_us), slot in decisions:
+            if slot is not None:
+                sample = Sample(_fitted(picture, self.tower.grid), Basis.LUMA)
+                frame = StrideFrame(sample, time_us, slot)
+                if self._maker is None:
+                    self._maker = self._next_stream()
+                blocks += self._closed(self._maker.add(frame), time_us)
+        return blocks
+
+    def _next_stream(self) -> BlockMaker:
+        sampling = self.sampling
+        return BlockMaker(
+            f"{self.name}/{next(self.numbers)}",
+            self.tower,
+            self.policy,
+            samples=sampling.block_samples,
+            step_us=sampling.step_us,
+            window_blocks=sampling.window_blocks,
+        )
+
+    def _closed(
+        self, blocks: Sequence[StreamBlock], decoded_us: int | None = None, *, ended: bool = False
+    ) -> list[ClosedBlock]:
+        decoded = self._decoded_us if decoded_us is None else decoded_us
+        return [ClosedBlock(block, self._begun_us, self._end_of(block, decoded, ended)) for block in blocks]
+
+    def _end_of(self, block: StreamBlock, decoded_us: int, ended: bool) -> int:
+        """Stream time at which a block ends: where its stride does; or the video, if its stream `ended`, or
+        if a sample is missing behind what was decoded."""
+        end_us = (block.block.index + 1) * self.sampling.stride_us
+        least_us = 0 if ended else self.sampling.step_us
+        return decoded_us if end_us - decoded_us > least_us else end_us
+
+
+def _checked(frames: Frames, times_s: Sequence[float]) -> list[NDArray[np.uint8]]:
+    """The frames, each uint8 [height, width, 3].
+
+    Raises:
+        SessionError: They are something else, or there are not as many times.
+    """
+    pictures = [np.asarray(frame) for frame in frames]
+    for number, picture in enumerate(pictures):
+        if picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[2] != 3 or not picture.size:
+            raise SessionError(
+                f"frame {number} is {picture.dtype} of shape {picture.shape}: uint8 [height, width, 3], RGB, "
+                "is expected"
+            )
+    if len(times_s) != len(pictures):
+        raise SessionError(
+            f"{len(pictures)} frames came with {len(times_s)} times: give one for each, in seconds"
+        )
+    _check_times(times_s)
+    return pictures
+
+
+def _check_times(times_s: Sequence[float]) -> None:
+    """Refuse what is no time: a wild one would make every later frame an earlier one.
+
+    Raises:
+        SessionError: One of them is no number of seconds.
+    """
+    for time_s in times_s:
+        if abs(check_finite("a time", time_s, SessionError)) > LATEST_S:
+            raise SessionError(f"a time of {time_s:g} s is beyond {LATEST_S:g} s: times are seconds")
+
+
+def _fitted(picture: NDArray[np.uint8], grid: Grid) -> NDArray[np.uint8]:
+    """The picture at the model's input size, scaled as the decoder scales."""
+    if picture.shape[:2] == (grid.height, grid.width):
+        return picture.copy()  # the caller may use its buffer again
+    # FFmpeg is loaded only where pictures have another size.
+    import av
+
+    from lookout.video.motion import Fit
+    from lookout.video.segments.picture import Painter, frame_geometry
+
+    frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(picture), format="rgb24")
+    return Painter().paint(frame, frame_geometry(frame, grid.width, grid.height, Fit.STRETCH))

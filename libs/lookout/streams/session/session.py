@@ -1,0 +1,514 @@
+"""A stream that is watched and asked: frames in, answers out, over a window that slides."""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from concurrent.futures import CancelledError
+from contextlib import suppress
+from dataclasses import fields, replace
+from functools import partial
+from itertools import count
+from pathlib import Path
+from typing import Any, Final, NoReturn, Self, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lookout import models
+from lookout.models.engines import Cost, Question, StreamLostError, TextSettings, WindowRequest
+from lookout.models.presets import DEFAULT, preset_of
+from lookout.models.vision import FrameInput
+from lookout.models.windows import Planner, WindowPlan
+from lookout.pruning import MaskPolicy, policy_of
+from lookout.streams import Player, basis_of
+from lookout.streams.session.errors import DeadlineError, SessionError
+from lookout.streams.session.feed import ClosedBlock, Feed, Frames
+from lookout.streams.session.host import EngineHost, HostSettings, Patience, SharedEngine, borrow, give_back
+from lookout.streams.session.types import SessionAnswer, SessionWindow, evidence_of
+
+T = TypeVar("T")
+DESCRIBE: Final = "Describe what happens."
+
+
+class Session:
+    """One camera or video on a model that other sessions share.
+
+    Example:
+        >>> with lookout.Session("/models/InternVL3-8B-hf", engine="vllm", window_s=40) as session:
+        ...     session.push(segment)  # encoded bytes, or frames with their times
+        ...     session.ask("Is anyone lying on the ground?").p_yes
+
+    A push encodes the patches that changed and moves the window on; a question reads the window that is
+    held. Asking changes nothing: later, in another order or from several threads, the answers are the same
+    to the bit. A push or a question that fails leaves the session as it was. Where the byte budget took a
+    session's KV, its next window is computed whole, and `basis` says "key".
+
+    Sessions of the same model and settings share one loaded engine: windows that wait at the same time are
+    one batch. Calls of one session take turns. `apush`, `aask` and `adescribe` are the same for asyncio; a
+    task that is cancelled begins nothing.
+
+    The first session loads the model; others with the same settings find it loaded.
+
+    Args:
+        model: Folder of a checkpoint of a family in `lookout.models.families`; None: the tiny model that comes
+            with Lookout.
+        engine: "transformers" or "vllm"; or a host, whose owner closes it and keeps the streams' names
+            apart.
+        window_s: Seconds of a window, a whole number of strides; None: as the model's folder says, else
+            40. So for the next two.
+        stride_s: Seconds by which it slides, a whole number of samples; else 8.
+        fps: Samples a second; else 2.
+        preset: Which patches are kept and how windows reuse KV: a name in `lookout.models.presets.PRESETS`.
+        policy: Which patches are kept, a policy or a name in `lookout.pruning.POLICIES`; None: as the preset
+            says.
+        questions: Yes/no questions that every window is asked as it closes.
+        on_window: Called with every window as it closes, while the engine holds its KV.
+        name: Names the camera. It decides on which strides windows are computed whole, so equal names
+            give equal answers; None: one with a number.
+        numbers: Of its streams: a jump of the clock begins the next. None: from 0.
+        device: Where tower and transformers engine run: "cpu", "cuda", "cuda:1". None: with vLLM on the
+            device of its wheel, else on the CPU.
+        dtype: Of weights and KV: "float32", "bfloat16" or "float16"; None: float32 on a CPU, what a GPU
+            computes natively else.
+        budget_bytes: Limit of the KV of all sessions of the engine. Where it does not hold them all,
+            those that came first keep theirs. None: 1 GiB on a CPU, on a GPU what weights and one pass
+            leave of its memory.
+        options: More arguments of the engine's `load_engine`, such as vLLM's `tensor_parallel`.
+
+    Raises:
+        LookoutError: The settings do not fit together, or the model does not load.
+    """
+
+    def __init__(
+        self,
+        model: str | Path | None = None,
+        engine: str | EngineHost = "transformers",
+        *,
+        window_s: float | None = None,
+        stride_s: float | None = None,
+        fps: float | None = None,
+        preset: str = DEFAULT,
+        policy: MaskPolicy | str | None = None,
+        questions: Sequence[str] = (),
+        on_window: Callable[[SessionWindow], object] | None = None,
+        name: str | None = None,
+        numbers: Iterator[int] | None = None,
+        device: str | None = None,
+        dtype: str | None = None,
+        budget_bytes: int | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        folder = engine.settings.folder if isinstance(engine, EngineHost) else models.find_model(model)
+        questions = models.check_questions(folder, questions)
+        rules, masks = preset_of(preset), None if policy is None else policy_of(policy)
+        _check_caller(name, on_window, options)
+        try:
+            sampling = models.window_defaults(folder)
+            sampling = sampling.changed(fps=fps, stride_s=stride_s, window_s=window_s)
+        except models.SamplingError as error:
+            raise SessionError(str(error)) from error
+        self._folder, self._questions = folder, [Question(text, text) for text in questions]
+        self._borrowed = not isinstance(engine, EngineHost)
+        if isinstance(engine, EngineHost):
+            self._host = engine
+        else:
+            pairs = tuple(sorted((options or {}).items()))
+            self._host = borrow(HostSettings(folder, engine, device, dtype, budget_bytes, pairs))
+        self._lock, self._closed, self._on_window = threading.RLock(), False, on_window
+        try:
+            self.name = self._host.take_name(name) if self._borrowed else str(name)
+        except SessionError:
+            self._end()
+            raise
+        self._engine = SharedEngine(self._host)
+        self._planner = Planner(self._host.layout, rules.windows.sampled(sampling))
+        self._player = Player(self._engine, self._planner)
+        tower = self._host.tower
+        numbers = count() if numbers is None else numbers
+        self._feed = Feed(self.name, tower, masks or rules.masks, sampling, numbers)
+        self._newest: SessionWindow | None = None
+        self._whole_flops = self._encoding_flops(
+            [np.ones((tower.grid.group_rows, tower.grid.group_cols), bool)]
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a Session holds a stream's state and is not pickled: make one in every process")
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await asyncio.to_thread(self.close)
+
+    def push(
+        self,
+        data: bytes | Frames,
+        times: Sequence[float] | float | None = None,
+        *,
+        deadline_s: float | None = None,
+    ) -> list[SessionWindow]:
+        """Take more of the video; the windows that close with it. Returns when they are computed: who pushes
+        faster than the engine computes waits here.
+
+        Args:
+            data: An encoded segment that begins with a keyframe, or RGB frames, uint8 [n, height, width, 3].
+            times: Seconds of every frame, rising; of an encoded segment, when it begins, where the clock in
+                its bytes does not continue the one before (None: where that ends).
+            deadline_s: Seconds in which the engine must have begun.
+
+        Raises:
+            DeadlineError: It had not.
+            LookoutError: The bytes cannot be decoded, the frames do not fit, or a window cannot be computed.
+        """
+        return self._in_turn(deadline_s, lambda _: self._push(data, times))
+
+    def flush(self, *, deadline_s: float | None = None) -> list[SessionWindow]:
+        """Close the open stride, at the end of a video; the windows that close with it. What is pushed then
+        begins a new stream: windows do not reach across."""
+        return self._in_turn(deadline_s, lambda _: self._take(self._feed.copy(), Feed.end))
+
+    def ask(
+        self,
+        question: str,
+        *,
+        text: bool | None = None,
+        on_text: Callable[[str], object] | None = None,
+        deadline_s: float | None = None,
+        **how: Any,
+    ) -> SessionAnswer:
+        """Ask about the newest window.
+
+        Args:
+            question: What to ask.
+            text: Answer in words; None: unless it is a question of yes or no.
+            on_text: Called with the pieces of an answer in words as they come.
+            deadline_s: Seconds in which the engine must have begun; a text ends when they are over.
+            how: Of an answer in words: `tokens`, `temperature`, `seed`, `stop`, and with vLLM `schema`
+                (`lookout.models.engines.TextSettings`).
+
+        Raises:
+            DeadlineError: The engine had not begun in time.
+            LookoutError: No window has closed yet, it is not asked, or the question cannot be answered.
+        """
+        return self._in_turn(deadline_s, lambda patience: self._ask(question, text, on_text, how, patience))
+
+    def describe(
+        self, prompt: str = DESCRIBE, *, deadline_s: float | None = None, **how: Any
+    ) -> Iterator[str]:
+        """The answer in words to `prompt`, piece by piece; see `ask`. Closing the iterator ends it."""
+        pieces: queue.SimpleQueue[str | BaseException | None] = queue.SimpleQueue()
+        patience = Patience(deadline_s)
+
+        def run() -> None:
+            try:
+                self._in_turn(
+                    None, lambda _: self._ask(prompt, True, pieces.put, how, patience), patience=patience
+                )
+                pieces.put(None)
+            except BaseException as error:
+                pieces.put(error)
+
+        thread = threading.Thread(target=run, name="describe", daemon=True)
+        thread.start()
+        try:
+            while (piece := pieces.get()) is not None:
+                if isinstance(piece, BaseException):
+                    raise piece
+                yield piece
+        finally:
+            patience.cancel()
+            thread.join()
+
+    def close(self) -> None:
+        """Free what the session holds; the last session of an engine frees the model."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            self._player.close()
+            if self._borrowed:
+                self._host.give_name(self.name)
+        self._end()
+
+    async def apush(
+        self,
+        data: bytes | Frames,
+        times: Sequence[float] | float | None = None,
+        *,
+        deadline_s: float | None = None,
+    ) -> list[SessionWindow]:
+        """`push` for asyncio."""
+        patience = Patience(deadline_s)
+        return await _awaited(
+            patience, partial(self._in_turn, None, lambda _: self._push(data, times), patience=patience)
+        )
+
+    async def aask(
+        self, question: str, *, text: bool | None = None, deadline_s: float | None = None, **how: Any
+    ) -> SessionAnswer:
+        """`ask` for asyncio."""
+        patience = Patience(deadline_s)
+        work = partial(self._ask, question, text, None, how, patience)
+        return await _awaited(patience, partial(self._in_turn, None, lambda _: work(), patience=patience))
+
+    async def adescribe(
+        self, prompt: str = DESCRIBE, *, deadline_s: float | None = None, **how: Any
+    ) -> AsyncIterator[str]:
+        """`describe` for asyncio."""
+        pieces = self.describe(prompt, deadline_s=deadline_s, **how)
+        try:
+            while (piece := await asyncio.to_thread(next, pieces, None)) is not None:
+                yield piece
+        finally:
+            await asyncio.to_thread(pieces.close)  # type: ignore[attr-defined]
+
+    def _in_turn(
+        self, deadline_s: float | None, work: Callable[[Patience], T], *, patience: Patience | None = None
+    ) -> T:
+        """Run work while no other call of this session runs.
+
+        Raises:
+            SessionError: The session is closed or of another process, or the deadline has passed.
+        """
+        self._host.check_process()
+        patience = patience or Patience(deadline_s)
+        if not self._lock.acquire(timeout=patience.left()):
+            raise DeadlineError("the deadline passed while other calls of this session ran")
+        try:
+            if self._closed:
+                raise SessionError(f"session {self.name!r} is closed: open another")
+            patience.check()
+            # `on_window` and `on_text` may ask, too.
+            before, self._engine.patience = self._engine.patience, patience
+            try:
+                return work(patience)
+            finally:
+                self._engine.patience = before
+        finally:
+            self._lock.release()
+
+    def _push(self, data: bytes | Frames, times: Sequence[float] | float | None) -> list[SessionWindow]:
+        if isinstance(data, (bytes, bytearray, memoryview)):
+            if times is not None and np.ndim(times):
+                raise SessionError("encoded bytes carry their own times: give when they begin, or nothing")
+            start_s = None if times is None else np.asarray(times).item()
+            return self._take(self._feed.copy(), lambda feed: feed.segment(bytes(data), start_s))
+        if data is None or isinstance(data, (str, Path)) or hasattr(data, "read"):
+            raise SessionError(
+                f"{type(data).__name__} is no video: push encoded bytes, or RGB frames and their times; "
+                "lookout.Pipeline reads files"
+            )
+        if times is None:
+            raise SessionError("frames need times: the seconds of every frame")
+        if isinstance(times, Iterator):
+            times = list(times)
+        if not np.ndim(times):
+            data = [np.asarray(data)]  # one frame and its time
+        seconds = np.atleast_1d(times).tolist()
+        return self._take(self._feed.copy(), lambda feed: feed.pictures(data, seconds))
+
+    def _take(self, feed: Feed, add: Callable[[Feed], list[ClosedBlock]]) -> list[SessionWindow]:
+        """Play the blocks that close; on any failure the session stays as it was."""
+        blocks = add(feed)
+        player, newest = self._player, self._newest
+        state = player.state()
+        try:
+            windows = [self._played(block) for block in blocks]
+        except BaseException:
+            if self._player is not player:
+                self._player.close()
+            self._player, self._newest = player, newest
+            player.restore(state)
+            raise
+        if self._player is not player:
+            player.close()
+        self._feed = feed
+        return windows
+
+    def _played(self, closed: ClosedBlock) -> SessionWindow:
+        stream = closed.block.block.stream
+        if stream not in self._player.streams and self._player.streams:
+            self._player = Player(self._engine, self._planner)
+        (played,) = self._player.step([closed.block], self._questions)
+        plan, answer, first = played.plan, played.answer, played.blocks[0].index
+        begun = closed.begun_us / 1e6
+        window = SessionWindow(
+            start=begun + first * self._feed.sampling.stride_us / 1e6,
+            end=begun + closed.end_us / 1e6,
+            answers=(),
+            basis=None if plan is None or answer is None else basis_of(plan, answer),
+            tokens_kept=sum(block.tokens for block in played.blocks),
+            tokens_total=sum(frame.keep.size for block in played.blocks for frame in block.frames),
+            begun=begun,
+            played=played,
+            refusal=None if played.refusal is None else played.refusal.reason,
+            vision_flops=self._encoding_flops(closed.block.masks),
+            vision_flops_dense=sum(len(block.frames) for block in played.blocks) * self._whole_flops,
+        )
+        if answer is not None:
+            answers = tuple(
+                _answer(window, reply.question, window.basis, answer.cost, p_yes=reply.p_yes)
+                for reply in answer.answers
+            )
+            window = replace(window, answers=answers)
+        self._newest = window
+        if self._on_window is not None:
+            self._on_window(window)
+        return window
+
+    def _encoding_flops(self, masks: Sequence[NDArray[np.bool_]]) -> int:
+        """What the tower computes for frames of which some groups are encoded."""
+        grid = self._feed.tower.grid
+        blank = np.broadcast_to(np.uint8(0), (1, grid.height, grid.width, 3))
+        return self._feed.tower.flops([FrameInput(blank, mask) for mask in masks])
+
+    def _ask(
+        self,
+        question: str,
+        text: bool | None,
+        on_text: Callable[[str], object] | None,
+        how: Mapping[str, Any],
+        patience: Patience,
+    ) -> SessionAnswer:
+        window = self._newest
+        if window is None:
+            raise SessionError(
+                f"no stride has closed yet: push more than {self._feed.sampling.stride_s:g} s, or flush"
+            )
+        if window.refusal is not None:
+            raise SessionError(f"the newest window is not asked: {window.refusal}")
+        words = text if text is not None else not (isinstance(question, str) and models.asks_yes_no(question))
+        line = models.check_question(self._folder, question, text=words)
+        if words:  # a prompt keeps its lines
+            return self._written(window, question, _text_settings(how), on_text, patience)
+        question = line
+        if how or on_text is not None:
+            raise SessionError(f"{', '.join(how) or 'on_text'} is for an answer in words: give text=True")
+        plan, key = _plan_of(window), False
+        asked = [Question(question, question)]
+        try:
+            answer = self._engine.call(partial(self._host.engine.ask, plan, asked))
+        except StreamLostError:
+            # The byte budget took its KV. Computed whole and thrown away, so that asking changes nothing.
+            blocks, key = window.played.blocks, True
+            plan = self._planner.plan(blocks, key=True)
+            answer = self._engine.run([WindowRequest(plan, blocks, asked, keep=False)])[0].unwrap()
+        basis = "key" if key else window.basis
+        return _answer(window, question, basis, answer.cost, p_yes=answer.answers[0].p_yes)
+
+    def _written(
+        self,
+        window: SessionWindow,
+        question: str,
+        settings: TextSettings,
+        on_text: Callable[[str], object] | None,
+        patience: Patience,
+    ) -> SessionAnswer:
+        """An answer in words. It is one job of the engine's thread: what others push waits for its end."""
+        engine, plan = self._host.engine, _plan_of(window)
+
+        def write(plan: WindowPlan, give: Callable[[str], object]) -> Cost:
+            writing = engine.write(plan, question, settings, patience.lasts)
+            while True:
+                try:
+                    give(next(writing))
+                except StopIteration as end:
+                    cost: Cost = end.value
+                    return cost
+
+        def recomputed(give: Callable[[str], object]) -> Cost:
+            # Under a name of its own: the session's own stream stays as it is.
+            blocks = [replace(block, stream=f"{block.stream}?") for block in window.played.blocks]
+            plan = self._planner.plan(blocks, key=True)
+            try:
+                engine.run([WindowRequest(plan, blocks)])[0].unwrap()
+                return write(plan, give)
+            finally:
+                engine.close_stream(plan.stream)
+
+        pieces: list[str] = []
+
+        def take(piece: str) -> None:
+            pieces.append(piece)
+            if on_text is not None:
+                on_text(piece)
+
+        basis = window.basis
+        try:
+            cost = self._engine.stream(partial(write, plan), take)
+        except StreamLostError:
+            cost, basis = self._engine.stream(recomputed, take), "key"
+        return _answer(window, question, basis, cost, text="".join(pieces))
+
+    def _end(self) -> None:
+        if self._borrowed:
+            give_back(self._host)
+
+
+async def _awaited(patience: Patience, work: Callable[[], T]) -> T:
+    """Run work on a thread; cancelling the task cancels what has not begun."""
+    thread = asyncio.ensure_future(asyncio.to_thread(work))
+    try:
+        return await asyncio.shield(thread)
+    except asyncio.CancelledError:
+        patience.cancel()
+        with suppress(CancelledError, Exception):
+            await thread
+        raise
+
+
+def _plan_of(window: SessionWindow) -> WindowPlan:
+    plan = window.played.plan
+    assert plan is not None, "a window that is asked has a plan"
+    return plan
+
+
+def _answer(
+    window: SessionWindow,
+    question: str,
+    basis: str | None,
+    cost: Cost,
+    *,
+    p_yes: float | None = None,
+    text: str | None = None,
+) -> SessionAnswer:
+    evidence = evidence_of(window.played.blocks[-1], window.begun)
+    return SessionAnswer(question, window.start, window.end, str(basis), cost, evidence, p_yes, text)
+
+
+def _text_settings(how: Mapping[str, Any]) -> TextSettings:
+    """The settings of an answer in words.
+
+    Raises:
+        SessionError: There is no setting of that name.
+    """
+    names = [field.name for field in fields(TextSettings)]
+    if unknown := [name for name in how if name not in names]:
+        raise SessionError(f"{', '.join(unknown)} is no setting of a text: there are {', '.join(names)}")
+    stop = how.get("stop", ())
+    return TextSettings(**{**how, "stop": (stop,) if isinstance(stop, str) else tuple(stop)})
+
+
+def _check_caller(name: object, on_window: object, options: object) -> None:
+    """Refuse what is of another kind, before the model is loaded.
+
+    Raises:
+        SessionError: It is.
+    """
+    if name is not None and not isinstance(name, str):
+        raise SessionError(f"name is a text, such as 'gate', not {name!r:.80}")
+    if on_window is not None and not callable(on_window):
+        raise SessionError(f"on_window is a function that takes a window, not {on_window!r:.80}")
+    if options is not None and not isinstance(options, Mapping):
+        raise SessionError(
+            f"options are names with values, such as {{'max_rows': 4096}}, not {options!r:.80}"
+        )

@@ -1,0 +1,75 @@
+"""What a session answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from lookout.models.engines import Cost
+from lookout.models.windows import StrideBlock
+from lookout.streams import PlayedWindow
+
+EVIDENCE = 3
+"""Frames of a window that are named as evidence."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionAnswer:
+    """The answer to a question about a window.
+
+    Attributes:
+        question: The question.
+        start: Seconds of the source at which the window begins.
+        end: Seconds at which it ends.
+        basis: "key" for a window computed in full, "incremental" for one that reused KV of the window before,
+            "full" for one that continues a chain but was computed in full.
+        cost: What it cost: of a window with its standing questions, or of the question alone.
+        evidence: Seconds of the frames that show the newest stride best: those with the most tokens.
+        p_yes: Probability of yes; None for an answer in words.
+        text: The answer in words; None for yes or no.
+    """
+
+    question: str
+    start: float
+    end: float
+    basis: str
+    cost: Cost
+    evidence: tuple[float, ...]
+    p_yes: float | None = None
+    text: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SessionWindow:
+    """A window that has closed.
+
+    Attributes:
+        start: Seconds of the source at which it begins.
+        end: Seconds at which it ends.
+        answers: To the standing questions, in their order; empty where the window is not asked.
+        basis: As in `SessionAnswer`; None where the window is not asked.
+        tokens_kept: Visual tokens.
+        tokens_total: Visual tokens without pruning.
+        begun: Seconds of the source at which its stream begins.
+        played: Its blocks, plan and answer.
+        refusal: Why it is not asked: no frames, or too many damaged ones. None: it is.
+        vision_flops: FLOPs of the vision tower for its newest block, which is encoded once.
+        vision_flops_dense: The same for all its blocks with every patch.
+    """
+
+    start: float
+    end: float
+    answers: tuple[SessionAnswer, ...]
+    basis: str | None
+    tokens_kept: int
+    tokens_total: int
+    begun: float = field(repr=False)
+    played: PlayedWindow = field(repr=False)
+    refusal: str | None = None
+    vision_flops: int = field(default=0, repr=False)
+    vision_flops_dense: int = field(default=0, repr=False)
+
+
+def evidence_of(block: StrideBlock, begun: float) -> tuple[float, ...]:
+    """Seconds of the frames that show a block best: anchors, then those with the most tokens."""
+    frames = sorted(block.frames, key=lambda frame: (not frame.anchor, -len(frame.kept)))[:EVIDENCE]
+    return tuple(sorted(begun + frame.time_us / 1e6 for frame in frames))

@@ -1,0 +1,248 @@
+"""Clips: a range of a recording as a file of its own, its packets as they are."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from fractions import Fraction
+from itertools import pairwise
+
+import av
+import av.error
+import numpy as np
+
+from lookout.video.files.packets import PacketReader
+from lookout.video.files.parallel import Scan
+from lookout.video.files.source import Source
+from lookout.video.files.table import FrameTable, holes_of
+from lookout.video.segments.container import Video
+from lookout.video.segments.cutting import MOV_CODECS, MP4_CODECS
+from lookout.video.segments.types import CodecError, Limits, Reason
+
+CLIP_BYTES = 256 * 1024 * 1024
+"""Bytes of a clip at most: a decoder process holds them three times."""
+CLIP_CONTAINERS = {
+    **dict.fromkeys(MOV_CODECS, "mov"),
+    **dict.fromkeys(MP4_CODECS, "mp4"),
+    "vp8": "webm",  # browsers play it there
+}
+_MICROSECONDS = Fraction(1, 1_000_000)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordingClip:
+    """A playable range of a recording, without sound.
+
+    Attributes:
+        data: The file.
+        start_us: Time of its first picture since the recording's first.
+        end_us: Time at which its last picture ends.
+        frames: Pictures that it shows.
+        container: mp4; mov or webm for codecs that MP4 cannot carry.
+    """
+
+    data: bytes = field(repr=False)
+    start_us: int
+    end_us: int
+    frames: int
+    container: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Range:
+    """Packets [first, last] in decoding order, without those of `dropped`; `shown`: presentation indexes."""
+
+    first: int
+    last: int
+    dropped: frozenset[int]
+    shown: range
+    start_us: int
+    end_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Stamps:
+    """Times of a clip's packets in ticks, by their number; the first picture is shown at 0."""
+
+    time_base: Fraction
+    pts: dict[int, int]
+    dts: dict[int, int]
+    duration: int | None  # of every packet; None: its own
+
+
+def clip(
+    source: Source, limits: Limits, scan: Scan, range_us: tuple[int, int], max_bytes: int = CLIP_BYTES
+) -> RecordingClip:
+    """A range of a recording as a file that plays alone. Nothing is encoded again; sound is left out.
+
+    It begins with the keyframe before the range (the first one behind it where there is none) and ends with
+    the picture before its end, or up to some pictures later where these are stored before that one.
+
+    Args:
+        source: The recording.
+        limits: What to refuse.
+        scan: Its packets.
+        range_us: Begin of the range since the recording's first picture, and its end, which is excluded.
+        max_bytes: Largest clip.
+
+    Raises:
+        CodecError: It cannot be cut: REQUEST, NO_KEYFRAME, NO_DECODER, BYTES or UNREADABLE.
+    """
+    run = _range_of(scan.table, *range_us)
+    size = int(scan.table.size[run.first : run.last + 1].sum())
+    if size > max_bytes:
+        raise CodecError(
+            Reason.BYTES,
+            f"the clip from {run.start_us / 1e6:g} s to {run.end_us / 1e6:g} s would have {size} "
+            f"bytes; the limit is {max_bytes}",
+        )
+    with PacketReader(source, limits, scan.table, probe=not scan.indexed) as reader:
+        packets = reader.packets(run.first, run.last)
+        first = next(packets)  # a seek may open the video again
+        data, container = _muxed(reader.video, scan.table, run, first, packets)
+    return RecordingClip(data, run.start_us, run.end_us, len(run.shown), container)
+
+
+def _range_of(table: FrameTable, start_us: int, end_us: int) -> _Range:
+    """The packets of a range.
+
+    Raises:
+        CodecError: There are none, or they cannot be a clip.
+    """
+    order, times = table.times()
+    if end_us <= start_us or end_us <= 0 or not times or start_us > times[-1]:
+        raise CodecError(Reason.REQUEST, f"it has no picture from {start_us / 1e6:g} s to {end_us / 1e6:g} s")
+    begin = max(0, int(np.searchsorted(times, start_us, side="right")) - 1)
+    end = int(np.searchsorted(times, end_us, side="left"))
+    first = _keyframe(table, order, begin, end)
+    # Pictures that a player shows before the first keyframe refer to pictures before it.
+    leading = np.flatnonzero(table.pts[first:] < table.pts[first]) + first if table.ordered else order[:0]
+    inside = (order >= first) & ~np.isin(order, leading)
+    begin = int(np.flatnonzero(inside)[0])
+    last = _last(order, begin, end)
+    dropped = frozenset(int(packet) for packet in leading if packet <= last)
+    stop = int(np.flatnonzero(order <= last)[-1]) + 1
+    nominal_us = round(1e6 / table.fps)
+    end_time = times[stop] if stop < len(times) else times[-1] + nominal_us
+    hole = next((hole for hole in holes_of(times, nominal_us) if hole.index == stop), None)
+    end_time = hole.start_us if hole is not None else end_time
+    run = _Range(first, last, dropped, range(begin, stop), times[begin], end_time)
+    _check_hidden(table, run, int(order[begin]))
+    return run
+
+
+def _keyframe(table: FrameTable, order: np.ndarray, begin: int, end: int) -> int:
+    """The packet with which a clip of the pictures [begin, end) begins.
+
+    Raises:
+        CodecError: With NO_KEYFRAME.
+    """
+    clean = np.flatnonzero(table.clean)
+    packet = int(order[begin])
+    before = clean[clean <= packet]
+    if table.ordered:
+        before = before[table.pts[before] <= table.pts[packet]]
+    if len(before):
+        return int(before[-1])
+    behind = clean[np.isin(clean, order[begin:end])]
+    if not len(behind):
+        raise CodecError(Reason.NO_KEYFRAME, "no keyframe stands before the range or in it")
+    return int(behind[0])
+
+
+def _last(order: np.ndarray, begin: int, end: int) -> int:
+    """The last packet of the pictures [begin, end), and of all that are shown among those."""
+    last = int(order[begin : max(end, begin + 1)].max())
+    while True:
+        # A picture stored before `last` may be shown behind others that are stored later.
+        newest = int(np.flatnonzero(order <= last)[-1])
+        further = int(order[begin : newest + 1].max())
+        if further == last:
+            return last
+        last = further
+
+
+def _check_hidden(table: FrameTable, run: _Range, shown: int) -> None:
+    """Refuse pictures that an edit list hides behind the first that is shown: only those before can be hidden
+    in a clip.
+
+    Raises:
+        CodecError: With REQUEST.
+    """
+    hidden = np.flatnonzero(table.discard[run.first : run.last + 1]) + run.first
+    behind = [i for i in hidden.tolist() if i not in run.dropped and i > shown]
+    if any(table.pts[i] > table.pts[shown] for i in behind):
+        raise CodecError(
+            Reason.REQUEST,
+            f"an edit list leaves out pictures between {run.start_us / 1e6:g} s and "
+            f"{run.end_us / 1e6:g} s; choose a shorter range",
+        )
+
+
+def _stamps(table: FrameTable, run: _Range, packets: list[int], reordering: bool) -> _Stamps:
+    """Times of a clip's packets: the source's own, or nominal ones where it has none or its clock jumps.
+
+    Raises:
+        CodecError: The source does not say in which order its pictures are shown.
+    """
+    order, times = table.times()
+    begin, stop = run.shown.start, run.shown.stop
+    zero = int(table.pts[order[begin]])
+    length = int(table.pts[order[stop - 1]]) - zero if table.ordered else 0
+    if table.ordered and abs(float(length * table.time_base) * 1e6 - (times[stop - 1] - times[begin])) < 2:
+        pts = {i: int(table.pts[i]) - zero for i in packets}
+        dts = {i: int(table.dts[i]) - zero for i in packets}
+        rising = all(early < late for early, late in pairwise(dts.values()))
+        plain = rising and all(dts[i] <= pts[i] for i in packets)
+        return _Stamps(table.time_base, pts, dts if plain else _decoding_times(pts), None)
+    if not table.ordered and reordering:
+        raise CodecError(
+            Reason.REQUEST,
+            "it does not say when its pictures are shown, and may show them in another order than it stores "
+            "them; only encoding it again gives a clip",
+        )
+    shown = {int(order[i]): times[i] - times[begin] for i in run.shown}
+    pts = {i: shown[i] for i in packets if i in shown}
+    return _Stamps(_MICROSECONDS, pts, _decoding_times(pts), round(1e6 / table.fps))
+
+
+def _decoding_times(pts: dict[int, int]) -> dict[int, int]:
+    """Decoding times that rise, early enough that no picture is shown before it is decoded."""
+    ordered = sorted(pts.values())
+    delay = max(late - early for late, early in zip(ordered, pts.values(), strict=True))
+    return {i: time - delay for i, time in zip(pts, ordered, strict=True)}
+
+
+def _muxed(
+    video: Video, table: FrameTable, run: _Range, first: av.Packet, packets: Iterator[av.Packet]
+) -> tuple[bytes, str]:
+    """The packets as a file, and its container."""
+    container = CLIP_CONTAINERS.get(video.codec)
+    if container is None:
+        raise CodecError(Reason.NO_DECODER, f"{video.codec} video cannot be cut without encoding it again")
+    numbers = [i for i in range(run.first, run.last + 1) if i not in run.dropped]
+    stamps = _stamps(table, run, numbers, bool(video.context.has_b_frames))
+    buffer = io.BytesIO()
+    # Decoding times below zero are an edit list's matter; a shift would move the pictures.
+    with av.open(buffer, "w", format=container, options={"avoid_negative_ts": "disabled"}) as out:
+        target = out.add_stream_from_template(video.stream, opaque=True)
+        target.time_base = stamps.time_base
+        if video.codec == "hevc":
+            target.codec_context.codec_tag = "hvc1"  # Apple's players know no other
+        number = run.first
+        try:
+            for packet in (first, *packets):
+                if number in stamps.pts:
+                    packet.pts, packet.dts = stamps.pts[number], stamps.dts[number]
+                    packet.time_base = stamps.time_base
+                    if stamps.duration is not None:
+                        packet.duration = stamps.duration
+                    packet.stream = target
+                    out.mux_one(packet)
+                number += 1
+        except (av.error.FFmpegError, ValueError) as error:
+            raise CodecError(
+                Reason.UNREADABLE, f"its {video.codec} packets could not be put into {container} ({error})"
+            ) from None
+    return buffer.getvalue(), container

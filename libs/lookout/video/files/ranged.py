@@ -1,0 +1,74 @@
+"""A recording that lies elsewhere and is read in ranges; the newest bytes stay in memory."""
+
+from __future__ import annotations
+
+import io
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import cast
+
+from lookout.video.files.source import PositionReader
+from lookout.video.segments.container import ByteSource
+
+PIECE = 16 << 10
+"""Bytes that are read at least: what tells whether decoding can begin at a keyframe, and an index's head."""
+RUN = 64
+"""Pieces that are read at once where reading goes on in order; the first read is of one, then it doubles."""
+CACHED = 4096
+"""Pieces in memory."""
+
+
+class RangedSource:
+    """A recording behind a function that reads ranges of its bytes. Safe from any thread.
+
+    Args:
+        name: How messages call it.
+        size: Its bytes.
+        read: The bytes [start, stop); what it raises ends the reading.
+        cached: Pieces that stay in memory.
+    """
+
+    def __init__(
+        self, name: str, size: int, read: Callable[[int, int], bytes], *, cached: int = CACHED
+    ) -> None:
+        self.name, self.size = name, size
+        self._read, self._cached = read, cached
+        self._pieces: OrderedDict[int, bytes] = OrderedDict()
+        self._run_ends: dict[int, int] = {}  # length of the run that ended with a piece
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def open(self) -> Iterator[ByteSource]:
+        """A reader with a position of its own over the shared pieces."""
+        yield cast(ByteSource, io.BufferedReader(PositionReader(self.read_at, self.size), PIECE))
+
+    def read_at(self, size: int, offset: int) -> bytes:
+        """Bytes from a position, at most `size` and at least one; none at the end."""
+        if not 0 <= offset < self.size:
+            return b""
+        number, begin = divmod(offset, PIECE)
+        with self._lock:
+            piece = self._piece(number)
+            return piece[begin : begin + size]
+
+    def _piece(self, number: int) -> bytes:
+        if number not in self._pieces:
+            self._fetch(number)
+        self._pieces.move_to_end(number)
+        return self._pieces[number]
+
+    def _fetch(self, number: int) -> None:
+        last = -(-self.size // PIECE)
+        length = min(2 * self._run_ends.get(number - 1, 0), RUN) or 1
+        stop = number + 1
+        while stop < min(number + length, last) and stop not in self._pieces:
+            stop += 1
+        data = self._read(number * PIECE, min(stop * PIECE, self.size))
+        for place in range(number, stop):
+            self._pieces[place] = data[(place - number) * PIECE : (place - number + 1) * PIECE]
+        self._run_ends[stop - 1] = length
+        while len(self._pieces) > max(self._cached, stop - number):
+            old, _ = self._pieces.popitem(last=False)
+            self._run_ends.pop(old, None)

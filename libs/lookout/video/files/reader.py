@@ -1,0 +1,169 @@
+"""`VideoReader`: the samples of a whole recording, fast (QuickCodec with what the paper leaves out)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
+
+from lookout.video.files.clipping import RecordingClip, clip
+from lookout.video.files.parallel import DecodeWork, FileDecoder, FileFrame, Scan, scanned
+from lookout.video.files.recording import (
+    UNDECODABLE,
+    Gap,
+    RecordingFacts,
+    RecordingReader,
+    Sampling,
+    StreamFacts,
+    broken_off,
+    facts_of,
+    first_size,
+    gaps_of,
+)
+from lookout.video.files.source import Given, Source, UrlSource, source_of
+from lookout.video.motion.geometry import Fit
+from lookout.video.segments.container import Video
+from lookout.video.segments.sampling import Pick
+from lookout.video.segments.types import FILE_LIMITS, CodecError, Limits, Reason
+
+
+class VideoReader(RecordingReader):
+    """Random access to the frames of a recording.
+
+    Packets are counted once when the reader is made: from the index of an MP4 file, else by reading them.
+    Every `sample` and `read` decodes only what its frames need, on several threads. Results are equal to the
+    bytes to decoding every frame in order. A reader may be copied to other processes, forked or started again
+    (workers of a `DataLoader`): each opens the recording for itself.
+
+    Args:
+        source: A path, an http(s) URL (read in range requests), bytes, a file object, or a `Source`.
+        limits: What to refuse.
+
+    Raises:
+        CodecError: The source cannot be read or holds no video.
+    """
+
+    def __init__(self, source: Given, *, limits: Limits = FILE_LIMITS) -> None:
+        self.source = source_of(source)
+        self._limits = limits
+        self._opened = ExitStack()
+        with ExitStack() as opened:
+            video, self.scan = opened.enter_context(scanned(self.source, limits))
+            stream = StreamFacts.of(video, self.scan)
+            super().__init__(facts_of(self.source.name, stream, self.scan.table), self.scan.table)
+            self._opened = opened.pop_all()
+        self._video: Video | None = video  # serves the first `sample`
+        self._process = os.getpid()
+        self._closed = False
+        self._upright: tuple[int, int] | None = None
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """(height, width) of the upright picture, from the first frame that decodes."""
+        self._check_open()
+        if self._upright is None:
+            self._upright = first_size(self.source, self._limits, self.scan)
+        return self._upright
+
+    def __reduce__(self) -> tuple[Callable[..., VideoReader], tuple[Source, Limits]]:
+        return _opened_again, (self.source, self._limits)
+
+    def close(self) -> None:
+        """Let go of the packets and, for a URL, of its connections; nothing is read any more."""
+        self._closed = True
+        self.scan, self._video = Scan(self.scan.table, damage=self.scan.damage), None
+        self._opened.close()
+        if isinstance(self.source, UrlSource):
+            self.source.close()
+
+    def _sampling(  # noqa: PLR0917
+        self,
+        picks: Sequence[Pick],
+        size: tuple[int, int],
+        fit: Fit,
+        threads: int,
+        lookahead: int,
+        intervals: int | None,
+    ) -> Sampling:
+        self._check_open()
+        video, opened = self._video, self._opened
+        self._video, self._opened = None, ExitStack()
+        if self._process != os.getpid():
+            video, opened = None, ExitStack()  # a forked process would move its parent's place in the file
+        decoder = FileDecoder(
+            self.source,
+            size[1],
+            size[0],
+            picks=picks,
+            fit=fit,
+            threads=threads,
+            lookahead=lookahead,
+            intervals=intervals,
+            limits=self._limits,
+            scan=self.scan,
+            video=video,
+            opened=opened,
+        )
+        return DecodedSampling(decoder, self.facts, self._check_open)
+
+    def _clip(self, start_us: int, end_us: int, max_bytes: int) -> RecordingClip:
+        self._check_open()
+        return clip(self.source, self._limits, self.scan, (start_us, end_us), max_bytes)
+
+    def _check_open(self) -> None:
+        """Refuse what would read a closed recording.
+
+        Raises:
+            CodecError: With CLOSED.
+        """
+        if self._closed:
+            raise CodecError(Reason.CLOSED, f"{self.facts.name} was closed: open it again")
+
+
+def _opened_again(source: Source, limits: Limits) -> VideoReader:
+    return VideoReader(source, limits=limits)
+
+
+class DecodedSampling(Sampling):
+    """Frames decoded in this process.
+
+    Args:
+        decoder: What decodes them.
+        facts: Of the recording.
+        check_open: Refuses to go on where the recording was closed.
+    """
+
+    def __init__(
+        self, decoder: FileDecoder, facts: RecordingFacts, check_open: Callable[[], None] = lambda: None
+    ) -> None:
+        self.decoder, self._facts, self._check_open = decoder, facts, check_open
+
+    def __len__(self) -> int:
+        return len(self.decoder)
+
+    def __iter__(self) -> Iterator[FileFrame]:
+        self._check_open()
+        # The decoder's threads end with its iterator, also where a frame is refused.
+        with closing(iter(self.decoder)) as frames:
+            for frame in frames:
+                yield frame
+                self._check_open()
+
+    @property
+    def gaps(self) -> tuple[Gap, ...]:
+        return gaps_of(self.decoder.picks, self.lost, self._facts.duration_us) + broken_off(self._facts)
+
+    @property
+    def lost(self) -> Mapping[int, str]:
+        return dict.fromkeys((pick.pts for pick in self.decoder.missing), UNDECODABLE)
+
+    @property
+    def work(self) -> DecodeWork:
+        return self.decoder.work
+
+    @property
+    def busy_s(self) -> float:
+        return self.decoder.busy_s
+
+    def close(self) -> None:
+        self.decoder.close()

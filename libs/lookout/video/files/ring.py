@@ -1,0 +1,131 @@
+"""Sampled pictures on their way from decoding threads to the reader, in order and bounded."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass
+
+from lookout.video.motion.types import U8, Picture
+
+REORDER = 16  # frames by which H.264 and HEVC may output a picture after a later one was decoded
+
+
+@dataclass(frozen=True, slots=True)
+class RingSample:
+    """A sampled picture. pixels: uint8 [height, width, 3] RGB."""
+
+    key: bool
+    picture: Picture
+    corrupt: bool
+    pixels: U8
+
+
+class Ring:
+    """At most `capacity` samples between decoding threads and the reader."""
+
+    def __init__(self, samples: int, capacity: int) -> None:
+        self.capacity = max(1, min(capacity, samples))
+        self.read = 0
+        self.error: BaseException | None = None
+        self.closed = False
+        self._stalled_s = 0.0
+        self._stalls: dict[int, float] = {}  # by thread, when it began to wait
+        self._samples: dict[int, RingSample | None] = {}  # None: will not come
+        self._changed = threading.Condition()
+
+    def put(self, position: int, sample: RingSample) -> bool:
+        """Hand over a sample, waiting for room; False if nobody reads any more."""
+        with self._changed:
+            if position >= self.read + self.capacity:
+                name = threading.get_ident()
+                self._stalls[name] = time.perf_counter()
+                self._changed.wait_for(lambda: self.closed or position < self.read + self.capacity)
+                self._stalled_s += time.perf_counter() - self._stalls.pop(name)
+            # A sample may come twice, from a thread that decodes a range again: the first one counts.
+            if not self.closed and position >= self.read:
+                self._samples.setdefault(position, sample)
+                self._changed.notify_all()
+            return not self.closed
+
+    @property
+    def stalled_s(self) -> float:
+        """Seconds that decoding threads waited for room so far, added up."""
+        with self._changed:
+            now = time.perf_counter()
+            return self._stalled_s + sum(now - begun for begun in self._stalls.values())
+
+    def give_up(self, position: int) -> None:
+        """Say that a sample will not come."""
+        with self._changed:
+            if position >= self.read:
+                self._samples.setdefault(position, None)
+            self._changed.notify_all()
+
+    def fail(self, error: BaseException) -> None:
+        """Let the reader know that decoding broke down."""
+        with self._changed:
+            self.error = self.error or error
+            self.closed = True
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Nobody reads any more."""
+        with self._changed:
+            self.closed = True
+            self._changed.notify_all()
+
+    def take(self, position: int) -> RingSample | None:
+        """Wait for a sample; None where it is missing."""
+        with self._changed:
+            self._changed.wait_for(lambda: self.error is not None or position in self._samples)
+            if position not in self._samples and self.error is not None:
+                raise self.error
+            self.read = position + 1
+            self._changed.notify_all()
+            return self._samples.pop(position)
+
+
+class SampleDelivery:
+    """Hands the samples of a packet range over in order, each once so many frames have followed that no
+    damage can concern it."""
+
+    def __init__(self, ring: Ring, wanted: frozenset[int], positions: dict[int, int]) -> None:
+        self._ring, self._positions = ring, positions
+        self.awaited = sorted(positions[pts] for pts in wanted)
+        self._held: list[tuple[int, int, RingSample]] = []
+        self._frames = 0
+        self._delivered = 0
+
+    @property
+    def complete(self) -> bool:
+        """Whether every sample was held or delivered."""
+        return len(self.awaited) <= len(self._held)
+
+    def hold(self, pts: int, sample: RingSample) -> None:
+        """Take a sample."""
+        self._held.append((self._frames, self._positions[pts], sample))
+
+    def step(self) -> None:
+        """Count a decoded frame, and deliver what is old enough."""
+        self._frames += 1
+        while self._held and self._frames - self._held[0][0] > REORDER:
+            self._deliver()
+
+    def finish(self) -> int:
+        """Deliver the rest and give up samples that did not come; how many came in all."""
+        while self._held:
+            self._deliver()
+        for position in self.awaited:
+            self._ring.give_up(position)
+        return self._delivered
+
+    def _deliver(self) -> None:
+        _, position, sample = self._held.pop(0)
+        # Frames come in order: what should have come before will not come any more.
+        while self.awaited and self.awaited[0] <= position:
+            earlier = self.awaited.pop(0)
+            if earlier != position:
+                self._ring.give_up(earlier)
+        self._ring.put(position, sample)
+        self._delivered += 1

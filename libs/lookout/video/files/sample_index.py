@@ -1,0 +1,193 @@
+"""The frame table of an MP4 or MOV file from its index alone (ISO/IEC 14496-12): no packet but a few is read.
+
+FFmpeg gives every sample's decoding time, size and place, but not its presentation time; that is in the
+track's `ctts` box. A table is only made where both agree, and the first packets agree with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+
+import av
+import numpy as np
+
+from lookout.video.files.table import I64, FrameColumns, FrameTable, Lead, table_of
+from lookout.video.segments.container import ByteSource, Video, source_size
+from lookout.video.segments.nal import begins_clean, holds_slice
+from lookout.video.segments.types import CodecError
+
+CHECKED = 8
+"""Packets that are read and compared."""
+BOX_BYTES = 256 * 1024 * 1024
+"""A larger index is not read."""
+HEAD = 4096
+"""Bytes of a keyframe that usually hold what tells whether decoding can begin there."""
+
+
+class _UnfitError(Exception):
+    """The index does not tell what is needed."""
+
+
+def indexed_table(video: Video, file: ByteSource) -> tuple[FrameTable, list[av.Packet]] | None:
+    """The table of an opened video, and its first packets, which were read from `video`.
+
+    Args:
+        video: Opened, nothing read yet. After None its packets must be read from a fresh start.
+        file: Another reader of the same bytes.
+
+    Returns:
+        None where the container has no such index, or where it and FFmpeg do not agree.
+    """
+    end = source_size(file)
+    if video.container != "mp4" or end is None:
+        return None
+    try:
+        offsets, sizes = _samples(file, video.stream.id)
+        entries = _entries(video, sizes, end)
+    except (_UnfitError, CodecError, OSError, ValueError):
+        return None
+    dts, pos, key = entries
+    # FFmpeg moves all times forward where an offset is negative (`ctts` of version 1).
+    pts = dts + offsets + max(0, int(-offsets.min()))
+    first = list(islice(video.packets(), CHECKED))
+    demuxed = [(p.pts, p.dts, p.size, p.is_keyframe) for p in first]
+    if demuxed != [
+        (int(pts[i]), int(dts[i]), int(sizes[i]), bool(key[i])) for i in range(min(CHECKED, len(pts)))
+    ]:
+        return None
+    clean = np.zeros(len(pts), np.bool_)
+    for i in np.flatnonzero(key):
+        clean[i] = _clean(file, int(pos[i]), int(sizes[i]), video.codec)
+    lead, discard = Lead(video.codec), np.zeros(len(pts), np.bool_)
+    discard[: len(first)] = [lead.drops(packet) for packet in first]
+    if lead.open and len(first) > 1:
+        return None  # such pictures may go on beyond what was read
+    columns = FrameColumns(pts, dts, key.astype(np.bool_), clean, sizes, discard)
+    return table_of(video, columns), first
+
+
+def _entries(video: Video, sizes: I64, end: int) -> tuple[I64, I64, I64]:
+    """(decoding time, place, whether it is a keyframe) of every sample, as FFmpeg knows them."""
+    entries = video.stream.index_entries
+    if len(entries) == 0 or len(entries) != len(sizes):
+        raise _UnfitError
+    rows = [(e.timestamp, e.pos, e.size, e.is_keyframe, e.is_discard) for e in entries]
+    dts, pos, size, key, discard = (np.array(column, np.int64) for column in zip(*rows, strict=True))
+    if discard.any() or (size != sizes).any() or (size <= 0).any() or (pos + size > end).any():
+        raise _UnfitError
+    return dts, pos, key
+
+
+def _clean(file: ByteSource, pos: int, size: int, codec: str) -> bool:
+    """Whether decoding can begin at a keyframe."""
+    if codec != "h264":
+        return True
+    file.seek(pos)
+    data = file.read(min(size, HEAD))
+    if len(data) < size and not holds_slice(data):
+        data += file.read(size - len(data))
+    return begins_clean(data, codec)
+
+
+def _samples(file: ByteSource, track: int) -> tuple[I64, I64]:
+    """(presentation minus decoding time, size) of every sample of a track."""
+    moov = _box(file, b"moov")
+    if any(kind == b"mvex" for kind, _ in _boxes(moov)):
+        raise _UnfitError  # fragmented: samples follow that the index does not name
+    for kind, trak in _boxes(moov):
+        if kind == b"trak" and _track_id(trak) == track:
+            stbl = _inside(trak, b"mdia", b"minf", b"stbl")
+            boxes = dict(_boxes(stbl))
+            sizes = _sizes(boxes.get(b"stsz", b""))
+            return _offsets(boxes.get(b"ctts"), len(sizes)), sizes
+    raise _UnfitError
+
+
+def _box(file: ByteSource, wanted: bytes) -> bytes:
+    """The body of a box at the top of the file."""
+    end, at = source_size(file) or 0, 0
+    while at + 8 <= end:
+        file.seek(at)
+        head = file.read(16)
+        size, kind, start = int.from_bytes(head[:4], "big"), head[4:8], 8
+        if size == 1:
+            size, start = int.from_bytes(head[8:16], "big"), 16
+        elif size == 0:
+            size = end - at
+        if size < start:
+            raise _UnfitError
+        if kind == wanted:
+            if size > BOX_BYTES:
+                raise _UnfitError
+            file.seek(at + start)
+            return _exactly(file, size - start)
+        at += size
+    raise _UnfitError
+
+
+def _exactly(file: ByteSource, size: int) -> bytes:
+    parts, remaining = [], size
+    while remaining:
+        part = file.read(remaining)
+        if not part:
+            raise _UnfitError
+        parts.append(part)
+        remaining -= len(part)
+    return b"".join(parts)
+
+
+def _boxes(body: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """The boxes of a body: (kind, body)."""
+    at = 0
+    while at + 8 <= len(body):
+        size, kind, start = int.from_bytes(body[at : at + 4], "big"), body[at + 4 : at + 8], 8
+        if size == 1:
+            size, start = int.from_bytes(body[at + 8 : at + 16], "big"), 16
+        elif size == 0:
+            size = len(body) - at
+        if size < start or at + size > len(body):
+            raise _UnfitError
+        yield kind, body[at + start : at + size]
+        at += size
+
+
+def _inside(body: bytes, *path: bytes) -> bytes:
+    for step in path:
+        boxes = [inner for kind, inner in _boxes(body) if kind == step]
+        if len(boxes) != 1:
+            raise _UnfitError
+        body = boxes[0]
+    return body
+
+
+def _track_id(trak: bytes) -> int:
+    header = _inside(trak, b"tkhd")
+    at = 20 if header[:1] == b"\1" else 12
+    return int.from_bytes(header[at : at + 4], "big")
+
+
+def _sizes(stsz: bytes) -> I64:
+    if len(stsz) < 12:
+        raise _UnfitError
+    common, count = int.from_bytes(stsz[4:8], "big"), int.from_bytes(stsz[8:12], "big")
+    if common:
+        return np.full(count, common, np.int64)
+    return _numbers(stsz[12:], count, ">u4")
+
+
+def _offsets(ctts: bytes | None, count: int) -> I64:
+    """Presentation minus decoding time by sample; zero without the box."""
+    if ctts is None:
+        return np.zeros(count, np.int64)
+    runs = int.from_bytes(ctts[4:8], "big")
+    table = _numbers(ctts[8:], 2 * runs, ">i4").reshape(runs, 2)  # FFmpeg reads version 0 as signed, too
+    if (table[:, 0] < 0).any() or int(table[:, 0].sum()) != count:
+        raise _UnfitError
+    return np.repeat(table[:, 1], table[:, 0])
+
+
+def _numbers(body: bytes, count: int, kind: str) -> I64:
+    if len(body) < 4 * count:
+        raise _UnfitError
+    return np.frombuffer(body, kind, count).astype(np.int64)

@@ -1,0 +1,325 @@
+"""The frame table of a file: one scan over its packets, nothing decoded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import av
+import numpy as np
+import numpy.typing as npt
+
+from lookout.video.segments.container import Video, ticks_to_us
+from lookout.video.segments.nal import begins_clean, may_lead, skipped_leading
+from lookout.video.segments.sampling import Pick, SamplingGrid
+from lookout.video.segments.timeline import JUMP_US, Timeline, usual_step
+
+#: a longer step than this, and than `HOLE_STEPS` usual ones, is a hole: a window of the default length sees
+#: nothing in it
+HOLE_US = 10_000_000
+HOLE_STEPS = 10
+
+I64 = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class FrameColumns:
+    """Packets in decoding order.
+
+    Attributes:
+        pts: Presentation times, int64 [n] ticks; 0 where there is none.
+        dts: Decoding times, int64 [n] ticks.
+        key: Keyframes, bool [n].
+        clean: Keyframes at which decoding can begin with a whole picture, bool [n].
+        size: Bytes, int64 [n].
+        discard: Packets that are decoded but not shown, bool [n]: an edit list leaves their pictures out.
+    """
+
+    pts: I64
+    dts: I64
+    key: Flags
+    clean: Flags
+    size: I64
+    discard: Flags
+
+
+@dataclass(frozen=True, slots=True)
+class FrameTable(FrameColumns):
+    """The packets of a recording, and what can be told from them. The columns are those of `FrameColumns`.
+
+    Attributes:
+        time_base: Seconds of a tick.
+        fps: Nominal frames a second.
+        stamped: Whether every packet has a presentation time.
+        reordered: Whether packets have their times in decoding order though pictures are shown in another
+            (AVI with B-frames): then the times are right, but belong to other packets.
+        ordered: Whether a time stamp names one picture. Otherwise pictures are told apart by decoding in
+            order.
+        grouped: Whether groups of pictures are shown one after the other, so that decoding can begin at each.
+    """
+
+    time_base: Fraction
+    fps: Fraction
+    stamped: bool = True
+    reordered: bool = False
+    ordered: bool = True
+    grouped: bool = True
+
+    @classmethod
+    def of(
+        cls,
+        columns: FrameColumns,
+        *,
+        time_base: Fraction,
+        fps: Fraction,
+        stamped: bool = True,
+        reordered: bool = False,
+    ) -> FrameTable:
+        """The table of some packets."""
+        shown = np.sort(columns.pts[~columns.discard])
+        unique = len(shown) > 0 and bool(
+            (shown[1:] > shown[:-1]).all()
+        )  # np.unique would import numpy.ma: 40 ms
+        ordered = stamped and unique and not reordered
+        fields = {name: getattr(columns, name) for name in ("pts", "dts", "key", "clean", "size", "discard")}
+        grouped = ordered and _is_grouped(columns)
+        return cls(
+            **fields,
+            time_base=time_base,
+            fps=fps,
+            stamped=stamped,
+            reordered=reordered,
+            ordered=ordered,
+            grouped=grouped,
+        )
+
+    def __len__(self) -> int:
+        return len(self.pts)
+
+    @classmethod
+    def scan(cls, video: Video, take: Callable[[av.Packet], None] | None = None) -> FrameTable:
+        """Read all packets of an opened video; `take` gets each of them."""
+        rows: list[tuple[int, int, bool, bool, int, bool]] = []
+        stamped, lead = True, Lead(video.codec)
+        for packet in video.packets():
+            if take is not None:
+                take(packet)
+            discard = lead.drops(packet) or video.hides(packet)
+            stamped = stamped and (discard or packet.pts is not None)
+            pts = packet.pts if packet.pts is not None else 0
+            key = packet.is_keyframe
+            clean = key and begins_clean(bytes(packet), video.codec)
+            dts = packet.dts if packet.dts is not None else pts
+            rows.append((pts, dts, key, clean, packet.size, discard))
+        if not lead.keyframe:  # nobody knows where pictures begin: what decodes is shown
+            rows = [(*row[:-1], False) for row in rows]
+        kinds = (np.int64, np.int64, np.bool_, np.bool_, np.int64, np.bool_)
+        columns = zip(*rows, strict=True) if rows else [()] * len(kinds)
+        return table_of(
+            video,
+            FrameColumns(*(np.array(column, kind) for column, kind in zip(columns, kinds, strict=True))),
+            stamped=stamped,
+        )
+
+    def times(self) -> tuple[I64, list[int]]:
+        """(packet per presentation index, its time since the first frame in microseconds).
+
+        Of packets whose times are not their own, and of those without times, the order is that of decoding.
+        """
+        shown = np.flatnonzero(~self.discard)
+        if not self.stamped or not (self.ordered or self.reordered):
+            timeline = Timeline(self.fps)
+            for _ in shown:
+                timeline.add(None)
+            return shown, timeline.times
+        order = shown[np.argsort(self.pts[shown], kind="stable")]
+        times = self._plain_times(order)
+        if times is None:
+            timeline = Timeline(self.fps, JUMP_US)
+            for packet in order:
+                timeline.add(ticks_to_us(int(self.pts[packet]), self.time_base))
+            times = timeline.times
+        return (shown if self.reordered else order), times
+
+    def _plain_times(self, order: I64) -> list[int] | None:
+        """`times` of a clock that never jumps, all at once; None for others and for very large stamps."""
+        ticks, base = self.pts[order], self.time_base
+        if max(abs(int(ticks[0])), abs(int(ticks[-1]))) * base.numerator * 1_000_000 >= 1 << 62:
+            return None
+        times = ticks * (base.numerator * 1_000_000) // base.denominator
+        steps = np.diff(times)
+        if (steps < 1).any() or (steps > JUMP_US).any():
+            return None
+        offsets: list[int] = (times - times[0]).tolist()
+        return offsets
+
+    def picks(self, grid: SamplingGrid, start_us: int = 0, end_us: int | None = None) -> list[Pick]:
+        """The frames a grid samples between two times, chosen from time stamps alone."""
+        order, times = self.times()
+        picks = grid.pick(times, self.key[order].tolist() if self.ordered else None)
+        return [
+            Pick(index, slot, times[index], int(self.pts[order[index]]))
+            for slot, index in picks
+            if start_us <= times[index] and (end_us is None or times[index] < end_us)
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Hole:
+    """A time of a recording without packets: nothing was recorded, or it was cut out.
+
+    Attributes:
+        index: The picture behind it, in presentation order.
+        start_us: When the picture before it ends, in microseconds since the first picture.
+        end_us: When the picture behind it is shown.
+    """
+
+    index: int
+    start_us: int
+    end_us: int
+
+
+def holes_of(times_us: Sequence[int], nominal_us: int) -> tuple[Hole, ...]:
+    """The holes of a recording.
+
+    Args:
+        times_us: When its pictures are shown, rising.
+        nominal_us: Nominal distance of pictures.
+    """
+    usual_us = usual_step(times_us, nominal_us)
+    steps = np.diff(np.asarray(times_us, np.int64))
+    late = np.flatnonzero(steps > max(HOLE_US, HOLE_STEPS * usual_us))
+    return tuple(Hole(int(i) + 1, times_us[i] + usual_us, times_us[i + 1]) for i in late)
+
+
+class Lead:
+    """The pictures at a stream's beginning that refer to pictures before it: no decoder shows them.
+
+    A recording that was cut without regard to its groups begins with those before its first keyframe; behind
+    that come pictures that are shown before it.
+
+    Args:
+        codec: Name of the codec.
+    """
+
+    def __init__(self, codec: str) -> None:
+        self._codec = codec
+        self._key: av.Packet | None = None
+        self.open = True  # whether the next packet may be such a picture
+
+    @property
+    def keyframe(self) -> bool:
+        """Whether there was a keyframe."""
+        return self._key is not None
+
+    def drops(self, packet: av.Packet) -> bool:
+        """Whether the next packet is such a picture."""
+        if not self.open:
+            return False
+        if self._key is None:
+            if packet.is_keyframe:
+                self._key, self.open = packet, may_lead(bytes(packet), self._codec)
+            return not packet.is_keyframe
+        if self._codec == "hevc":
+            self.open = skipped_leading(bytes(packet))
+        else:
+            stamps = packet.pts, self._key.pts
+            self.open = None not in stamps and stamps[0] < stamps[1]
+        return self.open
+
+
+def table_of(video: Video, columns: FrameColumns, *, stamped: bool = True) -> FrameTable:
+    """The table of an opened video's packets; `stamped`: every packet has a presentation time."""
+    return FrameTable.of(
+        columns,
+        time_base=video.time_base,
+        fps=video.fps,
+        stamped=stamped,
+        reordered=stamped and video.stamps_decoding and bool((columns.pts[1:] > columns.pts[:-1]).all()),
+    )
+
+
+def _starts(table: FrameColumns) -> I64:
+    """Packets at which decoding can begin; the first is taken for one."""
+    starts = np.flatnonzero(table.clean)
+    return starts if len(starts) and starts[0] == 0 else np.concatenate([[0], starts]).astype(np.int64)
+
+
+def _groups(table: FrameColumns, starts: I64, packets: I64) -> I64:
+    """The start, by its place in `starts`, from which each of some packets is decoded.
+
+    A picture shown before the keyframe that it follows in decoding order (a leading picture) needs the group
+    before that as well."""
+    group = np.searchsorted(starts, packets, side="right") - 1
+    leads = (table.pts[packets] < table.pts[starts[group]]) & (group > 0)
+    return np.asarray(group - leads, np.int64)
+
+
+def _is_grouped(table: FrameColumns) -> bool:
+    """Whether the pictures of every group are shown before those of the next."""
+    shown = np.flatnonzero(~table.discard)
+    order = shown[np.argsort(table.pts[shown], kind="stable")]
+    return bool((np.diff(_groups(table, _starts(table), order)) >= 0).all())
+
+
+@dataclass(frozen=True, slots=True)
+class PacketRange:
+    """Packets [first, last] in decoding order, fed to a fresh decoder, and the pts wanted of them."""
+
+    first: int
+    last: int
+    wanted: frozenset[int]
+
+
+def plan_ranges(table: FrameTable, wanted: Sequence[int]) -> list[PacketRange]:
+    """The fewest packets that give the wanted frames (pts), as runs that each begin where decoding can begin.
+
+    A group of pictures shows [its keyframe, the next keyframe) in presentation order. The pictures that
+    lead the next keyframe belong to it, so a run may reach beyond that keyframe; it ends with the last
+    packet whose pts is not after its last wanted frame."""
+    starts = _starts(table)
+    shown = np.flatnonzero(~table.discard)
+    order = shown[np.argsort(table.pts[shown], kind="stable")]
+    sorted_wanted = np.sort(np.asarray(wanted, np.int64))
+    packets = order[np.searchsorted(table.pts[order], sorted_wanted)]
+    group = _groups(table, starts, packets)
+    runs: list[PacketRange] = []
+    for g in dict.fromkeys(group.tolist()):
+        own = group == g
+        first = int(starts[g])
+        # Pictures that lead the next keyframe end, in decoding order, before the keyframe after it.
+        end = int(starts[g + 2]) if g + 2 < len(starts) else len(table)
+        before = (table.pts[first:end] <= sorted_wanted[own][-1]) & ~table.discard[first:end]
+        last = first + int(np.flatnonzero(before)[-1])
+        runs.append(PacketRange(first, last, frozenset(int(pts) for pts in sorted_wanted[own])))
+    return runs
+
+
+def intervals_of(table: FrameTable, workers: int) -> int:
+    """Into how many intervals a recording is cut for so many workers. An interval waits in memory as packets:
+    it holds some hundred pictures."""
+    return max(4 * workers, len(table) // 256)
+
+
+def share_out(runs: Sequence[PacketRange], intervals: int) -> list[list[PacketRange]]:
+    """Runs shared out to at most so many intervals of about equal packet counts, in order of presentation.
+
+    Within an interval a run that reaches the next one's keyframe continues into it without decoding that
+    keyframe twice."""
+    total = sum(run.last - run.first + 1 for run in runs)
+    out: list[list[PacketRange]] = []
+    packets = 0
+    for run in runs:
+        interval = packets * intervals // max(1, total)
+        packets += run.last - run.first + 1
+        if not out or interval >= len(out):
+            out.append([run])
+            continue
+        before = out[-1][-1]
+        if before.last >= run.first - 1:
+            out[-1][-1] = PacketRange(before.first, max(before.last, run.last), before.wanted | run.wanted)
+        else:
+            out[-1].append(run)
+    return out

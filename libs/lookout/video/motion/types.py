@@ -1,0 +1,161 @@
+"""What a codec says about the motion of decoded frames. Nothing here needs FFmpeg."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from lookout.video.motion.geometry import Geometry
+
+U8 = npt.NDArray[np.uint8]
+I8 = npt.NDArray[np.int8]
+I16 = npt.NDArray[np.int16]
+F16 = npt.NDArray[np.float16]
+F32 = npt.NDArray[np.float32]
+
+
+class PredictionKind(IntEnum):
+    """How a block was predicted. The software decoders cannot tell skip from inter: both read INTER."""
+
+    UNKNOWN = 0
+    INTER = 1
+    SKIP = 2
+    INTRA = 3
+
+
+class Picture(IntEnum):
+    """Picture type, numbered as FFmpeg's AVPictureType."""
+
+    UNKNOWN = 0
+    I = 1  # noqa: E741
+    P = 2
+    B = 3
+    S = 4
+    SI = 5
+    SP = 6
+    BI = 7
+
+    @property
+    def intra(self) -> bool:
+        """True where no block can refer to another picture."""
+        return self in (Picture.I, Picture.SI, Picture.BI)
+
+
+class Basis(StrEnum):
+    """What a motion grid is based on."""
+
+    VECTORS = "vectors"
+    LUMA = "luma"  # the prune stage must compare pixels
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class PredictionBlocks:
+    """Prediction blocks of one decoded inter frame; one entry per block and reference list.
+
+    Positions and sizes are pixels of the coded picture (before rotation and crop), x and y the top left
+    corner and not clipped: blocks of the last row or column may reach beyond the picture. (dx, dy) point
+    from the block to its reference, in pixels: the content sits at (x, y) and was taken from (x + dx, y +
+    dy). Intra blocks are absent with the software decoders: an area no block covers is new content.
+
+    x, y, w, h: int16 [n]; dx, dy: float32 [n]; kind: uint8 [n] (`PredictionKind`); source: int8 [n], -1 for
+    list 0 (past), 1 for list 1. The distance to the reference, in frames, is not known."""
+
+    x: I16
+    y: I16
+    w: I16
+    h: I16
+    dx: F32
+    dy: F32
+    kind: U8
+    source: I8
+
+    def __len__(self) -> int:
+        return int(self.x.shape[0])
+
+    def blocks(self) -> PredictionBlocks:
+        """Itself (`VectorSource`)."""
+        return self
+
+    def take(self, index: npt.NDArray[np.bool_] | npt.NDArray[np.intp]) -> PredictionBlocks:
+        """The blocks a mask or an index array names."""
+        return PredictionBlocks(
+            self.x[index],
+            self.y[index],
+            self.w[index],
+            self.h[index],
+            self.dx[index],
+            self.dy[index],
+            self.kind[index],
+            self.source[index],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class FrameInfo:
+    """One decoded frame. `index` counts the segment's decoded frames in presentation order from 0."""
+
+    index: int
+    time_us: int  # segment time, strictly rising
+    picture: Picture
+    key: bool
+    corrupt: bool
+    interlaced: bool
+    width: int
+    height: int
+    jump: bool = False  # the container's clock jumped here; time_us continues at the nominal rate
+
+
+@dataclass(frozen=True, slots=True)
+class Motion:
+    """Motion gathered on the model's patch grid since the previous sampled frame.
+
+    v: float16 [rows, cols], model-input pixels per sample step, +inf where the content is new (intra); r:
+    float16 [rows, cols], mean absolute luma residual (0..255), or None. Both are None unless basis is
+    VECTORS."""
+
+    basis: Basis
+    v: F16 | None = None
+    r: F16 | None = None
+
+
+class VectorSource(Protocol):
+    """The motion of one frame: its prediction blocks, or what they can be made from."""
+
+    def __len__(self) -> int: ...
+
+    def blocks(self) -> PredictionBlocks:
+        """The frame's prediction blocks."""
+
+
+class Gather(Protocol):
+    """Turns block maps into motion grids while frames are decoded.
+
+    In a sandbox it is made again from its settings (`lookout.video.sandbox.jobs.PortableGather`)."""
+
+    @property
+    def needs_all(self) -> bool:
+        """True to receive also the unsampled pictures that nothing refers to; else they are not decoded."""
+
+    @property
+    def needs_luma(self) -> bool:
+        """True to receive the luma plane of every frame (costs a conversion for pictures deeper than 8
+        bit)."""
+
+    def start(self, geometry: Geometry) -> None:
+        """Begin a segment, or begin again because the coded size changed within it."""
+
+    def push(self, frame: FrameInfo, blocks: VectorSource | None, luma: U8 | None) -> None:
+        """Take one decoded frame, in presentation order. `blocks` is None for intra pictures,
+        damaged frames without vectors and codecs that export none; `luma` is uint8 [height,
+        width], valid during the call only."""
+
+    def sample(self, frame: FrameInfo) -> None:
+        """The frame last pushed is sampled: motion begins again."""
+
+    def motions(self) -> list[Motion]:
+        """Motion at every sample since the last call, each since the sample before it; in order."""

@@ -1,0 +1,32 @@
+"""Decoding in processes that can do nothing else: segments, and recordings from unknown sources.
+
+Everything is imported when it is first named: a process that is to be confined imports little before it is.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lookout.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from lookout.video.sandbox.confined_reader import SandboxedReader as SandboxedReader
+    from lookout.video.sandbox.live import camera_segments as camera_segments
+    from lookout.video.sandbox.opening import downloaded as downloaded, open_recording as open_recording
+    from lookout.video.sandbox.pool import (
+        SandboxError as SandboxError,
+        SandboxPool as SandboxPool,
+        SandboxSettings as SandboxSettings,
+    )
+    from lookout.video.sandbox.survey import inspect as inspect, inspect_all as inspect_all
+
+_LAZY = {
+    "confined_reader": ["SandboxedReader"],
+    "live": ["camera_segments"],
+    "opening": ["downloaded", "open_recording"],
+    "pool": ["SandboxError", "SandboxPool", "SandboxSettings"],
+    "survey": ["inspect", "inspect_all"],
+}
+
+
+__getattr__ = lazy_names(__name__, _LAZY)

@@ -1,0 +1,87 @@
+"""Cuts under way in a decoder process: asked for the next pieces of a file it continues where it stopped."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import BinaryIO
+
+from lookout.video.segments.cutting import cut
+from lookout.video.segments.types import CodecError, CutRequest, Reason, Segment
+
+#: files that stay open; one that was closed is read again from its beginning
+MOST_OPEN = 32
+
+
+@dataclass(slots=True)
+class _Cut:
+    pieces: Iterator[Segment]
+    position: int = 0
+    error: CodecError | None = None
+
+
+class Cuts:
+    """The files that are being cut. Only for speed: any process answers a request for a file alike."""
+
+    def __init__(self) -> None:
+        self._open: OrderedDict[tuple[str, float, int], _Cut] = OrderedDict()
+
+    def pieces(self, request: CutRequest, file: BinaryIO | None) -> tuple[Segment, ...]:
+        """What the request asks for; nothing at the file's end.
+
+        Args:
+            file: the file of `request.path` at its beginning; unset: it was given before.
+
+        Raises:
+            CodecError: in a piece's place.
+        """
+        key = (request.path, request.target_s, request.max_bytes)
+        # Taken out while it is used: after an error nobody continues a broken cut.
+        going = self._open.pop(key, None)
+        if going is not None and going.position == request.first:
+            if file is not None:
+                file.close()
+        elif file is not None:
+            going = _begin(request, file)
+        else:
+            raise CodecError(Reason.REQUEST, f"no file was given for {request.path}")
+        pieces = _take(going, request.limit)
+        if going.error is not None and not pieces:
+            raise going.error
+        if pieces:
+            self._open[key] = going
+            if len(self._open) > MOST_OPEN:
+                self._open.popitem(last=False)
+        return pieces
+
+
+def _begin(request: CutRequest, file: BinaryIO) -> _Cut:
+    pieces = _read(request, file)
+    skipped = sum(1 for _ in islice(pieces, request.first))
+    return _Cut(pieces, skipped)
+
+
+def _read(request: CutRequest, file: BinaryIO) -> Iterator[Segment]:
+    why: list[str] = []
+    try:
+        with file:
+            yield from cut(
+                file, target_s=request.target_s, max_bytes=request.max_bytes, broken_off=why.append
+            )
+    except OSError as error:
+        raise CodecError(Reason.UNREADABLE, f"cannot be read ({error.strerror or error})") from None
+    if why:
+        raise CodecError(Reason.UNREADABLE, f"it breaks off: {why[0]}")
+
+
+def _take(going: _Cut, limit: int) -> tuple[Segment, ...]:
+    pieces: list[Segment] = []
+    try:
+        while sum(len(piece.data) for piece in pieces) < limit and (piece := next(going.pieces, None)):
+            pieces.append(piece)
+    except CodecError as error:
+        going.error = error
+    going.position += len(pieces)
+    return tuple(pieces)

@@ -1,0 +1,124 @@
+"""A recording by its path or address, in this process or in confined ones."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from lookout.disk import private_opener, write_all
+from lookout.video.files.ranged import RangedSource
+from lookout.video.files.reader import VideoReader
+from lookout.video.files.recording import RecordingReader
+from lookout.video.files.source import FileSource, Given, UrlSource, source_of
+from lookout.video.sandbox.confined_reader import SandboxedReader
+from lookout.video.segments.types import CodecError, Reason
+
+
+@contextmanager
+def open_recording(
+    source: Given | RecordingReader,
+    *,
+    sandbox: bool = False,
+    workers: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Iterator[RecordingReader]:
+    """A recording, opened for reading.
+
+    Args:
+        source: A path, an http(s) URL, or, without a sandbox, bytes or a `Source`. An open recording is taken
+            as it is and stays open.
+        sandbox: Demux and decode in confined processes. A URL is downloaded into a temporary file first:
+            those processes have no sockets. A `RangedSource` is read for them.
+        workers: Decoder processes (default: the cores that this process may use).
+        progress: Called with bytes done and in all while a URL is downloaded.
+
+    Raises:
+        CodecError: It cannot be read.
+    """
+    if isinstance(source, RecordingReader):
+        yield source
+        return
+    origin = source_of(source)
+    with ExitStack() as opened:
+        if not sandbox:
+            yield opened.enter_context(VideoReader(origin))
+            return
+        if isinstance(origin, UrlSource):
+            origin = opened.enter_context(downloaded(origin, progress))
+        if not isinstance(origin, FileSource | RangedSource):
+            raise CodecError(Reason.REQUEST, "only files and URLs are decoded in a sandbox")
+        given = origin.path if isinstance(origin, FileSource) else origin
+        reader = opened.enter_context(SandboxedReader(given, workers=workers))
+        reader.facts = dataclasses.replace(reader.facts, name=origin.name)
+        yield reader
+
+
+class DownloadedFile(FileSource):
+    """A URL's bytes in a file; messages name the URL."""
+
+    def __init__(self, url: str, path: str) -> None:
+        super().__init__(path)
+        self._url = url
+
+    @property
+    def name(self) -> str:
+        """The URL."""
+        return self._url
+
+
+@contextmanager
+def downloaded(
+    source: UrlSource, progress: Callable[[int, int], None] | None = None
+) -> Iterator[DownloadedFile]:
+    """A URL in a temporary file, which goes with the block.
+
+    Args:
+        source: The URL; closed behind the download.
+        progress: Called with bytes done and in all.
+
+    Raises:
+        CodecError: It cannot be read.
+    """
+    with tempfile.NamedTemporaryFile(prefix="lookout-recording-") as file:
+        try:
+            download(source, file.name, progress)
+        finally:
+            source.close()
+        # The connections are closed by now, so that decoding for hours holds none.
+        yield DownloadedFile(source.name, file.name)
+
+
+def download(source: UrlSource, path: str, progress: Callable[[int, int], None] | None = None) -> None:
+    """Write a URL's bytes into a file, piece by piece, behind those it has; nothing of them is parsed.
+
+    Args:
+        source: The URL.
+        path: The file. What it has must be the first bytes of the same version.
+        progress: Called with bytes done and in all.
+
+    Raises:
+        CodecError: The URL cannot be read, or the disk does not hold it. What was written stays.
+    """
+    size, folder = source.size, Path(path).parent
+    try:
+        with open(path, "ab", buffering=0, opener=private_opener) as file:
+            free = shutil.disk_usage(folder).free
+            # Before the first byte: a full disk would fail others on this machine, too.
+            if size - file.tell() > free:
+                raise not_stored(source, f"it has {size} bytes, and {folder} has room for {free}")
+            while (position := file.tell()) < size:
+                number, begin = divmod(position, source.piece_bytes)
+                write_all(file.fileno(), source.piece(number)[begin:])
+                if progress is not None:
+                    progress(file.tell(), size)
+    except OSError as error:
+        raise not_stored(source, f"{folder}: {error.strerror}") from error
+
+
+def not_stored(source: UrlSource, why: str) -> CodecError:
+    """The error of a recording whose bytes have no place on this machine."""
+    return CodecError(Reason.UNREADABLE, f"{source.name} cannot be stored ({why})")

@@ -1,0 +1,511 @@
+"""Decoding in child processes that can do nothing but decode."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import queue
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import count
+from types import TracebackType
+from typing import TYPE_CHECKING, BinaryIO, cast
+
+from lookout.errors import LookoutError
+from lookout.video.files.clipping import RecordingClip
+from lookout.video.sandbox import sandbox_pb2 as pb
+from lookout.video.sandbox.child import bare_environment, cpu_seconds
+from lookout.video.sandbox.exchange import receive_message, send_message, shared_file, write_all
+from lookout.video.sandbox.jobs import (
+    ClipRequest,
+    InspectRequest,
+    Request,
+    SampleRequest,
+    TableRequest,
+    job_message,
+)
+from lookout.video.sandbox.reply_reader import (
+    MAX_REPLY,
+    BugError,
+    Planes,
+    ReplyError,
+    Result,
+    SamplesReply,
+    TableReply,
+    clean_text,
+    parse_reply,
+    raise_failure,
+    read_result,
+)
+from lookout.video.sandbox.serving import ServedSource, served
+from lookout.video.segments.types import (
+    CodecError,
+    CutRequest,
+    DecodedSegment,
+    DecodeRequest,
+    Reason,
+    Segment,
+)
+
+if TYPE_CHECKING:
+    from lookout.video.segments.inspection import Inspection
+
+# A limit for a life, because the kernel's cannot be raised again by a confined process; `_check_cpu` holds
+# each job to its own.
+CPU_JOBS = 10
+"""The kernel ends a process after the CPU time of so many jobs; it is replaced before that."""
+_pipes = count()
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxSettings:
+    """What one worker may use.
+
+    Attributes:
+        memory: address space, bytes.
+        result: the largest result of one job, bytes.
+        cpu_s: CPU seconds for one job.
+        wall_s: seconds for one job.
+        start_s: seconds to start.
+        threads: slice threads of the decoder.
+        jobs: jobs before a worker is replaced.
+        strict: refuse to work where the kernel cannot confine a process.
+        landlock: use Landlock where the kernel has it.
+        modules: imported before the worker is confined; what a request's gather is made of.
+    """
+
+    memory: int = 2 * 1024**3
+    result: int = 512 * 1024**2
+    cpu_s: float = 60.0
+    wall_s: float = 90.0
+    start_s: float = 120.0
+    threads: int = 1
+    jobs: int = 2000
+    strict: bool = True
+    landlock: bool = True
+    modules: tuple[str, ...] = ()
+
+
+class SandboxError(LookoutError, RuntimeError):
+    """The code in a worker failed (not the segment): its trace is the message."""
+
+
+class _WorkerLostError(Exception):
+    """A worker died or hung."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """data: a segment's bytes; opened: gives a descriptor of what it reads, once for every try."""
+
+    request: Request
+    data: bytes = b""
+    opened: Callable[[], AbstractContextManager[int]] | None = None
+
+
+class _Worker:
+    """One child process and the channels to it."""
+
+    def __init__(self, settings: SandboxSettings) -> None:
+        self._settings = settings
+        # Memory that both sides map: a segment and its pictures are not copied through a pipe.
+        self._in, self._out = shared_file(), shared_file()
+        job_read, self._jobs = os.pipe()
+        self._replies, reply_write = os.pipe()
+        self._files, files_read = socket.socketpair()
+        # A worker that takes no job must not hold the caller up: writing to it has a deadline.
+        os.set_blocking(self._jobs, False)
+        fields = ("memory", "result", "threads", "strict", "landlock", "modules")
+        options = json.dumps(
+            {name: getattr(settings, name) for name in fields} | {"life_cpu_s": CPU_JOBS * settings.cpu_s}
+        )
+        child = (job_read, reply_write, files_read.fileno(), self._in, self._out)
+        directory = tempfile.mkdtemp(prefix="lookout-codec-")
+        try:
+            # A new program, never a fork: threads of Kafka and gRPC may hold any lock in this process.
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "lookout.video.sandbox.worker", *map(str, child), options],
+                cwd=directory,
+                env=bare_environment(),
+                pass_fds=child,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                # A Ctrl-C meant for this process must not look like a segment that kills its decoder.
+                start_new_session=True,
+            )
+        finally:
+            # The child sits in it already: removed it stays empty, and nobody has to remove it later.
+            os.rmdir(directory)
+            os.close(job_read)
+            os.close(reply_write)
+            files_read.close()
+        self.done = 0
+        self._ready = False
+        self._begun_cpu_s = 0.0  # CPU time of the process when it took its first job
+        self._job_cpu_s = 0.0  # CPU time of the process at which its job has used too much
+        self.means = ""
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def spent(self) -> bool:
+        """Whether the next job might not get its whole CPU time."""
+        used = cpu_seconds(self.pid)
+        return used is not None and used - self._begun_cpu_s > (CPU_JOBS - 1) * self._settings.cpu_s
+
+    def run(self, job: _Job, wall_s: float | None) -> Result:
+        """One job, in at most `wall_s` seconds, with its file.
+
+        Raises:
+            _WorkerLostError: The worker died or did not answer in time.
+            CodecError: It cannot be decoded; `reason` says why.
+            SandboxError: The code in the worker failed.
+        """
+        if not self._ready:
+            # Imports are not the first job's CPU time.
+            self._job_cpu_s = self._settings.start_s
+            ready = self._expect(self._settings.start_s, "did not start", 0)
+            raise_failure(ready)
+            self._begun_cpu_s = cpu_seconds(self.pid) or 0.0
+            self.means = clean_text(ready.ready.confinement, 200)
+            if "no Landlock" in self.means:
+                _log.warning("decoders are confined by %s", self.means)
+            self._ready = True
+        with nullcontext() if job.opened is None else job.opened() as file:
+            return self._run(job, file, wall_s)
+
+    def _run(self, job: _Job, file: int | None, wall_s: float | None) -> Result:
+        number = self.done + 1
+        message = job_message(number, job.request, size=len(job.data), with_file=file is not None)
+        used = cpu_seconds(self.pid)
+        self._job_cpu_s = (used or 0.0) + self._settings.cpu_s
+        try:
+            write_all(self._in, job.data)
+            if file is not None:
+                socket.send_fds(self._files, [b"f"], [file])
+            send_message(self._jobs, message, self._settings.wall_s)
+        except TimeoutError:
+            raise _WorkerLostError("accepts no job") from None
+        except OSError:
+            raise _WorkerLostError(self._fate()) from None
+        reply = self._expect(wall_s, "hung", number)
+        self.done = number
+        try:
+            raise_failure(reply)
+            planes = Planes(self._out, self._settings.result)
+            result = read_result(reply, job.request, len(job.data), planes)
+        except BugError as bug:
+            raise SandboxError(str(bug)) from None
+        except ReplyError as error:
+            raise _WorkerLostError(f"sent a reply that cannot be read ({error})") from None
+        # Its pages go back: a large segment does not stay in memory until the next one.
+        os.ftruncate(self._in, 0)
+        os.ftruncate(self._out, 0)
+        return result
+
+    def _expect(self, seconds: float | None, otherwise: str, number: int) -> pb.Reply:
+        try:
+            message = receive_message(self._replies, MAX_REPLY, seconds, self._check_cpu)
+            return parse_reply(message, number)
+        except TimeoutError:
+            raise _WorkerLostError(f"{otherwise} within {seconds or 0:g} s") from None
+        except (EOFError, OSError):
+            raise _WorkerLostError(self._fate()) from None
+        except ValueError as error:
+            raise _WorkerLostError(f"sent a reply that cannot be read ({error})") from None
+
+    def _check_cpu(self) -> None:
+        """The process could ignore a signal of its own limit; this one it cannot."""
+        used = cpu_seconds(self.pid)
+        if used is not None and used > self._job_cpu_s:
+            self._process.kill()
+            raise _WorkerLostError(f"used more than {self._settings.cpu_s:g} s of CPU")
+
+    def _fate(self) -> str:
+        try:
+            code = self._process.wait(5)
+        except subprocess.TimeoutExpired:
+            return "stopped answering"
+        return f"died of {signal.Signals(-code).name}" if code < 0 else f"exited with status {code}"
+
+    def kill(self) -> None:
+        """End the process; whoever waits for it learns so."""
+        self._process.kill()
+
+    def close(self) -> None:
+        """End the process and give every descriptor back."""
+        self._process.kill()
+        self._process.wait()
+        self._files.close()
+        for descriptor in (self._jobs, self._replies, self._in, self._out):
+            os.close(descriptor)
+
+
+class SandboxPool:
+    """Decoder processes shared by any number of threads.
+
+    A worker opens no files but installed code, has no sockets, starts no programs, reaches no other process,
+    works in an empty directory and is limited in memory and time. One that dies or hangs is replaced and the
+    job tried once more; a segment that does it twice is a `CodecError` with POISON. Use it as a context
+    manager or call `close`; nothing is left running, and workers also end when this process does.
+    """
+
+    def __init__(self, workers: int = 1, settings: SandboxSettings | None = None) -> None:
+        if workers < 1:
+            raise ValueError(f"a pool needs at least one worker, not {workers}")
+        self.settings = settings or SandboxSettings()
+        self.restarts = 0
+        self._lock = threading.Lock()
+        self._alive: set[_Worker] = set()
+        self._closed = False
+        # None is a seat without a process yet; last in, first out keeps few processes warm.
+        self._seats: queue.LifoQueue[_Worker | None] = queue.LifoQueue()
+        for _ in range(workers):
+            self._seats.put(None)
+
+    def decode(self, segment: bytes, request: DecodeRequest) -> DecodedSegment:
+        """Decode one segment.
+
+        Raises:
+            CodecError: It cannot be decoded; `reason` says why.
+            SandboxError: The request's gather fails.
+        """
+        if len(segment) > request.limits.bytes:
+            raise CodecError(
+                Reason.BYTES, f"{len(segment)} bytes exceed the limit of {request.limits.bytes} for a segment"
+            )
+        return cast(DecodedSegment, self._run(_Job(request, segment)))
+
+    def inspect(self, path: str) -> Inspection:
+        """Inspect one file; what is wrong with it is in the result.
+
+        Raises:
+            CodecError: With the reason UNREADABLE, UNAVAILABLE, CLOSED or POISON.
+        """
+        with _opened(path) as file:
+            request = InspectRequest(path, os.fstat(file).st_size)
+        return cast("Inspection", self._run(_Job(request, opened=partial(_opened, path))))
+
+    def cut(
+        self, path: str | os.PathLike[str], *, target_s: float = 2.0, max_bytes: int = 15 * 1024 * 1024
+    ) -> Iterator[Segment]:
+        """The pieces of a file, a few at a time, as `lookout.video.segments.cut` makes them.
+
+        Raises:
+            CodecError: It cannot be decoded; `reason` says why.
+        """
+        request = CutRequest(os.path.abspath(path), target_s, max_bytes)
+        while True:
+            pieces = cast(tuple[Segment, ...], self._run(_Job(request, opened=partial(_opened, path))))
+            if not pieces:
+                return
+            yield from pieces
+            # The file is opened again for every few pieces: another worker, or one that replaces a dead one,
+            # goes on at `first`.
+            request = replace(request, first=request.first + len(pieces))
+
+    def cut_stream(
+        self, pipe: BinaryIO, *, target_s: float = 2.0, max_bytes: int = 15 * 1024 * 1024
+    ) -> Iterator[Segment]:
+        """The pieces of a pipe, each as soon as it is whole; waits as long as nothing comes.
+
+        One worker reads the pipe from its beginning to its end. A pipe cannot be read twice: where the worker
+        dies there is no second try.
+
+        Raises:
+            CodecError: as `lookout.video.segments.cut`, or with POISON.
+        """
+        request = CutRequest(f"pipe {next(_pipes)}", target_s, max_bytes, limit=1)
+        piped = nullcontext(pipe.fileno())
+        job = _Job(request, opened=lambda: piped)
+        worker = self._take()
+        try:
+            while True:
+                pieces = cast(tuple[Segment, ...], worker.run(job, wall_s=None))
+                if not pieces:
+                    return
+                yield from pieces
+                request = replace(request, first=request.first + len(pieces))
+                job = _Job(request)
+        except _WorkerLostError as lost:
+            if self._closed:
+                raise CodecError(Reason.CLOSED, "the decoder pool was closed while it decoded") from None
+            raise CodecError(Reason.POISON, f"the decoder failed on the stream: {lost}") from None
+        finally:
+            self._drop(worker, restart=False)  # it holds the pipe
+
+    def recording_table(self, path: str, source: ServedSource | None = None) -> TableReply:
+        """The packets of a whole file.
+
+        Args:
+            path: The file.
+            source: What is read in its place; `path` names it.
+
+        Raises:
+            CodecError: It cannot be decoded; `reason` says why.
+        """
+        opened, size = partial(_opened, path), 0
+        if source is not None:
+            opened, size = partial(served, source), source.size
+        else:
+            path = os.path.abspath(path)
+            with _opened(path) as file:
+                size = os.fstat(file).st_size
+        return cast(TableReply, self._run(_Job(TableRequest(path, size), opened=opened)))
+
+    def recording_sample(self, request: SampleRequest, source: ServedSource | None = None) -> SamplesReply:
+        """Some frames of a file.
+
+        Args:
+            request: Which.
+            source: As of `recording_table`.
+
+        Raises:
+            CodecError: With the reason POISON where they kill the decoder twice.
+        """
+        if source is not None:
+            return cast(SamplesReply, self._run(_Job(request, opened=partial(served, source))))
+        absolute = replace(request, path=os.path.abspath(request.path))
+        return cast(SamplesReply, self._run(_Job(absolute, opened=partial(_opened, absolute.path))))
+
+    def recording_clip(self, request: ClipRequest, source: ServedSource | None = None) -> RecordingClip:
+        """A range of a file as a file of its own.
+
+        Args:
+            request: Which.
+            source: As of `recording_table`.
+
+        Raises:
+            CodecError: It cannot be cut; with POISON where it kills the decoder twice.
+        """
+        opened = partial(_opened, request.path) if source is None else partial(served, source)
+        return cast(RecordingClip, self._run(_Job(request, opened=opened)))
+
+    def pids(self) -> list[int]:
+        """Process ids of the workers that run now."""
+        with self._lock:
+            return sorted(worker.pid for worker in self._alive)
+
+    def _run(self, job: _Job) -> Result:
+        fates: list[str] = []
+        # Twice, because a process may also die of what has nothing to do with the job (memory of the
+        # machine).
+        while len(fates) < 2:
+            worker = self._take()
+            try:
+                result = worker.run(job, self.settings.wall_s)
+            except _WorkerLostError as lost:
+                self._drop(worker)
+                fates.append(str(lost))
+                continue
+            except CodecError as error:
+                # It could not confine itself, and has ended.
+                if error.reason is Reason.UNAVAILABLE:
+                    self._drop(worker)
+                else:
+                    self._give(worker)
+                raise
+            except SandboxError:
+                self._give(worker)
+                raise
+            except BaseException:
+                self._drop(worker)
+                raise
+            self._give(worker)
+            return result
+        if self._closed:
+            raise CodecError(Reason.CLOSED, "the decoder pool was closed while it decoded")
+        raise CodecError(Reason.POISON, f"the decoder failed twice on it: {fates[0]}, then {fates[1]}")
+
+    def _take(self) -> _Worker:
+        seat = self._seats.get()
+        with self._lock:
+            if self._closed:
+                self._seats.put(seat)
+                raise CodecError(Reason.CLOSED, "the decoder pool is closed")
+            if seat is not None:
+                return seat
+            try:
+                worker = _Worker(self.settings)
+            except BaseException:
+                self._seats.put(None)
+                raise
+            self._alive.add(worker)
+            return worker
+
+    def _give(self, worker: _Worker) -> None:
+        if self._closed or worker.done >= self.settings.jobs or worker.spent:
+            self._retire(worker)
+            self._seats.put(None)
+        else:
+            self._seats.put(worker)
+
+    def _drop(self, worker: _Worker, restart: bool = True) -> None:
+        self._retire(worker)
+        with self._lock:
+            self.restarts += restart and not self._closed
+        self._seats.put(None)
+
+    def _retire(self, worker: _Worker) -> None:
+        with self._lock:
+            mine = worker in self._alive
+            self._alive.discard(worker)
+        if mine:
+            worker.close()
+
+    def close(self) -> None:
+        """End all workers, also those at work: their callers get a `CodecError` with CLOSED."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            workers = list(self._alive)
+        # Killed before seats are cleared: whoever waits for one of them gives its seat back then.
+        for worker in workers:
+            worker.kill()
+        self._clear_seats()
+
+    def _clear_seats(self) -> None:
+        """Retire idle workers. A busy one is retired by the thread that waits for it."""
+        idle: list[_Worker | None] = []
+        while True:
+            try:
+                idle.append(self._seats.get_nowait())
+            except queue.Empty:
+                break
+        for seat in idle:
+            if seat is not None:
+                self._retire(seat)
+            self._seats.put(None)
+
+    def __enter__(self) -> SandboxPool:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+@contextmanager
+def _opened(path: str | os.PathLike[str]) -> Iterator[int]:
+    """A descriptor of a file that may be read. Errors: `CodecError` with UNREADABLE."""
+    try:
+        file = open(path, "rb", buffering=0)  # noqa: SIM115 (closed below)
+    except OSError as error:
+        raise CodecError(Reason.UNREADABLE, f"cannot be read ({error.strerror or error})") from None
+    with file:
+        yield file.fileno()

@@ -1,0 +1,162 @@
+"""One connection to a camera, in the hands of a process that can reach nothing else."""
+
+from __future__ import annotations
+
+import math
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+
+from google.protobuf.message import DecodeError
+
+from lookout.text import clean
+from lookout.video.sandbox import sandbox_pb2 as pb
+from lookout.video.sandbox.child import bare_environment, cpu_seconds
+from lookout.video.sandbox.cutter import CutSegment
+from lookout.video.sandbox.exchange import receive_message, send_message
+
+_START_S = 120.0  # a busy machine takes long to import
+_GRACE_S = 20.0
+_LOOK_S = 2.0
+_CPU_S, _CPU_SHARE = 20.0, 0.5  # what starting may cost, and then of one core; cutting takes a fiftieth
+_OVERHEAD = 2 << 20  # of MPEG-TS and of the message
+_LONGEST_S = 86_400.0
+_TEXT = 1000
+
+
+class PullError(RuntimeError):
+    """A connection that ended; the message says why."""
+
+
+class Pull:
+    """Reads a camera through a confined process of its own until `end`.
+
+    The process has the connection, the camera's own credentials, and bounded memory and time: no files, no
+    other connection, nothing of other cameras. What it sends is believed to be bytes of this camera only.
+
+    Args:
+        connection: To the camera; the process gets a copy.
+        job: What to pull.
+    """
+
+    def __init__(self, connection: socket.socket, job: pb.PullJob) -> None:
+        self.dropped_packets = 0
+        self._job = job
+        self._silence_s = 2 * job.connect_s + _GRACE_S
+        self._begun = time.monotonic()
+        job_read, self._jobs = os.pipe()
+        self._replies, reply_write = os.pipe()
+        os.set_blocking(self._jobs, False)
+        command = [sys.executable, "-m", "lookout.video.sandbox.puller"]
+        directory = tempfile.mkdtemp(prefix="lookout-camera-")
+        try:
+            self._process = subprocess.Popen(
+                [*command, str(job_read), str(reply_write)],
+                cwd=directory,
+                env=bare_environment(),
+                pass_fds=(job_read, reply_write),
+                stdin=connection.fileno(),
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        except BaseException:
+            os.close(self._jobs)
+            os.close(self._replies)
+            raise
+        finally:
+            os.rmdir(directory)  # the process sits in it: it stays empty
+            os.close(job_read)
+            os.close(reply_write)
+
+    @property
+    def pid(self) -> int:
+        """The process."""
+        return self._process.pid
+
+    def begin(self) -> None:
+        """Give the process its job, and return once it is confined and reads the camera.
+
+        Raises:
+            PullError: It does not start.
+        """
+        try:
+            send_message(self._jobs, self._job.SerializeToString(), _START_S)
+            self._next(_START_S)
+        except (EOFError, OSError, TimeoutError) as error:
+            raise PullError(f"the process that reads the camera {self._fate(error)}") from None
+
+    def segments(self) -> Iterator[CutSegment]:
+        """The camera's segments, each as soon as it is complete.
+
+        Raises:
+            PullError: The connection ended, or the process did more than it may.
+        """
+        try:
+            while True:
+                reply = self._next(self._silence_s)
+                if reply.WhichOneof("outcome") == "segment":
+                    yield self._segment(reply.segment)
+                else:
+                    self.dropped_packets = reply.progress.dropped_packets
+        except (EOFError, OSError, TimeoutError) as error:
+            raise PullError(f"the process that reads the camera {self._fate(error)}") from None
+
+    def end(self) -> None:
+        """End the process; whoever waits for its segments learns so."""
+        self._process.kill()
+
+    def close(self) -> None:
+        """End the process and give everything back."""
+        self._process.kill()
+        self._process.wait()
+        os.close(self._jobs)
+        os.close(self._replies)
+
+    def _next(self, seconds: float) -> pb.PullReply:
+        deadline = time.monotonic() + seconds
+        while not select.select([self._replies], [], [], _LOOK_S)[0]:
+            self._check_cpu()
+            if time.monotonic() > deadline:
+                raise TimeoutError
+        self._check_cpu()
+        try:
+            message = receive_message(self._replies, self._job.segment_bytes + _OVERHEAD)
+            reply = pb.PullReply.FromString(message)
+        except (ValueError, DecodeError):
+            raise PullError("the process that reads the camera sent a reply that cannot be read") from None
+        if reply.WhichOneof("outcome") is None:
+            raise PullError("the process that reads the camera sent an empty reply")
+        if reply.HasField("failure"):
+            raise PullError(clean(reply.failure.error, _TEXT))
+        return reply
+
+    def _segment(self, segment: pb.PulledSegment) -> CutSegment:
+        times = (segment.seconds, segment.waited_s)
+        if not (
+            all(math.isfinite(time_s) and 0 <= time_s <= _LONGEST_S for time_s in times) and segment.data
+        ):
+            raise PullError("the process that reads the camera sent a segment that cannot be")
+        self.dropped_packets = segment.dropped_packets
+        return CutSegment(segment.data, *times)
+
+    def _check_cpu(self) -> None:
+        used = cpu_seconds(self.pid)
+        if used is not None and used > _CPU_S + _CPU_SHARE * (time.monotonic() - self._begun):
+            self.end()
+            raise PullError("the stream costs more than half a CPU core")
+
+    def _fate(self, error: Exception) -> str:
+        if isinstance(error, TimeoutError):
+            return "does not answer"
+        try:
+            code = self._process.wait(5.0)
+        except subprocess.TimeoutExpired:
+            return "closed its pipe"
+        return f"died of {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"

@@ -1,0 +1,163 @@
+"""The process that reads one camera. Started by `Pull`, imported by nobody.
+
+Its standard input is the connection to the camera, and the only one it has. Arguments: descriptors of the
+pipe that the job comes through and of the pipe for replies."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import pkgutil
+import sys
+import threading
+import time
+from collections.abc import Iterator
+
+import av
+import av.error
+import av.logging
+
+from lookout.video.sandbox import sandbox_pb2 as pb
+from lookout.video.sandbox.confine import confine, limit_resources
+from lookout.video.sandbox.confinement import ConfinementError
+from lookout.video.sandbox.cutter import Cutter
+from lookout.video.sandbox.exchange import receive_message, send_message
+from lookout.video.sandbox.seccomp import Network
+
+MAX_JOB = 1 << 16
+_ADDRESS_SPACE = 2 << 30  # libraries and reserved ranges; what costs memory is limited by the job
+_PROGRESS_S = 1.0
+_REDIRECT = "Redirecting to"
+_REDIRECTED = "the camera redirects to another address: refused"
+_LOOK_S = 0.05
+
+
+def main(arguments: list[str]) -> None:
+    """Give up everything but the connection, then send segments until it ends."""
+    jobs, replies = map(int, arguments)
+    job = pb.PullJob.FromString(receive_message(jobs, MAX_JOB))
+    try:
+        _import_early()
+        limit_resources(_ADDRESS_SPACE, 0, None, own_memory=job.memory_bytes)
+        means = confine(
+            strict=sys.platform == "linux",
+            network=Network.DATAGRAMS if job.datagrams else Network.CONNECTION,
+        )
+    except (ConfinementError, ImportError, OSError, ValueError) as error:
+        _fail(replies, str(error), unconfined=True)
+        return
+    threading.Thread(target=_end_with_parent, args=(jobs,), name="parent", daemon=True).start()
+    send_message(replies, pb.PullReply(ready=pb.Ready(confinement=means)).SerializeToString())
+    try:
+        _pull(job, replies)
+        _fail(replies, "the camera ended the stream")
+    except MemoryError:
+        _fail(replies, f"the stream needs more than {job.memory_bytes >> 20} MiB of memory")
+    except (av.error.FFmpegError, OSError, ValueError) as error:
+        _fail(replies, str(error))
+
+
+def _pull(job: pb.PullJob, replies: int) -> None:
+    options = {
+        "rtsp_transport": "udp" if job.datagrams else "tcp",
+        "protocol_whitelist": "rtsp,rtsps,rtp,tcp,udp,tls,crypto",
+        "timeout": str(round(job.connect_s * 1e6)),
+    }
+    with _opened(job, options, replies) as source:
+        stream = next(iter(source.streams.video), None)
+        if stream is None:
+            raise ValueError("the camera sends no video")
+        cutter = Cutter(stream, job.segment_s, job.segment_bytes, job.jump_s)
+        for segment in cutter.cut(_packets(source.demux(stream), cutter, job, replies)):
+            reply = pb.PullReply()
+            reply.segment.data, reply.segment.seconds = segment.data, segment.seconds
+            reply.segment.waited_s = segment.waited_s
+            reply.segment.dropped_packets = cutter.dropped_packets
+            send_message(replies, reply.SerializeToString())
+
+
+def _opened(job: pb.PullJob, options: dict[str, str], replies: int) -> av.container.InputContainer:
+    """The camera's stream.
+
+    Raises:
+        ValueError: The camera names another address.
+        FFmpegError: It cannot be opened.
+        TimeoutError: No picture came in time.
+    """
+    asked_at = time.monotonic()
+    av.logging.set_level(av.logging.INFO)  # FFmpeg tells of a redirect in its log alone
+    opened = threading.Event()
+    with av.logging.Capture() as lines:
+        arguments = (lines, opened, replies)
+        threading.Thread(target=_end_when_redirected, args=arguments, name="redirect", daemon=True).start()
+        try:
+            return av.open(job.url, format="rtsp", options=options, timeout=job.connect_s)
+        except av.error.FFmpegError as error:
+            if _is_redirect(lines):
+                raise ValueError(_REDIRECTED) from None
+            raise _cause(error, asked_at, job) from None
+        finally:
+            opened.set()
+            av.logging.set_level(None)
+
+
+def _end_when_redirected(lines: list[tuple[int, str, str]], opened: threading.Event, replies: int) -> None:
+    """End the process when the camera names another address.
+
+    FFmpeg closes the connection then, gets no other, and asks for one without a pause until its time is over.
+    """
+    while not opened.wait(_LOOK_S):
+        if _is_redirect(lines):
+            _fail(replies, _REDIRECTED)
+            os._exit(0)
+
+
+def _is_redirect(lines: list[tuple[int, str, str]]) -> bool:
+    return any(_REDIRECT in text for _, _, text in list(lines))
+
+
+def _packets(
+    packets: Iterator[av.Packet], cutter: Cutter, job: pb.PullJob, replies: int
+) -> Iterator[av.Packet]:
+    """The packets; the parent learns that there are some, also where they never become a segment."""
+    reported_at = came_at = time.monotonic()
+    try:
+        for packet in packets:
+            came_at = time.monotonic()
+            if came_at - reported_at > _PROGRESS_S:
+                reported_at = came_at
+                progress = pb.PullProgress(dropped_packets=cutter.dropped_packets)
+                send_message(replies, pb.PullReply(progress=progress).SerializeToString())
+            yield packet
+    except av.error.FFmpegError as error:
+        raise _cause(error, came_at, job) from None
+
+
+def _cause(error: Exception, since: float, job: pb.PullJob) -> Exception:
+    """What to say of an error: FFmpeg calls a silent camera invalid data, or an exit that was asked for."""
+    if time.monotonic() - since < job.connect_s:
+        return error
+    return TimeoutError(f"no picture came for {job.connect_s:g} s")
+
+
+def _fail(replies: int, error: str, *, unconfined: bool = False) -> None:
+    failure = pb.PullFailure(error=error[:1000], unconfined=unconfined)
+    send_message(replies, pb.PullReply(failure=failure).SerializeToString())
+
+
+def _import_early() -> None:
+    """Import what would be imported on first use, which may not be possible any more."""
+    for module in pkgutil.walk_packages(av.__path__, "av."):
+        if "__main__" not in module.name:
+            importlib.import_module(module.name)
+
+
+def _end_with_parent(jobs: int) -> None:
+    """End this process as soon as the agent does, or closes the pipe."""
+    while os.read(jobs, 4096):
+        pass
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

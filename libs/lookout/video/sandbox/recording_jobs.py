@@ -1,0 +1,115 @@
+"""What a decoder process does for a recording: count its packets, and give some of its samples."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import BinaryIO
+
+from lookout.video.files.clipping import RecordingClip, clip
+from lookout.video.files.parallel import DecodeWork, FileDecoder, FileFrame, Scan, scanned
+from lookout.video.files.recording import StreamFacts, first_size
+from lookout.video.files.source import FileSource, OpenFileSource, Source
+from lookout.video.files.table import FrameTable
+from lookout.video.sandbox.jobs import ClipRequest, SampleRequest
+from lookout.video.segments.types import FILE_LIMITS
+
+
+@dataclass(frozen=True, slots=True)
+class TableResult:
+    """A file's packets. size: (height, width) of the upright picture, (0, 0) where no frame decodes."""
+
+    stream: StreamFacts
+    table: FrameTable
+    size: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class SampleResult:
+    """Decoded frames in order, and what decoding them took."""
+
+    frames: tuple[FileFrame, ...]
+    work: DecodeWork
+
+
+class RecordingJobs:
+    """The jobs of one process; the scan of the newest recording stays for the next job."""
+
+    def __init__(self) -> None:
+        self._scan: tuple[str, Scan] | None = None
+
+    def table(self, path: str, file: BinaryIO | None = None) -> TableResult:
+        """Count the packets of a file.
+
+        Args:
+            path: What to call it, and where it is unless `file` is given.
+            file: The file, open; closed behind the job.
+
+        Raises:
+            CodecError: The file cannot be read.
+        """
+        with file if file is not None else nullcontext():
+            return self._table(path, _source(path, file))
+
+    def sample(self, request: SampleRequest, file: BinaryIO | None = None) -> SampleResult:
+        """Decode some frames of a file.
+
+        Args:
+            request: Which frames.
+            file: As of `table`.
+
+        Raises:
+            CodecError: The file cannot be read.
+        """
+        with file if file is not None else nullcontext():
+            return self._sample(request, _source(request.path, file))
+
+    def clip(self, request: ClipRequest, file: BinaryIO | None = None) -> RecordingClip:
+        """A range of a file as a file of its own.
+
+        Args:
+            request: Which range.
+            file: As of `table`.
+
+        Raises:
+            CodecError: It cannot be cut.
+        """
+        with file if file is not None else nullcontext():
+            source = _source(request.path, file)
+            scan = self._scan_of(request.path, source)
+            range_us = (request.start_us, request.end_us)
+            return clip(source, FILE_LIMITS, scan, range_us, request.max_bytes)
+
+    def _scan_of(self, path: str, source: Source) -> Scan:
+        if self._scan is None or self._scan[0] != path:
+            self._table(path, source)
+        assert self._scan is not None
+        return self._scan[1]
+
+    def _table(self, path: str, source: Source) -> TableResult:
+        with scanned(source, FILE_LIMITS) as (video, scan):
+            stream = StreamFacts.of(video, scan)
+        # `sample` asks for the same file again and again: its packets are counted once.
+        self._scan = (path, scan)
+        size = first_size(source, FILE_LIMITS, scan) if len(scan.table) else (0, 0)
+        return TableResult(stream, scan.table, size)
+
+    def _sample(self, request: SampleRequest, source: Source) -> SampleResult:
+        scan = self._scan_of(request.path, source)
+        height, width = request.size
+        decoder = FileDecoder(
+            source,
+            width,
+            height,
+            picks=request.picks,
+            fit=request.fit,
+            threads=1,
+            lookahead=max(1, len(request.picks)),
+            scan=scan,
+        )
+        with decoder:
+            return SampleResult(tuple(decoder), decoder.work)
+
+
+def _source(path: str, file: BinaryIO | None) -> Source:
+    return FileSource(path) if file is None else OpenFileSource(file, path)

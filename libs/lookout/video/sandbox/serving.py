@@ -1,0 +1,109 @@
+"""A recording that lies elsewhere, for a process without sockets to the outside: the pool reads it for the
+process, which asks for ranges through a socket that the pool made."""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Protocol
+
+from lookout.video.files.source import PositionReader
+from lookout.video.sandbox.exchange import receive_message, send_message
+from lookout.video.segments.types import CodecError, Reason
+
+LONGEST = 1 << 20
+"""Bytes of one answer at most."""
+ANSWER_S = 60.0
+"""Seconds until the process must have taken an answer."""
+_RANGE = struct.Struct("<QI")  # offset and size; size 0 asks for the size of the whole
+
+
+class ServedSource(Protocol):
+    """What can be read for a process."""
+
+    @property
+    def name(self) -> str:
+        """How messages call it."""
+
+    @property
+    def size(self) -> int:
+        """Its bytes."""
+
+    def read_at(self, size: int, offset: int) -> bytes:
+        """Bytes from a position, at most `size`; none at the end."""
+
+
+@contextmanager
+def served(source: ServedSource) -> Iterator[int]:
+    """A descriptor for one job, through which a process reads a source.
+
+    Raises:
+        Exception: What the source raised, whatever became of the job.
+    """
+    ours, theirs = socket.socketpair()
+    failures: list[Exception] = []
+    thread = threading.Thread(
+        target=_serve, args=(ours, source, failures.append), name="recording", daemon=True
+    )
+    thread.start()
+    try:
+        with theirs:
+            yield theirs.fileno()
+    except Exception:
+        if failures:
+            raise failures[0] from None
+        raise
+    finally:
+        with suppress(OSError):  # the thread closes it, and may have done so
+            ours.shutdown(socket.SHUT_RDWR)
+    if failures:
+        raise failures[0]
+
+
+def _serve(channel: socket.socket, source: ServedSource, failed: Callable[[Exception], None]) -> None:
+    with channel:
+        while True:
+            try:
+                offset, size = _RANGE.unpack(receive_message(channel.fileno(), _RANGE.size))
+            except (EOFError, OSError, ValueError, struct.error):
+                return  # the job is over
+            try:
+                data = (
+                    source.read_at(min(size, LONGEST), offset) if size else source.size.to_bytes(8, "little")
+                )
+            except Exception as error:
+                failed(error)
+                return
+            try:
+                send_message(channel.fileno(), data, ANSWER_S)
+            except OSError:
+                return
+
+
+class ServedFile(PositionReader):
+    """The process's side: a file to read from any position.
+
+    Args:
+        channel: Descriptor of the socket; closed with the file.
+    """
+
+    def __init__(self, channel: int) -> None:
+        self._channel = channel
+        super().__init__(self._range, int.from_bytes(self._range(0, 0), "little"))
+
+    def close(self) -> None:
+        """Close the socket."""
+        if not self.closed:
+            os.close(self._channel)
+        super().close()
+
+    def _range(self, size: int, offset: int) -> bytes:
+        try:
+            send_message(self._channel, _RANGE.pack(offset, size))
+            return receive_message(self._channel, LONGEST)
+        except (EOFError, OSError):
+            raise CodecError(Reason.UNREADABLE, "the recording cannot be read any more") from None

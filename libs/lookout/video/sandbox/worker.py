@@ -1,0 +1,144 @@
+"""The sandboxed decoder process. Started by `SandboxPool`, never imported by anyone else.
+
+Arguments: descriptors of the job pipe, the reply pipe, the socket that files come through, the shared input
+and the shared output, then settings as JSON."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import pkgutil
+import socket
+import stat
+import sys
+import threading
+import traceback
+from dataclasses import dataclass
+from io import BufferedReader
+from queue import SimpleQueue
+from typing import BinaryIO
+
+import av
+
+from lookout.video.sandbox import sandbox_pb2 as pb
+from lookout.video.sandbox.confine import confine, limit_resources
+from lookout.video.sandbox.confinement import ConfinementError
+from lookout.video.sandbox.cuts import Cuts
+from lookout.video.sandbox.exchange import read_all, receive_message, send_message
+from lookout.video.sandbox.jobs import clip_request, cut_request, decode_request, sample_request
+from lookout.video.sandbox.recording_jobs import RecordingJobs
+from lookout.video.sandbox.reply_writer import ReplyWriter, Result
+from lookout.video.sandbox.serving import ServedFile
+from lookout.video.segments import container, decoded_frame, timeline  # noqa: F401 (imported while that is allowed)
+from lookout.video.segments.decoder import decode_segment
+from lookout.video.segments.inspection import inspect_file
+from lookout.video.segments.types import CodecError, Reason
+
+MAX_JOB = 16 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class _Channels:
+    jobs: int
+    files: socket.socket
+    shared_in: int
+    shared_out: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Jobs:
+    """What is kept from one job to the next."""
+
+    cuts: Cuts
+    recordings: RecordingJobs
+
+
+def _queue(pipe: int) -> SimpleQueue[bytes]:
+    """The parent's jobs, read on a thread of their own: this process ends as soon as the parent does."""
+    queue: SimpleQueue[bytes] = SimpleQueue()
+
+    def read() -> None:
+        try:
+            while True:
+                queue.put(receive_message(pipe, MAX_JOB))
+        except (EOFError, OSError, ValueError):
+            os._exit(0)
+
+    threading.Thread(target=read, name="jobs", daemon=True).start()
+    return queue
+
+
+def _file(channels: _Channels) -> BinaryIO:
+    """The file that the parent sent along with a job."""
+    _, descriptors, _, _ = socket.recv_fds(channels.files, 1, 1)
+    # A pipe gives what there is; through a buffer it would be read only when that is full.
+    mode = os.fstat(descriptors[0]).st_mode
+    if stat.S_ISSOCK(mode):
+        return BufferedReader(ServedFile(descriptors[0]), 16 * 1024)
+    regular = stat.S_ISREG(mode)
+    return os.fdopen(descriptors[0], "rb", buffering=-1 if regular else 0)
+
+
+def _run(job: pb.Job, channels: _Channels, threads: int, jobs: _Jobs) -> Result:
+    file = _file(channels) if job.with_file else None
+    match job.WhichOneof("job"):
+        case "cut":
+            return jobs.cuts.pieces(cut_request(job.cut), file)
+        case "inspect":
+            return inspect_file(job.inspect.path, file)
+        case "table":
+            return jobs.recordings.table(job.table.path, file)
+        case "sample":
+            return jobs.recordings.sample(sample_request(job.sample), file)
+        case "clip":
+            return jobs.recordings.clip(clip_request(job.clip), file)
+    segment = bytes(read_all(channels.shared_in, job.decode.bytes))
+    return decode_segment(segment, decode_request(job.decode), threads=threads)
+
+
+def _answer(message: bytes, channels: _Channels, threads: int, jobs: _Jobs) -> bytes:
+    replies, job = ReplyWriter(channels.shared_out), pb.Job.FromString(message)
+    try:
+        return replies.result(job.number, _run(job, channels, threads, jobs))
+    except CodecError as error:
+        return replies.refusal(job.number, error)
+    except MemoryError:
+        detail = "decoding needs more memory than a decoder may use"
+        return replies.refusal(job.number, CodecError(Reason.MEMORY, detail))
+    except Exception:  # a bug here or in the gather: the parent reports it and lives
+        return replies.bug(job.number, traceback.format_exc(limit=-12))
+
+
+def _import_early(modules: list[str]) -> None:
+    """Import what would be imported on first use, which may not be possible any more."""
+    for module in pkgutil.walk_packages(av.__path__, "av."):
+        # `av.datasets` downloads samples: it imports HTTP and TLS, a tenth of this process's start.
+        if "__main__" not in module.name and module.name != "av.datasets":
+            importlib.import_module(module.name)
+    for name in modules:
+        importlib.import_module(name)
+
+
+def main(arguments: list[str]) -> None:
+    """Give up what decoding does not need, then decode until the parent closes the pipe."""
+    jobs_fd, replies_fd, files_fd, shared_in, shared_out = map(int, arguments[:5])
+    channels = _Channels(jobs_fd, socket.socket(fileno=files_fd), shared_in, shared_out)
+    settings = json.loads(arguments[5])
+    replies = ReplyWriter(shared_out)
+    try:
+        _import_early(settings["modules"])
+        limit_resources(settings["memory"], settings["result"], settings["life_cpu_s"])
+        means = confine(strict=settings["strict"], landlock=settings["landlock"])
+    except (ConfinementError, ImportError, OSError, ValueError) as error:
+        send_message(replies_fd, replies.refusal(0, CodecError(Reason.UNAVAILABLE, str(error))))
+        return
+    jobs = _queue(jobs_fd)  # after confinement: a thread keeps what it could do when it started
+    send_message(replies_fd, replies.ready(means))
+    begun = _Jobs(Cuts(), RecordingJobs())
+    while True:
+        send_message(replies_fd, _answer(jobs.get(), channels, settings["threads"], begun))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,370 @@
+"""Opening untrusted bytes with FFmpeg: allowed containers and codecs only, nothing else is ever opened."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from contextlib import suppress
+from fractions import Fraction
+from itertools import chain
+from types import TracebackType
+from typing import Any, NoReturn, Protocol, cast
+
+import av
+import av.container
+import av.error
+
+from lookout.video.segments.types import CodecError, Limits, Reason
+
+# Demuxers that read their own bytes and nothing else. ffconcat, SDP, HLS, DASH, image sequences and filter
+# graphs follow references and stay out. What cameras send:
+FORMATS = (
+    *("mov", "mp4", "m4a", "3gp", "3g2", "mj2", "matroska", "webm", "mpegts", "mpeg", "avi", "flv"),
+    *("h264", "hevc", "m4v", "mpegvideo", "h263", "mjpeg", "ivf", "obu", "av1"),
+)
+CODECS = (
+    *("h264", "hevc", "mpeg4", "mpeg2video", "mpeg1video", "h263", "flv", "msmpeg4", "msmpeg4v2"),
+    *("libdav1d", "av1", "vp8", "vp9", "vvc", "mjpeg"),
+)
+# What recordings come in besides.
+RECORDING_FORMATS = (*FORMATS, "asf", "ogg", "mxf", "dv", "nut", "yuv4mpegpipe", "gif", "rm", "dhav")
+RECORDING_CODECS = (
+    *CODECS,
+    *("wmv1", "wmv2", "wmv3", "vc1", "msmpeg4v1", "theora", "prores", "dnxhd", "dvvideo", "ffv1", "ffvhuff"),
+    *("huffyuv", "utvideo", "rawvideo", "v210", "v410", "cfhd", "jpeg2000", "png", "gif", "qtrle", "cinepak"),
+    *("svq1", "svq3", "h261", "vp6", "vp6f", "vp7", "rv30", "rv40", "snow", "magicyuv", "mpegvideo"),
+)
+VECTOR_CODECS = frozenset(
+    {"h264", "mpeg4", "mpeg2video", "mpeg1video", "h263", "flv", "msmpeg4", "msmpeg4v2"}
+)
+EXPORT_MVS = 1 << 28  # AV_CODEC_FLAG2_EXPORT_MVS
+DEFAULT_FPS = Fraction(25)
+REORDER = 32  # packets by which decoding and presentation order may differ; more is a jump of the clock
+EARLY_PACKETS = 512  # without a time at the beginning of a stream; more are no footage before its zero
+_BOXES = 64  # of an MP4 file that are looked at for its index
+FLV_TURN = 1 << 31  # milliseconds behind which the times of an FLV file begin again
+FLV_EARLY = 60_000  # milliseconds by which a time may lie below zero
+
+
+class ByteSource(Protocol):
+    """What FFmpeg reads from: a binary file, an mmap, a BytesIO."""
+
+    def read(self, size: int = ..., /) -> bytes: ...
+    def seek(self, offset: int, whence: int = ..., /) -> Any: ...
+    def tell(self) -> int: ...
+
+
+def _refuse(url: str, _flags: int, _options: dict[str, str]) -> NoReturn:
+    raise PermissionError(f"the container refers to {url[:200]!r}; references are not followed")
+
+
+def _is_cover(stream: av.stream.Stream) -> bool:
+    """Whether it is a cover picture, which is a video stream of one frame."""
+    return stream.type == "video" and bool(int(stream.disposition) & 0x400)  # AV_DISPOSITION_ATTACHED_PIC
+
+
+class Video:
+    """The first video stream of a container, one packet and one frame at a time.
+
+    `source`: bytes or a seekable binary file. `stream`: index among the video streams. `threads` are slice
+    threads: frame threads give wrong motion vectors and lose frames after an error. `probe`: let FFmpeg
+    decode H.264 pictures to know the stream (60 ms at 1080p); the index of an MP4 file tells the same.
+    `recording`: also containers and codecs that no camera sends.
+    Errors: `CodecError` with EMPTY, UNREADABLE, NO_VIDEO, NO_DECODER or DIMENSIONS."""
+
+    def __init__(
+        self,
+        source: bytes | ByteSource,
+        *,
+        vectors: bool = True,
+        threads: int = 1,
+        limits: Limits | None = None,
+        stream: int = 0,
+        probe: bool = True,
+        recording: bool = False,
+    ) -> None:
+        self.limits = limits or Limits()
+        self._formats = RECORDING_FORMATS if recording else FORMATS
+        self._codecs = RECORDING_CODECS if recording else CODECS
+        self._file = io.BytesIO(source) if isinstance(source, bytes) else source
+        self._container = self._open(probe)
+        try:
+            self.stream = self._choose(stream)
+            self.context = self.stream.codec_context
+            self._prepare(vectors, threads)
+        except BaseException:
+            self.close()
+            raise
+        self.demuxed = 0  # packets given so far
+        self.refused = 0  # packets the demuxer or decoder would not take
+        self.damage = ""  # what it said the first time
+
+    def _open(self, probe: bool) -> av.container.InputContainer:
+        size = source_size(self._file)
+        if size == 0:
+            raise CodecError(Reason.EMPTY, "0 bytes")
+        options = {
+            "format_whitelist": ",".join(self._formats),
+            "codec_whitelist": ",".join(self._codecs),
+            # No such protocol exists: whatever address a container names, FFmpeg opens nothing.
+            "protocol_whitelist": "none",
+            # MPEG-TS whose programme table gives the video another identifier under way goes on.
+            "merge_pmt_versions": "1",
+            **({} if probe else {"skip_frame": "all"}),
+        }
+        try:
+            return cast(
+                av.container.InputContainer,
+                av.open(self._file, mode="r", options=options, metadata_errors="replace", io_open=_refuse),
+            )
+        except (av.error.FFmpegError, ValueError, PermissionError) as error:
+            why = "this is not a video in a container that Lookout reads"
+            if size is not None and _lacks_index(self._file, size):
+                why = "this MP4 file has no index (moov): what recorded it did not finish it"
+            raise CodecError(Reason.UNREADABLE, f"{why} ({_text(error)})") from None
+
+    def _choose(self, index: int) -> av.video.stream.VideoStream:
+        streams = [stream for stream in self._container.streams.video if not _is_cover(stream)]
+        if index >= len(streams):
+            kinds = {"a cover picture" if _is_cover(s) else s.type for s in self._container.streams}
+            names = ", ".join(sorted(kinds)) or "nothing"
+            raise CodecError(
+                Reason.NO_VIDEO, f"the {self.container} container holds {names}, but no video stream"
+            )
+        stream = streams[index]
+        if stream.codec_context is None or stream.codec_context.name not in self._codecs:
+            name = getattr(stream.codec_context, "name", "unknown")
+            raise CodecError(Reason.NO_DECODER, f"no decoder for the video codec {name!r}")
+        return stream
+
+    def _prepare(self, vectors: bool, threads: int) -> None:
+        self.context.thread_count = threads
+        self.context.thread_type = "SLICE" if threads > 1 else "NONE"
+        self.has_vectors = vectors and self.context.name in VECTOR_CODECS
+        if self.has_vectors:
+            self.context.flags2 |= EXPORT_MVS
+        self.check_size(self.context.width, self.context.height)
+
+    def check_size(self, width: int, height: int) -> None:
+        """Refuse pictures beyond the limits."""
+        if max(width, height) > self.limits.side or width * height > self.limits.pixels:
+            raise CodecError(
+                Reason.DIMENSIONS,
+                f"pictures of {width}x{height} exceed the limit of {self.limits.side} pixels a side and "
+                f"{self.limits.pixels} in all",
+            )
+
+    @property
+    def container(self) -> str:
+        """Short name of the container, e.g. mp4, mpegts, matroska, h264 (Annex B)."""
+        name = self._container.format.name
+        return str({"mov,mp4,m4a,3gp,3g2,mj2": "mp4", "matroska,webm": "matroska"}.get(name, name))
+
+    @property
+    def codec(self) -> str:
+        """Name of the codec, whichever decoder serves it."""
+        name: str = self.context.name
+        return "av1" if name == "libdav1d" else name
+
+    @property
+    def tags(self) -> dict[str, str]:
+        """What the container says of the stream and of itself, in words."""
+        return {**self.stream.metadata, **self._container.metadata}
+
+    @property
+    def listed(self) -> int:
+        """Packets that the container claims, 0 where it claims none. Of an MP4 file those that its edit list
+        leaves, else those of its tables."""
+        if self.container == "mp4" and (entries := len(self.stream.index_entries)):
+            return entries
+        return max(0, int(self.stream.frames or 0))
+
+    @property
+    def stamps_decoding(self) -> bool:
+        """Whether pictures are shown in another order than decoded, in a container that may have decoding
+        times only (AVI, and Matroska's mode for such streams)."""
+        return self.container in ("avi", "matroska") and bool(self.context.has_b_frames)
+
+    @property
+    def time_base(self) -> Fraction:
+        """Seconds per tick of the stream's time stamps."""
+        return self.stream.time_base or Fraction(1, 90_000)
+
+    @property
+    def fps(self) -> Fraction:
+        """The nominal frame rate: what the stream claims where that is possible, else 25."""
+        for rate in (self.stream.guessed_rate, self.stream.average_rate):
+            # Streams without a rate claim values like 90000, the ticks of their clock.
+            if rate and Fraction(1, 120) <= rate <= 1000:
+                return Fraction(rate)
+        return DEFAULT_FPS
+
+    def hides(self, packet: av.Packet) -> bool:
+        """Whether a packet is decoded and not shown: an edit list leaves its picture out, or it lies before
+        the zero of a Matroska file."""
+        return packet.is_discard or self._precedes_zero(packet.pts)
+
+    def _precedes_zero(self, pts: int | None) -> bool:
+        # FFmpeg gives such a packet of Matroska no time; only `_with_early_times` gives it one below zero.
+        return pts is not None and pts < 0 and self.container == "matroska"
+
+    def packets(self) -> Iterator[av.Packet]:
+        """The stream's packets in decoding order. Damage ends the iteration and is counted."""
+        packets = self._packets()
+        if self.container == "flv":
+            return _with_signed_times(packets)
+        return _with_early_times(packets, self) if self.container == "matroska" else packets
+
+    def _packets(self) -> Iterator[av.Packet]:
+        # Programme tables that change under way can leave PyAV with streams it does not know: an IndexError.
+        damage = (av.error.FFmpegError, PermissionError, ValueError, IndexError)
+        try:
+            packets = self._container.demux(self.stream)
+        except damage as error:
+            self._note(error)
+            return
+        while True:
+            try:
+                packet = next(packets)
+            except StopIteration:
+                return
+            except damage as error:
+                self._note(error)
+                return
+            # PyAV ends a stream with an empty packet, which drains the decoder; `decode(None)` does that
+            # here.
+            if packet.size:
+                self.demuxed += 1
+                yield packet
+
+    def decode(self, packet: av.Packet | None) -> list[av.VideoFrame]:
+        """The frames one packet completes, in presentation order; None drains. Damage is counted, never
+        raised."""
+        try:
+            frames = self.context.decode(packet)
+        except av.error.MemoryError as error:
+            raise CodecError(Reason.MEMORY, f"the decoder ran out of memory ({_text(error)})") from None
+        except (av.error.FFmpegError, ValueError) as error:
+            self._note(error)
+            return []
+        for frame in frames:
+            self.check_size(frame.width, frame.height)
+        return [frame for frame in frames if not self._precedes_zero(frame.pts)]
+
+    def frames(self) -> Iterator[av.VideoFrame]:
+        """Every frame in presentation order."""
+        for packet in self.packets():
+            yield from self.decode(packet)
+        yield from self.decode(None)
+
+    def seek(self, pts: int) -> None:
+        """Go to the last keyframe with a time stamp at or before `pts` (ticks)."""
+        self._container.seek(pts, stream=self.stream, backward=True, any_frame=False)
+
+    def _note(self, error: Exception) -> None:
+        self.refused += 1
+        new_stream = "its programme table names a stream that it did not name at the beginning"
+        self.damage = self.damage or (new_stream if isinstance(error, IndexError) else _text(error))
+
+    def close(self) -> None:
+        """Release FFmpeg's side; the source stays open."""
+        with suppress(av.error.FFmpegError):
+            self._container.close()
+
+    def __enter__(self) -> Video:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _with_early_times(packets: Iterator[av.Packet], video: Video) -> Iterator[av.Packet]:
+    """Packets of a Matroska stream; those at its beginning without a time get one below zero, where they are.
+
+    A block's time can be negative, and FFmpeg leaves such times out."""
+    early: list[av.Packet] = []
+    for packet in packets:
+        early.append(packet)
+        if packet.pts is not None or len(early) == EARLY_PACKETS:
+            break
+    if not early or early[-1].pts is None:  # none has a time
+        yield from early
+        yield from packets
+        return
+    step = max(1, round(1 / (video.fps * video.time_base)))
+    # Pictures that are stored behind one of a later time may lie before zero, too.
+    last = len(early) + REORDER
+    for place, packet in enumerate(chain(early, packets)):
+        if packet.pts is None and place < last:
+            packet.pts = packet.dts = (place - last) * step
+        yield packet
+
+
+def _with_signed_times(packets: Iterator[av.Packet]) -> Iterator[av.Packet]:
+    """Packets of an FLV file. FFmpeg writes 31 bits of a decoding time below zero, as B-frames begin with:
+    read as they stand, these are 25 days before or behind the next picture."""
+    for packet in packets:
+        if packet.dts is not None and packet.pts is not None:
+            turns = (packet.dts + FLV_EARLY) // FLV_TURN
+            packet.dts, packet.pts = packet.dts - turns * FLV_TURN, packet.pts - turns * FLV_TURN
+        yield packet
+
+
+def missing_packets(listed: int, counted: int) -> str:
+    """What to say of a container that lists more frames than it holds; empty where it does not.
+
+    Args:
+        listed: Packets that it claims, 0 where it claims none.
+        counted: Packets that were there.
+    """
+    if listed <= counted + 2:  # some writers count the open one
+        return ""
+    return f"the container lists {listed} frames, but {counted} are there"
+
+
+def source_size(source: ByteSource) -> int | None:
+    """Bytes of a source, None for a pipe. Leaves it at its beginning.
+
+    Raises:
+        CodecError: With UNREADABLE where its end cannot be found.
+    """
+    seekable = getattr(source, "seekable", None)
+    if seekable is not None and not seekable():
+        return None
+    try:
+        source.seek(0, io.SEEK_END)
+        size = source.tell()
+        source.seek(0)
+    except OSError as error:  # such as of a process's memory
+        raise CodecError(Reason.UNREADABLE, f"its size cannot be told ({_text(error)})") from None
+    return size
+
+
+def _lacks_index(source: ByteSource, length: int) -> bool:
+    """Whether the boxes of an MP4 file of so many bytes, as far as they go, have no index among them."""
+    at = 0
+    kinds: list[bytes] = []
+    while len(kinds) < _BOXES and at < length:  # a damaged box may tell any size
+        source.seek(at)
+        head = source.read(16)
+        size, kind = int.from_bytes(head[:4], "big"), head[4:8]
+        if size == 1:
+            size = int.from_bytes(head[8:], "big")
+        if len(head) < 8 or (size < 8 and size != 0):
+            break
+        kinds.append(kind)
+        if size == 0:  # to the end of the file
+            break
+        at += size
+    return kinds[:1] == [b"ftyp"] and b"mdat" in kinds and b"moov" not in kinds
+
+
+def ticks_to_us(ticks: int, time_base: Fraction) -> int:
+    """Time stamp to microseconds, rounded down so that equal stamps stay equal."""
+    return ticks * time_base.numerator * 1_000_000 // time_base.denominator
+
+
+def _text(error: Exception) -> str:
+    return (getattr(error, "strerror", None) or str(error) or type(error).__name__)[:200]

@@ -1,0 +1,483 @@
+"""Cutting streams at keyframes without re-encoding, so that every piece decodes alone."""
+
+from __future__ import annotations
+
+import io
+import struct
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO, cast
+
+import av
+import av.error
+import numpy as np
+from av.bitstream import BitStreamFilterContext
+
+from lookout.video.segments.container import ByteSource, Video, missing_packets, ticks_to_us
+from lookout.video.segments.damage import CounterScan, with_breaks, with_damage
+from lookout.video.segments.edits import MOVIE_SCALE, Edit, with_edit
+from lookout.video.segments.nal import begins_clean
+from lookout.video.segments.picture import turn_of
+from lookout.video.segments.timeline import BACKWARD_US, JUMP_US, MAX_GAP_US
+from lookout.video.segments.types import CodecError, Limits, Reason, Segment
+
+TS_CODECS = frozenset({"h264", "hevc", "mpeg2video", "mpeg1video", "mpeg4"})
+MP4_CODECS = frozenset({*TS_CODECS, "av1", "vp9", "vvc"})
+MOV_CODECS = frozenset({"h263", "mjpeg", "vp8"})
+# Elementary streams keep the absence of time stamps.
+RAW_FORMATS = {
+    "h264": "h264",
+    "hevc": "hevc",
+    "mpeg4": "m4v",
+    "mpeg2video": "mpeg2video",
+    "mpeg1video": "mpeg1video",
+    "mjpeg": "mjpeg",
+}
+# A piece carries its decoder's headers itself, also where its keyframe is no IDR picture.
+REPEAT_HEADERS = {
+    "h264": "h264_mp4toannexb,dump_extra=freq=keyframe",
+    "hevc": "hevc_mp4toannexb,dump_extra=freq=keyframe",
+    "mpeg4": "dump_extra=freq=keyframe",
+    "mpeg2video": "dump_extra=freq=keyframe",
+    "mpeg1video": "dump_extra=freq=keyframe",
+}
+_FRAGMENTED = {
+    "movflags": "frag_keyframe+empty_moov+default_base_moof+frag_discont",
+    "avoid_negative_ts": "disabled",
+    "use_editlist": "0",
+}
+TS_PID = 0x100  # the video's packet identifier
+MUXER_OPTIONS = {
+    # A piece is short: its tables need not come again.
+    "mpegts": {
+        "mpegts_copyts": "1",
+        "avoid_negative_ts": "disabled",
+        "pat_period": "60",
+        "sdt_period": "60",
+        "mpegts_start_pid": str(TS_PID),
+    },
+    "mp4": _FRAGMENTED,
+    "mov": _FRAGMENTED,
+}
+# Without fragments: an edit list is for whole files only.
+_WITH_EDIT_LIST = {"avoid_negative_ts": "disabled", "movie_timescale": str(MOVIE_SCALE)}
+TS_NULL_PACKET = b"\x47\x1f\xff\x10" + b"\xff" * 184
+TS_LEAST_PACKETS = 32  # shorter streams are not recognised as MPEG-TS
+_FILES = ("mp4", "mov")  # keep the decoder's headers in their own
+OPEN_LIMITS = Limits(bytes=1 << 40)
+
+
+@dataclass(slots=True)
+class _Group:
+    """A keyframe and the packets up to the next, in decoding order; times are the source's, microseconds."""
+
+    key_us: int
+    nominal_us: int
+    timed: bool
+    clean: bool  # decoding can begin here; otherwise the picture only builds up (intra refresh)
+    packets: list[av.Packet] = field(default_factory=list)
+    losses: list[bool] = field(default_factory=list)  # by packet: bytes of it were lost on the way
+    jump: bool = False  # the source's clock jumped before it
+    size: int = 0  # bytes, with an allowance for the container
+    times_us: list[int] = field(default_factory=list)  # of pictures that are not hidden
+    hidden_us: int | None = None  # the latest hidden picture
+    key_hidden: bool = False
+
+    def add(self, packet: av.Packet, time_us: int, *, loss: bool, hidden: bool) -> None:
+        """Take the next packet; `hidden`: it is decoded and not shown."""
+        self.packets.append(packet)
+        self.losses.append(loss)
+        # An MPEG-TS packet carries up to 184 bytes; three more hold headers and clock references of a
+        # picture.
+        self.size += 188 * (packet.size // 180 + 3)
+        if hidden:
+            self.key_hidden = self.key_hidden or len(self.packets) == 1
+            self.hidden_us = time_us if self.hidden_us is None else max(self.hidden_us, time_us)
+            return
+        self.times_us.append(time_us)
+
+    def follow(self, end_us: int | None) -> int | None:
+        """Tell whether the clock jumped before it, once it is whole.
+
+        Args:
+            end_us: When the groups before it end; None: nothing is shown of them.
+
+        Returns:
+            When they end with this one.
+        """
+        if not self.shown:
+            return end_us
+        self.jump = end_us is not None and not -BACKWARD_US <= self.start_us - end_us <= MAX_GAP_US
+        return self.end_us
+
+    @property
+    def shown(self) -> int:
+        """How many of its pictures are not hidden."""
+        return len(self.times_us)
+
+    @property
+    def first_us(self) -> int:
+        """The earliest of these."""
+        return min(self.times_us)
+
+    @property
+    def last_us(self) -> int:
+        """The latest of these. B-frames are shown before the packet that precedes them."""
+        return max(self.times_us)
+
+    @property
+    def start_us(self) -> int:
+        """Time of its keyframe; where an edit list hides that, of its first picture that is shown."""
+        return self.first_us if self.shown and self.key_hidden else self.key_us
+
+    @property
+    def alone(self) -> bool:
+        """Whether no picture that is shown refers to the group before."""
+        return self.clean and not (self.shown and self.first_us < self.key_us)
+
+    @property
+    def ends_hidden(self) -> bool:
+        """Whether pictures behind the last one that is shown are hidden."""
+        return self.hidden_us is not None and self.shown > 0 and self.hidden_us > self.last_us
+
+    @property
+    def end_us(self) -> int:
+        """When its last frame ends, if it lasts as long as frames usually do here."""
+        step = int(np.median(np.diff(sorted(self.times_us)))) if self.shown > 1 else self.nominal_us
+        return self.last_us + max(1, step)
+
+
+def cut(
+    source: Path | str | BinaryIO,
+    *,
+    target_s: float = 2.0,
+    max_bytes: int = 15 * 1024 * 1024,
+    keyframes: int | None = None,
+    broken_off: Callable[[str], object] | None = None,
+) -> Iterator[Segment]:
+    """Cut a file or stream (a pipe will do) at keyframes, lazily, without re-encoding.
+
+    A piece ends at the first keyframe at or after `target_s` seconds, or, with `keyframes`, after that many
+    of them; and earlier where it would grow beyond `max_bytes`. What precedes the first keyframe is
+    dropped. Time stamps are the source's own, moved by one constant if decoding times begin below zero; a
+    source without time stamps gives pieces without (elementary streams). Where the clock jumps, a piece ends:
+    in a file a jump of up to a day is a hole, which takes its time; in a pipe a jump takes none. Leading
+    pictures stay behind their keyframe; those that refer to the piece before are lost there, and counted when
+    decoded. What an edit list hides stays hidden: a piece has an edit list of its own where it cannot be
+    decoded without, and times begin with the first picture that is shown. `broken_off` is called behind the
+    last piece with the reason where the source ends before its end. Errors: `CodecError` (also BYTES for a
+    group of pictures that alone exceeds max_bytes)."""
+    if target_s <= 0 or max_bytes <= 0 or (keyframes is not None and keyframes < 1):
+        raise CodecError(Reason.REQUEST, "target_s, max_bytes and keyframes must be positive")
+    if isinstance(source, (str, Path)):
+        with Path(source).open("rb") as file:
+            yield from _cut(cast(ByteSource, file), target_s, max_bytes, keyframes, broken_off)
+    else:
+        yield from _cut(cast(ByteSource, source), target_s, max_bytes, keyframes, broken_off)
+
+
+def _cut(
+    source: ByteSource,
+    target_s: float,
+    max_bytes: int,
+    keyframes: int | None,
+    broken_off: Callable[[str], object] | None,
+) -> Iterator[Segment]:
+    scanned = _ScannedSource(source)
+    with Video(scanned, vectors=False, limits=OPEN_LIMITS, recording=True) as video:
+        breaks = scanned.follow(video.stream.id) if video.container == "mpegts" else scanned.leave()
+        writer = _Writer(video, max_bytes, holes=scanned.seekable())
+        written = False
+        for groups, following in _shares(_groups(video, breaks), target_s, max_bytes, keyframes):
+            yield writer.write(groups, following)
+            written = True
+        if not written:
+            why = f" ({video.damage})" if video.damage else ""
+            raise CodecError(Reason.NO_KEYFRAME, f"the {video.codec} stream holds no keyframe{why}")
+        why = video.damage or missing_packets(video.listed, video.demuxed)
+        if why and broken_off is not None:
+            broken_off(why)
+
+
+class _ScannedSource:
+    """A source whose continuity counters are followed while FFmpeg reads it, because a pipe is read once.
+
+    FFmpeg may go to the end first, to know how long a file is: only bytes behind those read before count.
+    """
+
+    def __init__(self, source: ByteSource) -> None:
+        self._source = source
+        self._at = 0
+        self._read_to = 0
+        self._early: list[bytes] = []  # read before the stream's identifier was known
+        self._scan: CounterScan | None = None
+        self._left = False
+
+    def follow(self, pid: int) -> deque[int]:
+        """Follow the counters of a stream, from the source's beginning on.
+
+        Returns:
+            `CounterScan.breaks`, which grow as the source is read.
+        """
+        self._scan = CounterScan(pid)
+        self._scan.take(b"".join(self._early))
+        self._early = []
+        return self._scan.breaks
+
+    def leave(self) -> deque[int]:
+        """Follow no counters: the container has none."""
+        self._left, self._early = True, []
+        return deque()
+
+    def read(self, size: int = -1) -> bytes:
+        """The next bytes."""
+        data = self._source.read(size)
+        begin, self._at = self._at, self._at + len(data)
+        if not self._left and begin <= self._read_to < self._at:
+            following = data[self._read_to - begin :]
+            self._read_to = self._at
+            if self._scan is not None:
+                self._scan.take(following)
+            else:
+                self._early.append(following)
+        return data
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Go elsewhere."""
+        self._source.seek(offset, whence)
+        self._at = self._source.tell()
+        return self._at
+
+    def tell(self) -> int:
+        """Where the next read begins."""
+        return self._at
+
+    def seekable(self) -> bool:
+        """Whether the source can be read elsewhere."""
+        seekable = getattr(self._source, "seekable", None)
+        return seekable is None or bool(seekable())
+
+
+def _shares(
+    groups: Iterator[_Group], target_s: float, max_bytes: int, keyframes: int | None
+) -> Iterator[tuple[list[_Group], _Group | None]]:
+    """The groups of every piece, and the group that follows them; None behind the last one."""
+    piece: list[_Group] = []
+    hidden: list[_Group] = []  # groups behind those of the piece of which nothing is shown
+    for group in groups:
+        if piece and not group.shown:
+            hidden.append(group)
+            continue
+        shown = any(member.shown for member in piece)
+        if shown and (hidden or _full(piece, group, target_s, max_bytes, keyframes)):
+            yield piece, group
+            piece, shown = [], False
+        # Hidden groups are kept only where pictures that are shown refer to them.
+        piece = [group] if group.alone and not shown else [*piece, *hidden, group]
+        hidden = []
+    if piece:
+        yield piece, None
+
+
+def _full(
+    groups: list[_Group], following: _Group, target_s: float, max_bytes: int, keyframes: int | None
+) -> bool:
+    """True if the open groups should be a piece and `following` begin the next."""
+    begin = next(group for group in groups if group.shown)
+    # A piece has one edit: what is hidden between two that are shown lies at the ends of pieces.
+    if groups[-1].ends_hidden or following.key_hidden:
+        return True
+    if following.jump or sum(g.size for g in groups) + following.size > max_bytes:
+        return True
+    if not following.clean:
+        return False
+    if keyframes is not None:
+        return sum(g.clean for g in groups) >= keyframes
+    # Half a frame of grace: 1.999 s is two seconds for a camera whose clock trembles.
+    return following.start_us - begin.start_us >= target_s * 1e6 - following.nominal_us / 2
+
+
+def _groups(video: Video, breaks: deque[int]) -> Iterator[_Group]:
+    """Groups of packets that begin with a keyframe. What precedes the first keyframe is dropped."""
+    nominal_us = round(1_000_000 / video.fps)
+    group: _Group | None = None
+    end_us: int | None = None  # of the groups before
+    packets = with_damage(_without_hidden_end(video), breaks)
+    for position, (packet, loss) in enumerate(packets):
+        timed = packet.pts is not None or packet.dts is not None
+        pts = packet.pts if packet.pts is not None else packet.dts
+        time_us = ticks_to_us(pts, video.time_base) if pts is not None else position * nominal_us
+        if packet.is_keyframe:
+            if group is not None:
+                end_us = group.follow(end_us)
+                yield group
+            group = _Group(time_us, nominal_us, timed, begins_clean(bytes(packet), video.codec))
+        if group is not None:
+            group.add(packet, time_us, loss=loss, hidden=video.hides(packet))
+    if group is not None:
+        group.follow(end_us)
+        yield group
+
+
+def _without_hidden_end(video: Video) -> Iterator[av.Packet]:
+    """Packets without those at the end that are hidden. Hidden ones before others may be needed to decode
+    these, and stay."""
+    hidden: list[av.Packet] = []
+    for packet in video.packets():
+        hidden.append(packet)
+        if not video.hides(packet):
+            yield from hidden
+            hidden = []
+
+
+class _Writer:
+    """Muxes groups into pieces and keeps the clock of the whole cut; `holes`: a hole takes its time."""
+
+    def __init__(self, video: Video, max_bytes: int, *, holes: bool) -> None:
+        self._video, self._max_bytes, self._holes = video, max_bytes, holes
+        self._nominal = round(1 / (video.fps * video.time_base))  # ticks of a picture
+        self._index = 0
+        self._clock_us = 0
+        self._shift: int | None = None  # ticks added so that no decoding time is negative
+        self._jump = False
+        self._turned: bool | None = None
+
+    def write(self, groups: list[_Group], following: _Group | None) -> Segment:
+        """One piece of these groups.
+
+        Raises:
+            CodecError: With the reason BYTES.
+        """
+        packets = [packet for group in groups for packet in group.packets]
+        losses = [loss for group in groups for loss in group.losses]
+        edit = Edit.of(self._video, packets, self._nominal)
+        frames = len(packets) if edit is None else sum(not self._video.hides(packet) for packet in packets)
+        container = self._container(groups[0], edited=edit is not None)
+        try:
+            data = self._mux(packets, losses, container, edit)
+        except (av.error.FFmpegError, ValueError, OverflowError, struct.error) as error:
+            raise CodecError(
+                Reason.UNREADABLE, f"{self._video.codec} packets could not be put into {container} ({error})"
+            ) from None
+        if len(data) > self._max_bytes:
+            raise CodecError(
+                Reason.BYTES,
+                f"{len(packets)} frames between two keyframes take {len(data)} bytes, the limit is "
+                f"{self._max_bytes}; "
+                "let the camera send keyframes more often, or raise the limit",
+            )
+        start_us = groups[0].start_us
+        final = following is None or following.jump
+        end_us = groups[-1].end_us if final or following is None else following.start_us
+        if edit is not None and edit.hides_begin:
+            start_us = ticks_to_us(edit.begin, self._video.time_base)
+        if edit is not None and edit.hides_end and final:
+            end_us = ticks_to_us(edit.end, self._video.time_base)
+        duration = max(groups[0].nominal_us, end_us - start_us)
+        piece = Segment(data, self._clock_us, duration, frames, self._index, container, self._jump)
+        self._index += 1
+        self._clock_us += duration
+        self._jump = following is not None and following.jump
+        if following is not None and following.jump and self._holes:
+            hole_us = following.start_us - groups[-1].end_us
+            self._clock_us += hole_us if 0 < hole_us <= JUMP_US else 0
+        return piece
+
+    def _container(self, first: _Group, edited: bool) -> str:
+        codec = self._video.codec
+        if self._turned is None:
+            # Only MP4 can say that a picture is to be turned; the first keyframe knows.
+            self._turned = turn_of(self._video, first.packets[0]) != (0, False)
+        if not first.timed and codec in RAW_FORMATS:
+            return RAW_FORMATS[codec]
+        if codec in TS_CODECS and not self._turned and not edited:
+            return "mpegts"
+        if codec in MP4_CODECS:
+            return "mp4"
+        if codec in MOV_CODECS:
+            return "mov"
+        raise CodecError(
+            Reason.NO_DECODER,
+            f"{codec} video cannot be cut without encoding it again: lookout analyze reads it; "
+            "for anything else make an H.264 file of it",
+        )
+
+    def _mux(self, packets: list[av.Packet], losses: list[bool], container: str, edit: Edit | None) -> bytes:
+        """The packets in a container, with an edit list where there is an edit."""
+        source = self._video.stream
+        times = _times(packets, self._nominal)
+        if self._shift is None:
+            # By the first piece, for the whole cut: a shift of its own for each would tear the source's
+            # clock.
+            hides = edit is not None and edit.hides_begin
+            self._shift = -edit.begin if edit and hides else max(0, -min(dts for _, dts in times))
+        elif edit is None and min(pts for pts, _ in times) >= -self._shift:
+            # Behind a short first piece that begins at zero, pictures may be decoded before that.
+            times = _times(packets, self._nominal, -self._shift)
+        # Of a file with an edit list, that alone says when it begins.
+        shift = self._shift if edit is None else -min(dts for _, dts in times)
+        options = MUXER_OPTIONS.get(container, {}) if edit is None else _WITH_EDIT_LIST
+        headers = None if container in _FILES else REPEAT_HEADERS.get(self._video.codec)
+        buffer = io.BytesIO()
+        losses_out: list[bool] = []  # by packet written
+        with av.open(buffer, "w", format=container, options=options) as out:
+            target = out.add_stream_from_template(source, opaque=True)
+            if edit is not None:
+                target.time_base = self._video.time_base
+            repeat = BitStreamFilterContext(headers, source, target) if headers else None
+            for packet, loss, (pts, dts) in zip(packets, losses, times, strict=True):
+                packet.pts, packet.dts = pts + shift, dts + shift
+                if edit is not None:  # an edit list ends with the last picture, which must last
+                    packet.duration = packet.duration or self._nominal
+                filtered = _filtered(repeat, packet)
+                losses_out += [loss] * len(filtered)
+                if not filtered and losses_out:
+                    losses_out[-1] = True  # a picture is missing behind it
+                for ready in filtered:
+                    ready.time_base = self._video.time_base
+                    ready.stream = target
+                    out.mux_one(ready)
+        data = buffer.getvalue()
+        if edit is not None:
+            base = self._video.time_base
+            start, length = (edit.begin + self._shift) * base, (edit.end - edit.begin) * base
+            data = with_edit(data, start, length, (edit.begin + shift) * base)
+        if container == "mpegts":
+            data = with_breaks(data, TS_PID, losses_out)
+            # Null packets have an identifier of their own, which no reader of the video's counters follows.
+            data += TS_NULL_PACKET * max(0, TS_LEAST_PACKETS - len(data) // len(TS_NULL_PACKET))
+        return data
+
+
+def _filtered(headers: BitStreamFilterContext | None, packet: av.Packet) -> list[av.Packet]:
+    """The packet with its decoder's headers; nothing for a packet too damaged to be taken apart."""
+    if headers is None:
+        return [packet]
+    try:
+        return cast(list[av.Packet], headers.filter(packet))
+    except av.error.InvalidDataError:
+        return []
+
+
+def _times(packets: list[av.Packet], nominal: int, least: int | None = None) -> list[tuple[int, int]]:
+    """(pts, dts) of every packet in ticks: the source's own where it has them, decoding times rising, none
+    below `least`."""
+    shown: list[int] = []
+    for packet in packets:
+        pts = packet.pts if packet.pts is not None else packet.dts
+        shown.append(pts if pts is not None else (shown[-1] + nominal if shown else 0))
+    if any(packet.dts is None for packet in packets):
+        # In order of presentation, early enough that no picture is shown before it is decoded.
+        ordered = sorted(shown)
+        delay = max(o - s for o, s in zip(ordered, shown, strict=True))
+        decoded = [o - delay for o in ordered]
+    else:
+        decoded = [cast(int, packet.dts) for packet in packets]
+    if least is not None:
+        decoded[0] = max(decoded[0], least)
+    for i in range(1, len(decoded)):
+        # Muxers refuse decoding times that do not rise.
+        decoded[i] = max(decoded[i], decoded[i - 1] + 1)
+    return [(max(pts, dts), dts) for pts, dts in zip(shown, decoded, strict=True)]

@@ -1,0 +1,101 @@
+"""What of a piece is shown: an edit list in an MP4 or MOV file (ISO/IEC 14496-12, 8.6.6)."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import av
+
+from lookout.video.segments.container import Video
+
+MOVIE_SCALE = 90_000  # ticks of an edit list's second; the muxer is told so
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """What is shown of a piece that holds hidden pictures, in the source's ticks.
+
+    Attributes:
+        begin: Time of the first picture that is shown.
+        end: When the last one ends.
+        hides_begin: Whether pictures before it are hidden.
+        hides_end: Whether pictures behind it are hidden.
+    """
+
+    begin: int
+    end: int
+    hides_begin: bool
+    hides_end: bool
+
+    @classmethod
+    def of(cls, video: Video, packets: Sequence[av.Packet], nominal: int) -> Edit | None:
+        """The edit of a piece; None where nothing hides its beginning or end.
+
+        Args:
+            video: The source.
+            packets: Of the piece.
+            nominal: Ticks that a picture lasts where nobody says so.
+        """
+        shown = {p.pts: p.duration or nominal for p in packets if p.pts is not None and not video.hides(p)}
+        hidden = [packet.pts for packet in packets if packet.pts is not None and video.hides(packet)]
+        if not shown or not hidden:
+            return None
+        first, last = min(shown), max(shown)
+        behind = min((pts for pts in hidden if pts > last), default=None)
+        before = any(pts < first for pts in hidden)
+        if behind is None and not before:
+            return None
+        return cls(first, last + shown[last] if behind is None else behind, before, behind is not None)
+
+
+def with_edit(data: bytes, start: Fraction, length: Fraction, media: Fraction) -> bytes:
+    """An MP4 or MOV file of one track with another edit list. Its index stands behind its packets.
+
+    Args:
+        data: The file.
+        start: When its first picture is shown, seconds.
+        length: For how long it is shown, seconds.
+        media: Where the track stands then, seconds from its first decoding time.
+    """
+    at = data.rindex(b"moov") - 4
+    return data[:at] + _edited(data[at:], (b"moov", b"trak"), start, length, media)
+
+
+def _edited(boxes: bytes, path: tuple[bytes, ...], *edit: Fraction) -> bytes:
+    """Boxes with the edit list in the box at the end of a path."""
+    out: list[bytes] = []
+    for kind, body in _boxes(boxes):
+        if path and kind == path[0]:
+            own = _edited(body, path[1:], *edit) if path[1:] else _with_list(body, *edit)
+            out.append(_box(kind, own))
+        else:
+            out.append(_box(kind, body))
+    return b"".join(out)
+
+
+def _with_list(track: bytes, start: Fraction, length: Fraction, media: Fraction) -> bytes:
+    boxes = dict(_boxes(track))
+    header = dict(_boxes(boxes[b"mdia"]))[b"mdhd"]
+    (scale,) = struct.unpack_from(">I", header, 20 if header[0] else 12)
+    rows = [(round(length * MOVIE_SCALE), round(media * scale))]
+    if empty := round(start * MOVIE_SCALE):
+        rows.insert(0, (empty, -1))  # nothing is shown so long
+    table = b"".join(struct.pack(">QqHH", *row, 1, 0) for row in rows)
+    edits = _box(b"edts", _box(b"elst", struct.pack(">II", 1 << 24, len(rows)) + table))
+    parts = [_box(kind, body) for kind, body in _boxes(track) if kind != b"edts"]
+    return b"".join([parts[0], edits, *parts[1:]])  # behind the track's header
+
+
+def _box(kind: bytes, body: bytes) -> bytes:
+    return struct.pack(">I4s", 8 + len(body), kind) + body
+
+
+def _boxes(body: bytes) -> Iterator[tuple[bytes, bytes]]:
+    at = 0
+    while at < len(body):
+        size, kind = struct.unpack_from(">I4s", body, at)
+        yield kind, body[at + 8 : at + size]
+        at += size

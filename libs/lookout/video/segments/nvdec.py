@@ -1,0 +1,305 @@
+"""NVDEC through PyNvVideoCodec (2.1 or later), behind the interface of the software decoder.
+
+It gives vectors for H.264 and HEVC where the driver (590 or later) and the GPU export decode statistics;
+elsewhere the library switches them off without a word, and the segment then declares the luma fallback.
+Read from the library's wheel and its samples: statistics are `qp_luma`, `cu_type` (0 intra, 1 inter, 2
+skip, 3 PCM, 7 invalid), `mv0_x`, `mv0_y` (list 0), `mv1_x`, `mv1_y` (list 1), one number per block. Units,
+reference index and block order are not documented: they are taken as quarter pixels, unknown, and row by
+row; `agreement` measures that against the software decoder before vectors are trusted. CUDA needs a large
+address space, so this runs in a container of its own and not in `SandboxPool`."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import av
+import numpy as np
+
+from lookout.video.motion.prediction import prediction_blocks
+from lookout.video.motion.types import U8, Picture, PredictionBlocks, PredictionKind
+from lookout.video.segments.container import Video
+from lookout.video.segments.decoded_frame import DecodedFrame
+from lookout.video.segments.decoder import SinglePass
+from lookout.video.segments.picture import turn_of
+from lookout.video.segments.types import CodecError, DecodedSegment, DecodeRequest, Reason
+
+PACKAGE = "PyNvVideoCodec"
+LEAST_VERSION = (2, 1)
+KINDS = {0: PredictionKind.INTRA, 1: PredictionKind.INTER, 2: PredictionKind.SKIP, 3: PredictionKind.INTRA}
+FIELDS = ("cu_type", "mv0_x", "mv0_y", "mv1_x", "mv1_y")
+# The likeliest first: macroblocks of H.264, then what HEVC's statistics may have.
+BLOCK_SIZES = (16, 8, 32, 64, 4)
+CODECS = frozenset({"h264", "hevc", "av1", "vp8", "vp9", "mpeg4", "mpeg2video", "mpeg1video"})
+STATISTICS = frozenset({"h264", "hevc"})
+
+
+@dataclass(frozen=True, slots=True)
+class NvdecSettings:
+    """gpu: ordinal; vector_units: vector steps per pixel; trust: use vectors of statistics at all."""
+
+    gpu: int = 0
+    vector_units: float = 4.0
+    trust: bool = True
+
+
+def parse_decode_stats(
+    stats: Mapping[str, Sequence[int]], width: int, height: int, vector_units: float = 4.0
+) -> PredictionBlocks:
+    """`DecodedFrame.ParseDecodeStats()` -> block map, with intra blocks named (dx = dy = 0, source 0).
+
+    stats: equally long lists, one entry per block, row by row; width, height: coded picture. Errors:
+    `CodecError` UNREADABLE where fields are missing or their number fits no grid of blocks."""
+    missing = [name for name in FIELDS if name not in stats]
+    if missing:
+        raise CodecError(
+            Reason.UNREADABLE, f"decode statistics lack {', '.join(missing)}; they hold {sorted(stats)}"
+        )
+    kinds, x0, y0, x1, y1 = (np.asarray(stats[name], np.int64) for name in FIELDS)
+    if len({len(column) for column in (kinds, x0, y0, x1, y1)}) != 1:
+        raise CodecError(Reason.UNREADABLE, "decode statistics differ in length")
+    side = block_side(len(kinds), width, height)
+    columns = -(-width // side)
+    number = np.arange(len(kinds))
+    kind = np.full(len(kinds), PredictionKind.UNKNOWN, np.uint8)
+    for code, meaning in KINDS.items():
+        kind[kinds == code] = meaning
+    moves = (kind == PredictionKind.INTER) | (kind == PredictionKind.SKIP)
+    second = moves & ((x1 != 0) | (y1 != 0))
+    first = moves & ~(second & (x0 == 0) & (y0 == 0))
+    still = ~moves
+    parts = [(still, x0 * 0, y0 * 0, 0), (first, x0, y0, -1), (second, x1, y1, 1)]
+    index = np.concatenate([number[mask] for mask, _, _, _ in parts])
+    size = np.full(len(index), side, np.int16)
+    return PredictionBlocks(
+        x=(index % columns * side).astype(np.int16),
+        y=(index // columns * side).astype(np.int16),
+        w=size,
+        h=size.copy(),
+        dx=(np.concatenate([dx[mask] for mask, dx, _, _ in parts]) / vector_units).astype(np.float32),
+        dy=(np.concatenate([dy[mask] for mask, _, dy, _ in parts]) / vector_units).astype(np.float32),
+        kind=kind[index],
+        source=np.concatenate([np.full(int(mask.sum()), list_, np.int8) for mask, _, _, list_ in parts]),
+    )
+
+
+def block_side(count: int, width: int, height: int) -> int:
+    """The block size whose grid over the picture has so many blocks.
+
+    Raises:
+        CodecError: With the reason UNREADABLE.
+    """
+    for side in BLOCK_SIZES:
+        if -(-width // side) * -(-height // side) == count:
+            return side
+    raise CodecError(
+        Reason.UNREADABLE, f"{count} decode statistics do not fit a grid of blocks over {width}x{height}"
+    )
+
+
+def agreement(ours: PredictionBlocks, truth: PredictionBlocks, width: int, height: int) -> float:
+    """Share of 16x16 cells in which two maps of one frame name the same list-0 vector, of those both
+    cover."""
+
+    def raster(blocks: PredictionBlocks) -> np.ndarray[Any, np.dtype[np.float32]]:
+        past = blocks.take((blocks.source < 0) & (blocks.kind != PredictionKind.INTRA))
+        grid = np.full((-(-height // 16), -(-width // 16), 2), np.nan, np.float32)
+        rows = np.clip((past.y + past.h // 2) // 16, 0, grid.shape[0] - 1)
+        columns = np.clip((past.x + past.w // 2) // 16, 0, grid.shape[1] - 1)
+        grid[rows, columns, 0], grid[rows, columns, 1] = past.dx, past.dy
+        return grid
+
+    a, b = raster(ours), raster(truth)
+    defined = ~np.isnan(a[..., 0]) & ~np.isnan(b[..., 0])
+    # A quarter pixel is the finest step of both.
+    equal = (np.abs(a - b).max(axis=-1) < 0.26) & defined
+    return float(equal.sum() / defined.sum()) if defined.any() else 0.0
+
+
+def load_library() -> Any:
+    """The PyNvVideoCodec module.
+
+    Raises:
+        CodecError: UNAVAILABLE: what is missing and what to do.
+    """
+    try:
+        module = importlib.import_module(PACKAGE)
+    except ImportError:
+        raise CodecError(
+            Reason.UNAVAILABLE,
+            f"NVDEC needs the package {PACKAGE}: install the nvdec extra, or use the software decoder",
+        ) from None
+    except Exception as error:  # the library raises what it finds when it looks for a driver
+        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise CodecError(
+            Reason.UNAVAILABLE,
+            f"NVDEC cannot run here ({first}): it needs an NVIDIA GPU and driver, in a container "
+            "with the video capability; or use the software decoder",
+        ) from None
+    version = tuple(int(part) for part in str(module.__version__).split(".")[:2])
+    if version < LEAST_VERSION:
+        raise CodecError(
+            Reason.UNAVAILABLE,
+            f"NVDEC needs {PACKAGE} 2.1 or later, this is {module.__version__}; upgrade it",
+        )
+    return module
+
+
+class NvdecDecoder:
+    """Decodes segments on an NVIDIA GPU. Errors: `CodecError`, with UNAVAILABLE at once where it cannot
+    run."""
+
+    def __init__(self, settings: NvdecSettings | None = None, library: Any = None) -> None:
+        self.settings = settings or NvdecSettings()
+        self._library = library if library is not None else load_library()
+
+    def decode(self, segment: bytes, request: DecodeRequest) -> DecodedSegment:
+        """Decode one segment.
+
+        Raises:
+            CodecError: It cannot be decoded; `reason` says why.
+        """
+        if len(segment) > request.limits.bytes:
+            raise CodecError(
+                Reason.BYTES, f"{len(segment)} bytes exceed the limit of {request.limits.bytes} for a segment"
+            )
+        with Video(segment, vectors=False, limits=request.limits) as video:
+            return _NvdecPass(video, request, segment, self._library, self.settings).run()
+
+    def check(self, segment: bytes) -> float:
+        """Mean `agreement` of the P-frames of a segment with the software decoder:
+        near 1 if vectors can be trusted."""
+        scores = []
+        with Video(segment) as truth, Video(segment, vectors=False) as video:
+            request = DecodeRequest(16, 16)
+            ours = _NvdecPass(video, request, segment, self._library, self.settings)
+            for shot, frame in zip(ours.shots(), truth.frames(), strict=False):
+                expected = prediction_blocks(frame)
+                vectors = shot.blocks()
+                if frame.pict_type == Picture.P and expected is not None and vectors is not None:
+                    scores.append(agreement(vectors.blocks(), expected, frame.width, frame.height))
+        return float(np.mean(scores)) if scores else 0.0
+
+
+class _NvdecPass(SinglePass):
+    """The single pass over frames that NVDEC decoded; packets are read with FFmpeg for what NVDEC does not
+    report."""
+
+    backend = "nvdec"
+
+    def __init__(
+        self, video: Video, request: DecodeRequest, segment: bytes, library: Any, settings: NvdecSettings
+    ) -> None:
+        super().__init__(video, request, len(segment))
+        self._segment, self._library, self._settings = segment, library, settings
+        self.has_vectors = False
+
+    def shots(self) -> Iterator[DecodedFrame]:
+        """Every frame in presentation order."""
+        if self.video.codec not in CODECS:
+            raise CodecError(Reason.NO_DECODER, f"NVDEC does not decode {self.video.codec}")
+        packets = list(self.video.packets())
+        if packets and not packets[0].is_keyframe:
+            raise CodecError(
+                Reason.NO_KEYFRAME,
+                f"the {self.video.codec} stream does not start at a keyframe; cut it there",
+            )
+        for packet in packets:
+            self.counts.packet(packet, hidden=self.video.hides(packet))
+        self.timed = any(packet.pts is not None for packet in packets)
+        turn = turn_of(self.video, packets[0]) if packets else (0, False)
+        keys = {packet.pts for packet in packets if packet.is_keyframe}
+        hidden = {packet.pts for packet in packets if self.video.hides(packet)}
+        decoded = sorted(packet.pts for packet in packets if packet.pts is not None)
+        for index, frame in enumerate(self._decode(packets)):
+            pts = self._pts(frame, index, decoded)
+            if pts in hidden:  # NVDEC decodes what an edit list hides as any other picture
+                continue
+            key = pts in keys if self.timed else index == 0
+            yield self._shot(frame, pts, key, turn)
+
+    def _decode(self, packets: Sequence[av.Packet]) -> Iterator[Any]:
+        source = self._segment if self.timed else _with_times(self.video, packets)
+        library = self._library
+        try:
+            decoder = library.SimpleDecoder(
+                source,
+                gpu_id=self._settings.gpu,
+                use_device_memory=False,
+                need_scanned_stream_metadata=True,
+                output_color_type=library.OutputColorType.RGB,
+                enableDecodeStats=self.video.codec in STATISTICS and self.request.vectors,
+            )
+            for index in range(len(decoder)):
+                yield decoder[index]
+        except CodecError:
+            raise
+        except library.PyNvVCExceptionUnsupported as error:
+            raise CodecError(
+                Reason.NO_DECODER, f"this GPU does not decode {self.video.codec} ({error})"
+            ) from None
+        except Exception as error:
+            raise CodecError(Reason.UNREADABLE, f"NVDEC could not decode the segment ({error})") from None
+
+    def _pts(self, frame: Any, index: int, decoded: list[int]) -> int | None:
+        if not self.timed:
+            return None
+        pts = int(frame.getPTS())
+        return pts if pts in decoded else (decoded[index] if index < len(decoded) else None)
+
+    def _shot(self, frame: Any, pts: int | None, key: bool, turn: tuple[int, bool]) -> DecodedFrame:
+        pixels = _pixels(frame, self.video)
+        height, width = pixels.shape[:2]
+        blocks: PredictionBlocks | None = None
+        if self._settings.trust and getattr(frame, "decode_stats_size", 0) > 0:
+            blocks = parse_decode_stats(frame.ParseDecodeStats(), width, height, self._settings.vector_units)
+            self.has_vectors = True
+        picture = _picture(blocks, key)
+        return DecodedFrame(
+            pts=pts,
+            picture=picture,
+            key=key,
+            corrupt=False,
+            interlaced=False,
+            turn=lambda: turn,
+            frame=av.VideoFrame.from_ndarray(pixels, format="rgb24"),
+            blocks=lambda: None if picture.intra else blocks,
+        )
+
+
+def _picture(blocks: PredictionBlocks | None, key: bool) -> Picture:
+    if key:
+        return Picture.I
+    if blocks is None:
+        return Picture.UNKNOWN
+    if (blocks.source > 0).any():
+        return Picture.B
+    return Picture.I if (blocks.kind == PredictionKind.INTRA).all() else Picture.P
+
+
+def _pixels(frame: Any, video: Video) -> U8:
+    """A decoded host frame as uint8 [height, width, 3]."""
+    size = int(frame.framesize())
+    width, height = video.context.width, video.context.height
+    if size != width * height * 3:
+        raise CodecError(Reason.DIMENSIONS, f"NVDEC gave {size} bytes for a picture of {width}x{height}")
+    raw = (ctypes.c_uint8 * size).from_address(int(frame.GetPtrToPlane(0)))
+    # Copied: the library uses the memory again for its next frame.
+    return np.ctypeslib.as_array(raw).reshape(height, width, 3).copy()
+
+
+def _with_times(video: Video, packets: Sequence[av.Packet]) -> bytes:
+    """An elementary stream in a container, which SimpleDecoder asks for; it orders frames by itself."""
+    buffer = io.BytesIO()
+    with av.open(buffer, "w", format="mp4") as out:
+        target = out.add_stream_from_template(video.stream, opaque=True)
+        step = round(1 / (video.fps * video.time_base))
+        for index, packet in enumerate(packets):
+            packet.pts = packet.dts = index * step
+            packet.time_base, packet.stream = video.time_base, target
+            out.mux_one(packet)
+    return buffer.getvalue()

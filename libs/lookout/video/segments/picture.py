@@ -1,0 +1,82 @@
+"""Decoded frames -> model-input pixels and luma planes."""
+
+from __future__ import annotations
+
+import math
+
+import av
+import numpy as np
+import numpy.typing as npt
+from av.video.reformatter import Interpolation, VideoReformatter
+
+from lookout.video.motion.geometry import Fit, Geometry
+from lookout.video.motion.side_data import side_data
+from lookout.video.segments.container import Video
+
+U8 = npt.NDArray[np.uint8]
+
+
+def orientation(frame: av.VideoFrame) -> tuple[int, bool]:
+    """(degrees clockwise, mirrored first) that turn the frame upright, from its display matrix; rounded to
+    90."""
+    side = side_data(frame, "DISPLAYMATRIX")
+    if side is None:
+        return 0, False
+    # Three numbers a row, of which the third is not needed here; a negative determinant mirrors.
+    a, b, _, c, d = np.frombuffer(side, np.int32)[:5].astype(float)
+    mirrored = bool(a * d - b * c < 0)
+    if mirrored:
+        a, b = -a, -b
+    return round(math.degrees(math.atan2(b, a)) / 90) * 90 % 360, mirrored
+
+
+def turn_of(video: Video, keyframe: av.Packet) -> tuple[int, bool]:
+    """`orientation` of the picture of a keyframe, which may be hidden by an edit list; the decoder is drained
+    behind it. (0, False) where it cannot be decoded."""
+    # A packet of its own, because the decoder gives no picture of one that is marked as hidden.
+    frames = [*video.decode(av.Packet(bytes(keyframe))), *video.decode(None)]
+    return orientation(frames[0]) if frames else (0, False)
+
+
+def frame_geometry(frame: av.VideoFrame, width: int, height: int, fit: Fit) -> Geometry:
+    """The geometry that brings this frame to a model input of width x height."""
+    rotation, mirror = orientation(frame)
+    return Geometry.fitted(
+        (frame.width, frame.height), (width, height), fit, rotation=rotation, mirror=mirror
+    )
+
+
+class Painter:
+    """Converts frames to RGB at model-input size. Keeps FFmpeg's scaler between frames; one per thread."""
+
+    def __init__(self) -> None:
+        self._reformatter = VideoReformatter()
+
+    def paint(self, frame: av.VideoFrame, geometry: Geometry) -> U8:
+        """uint8 [out_height, out_width, 3]: area-averaged, then turned, then placed."""
+        x, y, w, h = geometry.place
+        across, down = (h, w) if geometry.rotation in (90, 270) else (w, h)
+        scaled = self._reformatter.reformat(
+            frame, width=across, height=down, format="rgb24", interpolation=Interpolation.AREA, threads=1
+        ).to_ndarray()
+        if geometry.mirror:
+            scaled = scaled[:, ::-1]
+        upright = np.rot90(scaled, -geometry.rotation // 90)
+        size = (geometry.out_height, geometry.out_width)
+        if (y, x, h, w) == (0, 0, *size):
+            return np.ascontiguousarray(upright)
+        out = np.zeros((*size, 3), np.uint8)
+        top, left = max(0, y), max(0, x)
+        visible = upright[top - y : size[0] - y, left - x : size[1] - x]
+        out[top : top + visible.shape[0], left : left + visible.shape[1]] = visible
+        return out
+
+    def luma(self, frame: av.VideoFrame) -> U8:
+        """uint8 [height, width]: the luma plane; a view of the frame where it is 8-bit planar."""
+        if frame.format.name.startswith(("yuv4", "yuvj4", "nv12")) and frame.format.components[0].bits == 8:
+            plane = frame.planes[0]
+            # FFmpeg pads rows to an alignment of its own.
+            rows = np.frombuffer(plane, np.uint8).reshape(-1, plane.line_size)
+            return rows[: frame.height, : frame.width]
+        grey = self._reformatter.reformat(frame, format="gray", threads=1).to_ndarray()
+        return np.asarray(grey, np.uint8)

@@ -1,0 +1,163 @@
+"""Decoding no more of a segment than its samples need.
+
+Time stamps and keyframe marks are known before anything is decoded, so the samples can be chosen first.
+Then three kinds of pictures are left out: unsampled ones that nothing refers to, what follows the last sample
+of a group of pictures, and groups without a sample. The samples are those of decoding everything; damage is
+counted on what is decoded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import av
+import numpy as np
+
+from lookout.video.segments.container import REORDER, Video, ticks_to_us
+from lookout.video.segments.nal import begins_clean
+from lookout.video.segments.skipping import decode_wanted
+from lookout.video.segments.timeline import Timeline
+from lookout.video.segments.types import DecodeRequest
+
+
+@dataclass(frozen=True, slots=True)
+class PicturePlace:
+    """Where one picture stands: presentation index, segment time in microseconds."""
+
+    index: int
+    time_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Timetable:
+    """When every picture of a segment is shown, from its packets alone.
+
+    Attributes:
+        packets: in decoding order.
+        places: by time stamp (ticks).
+        order: packet of each presentation index.
+        timeline: segment times of all pictures.
+    """
+
+    packets: Sequence[av.Packet]
+    places: dict[int, PicturePlace]
+    order: tuple[int, ...]
+    timeline: Timeline
+
+    @classmethod
+    def of(cls, video: Video, packets: Sequence[av.Packet]) -> Timetable | None:
+        """None where time stamps do not tell the pictures apart: some are missing or repeat, the clock jumps,
+        pictures lead the first keyframe, of which nobody knows whether they can be decoded, or an edit list
+        hides some.
+        """
+        # Hidden pictures have no place in the time that the others are counted by.
+        if any(map(video.hides, packets)):
+            return None
+        stamps = [packet.pts for packet in packets]
+        pts = [stamp for stamp in stamps if stamp is not None]
+        if not pts or len(pts) < len(packets) or len(set(pts)) < len(pts) or min(pts) < pts[0]:
+            return None
+        order = sorted(range(len(pts)), key=pts.__getitem__)
+        if max(abs(packet - index) for index, packet in enumerate(order)) > REORDER:
+            return None
+        timeline, places = Timeline(video.fps), {}
+        for index, packet in enumerate(order):
+            time_us, jump = timeline.add(ticks_to_us(pts[packet], video.time_base))
+            if jump:
+                return None
+            places[pts[packet]] = PicturePlace(index, time_us)
+        return cls(packets, places, tuple(order), timeline)
+
+    def picks(
+        self,
+        request: DecodeRequest,
+        offset_us: int,
+        first_slot: int,
+        end_us: int | None,
+        damaged: frozenset[int] = frozenset(),
+    ) -> dict[int, int]:
+        """The samples: grid point by time stamp.
+
+        Args:
+            request: what to sample.
+            offset_us: stream time of segment time 0.
+            first_slot: grid points below it are taken.
+            end_us: the grid cell that holds this stream time stays empty; None: none does.
+            damaged: time stamps of pictures that serve only where their grid point has no other.
+        """
+        pts = [self.packets[packet].pts or 0 for packet in self.order]
+        times = [offset_us + time for time in self.timeline.times]
+        if request.frames is not None:
+            indices = (index for index in request.frames if index < len(pts))
+            return {pts[index]: request.grid.slot(times[index]) for index in indices}
+        keys = [self.packets[packet].is_keyframe for packet in self.order]
+        corrupt = [stamp in damaged for stamp in pts]
+        picks = request.grid.pick(times, keys, corrupt, first_slot=first_slot, end_us=end_us)
+        return {pts[index]: slot for slot, index in picks}
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Packets [first, last] in decoding order; `drain`: what follows is left out, so get the pictures that
+    wait in the decoder and begin again.
+    """
+
+    first: int
+    last: int
+    drain: bool
+
+
+def runs_of(timetable: Timetable, codec: str, wanted: dict[int, int]) -> list[Run]:
+    """What to decode: from the beginning of each group of pictures that has a sample to its last sample."""
+    packets = timetable.packets
+    pts = np.array([packet.pts for packet in packets], np.int64)
+    starts = _starts(packets, pts, codec)
+    sampled = np.flatnonzero([packet.pts in wanted for packet in packets])
+    runs: list[Run] = []
+    for first, end in zip(starts, [*starts[1:], len(packets)], strict=True):
+        mine = sampled[(sampled >= first) & (sampled < end)]
+        if not len(mine):
+            continue
+        last = int(mine[-1])
+        complete = last == end - 1
+        if runs and not runs[-1].drain:
+            runs[-1] = Run(runs[-1].first, last, not complete)
+        else:
+            runs.append(Run(first, last, not complete))
+    return runs
+
+
+def _starts(packets: Sequence[av.Packet], pts: np.ndarray, codec: str) -> list[int]:
+    """Packets at which decoding can begin and that no picture before or after reaches across."""
+    shown_before = np.maximum.accumulate(pts)
+    shown_after = np.minimum.accumulate(pts[::-1])[::-1]
+    starts = [0]
+    for at, packet in enumerate(packets):
+        if not at or not packet.is_keyframe:
+            continue
+        closed = shown_before[at - 1] < pts[at] and shown_after[at] == pts[at]
+        if closed and begins_clean(bytes(packet), codec):
+            starts.append(at)
+    return starts
+
+
+def decode_runs(
+    video: Video, timetable: Timetable, runs: Sequence[Run], wanted: dict[int, int], *, skip: bool
+) -> Iterator[av.VideoFrame]:
+    """The pictures of the runs in presentation order; `skip`: unsampled ones that nothing refers to are left
+    out.
+    """
+    for run in runs:
+        packets = timetable.packets[run.first : run.last + 1]
+        if skip:
+            for frames in decode_wanted(video, packets, wanted):
+                yield from frames
+        else:
+            for packet in packets:
+                yield from video.decode(packet)
+        if run.drain:
+            yield from video.decode(None)
+            video.context.flush_buffers()
+    if runs and not runs[-1].drain:
+        yield from video.decode(None)

@@ -1,0 +1,200 @@
+"""Records of one segment: what is asked of a decoder and what it gives. Nothing here needs FFmpeg.
+
+Three clocks appear and are always integer microseconds:
+
+* container time: what the container's time stamps say, unwrapped within one segment;
+* segment time: container time minus the segment's first time stamp;
+* stream time: time since the start of a camera's stream epoch; sampling happens on a grid in stream time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import numpy as np
+import numpy.typing as npt
+
+from lookout.errors import LookoutError
+from lookout.video.motion.geometry import Fit, Geometry
+from lookout.video.motion.types import Basis, FrameInfo, Gather, Motion
+from lookout.video.segments.sampling import LATE_US, Expected, SamplingGrid, Tail
+
+U8 = npt.NDArray[np.uint8]
+
+
+class Reason(StrEnum):
+    """Why bytes did not become frames. The value is what a dead letter's header carries."""
+
+    EMPTY = "empty"
+    UNREADABLE = "unreadable"  # no allowed demuxer recognises it, or the container is damaged beyond use
+    NO_VIDEO = "no-video"
+    NO_DECODER = "no-decoder"
+    NO_KEYFRAME = "no-keyframe"  # does not start at a keyframe
+    NO_FRAMES = "no-frames"
+    BYTES = "too-many-bytes"
+    DIMENSIONS = "too-large-pictures"
+    LENGTH = "too-long"
+    MEMORY = "out-of-memory"
+    POISON = "poison"  # killed or hung the decoder twice
+    REQUEST = "bad-request"
+    UNAVAILABLE = "unavailable"  # this back end cannot run here
+    CLOSED = "closed"
+
+
+class CodecError(LookoutError):
+    """Bytes that cannot be decoded, with a machine-readable reason and one sentence for people."""
+
+    def __init__(self, reason: Reason, detail: str) -> None:
+        super().__init__(f"{reason.value}: {detail}")
+        self.reason = reason
+        self.detail = detail
+
+    def __reduce__(self) -> tuple[type[CodecError], tuple[Reason, str]]:
+        return type(self), (self.reason, self.detail)
+
+
+@dataclass(frozen=True, slots=True)
+class SampledFrame:
+    """A frame chosen by the grid; its pixels are row i of `DecodedSegment.pixels`."""
+
+    info: FrameInfo
+    slot: int  # the grid point: stream time slot * step_us
+    stream_us: int  # the frame's own stream time
+    motion: Motion | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentFacts:
+    """What the bytes turned out to be."""
+
+    container: str
+    codec: str
+    profile: str
+    width: int
+    height: int
+    rotation: int  # degrees clockwise that turn the coded picture upright
+    fps: float
+    timed: bool  # False: no time stamps, time counted at `fps`
+    first_us: int  # container time of the first frame
+    end_us: int  # container time at which the last frame ends
+    bytes: int
+    packets: int
+    frames: int
+    decoded: int  # of these; what no sample needed was left out
+    keyframes: int
+    intra: int  # I-pictures decoded, key or not
+    corrupt: int  # frames decoded with damage
+    refused: int  # packets the decoder would not take
+    leading_lost: int  # leading pictures whose references lie before the segment
+    jumps: int
+    sizes: int  # number of different coded sizes met
+    interlaced: int
+    has_vectors: bool
+    backend: str = "software"
+
+    @property
+    def fallback(self) -> Basis:
+        """What motion must depend on for this segment."""
+        return Basis.VECTORS if self.has_vectors else Basis.LUMA
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedSegment:
+    """The sampled frames of one segment, at model-input size.
+
+    pixels: uint8 [n, height, width, 3], RGB. `continued` is False where `DecodeRequest.expected` did not
+    hold, and the grid therefore starts again at the segment's first frame."""
+
+    pixels: U8
+    frames: tuple[SampledFrame, ...]
+    facts: SegmentFacts
+    geometry: Geometry
+    continued: bool
+    next_slot: int  # the first slot a following segment may fill
+    end_stream_us: int  # stream time at which the last frame ends
+
+    def following(self, late_us: int = LATE_US) -> Expected:
+        """What to expect of the camera's next segment.
+
+        Args:
+            late_us: By how much it may begin late.
+        """
+        end = self.facts.end_us
+        return Expected(epoch_us=end - self.end_stream_us, next_us=end, late_us=late_us)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one segment may cost. Exceeding one is a `CodecError` with BYTES, DIMENSIONS or LENGTH."""
+
+    bytes: int = 16 * 1024 * 1024
+    side: int = 8192
+    pixels: int = 4096 * 2304
+    seconds: float = 120.0
+    frames: int = 20_000
+
+
+FILE_LIMITS = Limits(bytes=1 << 50, seconds=1e9, frames=1 << 40)
+"""What a whole recording may cost."""
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeRequest:
+    """What to make of a segment.
+
+    width, height: size of the model's input; fit: how the upright picture meets it; grid: when to sample;
+    expected: where the camera's stream should go on, None to begin an epoch; first_slot: grid points below
+    it are taken; tail: whether the last grid cell is left to the next segment; frames: exact presentation
+    indexes to sample instead of the grid (to make a stored result again); gather: run on every frame;
+    vectors: False skips block maps."""
+
+    width: int
+    height: int
+    grid: SamplingGrid = field(default_factory=SamplingGrid)
+    fit: Fit = Fit.STRETCH
+    expected: Expected | None = None
+    first_slot: int = 0
+    tail: Tail = Tail.KEEP
+    frames: tuple[int, ...] | None = None
+    gather: Gather | None = None
+    vectors: bool = True
+    limits: Limits = field(default_factory=Limits)
+
+    def __post_init__(self) -> None:
+        if not (0 < self.width <= 8192 and 0 < self.height <= 8192):
+            raise CodecError(
+                Reason.REQUEST, f"model input {self.width}x{self.height} is not between 1x1 and 8192x8192"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """One independently decodable piece.
+
+    data: MPEG-TS; or fragmented MP4 or MOV for codecs and turned pictures MPEG-TS cannot carry; or MP4 or MOV
+    with an edit list where one hides what the source begins with; or an elementary stream where the source
+    has no time stamps; start_us: time of its first keyframe since the source's, or since the source's first
+    picture that is shown; duration_us: until the next piece's keyframe (for the last: to the end of its last
+    frame); frames: packets it holds, without those that its edit list hides; index: 0, 1, 2, ...; container:
+    FFmpeg's name; jump: the source's clock jumped right before it."""
+
+    data: bytes
+    start_us: int
+    duration_us: int
+    frames: int
+    index: int
+    container: str
+    jump: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CutRequest:
+    """Pieces of a file, from piece `first` on, at least one and as many as fill `limit` bytes. `target_s` and
+    `max_bytes` are those of `cut`."""
+
+    path: str
+    target_s: float
+    max_bytes: int
+    first: int = 0
+    limit: int = 2 * 1024 * 1024

@@ -1,9 +1,0 @@
-"""Vision towers on kept patches; `lookout.families.load_tower` gives the `Tower` of a checkpoint."""
-
-from lookout.vision.types import (
-    FrameInput as FrameInput,
-    FrameTokens as FrameTokens,
-    Grid as Grid,
-    Tower as Tower,
-    VisionError as VisionError,
-)

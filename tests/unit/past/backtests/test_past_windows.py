@@ -1,0 +1,173 @@
+"""A back-test of a watch over what it saw says what was committed, of another what it would have said."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from io import BytesIO
+
+import av
+import numpy as np
+import pytest
+
+from lookout.models.engines import load_engine
+from lookout.models.windows import Planner
+from lookout.past.backtests import Backtest, PastWindows
+from lookout.rules import messages
+from lookout.streams.chains import EpochRecords, PastScope, load_block
+from lookout.v1.verdicts_pb2 import Verdict
+from lookout.v1.watches_pb2 import Point, Rule, Watch, Zone
+from lookout.video.segments import cut
+from tests.one_process_fleet import OneProcessFleet
+from tests.streams import SIDE, clip, picture
+from tests.tiny_models import checkpoint
+from tests.unit.streams.test_callers import CLIPS
+
+SAMPLING = {"fps": 2.0, "stride_s": 2.0, "window_s": 6.0}
+LEFT = Zone(points=[Point(x=0, y=0), Point(x=0.6, y=0), Point(x=0.6, y=1), Point(x=0, y=1)])
+FALL = Watch(
+    id="fall",
+    version=1,
+    question="Is anyone lying?",
+    rule=Rule(threshold=0.0111, clear_threshold=0.011, k=2, n=3, zones=[LEFT]),
+)
+CROWD = Watch(id="crowd", version=1, question="Are there many people?", rule=Rule(threshold=0.02))
+
+
+@cache
+def still() -> bytes:
+    """Twelve seconds of movement, then twelve of one picture."""
+    buffer = BytesIO()
+    noise = np.random.default_rng(0)
+    with av.open(buffer, "w", format="mpegts") as container:
+        stream = container.add_stream("libx264", rate=10)
+        stream.width = stream.height = SIDE
+        stream.pix_fmt = "yuv420p"
+        stream.options = {"g": "20", "bf": "0", "sc_threshold": "0"}
+        shown = picture(0, noise)
+        for number in range(240):
+            shown = picture(number / 10, noise) if number < 120 else shown
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(shown, format="rgb24")))
+        container.mux(stream.encode(None))
+    return buffer.getvalue()
+
+
+#: the random model sees some differences; the threshold lies between them
+STREAMS: Mapping[str, tuple[Callable[[], bytes], Mapping[str, object]]] = {
+    "a clock jump": (CLIPS["a clock jump"], {}),
+    "damaged": (CLIPS["damaged"], {}),
+    "key windows": (lambda: clip(24.0), {"key_every": 3}),
+    "idle": (still, {"idle_age_s": 60.0}),
+}
+
+
+def run(
+    encoded: Callable[[], bytes], watches: Sequence[Watch], values: Mapping[str, object]
+) -> OneProcessFleet:
+    fleet = OneProcessFleet(checkpoint("internvl"), *watches, prefill=values, **SAMPLING)
+    for piece in cut(BytesIO(encoded())):
+        fleet.send(piece.data)
+    fleet.end()
+    return fleet
+
+
+def epochs(fleet: OneProcessFleet) -> list[EpochRecords]:
+    """What is in the topics, as `read_epochs` gives it."""
+    records: dict[int, EpochRecords] = {}
+    for token in fleet.tokens:
+        if token.HasField("block"):
+            epoch = records.setdefault(token.epoch, EpochRecords("cam", token.epoch))
+            epoch.blocks[token.block.index] = token
+    for verdict in fleet.verdicts:
+        records[verdict.epoch].verdicts[verdict.window].append(verdict)
+    return [records[number] for number in sorted(records)]
+
+
+def replayed(
+    fleet: OneProcessFleet, watch: Watch, scope: PastScope | None = None
+) -> tuple[list[Verdict], Backtest]:
+    engine = load_engine(checkpoint("internvl"))
+    planner = Planner(engine.layout, fleet.settings.windows)
+    windows = PastWindows(
+        fleet.settings,
+        engine,
+        planner,
+        lambda record: load_block(record, fleet.client, fleet.settings.step_us).block,
+        fleet.digest,
+    )
+    verdicts, backtest = [], Backtest(messages.rule_of(watch.rule), timeline={})
+    for epoch in epochs(fleet):
+        for past in windows.verdicts(epoch, watch, scope or PastScope()):
+            assert not past.expired
+            verdicts.append(past.verdict)
+            backtest.add(messages.verdict_of(past.verdict, backtest.rule))
+            backtest.computed_flops += past.computed_flops
+            backtest.dense_flops += past.verdict.cost.flops_dense
+    engine.close()
+    return verdicts, backtest
+
+
+def incidents(fleet: OneProcessFleet, watch: Watch) -> list[tuple[int, int, str]]:
+    """Those of the committed verdicts."""
+    backtest = Backtest(messages.rule_of(watch.rule))
+    for verdict in fleet.verdicts:
+        if verdict.watch == watch.id:
+            backtest.add(messages.verdict_of(verdict, backtest.rule))
+    return facts(backtest)
+
+
+def facts(backtest: Backtest) -> list[tuple[int, int, str]]:
+    return [(past.opened_ms, past.end_ms, past.reason) for past in backtest.incidents]
+
+
+def compare(past: Sequence[Verdict], committed: Sequence[Verdict]) -> None:
+    assert [(v.epoch, v.window, v.outcome) for v in past] == [
+        (v.epoch, v.window, v.outcome) for v in committed
+    ]
+    assert [v.p_yes for v in past] == pytest.approx([v.p_yes for v in committed], abs=1e-4)
+    for one, other in zip(past, committed, strict=True):
+        assert (one.start, one.end, one.activity) == (other.start, other.end, other.activity)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", STREAMS)
+def test_an_enabled_watch_says_what_was_committed(name: str) -> None:
+    encoded, values = STREAMS[name]
+    fleet = run(encoded, [FALL], values)
+    past, backtest = replayed(fleet, FALL)
+    compare(past, fleet.verdicts)
+    assert facts(backtest) == incidents(fleet, FALL)
+    bases = {verdict.basis for verdict in fleet.verdicts}
+    assert ("idle" in bases) == (name == "idle")
+    assert "incremental" in bases
+    assert backtest.incidents or name != "key windows"
+    fleet.close()
+
+
+@pytest.mark.slow
+def test_another_question_says_what_it_would_have_said() -> None:
+    encoded, values = STREAMS["key windows"]
+    both = run(encoded, [FALL, CROWD], values)
+    expected = [verdict for verdict in both.verdicts if verdict.watch == "crowd"]
+    for watches in ([FALL], []):
+        fleet = run(encoded, watches, values)
+        past, backtest = replayed(fleet, CROWD)
+        if watches:
+            compare(past, expected)
+        else:  # nothing was watched: the outcome of the gap is not in the topics
+            compare(past, [verdict for verdict in expected if verdict.outcome == Verdict.OUTCOME_ANSWERED])
+        assert backtest.dense_share < 1
+        fleet.close()
+    both.close()
+
+
+@pytest.mark.slow
+def test_a_part_of_the_past_has_the_answers_of_the_whole() -> None:
+    encoded, values = STREAMS["key windows"]
+    fleet = run(encoded, [FALL], values)
+    later = [verdict for verdict in fleet.verdicts if 7 <= verdict.window < 10]
+    scope = PastScope("c*", later[0].end.ToMilliseconds(), later[-1].end.ToMilliseconds() + 1)
+    past, _ = replayed(fleet, FALL, scope)
+    compare(past, later)
+    assert replayed(fleet, FALL, PastScope("yard"))[0] == []
+    fleet.close()

@@ -8,7 +8,7 @@ FOOTAGE ?=
 # A fleet is many Python processes: without bytecode each of them compiles torch and transformers for itself.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup lock lock-images chart images sbom audit release test-cluster test-cluster-all protos lint lint-protos test test-unit test-all collect demo docs architecture clean capacity eval-sight train bench-peers operations soak results
+.PHONY: help setup lock lock-images chart images sbom audit release test-cluster test-cluster-all protos lint lint-protos test test-unit test-all collect demo docs clean capacity eval-sight train bench-peers operations soak results
 .DEFAULT_GOAL := help
 
 help:  ## what can be made
@@ -45,14 +45,15 @@ lock-images:
 	$(LOCK_IMAGE) --extra prefill --extra prune-encode --extra vllm-gpu -o docker/requirements/prefill-gpu.txt
 
 protos: setup  ## generate the wire's messages from protos/, and the schemas of JSON
-	$(BIN)/python -m grpc_tools.protoc -Iprotos --python_out=libs --pyi_out=libs protos/lookout/*/*.proto
+	$(BIN)/python -m grpc_tools.protoc -Iprotos --python_out=libs --pyi_out=libs protos/lookout/v1/*.proto protos/lookout/video/sandbox/*.proto
 	$(BIN)/python -m grpc_tools.protoc -Iprotos --grpc_python_out=libs protos/lookout/v1/tensors.proto protos/lookout/v1/memory.proto
 	$(BIN)/python -m lookout.wire.schema protos docs/schemas
 	$(BIN)/python -m lookout.recordings.analysis.schema docs/schemas
 
-lint: setup  ## style and types
+lint: setup  ## style, imports and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports > $(VENV)/imports.txt || { cat $(VENV)/imports.txt; exit 1; }
 	$(BIN)/mypy
 
 # Tests share no server and no folder with those of another file (all of vLLM count as a file), so files run
@@ -155,9 +156,6 @@ operations: setup  ## write the tables of settings, metrics and GPU memory into 
 
 third-party: setup  ## write the licences of all locked packages into THIRD_PARTY.md
 	$(BIN)/python -m tests.unit.house.test_third_party
-
-architecture: setup  ## write the arrows between rooms into docs/architecture.md
-	$(BIN)/python -m tests.unit.house.test_arrows
 
 docs: setup  ## the documentation as a site, in out/site
 	$(BIN)/uv pip install --quiet --python $(BIN)/python -r requirements/docs.txt

@@ -1,7 +1,7 @@
 """What a camera-hour of memory costs in Redis, in a holder's index and in slabs: `make bench-memory_cost`.
 
-Sizes only: the layouts are those of `lookout.past.memory.catalogue`, filled for the shapes of a 7B and a 32B. A
-real Redis tells what it takes for one layer's scenes. No figure depends on the machine.
+Sizes only: the layouts are those of `lookout.past.memory.catalogue`, filled for the shapes of a 7B and a 32B.
+A real Redis tells what it takes for one layer's scenes. No figure depends on the machine.
 """
 
 from __future__ import annotations

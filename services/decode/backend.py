@@ -15,7 +15,7 @@ _log = structlog.get_logger(__name__)
 
 
 class Decoder(Protocol):
-    """What decodes a segment (`lookout.video.sandbox.SandboxPool`, `lookout.video.segments.nvdec.NvdecDecoder`)."""
+    """Decodes segments: `lookout.video.sandbox.SandboxPool`, `lookout.video.segments.nvdec.NvdecDecoder`."""
 
     def decode(self, segment: bytes, request: DecodeRequest) -> DecodedSegment:
         """Raises:

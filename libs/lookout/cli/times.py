@@ -6,8 +6,8 @@ import re
 import time
 
 from lookout.cli.options import CliError, Position
-from lookout.local_time import moment_of
 from lookout.text import clean
+from lookout.values import moment_of
 from lookout.wire.headers import FIRST_CAPTURED_MS, LAST_CAPTURED_MS
 
 #: the latest place in a recording that is a time and no slip: a century

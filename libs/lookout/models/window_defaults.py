@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from lookout.models.errors import ModelError, SamplingError
-from lookout.numbers import check_finite
+from lookout.values import check_finite
 
 SECOND_US = 1_000_000
 #: samples a second, and seconds of a stride or window: beyond, a number is a slip (eleven days)

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from lookout.errors import LookoutError
-from lookout.numbers import check_finite, check_whole
+from lookout.values import check_finite, check_whole
 
 if TYPE_CHECKING:  # they import torch; settings need none
     from lookout.models.windows import PromptPart

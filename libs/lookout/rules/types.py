@@ -9,7 +9,7 @@ from numbers import Integral
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from lookout.errors import LookoutError
-from lookout.numbers import check_finite
+from lookout.values import check_finite
 from lookout.wire.limits import COOLDOWN_S, LAST_ANSWERS
 
 

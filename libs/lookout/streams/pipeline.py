@@ -89,8 +89,8 @@ class Pipeline:
         """Loads the model.
 
         Args:
-            model: Folder of a checkpoint of a family in `lookout.models.families`; None: the tiny model that comes
-                with Lookout.
+            model: Folder of a checkpoint of a family in `lookout.models.families`; None: the tiny model
+                that comes with Lookout.
             questions: Yes/no questions.
             fps: Samples a second; None: as the model's folder says, else 2.
             stride_s: A window slides by so many seconds, a whole number of samples; None: as the model's
@@ -99,7 +99,7 @@ class Pipeline:
                 says, else 40.
             policy: Which patches are kept, a policy or a name in `lookout.pruning.POLICIES`; None: as the
                 preset says.
-            preset: Which patches are kept and how windows reuse KV: a name in `lookout.models.presets.PRESETS`.
+            preset: Masks and reuse of KV: a name in `lookout.models.presets.PRESETS`.
             device: Where the model runs: "cpu", "cuda", "cuda:1".
             memory: How much of the past to keep for `ask`: a duration ("2h"), a size ("500MB") or bytes.
             memory_dir: A folder that keeps it on disk; needs `memory`.

@@ -52,17 +52,17 @@ def _is_there(name: str) -> bool:
             continue
         return _below(module_found, rest[depth:])
     homes = (
-        "windows",
+        "models.windows",
         "pruning",
-        "vision",
-        "motion",
-        "segments",
-        "files",
-        "sandbox",
-        "engines",
+        "models.vision",
+        "video.motion",
+        "video.segments",
+        "video.files",
+        "video.sandbox",
+        "models.engines",
         "rules",
-        "worker",
-        "store",
+        "runtime.worker",
+        "runtime.store",
     )
     return any(_below(importlib.import_module(f"lookout.{home}"), [first, *rest]) for home in homes)
 

@@ -38,7 +38,7 @@ def load_engine(
     spill_dir: Path | str | None = None,
     rows_per_pass: int = 16384,
 ) -> "TransformersEngine":
-    """The transformers engine for a checkpoint folder; see `lookout.models.engines.transformers.load_engine`."""
+    """Load the transformers engine of a checkpoint (`lookout.models.engines.transformers.load_engine`)."""
     from lookout.models.engines.transformers import load_engine as load
 
     return load(

@@ -9,8 +9,8 @@ import torch
 
 from lookout.models.checkpoint import count_weights
 from lookout.models.device import free_bytes
+from lookout.models.engines.shape import read_shape
 from lookout.models.engines.types import UnsupportedModelError
-from lookout.models.engines.vllm.shape import read_shape
 from lookout.models.flops import DecoderShape
 
 GIB = 1 << 30

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 
-from lookout.local_time import moment_of
 from lookout.models.windows import StrideBlock
 from lookout.past.backtests.labels import LabelScores
 from lookout.past.backtests.results import Backtest
@@ -19,6 +18,7 @@ from lookout.streams.session import SessionWindow
 from lookout.text import clean
 from lookout.v1.labels_pb2 import Label
 from lookout.v1.verdicts_pb2 import Evidence
+from lookout.values import moment_of
 from lookout.video.files import VideoReader
 from lookout.video.files.names import video_files
 from lookout.video.segments import CodecError

@@ -1,8 +1,8 @@
 """A camera's past as the chapters it lies in: one retrieval over all of them, wherever their bytes are.
 
-A chapter is a memory of its own (`lookout.past.memory.catalogue`). Frames, clusters and windows of all chapters
-are numbered in one row, so that a question reads them as one memory. Where a chapter's bytes come from
-changes nothing of an answer: what is read depends on heads, scenes and index ranges alone.
+A chapter is a memory of its own (`lookout.past.memory.catalogue`). Frames, clusters and windows of all
+chapters are numbered in one row, so that a question reads them as one memory. Where a chapter's bytes come
+from changes nothing in an answer: what is read depends on heads, scenes and index ranges alone.
 """
 
 from __future__ import annotations

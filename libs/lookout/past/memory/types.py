@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from lookout.numbers import check_whole
 from lookout.past.memory.errors import HistoryError
 from lookout.text import clean
+from lookout.values import check_whole
 
 Ints = NDArray[np.int64]
 

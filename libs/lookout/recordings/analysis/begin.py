@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Final
 
-from lookout.local_time import moment_of
 from lookout.recordings.analysis.settings import AnalysisError
 from lookout.text import clean
+from lookout.values import moment_of
 from lookout.video.files.begin import begin_numbers, begin_of_numbers
 
 GIVEN: Final = "given"

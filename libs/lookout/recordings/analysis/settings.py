@@ -9,9 +9,9 @@ from typing import Any
 
 from lookout.errors import LookoutError
 from lookout.models.presets import DEFAULT, PresetError, preset_of
-from lookout.numbers import check_finite, check_whole
 from lookout.pruning import MaskPolicy, PolicyError, WholeFrames, policy_of
 from lookout.recordings import Mode, PrefillSettings, Score
+from lookout.values import check_finite, check_whole
 from lookout.video.motion import Fit
 
 PART_FRAMES = 768
@@ -37,8 +37,8 @@ class AnalysisSettings:
         part_frames: Samples of a part; None: as many as the model was trained for, or can count, but no more
             than `PART_FRAMES`.
         prune: Encode only the patches that changed since they were last encoded; False: all.
-        preset: Whose patches `prune` keeps: a name in `lookout.models.presets.PRESETS` that reads no motion vectors.
-            What it says of windows has no place here: a part is read once, in groups.
+        preset: Whose patches `prune` keeps: a name in `lookout.models.presets.PRESETS` that reads no motion
+            vectors. What it says of windows has no place here: a part is read once, in groups.
         policy: Which patches are encoded, and which tokens stay: a policy or a name in
             `lookout.pruning.POLICIES`, with or without `prune`; None: as the preset says.
         stride_frames: With `prune`, every so many samples one is encoded whole.

@@ -12,7 +12,7 @@ from lookout.wire import REDIS_KEYS
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """Facts about a tensor. `entry` names its line in the directory, see `lookout.runtime.store.directory`."""
+    """Facts about a tensor. `entry` names its line in `lookout.runtime.store.directory`."""
 
     key: str
     entry: str

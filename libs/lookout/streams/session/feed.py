@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from lookout.models import WindowDefaults
 from lookout.models.vision import Grid, Tower
-from lookout.numbers import check_finite
 from lookout.pruning import MaskPolicy, Sample
 from lookout.streams import BlockMaker, SegmentSampler, SourceFrame, StreamBlock, StrideFrame
 from lookout.streams.session.errors import SessionError
+from lookout.values import check_finite
 from lookout.video.motion import Basis
 from lookout.video.segments import SamplingGrid
 from lookout.video.segments.sampling import Selector

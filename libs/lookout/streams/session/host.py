@@ -28,8 +28,8 @@ from lookout.models.engines.vllm import load_engine as load_vllm
 from lookout.models.families import load_tower
 from lookout.models.vision import Tower
 from lookout.models.windows import Layout
-from lookout.numbers import check_whole
 from lookout.streams.session.errors import DeadlineError, SessionError
+from lookout.values import check_whole
 
 #: engines, and the options that the `load_engine` of each takes beside those of a session
 ENGINES: Final = {

@@ -53,8 +53,8 @@ class Session:
     The first session loads the model; others with the same settings find it loaded.
 
     Args:
-        model: Folder of a checkpoint of a family in `lookout.models.families`; None: the tiny model that comes
-            with Lookout.
+        model: Folder of a checkpoint of a family in `lookout.models.families`; None: the tiny model that
+            comes with Lookout.
         engine: "transformers" or "vllm"; or a host, whose owner closes it and keeps the streams' names
             apart.
         window_s: Seconds of a window, a whole number of strides; None: as the model's folder says, else

@@ -12,7 +12,7 @@ from typing import ClassVar, Self, SupportsIndex
 import numpy as np
 
 from lookout.cores import usable_cores
-from lookout.numbers import check_finite, check_whole
+from lookout.values import check_finite, check_whole
 from lookout.video.files.begin import stated_begin
 from lookout.video.files.clipping import CLIP_BYTES, RecordingClip
 from lookout.video.files.parallel import DecodeWork, FileFrame, Scan

@@ -264,7 +264,7 @@ class UrlSource:
 
     @property
     def version(self) -> str:
-        """Names the version of the bytes (`lookout.video.files.content_version`); empty where the server names none."""
+        """Version of the bytes (`lookout.video.files.content_version`); empty if the server names none."""
         return self._version if self.size else ""
 
     def look_up(self) -> tuple[int | None, str]:

@@ -1,5 +1,5 @@
-"""`python -m lookout.video.sandbox.report FOLDER [--into FILE]`: what every file of a folder gave, as a Markdown
-table.
+"""`python -m lookout.video.sandbox.report FOLDER [--into FILE]`: what every file of a folder gave,
+as a Markdown table.
 
 With --into the table replaces what stands between the markers in that file.
 """

@@ -13,10 +13,10 @@ from bench.shapes import QWEN_7B, QWEN_32B
 from lookout.models import TINY, ModelError
 from lookout.models.checkpoint import count_weights
 from lookout.models.device import default_dtype
+from lookout.models.engines.shape import read_shape
 from lookout.models.engines.sizing import Sizing, find_sizing, kv_budget
 from lookout.models.engines.transformers import TransformersEngine
 from lookout.models.engines.types import UnsupportedModelError
-from lookout.models.engines.vllm.shape import read_shape
 from lookout.models.flops import DecoderShape
 from lookout.models.vision import FrameInput
 from lookout.recordings.analysis.analyzer import Analyzer

@@ -69,7 +69,8 @@ def load_engine(
         dtype: Dtype of weights, embeddings and KV; None: as the device wants it
             (`lookout.models.device.default_dtype`).
         budget_bytes: Limit of the KV of all streams on the device. Where it does not hold them all, a
-            sticky subset stays (`lookout.models.engines.budget`). None: as `lookout.models.engines.sizing.kv_budget` says.
+            sticky subset stays (`lookout.models.engines.budget`). None:
+            `lookout.models.engines.sizing.kv_budget`.
         spill_dir: Folder for the streams that do not stay; they come back with the same bits. None: they are
             forgotten.
         rows_per_pass: A batch of more rows runs in several passes.

@@ -21,7 +21,6 @@ from lookout.models.engines.transformers.memory import (
 )
 from lookout.models.engines.transformers.model import LanguageModel
 from lookout.models.windows import StrideBlock, WindowPlan
-from lookout.numbers import check_finite, check_whole
 from lookout.past.memory import (
     BornBlock,
     CameraMemory,
@@ -42,6 +41,7 @@ from lookout.past.memory.packing import checksum
 from lookout.past.memory.past import fetch_from
 from lookout.past.memory.shelf import Entry, entries, place_of
 from lookout.past.memory.types import raw
+from lookout.values import check_finite, check_whole
 
 CHAPTER_CACHE_BYTES = 256 << 20
 

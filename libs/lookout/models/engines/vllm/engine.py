@@ -18,6 +18,7 @@ from lookout.models.engines.admission import Admission, ModelLimits, Suffix, ref
 from lookout.models.engines.budget import KvBudget
 from lookout.models.engines.costs import window_cost
 from lookout.models.engines.faults import FAILURES, Fault, fault_of
+from lookout.models.engines.shape import ModelShape
 from lookout.models.engines.text import TextBuffer
 from lookout.models.engines.types import (
     Answer,
@@ -33,7 +34,6 @@ from lookout.models.engines.types import (
     WindowRequest,
 )
 from lookout.models.engines.vllm.internals import Backend, EngineCall, EngineOutput
-from lookout.models.engines.vllm.shape import ModelShape
 from lookout.models.engines.vllm.store import WindowInputs
 from lookout.models.windows import NEWLINE, Layout, WindowPlan, held_window, rows_in
 from lookout.past.memory import KVShape

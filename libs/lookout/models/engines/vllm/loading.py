@@ -10,12 +10,12 @@ from safetensors import safe_open
 
 from lookout.models.device import default_dtype, engine_device
 from lookout.models.engines.admission import ModelLimits
+from lookout.models.engines.shape import ModelShape, read_shape
 from lookout.models.engines.sizing import GIB, WINDOW_ROWS, kv_budget
 from lookout.models.engines.types import UnsupportedModelError
 from lookout.models.engines.vllm import internals
 from lookout.models.engines.vllm.engine import VllmEngine
 from lookout.models.engines.vllm.internals import Backend
-from lookout.models.engines.vllm.shape import ModelShape, read_shape
 from lookout.models.families import Family, family_of, load_layout, load_tokenizer
 from lookout.models.windows import Layout, WindowError
 

@@ -14,9 +14,9 @@ import pytest
 
 from lookout.cli.times import parse_moment, parse_since
 from lookout.errors import LookoutError
-from lookout.local_time import moment_of
 from lookout.past.backtests.clips import _begin_ms
 from lookout.recordings.analysis.begin import given_begin
+from lookout.values import moment_of
 
 #: zone, a time that comes twice, both moments
 TWICE = [

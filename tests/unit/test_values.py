@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from lookout import LookoutError, Pipeline, Session
-from lookout.numbers import check_finite, check_whole
 from lookout.recordings.analysis import AnalysisSettings
 from lookout.recordings.analysis.settings import with_options
+from lookout.values import check_finite, check_whole
 
 DIGITS = 10**4999
 WRONG = {"digits": DIGITS, "below": -DIGITS, "nan": math.nan, "inf": math.inf, "text": "1,5", "none": None}

@@ -35,15 +35,20 @@ def embeddings(ref: TensorRef) -> Array:
     return draw.standard_normal(tuple(ref.shape)).astype(np.float32)
 
 
+def resize(ref: TensorRef, tokens: int) -> None:
+    """Let a reference be of another number of tokens."""
+    ref.shape[0], ref.length = tokens, tokens * HIDDEN * 4
+
+
 def tensor_ref(camera: str, epoch: int, index: int, tokens: int) -> TensorRef:
-    source = RecordRef(topic="frames.v1", partition=0, offset=index)
+    source = RecordRef(topic="frames.v1", partition=0, offset=max(0, index))
     return TensorRef(
         id=f"tokens/{camera}/{epoch}/{index}/test",
         stage=STAGE_TOKENS,
         camera=camera,
         epoch=epoch,
         config_digest="test",
-        segments=[RecordRef(topic="camera.segments.v1", partition=0, offset=index)],
+        segments=[RecordRef(topic="camera.segments.v1", partition=0, offset=max(0, index))],
         shape=[tokens, HIDDEN],
         dtype="float32",
         length=tokens * HIDDEN * 4,

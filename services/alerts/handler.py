@@ -24,10 +24,9 @@ from lookout.wire import (
     ALERTS,
     Stage,
     WireError,
-    check_epoch,
     event_headers,
-    from_json,
     incident_id,
+    received,
     tenant_of,
     to_json,
 )
@@ -141,8 +140,7 @@ class AlertsHandler(Handler[CameraState]):
     def handle(self, state: CameraState, record: Record) -> Result:
         """Step the watch that the verdict belongs to."""
         try:
-            verdict = from_json(record.value, verdicts_pb2.Verdict)
-            check_epoch(verdict.epoch, record.timestamp_ms)
+            verdict = received(verdicts_pb2.Verdict, record)
             answer = verdict_of(verdict, self._rules.rule_of(verdict) if self._rules is not None else None)
         except (WireError, RuleError) as error:
             return Result(dead_letter=DeadLetter("bad-verdict", str(error)))

@@ -11,7 +11,7 @@ from lookout.services.decode.settings import DecodeSettings
 from lookout.v1.lineage_pb2 import STAGE_FRAMES
 from lookout.video.sandbox import SandboxPool, SandboxSettings
 from lookout.video.sandbox.confine import hide_memory
-from lookout.wire import SEGMENTS, Stage
+from lookout.wire import Stage
 
 
 def make_handler(context: Context[DecodeSettings]) -> DecodeHandler:
@@ -30,7 +30,7 @@ def make_handler(context: Context[DecodeSettings]) -> DecodeHandler:
     context.on_close(pool.close)
     decoder, backend = choose_decoder(settings.backend, pool)
     decoder = TimedDecoder(decoder, context.metrics.computing(settings.threads))
-    node = Node(settings.store, settings.redis_url, traced=traced, security=settings, topics=[SEGMENTS.name])
+    node = Node(settings.store, settings.redis_url, traced=traced, security=settings)
     context.on_close(node.close)
     fence, erasures = live_fence(context)
     tenants = open_usage(context, settings, ("bytes", "cameras"))

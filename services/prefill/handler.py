@@ -45,7 +45,7 @@ from lookout.streams.chains import cause_of, check_block, foreign_reason, plan_d
 from lookout.streams.chains.verdicts import WindowTime, answered, output, unanswered
 from lookout.v1 import lineage_pb2, tokens_pb2, verdicts_pb2
 from lookout.v1.state_pb2 import Checkpoint, PrefillState
-from lookout.wire import TOKENS, WireError, check_epoch, from_bytes, tenant_of
+from lookout.wire import TOKENS, WireError, received, tenant_of
 
 #: what is counted, in `lookout_events_total`
 EVENTS = {
@@ -220,21 +220,16 @@ class PrefillHandler(Handler[CameraState]):
             _log.warning("the open window is lost", camera=camera, error=str(error))
             records = []
         state.window = [
-            self._held(stored_record.offset, from_bytes(stored_record.value, Tokens))
-            for stored_record in records
+            self._held(stored_record.offset, received(Tokens, stored_record)) for stored_record in records
         ]
         return state
 
     def handle(self, state: CameraState, record: Record) -> Result:
         """A block or an event of a stream."""
         try:
-            message = from_bytes(record.value, Tokens)
-            check_epoch(message.epoch, record.timestamp_ms)
+            message = received(Tokens, record)
         except WireError as error:
             raise BadRecordError("bad-tokens", str(error)) from error
-        # The key decides the partition and with it the worker that owns the camera's state.
-        if message.camera != record.camera:
-            raise BadRecordError("bad-tokens", f"a record of camera {message.camera!r} under another key")
         if message.epoch < state.epoch:
             return Result(counts={"stale": 1})
         match message.WhichOneof("body"):
@@ -248,12 +243,14 @@ class PrefillHandler(Handler[CameraState]):
     def rejected(self, state: CameraState, record: Record, reason: DeadLetter) -> Result | None:
         """A block that nothing can be made of still has its outcomes; the window starts again behind it."""
         try:
-            message = from_bytes(record.value, Tokens)
-            check_epoch(message.epoch, record.timestamp_ms)
+            message = received(Tokens, record)
         except WireError:
             return None
-        ours = message.camera == record.camera and message.epoch >= state.epoch
-        if not ours or message.WhichOneof("body") != "block" or self._is_stale(state, message):
+        if (
+            message.epoch < state.epoch
+            or message.WhichOneof("body") != "block"
+            or self._is_stale(state, message)
+        ):
             return None
         span = _span([WindowRecord(record.offset, message)])
         active = self._watches.active(span.camera, span.start_wall_ms, tenant_of(span.tenant))

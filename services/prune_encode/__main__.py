@@ -15,7 +15,7 @@ from lookout.services.prune_encode.handler import PruneEncodeHandler
 from lookout.services.prune_encode.metrics import tower_numbers
 from lookout.services.prune_encode.settings import PruneEncodeSettings
 from lookout.v1.lineage_pb2 import STAGE_FRAMES, STAGE_TOKENS
-from lookout.wire import FRAMES, SEGMENTS, Stage
+from lookout.wire import Stage
 
 
 def make_handler(context: Context[PruneEncodeSettings]) -> PruneEncodeHandler:
@@ -32,7 +32,6 @@ def make_handler(context: Context[PruneEncodeSettings]) -> PruneEncodeHandler:
         traced=traced,
         replicas={STAGE_FRAMES: settings.frame_replicas},
         security=settings,
-        topics=[SEGMENTS.name, FRAMES.name],
     )
     context.on_close(node.close)
     fence, erasures = live_fence(context)

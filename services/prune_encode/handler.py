@@ -65,7 +65,7 @@ from lookout.v1.lineage_pb2 import (
 )
 from lookout.v1.state_pb2 import Checkpoint, PruneState
 from lookout.v1.tokens_pb2 import StrideBlock, TokensRecord
-from lookout.wire import FRAMES, TOKENS, Stage, WireError, check_epoch, from_bytes, tensor_id
+from lookout.wire import FRAMES, TOKENS, Stage, WireError, received, tensor_id
 
 #: what is counted, in `lookout_events_total`
 EVENTS = {
@@ -211,9 +211,7 @@ class PruneEncodeHandler(StoreLifecycle, Handler[CameraState]):
             # The block is closed with fewer frames; its coverage says so.
             _log.warning("frames of the open block are lost", camera=camera, error=str(error))
             records = []
-        sources = tuple(
-            BlockRecord(_ref(record), from_bytes(record.value, FramesRecord)) for record in records
-        )
+        sources = tuple(BlockRecord(_ref(record), received(FramesRecord, record)) for record in records)
         if stored.config_changed:  # of another model input
             sources = tuple(item for item in sources if input_of(item.record) == input_needed(self._grid))
         return CameraState(camera, replace(state, held=sources))
@@ -538,7 +536,7 @@ class PruneEncodeHandler(StoreLifecycle, Handler[CameraState]):
                 found = self._records.read(at.topic, at.partition, [at.offset])[0]
                 if found.camera != ref.camera:
                     raise LineageBrokenError(f"{ref.id}: offset {at.offset} is a record of another camera")
-                block_records.append(BlockRecord(at, from_bytes(found.value, FramesRecord)))
+                block_records.append(BlockRecord(at, received(FramesRecord, found)))
         except (RecordsGoneError, WireError) as error:
             raise LineageBrokenError(f"{ref.id}: {error}") from error
         pixels = []
@@ -551,12 +549,9 @@ class PruneEncodeHandler(StoreLifecycle, Handler[CameraState]):
 
 def _parsed(record: Record) -> FramesRecord:
     try:
-        message = from_bytes(record.value, FramesRecord)
-        check_epoch(message.epoch, record.timestamp_ms)
+        message = received(FramesRecord, record)
     except WireError as error:
         raise BadRecordError("bad-frames", str(error)) from error
-    if message.camera != record.camera:
-        raise BadRecordError("bad-frames", f"a record of camera {message.camera!r} under another key")
     if message.WhichOneof("body") is None or not message.epoch:
         raise BadRecordError("bad-frames", "neither a segment nor an event of an epoch")
     return message

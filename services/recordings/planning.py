@@ -29,7 +29,7 @@ from lookout.runtime.worker.settings import digest
 from lookout.services.recordings.quotas import JobQuota, RunningJobs, Use, quota_of, use_of
 from lookout.v1.recordings_pb2 import PlanState, RecordingJob, RecordingOutcome, RecordingPlan
 from lookout.v1.state_pb2 import Checkpoint
-from lookout.wire import RECORDING_RESULTS, RECORDINGS, WireError, from_json, tenant_of
+from lookout.wire import RECORDING_RESULTS, RECORDINGS, WireError, received, tenant_of
 
 if TYPE_CHECKING:
     from lookout.streams.chains import ChainRange
@@ -190,12 +190,9 @@ def _result(state: JobState, asked: str, plan: RecordingPlan, cancelled: bool) -
 
 def _job(record: Record) -> RecordingJob:
     try:
-        job = from_json(record.value, RecordingJob)
+        return received(RecordingJob, record)
     except WireError as error:
         raise BadRecordError("bad-job", str(error)) from error
-    if job.id != record.camera:
-        raise BadRecordError("bad-job", f"the key is {record.camera!r}, and id {job.id!r}")
-    return job
 
 
 def _to_reduce(outcome: RecordingOutcome) -> Output:

@@ -34,7 +34,7 @@ from lookout.wire import (
     RECORDING_PARTS,
     RECORDING_RESULTS,
     WireError,
-    from_bytes,
+    received,
     tenant_of,
     to_json,
 )
@@ -149,11 +149,9 @@ class ReduceHandler(Handler[Reduction]):
 
     def _handled(self, state: Reduction, record: Record) -> Result:
         try:
-            outcome = from_bytes(record.value, RecordingOutcome)
+            outcome = received(RecordingOutcome, record)
         except WireError as error:
             raise BadRecordError("bad-outcome", str(error)) from error
-        if outcome.job != state.job:
-            raise BadRecordError("bad-outcome", f"the key is {state.job!r}, and job {outcome.job!r}")
         kind = outcome.WhichOneof("what")
         if kind == "plan":
             return self._begin(state, record, outcome.plan)
@@ -287,7 +285,7 @@ class ReduceHandler(Handler[Reduction]):
 
     def _read(self, state: Reduction, offsets: Iterable[int]) -> list[RecordingOutcome]:
         records = self._records.read(RECORDING_RESULTS.name, state.partition, list(offsets))
-        return [from_bytes(record.value, RecordingOutcome) for record in records]
+        return [received(RecordingOutcome, record) for record in records]
 
     def _result(
         self,

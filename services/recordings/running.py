@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import structlog
 
-from lookout.errors import BadRecordError
+from lookout.errors import BadRecordError, RecordsGoneError
 from lookout.models.engines import Question
 from lookout.recordings import RecordingError
 from lookout.recordings.analysis import AnalysisError, Analyzer
@@ -28,7 +28,7 @@ from lookout.services.recordings.past import PastParts
 from lookout.v1.recordings_pb2 import PartOutcome, RecordingOutcome, RecordingPart
 from lookout.video.motion.types import U8
 from lookout.video.segments import CodecError
-from lookout.wire import RECORDING_RESULTS, WireError, from_bytes
+from lookout.wire import RECORDING_RESULTS, WireError, received
 
 EVENTS = {
     "ahead": "parts whose pixels came from decode pods",
@@ -118,7 +118,7 @@ class PartsHandler(Handler[None]):
 
     def _part(self, record: Record) -> RecordingPart:
         try:
-            part = from_bytes(record.value, RecordingPart)
+            part = received(RecordingPart, record)
         except WireError as error:
             raise BadRecordError("bad-part", str(error)) from error
         if part.home >= self._partitions:  # Kafka would refuse the outcome, and with it those of others
@@ -188,7 +188,10 @@ class PartsHandler(Handler[None]):
     def _backtested(self, part: RecordingPart, check: Check) -> PartOutcome:
         if self._past is None:
             raise JobError("this service runs no back-tests")
-        past = self._past.run(part.backtest, check)
+        try:
+            past = self._past.run(part.backtest, check)
+        except RecordsGoneError as error:
+            raise JobError(str(error)) from error
         return PartOutcome(number=part.number, span=part.span, model_digest=self._model_digest, backtest=past)
 
 

@@ -12,12 +12,14 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from typer.testing import CliRunner
 
 from lookout.cli.app import app
+from lookout.errors import RecordsGoneError
 from lookout.local import KafkaServer, LocalError, create_topics
 from lookout.runtime.worker import RecordReader, ServiceSettings, Table
 from lookout.services.controller import topics as topics_job
 from lookout.services.prefill.watches import Watches
+from lookout.streams.chains import KafkaPartition
 from lookout.v1.watches_pb2 import Watch
-from lookout.wire import SEGMENTS, WATCHES, Stage, Topic, state_topic, to_json
+from lookout.wire import ERASURES, FRAMES, SEGMENTS, TOKENS, WATCHES, Stage, Topic, state_topic, to_json
 from tests.clock import at
 from tests.eventually import eventually
 
@@ -95,6 +97,27 @@ def test_segments_outlive_their_producers_old_clock(eager: str) -> None:
     finally:
         rereader.close()
         topics.close()
+
+
+@pytest.mark.parametrize(("partition", "offset"), [(0, -1), (0, -2), (0, 2**53), (4, 0), (10**9, 0)])
+def test_a_place_that_no_record_has_is_told_at_once(server: KafkaServer, partition: int, offset: int) -> None:
+    """Others wait for the reader meanwhile: it has one client."""
+    create_topics(server.bootstrap, topics=[replace(FRAMES, pipeline=False)])
+    rereader = RecordReader(ServiceSettings(mode="local", bootstrap=server.bootstrap))  # type: ignore[arg-type]
+    try:
+        with pytest.raises(RecordsGoneError):
+            rereader.read(FRAMES.name, partition, [offset])
+    finally:
+        rereader.close()
+
+
+def test_a_range_of_a_partition_that_does_not_exist_is_told_at_once(server: KafkaServer) -> None:
+    settings = ServiceSettings(mode="local", bootstrap=server.bootstrap)  # type: ignore[arg-type]
+    create_topics(server.bootstrap, topics=[replace(TOKENS, pipeline=False), ERASURES])
+    with pytest.raises(RecordsGoneError, match="no partition 1000"):
+        KafkaPartition(settings, 1000)
+    with KafkaPartition(settings, 0) as log:
+        assert log.blocks(2**53 - 1, 2**53) == ([], True)
 
 
 def test_a_version_in_force_outlives_compaction_and_restarts(eager: str) -> None:

@@ -12,12 +12,23 @@ import typer
 from lookout.cli.connect import check_reachable, find_bootstrap, read_erasures, reading, send_and_confirm
 from lookout.cli.options import BootstrapOption, CliError, Position
 from lookout.cli.output import TerminalConsole, say
+from lookout.runtime.worker.record_reader import record_of
 from lookout.text import clean
 from lookout.v1.alerts_pb2 import Alert
 from lookout.v1.erasures_pb2 import Erasure
 from lookout.v1.labels_pb2 import Label
 from lookout.v1.verdicts_pb2 import Verdict
-from lookout.wire import ALERTS, LABELS, VERDICTS, WireError, from_json, to_json
+from lookout.wire import (
+    ALERTS,
+    LABELS,
+    VERDICTS,
+    WireError,
+    from_json,
+    key_text,
+    label_key,
+    received,
+    to_json,
+)
 
 #: characters of an id that must be given
 _LEAST: Final = 6
@@ -63,8 +74,6 @@ def write_labels(bootstrap: str, labels: Sequence[Label], *, remove: bool = Fals
     Raises:
         CliError: Kafka refuses.
     """
-    from lookout.past.backtests.labels import label_key
-
     for entry in labels:
         if not entry.HasField("labelled"):
             entry.labelled.GetCurrentTime()
@@ -88,7 +97,7 @@ def read_labels(bootstrap: str) -> list[Label]:
         for message in reader.until_now():
             rows.pop(message.key() or b"", None)
             try:
-                entry = from_json(message.value() or b"", Label)
+                entry = received(Label, record_of(message))
             except WireError:
                 continue  # taken back, or written by a stranger
             if fence.hides(entry.camera, entry.start.ToMicroseconds(), entry.end.ToMicroseconds()) is None:
@@ -109,7 +118,7 @@ def remove_labels(bootstrap: str, erasure: Erasure) -> int:
     rows: dict[str, Any] = {}
     with reading(bootstrap, [LABELS.name], Position(oldest=True)) as reader:
         for message in reader.until_now():
-            key = (message.key() or b"").decode(errors="replace")
+            key = key_text(message.key())
             rows.pop(key, None)
             try:
                 entry = from_json(message.value() or b"", Label)

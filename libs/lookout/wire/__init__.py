@@ -1,9 +1,12 @@
 """The wire: topics, headers, CloudEvents and ids. Messages are generated from `protos/lookout/v1`."""
 
 from lookout.wire.door import (
+    Received as Received,
     check_epoch as check_epoch,
+    check_message as check_message,
     message_kind as message_kind,
     read_record as read_record,
+    received as received,
 )
 from lookout.wire.events import (
     ALERT_TYPE as ALERT_TYPE,
@@ -17,6 +20,7 @@ from lookout.wire.ids import (
     incident_id as incident_id,
     is_camera_id as is_camera_id,
     key_text as key_text,
+    label_key as label_key,
     names_id as names_id,
     stable_id as stable_id,
     tensor_id as tensor_id,
@@ -28,6 +32,10 @@ from lookout.wire.prefix import (
     REDIS_KEYS as REDIS_KEYS,
     prefix_fault as prefix_fault,
     prefixed as prefixed,
+)
+from lookout.wire.references import (
+    BadReferenceError as BadReferenceError,
+    check_references as check_references,
 )
 from lookout.wire.tenants import (
     DEFAULT_TENANT as DEFAULT_TENANT,

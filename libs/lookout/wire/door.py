@@ -1,10 +1,13 @@
-"""The one door for records: whatever the bytes are, a message or a `WireError` that says why there is
-none.
+"""Parses and validates the records of every topic; malformed input raises `WireError`.
+
+Readers of Kafka call `received`: it checks the fields' ranges, the key, the epoch and every reference before
+anything acts on a message.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final, Protocol, TypeVar
 
 from google.protobuf.message import Message
 
@@ -12,6 +15,7 @@ from lookout.v1.alerts_pb2 import Alert
 from lookout.v1.cameras_pb2 import Camera
 from lookout.v1.erasures_pb2 import Erasure
 from lookout.v1.frames_pb2 import FramesRecord
+from lookout.v1.labels_pb2 import Label
 from lookout.v1.recordings_pb2 import RecordingAnswers, RecordingJob, RecordingOutcome, RecordingPart
 from lookout.v1.state_pb2 import Checkpoint
 from lookout.v1.tokens_pb2 import TokensRecord
@@ -19,8 +23,12 @@ from lookout.v1.verdicts_pb2 import Verdict
 from lookout.v1.watches_pb2 import Watch
 from lookout.wire import topics
 from lookout.wire.events import from_bytes
+from lookout.wire.ids import label_key
 from lookout.wire.limits import EPOCH_AHEAD_MS
 from lookout.wire.message_json import WireError, from_json
+from lookout.wire.plans import check_outcome, check_part
+from lookout.wire.ranges import RangeError
+from lookout.wire.references import BadReferenceError, check_frames, check_references
 
 _JSON: Final[dict[str, type[Message]]] = {
     topics.VERDICTS.name: Verdict,
@@ -30,6 +38,7 @@ _JSON: Final[dict[str, type[Message]]] = {
     topics.ERASURES.name: Erasure,
     topics.RECORDINGS.name: RecordingJob,
     topics.ANSWERS.name: RecordingAnswers,
+    topics.LABELS.name: Label,
 }
 _BINARY: Final[dict[str, type[Message]]] = {
     topics.FRAMES.name: FramesRecord,
@@ -38,6 +47,45 @@ _BINARY: Final[dict[str, type[Message]]] = {
     topics.RECORDING_RESULTS.name: RecordingOutcome,
     **{flow.state.name: Checkpoint for flow in (*topics.PIPELINE.values(), *topics.RECORDING_FLOWS)},
 }
+#: whose key is no part of its message: a checkpoint's is its camera, and that of erasures says what it is
+_KEYLESS: Final = frozenset({Checkpoint, Erasure})
+_KEYS: Final[dict[type[Message], Callable[[Any], str]]] = {
+    FramesRecord: lambda message: message.camera,
+    TokensRecord: lambda message: message.camera,
+    Verdict: lambda message: message.camera,
+    Alert: lambda message: message.camera,
+    Watch: lambda message: message.id,
+    Camera: lambda message: message.id,
+    Label: label_key,
+    RecordingJob: lambda message: message.id,
+    RecordingPart: lambda message: f"{message.job}/{message.number}",
+    RecordingOutcome: lambda message: message.job,
+    RecordingAnswers: lambda message: message.id,
+}
+#: what the fields of a message must have to do with each other
+_WHOLE: Final[dict[type[Message], Callable[[Any], None]]] = {
+    FramesRecord: check_frames,
+    RecordingPart: check_part,
+    RecordingOutcome: check_outcome,
+}
+M = TypeVar("M", bound=Message)
+
+
+class Received(Protocol):
+    """A record as it was read (`lookout.runtime.worker.Record`)."""
+
+    @property
+    def topic(self) -> str: ...
+    @property
+    def partition(self) -> int: ...
+    @property
+    def camera(self) -> str: ...
+    @property
+    def value(self) -> bytes: ...
+    @property
+    def timestamp_ms(self) -> int: ...
+
+
 #: before this moment (2001) a record's time is not Kafka's clock: there is nothing to compare an epoch with
 _CLOCK_MS: Final = 10**12
 
@@ -58,6 +106,51 @@ def read_record(topic: str, value: bytes) -> Message:
     if (kind := _BINARY.get(topic)) is not None:
         return from_bytes(value, kind)
     raise WireError(f"{topic} has no message: its records are bytes")
+
+
+def received(kind: type[M], record: Received) -> M:
+    """The message in a record that was read from Kafka, checked: the one way into every stage.
+
+    Args:
+        kind: The message of the record's topic.
+        record: Its place, key, value and time.
+
+    Raises:
+        WireError: It is not such a message, a field is outside its range, its key is not the one that its
+            contents say, its epoch lies in the future, or it refers to what it cannot have been made from.
+    """
+    if message_kind(record.topic) is not kind:
+        raise WireError(f"records of {record.topic} are not {kind.DESCRIPTOR.full_name}")
+    message = (from_json if record.topic in _JSON else from_bytes)(record.value, kind)
+    check_message(message, key=record.camera, partition=record.partition, record_ms=record.timestamp_ms)
+    return message
+
+
+def check_message(
+    message: Message, *, key: str | None = None, partition: int | None = None, record_ms: int = 0
+) -> None:
+    """Check what the fields of a message have to do with each other, and with its record.
+
+    Args:
+        message: Its fields are within their ranges.
+        key: Of the record; None: not known.
+        partition: Of the record; None: not known.
+        record_ms: The record's time in Kafka, Unix milliseconds; 0: not known.
+
+    Raises:
+        WireError: They contradict each other.
+    """
+    kind = type(message)
+    if key is not None and kind not in _KEYLESS and (own := _KEYS[kind](message)) != key:
+        raise WireError(f"{kind.DESCRIPTOR.full_name} of {own!r} under the key {key!r}")
+    if "epoch" in kind.DESCRIPTOR.fields_by_name:
+        check_epoch(message.epoch, record_ms)  # type: ignore[attr-defined]
+    try:
+        check_references(message, partition)
+        if (whole := _WHOLE.get(kind)) is not None:
+            whole(message)
+    except (BadReferenceError, RangeError) as error:
+        raise WireError(str(error)) from error
 
 
 def check_epoch(epoch: int, record_ms: int) -> None:

@@ -6,6 +6,7 @@ import fnmatch
 import hashlib
 from typing import Final
 
+from lookout.v1.labels_pb2 import Label
 from lookout.wire.limits import ID_BYTES
 
 CAMERA_ID_BYTES: Final = ID_BYTES
@@ -50,6 +51,11 @@ def verdict_id(camera: str, epoch: int, watch: str, version: int, window: int) -
 def incident_id(camera: str, epoch: int, watch: str, version: int, first_window: int) -> str:
     """The id that an incident keeps from opening to closing."""
     return stable_id("incident", camera, epoch, watch, version, first_window)
+
+
+def label_key(label: Label) -> str:
+    """The key of a label's record."""
+    return f"{label.camera}/{label.watch}/{label.incident}"
 
 
 def tensor_id(stage: str, camera: str, epoch: int, start_us: int, digest: str) -> str:

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from lookout.cli.app import app
 from lookout.cli.options import CliError
 from lookout.errors import LookoutError
-from lookout.past.backtests.labels import label_key, quality, threshold_for
+from lookout.past.backtests.labels import quality, threshold_for
 from lookout.rules import messages
 from lookout.v1.labels_pb2 import Label
 from lookout.v1.recordings_pb2 import (
@@ -33,6 +33,7 @@ from lookout.wire import (
     SEGMENTS,
     TOKENS,
     VERDICTS,
+    label_key,
     to_json,
 )
 from tests.mock_kafka import mock_kafka

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import cache
@@ -22,7 +23,7 @@ from lookout.services.prune_encode.encoder import Encoder
 from lookout.services.prune_encode.handler import CameraState, PruneEncodeHandler
 from lookout.services.prune_encode.settings import PruneEncodeSettings
 from lookout.v1.frames_pb2 import Frame, FramesRecord, Picture
-from lookout.v1.lineage_pb2 import RecordRef, Sampling, StreamEvent, TensorRef
+from lookout.v1.lineage_pb2 import STAGE_FRAMES, RecordRef, Sampling, StreamEvent, TensorRef
 from lookout.v1.state_pb2 import Checkpoint
 from lookout.v1.tokens_pb2 import TokensRecord
 from lookout.wire import FRAMES, TOKENS
@@ -141,7 +142,16 @@ class World:
             Picture(width=grid.width, height=grid.height, patch=grid.patch, rows=grid.rows, cols=grid.cols)
         )
         if samples:
-            ref = TensorRef(id=f"pixels/{epoch}/{offset}", shape=[len(samples), grid.height, grid.width, 3])
+            shape = [len(samples), grid.height, grid.width, 3]
+            ref = TensorRef(
+                id=f"pixels/{epoch}/{offset}",
+                stage=STAGE_FRAMES,
+                camera="yard",
+                epoch=epoch,
+                shape=shape,
+                dtype="uint8",
+                length=math.prod(shape),
+            )
             body.pixels.CopyFrom(ref)
         return record
 

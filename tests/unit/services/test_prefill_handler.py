@@ -30,6 +30,7 @@ from tests.prefill_world import (
     block_record,
     event_record,
     keep_masks,
+    resize,
     stream,
 )
 from tests.unit.services.prefill_case import (
@@ -115,7 +116,7 @@ class TestOutcomes:
                 records[block].block.frames[frame].corrupt = True
         del records[3].block.frames[2], records[3].block.patches[2]
         records[3].block.patches[2].frames[0] = 2
-        records[3].block.embeddings.shape[0] = sum(patch.kept for patch in records[3].block.patches)
+        resize(records[3].block.embeddings, sum(patch.kept for patch in records[3].block.patches))
         verdicts = world.tell(*records)
         assert [verdict.damaged for verdict in verdicts] == pytest.approx(
             [0, 2 / 8, 6 / 12, 8 / 12, 6 / 12, 2 / 12]
@@ -175,7 +176,7 @@ class TestOutcomes:
         world = World(batcher, FALL)
         record = block_record("cam", 0)
         del record.block.patches[1:], record.block.frames[1:]
-        record.block.embeddings.shape[0] = GRID * GRID
+        resize(record.block.embeddings, GRID * GRID)
         record.block.flops_vision = record.block.flops_vision_dense
         cost = world.tell(record)[0].cost
         assert cost.flops_dense == pytest.approx(cost.flops_vision + cost.flops_prefill, rel=1e-6)
@@ -332,7 +333,7 @@ class TestTrouble:
         elif wrong == "frames":
             message.block.patches[1].frames[0] = 99
         elif wrong == "embeddings":
-            message.block.embeddings.shape[0] += 1
+            resize(message.block.embeddings, message.block.embeddings.shape[0] + 1)
         elif wrong == "nothing":
             message.ClearField("block")
         value = b"\xff\xff" if wrong == "bytes" else message.SerializeToString()

@@ -61,7 +61,7 @@ def test_records_that_contradict_themselves_are_refused() -> None:
         weighing.send(weighing.frames([0, 1], 0, 1))
     stranger = world.frames([0], 0, 1)
     stranger.camera = "door"
-    with pytest.raises(BadRecordError, match="another key"):
+    with pytest.raises(BadRecordError, match="under the key"):
         world.send(stranger)
     with pytest.raises(BadRecordError, match="bad-frames"):
         world.handler.handle(world.state, Record(FRAMES.name, 0, 0, "yard", b"\xff\xff\xff"))

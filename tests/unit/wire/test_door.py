@@ -4,18 +4,41 @@ from __future__ import annotations
 
 import functools
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from google.protobuf.message import Message
 from hypothesis import HealthCheck, given, settings, strategies as st
 
+from lookout.v1.labels_pb2 import Label
+from lookout.v1.recordings_pb2 import (
+    BacktestJob,
+    BacktestPart,
+    PartSpan,
+    PlannedRecording,
+    RecordingJob,
+    RecordingOutcome,
+    RecordingPlan,
+)
 from lookout.v1.watches_pb2 import Watch
-from lookout.wire import WireError, all_topics, from_json, message_kind, read_record
+from lookout.wire import (
+    PIPELINE,
+    RECORDING_FLOWS,
+    SEGMENTS,
+    WireError,
+    all_topics,
+    door,
+    from_json,
+    message_kind,
+    read_record,
+    received,
+    to_json,
+)
 from lookout.wire.ranges import check_ranges
 
 TOPICS = [topic.name for topic in all_topics() if message_kind(topic.name) is not None]
-JSON = {"verdicts.v1", "alerts.v1", "watches.v1", "cameras.v1"}
+JSON = {name for name in TOPICS if message_kind(name) in door._JSON.values()}
 
 values = st.recursive(
     st.none()
@@ -101,3 +124,65 @@ def test_records_that_stopped_readers(value: bytes) -> None:
 def test_a_topic_of_bytes_has_no_message() -> None:
     with pytest.raises(WireError, match="its records are bytes"):
         read_record("camera.segments.v1", b"")
+
+
+def test_every_topic_has_its_validator() -> None:
+    raw = {SEGMENTS.name, *(flow.dead_letters.name for flow in (*PIPELINE.values(), *RECORDING_FLOWS))}
+    kinds = {topic.name: message_kind(topic.name) for topic in all_topics()}
+    assert {name for name, kind in kinds.items() if kind is None} == raw
+    # Whose key is not compared with the contents is named there, with the reason.
+    assert {kind for kind in kinds.values() if kind is not None} == {*door._KEYS, *door._KEYLESS}
+
+
+def test_a_record_under_another_key_is_refused() -> None:
+    label = Label(camera="gate", watch="fall", incident="1234abcd")
+    row = SimpleNamespace(
+        topic="labels.v1", partition=0, camera="gate/fall/1234abcd", value=to_json(label), timestamp_ms=0
+    )
+    assert received(Label, row) == label
+    row.camera = "gate/fall/1234abcd-again"
+    with pytest.raises(WireError, match="under the key"):
+        received(Label, row)
+
+
+def plan(**fields: Any) -> RecordingPlan:
+    spans = [PartSpan(number=number, first=8 * number, stop=8 * number + 8) for number in range(2)]
+    recording = PlannedRecording(uri="file:///a.mp4", parts=2, spans=spans)
+    return RecordingPlan(**{"job": RecordingJob(id="j"), "parts": 2, "recordings": [recording], **fields})
+
+
+def past(**fields: Any) -> RecordingPlan:
+    ranges = [BacktestPart(partition=0, first=0, stop=9), BacktestPart(partition=1, first=3, stop=5)]
+    job = RecordingJob(id="j", backtest=BacktestJob())
+    return RecordingPlan(**{"job": job, "parts": 2, "partition_parts": [1, 1], "past": ranges, **fields})
+
+
+@pytest.mark.parametrize(
+    ("made", "whole"),
+    [
+        (plan(), True),
+        (past(), True),
+        (plan(parts=0, recordings=[], reason="refused"), True),
+        (plan(parts=3), False),
+        (plan(recordings=[PlannedRecording(parts=2, spans=[PartSpan(stop=8)])]), False),
+        (plan(job=RecordingJob(id="another")), False),
+        (past(partition_parts=[1]), False),
+        (past(partition_parts=[5, 5]), False),
+        (past(parts=4096), False),
+        (past(past=[BacktestPart(first=9, stop=3), BacktestPart(stop=1)]), False),
+    ],
+)
+def test_a_plan_has_the_parts_that_it_counts(made: RecordingPlan, whole: bool) -> None:
+    outcome = RecordingOutcome(job="j", plan=made)
+    row = SimpleNamespace(
+        topic="recording.results.v1",
+        partition=0,
+        camera="j",
+        value=outcome.SerializeToString(),
+        timestamp_ms=0,
+    )
+    if whole:
+        assert received(RecordingOutcome, row) == outcome
+    else:
+        with pytest.raises(WireError):
+            received(RecordingOutcome, row)

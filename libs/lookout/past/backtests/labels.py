@@ -21,11 +21,6 @@ _Z95: Final = 1.959964
 """Of a normal distribution, 95 % lie within so many standard deviations."""
 
 
-def label_key(label: Label) -> str:
-    """The key of a label's record."""
-    return f"{label.camera}/{label.watch}/{label.incident}"
-
-
 def _score(label: Label, answers: Sequence[float], rule: Rule) -> LabelScore:
     """How sure a question is of what a label is about, by the answers of the label's time.
 

@@ -1,6 +1,6 @@
 """Everything a service needs of this room, put together."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from lookout.runtime.net import Connections
 from lookout.runtime.store.client import TensorClient
@@ -16,7 +16,7 @@ class Node:
     """A store with its client, its gRPC service and, once it has joined, its lease.
 
     `Node(settings, redis_url)` reads only. A holder adds `service` to its gRPC server, starts that, and then
-    joins: `node.join(stage, pod, address)`. `topics`: those that its tensors are made from.
+    joins: `node.join(stage, pod, address)`.
     """
 
     def __init__(
@@ -27,13 +27,12 @@ class Node:
         traced: Traced | None = None,
         replicas: Mapping[int, Sequence[str]] | None = None,
         security: Connections | None = None,
-        topics: Collection[str] | None = None,
     ) -> None:
         self.store = TensorStore(settings)
         self.directory = Directory(redis_url, settings, security, AddressSigner.of(security))
         self.peers = Peers(settings, traced, security)
         self.client = TensorClient(self.peers, self.directory, self.store, replicas)
-        self.service = TensorService(self.store, topics)
+        self.service = TensorService(self.store)
         self._announcer: Announcer | None = None
 
     def join(self, stage: int, pod: str, address: str) -> None:

@@ -212,8 +212,8 @@ def _check_header(header: TensorHeader, ref: TensorRef, rows: Rows | None, limit
 def _translated(error: grpc.RpcError, address: str, ref: TensorRef) -> StoreError:
     code, detail = error.code(), error.details()
     text = f"{ref.id} from {address}: {code.name} {detail}"
-    if code is grpc.StatusCode.FAILED_PRECONDITION:
-        return LineageBrokenError(text)
+    if code in (grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.INVALID_ARGUMENT):
+        return LineageBrokenError(text)  # no replica will ever make it
     if code in (grpc.StatusCode.DATA_LOSS, grpc.StatusCode.OUT_OF_RANGE):
         return TensorCorruptError(text)
     return TensorUnavailableError(text)

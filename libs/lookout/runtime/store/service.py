@@ -1,7 +1,7 @@
 """The gRPC side of a store: streams of tensors to peers."""
 
 import threading
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -16,7 +16,7 @@ from lookout.runtime.store.settings import CHUNK_BYTES
 from lookout.runtime.store.store import TensorStore
 from lookout.runtime.store.tensors import Array, Rows, checksum, payload
 from lookout.v1 import tensors_pb2_grpc
-from lookout.v1.lineage_pb2 import RecordRef, TensorRef
+from lookout.v1.lineage_pb2 import STAGE_SAMPLES, TensorRef
 from lookout.v1.tensors_pb2 import (
     DESCRIPTOR,
     GetTensorRequest,
@@ -25,6 +25,7 @@ from lookout.v1.tensors_pb2 import (
     MaterializeTensorResponse,
     TensorHeader,
 )
+from lookout.wire import WireError, check_message
 
 M = TypeVar("M", bound=Message)
 R = TypeVar("R", GetTensorResponse, MaterializeTensorResponse)
@@ -40,10 +41,8 @@ class TensorService(tensors_pb2_grpc.TensorServiceServicer):  # type: ignore[mis
 
     NAME: str = DESCRIPTOR.services_by_name["TensorService"].full_name
 
-    def __init__(self, store: TensorStore, topics: Collection[str] | None = None) -> None:
-        """`topics`: those that tensors of this stage are made from; unset: any."""
+    def __init__(self, store: TensorStore) -> None:
         self._store = store
-        self._topics = None if topics is None else frozenset(topics)
         self._sending = PeerBytes(store.settings.peer_bytes)
         # Requests that wait for their turn occupy the server's threads: leave some to plain reads.
         self._waiting = threading.BoundedSemaphore(2 * store.settings.reserve_workers)
@@ -80,8 +79,10 @@ class TensorService(tensors_pb2_grpc.TensorServiceServicer):  # type: ignore[mis
         if not self._store.can_make(request.ref) and request.ref not in self._store:
             context.abort(grpc.StatusCode.UNIMPLEMENTED, f"{request.ref.id}: not a stage of this service")
         # Before a worker's turn is taken: a request that is refused must not make others wait.
-        if (strange := self._strange(request)) is not None:
-            context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"{request.ref.id}: {strange}")
+        try:
+            self._check(request)
+        except WireError as error:
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"{request.ref.id}: {error}")
         if not self._waiting.acquire(blocking=False):
             context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many tensors are being made again")
         try:
@@ -97,19 +98,19 @@ class TensorService(tensors_pb2_grpc.TensorServiceServicer):  # type: ignore[mis
             self._waiting.release()
         yield from self._stream(array, MaterializeTensorResponse, context)
 
-    def _strange(self, request: MaterializeTensorRequest) -> str | None:
-        """Why nothing is made from a request: records elsewhere than where this stage reads, or no record of
-        this tensor. A caller must not have other topics read for it.
+    @staticmethod
+    def _check(request: MaterializeTensorRequest) -> None:
+        """Check what a tensor would be made from. A caller must not have other records read for it.
+
+        Raises:
+            WireError: The record refers to what it cannot have been made from, or does not name this tensor.
         """
-        which = request.WhichOneof("record")
-        record = getattr(request, str(which))
-        if self._topics is not None:
-            for at in _records(request):
-                if at.topic not in self._topics or at.partition < 0 or at.offset < 0:
-                    return f"{at.topic} [{at.partition}] offset {at.offset} is no input of this stage"
-            if request.ref.id not in {reference.id for reference in _references(record)}:
-                return "the record does not name this tensor"
-        return None
+        record = getattr(request, str(request.WhichOneof("record")))
+        check_message(record)
+        if request.ref.stage == STAGE_SAMPLES:  # its name is a digest of the part; nothing is read for it
+            return
+        if request.ref not in list(_references(record)):
+            raise WireError("the record does not name this tensor")
 
     def _stream(self, array: Array, response: type[R], context: grpc.ServicerContext) -> Iterator[R]:
         with self._sending.share(array.nbytes, context):
@@ -132,10 +133,6 @@ def _messages(message: Message, kind: type[M]) -> Iterator[M]:
         if field.message_type is not None:
             for inner in value if field.is_repeated else [value]:
                 yield from _messages(inner, kind)
-
-
-def _records(request: Message) -> Iterator[RecordRef]:
-    yield from _messages(request, RecordRef)
 
 
 def _references(record: Message) -> Iterator[TensorRef]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from google.protobuf.message import Message
 
 from lookout.runtime.store.announcing import Announcements, Holdings
-from lookout.runtime.store.errors import TensorCorruptError
+from lookout.runtime.store.errors import LineageBrokenError
 from lookout.runtime.store.labels import Label, filled, labelled
 from lookout.runtime.store.making import Makers, Materializer
 from lookout.runtime.store.pins import Pins
@@ -210,7 +210,7 @@ class TensorStore:
         are one.
 
         Raises:
-            TensorCorruptError: What was made has another shape than the reference says.
+            LineageBrokenError: What was made has another shape than the reference says.
             StoreError: No materializer is registered for the stage.
             Exception: What the materializer raises.
         """
@@ -222,7 +222,7 @@ class TensorStore:
     def _keep_made(self, ref: TensorRef, made: Array) -> Array:
         label, array = labelled(ref, made, ref.dtype or None)
         if ref.shape and label.shape != tuple(ref.shape):
-            raise TensorCorruptError(
+            raise LineageBrokenError(
                 f"{ref.id} was made with shape {label.shape}; its record says {tuple(ref.shape)}"
             )
         with self._lock:

@@ -32,14 +32,17 @@ class RecordReader:
         """The records at `offsets`, in their order.
 
         Raises:
-            RecordsGoneError: Retention has removed one.
+            RecordsGoneError: Retention has removed one, or the topic never had it.
             TransientError: Kafka does not answer in time.
         """
         sought = sorted(set(offsets))
         if not sought:
             return []
+        if sought[0] < 0:  # to Kafka, a negative offset means "at the end" or "at the beginning"
+            raise RecordsGoneError(f"{topic} [{partition}] has no offset {sought[0]}")
         with self._lock:
             try:
+                self._reader.check_partition(topic, partition, timeout_s)
                 return self._read(topic, partition, sought, time.monotonic() + timeout_s)
             except (TransientError, KafkaException):
                 self._reader.close()

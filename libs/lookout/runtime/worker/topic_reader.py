@@ -78,6 +78,7 @@ class TopicReader:
         self._options = dict(options or {})
         self._consumer: Consumer | None = None
         self._admin: AdminClient | None = None
+        self._known: dict[str, frozenset[int]] = {}  # partitions that topics were seen to have
 
     def partitions(self, topic: str, timeout_s: float) -> list[int]:
         """The topic's partitions.
@@ -89,6 +90,19 @@ class TopicReader:
         if metadata.error is not None:
             raise KafkaException(metadata.error)
         return sorted(metadata.partitions)
+
+    def check_partition(self, topic: str, partition: int, timeout_s: float) -> None:
+        """Check that a partition exists, so that nobody waits for records of one that never will.
+
+        Raises:
+            RecordsGoneError: The topic does not have it.
+            KafkaException: Kafka does not answer, or refuses.
+        """
+        if partition in self._known.get(topic, ()):
+            return
+        known = self._known[topic] = frozenset(self.partitions(topic, timeout_s))
+        if partition not in known:
+            raise RecordsGoneError(f"{topic} has {len(known)} partitions, and no partition {partition}")
 
     def committed(self, topic: str, partitions: Collection[int], timeout_s: float) -> dict[int, int]:
         """The group's offsets; a partition that was never committed is absent.

@@ -410,14 +410,21 @@ class Committer:
             self._refused(partition, slot, output, error.args[0], kept)
             if error.args[0].code() == KafkaError._UNKNOWN_PARTITION:
                 # Partitions were added since the client asked last; the next try finds them.
-                self._producer.list_topics(output.topic, timeout=STEP_S)
+                metadata = self._producer.list_topics(output.topic, timeout=STEP_S)
+                # Its own number is on its way (`lookout topics grow`); another one came from a message.
+                if output.partition not in (None, *metadata.topics[output.topic].partitions):
+                    self._never_taken(partition, slot, output, error.args[0], kept)
             raise
 
     def _refused(
         self, partition: Partition, slot: Slot, output: Output, error: KafkaError, kept: LetterContent | None
     ) -> None:
-        if error.code() not in _REFUSALS:
-            return
+        if error.code() in _REFUSALS:
+            self._never_taken(partition, slot, output, error, kept)
+
+    def _never_taken(
+        self, partition: Partition, slot: Slot, output: Output, error: KafkaError, kept: LetterContent | None
+    ) -> None:
         self._log.warning("Kafka refuses a record", topic=output.topic, camera=slot.camera, why=error.str())
         if slot.record is None:
             self._refusals.tick_refused(partition.number, slot.camera)

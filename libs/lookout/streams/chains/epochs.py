@@ -12,6 +12,7 @@ from confluent_kafka import Message
 from lookout.errors import BadRecordError
 from lookout.past.erasures import Fence, read_fence
 from lookout.runtime.worker import ServiceSettings
+from lookout.runtime.worker.record_reader import record_of
 from lookout.runtime.worker.topic_reader import read_topic
 from lookout.streams.chains.blocks import check_block
 from lookout.v1.tokens_pb2 import TokensRecord
@@ -20,10 +21,8 @@ from lookout.wire import (
     TOKENS,
     VERDICTS,
     WireError,
-    check_epoch,
-    from_bytes,
-    from_json,
     names_id,
+    received,
     tenant_of,
 )
 
@@ -148,11 +147,10 @@ def _read(settings: ServiceSettings, scope: PastScope, start_ms: int) -> list[Ep
 def committed_verdict(message: Message) -> Verdict | None:
     """The outcome of a record; None for what prefill did not write."""
     try:
-        verdict = from_json(message.value() or b"", Verdict)
+        verdict = received(Verdict, record_of(message))
     except WireError:
         return None
-    known = verdict.outcome in _OUTCOMES and verdict.camera.encode() == message.key()
-    return verdict if known else None
+    return verdict if verdict.outcome in _OUTCOMES else None
 
 
 def is_erased(record: TokensRecord, fence: Fence) -> bool:
@@ -164,9 +162,8 @@ def is_erased(record: TokensRecord, fence: Fence) -> bool:
 def block_record(message: Message) -> TokensRecord | None:
     """The record of a block; None for events, and for what prefill puts into its dead letters."""
     try:
-        record = from_bytes(message.value() or b"", TokensRecord)
-        check_epoch(record.epoch, message.timestamp()[1])
-        if not record.HasField("block") or record.camera.encode() != message.key():
+        record = received(TokensRecord, record_of(message))
+        if not record.HasField("block"):
             return None
         check_block(record.block)
     except (WireError, BadRecordError):

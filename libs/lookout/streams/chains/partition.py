@@ -92,6 +92,7 @@ class KafkaPartition:
         partition: Its number.
 
     Raises:
+        RecordsGoneError: The topic has no such partition.
         TimeoutError: A topic cannot be read to its end.
         KafkaException: Kafka does not answer, or refuses.
     """
@@ -99,7 +100,13 @@ class KafkaPartition:
     def __init__(self, settings: ServiceSettings, partition: int) -> None:
         self._partition, self._fence = partition, read_fence(settings)
         self._reader = TopicReader(settings, "replay", options={"auto.offset.reset": "earliest"})
-        self.lowest = self._reader.begins(TOKENS.name, [partition], _READ_S)[partition]
+        try:
+            self._reader.check_partition(TOKENS.name, partition, _READ_S)
+            self.lowest = self._reader.begins(TOKENS.name, [partition], _READ_S)[partition]
+            self._end = self._reader.ends(TOKENS.name, [partition], _READ_S)[partition]
+        except BaseException:
+            self._reader.close()
+            raise
 
     def __enter__(self) -> Self:
         return self
@@ -110,6 +117,8 @@ class KafkaPartition:
     def blocks(self, first: int, stop: int) -> tuple[list[PlacedBlock], bool]:
         """As `PartitionLog.blocks`."""
         blocks: list[PlacedBlock] = []
+        if first >= self._end:  # the client would begin at the other end
+            return blocks, True
         self._reader.read_from(TOKENS.name, {self._partition: first})
         for message in self._messages(TOKENS.name):
             if (offset := message.offset() or 0) >= stop:

@@ -5,7 +5,7 @@ import threading
 import numpy as np
 import pytest
 
-from lookout.runtime.store import LineageBrokenError, StoreError, TensorCorruptError, Unread
+from lookout.runtime.store import LineageBrokenError, StoreError, Unread
 from lookout.runtime.store.making import Makers
 from lookout.v1.frames_pb2 import FramesRecord
 from lookout.v1.lineage_pb2 import STAGE_FRAMES, TensorRef
@@ -31,7 +31,7 @@ class TestMaterialize:
         filled = kept.put(ref("a"), kib(1))
         kept.drop(filled)
         kept.makes(STAGE_FRAMES, lambda ref, record: kib(1, 2))
-        with pytest.raises(TensorCorruptError, match=r"\(2, 1024\)"):
+        with pytest.raises(LineageBrokenError, match=r"\(2, 1024\)"):
             kept.materialize(filled, FramesRecord())
 
 

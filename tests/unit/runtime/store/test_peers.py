@@ -20,7 +20,7 @@ from lookout.runtime.store import (
     TensorUnavailableError,
 )
 from lookout.v1 import tensors_pb2_grpc
-from lookout.v1.frames_pb2 import FramesRecord
+from lookout.v1.frames_pb2 import Frame, FramesRecord
 from lookout.v1.lineage_pb2 import STAGE_FRAMES, STAGE_TOKENS, RecordRef, TensorRef
 from lookout.v1.tensors_pb2 import GetTensorRequest, GetTensorResponse, RowRange, TensorHeader
 from lookout.v1.tokens_pb2 import TokensRecord
@@ -28,6 +28,15 @@ from lookout.v1.tokens_pb2 import TokensRecord
 from .conftest import Fleet, data, ref
 
 RECORD = FramesRecord(camera="cam{1}")
+
+
+def record_of(wanted: TensorRef) -> FramesRecord:
+    """The record that carries a reference."""
+    record = FramesRecord(camera=wanted.camera)
+    record.segment.segment.CopyFrom(wanted.input)
+    record.segment.pixels.CopyFrom(wanted)
+    record.segment.frames.extend(Frame() for _ in range(wanted.shape[0] if wanted.shape else 0))
+    return record
 
 
 def test_a_tensor_of_many_chunks_and_its_rows(fleet: Fleet) -> None:
@@ -86,14 +95,14 @@ def test_what_nobody_holds_is_made_by_a_replica(fleet: Fleet) -> None:
     made: list[str] = []
 
     def make(wanted: TensorRef, record: object) -> np.ndarray:
-        assert record == RECORD
+        assert record == record_of(ref("x"))
         made.append(wanted.id)
         return data(7)
 
     for pod in pods:
         pod.store.makes(STAGE_FRAMES, make)
     for _ in range(3):
-        fetched = client.fetch(ref("x"), RECORD)
+        fetched = client.fetch(ref("x"), record_of(ref("x")))
         np.testing.assert_array_equal(fetched.array, data(7))
     assert made == ["x"]
     assert fetched.source == "peer"  # the one that made it says so
@@ -105,7 +114,7 @@ def test_evicted_between_directory_and_peer(fleet: Fleet) -> None:
     filled = pod.store.put(ref("x"), data(1))
     pod.store.holdings = None  # the withdrawal is lost
     pod.store.drop(filled)
-    fetched = client.fetch(filled, RECORD)
+    fetched = client.fetch(filled, record_of(filled))
     assert fetched.source == "made"
     np.testing.assert_array_equal(fetched.array, data(1))
 
@@ -115,52 +124,54 @@ def test_a_dead_holder_costs_time_only(fleet: Fleet) -> None:
     filled = holder.store.put(ref("x"), data(1))
     other.store.makes(STAGE_FRAMES, lambda wanted, record: data(1))
     holder.server.stop(0).wait()
-    np.testing.assert_array_equal(client.fetch(filled, RECORD).array, data(1))
+    np.testing.assert_array_equal(client.fetch(filled, record_of(filled)).array, data(1))
 
 
 def test_redis_down_is_degraded_and_right(fleet: Fleet, redis_server: RedisServer) -> None:
     pod, client = fleet.pod("a"), fleet.client()
     filled = pod.store.put(ref("x"), data(1))
-    assert not client.fetch(filled, RECORD).degraded
+    assert not client.fetch(filled, record_of(filled)).degraded
     pod.store.makes(STAGE_FRAMES, lambda wanted, record: data(9))
-    client.fetch(ref("warm"), RECORD)  # the client knows the replicas now
+    client.fetch(ref("warm"), record_of(ref("warm")))  # the client knows the replicas now
     redis_server.kill()
-    fetched = client.fetch(filled, RECORD)
+    fetched = client.fetch(filled, record_of(filled))
     assert (fetched.source, fetched.degraded) == ("made", True)
     np.testing.assert_array_equal(fetched.array, data(1))  # held there: not made again
     assert pod.store.stats().materialized == 1
     fixed = fleet.client(replicas={STAGE_FRAMES: [pod.address]})  # never saw a directory
-    assert fixed.fetch(filled, RECORD).degraded
+    assert fixed.fetch(filled, record_of(filled)).degraded
 
 
 def test_lost_lineage_and_no_replicas_are_told_apart(fleet: Fleet) -> None:
     client = fleet.client()
     with pytest.raises(TensorUnavailableError, match="no instance of its stage"):
-        client.fetch(ref("x"), RECORD)
+        client.fetch(ref("x"), record_of(ref("x")))
     pod = fleet.pod("a")
     with pytest.raises(TensorUnavailableError, match="UNIMPLEMENTED"):
-        client.fetch(ref("x"), RECORD)
+        client.fetch(ref("x"), record_of(ref("x")))
 
     def gone(wanted: TensorRef, record: object) -> np.ndarray:
         raise LineageBrokenError("camera.segments.v1/0@0 is gone: its retention is over")
 
     pod.store.makes(STAGE_FRAMES, gone)
     with pytest.raises(LineageBrokenError, match="retention is over"):
-        client.fetch(ref("x"), RECORD)
+        client.fetch(ref("x"), record_of(ref("x")))
 
     def breaks(wanted: TensorRef, record: object) -> np.ndarray:
         raise RuntimeError("the device is busy")
 
     pod.store.makes(STAGE_FRAMES, breaks)
     with pytest.raises(TensorUnavailableError, match="device is busy"):
-        client.fetch(ref("x"), RECORD)
+        client.fetch(ref("x"), record_of(ref("x")))
 
 
 def test_tokens_are_made_from_tokens_records(fleet: Fleet) -> None:
     pod, client = fleet.pod("t", stage=STAGE_TOKENS), fleet.client()
     pod.store.makes(STAGE_TOKENS, lambda wanted, record: np.full((1, 2), len(record.camera), np.float32))  # type: ignore[attr-defined]
-    wanted = TensorRef(id="t", stage=STAGE_TOKENS, camera="cam")
-    fetched = client.fetch(wanted, TokensRecord(camera="four"))
+    wanted = TensorRef(id="t", stage=STAGE_TOKENS, camera="four")
+    record = TokensRecord(camera="four")
+    record.block.embeddings.CopyFrom(wanted)
+    fetched = client.fetch(wanted, record)
     assert fetched.array.tolist() == [[4.0, 4.0]]
 
 
@@ -296,7 +307,7 @@ def test_a_lying_holder_is_passed_over(fleet: Fleet, liar: tuple[FakeLyingServic
     holder.announcer.renew()
     holder.store.put(ref("x"), data(1))
     service.parts = [_header()]
-    fetched = fleet.client().fetch(filled, RECORD)
+    fetched = fleet.client().fetch(filled, record_of(filled))
     assert fetched.source == "made"
     np.testing.assert_array_equal(fetched.array, data(1))
 
@@ -326,7 +337,7 @@ def test_a_stage_reads_no_other_topic_for_a_caller(fleet: Fleet) -> None:
     store = TensorStore(fleet.settings)
     store.makes(STAGE_FRAMES, lambda wanted, record: data(1))
     server = grpc.server(ThreadPoolExecutor(4))
-    TensorService(store, ["camera.segments.v1"]).register(server)
+    TensorService(store).register(server)
     address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
     server.start()
     peers = Peers(fleet.settings)
@@ -346,7 +357,7 @@ def test_a_stage_reads_no_other_topic_for_a_caller(fleet: Fleet) -> None:
             ("camera.segments.v1", 5, "y"),
         ):
             store.drop(ref("x"))
-            with pytest.raises(TensorUnavailableError, match="INVALID_ARGUMENT"):
+            with pytest.raises(LineageBrokenError, match="INVALID_ARGUMENT"):
                 asked(topic, offset, named)
     finally:
         peers.close()

@@ -1,0 +1,76 @@
+"""What parts, plans and outcomes of recording jobs must agree on before anything follows them."""
+
+from __future__ import annotations
+
+from lookout.v1.recordings_pb2 import BacktestPart, PartSpan, RecordingOutcome, RecordingPart, RecordingPlan
+from lookout.wire.ranges import RangeError
+
+
+def check_part(part: RecordingPart) -> None:
+    """Check a part of a job.
+
+    Raises:
+        RangeError: Its range is empty or runs backwards, or it asks nothing.
+    """
+    if part.HasField("backtest"):
+        _check_past(part.backtest)
+        if not part.backtest.HasField("job"):
+            raise RangeError("lookout.v1.RecordingPart.backtest: a range without a question")
+        return
+    _check_span(part.span)
+    if not part.uri or not part.questions:
+        raise RangeError(f"lookout.v1.RecordingPart: part {part.number} names no recording or no question")
+
+
+def check_outcome(outcome: RecordingOutcome) -> None:
+    """Check an outcome of a job.
+
+    Raises:
+        RangeError: A plan whose numbers do not fit each other, or another job's.
+    """
+    if outcome.HasField("plan"):
+        check_plan(outcome.plan)
+        if outcome.plan.job.id != outcome.job:
+            raise RangeError(f"a plan of job {outcome.plan.job.id!r} in an outcome of job {outcome.job!r}")
+
+
+def check_plan(plan: RecordingPlan) -> None:
+    """Check a plan.
+
+    Raises:
+        RangeError: It does not have the parts that it counts.
+    """
+    if plan.job.HasField("backtest"):
+        counted = sum(plan.partition_parts)
+        # A plan of an earlier release has no ranges: its parts came with it.
+        if plan.past and not counted == plan.parts == len(plan.past):
+            raise RangeError(
+                f"a plan of {plan.parts} parts has {len(plan.past)} ranges, {counted} by its partitions"
+            )
+        for part in plan.past:
+            _check_past(part)
+        return
+    counted = sum(recording.parts for recording in plan.recordings)
+    if counted != plan.parts:
+        raise RangeError(f"a plan of {plan.parts} parts has {counted} by its recordings")
+    # One of an earlier release has no spans either.
+    if any(recording.spans for recording in plan.recordings):
+        for recording in plan.recordings:
+            if len(recording.spans) != recording.parts:
+                raise RangeError(
+                    f"a recording of {recording.parts} parts has {len(recording.spans)} spans in its plan"
+                )
+            for span in recording.spans:
+                _check_span(span)
+
+
+def _check_span(span: PartSpan) -> None:
+    if not (span.first <= span.stop and span.start_s <= span.end_s):
+        raise RangeError(f"samples {span.first} to {span.stop} are not a range of a recording")
+
+
+def _check_past(part: BacktestPart) -> None:
+    if not (part.first < part.stop and part.read_from <= part.stop):
+        raise RangeError(
+            f"offsets {part.first} to {part.stop}, read from {part.read_from}, are not a range of a partition"
+        )

@@ -1,0 +1,194 @@
+"""What a message may refer to: records of one topic in its own partition, and tensors of one stage.
+
+A reference from outside decides what a stage reads, waits for and makes again. It is checked where its
+message enters (`wire.door`), so every later reader may follow it. `tests/unit/wire/test_references.py` fails
+for a reference of a message that is missing here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Final
+
+from google.protobuf.message import Message
+
+from lookout.errors import LookoutError
+from lookout.v1.alerts_pb2 import Alert
+from lookout.v1.frames_pb2 import FramesRecord
+from lookout.v1.lineage_pb2 import (
+    STAGE_FRAMES,
+    STAGE_SAMPLES,
+    STAGE_TOKENS,
+    RecordRef,
+    TensorRef,
+)
+from lookout.v1.tokens_pb2 import TokensRecord
+from lookout.v1.verdicts_pb2 import Verdict
+from lookout.wire import topics
+from lookout.wire.topics import Topic
+
+#: topic of the records that a field names
+RECORDS: Final[dict[str, Topic]] = {
+    "SegmentFrames.segment": topics.SEGMENTS,
+    "StreamEvent.segment": topics.SEGMENTS,
+    "StrideBlock.inputs": topics.FRAMES,
+    "TensorRef.segments": topics.SEGMENTS,
+    "Evidence.record": topics.FRAMES,
+    "Quota.first_left_out": topics.SEGMENTS,
+}
+#: stage of the tensors that a field names
+TENSORS: Final[dict[str, int]] = {
+    "SegmentFrames.pixels": STAGE_FRAMES,
+    "StrideBlock.embeddings": STAGE_TOKENS,
+    "StrideBlock.deepstack": STAGE_TOKENS,
+}
+#: by stage: the topic of the record that a tensor was made for (`TensorRef.input`)
+INPUTS: Final[dict[int, Topic]] = {
+    STAGE_FRAMES: topics.SEGMENTS,
+    STAGE_TOKENS: topics.FRAMES,
+    STAGE_SAMPLES: topics.RECORDING_PARTS,
+}
+#: bytes of a number, of the dtypes that stages write
+_WIDTHS: Final = {"uint8": 1, "float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
+
+
+class BadReferenceError(LookoutError, ValueError):
+    """A message refers to what it cannot have been made from."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Owner:
+    """Whose references are checked. partition: in which they must be; None: in any."""
+
+    camera: str
+    epoch: int
+    partition: int | None
+
+
+_Check = Callable[[Message, _Owner], None]
+
+
+def check_references(message: Message, partition: int | None = None) -> None:
+    """Check every reference of a message.
+
+    Args:
+        message: A record's.
+        partition: Of the record: each stage writes to the partition number that it read from, so records of
+            cameras refer to that partition. None: the record's place is not known.
+
+    Raises:
+        BadReferenceError: A record of another topic or partition or of no offset, or a tensor of another
+            stage, camera or epoch, or of a size that its shape does not have.
+    """
+    checks = _checks(message.DESCRIPTOR)
+    if not checks:
+        return
+    owner = _Owner(
+        getattr(message, "camera", ""),
+        getattr(message, "epoch", 0),
+        partition if isinstance(message, FramesRecord | TokensRecord | Verdict | Alert) else None,
+    )
+    for check in checks:
+        check(message, owner)
+
+
+def check_frames(record: FramesRecord) -> None:
+    """Check that a record has a row of pixels for each of its frames.
+
+    Raises:
+        BadReferenceError: It has more, or fewer.
+    """
+    segment = record.segment
+    if segment.pixels.shape and segment.pixels.shape[0] != len(segment.frames):
+        raise BadReferenceError(
+            f"SegmentFrames.pixels: {segment.pixels.shape[0]} rows for {len(segment.frames)} frames"
+        )
+
+
+@cache
+def _checks(kind: Any) -> tuple[_Check, ...]:
+    checks: list[_Check] = []
+    for field in kind.fields:
+        if field.message_type is None:
+            continue
+        path = f"{kind.name}.{field.name}"
+        if field.message_type is RecordRef.DESCRIPTOR:
+            checks.append(_records(path, field))
+        elif field.message_type is TensorRef.DESCRIPTOR:
+            checks.append(_tensor(path, field))
+        elif inner := _checks(field.message_type):
+            checks.append(_inner(field, inner))
+    return tuple(checks)
+
+
+def _each(message: Message, field: Any) -> Any:
+    if field.is_repeated:
+        return getattr(message, field.name)
+    return (getattr(message, field.name),) if message.HasField(field.name) else ()
+
+
+def _inner(field: Any, checks: tuple[_Check, ...]) -> _Check:
+    def check(message: Message, owner: _Owner) -> None:
+        for inner in _each(message, field):
+            for one in checks:
+                one(inner, owner)
+
+    return check
+
+
+def _records(path: str, field: Any) -> _Check:
+    topic = RECORDS[path]
+
+    def check(message: Message, owner: _Owner) -> None:
+        for at in _each(message, field):
+            _check_record(path, at, topic, owner.partition)
+
+    return check
+
+
+def _tensor(path: str, field: Any) -> _Check:
+    stage = TENSORS[path]
+
+    def check(message: Message, owner: _Owner) -> None:
+        for ref in _each(message, field):
+            if ref.stage != stage:
+                raise BadReferenceError(f"{path}: a tensor of stage {ref.stage}, not {stage}")
+            if ref.camera != owner.camera or ref.epoch != owner.epoch:
+                raise BadReferenceError(
+                    f"{path}: a tensor of {ref.camera!r}, epoch {ref.epoch}, in a record of "
+                    f"{owner.camera!r}, epoch {owner.epoch}"
+                )
+            if ref.HasField("input"):
+                _check_record("TensorRef.input", ref.input, INPUTS[stage], owner.partition)
+            for segment in ref.segments:
+                _check_record("TensorRef.segments", segment, topics.SEGMENTS, owner.partition)
+            _check_size(ref)
+
+    return check
+
+
+def _check_record(path: str, at: RecordRef, topic: Topic, partition: int | None) -> None:
+    if at.topic != topic.name:
+        raise BadReferenceError(f"{path}: a record of {at.topic!r}, not {topic.name}")
+    if at.partition < 0 or (partition is not None and at.partition != partition):
+        raise BadReferenceError(f"{path}: a record of partition {at.partition}, not {partition}")
+    if at.offset < 0:
+        raise BadReferenceError(f"{path}: {at.offset} is not an offset of a record")
+
+
+def _check_size(ref: TensorRef) -> None:
+    """An empty reference is one of no tensor; of others the bytes must be those of the shape."""
+    if not ref.id and (ref.shape or ref.length):
+        raise BadReferenceError("a tensor without an id")
+    if not ref.shape:
+        return
+    width = _WIDTHS.get(ref.dtype)
+    if width is None:
+        raise BadReferenceError(f"{ref.id}: tensors of dtype {ref.dtype!r} cannot be sent")
+    if math.prod(ref.shape) * width != ref.length:
+        raise BadReferenceError(
+            f"{ref.id}: {ref.length} bytes are not {ref.dtype} of shape {list(ref.shape)}"
+        )

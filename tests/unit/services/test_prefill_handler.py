@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -171,6 +172,32 @@ class TestOutcomes:
         assert not crowd.activity  # its rule has no zones
         bits = np.unpackbits(np.frombuffer(one.activity, np.uint8), bitorder="little")[: GRID * GRID]
         np.testing.assert_array_equal(bits.reshape(GRID, GRID).astype(bool), moved)
+
+    def test_a_text_is_charged_to_its_own_watch(
+        self, batcher: Batcher, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        engine: Any = batcher._engine
+        if World(batcher, FALL).tell(block_record("cam", 0))[0].p_yes <= 0.5:
+            # Random weights say the same to every question: yes and no are exchanged.
+            monkeypatch.setattr(engine, "_answer_rows", engine._answer_rows.flip(0))
+        told = {}
+        for describe in (False, True):
+            wordy = Watch.FromString(FALL.SerializeToString())
+            wordy.describe = describe
+            world = World(batcher, wordy, CROWD, audit_limit=None)
+            outcomes = world.tell(*[block_record("cam", k) for k in range(4)])
+            told[describe] = {
+                watch.id: [(one.cost.flops_question, one.cost.flops_prefill, one.description)
+                           for one in outcomes if one.watch == watch.id]
+                for watch in (FALL, CROWD)
+            }  # fmt: skip
+        assert told[True][CROWD.id] == told[False][CROWD.id]
+        for (with_text, prefill, text), (plain, same, _) in zip(
+            told[True][FALL.id], told[False][FALL.id], strict=True
+        ):
+            assert (with_text > plain) == bool(text)
+            assert prefill == same
+        assert any(text for *_, text in told[True][FALL.id])
 
     def test_dense_cost_of_a_dense_window_is_its_own(self, batcher: Batcher) -> None:
         world = World(batcher, FALL)

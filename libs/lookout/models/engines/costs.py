@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
-from lookout.models.engines.types import Cost
+from lookout.models.engines.types import Cost, WindowAnswer
 from lookout.models.flops import DecoderShape, causal_pairs, products
 from lookout.models.windows import WindowPlan, rows_in
 
@@ -68,3 +69,17 @@ def window_cost(
         row_flops=shape.flops(1, 0) + place,
         pair_flops=shape.flops(0, 1),
     )
+
+
+def written_flops(shape: DecoderShape, before: int, rows: int) -> int:
+    """FLOPs of `rows` rows of a text behind `before` rows whose KV is there; each row is computed once."""
+    return shape.flops(rows, causal_pairs(rows, before))
+
+
+def with_text(answer: WindowAnswer, place: int, text: str, flops: int) -> WindowAnswer:
+    """A window's answers with the text of the question at `place`, which cost `flops`."""
+    replies = list(answer.answers)
+    replies[place] = replace(replies[place], text=text, text_flops=flops)
+    spent = answer.cost.flops.get("describe", 0) + flops
+    cost = replace(answer.cost, flops={**answer.cost.flops, "describe": spent})
+    return replace(answer, answers=tuple(replies), cost=cost)

@@ -83,7 +83,7 @@ class TextSettings:
 @dataclass(frozen=True, slots=True)
 class Answer:
     """p(yes) of one question: softmax of the Yes logit against the No logit at the first answer token.
-    `tokens` is the length of the question's suffix, the rows it cost."""
+    `tokens` is the length of the question's suffix, the rows it cost; `text_flops` is what its text cost."""
 
     question: str
     p_yes: float
@@ -91,6 +91,7 @@ class Answer:
     no_logit: float
     text: str | None = None
     tokens: int = 0
+    text_flops: int = 0
 
 
 @dataclass(frozen=True, slots=True)

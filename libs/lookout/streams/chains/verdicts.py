@@ -187,12 +187,12 @@ def cost_of(
 
     The vision tower encodes a block once: its FLOPs belong to the window that the block closes, so that the
     costs of all windows add up to what was computed. `flops_dense` is the window alone, with all its blocks.
-    A question's FLOPs are its share by tokens.
+    A question's FLOPs are its share by tokens, and those of its own text.
     """
     kept_tokens = sum(patch.kept for block in blocks for patch in block.patches)
     total = sum(len(block.patches) * block.group_rows * block.group_cols for block in blocks)
     rows, dense = plan.rows, plan.rows - kept_tokens + total
-    question_flops = cost.flops.get("questions", 0) + cost.flops.get("describe", 0)
+    asked, written = cost.flops.get("questions", 0), cost.flops.get("describe", 0)
     return verdicts_pb2.Cost(
         patches_total=sum(block.patches_total for block in blocks),
         patches_encoded=sum(block.patches_encoded for block in blocks),
@@ -203,8 +203,8 @@ def cost_of(
         tokens_text=rows - kept_tokens,
         tokens_question=answer.tokens,
         flops_vision=blocks[-1].flops_vision,
-        flops_prefill=cost.total_flops - question_flops,
-        flops_question=round(question_flops * answer.tokens / max(cost.question_tokens, 1)),
+        flops_prefill=cost.total_flops - asked - written,
+        flops_question=round(asked * answer.tokens / max(cost.question_tokens, 1)) + answer.text_flops,
         flops_dense=sum(block.flops_vision_dense for block in blocks) + cost.full_flops(dense),
     )
 

@@ -18,13 +18,16 @@ from lookout.models.engines import (
     Question,
     StreamFailedError,
     StreamLostError,
+    TextSettings,
     UnsupportedModelError,
     WindowAnswer,
     WindowRequest,
     load_engine,
 )
 from lookout.models.engines.transformers import TransformersEngine, load_engine as load_transformers
+from lookout.models.engines.transformers.forward import PassWork
 from lookout.models.engines.transformers.kv import StreamKV
+from lookout.models.flops import causal_pairs
 from lookout.models.windows import (
     Planner,
     Policy,
@@ -377,7 +380,13 @@ def test_the_cost_of_a_full_window_follows_from_any_cost(runner: TransformersEng
     assert mine.total_flops - mine.flops["questions"] < spent
 
 
-def test_descriptions_follow_a_yes(runner: TransformersEngine, family: str) -> None:
+@pytest.mark.parametrize("exchanged", [False, True])
+def test_descriptions_follow_a_yes(
+    runner: TransformersEngine, family: str, exchanged: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Random weights say the same to every question: with yes and no exchanged they say the other."""
+    if exchanged:
+        monkeypatch.setattr(runner, "_answer_rows", runner._answer_rows.flip(0))
     _, plan, _ = slide(runner, family, "cam/0", range(3))
     before = kv(runner, "cam/0").clone()
     held = planner(runner).hold(plan)
@@ -387,6 +396,53 @@ def test_descriptions_follow_a_yes(runner: TransformersEngine, family: str) -> N
         assert (one.text is not None) == (one.p_yes > 0.5)
     assert ("describe" in answer.cost.flops) == any(one.p_yes > 0.5 for one in answer.answers)
     assert torch.equal(before, kv(runner, "cam/0"))
+
+
+def recomputed(
+    runner: TransformersEngine, held: WindowPlan, suffix: tuple[int, ...], count: int
+) -> list[int]:
+    """The tokens that follow a suffix over a window that is held, all of it computed again for each."""
+    out: list[int] = []
+    for _ in range(count):
+        rows, own = np.zeros(0, np.int64), runner.kv(held.stream)
+        work = PassWork(0, WindowRequest(held, ()), [(*suffix, *out)], rows, own, held.stream)
+        with runner.in_turn():
+            token = int(runner.model.head(runner._forward([work])[0])[0].argmax())
+        if token in runner.layout.stop:
+            break
+        out.append(token)
+    return out
+
+
+@pytest.mark.slow
+def test_a_text_is_what_its_question_computed_whole_would_write(
+    runner: TransformersEngine, family: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The oracle computes question and text again for every token; the engine computes one row, and each
+    question pays for its own text alone."""
+    _, plan, _ = slide(runner, family, "cam/0", range(3))
+    held = planner(runner).hold(plan)
+    asked = [Question(str(i), f"{i}?", describe=(0, 3, 7)[i % 3]) for i in range(9)]
+    answer = runner.run([WindowRequest(held, (), asked)])[0].unwrap()
+    if answer.answers[1].p_yes <= 0.5:  # random weights say the same to every question
+        monkeypatch.setattr(runner, "_answer_rows", runner._answer_rows.flip(0))
+        held = planner(runner).hold(held)
+        answer = runner.run([WindowRequest(held, (), asked)])[0].unwrap()
+    written, layers = 0, runner.model.shape
+    for question, one in zip(asked, answer.answers, strict=True):
+        if one.text is None:
+            assert one.text_flops == 0
+            continue
+        suffix = runner.suffix(question.text)
+        ids = [runner.layout.yes, *recomputed(runner, held, (*suffix, runner.layout.yes), question.describe)]
+        rows = min(len(ids), question.describe)  # one more where the text has ended by itself
+        assert one.text == runner.text(ids)
+        assert one.text_flops == layers.flops(rows, causal_pairs(rows, plan.rows + len(suffix)))
+        written += one.text_flops
+        free = "".join(runner.write(held, question.text, TextSettings(tokens=5)))
+        assert free == runner.text(recomputed(runner, held, suffix, 5))
+    assert written
+    assert answer.cost.flops["describe"] == written
 
 
 def test_bad_requests_get_one_clear_error_each(runner: TransformersEngine, family: str) -> None:

@@ -248,6 +248,34 @@ def test_asking_leaves_kv_untouched_and_questions_do_not_meet(family: str) -> No
 
 
 @pytest.mark.parametrize("family", FAMILIES)
+def test_a_text_is_what_its_question_computed_whole_would_write(family: str) -> None:
+    run, _ = prefilled(family, oracle.frames(family, 5), PrefillSettings(group_frames=2, rho=0.5))
+    if run.ask([Question("0", "0?")])[0][0].answer.p_yes <= 0.5:
+        # Random weights say the same to every question: yes and no are exchanged.
+        run.layout = dataclasses.replace(run.layout, yes=run.layout.no, no=run.layout.yes)
+    asked = [Question(str(i), f"{i}?", describe=(0, 2, 6)[i % 3]) for i in range(9)]
+    answers, spent = run.ask(asked, evidence=2)
+    written = 0
+    for question, one in zip(asked, (each.answer for each in answers), strict=True):
+        assert (one.text is not None) == (question.describe > 0 and one.p_yes > 0.5)
+        assert (one.text is None) == (one.text_flops == 0)
+        if one.text is None:
+            continue
+        written += one.text_flops
+        ids = [run.layout.yes]
+        while len(ids) <= question.describe:
+            with run.engine.in_turn():
+                last, _ = run._ask([(*run.engine.suffix(question.text), *ids)], False, None)
+                token = int(run.model.head(last)[0].argmax())
+            if token in run.layout.stop:
+                break
+            ids.append(token)
+        assert one.text == run.engine.text(ids)
+    plain = run.ask([Question(one.id, one.text) for one in asked])[1]
+    assert spent == plain + written > plain
+
+
+@pytest.mark.parametrize("family", FAMILIES)
 def test_evidence_is_the_attention_of_the_answer(family: str) -> None:
     shown = oracle.frames(family, 6)
     run, plans = prefilled(family, shown, PrefillSettings(group_frames=2, rho=0.6))

@@ -20,6 +20,7 @@ import torch
 from torch.nn import functional
 
 from lookout.models.engines.transformers.kv import StreamKV
+from lookout.models.engines.transformers.question_kv import QuestionKV
 from lookout.models.windows.rotary import Angles, Rotary
 
 NAME = "lookout_window"
@@ -46,7 +47,7 @@ class Chunk:
 @dataclass(slots=True, eq=False)
 class StreamPass:
     """One stream's share of a packed pass: rows [offset, offset + computed) are window rows, then come the
-    rows of its questions."""
+    rows of its questions. `past` has rows of these questions from passes before, and takes this one's."""
 
     kv: StreamKV
     rows: torch.Tensor
@@ -55,6 +56,7 @@ class StreamPass:
     question_rows: int
     question_angles: Angles
     question_mask: torch.Tensor | None
+    past: QuestionKV | None = None
     offset: int = 0
     fresh: torch.Tensor | None = None
 
@@ -147,8 +149,11 @@ class Handle:
             question = slice(middle, end)
             queries = Rotary.rotate(query[:, question], stream.question_angles)
             own = Rotary.rotate(self.key[:, question], stream.question_angles)
+            told = value[0, :, question]
+            if stream.past is not None:
+                own, told = stream.past.joined(self.layer, own, told)
             keys = torch.cat([keys, own], 1)
-            values = torch.cat([values, value[0, :, question]], 1)
+            values = torch.cat([values, told], 1)
             out[question] = sdpa(queries, keys, values, stream.question_mask, scaling)
 
 

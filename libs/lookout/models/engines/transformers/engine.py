@@ -6,7 +6,7 @@ import shutil
 import tempfile
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +20,7 @@ from lookout.disk import private_folder
 from lookout.models.device import dtype_of
 from lookout.models.engines.admission import Admission, ModelLimits, Suffix, refused, run_batch
 from lookout.models.engines.budget import KvBudget
-from lookout.models.engines.costs import window_cost
+from lookout.models.engines.costs import window_cost, with_text, written_flops
 from lookout.models.engines.faults import FAILURES, Fault, fault_of
 from lookout.models.engines.sizing import PASS_ROWS, WINDOW_ROWS, kv_budget
 from lookout.models.engines.text import TextBuffer
@@ -29,6 +29,7 @@ from lookout.models.engines.transformers.forward import PassWork, forward
 from lookout.models.engines.transformers.key_bias import key_bias
 from lookout.models.engines.transformers.kv import StreamKV
 from lookout.models.engines.transformers.model import LanguageModel, load_language_model
+from lookout.models.engines.transformers.question_kv import QuestionKV
 from lookout.models.engines.types import (
     Answer,
     Cost,
@@ -261,27 +262,28 @@ class TransformersEngine:
         settings: TextSettings,
         going: Callable[[], bool] = lambda: True,
     ) -> Generator[str, None, Cost]:
-        """See `AskingEngine.write`. A step computes the question again over the window's KV: nothing of a
-        question is ever stored."""
+        """See `AskingEngine.write`. The rows of the question are computed once; a step adds a token."""
         if settings.schema is not None:
             raise UnsupportedModelError("a JSON schema needs the vLLM engine; this one writes free text")
         with self.in_turn():
             work = self._over_held(plan, [Question("", question, describe=settings.tokens)])
+            work.past = QuestionKV()
             buffer, draw = TextBuffer(self.text, settings.stop), torch.Generator().manual_seed(settings.seed)
-            step, spent = work, 0
+            step, rows = work, 0
             for _ in range(settings.tokens):
                 if buffer.over or not going():
                     break
                 logits = self.model.head(self._asked(step))[0].float().cpu()
-                spent += self._cost(step).flops["questions"]
+                rows += len(step.suffixes[0])
                 token = _drawn(logits, settings.temperature, draw)
                 if token in self._layout.stop:
                     break
-                step = replace(step, suffixes=[(*step.suffixes[0], token)])
+                step = _continued(work, {0: token})
                 if piece := buffer.add(token):
                     yield piece
             if piece := buffer.end():
                 yield piece
+            spent = written_flops(self.model.shape, plan.rows, rows)
             return replace(self._cost(work), flops={"describe": spent})
 
     def _over_held(self, plan: WindowPlan, questions: Sequence[Question]) -> PassWork:
@@ -392,6 +394,8 @@ class TransformersEngine:
         """
         try:
             for work in works:
+                written = any(question.describe > 0 for question in work.request.questions)
+                work.past = QuestionKV() if written else None
                 work.kv.place(self.model, work.plan)
             for work in works:
                 work.started = True
@@ -448,41 +452,36 @@ class TransformersEngine:
         return torch.nn.functional.linear(last, weight).float().cpu()
 
     def _describe(self, works: Sequence[PassWork], answers: Sequence[WindowAnswer]) -> list[WindowAnswer]:
-        """Continue the questions that were answered Yes and want text, all streams together, greedily.
-
-        A step computes the suffixes again over the window's KV: nothing of a question is ever stored."""
+        """Continue the questions that were answered Yes and want text, all streams together, greedily: a step
+        computes one row of each, over the window's KV and that of the question's rows."""
         texts: dict[tuple[int, int], list[int]] = {}
         for index, (work, answer) in enumerate(zip(works, answers, strict=True)):
             for place, reply in enumerate(answer.answers):
                 if work.request.questions[place].describe > 0 and reply.p_yes > 0.5:
                     texts[index, place] = [self._layout.yes]
-        going, spent = list(texts), [0] * len(works)
+        going, rows = list(texts), dict.fromkeys(texts, 0)
         while going:
-            tails = {key: (*works[key[0]].suffixes[key[1]], *texts[key]) for key in going}
             indices = [index for index in range(len(works)) if any(key[0] == index for key in going)]
-            steps = [_asking(works[i], [tails[key] for key in going if key[0] == i]) for i in indices]
+            steps = [
+                _continued(works[i], {place: texts[index, place][-1] for index, place in going if index == i})
+                for i in indices
+            ]
             ids = torch.cat([self.model.head(last).argmax(-1) for last in self._forward(steps)]).tolist()
-            for step, index in zip(steps, indices, strict=True):
-                spent[index] += self._cost(step).flops["questions"]
             still = []
             for key, token in zip(going, ids, strict=True):
+                rows[key] += 1
                 if token not in self._layout.stop:
                     texts[key].append(token)
                     if len(texts[key]) <= works[key[0]].request.questions[key[1]].describe:
                         still.append(key)
             going = still
-        return [
-            self._with_texts(answer, spent[index], {k[1]: t for k, t in texts.items() if k[0] == index})
-            for index, answer in enumerate(answers)
-        ]
-
-    def _with_texts(self, answer: WindowAnswer, flops: int, texts: dict[int, list[int]]) -> WindowAnswer:
-        if not texts:
-            return answer
-        decoded = {place: self.text(ids) for place, ids in texts.items()}
-        answers = tuple(replace(reply, text=decoded.get(place)) for place, reply in enumerate(answer.answers))
-        cost = replace(answer.cost, flops={**answer.cost.flops, "describe": flops})
-        return replace(answer, answers=answers, cost=cost)
+        out = list(answers)
+        for (index, place), ids in texts.items():
+            work = works[index]
+            before = work.plan.rows + len(work.suffixes[place])
+            flops = written_flops(self.model.shape, before, rows[index, place])
+            out[index] = with_text(out[index], place, self.text(ids), flops)
+        return out
 
     def _answers(self, works: Sequence[PassWork], logits: Sequence[torch.Tensor]) -> list[WindowAnswer]:
         out = []
@@ -548,8 +547,10 @@ def _drawn(logits: torch.Tensor, temperature: float, draw: torch.Generator) -> i
     return int(torch.multinomial((logits / temperature).softmax(-1), 1, generator=draw))
 
 
-def _asking(work: PassWork, suffixes: list[Suffix]) -> PassWork:
-    """Work that computes nothing of the window, only suffixes over it."""
+def _continued(work: PassWork, tokens: Mapping[int, int]) -> PassWork:
+    """Work that computes nothing of the window, only a further token of some questions, by their number."""
     plan = replace(work.plan, compute=(), layers=None, select=None)
     request = replace(work.request, plan=plan)
-    return replace(work, request=request, suffixes=suffixes, rows=np.zeros(0, np.int64), share=None)
+    suffixes: list[Suffix] = [(token,) for token in tokens.values()]
+    rows = np.zeros(0, np.int64)
+    return replace(work, request=request, suffixes=suffixes, numbers=[*tokens], rows=rows, share=None)

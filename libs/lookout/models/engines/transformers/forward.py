@@ -13,6 +13,7 @@ from lookout.models.engines.admission import Suffix
 from lookout.models.engines.transformers.attention import Pass, StreamPass, additive, chunks_of
 from lookout.models.engines.transformers.kv import StreamKV
 from lookout.models.engines.transformers.model import LanguageModel
+from lookout.models.engines.transformers.question_kv import QuestionKV, QuestionRows
 from lookout.models.engines.types import WindowRequest
 from lookout.models.windows import WindowPlan, rows_in
 from lookout.models.windows.types import Rows
@@ -21,7 +22,8 @@ from lookout.models.windows.types import Rows
 @dataclass(slots=True, eq=False)
 class PassWork:
     """One admitted request on its way through a pass. `name` is what its KV is counted under; `started`: a
-    pass has written rows of it."""
+    pass has written rows of it. `past` keeps the KV of the questions' rows, where their answers are to be
+    written; `numbers` says which question each suffix continues."""
 
     index: int
     request: WindowRequest
@@ -31,6 +33,8 @@ class PassWork:
     name: str
     started: bool = False
     share: StreamPass | None = field(default=None)
+    past: QuestionKV | None = None
+    numbers: Sequence[int] | None = None
 
     @property
     def plan(self) -> WindowPlan:
@@ -63,6 +67,9 @@ def forward(model: LanguageModel, works: Sequence[PassWork]) -> list[torch.Tenso
             )
         if deep is not None and index < deep.shape[0]:
             hidden = hidden + deep[index]
+    for work, own in zip(works, indices, strict=True):
+        if work.past is not None:
+            work.past.commit(own.asked.owner)
     return [
         model.norm(hidden[0].index_select(0, index.ends + (share.offset + share.computed)))
         for index, share in zip(indices, shares, strict=True)
@@ -75,10 +82,10 @@ class _Indices:
 
     Attributes:
         frames: The frames with computed tokens.
+        asked: The questions' rows, on the host.
         rows: The window rows to compute, [computed].
         positions: Of all window rows, [axes, rows].
         places: Positions of the questions' rows, [axes, question rows].
-        owner: The question of each of these rows, [question rows].
         ids: Token ids of the computed rows and the questions', [computed + question rows].
         take: Of the concatenated tokens of `frames` those that are computed.
         put: Their places among the computed rows.
@@ -86,10 +93,10 @@ class _Indices:
     """
 
     frames: Sequence[Any]
+    asked: QuestionRows
     rows: torch.Tensor
     positions: torch.Tensor
     places: torch.Tensor
-    owner: torch.Tensor
     ids: torch.Tensor
     take: torch.Tensor
     put: torch.Tensor
@@ -99,42 +106,43 @@ class _Indices:
 def _uploaded(works: Sequence[PassWork], device: torch.device) -> list[_Indices]:
     """The indices of all streams of a pass, moved to the device at once: every transfer from ordinary memory
     makes the host wait for the device."""
-    host, frames = [], []
+    host, named = [], []
     for work in works:
-        plan, lengths = work.plan, [len(suffix) for suffix in work.suffixes]
-        steps = np.concatenate([np.arange(count) for count in lengths]) if lengths else np.zeros(0, np.int64)
+        plan, asked = work.plan, QuestionRows.of(work.suffixes, work.past, work.numbers)
         shown, take, put = _visual_rows(work)
-        frames.append(shown)
+        named.append((shown, asked))
         host += [
             work.rows,
             plan.positions,
-            np.broadcast_to(plan.question_position + steps, (plan.positions.shape[0], len(steps))),
-            np.repeat(np.arange(len(lengths)), lengths),
+            np.broadcast_to(
+                plan.question_position + asked.steps, (plan.positions.shape[0], len(asked.steps))
+            ),
             np.concatenate([plan.token_ids[work.rows], *map(np.asarray, work.suffixes)]),
             take,
             put,
-            np.cumsum(lengths, dtype=np.int64) - 1,
+            asked.ends,
         ]
     flat = np.concatenate([part.ravel() for part in host]).astype(np.int64, copy=False)
     parts = torch.split(torch.from_numpy(flat).to(device), [part.size for part in host])
     views = [part.view(like.shape) for part, like in zip(parts, host, strict=True)]
     step = len(host) // len(works)
-    return [_Indices(shown, *views[place * step : (place + 1) * step]) for place, shown in enumerate(frames)]
+    return [_Indices(*names, *views[place * step : (place + 1) * step]) for place, names in enumerate(named)]
 
 
 def _share(model: LanguageModel, work: PassWork, index: _Indices) -> StreamPass:
     mask = None
     if work.suffixes:
-        own = (index.owner[:, None] == index.owner[None]).tril()
-        mask = additive(torch.cat([own.new_ones(len(own), work.plan.rows), own], 1), model.dtype)
+        seen = index.asked.mask(work.past, work.plan.rows)
+        mask = additive(torch.from_numpy(seen).to(model.device), model.dtype)
     work.share = StreamPass(
         kv=work.kv,
         rows=index.rows,
         angles=model.rotary.angles(index.positions, model.dtype),
         chunks=chunks_of(index.rows, work.rows.tolist(), work.plan.rows, model.dtype),
-        question_rows=len(index.owner),
+        question_rows=len(index.asked.owner),
         question_angles=model.rotary.angles(index.places, model.dtype),
         question_mask=mask,
+        past=work.past,
     )
     return work.share
 

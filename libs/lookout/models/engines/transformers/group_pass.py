@@ -14,6 +14,7 @@ import torch
 
 from lookout.models.engines.transformers.attention import Chunk, Handle, sdpa
 from lookout.models.engines.transformers.model import LanguageModel
+from lookout.models.engines.transformers.question_kv import QuestionKV
 from lookout.models.windows.rotary import Angles, Rotary
 from lookout.recordings import GroupPlan, PrefillSettings, Score
 
@@ -88,6 +89,7 @@ class GroupPass:
     fixed: torch.Tensor | None
     weigh: torch.Tensor | None = None  # question rows whose attention is gathered
     attention: torch.Tensor | None = None  # float32 [weighed, prompt rows]
+    past: QuestionKV | None = None  # of these questions from passes before; takes their rows of this one
 
     def update(
         self, key: torch.Tensor, value: torch.Tensor, layer_idx: int, *_: Any, **__: Any
@@ -134,8 +136,11 @@ class _GroupHandle(Handle):
         if state.question_rows:
             question = Rotary.rotate(query[:, count:], state.question_angles)
             own = Rotary.rotate(self.key[:, count:], state.question_angles)
+            told = value[0, :, count:]
+            if state.past is not None:
+                own, told = state.past.joined(layer, own, told)
             all_keys = torch.cat([keys[:, :end], own], 1)
-            all_values = torch.cat([values[:, :end], value[0, :, count:]], 1)
+            all_values = torch.cat([values[:, :end], told], 1)
             out[count:] = sdpa(question, all_keys, all_values, state.question_mask, scaling)
             if state.weigh is not None:
                 self._weigh(state, question, all_keys, scaling)

@@ -12,9 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from lookout.models.engines.costs import written_flops
 from lookout.models.engines.transformers.attention import CHUNK, Chunk, additive
 from lookout.models.engines.transformers.engine import TransformersEngine
 from lookout.models.engines.transformers.group_pass import GroupPass, Ints, RecordingKV
+from lookout.models.engines.transformers.question_kv import QuestionKV, QuestionRows
 from lookout.models.engines.types import Answer, EngineError, Evidence, PlanError, PositionError, Question
 from lookout.models.flops import causal_pairs
 from lookout.models.windows import EncodedFrame
@@ -99,7 +101,7 @@ class GroupPrefill:
         position = plan.question_position if question_position is None else question_position
         with self.engine.in_turn():
             self._reserve(plan)
-            state = self._pass(plan, suffixes, position)
+            state = self._pass(plan, QuestionRows.of(suffixes, None, None), position)
             # The questions run behind the group in the same pass, so that their attention to it costs no
             # second one.
             hidden = torch.cat([self._embed(plan, shown), self._embed_text(suffixes)])
@@ -136,7 +138,8 @@ class GroupPrefill:
             return (), 0
         suffixes = [self.engine.suffix(question.text) for question in questions]
         with self.engine.in_turn():
-            last, attention = self._ask(suffixes, evidence > 0)
+            past = QuestionKV() if any(question.describe > 0 for question in questions) else None
+            last, attention = self._ask(suffixes, evidence > 0, past)
             pair = torch.nn.functional.linear(
                 last,
                 self.model.head.weight[torch.tensor([self.layout.yes, self.layout.no], device=last.device)],
@@ -145,18 +148,23 @@ class GroupPrefill:
             yes_shares, logits = pair.softmax(-1)[:, 0].tolist(), pair.tolist()
             if not all(np.isfinite(row).all() for row in logits):
                 raise EngineError(f"{self._last.recording}: logits are not finite; check the embeddings")
-            texts, spent = self._texts(questions, suffixes, yes_shares)
-        spent += self._flops(suffixes)
+            texts, spent = self._texts(questions, yes_shares, past)
         answers = tuple(
             RecordingAnswer(
                 Answer(
-                    question.id, yes_shares[i], logits[i][0], logits[i][1], texts.get(i), len(suffixes[i])
+                    question.id,
+                    yes_shares[i],
+                    logits[i][0],
+                    logits[i][1],
+                    texts.get(i),
+                    len(suffixes[i]),
+                    spent.get(i, 0),
                 ),
                 () if shares is None else self._best(shares[i], evidence),
             )
             for i, question in enumerate(questions)
         )
-        return answers, spent
+        return answers, self._flops(suffixes) + sum(spent.values())
 
     def _check(self, plan: GroupPlan, frames: Sequence[EncodedFrame]) -> None:
         last = self._last
@@ -184,19 +192,17 @@ class GroupPrefill:
             planned = int(self._expected * self.settings.rho) + plan.rows if self._expected else 0
             self.kv.reserve(max(need, planned, min(2 * self.kv.capacity, need + 64 * plan.rows)))
 
-    def _pass(self, plan: GroupPlan | None, suffixes: Sequence[Sequence[int]], position: int) -> GroupPass:
+    def _pass(
+        self, plan: GroupPlan | None, asked: QuestionRows, position: int, past: QuestionKV | None = None
+    ) -> GroupPass:
         device, before = self.model.device, self.kv.rows
         count = 0 if plan is None else plan.rows
-        lengths = [len(suffix) for suffix in suffixes]
-        steps = np.concatenate([np.arange(n) for n in lengths]) if lengths else np.zeros(0, np.int64)
         axes = self.layout.positions.axes
-        places = np.broadcast_to(position + steps, (axes, len(steps))).astype(np.int64)
+        places = np.broadcast_to(position + asked.steps, (axes, len(asked.steps))).astype(np.int64)
         mask = None
-        if lengths:
-            owner = torch.from_numpy(np.repeat(np.arange(len(lengths)), lengths)).to(device)
-            own = (owner[:, None] == owner[None]).tril()
-            visible = torch.cat([own.new_ones(len(steps), before + count), own], 1)
-            mask = additive(visible, self.model.dtype)
+        if len(asked.owner):
+            seen = torch.from_numpy(asked.mask(past, before + count)).to(device)
+            mask = additive(seen, self.model.dtype)
         competing = fixed = None
         if plan is not None:
             competing = torch.from_numpy(plan.competing).to(device)
@@ -209,11 +215,12 @@ class GroupPrefill:
             settings=self.settings,
             angles=self._angles(rows),
             chunks=self._chunks(before, count),
-            question_rows=len(steps),
+            question_rows=len(asked.owner),
             question_angles=self._angles(places),
             question_mask=mask,
             competing=competing,
             fixed=fixed,
+            past=past,
         )
 
     def _chunks(self, before: int, count: int) -> list[Chunk]:
@@ -253,23 +260,33 @@ class GroupPrefill:
         return hidden[0]
 
     def _ask(
-        self, suffixes: Sequence[Sequence[int]], weigh: bool
+        self,
+        suffixes: Sequence[Sequence[int]],
+        weigh: bool,
+        past: QuestionKV | None,
+        numbers: Sequence[int] | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Normed states [questions, hidden] at the ends of suffixes, and their attention to prompt rows."""
+        """Normed states [questions, hidden] at the ends of suffixes, and their attention to prompt rows.
+
+        `past` takes their KV; the questions of `numbers` go on behind what it has of them.
+        """
         assert self._last is not None
-        position, longest = self._last.question_position, max(map(len, suffixes))
+        asked = QuestionRows.of(suffixes, past, numbers)
+        position, longest = self._last.question_position, int(asked.steps.max()) + 1
         if position + longest > self.model.limit:
             raise PositionError(
                 f"{self._last.recording}: a question of {longest} tokens reaches position "
                 f"{position + longest}, but the model counts only to {self.model.limit - 1}"
             )
-        state = self._pass(None, suffixes, position)
-        ends = torch.tensor(np.cumsum([len(s) for s in suffixes]) - 1, device=self.model.device)
+        state = self._pass(None, asked, position, past)
+        ends = torch.from_numpy(asked.ends).to(self.model.device)
         if weigh:
             rows = self._last.before + self._last.rows
             state.weigh = ends
             state.attention = torch.zeros(len(suffixes), rows, device=self.model.device)
         hidden = self._run(state, self._embed_text(suffixes), None)
+        if past is not None:
+            past.commit(asked.owner)
         return self.model.norm(hidden.index_select(0, ends)), state.attention
 
     def _shares(self, attention: torch.Tensor) -> Ints:
@@ -291,23 +308,27 @@ class GroupPrefill:
         return self.model.shape.flops(sum(map(len, tails)), pairs)
 
     def _texts(
-        self, questions: Sequence[Question], suffixes: Sequence[Sequence[int]], yes: Sequence[float]
-    ) -> tuple[dict[int, str], int]:
-        """Descriptions of the questions that were answered Yes and want one, greedily."""
+        self, questions: Sequence[Question], yes: Sequence[float], past: QuestionKV | None
+    ) -> tuple[dict[int, str], dict[int, int]]:
+        """Descriptions of the questions that were answered Yes and want one, greedily, and the FLOPs of each.
+        `past` has the questions' rows: a step computes one more of each."""
         texts = {i: [self.layout.yes] for i, q in enumerate(questions) if q.describe > 0 and yes[i] > 0.5}
-        going, spent = list(texts), 0
+        before = {} if past is None else {i: int((past.owner == i).sum()) for i in texts}
+        going, rows = list(texts), dict.fromkeys(texts, 0)
         while going:
-            tails = [(*suffixes[i], *texts[i]) for i in going]
-            last, _ = self._ask(tails, False)
-            spent += self._flops(tails)
+            last, _ = self._ask([(texts[i][-1],) for i in going], False, past, going)
             ids = self.model.head(last).argmax(-1).tolist()
             still = []
             for i, token in zip(going, ids, strict=True):
+                rows[i] += 1
                 if token not in self.layout.stop:
                     texts[i].append(token)
                     if len(texts[i]) <= questions[i].describe:
                         still.append(i)
             going = still
+        spent = {
+            i: written_flops(self.model.shape, self.kv.rows + before[i], count) for i, count in rows.items()
+        }
         return {i: self.engine.text(ids) for i, ids in texts.items()}, spent
 
     def _angles(self, positions: Ints) -> Angles:

@@ -16,7 +16,7 @@ import torch
 
 from lookout.models.engines.admission import Admission, ModelLimits, Suffix, refused, run_batch
 from lookout.models.engines.budget import KvBudget
-from lookout.models.engines.costs import window_cost
+from lookout.models.engines.costs import window_cost, with_text, written_flops
 from lookout.models.engines.faults import FAILURES, Fault, fault_of
 from lookout.models.engines.shape import ModelShape
 from lookout.models.engines.text import TextBuffer
@@ -231,8 +231,8 @@ class VllmEngine:
             if piece := buffer.end():
                 yield piece
             # Decoding keeps its KV: each row is computed once.
-            spent = window_cost(work.plan, [len(work.suffixes[0]) + count], self.shape, kv_bytes=0)
-            return replace(self._cost(work), flops={"describe": spent.flops["questions"]})
+            spent = written_flops(self.shape, plan.rows, len(work.suffixes[0]) + count)
+            return replace(self._cost(work), flops={"describe": spent})
 
     @contextmanager
     def _over_held(self, plan: WindowPlan, questions: Sequence[Question]) -> Iterator[_Work]:
@@ -507,10 +507,15 @@ class VllmEngine:
         if work.error is not None:
             return self._failed(work)
         answers = tuple(
-            Answer(question.id, *pair, self._text(work.texts.get(place)), tokens=len(work.suffixes[place]))
-            for place, (question, pair) in enumerate(zip(work.request.questions, pairs, strict=True))
+            Answer(question.id, *pair, tokens=len(suffix))
+            for question, pair, suffix in zip(work.request.questions, pairs, work.suffixes, strict=True)
         )
-        return WindowAnswer(plan.stream, plan.window, answers, self._cost(work))
+        out = WindowAnswer(plan.stream, plan.window, answers, self._cost(work))
+        for place, tokens in work.texts.items():
+            # Decoding keeps its KV: each row is computed once, the question's rows once more.
+            flops = written_flops(self.shape, plan.rows, len(work.suffixes[place]) + len(tokens))
+            out = with_text(out, place, self._decoded(tokens), flops)
+        return out
 
     def _failed(self, work: _Work) -> WindowAnswer:
         plan = work.plan
@@ -523,19 +528,10 @@ class VllmEngine:
         )
         return refused(work.request, error)
 
-    def _text(self, tokens: tuple[int, ...] | None) -> str | None:
-        return None if tokens is None else self._decoded(tokens)
-
     def _decoded(self, tokens: Sequence[int]) -> str:
         return str(self._tokenizer.decode(list(tokens), skip_special_tokens=True))
 
     def _cost(self, work: _Work) -> Cost:
         shape, plan = self.shape, work.plan
         resident = plan.rows * shape.row_bytes if work.request.keep else 0
-        cost = window_cost(plan, [len(suffix) for suffix in work.suffixes], shape, kv_bytes=resident)
-        if not work.texts:
-            return cost
-        # Decoding keeps its KV: each row is computed once, the question's rows once more.
-        tails = [len(work.suffixes[place]) + len(text) for place, text in work.texts.items()]
-        described = window_cost(plan, tails, shape, kv_bytes=0).flops["questions"]
-        return replace(cost, flops={**cost.flops, "describe": described})
+        return window_cost(plan, [len(suffix) for suffix in work.suffixes], shape, kv_bytes=resident)

@@ -1,0 +1,88 @@
+"""KV of questions' rows while their answers are written: a further token costs one row, not the question."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+
+from lookout.models.windows.types import Rows
+
+
+@dataclass(slots=True, eq=False)
+class QuestionKV:
+    """KV of the rows of several questions over one window; it goes when the answers are written.
+
+    Rows count once a pass is complete (`commit`): one that failed half way is repeated over the rows before.
+
+    Attributes:
+        keys: Per layer K [kv_heads, rows, head_dim], rotated; `values` likewise.
+        owner: int64 [rows], the number of the question that each row is of.
+    """
+
+    keys: list[torch.Tensor] = field(default_factory=list)
+    values: list[torch.Tensor] = field(default_factory=list)
+    owner: Rows = field(default_factory=lambda: np.zeros(0, np.int64))
+
+    def joined(
+        self, layer: int, keys: torch.Tensor, values: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """K and V of a layer with the rows of this pass behind those before, which are kept."""
+        if layer == len(self.keys):
+            self.keys.append(keys.clone())
+            self.values.append(values.clone())
+        else:
+            count = len(self.owner)
+            self.keys[layer] = torch.cat([self.keys[layer][:, :count], keys], 1)
+            self.values[layer] = torch.cat([self.values[layer][:, :count], values], 1)
+        return self.keys[layer], self.values[layer]
+
+    def commit(self, owner: Rows) -> None:
+        """Take the rows of a complete pass; `owner` int64 [rows] says whose they are."""
+        self.owner = np.concatenate([self.owner, owner])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class QuestionRows:
+    """The rows of questions in a pass.
+
+    Attributes:
+        owner: int64 [rows], the number of the question that each row is of.
+        steps: int64 [rows], how far each row lies behind the first row of its question.
+        ends: int64 [questions], the last row of each.
+    """
+
+    owner: Rows
+    steps: Rows
+    ends: Rows
+
+    @classmethod
+    def of(
+        cls, suffixes: Sequence[Sequence[int]], past: QuestionKV | None, numbers: Sequence[int] | None
+    ) -> QuestionRows:
+        """The rows of suffixes, behind those that `past` has of the same questions.
+
+        Args:
+            suffixes: Token ids of each.
+            past: Rows of earlier passes.
+            numbers: The question that each suffix is of; None: 0, 1, 2, ...
+        """
+        lengths = [len(suffix) for suffix in suffixes]
+        own = np.arange(len(lengths)) if numbers is None else np.array(numbers, np.int64)
+        before = [0 if past is None else int((past.owner == number).sum()) for number in own]
+        none = np.zeros(0, np.int64)
+        steps = [start + np.arange(count) for start, count in zip(before, lengths, strict=True)]
+        return cls(np.repeat(own, lengths), np.concatenate([none, *steps]), np.cumsum(lengths) - 1)
+
+    def mask(self, past: QuestionKV | None, window: int) -> np.ndarray:
+        """What each row sees, bool [rows, window + `past` + rows]: the window, and its own question up to
+        to itself."""
+        before = np.zeros(0, np.int64) if past is None else past.owner
+        everyone = np.concatenate([before, self.owner])
+        rows = np.arange(len(self.owner))
+        seen = (self.owner[:, None] == everyone[None]) & (
+            np.arange(len(everyone)) <= len(before) + rows[:, None]
+        )
+        return np.concatenate([np.ones((len(rows), window), bool), seen], 1)

@@ -32,7 +32,7 @@ def make_handler(context: Context[DecodeSettings]) -> DecodeHandler:
     decoder = TimedDecoder(decoder, context.metrics.computing(settings.threads))
     node = Node(settings.store, settings.redis_url, traced=traced, security=settings)
     context.on_close(node.close)
-    fence, erasures = live_fence(context)
+    fence, erasures = live_fence(context, settings.store.spool)
     tenants = open_usage(context, settings, ("bytes", "cameras"))
     handler = DecodeHandler(
         settings, decoder, node.store, context.rereader, backend=backend, fence=fence, tenants=tenants

@@ -53,7 +53,7 @@ def make_handler(context: Context[PrefillSettings]) -> PrefillHandler:
     folder, model = checked_model(settings, settings.model_dir)
     with loading(folder):
         engine = _engine(settings, folder)
-    fence, erasures = live_fence(context)
+    fence, erasures = live_fence(context, settings.memory_dir if settings.memory else None)
     idle = Event()
     memory = _memory(context, engine, model, fence, idle)
     tenants = open_usage(context, settings, ("questions", "device_s"))

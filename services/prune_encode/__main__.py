@@ -34,7 +34,7 @@ def make_handler(context: Context[PruneEncodeSettings]) -> PruneEncodeHandler:
         security=settings,
     )
     context.on_close(node.close)
-    fence, erasures = live_fence(context)
+    fence, erasures = live_fence(context, settings.store.spool)
     try:
         handler = PruneEncodeHandler(
             settings, encoder, node.store, node.client, context.rereader, model_digest=model, fence=fence

@@ -27,7 +27,7 @@ from lookout.wire import ERASURES, MAX_MESSAGE_BYTES, key_text, prefixed
 
 if TYPE_CHECKING:
     from lookout.past.erasures.records import ErasureLog
-    from lookout.past.erasures.signing import ConfirmationSigner
+    from lookout.past.erasures.signing import ErasureSigner
     from lookout.runtime.net import GrpcSecurity
 
 _NO_LEADER_YET = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE)
@@ -197,19 +197,25 @@ def make_producer(
     )
 
 
-def read_erasures(bootstrap: str, signer: ConfirmationSigner | None = None) -> ErasureLog:
+def read_erasures(bootstrap: str) -> ErasureLog:
     """What stands in the topic of erasures; nothing where a fleet of an earlier release has none.
 
-    Args:
-        bootstrap: Kafka.
-        signer: Leaves out confirmations that the fleet did not sign; None: all count.
+    What the fleet did not sign is left out, where this machine has the fleet's token.
     """
     from lookout.past.erasures.records import ErasureLog, read_log
 
     if not has_topic(bootstrap, ERASURES.name):
         return ErasureLog()
     with reading(bootstrap, [ERASURES.name], Position(oldest=True)) as reader:
-        return read_log(((message.key() or b"", message.value()) for message in reader.until_now()), signer)
+        rows = ((message.key() or b"", message.value()) for message in reader.until_now())
+        return read_log(rows, erasure_signer(bootstrap))
+
+
+def erasure_signer(bootstrap: str) -> ErasureSigner:
+    """Signs and checks records of erasures with the fleet's token, where this machine has it."""
+    from lookout.past.erasures.signing import ErasureSigner
+
+    return ErasureSigner.of(grpc_security(bootstrap))
 
 
 class Outage:

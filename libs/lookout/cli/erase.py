@@ -18,8 +18,8 @@ from confluent_kafka.admin import ConfigResource, ResourceType
 from lookout.cli.connect import (
     check_reachable,
     client_options,
+    erasure_signer,
     find_bootstrap,
-    grpc_security,
     has_topic,
     read_erasures,
     reading,
@@ -38,7 +38,7 @@ from lookout.wire import ERASURES, LABELS, PIPELINE, Stage, all_topics, is_camer
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-    from lookout.past.erasures.signing import ConfirmationSigner
+    from lookout.past.erasures.signing import ErasureSigner
 
 ReceiptOption = Annotated[
     str | None,
@@ -136,6 +136,9 @@ def _erase(
     scope = "everything" if requests[0].whole else "this range"
     if not yes:
         typer.confirm(f"Erase {scope} of camera {clean(camera)} for ever?", abort=True, err=True)
+    signer = _signer(address)
+    for request in requests:
+        signer.sign(request)
     # Labels first: where that fails nothing is asked for, and the same command again does all of it.
     _remove_labels(address, requests)
     send_and_confirm(address, ERASURES.name, {request.id: to_json(request) for request in requests})
@@ -199,12 +202,27 @@ def _leave_out(address: str, instance: str) -> None:
     Raises:
         CliError: There is none of this name.
     """
-    members = read_erasures(address).members
+    signer, members = _signer(address), read_erasures(address).members
     if instance not in members:
         names = ", ".join(clean(name, 60) for name in sorted(members)) or "none"
         raise CliError(f"--gone: erasures wait for no instance {clean(instance, 60)}; there are: {names}")
-    send_and_confirm(address, ERASURES.name, {member_key(instance): None})
+    member = members[instance]
+    member.left, member.announced_us = True, max(member.announced_us + 1, int(time.time() * 1e6))
+    signer.sign(member)
+    send_and_confirm(address, ERASURES.name, {member_key(instance): to_json(member)})
     say(TerminalConsole(stderr=True), "erasures wait for {} no longer", instance)
+
+
+def _signer(address: str) -> ErasureSigner:
+    """Signs what is asked for with the fleet's token.
+
+    Raises:
+        CliError: The fleet has one, and this machine does not.
+    """
+    signer = erasure_signer(address)
+    if not signer.signs and any(member.signature for member in read_erasures(address).members.values()):
+        raise CliError("the fleet follows signed erasures only: give its token with LOOKOUT_GRPC_TOKEN_FILE")
+    return signer
 
 
 def _remove_labels(address: str, requests: list[Erasure]) -> None:
@@ -219,11 +237,10 @@ def _remove_labels(address: str, requests: list[Erasure]) -> None:
 
 def _wait(address: str, identity: str, deadline: float) -> list[str]:
     """Instances that have not confirmed when the time is over; `deadline`: by the monotonic clock."""
-    signer = _signer(address)
     with TerminalConsole(stderr=True).status("waiting for confirmations"):
         while True:
             try:
-                waiting = [member.instance for member in read_erasures(address, signer).open_at(identity)]
+                waiting = [member.instance for member in read_erasures(address).open_at(identity)]
             except (CliError, KafkaException):  # away for a moment: services wait for it, too
                 if time.monotonic() > deadline:
                     raise
@@ -236,8 +253,7 @@ def _wait(address: str, identity: str, deadline: float) -> list[str]:
 def _print_receipt(address: str, identity: str, key: Ed25519PrivateKey) -> None:
     from lookout.past.erasures.receipt import receipt_of, signed
 
-    signer = _signer(address)
-    log = read_erasures(address, signer)
+    log = read_erasures(address)
     erasure = log.erasures.get(identity)
     receipt = receipt_of(
         log,
@@ -246,16 +262,9 @@ def _print_receipt(address: str, identity: str, key: Ed25519PrivateKey) -> None:
         checkpoints={} if erasure is None else _checkpoints(address, erasure.camera),
         window_us=_window_us(),
         now_us=int(time.time() * 1e6),
-        checked=signer.signs,
+        checked=erasure_signer(address).signs,
     )
     echo(json.dumps(signed(receipt, key), indent=1, ensure_ascii=False))
-
-
-def _signer(address: str) -> ConfirmationSigner:
-    """Checks confirmations with the fleet's token, where this machine has it."""
-    from lookout.past.erasures.signing import ConfirmationSigner
-
-    return ConfirmationSigner.of(grpc_security(address))
 
 
 def _window_us() -> int:

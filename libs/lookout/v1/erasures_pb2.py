@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19lookout/v1/erasures.proto\x12\nlookout.v1\"\x82\x01\n\x07\x45rasure\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0e\n\x06\x63\x61mera\x18\x02 \x01(\t\x12\x10\n\x08\x62\x65gin_us\x18\x03 \x01(\x03\x12\x0e\n\x06\x65nd_us\x18\x04 \x01(\x03\x12\r\n\x05whole\x18\x05 \x01(\x08\x12\x14\n\x0crequested_us\x18\x06 \x01(\x03\x12\x14\n\x0crequested_by\x18\x07 \x01(\t\"\x99\x01\n\x13\x45rasureConfirmation\x12\x0f\n\x07\x65rasure\x18\x01 \x01(\t\x12\x10\n\x08instance\x18\x02 \x01(\t\x12\x0f\n\x07service\x18\x03 \x01(\t\x12\x14\n\x0c\x63onfirmed_us\x18\x04 \x01(\x03\x12%\n\x05parts\x18\x05 \x03(\x0b\x32\x16.lookout.v1.ErasedPart\x12\x11\n\tsignature\x18\x06 \x01(\t\")\n\nErasedPart\x12\x0c\n\x04what\x18\x01 \x01(\t\x12\r\n\x05\x63ount\x18\x02 \x01(\x04\"D\n\rErasureMember\x12\x10\n\x08instance\x18\x01 \x01(\t\x12\x0f\n\x07service\x18\x02 \x01(\t\x12\x10\n\x08since_us\x18\x03 \x01(\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19lookout/v1/erasures.proto\x12\nlookout.v1\"\x95\x01\n\x07\x45rasure\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0e\n\x06\x63\x61mera\x18\x02 \x01(\t\x12\x10\n\x08\x62\x65gin_us\x18\x03 \x01(\x03\x12\x0e\n\x06\x65nd_us\x18\x04 \x01(\x03\x12\r\n\x05whole\x18\x05 \x01(\x08\x12\x14\n\x0crequested_us\x18\x06 \x01(\x03\x12\x14\n\x0crequested_by\x18\x07 \x01(\t\x12\x11\n\tsignature\x18\x08 \x01(\t\"\xcb\x01\n\x13\x45rasureConfirmation\x12\x0f\n\x07\x65rasure\x18\x01 \x01(\t\x12\x10\n\x08instance\x18\x02 \x01(\t\x12\x0f\n\x07service\x18\x03 \x01(\t\x12\x14\n\x0c\x63onfirmed_us\x18\x04 \x01(\x03\x12%\n\x05parts\x18\x05 \x03(\x0b\x32\x16.lookout.v1.ErasedPart\x12\x11\n\tsignature\x18\x06 \x01(\t\x12\x0e\n\x06\x63\x61mera\x18\x07 \x01(\t\x12\x10\n\x08\x62\x65gin_us\x18\x08 \x01(\x03\x12\x0e\n\x06\x65nd_us\x18\t \x01(\x03\")\n\nErasedPart\x12\x0c\n\x04what\x18\x01 \x01(\t\x12\r\n\x05\x63ount\x18\x02 \x01(\x04\"{\n\rErasureMember\x12\x10\n\x08instance\x18\x01 \x01(\t\x12\x0f\n\x07service\x18\x02 \x01(\t\x12\x10\n\x08since_us\x18\x03 \x01(\x03\x12\x14\n\x0c\x61nnounced_us\x18\x04 \x01(\x03\x12\x0c\n\x04left\x18\x05 \x01(\x08\x12\x11\n\tsignature\x18\x06 \x01(\tb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,11 +32,11 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'lookout.v1.erasures_pb2', _
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_ERASURE']._serialized_start=42
-  _globals['_ERASURE']._serialized_end=172
-  _globals['_ERASURECONFIRMATION']._serialized_start=175
-  _globals['_ERASURECONFIRMATION']._serialized_end=328
-  _globals['_ERASEDPART']._serialized_start=330
-  _globals['_ERASEDPART']._serialized_end=371
-  _globals['_ERASUREMEMBER']._serialized_start=373
-  _globals['_ERASUREMEMBER']._serialized_end=441
+  _globals['_ERASURE']._serialized_end=191
+  _globals['_ERASURECONFIRMATION']._serialized_start=194
+  _globals['_ERASURECONFIRMATION']._serialized_end=397
+  _globals['_ERASEDPART']._serialized_start=399
+  _globals['_ERASEDPART']._serialized_end=440
+  _globals['_ERASUREMEMBER']._serialized_start=442
+  _globals['_ERASUREMEMBER']._serialized_end=565
 # @@protoc_insertion_point(module_scope)

@@ -67,3 +67,7 @@ JOB_LABELS: Final = 1000
 JOB_S: Final = 7 * 86_400
 #: tokens of a description
 DESCRIPTION_TOKENS: Final = 512
+#: erasures of an installation: each service holds their ranges in memory
+ERASURES: Final = 10_000
+#: longest range in the future (of a clock that is ahead) that is erased: 366 days
+ERASED_AHEAD_US: Final = 366 * 86_400 * 10**6

@@ -5,16 +5,20 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
+from typing import Final
 
 import structlog
 
 from lookout.past.erasures.records import ErasureLog, confirmation_key, member_key
-from lookout.past.erasures.signing import ConfirmationSigner
+from lookout.past.erasures.signing import ErasureSigner
 from lookout.runtime.worker import Supervisor
 from lookout.v1.erasures_pb2 import ErasedPart, Erasure, ErasureConfirmation, ErasureMember
 from lookout.wire import to_json
 
 _log = structlog.get_logger(__name__)
+
+#: seconds between two announcements of a member
+ANNOUNCE_S: Final = 600.0
 
 Step = Callable[[Erasure], int]
 """Erases a range in one place and returns how much was there. May be called again for the same erasure."""
@@ -36,6 +40,7 @@ class Eraser:
         signer: Signs confirmations.
         clock: Unix seconds.
         round_s: Seconds between two looks.
+        lost: Records that should stand in the topic and do not; they are written again.
     """
 
     def __init__(
@@ -47,14 +52,18 @@ class Eraser:
         steps: Mapping[str, Step],
         *,
         stays: bool = True,
-        signer: ConfirmationSigner | None = None,
+        signer: ErasureSigner | None = None,
         clock: Callable[[], float] = time.time,
         round_s: float = 1.0,
+        lost: Callable[[], Mapping[str, bytes]] = dict,
     ) -> None:
         self._read, self._publish = read, publish
         self._instance, self._service, self._steps = instance, service, dict(steps)
         self._stays, self._clock, self._round_s = stays, clock, round_s
-        self._signer = signer or ConfirmationSigner(None)
+        self._signer = signer or ErasureSigner(None)
+        self._lost = lost
+        self._since_us = int(clock() * 1e6)
+        self._announced_s = float("-inf")
         self._stopped = threading.Event()
         self._confirmed: set[str] = set()
         self._thread: threading.Thread | None = None
@@ -68,10 +77,7 @@ class Eraser:
 
         Call it before anything is served: nobody reads what was to be erased.
         """
-        member = ErasureMember(
-            instance=self._instance, service=self._service, since_us=int(self._clock() * 1e6)
-        )
-        self._publish(member_key(self._instance), to_json(member))
+        self._announce()
         self.round()
 
     def start(self, supervisor: Supervisor | None = None) -> None:
@@ -84,7 +90,22 @@ class Eraser:
         if self._thread is not None:
             self._thread.join(timeout=10)
         if not self._stays:
+            self._announce(left=True)
             self._publish(member_key(self._instance), None)
+
+    def _announce(self, *, left: bool = False) -> None:
+        """Say that this process is a member, or no longer one."""
+        now_s = self._clock()
+        member = ErasureMember(
+            instance=self._instance,
+            service=self._service,
+            since_us=self._since_us,
+            announced_us=int(now_s * 1e6),
+            left=left,
+        )
+        self._signer.sign(member)
+        self._publish(member_key(self._instance), to_json(member))
+        self._announced_s = now_s
 
     def round(self) -> int:
         """Carry out what is open.
@@ -96,8 +117,7 @@ class Eraser:
         waiting = [
             erasure
             for erasure in log.erasures.values()
-            if erasure.id not in self._confirmed
-            and self._instance not in log.confirmations.get(erasure.id, {})
+            if erasure.id not in self._confirmed and self._instance not in log.confirmed(erasure.id)
         ]
         self.open = len(waiting)
         for erasure in waiting:
@@ -110,6 +130,9 @@ class Eraser:
                 service=self._service,
                 confirmed_us=int(self._clock() * 1e6),
                 parts=parts,
+                camera=erasure.camera,
+                begin_us=erasure.begin_us,
+                end_us=erasure.end_us,
             )
             self._signer.sign(confirmation)
             self._publish(confirmation_key(erasure.id, self._instance), to_json(confirmation))
@@ -117,6 +140,16 @@ class Eraser:
             self.open -= 1
             count += 1
         return count
+
+    def _keep_standing(self) -> None:
+        """Announce this process from time to time, and write again what somebody deleted or replaced."""
+        if self._clock() - self._announced_s >= ANNOUNCE_S:
+            self._announce()
+        lost = self._lost()
+        if lost:
+            _log.warning("records were deleted or replaced: they are written again", keys=len(lost))
+        for key, value in lost.items():
+            self._publish(key, value)
 
     def _carry_out(self, erasure: Erasure) -> list[ErasedPart] | None:
         parts = []
@@ -133,6 +166,7 @@ class Eraser:
         while not self._stopped.wait(self._round_s):
             try:
                 self.round()
+                self._keep_standing()
             except Exception as error:
                 self.failed += 1
                 _log.warning("erasures cannot be confirmed now", error=str(error))

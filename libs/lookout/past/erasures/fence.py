@@ -72,7 +72,7 @@ class LiveFence(Fence):
     def _now(self) -> Fence:
         version = self._read_version()
         known, fence = self._current
-        if known is not version:
+        if known != version:
             fence = Fence(self._read())
             self._current = version, fence
         return fence

@@ -51,7 +51,7 @@ def receipt_of(
     if erasure is None:
         names = ", ".join(sorted(log.erasures)[-5:]) or "none"
         raise ReceiptError(f"there is no erasure {identity}; the newest are: {names}")
-    confirmations = log.confirmations.get(identity, {})
+    confirmations = log.confirmed(identity)
     remains = [_remains(topic, kept, erasure.end_us, now_us) for topic, kept in sorted(retention_ms.items())]
     return {
         "format": FORMAT,

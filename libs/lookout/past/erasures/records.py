@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from lookout.v1.erasures_pb2 import Erasure, ErasureConfirmation, ErasureMember
-from lookout.wire import WireError, from_json, is_camera_id, key_text
+from lookout.wire import WireError, from_json, is_camera_id, key_text, limits
 
 if TYPE_CHECKING:  # it imports gRPC, and commands that print verdicts need none
-    from lookout.past.erasures.signing import ConfirmationSigner
+    from lookout.past.erasures.signing import ErasureMessage, ErasureSigner
 
 
 @dataclass(slots=True)
@@ -28,9 +28,26 @@ class ErasureLog:
     confirmations: dict[str, dict[str, ErasureConfirmation]] = field(default_factory=dict)
     members: dict[str, ErasureMember] = field(default_factory=dict)
 
-    def open_at(self, erasure: str) -> list[ErasureMember]:
+    def copy(self) -> ErasureLog:
+        """The same, which stays as it is."""
+        done = {identity: dict(members) for identity, members in self.confirmations.items()}
+        return ErasureLog(dict(self.erasures), done, dict(self.members))
+
+    def confirmed(self, identity: str) -> dict[str, ErasureConfirmation]:
+        """The confirmations of an erasure, by instance: of this camera and range."""
+        erasure = self.erasures.get(identity)
+        if erasure is None:
+            return {}
+        asked = erasure.camera, erasure.begin_us, erasure.end_us
+        return {
+            name: done
+            for name, done in self.confirmations.get(identity, {}).items()
+            if (done.camera, done.begin_us, done.end_us) == asked
+        }
+
+    def open_at(self, identity: str) -> list[ErasureMember]:
         """Members that have not confirmed an erasure."""
-        done = self.confirmations.get(erasure, {})
+        done = self.confirmed(identity)
         return [member for name, member in sorted(self.members.items()) if name not in done]
 
 
@@ -69,54 +86,105 @@ def member_key(instance: str) -> str:
     return f"@{instance}"
 
 
-def erasure_fault(key: str, value: bytes) -> str | None:
-    """Why a record cannot be used; None where it can."""
+def erasure_fault(key: str, value: bytes, signer: ErasureSigner | None = None) -> str | None:
+    """Why a record cannot be used; None where it can.
+
+    Args:
+        key: Of the record.
+        value: Of the record.
+        signer: Refuses what the fleet did not sign. None: nothing is checked.
+    """
     try:
-        _read(key, value)
+        message = read_erasure_record(key, value)
     except WireError as error:
         return str(error)
+    if signer is not None and not signer.check(message):
+        return "the fleet did not sign it"
     return None
 
 
 def read_log(
-    rows: Iterable[tuple[str | bytes, bytes | None]], signer: ConfirmationSigner | None = None
+    rows: Iterable[tuple[str | bytes, bytes | None]], signer: ErasureSigner | None = None
 ) -> ErasureLog:
     """The topic from its records, oldest first; those that cannot be used are left out.
 
     Args:
         rows: Keys and values.
-        signer: Leaves out confirmations that the fleet did not sign; None: all count.
+        signer: Leaves out what the fleet did not sign; None: everything counts.
     """
-    log = ErasureLog()
+    ledger = ErasureLedger(signer)
     for raw_key, value in rows:
-        key = raw_key if isinstance(raw_key, str) else key_text(raw_key)
+        ledger.take(raw_key if isinstance(raw_key, str) else key_text(raw_key), value)
+    return ledger.log
+
+
+class ErasureLedger:
+    """What the topic has said so far. What counts once stays, whatever is written or deleted later.
+
+    Args:
+        signer: Leaves out what the fleet did not sign; None: everything counts.
+        known: Erasures that this process knows from before.
+    """
+
+    def __init__(self, signer: ErasureSigner | None = None, known: Iterable[Erasure] = ()) -> None:
+        self._signer = signer
+        self.log = ErasureLog(erasures={erasure.id: erasure for erasure in known})
+        #: what should stand in the topic: keys and messages, those of members that left not among them
+        self.standing: dict[str, ErasureMessage] = dict(self.log.erasures)
+        self._left: dict[str, ErasureMember] = {}
+        self.version = 0
+        """Changes with the erasures."""
+
+    def take(self, key: str, value: bytes | None) -> None:
+        """Take a record; None: it was deleted."""
         if value is None:
-            _delete(log, key)
-            continue
+            self._delete(key)
+            return
         try:
-            message = _read(key, value)
+            message = read_erasure_record(key, value)
         except WireError:
-            continue
+            return
+        if self._signer is not None and not self._signer.check(message):
+            return
         if isinstance(message, Erasure):
             # The first record of an id stands: nobody narrows an erasure afterwards.
-            log.erasures.setdefault(key, message)
+            if key not in self.log.erasures and len(self.log.erasures) < limits.ERASURES:
+                self.log.erasures[key] = self.standing[key] = message
+                self.version += 1
         elif isinstance(message, ErasureConfirmation):
-            if signer is not None and not signer.check(message):
-                continue  # a forged one ends no erasure
-            log.confirmations.setdefault(message.erasure, {})[message.instance] = message
+            self.log.confirmations.setdefault(message.erasure, {})[message.instance] = message
+            self.standing[key] = message
         else:
-            log.members[message.instance] = message
-    return log
+            self._announced(key, message)
+
+    def sign_again(self, signer: ErasureSigner) -> None:
+        """Sign everything that stands with the token of now."""
+        for message in self.standing.values():
+            signer.sign(message)
+
+    def _announced(self, key: str, member: ErasureMember) -> None:
+        """The newest announcement counts: an older one that is written again changes nothing."""
+        name = member.instance
+        before = self.log.members.get(name) or self._left.get(name)
+        if before is not None and before.announced_us > member.announced_us:
+            return
+        if member.left:
+            self._left[name] = member
+            self.log.members.pop(name, None)
+            self.standing.pop(key, None)
+        else:
+            self._left.pop(name, None)
+            self.log.members[name] = self.standing[key] = member
+
+    def _delete(self, key: str) -> None:
+        """Nobody signs a deletion: a fleet that signs believes none, and of others only members leave so."""
+        erasure, separator, instance = key.partition("@")
+        if separator and not erasure and (self._signer is None or not self._signer.signs):
+            self.log.members.pop(instance, None)
+            self.standing.pop(key, None)
 
 
-def _delete(log: ErasureLog, key: str) -> None:
-    """A deleted erasure stands: what was erased stays fenced."""
-    erasure, separator, instance = key.partition("@")
-    if separator and not erasure:
-        log.members.pop(instance, None)
-
-
-def _read(key: str, value: bytes) -> Erasure | ErasureConfirmation | ErasureMember:
+def read_erasure_record(key: str, value: bytes) -> Erasure | ErasureConfirmation | ErasureMember:
     """The message of a record.
 
     Raises:
@@ -131,6 +199,9 @@ def _read(key: str, value: bytes) -> Erasure | ErasureConfirmation | ErasureMemb
             raise WireError(f"{request.camera!r} is no camera's id")
         if request.begin_us >= request.end_us:
             raise WireError(f"the range from {request.begin_us} to {request.end_us} is empty")
+        ahead_us = request.end_us - max(request.begin_us, request.requested_us)
+        if ahead_us > limits.ERASED_AHEAD_US:
+            raise WireError(f"the range ends at {request.end_us}, {ahead_us} us of it in the future")
         return request
     if erasure:
         confirmation = from_json(value, ErasureConfirmation)

@@ -2,52 +2,138 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+import threading
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException
 from prometheus_client import Gauge
 
-from lookout.errors import TransientError
+from lookout.disk import private_folder, read_file, replace_file
+from lookout.errors import StartupError, TransientError
 from lookout.past.erasures.eraser import Eraser, Step
 from lookout.past.erasures.fence import Fence, LiveFence
-from lookout.past.erasures.records import ErasureLog, erasure_fault, read_log
-from lookout.past.erasures.signing import ConfirmationSigner
+from lookout.past.erasures.records import ErasureLedger, ErasureLog, erasure_fault, read_log
+from lookout.past.erasures.signing import ErasureSigner
 from lookout.runtime.kafka_clients import Producer
 from lookout.runtime.observe import logs
 from lookout.runtime.worker import Context, ServiceSettings
-from lookout.runtime.worker.tables import Table
+from lookout.runtime.worker.tables import Table, View
 from lookout.runtime.worker.topic_reader import read_topic
 from lookout.v1.erasures_pb2 import Erasure
-from lookout.wire import ERASURES
+from lookout.wire import ERASURES, WireError, from_json, to_json
 
-_SEND_S = 30.0
-
-
-def live_fence(context: Context[Any]) -> tuple[LiveFence, Callable[[], ErasureLog]]:
-    """The fence of a service, and what stands in the topic: both follow it."""
-    table = context.table(ERASURES.name, check=erasure_fault)
-    signer = ConfirmationSigner.of(context.settings)
-
-    def read() -> ErasureLog:
-        return log_of(table, signer)
-
-    def erasures() -> Iterable[Erasure]:
-        return read().erasures.values()
-
-    return LiveFence(table.view, erasures), read
+_SEND_S: Final = 30.0
+_FILE: Final = "erasures.jsonl"
+_log = logs.get("erasures")
 
 
-def log_of(table: Table, signer: ConfirmationSigner | None = None) -> ErasureLog:
-    """What a table holds. Of an erasure its first value stands, of the others the newest."""
-    view = table.view()
-    rows = ((key, value) for key, values in view.history.items() for value in values)
-    return read_log(rows, signer)
+class LiveErasures:
+    """The erasures that a service knows: what `erasures.v1` says, and ever said. Thread-safe.
+
+    A range that was erased stays fenced whatever is written or deleted in the topic later, and after a
+    restart where there is a disk.
+
+    Args:
+        table: Follows the topic; its check leaves out what the fleet did not sign.
+        signer: Signs what is written again.
+        folder: Keeps the erasures on a disk; None: there is none.
+    """
+
+    def __init__(self, table: Table, signer: ErasureSigner, folder: Path | None = None) -> None:
+        self._table, self._signer = table, signer
+        self._file = None if folder is None else private_folder(folder) / _FILE
+        known = [] if self._file is None else _kept(self._file)
+        self._ledger = ErasureLedger(signer, known)
+        self._written = len(known)
+        self._lock = threading.Lock()
+        self._view: View | None = None
+        self._log = self._ledger.log.copy()
+        self._key = signer.key
+        self._complete: tuple[View | None, str] | None = None  # when the topic had all that should stand
+
+    def version(self) -> int:
+        """Changes whenever the erasures do."""
+        self.read()
+        return self._ledger.version
+
+    def erasures(self) -> Iterable[Erasure]:
+        """What was asked for."""
+        return self.read().erasures.values()
+
+    def read(self) -> ErasureLog:
+        """What stands now; never changes once given."""
+        view = self._table.view()
+        if view is not self._view:
+            with self._lock:
+                for key in self._table.changes():
+                    for row in self._table.past(key):
+                        self._ledger.take(key, row.value)
+                self._keep()
+                self._log, self._view = self._ledger.log.copy(), view
+        return self._log
+
+    def lost(self) -> dict[str, bytes]:
+        """Records that should stand in the topic and do not: deleted, replaced, or of an old token."""
+        self.read()
+        now = self._view, self._signer.key
+        if now == self._complete:
+            return {}
+        with self._lock:
+            if self._key != now[1]:
+                self._ledger.sign_again(self._signer)
+                self._key = now[1]
+            rows = {key: to_json(message) for key, message in self._ledger.standing.items()}
+        lost = {key: value for key, value in rows.items() if not self._stands(key, value)}
+        if not lost:
+            self._complete = now
+        return lost
+
+    def _stands(self, key: str, value: bytes) -> bool:
+        row = self._table.standing(key)
+        # Of a confirmation or a member another signed row is a newer one, which the ledger takes next.
+        return row == value or (row is not None and "@" in key)
+
+    def _keep(self) -> None:
+        erasures = self._ledger.log.erasures
+        if self._file is None or len(erasures) == self._written:
+            return
+        try:
+            replace_file(self._file, b"".join(to_json(erasure) + b"\n" for erasure in erasures.values()))
+        except OSError as error:  # a full disk; the next change tries again
+            _log.error("erasures are not on the disk", error=str(error))
+        else:
+            self._written = len(erasures)
+
+
+def _kept(file: Path) -> list[Erasure]:
+    """The erasures on a disk."""
+    try:
+        lines = read_file(file).splitlines()
+        return [from_json(line, Erasure) for line in lines]
+    except FileNotFoundError:
+        return []
+    except (OSError, WireError) as error:
+        raise StartupError(f"{file} cannot be read: {error}; restore it, or remove it") from error
+
+
+def live_fence(context: Context[Any], folder: Path | None = None) -> tuple[LiveFence, LiveErasures]:
+    """The fence of a service, and what it rests on; both follow `erasures.v1`.
+
+    Args:
+        context: The service's.
+        folder: Keeps the erasures on a disk of this instance; None: there is none.
+    """
+    signer = ErasureSigner.of(context.settings)
+    table = context.table(ERASURES.name, check=lambda key, value: erasure_fault(key, value, signer))
+    live = LiveErasures(table, signer, folder)
+    return LiveFence(live.version, live.erasures), live
 
 
 def join(
     context: Context[Any],
-    read: Callable[[], ErasureLog],
+    erasures: LiveErasures,
     steps: Mapping[str, Step],
     *,
     stays: bool,
@@ -56,7 +142,7 @@ def join(
 
     Args:
         context: The service's.
-        read: What stands in the topic (`live_fence`).
+        erasures: What was asked for (`live_fence`).
         steps: What it erases.
         stays: Whether something outlives the process.
     """
@@ -74,8 +160,17 @@ def join(
         if producer.flush(_SEND_S) or failures:
             raise TransientError(f"{ERASURES.name}: {failures[0] if failures else 'Kafka does not answer'}")
 
-    signer = ConfirmationSigner.of(settings)
-    eraser = Eraser(read, publish, settings.instance, context.name, steps, stays=stays, signer=signer)
+    signer = ErasureSigner.of(settings)
+    eraser = Eraser(
+        erasures.read,
+        publish,
+        settings.instance,
+        context.name,
+        steps,
+        stays=stays,
+        signer=signer,
+        lost=erasures.lost,
+    )
     eraser.join()
     Gauge(
         "lookout_erasures_open",
@@ -96,7 +191,8 @@ def read_fence(settings: ServiceSettings) -> Fence:
     """
     messages = read_topic(settings, "fence", ERASURES.name)
     try:
-        log = read_log((message.key() or b"", message.value()) for message in messages)
+        rows = ((message.key() or b"", message.value()) for message in messages)
+        log = read_log(rows, ErasureSigner.of(settings))
     except KafkaException as error:
         if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
             raise

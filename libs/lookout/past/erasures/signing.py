@@ -1,4 +1,4 @@
-"""Confirmations carry the fleet's signature: nobody else can say that a member has erased what it holds."""
+"""Records of erasures carry the fleet's signature: nobody else asks for one, confirms one or leaves."""
 
 from __future__ import annotations
 
@@ -7,21 +7,24 @@ import json
 from lookout.runtime.net import GrpcSecurity
 from lookout.runtime.net.grpc_security import Token
 from lookout.runtime.store.signing import FleetSigner
-from lookout.v1.erasures_pb2 import ErasureConfirmation
+from lookout.v1.erasures_pb2 import Erasure, ErasureConfirmation, ErasureMember
+
+ErasureMessage = Erasure | ErasureConfirmation | ErasureMember
+"""What stands in `erasures.v1`."""
 
 
-class ConfirmationSigner:
-    """Signs confirmations with the fleet's token, and checks them. Without a token every confirmation counts.
+class ErasureSigner:
+    """Signs records with the fleet's token, and checks them. Without a token every record counts.
 
     Args:
         token: The fleet's. None: there is none.
     """
 
     def __init__(self, token: Token | None) -> None:
-        self._signer = FleetSigner(token, "lookout-erasure-confirmation")
+        self._signer = FleetSigner(token, "lookout-erasure")
 
     @classmethod
-    def of(cls, security: GrpcSecurity | None) -> ConfirmationSigner:
+    def of(cls, security: GrpcSecurity | None) -> ErasureSigner:
         """As the settings say."""
         return cls(None if security is None else Token.of(security))
 
@@ -30,17 +33,30 @@ class ConfirmationSigner:
         """Whether the fleet has a token."""
         return self._signer.signs
 
-    def sign(self, confirmation: ErasureConfirmation) -> None:
-        """Put the signature into a confirmation."""
-        confirmation.signature = self._signer.mark(_content(confirmation))
+    @property
+    def key(self) -> str:
+        """Changes with the token."""
+        return self._signer.mark()
 
-    def check(self, confirmation: ErasureConfirmation) -> bool:
+    def sign(self, message: ErasureMessage) -> None:
+        """Put the signature into a record."""
+        message.signature = self._signer.mark(_content(message))
+
+    def check(self, message: ErasureMessage) -> bool:
         """Whether the fleet signed it."""
-        return self._signer.is_right(confirmation.signature, _content(confirmation))
+        return self._signer.is_right(message.signature, _content(message))
 
 
-def _content(confirmation: ErasureConfirmation) -> bytes:
-    """Everything of a confirmation but its signature; the same bytes for the same facts in every release."""
-    parts = [[part.what, part.count] for part in confirmation.parts]
-    facts = [confirmation.erasure, confirmation.instance, confirmation.service, confirmation.confirmed_us]
-    return json.dumps([*facts, parts], separators=(",", ":")).encode()
+def _content(message: ErasureMessage) -> bytes:
+    """Everything of a record but its signature; the same bytes for the same facts in every release."""
+    facts: list[object]
+    if isinstance(message, Erasure):
+        facts = [message.id, message.camera, message.begin_us, message.end_us, message.whole]
+        facts += [message.requested_us, message.requested_by]
+    elif isinstance(message, ErasureConfirmation):
+        facts = [message.erasure, message.instance, message.service, message.confirmed_us]
+        facts += [message.camera, message.begin_us, message.end_us]
+        facts += [[part.what, part.count] for part in message.parts]
+    else:
+        facts = [message.instance, message.service, message.since_us, message.announced_us, message.left]
+    return json.dumps([message.DESCRIPTOR.name, *facts], separators=(",", ":")).encode()

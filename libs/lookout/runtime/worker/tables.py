@@ -163,10 +163,19 @@ class Table:
             values = self._served.history.get(key)
             return values[-1] if values else None
 
-    def changes(self) -> set[str]:
-        """Keys whose rows changed since the last call, for one reader; the first call returns all keys."""
+    def standing(self, key: str) -> bytes | None:
+        """The row of a key now; None where its newest value is deleted or cannot be used."""
         with self._changed:
-            keys = set(self._served.history) if self._unseen is None else self._unseen
+            if key in self._served.left_out or not (values := self._served.history.get(key)):
+                return None
+            return values[-1]
+
+    def changes(self) -> set[str]:
+        """Keys whose rows changed since the last call, for one reader; the first call returns all keys,
+        those of deleted rows with them.
+        """
+        with self._changed:
+            keys = set(self._served.past) if self._unseen is None else self._unseen
             self._unseen = set()
             return keys
 

@@ -26,6 +26,9 @@ def log() -> ErasureLog:
         service="prefill",
         confirmed_us=NOW + 5,
         parts=[ErasedPart(what="chapters", count=12)],
+        camera="gate",
+        begin_us=NOW - 9,
+        end_us=NOW,
     )
     members = {name: ErasureMember(instance=name, service="prefill") for name in ("prefill-0", "prefill-1")}
     return ErasureLog({"e-1": erasure}, {"e-1": {"prefill-0": confirmation}}, members)

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 import redis
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, KafkaError, Producer
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from lookout.local import (
@@ -27,7 +27,7 @@ from lookout.local import (
 from lookout.local.java import find_java
 from lookout.local.processes import remove_orphans
 from lookout.local.startup_cache import startup_cache
-from lookout.wire import SEGMENTS, WATCHES, all_topics
+from lookout.wire import MAX_SEGMENT_BYTES, SEGMENTS, WATCHES, all_topics
 from tests.eventually import eventually
 
 pytestmark = pytest.mark.fleet
@@ -158,17 +158,35 @@ def test_topics_of_an_older_release_are_brought_up_to_the_table(own_kafka: Kafka
         replace(SEGMENTS, broker_time=False, max_message_bytes=1024, retention_ms=90 * 60_000),
         replace(WATCHES, broker_time=False, keep_replaced_ms=0),
     ]
-    create_topics(own_kafka.bootstrap, topics=old)
+    create_topics(own_kafka.bootstrap, topics=old, extra={"compression.type": "producer"})
     admin = AdminClient({"bootstrap.servers": own_kafka.bootstrap})
     eventually(lambda: {topic.name for topic in old} <= set(admin.list_topics(timeout=60).topics))
     wrong = reconcile_topics(own_kafka.bootstrap, [SEGMENTS, WATCHES])
     assert [phrase.split("=", 1)[0] for phrase in wrong] == [
         "camera.segments.v1 message.timestamp.type",
+        "camera.segments.v1 compression.type",
         "camera.segments.v1 max.message.bytes",
         "watches.v1 message.timestamp.type",
+        "watches.v1 compression.type",
         "watches.v1 min.compaction.lag.ms",
     ]
     assert reconcile_topics(own_kafka.bootstrap, [SEGMENTS, WATCHES]) == []
     resource = ConfigResource(ResourceType.TOPIC, SEGMENTS.name)
     [found] = admin.describe_configs([resource]).values()
     assert found.result()["retention.ms"].value == str(90 * 60_000)  # its owner's choice
+
+
+@pytest.mark.parametrize("codec", ["gzip", "zstd", "lz4", "snappy"])
+def test_a_small_record_that_becomes_a_large_one_is_refused(own_kafka: KafkaServer, codec: str) -> None:
+    """By the broker, whose limit is of the bytes that readers get."""
+    create_topics(own_kafka.bootstrap, topics=[replace(SEGMENTS, name=f"bomb-{codec}", pipeline=False)])
+    options = {"bootstrap.servers": own_kafka.bootstrap, "compression.type": codec, "log_level": 0}
+    producer = Producer({**options, "message.max.bytes": 64 << 20})
+    refused: list[KafkaError | None] = []
+    for size in (MAX_SEGMENT_BYTES, 24 << 20):
+        producer.produce(f"bomb-{codec}", bytes(size), on_delivery=lambda error, _: refused.append(error))
+        assert producer.flush(240.0) == 0
+    taken, bomb = refused
+    assert taken is None
+    assert bomb is not None
+    assert bomb.code() == KafkaError.MSG_SIZE_TOO_LARGE

@@ -10,6 +10,7 @@ import confluent_kafka
 import pytest
 
 from lookout.errors import DeviceFailedError
+from lookout.runtime.worker import unreadable
 from lookout.wire.headers import text
 from tests.eventually import eventually
 from tests.fleet.bench import Bench, Threaded, running
@@ -207,3 +208,33 @@ def send_header_name(bootstrap: str, topic: str, name: bytes) -> None:
     assert library.rd_kafka_producev(client, *fields, end) == 0
     assert library.rd_kafka_flush(client, 30_000) == 0
     library.rd_kafka_destroy(client)
+
+
+@pytest.mark.parametrize("records", [1, 5])
+def test_a_batch_that_no_client_can_decompress_becomes_one_dead_letter(
+    bench: Bench, records: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A few kilobytes become more than a fetch: the worker says so, is not ready, and goes on after them."""
+    monkeypatch.setattr(unreadable, "PATIENCE_S", 2.0)
+    bench.send("cam", 1, partition=1)
+    bench.flush()
+    small = {"bootstrap.servers": bench.bootstrap, "compression.type": "zstd", "linger.ms": 2000}
+    producer = confluent_kafka.Producer(small | {"message.max.bytes": 64 << 20, "batch.size": 64 << 20})
+    for _ in range(records):
+        producer.produce(f"{bench.prefix}in", bytes(3_000_000 // records), key="cam", partition=1)
+    assert producer.flush(240.0) == 0
+    bench.send("cam", 2, partition=1)
+    bench.send("other", 1, partition=2)
+    bench.flush()
+    limits = {"fetch.max.bytes": "1000000", "receive.message.max.bytes": "1100000"}
+    with running(bench.settings(kafka_options=limits)) as worker:
+        eventually(lambda: "records" in worker.health.blockers() or worker.error)
+        why = worker.health.blockers()["records"]
+        assert f"{bench.prefix}in [1] cannot be read at offset 1: " in why
+        eventually(lambda: worker.count("records_total") == 4 or worker.error)
+        assert worker.error is None
+        eventually(worker.health.ready)
+    (facts,) = letter_headers(bench)
+    assert (facts["lookout-reason"], facts["lookout-source-offset"]) == ("unreadable", str(records))
+    assert facts["lookout-detail"].startswith(f"offsets 1 to {records} cannot be read: ")
+    bench.assert_counted(["cam"], 2)

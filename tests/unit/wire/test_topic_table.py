@@ -25,6 +25,14 @@ def test_the_topic_table_is_one_chain() -> None:
     assert all(topic.config()["max.message.bytes"] for topic in all_topics())
 
 
+def test_a_topic_that_stores_what_producers_compressed_does_not_fit() -> None:
+    """Its limit would be of compressed bytes: readers would get any number."""
+    for topic in all_topics():
+        assert not topic.complaints(topic.config())
+        (complaint,) = topic.complaints({**topic.config(), "compression.type": "producer"})
+        assert complaint == f"{topic.name} compression.type=producer, needs uncompressed"
+
+
 def test_the_table_of_rights_has_what_each_service_reads_and_writes() -> None:
     page = (Path(__file__).parents[3] / "docs/kubernetes.md").read_text()
     rows = {}

@@ -35,6 +35,29 @@ class Lane:
         return not self.busy and not self.waiting
 
 
+@dataclass(slots=True)
+class UnreadableBatch:
+    """A batch of records that the client cannot read (`lookout.runtime.worker.unreadable`).
+
+    Attributes:
+        first: Its first offset.
+        why: What the client says.
+        since: When it was met, monotonic seconds.
+        within: The last offset that is known to be in it.
+        after: The first offset that is known to be after it; None until it is looked for.
+        tried: The offset that is tried now.
+        repeats: Whether it was met again.
+    """
+
+    first: int
+    why: str
+    since: float
+    within: int
+    after: int | None = None
+    tried: int | None = None
+    repeats: bool = False
+
+
 @dataclass(slots=True, eq=False)
 class Partition:
     """One assigned partition. A new object takes its place after a seek back; `dead` ones only wait for their
@@ -64,6 +87,7 @@ class Partition:
     jump: tuple[int, int] | None = None  # the widest run of offsets passed over since `lost` was asked
     lost_to: int = 0  # offsets below this that are gone were counted
     loss: Loss | None = None  # the newest run of offsets that retention removed
+    unreadable: UnreadableBatch | None = None  # what the client cannot read comes next
 
     def note_read(self, offset: int, record_ms: int = 0, low: Callable[[], int] = lambda: 0) -> None:
         """A record was read. Offsets passed over are ends of transactions, or are gone.

@@ -35,6 +35,16 @@ _FENCED = frozenset({KafkaError._FENCED, KafkaError.FENCED_INSTANCE_ID})
 #: a fatal error's own `fatal()` is False where it arrives as a message; its text then says what it is
 _FENCED_TEXT = ("FENCED", "Static consumer fenced", "fenced by other")
 _UNREADABLE = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_AUTHORIZATION_FAILED})
+#: what the client says of a batch that it cannot read; it tries again without an end
+_BROKEN_BATCH = frozenset(
+    {
+        KafkaError._BAD_COMPRESSION,
+        KafkaError._BAD_MSG,
+        KafkaError._NOT_IMPLEMENTED,
+        KafkaError.INVALID_MSG,
+        KafkaError.MSG_SIZE_TOO_LARGE,
+    }
+)
 
 
 class Listener(Protocol):
@@ -46,6 +56,7 @@ class Listener(Protocol):
     def on_record(self, record: Record) -> None: ...
     def on_end(self, number: int) -> None: ...
     def on_unreadable(self, why: str) -> None: ...
+    def on_broken_batch(self, number: int, offset: int, why: str) -> None: ...
     def on_kafka(self, up: bool) -> None: ...
     def on_watermarks(self, ends: dict[int, tuple[int, int]]) -> None: ...
 
@@ -212,11 +223,21 @@ class Source:
 
     def low(self, number: int) -> int:
         """The first offset that the partition still holds; 0 where Kafka does not answer."""
-        try:
-            marks = self._consumer.get_watermark_offsets(TopicPartition(self._topic, number), timeout=LOW_S)
-        except KafkaException:
-            return 0
+        marks = self._marks(number)
         return max(0, marks[0]) if marks else 0
+
+    def high(self, number: int) -> int | None:
+        """The offset after the partition's last record; None where Kafka does not answer."""
+        marks = self._marks(number)
+        return marks[1] if marks else None
+
+    def _marks(self, number: int) -> tuple[int, int] | None:
+        where = TopicPartition(self._topic, number)
+        try:
+            marks: tuple[int, int] | None = self._consumer.get_watermark_offsets(where, timeout=LOW_S)
+        except KafkaException:
+            return None
+        return marks
 
     def place(self, number: int, offset: int) -> bool:
         """Read the partition from `offset` on; False: the client is busy with it, try again later."""
@@ -247,6 +268,9 @@ class Source:
             self._listener.on_record(record_of(message))
         elif error.code() == KafkaError._PARTITION_EOF:
             self._listener.on_end(message.partition() or 0)
+        elif error.code() in _BROKEN_BATCH and (message.offset() or 0) >= 0:
+            self._log.warning("Kafka reports an error", error=error.str())
+            self._listener.on_broken_batch(message.partition() or 0, message.offset() or 0, error.str())
         else:
             self._raise(error)
 

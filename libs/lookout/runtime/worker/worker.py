@@ -39,6 +39,7 @@ from lookout.runtime.worker.settings import ServiceSettings
 from lookout.runtime.worker.supervision import Supervisor
 from lookout.runtime.worker.takeover import StateReader, Takeover, Takeovers
 from lookout.runtime.worker.transactions import Committer, Ended, Topics
+from lookout.runtime.worker.unreadable import UnreadableBatches
 from lookout.runtime.worker.watchdog import GRACE_S
 from lookout.text import clean
 from lookout.wire import CAMERA_ID_BYTES, SEGMENTS, headers as names, is_camera_id, prefixed
@@ -175,6 +176,13 @@ class Worker:
             again=self._ownership.again,
         )
         self._source = Source(self._topics.source, self._identity, self)
+        self._unreadable = UnreadableBatches(
+            self._topics.source,
+            self._ownership.current,
+            self._health,
+            high=self._source.high,
+            finished=self._commits.may_have,
+        )
         self._backpressure = Backpressure(
             self._source,
             records=settings.in_flight_records,
@@ -353,6 +361,7 @@ class Worker:
         for number in numbers:
             self._backpressure.gone(number)
         self._ownership.gone(numbers, what)
+        self._unreadable.tell()
 
     def on_record(self, record: Record) -> None:
         """A record was read."""
@@ -360,6 +369,8 @@ class Worker:
         partition = self._ownership.current.get(record.partition)
         if partition is None or not partition.in_place or self._stopping.is_set():
             return  # given back, going back, or stopping: not committed, so it is read again
+        if self._unreadable.passed(partition):
+            return
         partition.at_end = False
         partition.record_ms = max(partition.record_ms, record.timestamp_ms)
         partition.note_read(record.offset, record.timestamp_ms, lambda: self._source.low(record.partition))
@@ -379,9 +390,13 @@ class Worker:
     def on_end(self, number: int) -> None:
         """Everything that was in a partition is read."""
         partition = self._ownership.current.get(number)
-        if partition is not None and partition.in_place:
+        if partition is not None and partition.in_place and not self._unreadable.passed(partition):
             partition.at_end = True
         self._health.clear("topic")
+
+    def on_broken_batch(self, number: int, offset: int, why: str) -> None:
+        """A batch cannot be read."""
+        self._unreadable.met(number, offset, why)
 
     def on_unreadable(self, why: str) -> None:
         """The topic cannot be read."""

@@ -25,6 +25,7 @@ class Heard:
         self.ends: list[int] = []
         self.lost: list[int] = []
         self.unreadable: list[str] = []
+        self.broken: list[tuple[int, int]] = []
         self.kafka: list[bool] = []
         self.watermarks: dict[int, tuple[int, int]] = {}
 
@@ -41,6 +42,9 @@ class Heard:
 
     def on_unreadable(self, why: str) -> None:
         self.unreadable.append(why)
+
+    def on_broken_batch(self, number: int, offset: int, why: str) -> None:
+        self.broken.append((number, offset))
 
     def on_kafka(self, up: bool) -> None:
         self.kafka.append(up)

@@ -1,0 +1,134 @@
+"""Batches of records that the client cannot read: reported, then passed over with one dead letter.
+
+Such a batch is damaged, or larger than a fetch once it is decompressed. The client names its first offset at
+every attempt and reads nothing after it. It does not say where the batch ends, so offsets are tried: one in
+the batch fails with the same first offset, one after it does not.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+
+from lookout.runtime.observe import logs
+from lookout.runtime.observe.health import Health
+from lookout.runtime.worker.partitions import Partition, UnreadableBatch
+from lookout.runtime.worker.records import DeadLetter, Record, Result, Slot
+
+#: seconds until the batch becomes a dead letter: another broker may have an undamaged copy
+PATIENCE_S = 30.0
+REASON = "unreadable"
+_PART = "records"
+
+_log = logs.get("unreadable")
+
+
+class UnreadableBatches:
+    """Follows the batches that cannot be read. Only the polling thread calls it.
+
+    Args:
+        topic: The input topic.
+        current: The worker's partitions.
+        health: Not ready while a batch cannot be read.
+        high: The offset after a partition's last record, where the client knows it.
+        finished: Called with a partition that has something to commit.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        current: Mapping[int, Partition],
+        health: Health,
+        *,
+        high: Callable[[int], int | None],
+        finished: Callable[[Partition], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._topic, self._current, self._health = topic, current, health
+        self._high, self._finished, self._clock = high, finished, clock
+        self._reported = False
+
+    def met(self, number: int, offset: int, why: str) -> None:
+        """The client cannot read the batch that begins at `offset` of a partition."""
+        partition = self._current.get(number)
+        if partition is None or not partition.in_place:
+            return
+        batch = partition.unreadable
+        if batch is not None and batch.tried is not None:
+            self._narrow(partition, batch, within=offset == batch.first)
+        elif batch is None or batch.first != offset:
+            position = partition.read_to if partition.read_to is not None else partition.committed
+            partition.unreadable = UnreadableBatch(offset, why, self._clock(), max(offset, position or 0))
+        else:
+            batch.repeats = True
+            self.tell()
+            if self._clock() - batch.since >= PATIENCE_S:
+                batch.after = self._high(number)
+                if batch.after is not None and batch.after > batch.within:
+                    self._try(partition, batch)
+
+    def passed(self, partition: Partition) -> bool:
+        """A record, or the end of the partition, was read.
+
+        Returns:
+            True where that only shows that the offset tried is after the batch: the record is read again.
+        """
+        batch = partition.unreadable
+        if batch is None:
+            if self._reported:
+                self.tell()
+            return False
+        if batch.tried is None:
+            partition.unreadable = None
+            self.tell()
+            return False
+        self._narrow(partition, batch, within=False)
+        return True
+
+    def tell(self) -> None:
+        """Say in `/readyz` what cannot be read."""
+        faults = [
+            f"{self._topic} [{number}] cannot be read at offset {partition.unreadable.first}: "
+            f"{partition.unreadable.why}"
+            for number, partition in sorted(self._current.items())
+            if partition.unreadable is not None and partition.unreadable.repeats
+        ]
+        self._reported = bool(faults)
+        if faults:
+            self._health.block(_PART, f"{'; '.join(faults)}. After {PATIENCE_S:g} s it is a dead letter")
+        else:
+            self._health.clear(_PART)
+
+    def _narrow(self, partition: Partition, batch: UnreadableBatch, *, within: bool) -> None:
+        assert batch.tried is not None
+        if within:
+            batch.within = batch.tried
+        else:
+            batch.after = batch.tried
+        self._try(partition, batch)
+
+    def _try(self, partition: Partition, batch: UnreadableBatch) -> None:
+        """Read from the middle of what is not known, or pass the batch over."""
+        assert batch.after is not None
+        if batch.after - batch.within > 1:
+            batch.tried = partition.seek_to = (batch.within + batch.after) // 2
+            return
+        _log.error(
+            "records cannot be read and are passed over",
+            topic=self._topic,
+            partition=partition.number,
+            first=batch.first,
+            last=batch.within,
+            why=batch.why,
+        )
+        detail = f"offsets {batch.first} to {batch.within} cannot be read: {batch.why}"
+        record = Record(
+            self._topic, partition.number, batch.within, "", b"", timestamp_ms=partition.record_ms
+        )
+        slot = Slot("", record, result=Result(dead_letter=DeadLetter(REASON, detail)))
+        partition.add(slot).waiting.pop()
+        partition.read_to = partition.seek_to = batch.after
+        partition.unreadable = None
+        self.tell()
+        self._finished(partition)

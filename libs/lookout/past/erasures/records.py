@@ -112,13 +112,13 @@ def read_log(
         rows: Keys and values.
         signer: Leaves out what the fleet did not sign; None: everything counts.
     """
-    ledger = ErasureLedger(signer)
+    history = ErasureHistory(signer)
     for raw_key, value in rows:
-        ledger.take(raw_key if isinstance(raw_key, str) else key_text(raw_key), value)
-    return ledger.log
+        history.take(raw_key if isinstance(raw_key, str) else key_text(raw_key), value)
+    return history.log
 
 
-class ErasureLedger:
+class ErasureHistory:
     """What the topic has said so far. What counts once stays, whatever is written or deleted later.
 
     Args:

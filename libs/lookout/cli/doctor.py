@@ -125,13 +125,8 @@ def _software() -> Iterator[CheckResult]:
         platform.python_version(),
         "" if good else "Lookout needs Python 3.11 or newer",
     )
-    for about, package, extra in (
-        ("video decoder", "av", "decode"),
-        ("model runtime", "torch", "prefill"),
-        ("model code", "transformers", "prefill"),
-        ("Kafka client", "confluent-kafka", "wire"),
-    ):
-        yield _package(about, package, extra)
+    yield _package("model runtime", "torch")
+    yield _package("model code", "transformers")
     yield _trial("Java for a local Kafka", _java_text)
     yield _jars()
     yield _trial("Redis for a local fleet", lambda: str(find_redis_server()))
@@ -146,11 +141,11 @@ def _java_text() -> str:
     return f"{java.major} ({java.path})"
 
 
-def _package(about: str, package: str, extra: str) -> CheckResult:
+def _package(about: str, package: str) -> CheckResult:
     try:
         return CheckResult(about, State.GOOD, f"{package} {metadata.version(package)}")
     except metadata.PackageNotFoundError:
-        return CheckResult(about, State.BAD, f"{package} is missing", f"pip install 'lookout-fleet[{extra}]'")
+        return CheckResult(about, State.BAD, f"{package} is missing", "pip install 'lookout-fleet[model]'")
 
 
 def _trial(about: str, find: Callable[[], str]) -> CheckResult:
@@ -184,7 +179,7 @@ def _accelerator() -> CheckResult:
 def _model(folder: Path | None) -> Iterator[CheckResult]:
     if folder is None:
         return
-    from watchbench.evaluation.fit import memory_text
+    from lookout.models.engines.fit import memory_text
 
     about = "memory of the model"
     try:

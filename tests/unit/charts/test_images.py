@@ -17,18 +17,11 @@ import pytest
 
 ROOT = Path(__file__).parents[3]
 FILES = {"Dockerfile": "CPU", "gpu.Dockerfile": "GPU"}
-#: the extras of pyproject.toml that an image's locked list must hold
-EXTRAS = {
-    "alerts": ("alerts",),
-    "camera-agent": ("camera-agent",),
-    "controller": ("controller",),
-    "decode": ("decode",),
-    "decode-gpu": ("decode", "nvdec"),
-    "prefill": ("prefill", "prune-encode", "recall"),
-    "prefill-gpu": ("prefill", "prune-encode", "vllm-gpu"),
-    "recordings": ("recordings",),
-    "tryout": ("local", "wire"),
-}
+#: images; each has a group of pyproject.toml and a locked list of the same name
+IMAGES = (
+    *("alerts", "camera-agent", "controller", "decode", "decode-gpu", "prefill", "prefill-gpu"),
+    *("recordings", "tryout"),
+)
 
 
 @dataclass
@@ -184,24 +177,25 @@ def test_every_locked_list_belongs_to_an_image() -> None:
     assert not unused
 
 
-def direct(extras: tuple[str, ...]) -> set[str]:
-    """Names that the project asks for with some extras, those of extras inside extras too."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    wanted, left = list(project["dependencies"]), list(extras)
+def direct(group: str) -> set[str]:
+    """Names that a dependency group asks for, those of the groups it includes too."""
+    groups = tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]
+    wanted: list[str] = []
+    left = [group]
     while left:
-        for each in project["optional-dependencies"][left.pop()]:
-            if inner := re.fullmatch(r"lookout-fleet\[(.+)\]", each):
-                left += inner.group(1).split(",")
+        for entry in groups[left.pop()]:
+            if isinstance(entry, dict):
+                left.append(entry["include-group"])
             else:
-                wanted.append(each)
-    return {re.split(r"[<>=\[ ;]", each)[0].lower() for each in wanted}
+                wanted.append(entry)
+    return {re.split(r"[<>=\[ ;]", entry)[0].lower() for entry in wanted}
 
 
-@pytest.mark.parametrize("image", EXTRAS)
+@pytest.mark.parametrize("image", IMAGES)
 def test_a_locked_list_holds_what_its_image_needs(image: str) -> None:
     text = (ROOT / f"docker/requirements/{image}.txt").read_text()
     locked = set(re.findall(r"^([A-Za-z0-9._-]+)(?:\[.*\])?==", text, re.MULTILINE))
-    assert direct(EXTRAS[image]) <= {name.lower() for name in locked}
+    assert direct(image) <= {name.lower() for name in locked}
 
 
 #: services by the locked list of their image

@@ -62,7 +62,8 @@ def direct() -> set[str]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     extras = project["project"]["optional-dependencies"].values()
     wanted = [*project["project"]["dependencies"], *(entry for extra in extras for entry in extra)]
-    wanted += project["dependency-groups"]["dev"]
+    groups = project["dependency-groups"]
+    wanted += [entry for name in groups if name != "docs" for entry in groups[name] if isinstance(entry, str)]
     names = {normal(_NAME.match(entry)[0]) for entry in wanted if _NAME.match(entry)}  # type: ignore[index]
     return names - {"lookout-fleet"}
 

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+import html
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
+from lookout.missing import missing_package
 from lookout.recordings import Timings
 from lookout.recordings.analysis.settings import AnalysisError
 from lookout.video.files import Gap
 from lookout.video.segments import CodecError, Reason
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from pandas import DataFrame
 
     # they import torch; who reads answers needs none
@@ -171,6 +174,49 @@ class Analysis:
     complete: bool = True
     begins: datetime | None = None
     begins_from: str = ""
+
+    def __repr__(self) -> str:
+        answers = ", ".join(f"{answer.question!r}: {answer.p_yes:.2f}" for answer in self.answers)
+        parts = f"{len(self.parts)} parts" + ("" if self.complete else ", stopped")
+        return f"Analysis({self.source!r}, {self.seconds:.1f} s, {parts}, {{{answers}}})"
+
+    def _repr_html_(self) -> str:
+        """A table of the answers, for notebooks."""
+        rows = "".join(
+            f"<tr><td>{html.escape(answer.question)}</td><td>{answer.p_yes:.2f}</td>"
+            f"<td>{answer.start_s:.1f} to {answer.end_s:.1f}</td></tr>"
+            for answer in self.answers
+        )
+        return (
+            f"<p>{html.escape(self.source)}, {self.seconds:.1f} s in {len(self.parts)} parts</p>"
+            f"<table><tr><th>question</th><th>p(yes)</th><th>highest in seconds</th></tr>{rows}</table>"
+        )
+
+    def plot(self) -> Axes:
+        """Draw p(yes) of every part over the recording's time, one line a question.
+
+        Returns:
+            matplotlib's axes.
+
+        Raises:
+            MissingPackageError: matplotlib is not installed.
+        """
+        try:
+            from matplotlib import pyplot
+        except ModuleNotFoundError as error:
+            raise missing_package(error) or error from error
+        _, axes = pyplot.subplots()
+        edges = [result.part.start_s for result in self.parts] + [
+            result.part.end_s for result in self.parts[-1:]
+        ]
+        for place, question in enumerate(self.questions):
+            values = [
+                result.answers[place].p_yes if result.answers else float("nan") for result in self.parts
+            ]
+            axes.stairs(values, edges, baseline=None, label=question)
+        axes.set(xlabel="seconds", ylabel="p(yes)", ylim=(0, 1))
+        axes.legend()
+        return axes
 
     def time_at(self, at_s: float) -> datetime | None:
         """The time by the clock at a place in the recording; None: nobody says when it begins.

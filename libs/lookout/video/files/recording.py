@@ -174,6 +174,13 @@ class RecordingReader(_Closable):
         if not self._times:
             raise CodecError(Reason.NO_FRAMES, f"{facts.name} holds no packet of video")
 
+    def __repr__(self) -> str:
+        facts = self.facts
+        return (
+            f"{type(self).__name__}({facts.name!r}: {facts.codec} {facts.width}x{facts.height}, "
+            f"{len(self)} frames, {self.duration:.1f} s)"
+        )
+
     def __len__(self) -> int:
         """Frames of the recording."""
         return len(self._times)

@@ -13,6 +13,7 @@ from bench.shapes import QWEN_7B, QWEN_32B
 from lookout.models import TINY, ModelError
 from lookout.models.checkpoint import count_weights
 from lookout.models.device import default_dtype
+from lookout.models.engines.fit import memory_text
 from lookout.models.engines.shape import read_shape
 from lookout.models.engines.sizing import Sizing, find_sizing, kv_budget
 from lookout.models.engines.transformers import TransformersEngine
@@ -23,7 +24,6 @@ from lookout.recordings.analysis.analyzer import Analyzer
 from lookout.services.prefill.settings import PrefillSettings
 from lookout.services.prune_encode.settings import PruneEncodeSettings
 from lookout.streams.session import EngineHost, HostSettings
-from watchbench.evaluation.fit import memory_text
 
 GIB = 1 << 30
 SMALL, LARGE = (QWEN_7B, 8_290_000_000), (QWEN_32B, 33_450_000_000)

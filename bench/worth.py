@@ -1,0 +1,368 @@
+"""Whether the default is worth its FLOPs: `make bench-worth`, beside the simplest ways to look at a stream.
+
+Windows of 80 frames that slide by 16 (40 s and 8 s), rendered cameras that no training met, the bundled
+model:
+
+- `full`: every token, every window computed whole. `default`: the product's masks, windows that reuse KV.
+- `last N`: the last N frames of the window, whole, in a prompt of their own (SimpleStream). `even N`: N
+  frames at even distances, the first and the last of the window among them.
+- `strides`: each stride of 16 frames in a prompt of its own, under the product's masks, without any KV of the
+  one before; p(yes) of a window is the largest of its five strides. `strides, mean`: their mean. `strides,
+  every token`: the largest, without masks.
+
+F1 is by windows, at p(yes) of .5; intervals are 95 % over cameras (bootstrap), differences are paired by
+camera. `flops`: of the language model, questions apart, as a share of `full`, one key window in a period
+counted in; `tower`: what the tower encodes, as a share of all frames. `accuracy`: all answers to all
+questions. `families`: F1 by family of questions, and what `strides` has more than `default`. `per camera` has
+what the intervals are drawn from: hits, misses, false and quiet windows of every question.
+
+Answers are kept under --keep, and a run continues where it was stopped. `--quick`: eight cameras. The last
+line is JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from tqdm import tqdm
+
+from bench.codecsight.policies import WHOLE
+from bench.codecsight.scores import Counts, by_window
+from bench.codecsight.streams import (
+    CANDIDATES,
+    GRADE,
+    WISHES,
+    Workplace,
+    encoded_share,
+    judged,
+    outcome,
+    window_times,
+)
+from bench.codecsight.table import CONTEXT_ROWS, PRODUCT_ROWS
+from bench.crowds.compare import Clip, blocks_of, print_tables, workplace
+from bench.windows_fidelity import QUESTIONS, Cut, default, over_period, prefill
+from lookout.models.engines import Engine, WindowRequest
+from lookout.models.windows import Planner, Policy, StrideBlock, WindowSettings
+from lookout.pruning import PrunePolicy
+from lookout.streams import read_clip
+from watchbench import cameras, encode, footage, model as vlm, scenes, sight
+from watchbench.clips import CANDIDATES as FEW, chosen
+from watchbench.films import HELD_BACK
+from watchbench.questions import QUESTIONS as KNOWN, answers
+from watchbench.training import STEP_S
+
+FIRST: Final = HELD_BACK + 95_000  # seed of the first camera
+SECONDS: Final = 80.5  # six windows
+FPS: Final = Fraction(2)  # pictures a second: those that are sampled, as drawing is what takes long
+CUT: Final = Cut(16, 100, 6)
+FRAMES: Final = CUT.frames * CUT.blocks
+RIVALS: Final = ("default", "last 4", "last 8", "last 16", "even 8", "even 16", "strides")
+DENSE: Final = PrunePolicy(everything=True)
+FAMILIES: Final = tuple(dict.fromkeys(question.family for question in KNOWN))
+ROWS: Final = {"product": PRODUCT_ROWS, "contextual": CONTEXT_ROWS}
+KINDS: Final = {
+    f"{family}": [row for row, question in enumerate(KNOWN) if question.family == family]
+    for family in FAMILIES
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One way to look at one camera.
+
+    Attributes:
+        p: p(yes) [windows, questions].
+        flops: Of the language model for a window, questions apart, key windows weighed as in a long stream.
+        tower: Of what the tower would encode, the share that it does.
+    """
+
+    p: NDArray[np.float64]
+    flops: float
+    tower: float
+
+
+def films(count: int, place: Workplace) -> Iterator[Clip]:
+    """The cameras; rendered on first use. Each shows for sure what its wish says."""
+    for number in range(count):
+        seed, wish = FIRST + number, WISHES[number % len(WISHES)]
+        scene = chosen((wish,), SECONDS, round(SECONDS / STEP_S), seed, GRADE, CANDIDATES.get(wish, FEW))
+        path = place.folder / f"{seed}-{cameras.LOOK}-{GRADE:g}-{SECONDS:g}s.mp4"
+        if not path.is_file():
+            how = replace(encode.varied(seed), loss=0.0, crf=28, bitrate=None)
+            encode.write(cameras.frames(scene, SECONDS, fps=FPS), path, FPS, how)
+        yield Clip(path.stem, read_clip(path, place.tower.grid), scene)
+
+
+def alone(engine: Engine, windows: Sequence[Sequence[StrideBlock]]) -> tuple[list[list[float]], list[int]]:
+    """Windows that know nothing of one another: p(yes) of every question, and FLOPs without questions."""
+    settings = WindowSettings(CUT.blocks, Policy.PRUNE_ONLY, samples=CUT.frames, stride_s=CUT.frames * STEP_S)
+    planner = Planner(engine.layout, settings)
+    p, flops = [], []
+    for blocks in windows:
+        request = WindowRequest(planner.plan(blocks), blocks, tuple(QUESTIONS), keep=False)
+        answer = engine.run([request])[0].unwrap()
+        p.append([one.p_yes for one in answer.answers])
+        flops.append(prefill(answer.cost))
+    return p, flops
+
+
+def windows_of(blocks: Sequence[StrideBlock]) -> list[Sequence[StrideBlock]]:
+    """Every whole window of a camera."""
+    return [blocks[last - CUT.blocks : last] for last in range(CUT.blocks, len(blocks) + 1)]
+
+
+def shown(window: Sequence[StrideBlock], places: Sequence[int]) -> list[StrideBlock]:
+    """A window with the frames at some places alone, from its first block with such a frame on."""
+    wanted, place, out = set(places), 0, list[StrideBlock]()
+    for block in window:
+        kept = tuple(frame for n, frame in enumerate(block.frames, place) if n in wanted)
+        place += len(block.frames)
+        if kept or out:
+            out.append(replace(block, frames=kept))
+    return out
+
+
+def last(count: int) -> list[int]:
+    """The places of the last frames of a window."""
+    return list(range(FRAMES - count, FRAMES))
+
+
+def even(count: int) -> list[int]:
+    """The places of so many frames of a window at even distances, its first and its last among them."""
+    return [round(place) for place in np.linspace(0, FRAMES - 1, count).tolist()]
+
+
+def newly(places: Sequence[int]) -> float:
+    """Frames of a window at these places that no window before it showed, as a share of a stride's: what the
+    tower encodes for a window, where it keeps its tokens."""
+    before = {place - CUT.frames * stride for place in places for stride in range(1, CUT.blocks)}
+    return len(set(places) - before) / CUT.frames
+
+
+SELECTED: Final[Mapping[str, Sequence[int]]] = {
+    **{f"last {count}": last(count) for count in (4, 8, 16)},
+    **{f"even {count}": even(count) for count in (8, 16)},
+}
+
+
+def by_stride(p: NDArray[np.float64], of: Callable[..., NDArray[np.float64]]) -> NDArray[np.float64]:
+    """p(yes) of every window [windows, questions] of those of its strides [strides, questions]."""
+    spans = np.lib.stride_tricks.sliding_window_view(p, CUT.blocks, axis=0)
+    return of(spans, axis=-1)
+
+
+def found_of(clip: Clip, place: Workplace) -> dict[str, Found]:
+    """Every way to look at a camera."""
+    made: dict[str, list[StrideBlock]] = {}
+
+    def blocks(name: str) -> list[StrideBlock]:
+        masks = DENSE if name == "dense" else PrunePolicy()
+        return made.setdefault(name, made.get(name) or blocks_of(clip, masks, place))
+
+    def kept(
+        name: str, make: Callable[[], tuple[list[list[float]], list[int]]]
+    ) -> tuple[NDArray[np.float64], float]:
+        key = f"{clip.name}, {name}"
+        if key not in place.results:
+            p, flops = make()
+            place.results.add(key, {"p": np.round(p, 6).tolist(), "flops": float(np.mean(flops))})
+        told = place.results.found[key]
+        return np.array(told["p"]), float(told["flops"])
+
+    out: dict[str, Found] = {}
+    for name, kind, setting in (("full", "dense", WHOLE), ("default", "pruned", default())):
+        key = f"{clip.name}, {name}"
+        own = () if key in place.results else blocks(kind)
+        answered = outcome(key, own, setting, place).answered
+        if f"{key}, tower" not in place.results:
+            place.results.add(f"{key}, tower", encoded_share(blocks(kind)))
+        flops = over_period(answered.flops, answered.key)
+        out[name] = Found(answered.p, flops, float(place.results.found[f"{key}, tower"]))
+    for name, places in SELECTED.items():
+        p, flops = kept(
+            name,
+            lambda places=places: alone(
+                place.engine, [shown(w, places) for w in windows_of(blocks("dense"))]
+            ),  # type: ignore[misc]
+        )
+        out[name] = Found(p, flops, newly(places))
+    for name, kind, like in (("strides", "pruned", "default"), ("strides, every token", "dense", "full")):
+        p, flops = kept(name, lambda kind=kind: alone(place.engine, [[block] for block in blocks(kind)]))  # type: ignore[misc]
+        out[name] = Found(by_stride(p, np.max), flops, out[like].tower)
+        if name == "strides":
+            out["strides, mean"] = Found(by_stride(p, np.mean), flops, out[like].tower)
+    return out
+
+
+def truth_of(clip: Clip, place: Workplace) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """What is true of every window, and where that is known: bool [windows, questions]."""
+    assert clip.scene is not None
+    key = f"{clip.name}, times"
+    if key not in place.results:
+        times = window_times(blocks_of(clip, PrunePolicy(), place), CUT)
+        place.results.add(key, [window.tolist() for window in times])
+    pairs = [
+        answers(scenes.observe(clip.scene, torch.tensor(times)).truth) for times in place.results.found[key]
+    ]
+    yes, known = (torch.stack([pair[part][0, -1] for pair in pairs]).numpy() for part in (0, 1))
+    return yes, known
+
+
+Table = NDArray[np.int64]
+"""[cameras, questions, (hit, miss, false, quiet)]."""
+
+
+def counted(found: Sequence[Found], truths: Sequence[Any]) -> Table:
+    """One way on all cameras."""
+    cameras = [judged(one.p, truth) for one, truth in zip(found, truths, strict=True)]
+    return np.array([[_four(by_window(answers)) for answers in camera] for camera in cameras])
+
+
+def _four(counts: Counts) -> tuple[int, int, int, int]:
+    return counts.hit, counts.miss, counts.false, counts.quiet
+
+
+def mean_f1(table: Table, rows: Sequence[int]) -> NDArray[np.float64]:
+    """Mean F1 of some questions, of counts [..., questions, 4]; those without a case are left out, and where
+    none has one it is NaN."""
+    hit, miss, false = (table[..., rows, part].astype(float) for part in range(3))
+    total = 2 * hit + miss + false
+    cases = (total > 0).sum(-1)
+    f1 = (2 * hit / np.maximum(total, 1)).sum(-1)
+    return np.where(cases > 0, f1 / np.maximum(cases, 1), np.nan)
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """Cameras drawn again and again, the same for every way: [rounds, cameras]."""
+
+    rows: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, count: int, rounds: int = 2000) -> Drawn:
+        """Draws of so many cameras."""
+        return cls(np.random.default_rng(0).integers(0, count, (rounds, count)))
+
+    def f1(self, table: Table, rows: Sequence[int]) -> NDArray[np.float64]:
+        """Mean F1 of some questions in every draw."""
+        return mean_f1(table[self.rows].sum(1), rows)
+
+
+def edges(values: NDArray[np.float64]) -> list[float]:
+    """95 % of what was drawn."""
+    return [round(float(edge), 3) for edge in np.nanquantile(values, (0.025, 0.975))]
+
+
+def rivals(ways: Mapping[str, Table], found: Mapping[str, Sequence[Found]]) -> dict[str, dict[str, Any]]:
+    """By way: cost, mean F1 of the product's and of the contextual questions with intervals, accuracy."""
+    drawn = Drawn.of(len(next(iter(ways.values()))))
+    full = np.array([one.flops for one in found["full"]])
+    out: dict[str, dict[str, Any]] = {}
+    for name, table in ways.items():
+        flops = np.array([one.flops for one in found[name]])
+        row: dict[str, Any] = {
+            "flops": round(float((flops / full).mean()), 4),
+            "tower": round(float(np.mean([one.tower for one in found[name]])), 4),
+        }
+        for kind, rows in ROWS.items():
+            row[kind] = round(float(mean_f1(table.sum(0), rows)), 4)
+            row[f"{kind} 95 %"] = edges(drawn.f1(table, rows))
+        total = table.sum((0, 1))
+        row["accuracy"] = round(float((total[0] + total[3]) / total.sum()), 4)
+        out[name] = row
+    return out
+
+
+def strides_less(ways: Mapping[str, Table], own: str = "strides") -> dict[str, dict[str, Any]]:
+    """By other way: what single strides have more, with 95 % over the same cameras."""
+    drawn, out = Drawn.of(len(ways[own])), dict[str, dict[str, Any]]()
+    for name, table in ways.items():
+        if name == own:
+            continue
+        row: dict[str, Any] = {}
+        for kind, rows in ROWS.items():
+            row[kind] = round(float(mean_f1(ways[own].sum(0), rows) - mean_f1(table.sum(0), rows)), 4)
+            row[f"{kind} 95 %"] = edges(drawn.f1(ways[own], rows) - drawn.f1(table, rows))
+        out[name] = row
+    return out
+
+
+def families(ways: Mapping[str, Table]) -> dict[str, dict[str, Any]]:
+    """F1 by family and way; what single strides have more than the default; windows where it is true."""
+    drawn, out = Drawn.of(len(ways["strides"])), dict[str, dict[str, Any]]()
+    for family, rows in KINDS.items():
+        true = int(ways["full"][:, rows, :2].sum())
+        row: dict[str, Any] = {"true windows": true}
+        for name, table in ways.items():
+            value = float(mean_f1(table.sum(0), rows))
+            row[name] = None if np.isnan(value) else round(value, 3)
+        less = drawn.f1(ways["strides"], rows) - drawn.f1(ways["default"], rows)
+        row["strides less default 95 %"] = None if np.isnan(less).all() else edges(less)
+        out[family] = row
+    return out
+
+
+def per_camera(names: Sequence[str], ways: Mapping[str, Table]) -> dict[str, dict[str, str]]:
+    """By way and camera: hits/misses/false/quiet of every question."""
+    return {
+        way: {
+            name: " ".join("/".join(map(str, question)) for question in camera)
+            for name, camera in zip(names, table.tolist(), strict=True)
+        }
+        for way, table in ways.items()
+    }
+
+
+def real() -> dict[str, float | None]:
+    """F1 of the bundled model on real clips, by question; {} where there are none."""
+    where = footage.folder()
+    if where is None:
+        return {}
+    f1 = sight.real(vlm.load(vlm.weights()), where)[0].f1()
+    return {name: f1.get(name) for name in ("person", "vehicle", "lying")}
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--cameras", type=int, default=60, help="rendered ones")
+    parser.add_argument("--quick", action="store_true", help="eight cameras")
+    parser.add_argument("--keep", type=Path, default=Path("out/worth"), help="folder for films and answers")
+    options = parser.parse_args()
+    count = 8 if options.quick else options.cameras
+    with workplace(options.keep, CUT) as place:
+        names, looks, truths = [], list[dict[str, Found]](), []
+        for clip in tqdm(films(count, place), total=count, desc="cameras", disable=None):
+            names.append(clip.name.partition("-")[0])
+            looks.append(found_of(clip, place))
+            truths.append(truth_of(clip, place))
+    found = {way: [look[way] for look in looks] for way in looks[0]}
+    ways = {way: counted(looks_of, truths) for way, looks_of in found.items()}
+    tables = {
+        "rivals": rivals(ways, found),
+        "strides less others": strides_less(ways),
+        "families": families(ways),
+    }
+    print_tables(tables)
+    told = {
+        name: {key: tables["rivals"][name][key] for key in ("flops", "product", "contextual")}
+        for name in RIVALS
+    }
+    windows = sum(len(truth[0]) for truth in truths)
+    line = {"cameras": len(names), "windows": windows, "rivals": told, "smol": {}, "real": real()}
+    print(json.dumps(line | {"tables": tables, "per camera": per_camera(names, ways)}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,212 @@
+"""Films whose answers lie in no stride of them: what a window is for.
+
+A film is one window of five strides of 16 frames. Visits are short, or stays have a short gap, and both lie
+where 16 frames at even distances do not show them. A film with Yes and one with No are made of the same
+strides in another order, so that any score of strides alone, and its largest or its mean, is the same for
+both:
+
+- `order`: a person comes in one stride, a vehicle in another.
+- `third`: two visits of a person and one of a vehicle, or the other way round; who came third?
+- `dwell`: a person stays for three strides; two of these have a gap of two seconds. The longest stay has 14 s
+  or 11 s.
+
+Of two kinds this holds in a weaker form:
+
+- `return`: a vehicle comes twice, or two vehicles do. Two films with Yes and two with No are made of the same
+  strides; the largest of five scores is right in half of them at most, their mean in three quarters.
+- `thrice`: a person comes in three strides, or in two. The strides are of the same kinds; their mean may
+  tell.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from watchbench import scenes
+from watchbench.questions import BY_NAME, Question
+from watchbench.scenes import FOREVER, Scene
+from watchbench.training import STEP_S
+
+STRIDE, STRIDES = 16, 5
+FRAMES: Final = STRIDE * STRIDES
+HIDDEN: Final = range(6, 10)  # frames of a stride: none of 16 even ones of a window is among them
+LONG_S: Final = 12.5  # what "more than twelve seconds" is, to half a sample
+FAR: Final[tuple[Question, ...]] = (
+    BY_NAME["order"],
+    Question("third", "third", ("Was the third to come a vehicle?",)),
+    Question("dwell far", "dwell", ("Was a person in view for more than twelve seconds?",)),
+    BY_NAME["return"],
+    Question("thrice", "thrice", ("Did a person come three times?",)),
+)
+"""What is asked of each kind of films, in the order of :data:`KINDS`."""
+KINDS: Final = ("order", "third", "dwell", "return", "thrice")
+UNIT: Final = {"return": 4}  # films that belong together; of the other kinds 2
+
+
+@dataclass(frozen=True, slots=True)
+class Films:
+    """Scenes of one kind, and the answer to its question at the end of each, bool [films]; every second film
+    is a Yes, and those of a unit stand together."""
+
+    scene: Scene
+    yes: Tensor
+    question: Question
+
+
+def films(kind: str, units: int, seed: int, grade: float = 0.75) -> Films:
+    """Films of a kind; ``grade`` as in :func:`watchbench.scenes.sample`.
+
+    Raises:
+        ValueError: There is no such kind.
+    """
+    if kind not in KINDS:
+        raise ValueError(f"no films called {kind!r}; there are: {', '.join(KINDS)}")
+    each = UNIT.get(kind, 2)
+    drawn = scenes.sample(units, FRAMES * STEP_S, seed, grade)
+    scene = scenes.some_of(drawn, torch.arange(units).repeat_interleave(each))
+    _empty(scene)
+    dice = scenes.Dice(seed + 1)
+    for unit in range(units):
+        rows = range(unit * each, (unit + 1) * each)
+        _STAGED[kind](scene, rows, dice)
+    yes = torch.arange(len(scene.kind)) % 2 == 0
+    return Films(scene, yes, FAR[KINDS.index(kind)])
+
+
+def answer(kind: str, truth: scenes.Truth) -> Tensor:
+    """The answer of a kind at the end of a window, bool [B], of what is in view alone."""
+    person = (truth.person_share >= 0.4).any(2)
+    vehicle = (truth.vehicle_share >= 0.35).any(2)
+    if kind == "order":
+        return _first(person) < _first(vehicle)
+    if kind == "dwell":
+        return _longest(person) * STEP_S >= LONG_S
+    if kind == "thrice":
+        return _begins(person).sum(1) >= 3
+    if kind == "third":
+        came = _begins(person) | _begins(vehicle)
+        third = (came.cumsum(1) == 3).float().argmax(1)
+        return vehicle.gather(1, third[:, None])[:, 0]
+    twice = (truth.vehicle_share >= 0.35).any(1).sum(1) >= 2
+    return twice & truth.twin
+
+
+def _first(seen: Tensor) -> Tensor:
+    return torch.where(seen.any(1), seen.float().argmax(1), seen.shape[1])
+
+
+def _begins(seen: Tensor) -> Tensor:
+    before = torch.cat([torch.zeros_like(seen[:, :1]), seen[:, :-1]], 1)
+    return seen & ~before
+
+
+def _longest(seen: Tensor) -> Tensor:
+    run = torch.zeros(len(seen), dtype=torch.long)
+    longest = run
+    for frame in seen.unbind(1):
+        run = torch.where(frame, run + 1, 0)
+        longest = torch.maximum(longest, run)
+    return longest
+
+
+def _empty(scene: Scene) -> None:
+    """Nobody and nothing is there yet; who comes stands in the open, where the first one would have stood."""
+    people, vehicles = scene.people, scene.vehicles
+    people["there"][:] = False
+    vehicles["there"][:] = False
+    scene.objects["there"][:] = False
+    scene.objects["holds"][:] = False
+    scene.objects["carried"][:] = False
+    scene.slow["there"][:], scene.slow["moves"][:] = False, False
+    vehicles["twin"][:] = False
+    for table in (people, vehicles):
+        for name, value in table.items():
+            if name != "twin":  # all look alike and stand at one place
+                value[:] = value[:, :1]
+        table["x"][:] = table["x"].clamp(0.35, 0.65)
+        table["start_x"][:], table["end_x"][:] = table["x"], table["x"]
+        table["begin"][:], table["depart"][:] = -FOREVER, FOREVER
+    people["fall"][:], people["rise"][:] = FOREVER, FOREVER
+
+
+def _visit(table: dict[str, Tensor], row: int, slot: int, stride: int, frames: range = HIDDEN) -> None:
+    """Who is in a slot is in view in some frames of a stride, and in none before or after."""
+    begin = stride * STRIDE + frames.start
+    table["there"][row, slot] = True
+    table["arrive"][row, slot] = (begin - 0.5) * STEP_S
+    table["vanish"][row, slot] = (begin + len(frames) - 0.5) * STEP_S
+
+
+def _order(scene: Scene, rows: range, dice: scenes.Dice) -> None:
+    one, other = _strides(dice, 2)
+    for row, (person, vehicle) in zip(rows, ((one, other), (other, one)), strict=True):
+        _visit(scene.people, row, 0, person)
+        _visit(scene.vehicles, row, 0, vehicle)
+
+
+def _third(scene: Scene, rows: range, dice: scenes.Dice) -> None:
+    first, second, third = _strides(dice, 3)
+    if dice.chance(0.5, 1).item():  # one vehicle among people: it comes last, or earlier
+        plans = (((first, second), (third,)), ((first, third), (second,)))
+    else:  # one person among vehicles: it comes earlier, or last
+        plans = (((second,), (first, third)), ((third,), (first, second)))
+    for row, (people, vehicles) in zip(rows, plans, strict=True):
+        for table, visits in ((scene.people, people), (scene.vehicles, vehicles)):
+            for slot, stride in enumerate(visits):
+                _visit(table, row, slot, stride)
+
+
+def _dwell(scene: Scene, rows: range, dice: scenes.Dice) -> None:
+    start = int(dice.whole(0, STRIDES - 2, 1))
+    late = dice.chance(0.5, 1).item()  # where the stride without a gap stands if not in the middle
+    for row, whole in zip(rows, (1, 2 if late else 0), strict=True):
+        gaps = [start + n for n in range(3) if n != whole]
+        edges = [start * STRIDE]
+        for gap in gaps:
+            edges += [gap * STRIDE + HIDDEN.start, gap * STRIDE + HIDDEN.stop]
+        edges.append((start + 3) * STRIDE)
+        for slot, (begin, end) in enumerate(zip(edges[::2], edges[1::2], strict=True)):
+            _visit(scene.people, row, slot, 0, range(begin, end))
+
+
+def _return(scene: Scene, rows: range, dice: scenes.Dice) -> None:
+    strides = _strides(dice, 2)
+    vehicles = scene.vehicles
+    colours = vehicles["colour"][rows[0], 0], _another(vehicles["colour"][rows[0], 0])
+    # Yes and No in turn: one twice, one and the other, the other twice, the other and the one.
+    for row, looks in zip(rows, ((0, 0), (0, 1), (1, 1), (1, 0)), strict=True):
+        for slot, (stride, look) in enumerate(zip(strides, looks, strict=True)):
+            _visit(vehicles, row, slot, stride)
+            vehicles["colour"][row, slot] = colours[look]
+        vehicles["twin"][row] = looks[0] == looks[1]
+
+
+def _another(colour: Tensor) -> Tensor:
+    """A colour far from one."""
+    return torch.where(colour > 0.5, colour - 0.45, colour + 0.45).roll(1)
+
+
+def _thrice(scene: Scene, rows: range, dice: scenes.Dice) -> None:
+    strides = _strides(dice, 3)
+    for row, count in zip(rows, (3, 2), strict=True):
+        for slot, stride in enumerate(strides[:count]):
+            _visit(scene.people, row, slot, stride)
+
+
+def _strides(dice: scenes.Dice, count: int) -> list[int]:
+    """Different strides, rising."""
+    drawn = torch.randperm(STRIDES, generator=dice.generator)[:count]
+    return sorted(drawn.tolist())
+
+
+_STAGED: Final = {
+    "order": _order,
+    "third": _third,
+    "dwell": _dwell,
+    "return": _return,
+    "thrice": _thrice,
+}

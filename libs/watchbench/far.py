@@ -150,6 +150,7 @@ def _order(scene: Scene, rows: range, dice: scenes.Dice) -> None:
 
 def _third(scene: Scene, rows: range, dice: scenes.Dice) -> None:
     first, second, third = _strides(dice, 3)
+    plans: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
     if dice.chance(0.5, 1).item():  # one vehicle among people: it comes last, or earlier
         plans = (((first, second), (third,)), ((first, third), (second,)))
     else:  # one person among vehicles: it comes earlier, or last

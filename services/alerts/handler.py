@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import structlog
 
@@ -60,6 +60,7 @@ class _IncidentEntry:
     """An event of a watch's incident, and whose it is."""
 
     watch: str
+    question: str
     event: IncidentEvent
     tenant: str
 
@@ -69,8 +70,9 @@ class CameraState:
     """The newest window of one camera, and its watches by id.
 
     Attributes:
-        packed: What the checkpoint holds: the watches that differ from a new one. A verdict changes one of
-            them, so that it costs the same beside any number of others.
+        watches: Those that differ from a new one: what a restart forgets is forgotten at once.
+        packed: The same as the checkpoint holds it. A verdict changes one of them, so that it costs the same
+            with any number of others.
     """
 
     camera: str
@@ -81,15 +83,16 @@ class CameraState:
 
     def put(self, watch: str, watched: Watched) -> None:
         """A watch in its new state."""
-        self.watches[watch] = watched
         if watched.state.quiet:
+            self.watches.pop(watch, None)
             self.packed.pop(watch, None)
         else:
+            self.watches[watch] = watched
             self.packed[watch] = convert.pack(watch, watched.state, watched.tenant)
 
     def drop(self, watch: str) -> None:
         """A watch is gone."""
-        del self.watches[watch]
+        self.watches.pop(watch, None)
         self.packed.pop(watch, None)
 
 
@@ -146,9 +149,11 @@ class AlertsHandler(Handler[CameraState]):
             return Result(dead_letter=DeadLetter("bad-verdict", str(error)))
         if (answer.epoch, answer.window) < (state.epoch, state.window):
             return Result(counts={"stale": 1})
+        is_first = (answer.epoch, answer.window) > (state.epoch, state.window)
         state.epoch, state.window = answer.epoch, answer.window
-        events = _stepped(state, answer, verdict.question, verdict.tenant)
-        events += self._offline_events(state, verdict, answer)
+        events = _stepped(state, answer, verdict.question, verdict.tenant, _identity(answer))
+        if is_first:
+            events += self._offline_events(state, verdict, answer)
         return self._result(state, events)
 
     def _offline_events(
@@ -165,7 +170,22 @@ class AlertsHandler(Handler[CameraState]):
             return []
         if reply is None:
             return []
-        return _stepped(state, reply, watch.question or OFFLINE_QUESTION, verdict.tenant)
+        # By the window: the numbers of the answers begin again once nothing is remembered of the watch.
+        identity = _identity(replace(reply, epoch=answer.epoch, window=answer.window))
+        return _stepped(state, reply, watch.question or OFFLINE_QUESTION, verdict.tenant, identity)
+
+    def forget(self, state: CameraState) -> Result | None:
+        """Close the incidents of a camera that sent nothing for long, or was erased whole.
+
+        Nothing else would close them. They name no frames any more.
+        """
+        closed = [
+            _IncidentEntry(watch, watched.question, replace(event, incident=bare), watched.tenant)
+            for watch, watched in state.watches.items()
+            for event in rules.remove(watched.state, rules.FORGOTTEN)[1]
+            for bare in [replace(event.incident, evidence=())]
+        ]
+        return self._result(state, closed) if closed else None
 
     def tick(self, state: CameraState, now: float) -> Result | None:
         """Close the incidents of watches that are gone here, after their last verdicts."""
@@ -181,7 +201,7 @@ class AlertsHandler(Handler[CameraState]):
                 continue
             watched.state, events = rules.remove(watched.state)
             state.put(watch, watched)
-            closed += [_IncidentEntry(watch, event, watched.tenant) for event in events]
+            closed += [_IncidentEntry(watch, watched.question, event, watched.tenant) for event in events]
             if not events:
                 state.drop(watch)
         return self._result(state, closed) if closed else None
@@ -195,7 +215,7 @@ class AlertsHandler(Handler[CameraState]):
         return Result(outputs=outputs, counts=counts, checkpoint=checkpoint)
 
     def _output(self, state: CameraState, entry: _IncidentEntry) -> Output:
-        question = state.watches[entry.watch].question
+        question = entry.question
         if not question and self._rules is not None:  # checkpoints hold none
             question = self._rules.question_of(entry.watch)
         alert = convert.alert(state.camera, entry.watch, question, entry.event, entry.tenant)
@@ -203,10 +223,16 @@ class AlertsHandler(Handler[CameraState]):
         return Output(ALERTS.name, state.camera, to_json(alert), headers)
 
 
-def _stepped(state: CameraState, answer: WatchVerdict, question: str, tenant: str) -> list[_IncidentEntry]:
+def _identity(answer: WatchVerdict) -> str:
+    """The id of an incident that opens at an answer."""
+    return incident_id(answer.camera, answer.epoch, answer.watch, answer.version, answer.window)
+
+
+def _stepped(
+    state: CameraState, answer: WatchVerdict, question: str, tenant: str, identity: str
+) -> list[_IncidentEntry]:
     """Bring one watch to its next answer; what happened to its incidents. One that was open stays with the
     tenant that it opened for, also where the camera is another tenant's by now."""
-    identity = incident_id(answer.camera, answer.epoch, answer.watch, answer.version, answer.window)
     before = state.watches.get(answer.watch)
     after, events = rules.step(before.state if before else None, answer, identity)
     opened: dict[str, str] = {}
@@ -214,4 +240,7 @@ def _stepped(state: CameraState, answer: WatchVerdict, question: str, tenant: st
         opened[before.state.incident.id] = before.tenant
     owner = opened.get(after.incident.id, tenant) if after.incident is not None else ""
     state.put(answer.watch, Watched(question, after, owner))
-    return [_IncidentEntry(answer.watch, event, opened.get(event.incident.id, tenant)) for event in events]
+    return [
+        _IncidentEntry(answer.watch, question, event, opened.get(event.incident.id, tenant))
+        for event in events
+    ]

@@ -20,15 +20,15 @@ def offline_answer(
 ) -> WatchVerdict | None:
     """What a verdict of any watch says about the camera being offline.
 
-    The answer is yes for a gap by silence and no for a window of any other outcome; behind a camera that
-    moved to another partition it is a gap, which closes an open incident. Time orders these answers, not
-    epochs: a camera that returns opens a new epoch.
+    The answer is yes for a gap by silence and no for a window of any other outcome; for a camera that moved
+    to another partition it is a gap, which closes an open incident. The answers are numbered in their order:
+    a camera that returns opens a new epoch, and its clock may have been set back.
 
     Args:
-        verdict: Any verdict of the camera.
+        verdict: The first verdict of a window of the camera.
         answer: The same as the rules see it.
         watch: The watch `camera-offline`.
-        newest: Number of the camera's newest of these answers.
+        newest: Number of the camera's newest answer to the watch, -1: none.
 
     Returns:
         The answer; None where the watch does not cover the camera.
@@ -39,18 +39,11 @@ def offline_answer(
     if not covers(watch, answer.camera, tenant_of(verdict.tenant)):
         return None
     reason = verdict.reason if answer.outcome is Outcome.GAP else ""
-    number = 2 * answer.end_ms
-    if reason == MOVED:
-        number = max(number, newest + 1)
-    if reason == SILENCE:
-        # Times may be equal, and a gap begins before the end of a window whose last stride broke off: the gap
-        # comes behind.
-        number = max(number, newest) | 1
     rule: Rule = replace(rule_of(watch.rule), zones=())
     return replace(
         answer,
         epoch=0,
-        window=number,
+        window=newest + 1,
         watch=CAMERA_OFFLINE,
         version=watch.version,
         outcome=Outcome.GAP if reason == MOVED else Outcome.ANSWERED,

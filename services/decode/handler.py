@@ -55,6 +55,7 @@ from lookout.v1.lineage_pb2 import (
     CAUSE_CLOCK_JUMP,
     CAUSE_CLOCK_RESET,
     CAUSE_CONFIGURATION,
+    CAUSE_ENDED,
     CAUSE_ERASED,
     CAUSE_LATE,
     CAUSE_MOVED,
@@ -105,6 +106,7 @@ DAY_MS = 86_400_000
 _WATCHED_S = 2.0
 _CAUSES = {
     "silence": CAUSE_SILENCE,
+    "ended": CAUSE_ENDED,
     "clock-jump": CAUSE_CLOCK_JUMP,
     "clock-reset": CAUSE_CLOCK_RESET,
     "configuration": CAUSE_CONFIGURATION,
@@ -373,7 +375,7 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
         if labels.tenant != state.stream.labels.tenant:
             return "tenant"  # no window shows one tenant's footage to another's watch
         quiet_ms = began_ms(record) - state.stream.heard_ms
-        return "silence" if quiet_ms > self._settings.silence_s * 1000 else None
+        return state.stream.silence if quiet_ms > self._settings.silence_s * 1000 else None
 
     def _claim(self, record: Record) -> bool:
         """False, and a warning, where the camera's records come in two partitions: its streams get mixed up
@@ -408,7 +410,7 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
         return replace(forgotten, outputs=[*forgotten.outputs, gap], counts={"gaps": 1, "moved": 1})
 
     def _offline(self, state: CameraState) -> Result:
-        gap = self._gap(state, "silence")
+        gap = self._gap(state, state.stream.silence)
         state.stream = replace(state.stream, silent=True)
         return Result([gap], self._checkpoint(state), counts={"gaps": 1})
 
@@ -482,6 +484,7 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
             next_us=following.next_us,
             next_sample=decoded.next_slot,
             labels=_labels(record),
+            finished=headers.text(record.headers, headers.LAST) is not None,
         ).heard(record, ended_ms(record, decoded))
         segment = RecordRef(topic=record.topic, partition=record.partition, offset=record.offset)
         message = self._message(state.camera, after)

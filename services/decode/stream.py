@@ -36,6 +36,7 @@ class Stream:
         arrived_ms: record time of its newest segment.
         silent: the gap of the present silence is written.
         labels: what its newest segment says of the camera.
+        finished: its newest segment is the last of a recording.
     """
 
     epoch: int = 0
@@ -50,6 +51,7 @@ class Stream:
     arrived_ms: int = 0
     silent: bool = False
     labels: CameraLabels = field(default_factory=CameraLabels)
+    finished: bool = False
 
     @property
     def open(self) -> bool:
@@ -72,6 +74,7 @@ class Stream:
             arrived_ms=kept.arrived_ms,
             silent=kept.silent,
             labels=kept.labels,
+            finished=kept.finished,
         )
 
     def message(self) -> DecodeState:
@@ -89,7 +92,13 @@ class Stream:
             arrived_ms=self.arrived_ms,
             silent=self.silent,
             labels=self.labels if labelled(self.labels) else None,
+            finished=self.finished,
         )
+
+    @property
+    def silence(self) -> str:
+        """What silence after its newest segment is: an outage of the camera, or the end of a recording."""
+        return "ended" if self.finished else "silence"
 
     def following(self, record: Record, decoded: DecodedSegment) -> "Stream":
         """The epoch that `record` opens."""

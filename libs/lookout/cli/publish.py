@@ -45,7 +45,7 @@ from lookout.wire import (
     is_camera_id,
     label_headers,
 )
-from lookout.wire.headers import CAPTURED_AT, Headers, encode
+from lookout.wire.headers import CAPTURED_AT, LAST, Headers, encode
 
 _LONGEST_NAP_S = 0.2
 
@@ -207,7 +207,8 @@ def publish(
             try:
                 pieces = _whole(file) if whole else _cut(pool, file, seconds)
                 tell = _teller(bar, task, label)
-                publish_one(publisher, published, pieces, rate, start_us, tell, labels=labels)
+                ends = file is not None and not whole
+                publish_one(publisher, published, pieces, rate, start_us, tell, labels=labels, ends=ends)
             except CodecError as error:
                 failed += 1
                 bar.console.print(f"[red]✗[/] {escaped(label)}: {escaped(error)}", highlight=False)
@@ -328,6 +329,7 @@ def publish_one(
     tell: Callable[[Published], None] = lambda _: None,
     *,
     labels: Mapping[str, str] = MappingProxyType({}),
+    ends: bool = False,
 ) -> None:
     """Send the pieces of one source under one camera id.
 
@@ -336,18 +338,36 @@ def publish_one(
         start_us: wall clock of the first picture, Unix microseconds; a header carries each segment's own.
         tell: called after every segment.
         labels: headers of every segment, beside its time.
+        ends: whether the source is a recording, whose end is no outage; its last segment says so.
     """
     begin = time.monotonic()
-    for piece in pieces:
+    for piece, last in _with_last(pieces) if ends else ((piece, False) for piece in pieces):
         if rate is Rate.REAL:
             # A camera can send a segment only once its last picture is taken.
             _wait_until(publisher, begin + (piece.start_us + piece.duration_us) / 1e6)
-        headers = encode({CAPTURED_AT: str((start_us + piece.start_us) // 1000), **labels})
+        facts = {CAPTURED_AT: str((start_us + piece.start_us) // 1000), **labels}
+        headers = encode({**facts, LAST: "1"} if last else facts)
         publisher.send(published.camera, piece.data, headers)
         published.segments += 1
         published.bytes += len(piece.data)
         published.duration_us = max(published.duration_us, piece.start_us + piece.duration_us)
         tell(published)
+
+
+def _with_last(pieces: Iterator[Piece]) -> Iterator[tuple[Piece, bool]]:
+    """Pieces, and whether each is the last one. Where they break off, none is."""
+    previous: Piece | None = None
+    try:
+        for piece in pieces:
+            if previous is not None:
+                yield previous, False
+            previous = piece
+    except Exception:
+        if previous is not None:
+            yield previous, False
+        raise
+    if previous is not None:
+        yield previous, True
 
 
 def cutter() -> SandboxPool:

@@ -4,7 +4,7 @@ from lookout.rules.coverage import (
     CoverageInterval as CoverageInterval,
     coverage_intervals as coverage_intervals,
 )
-from lookout.rules.incidents import remove as remove, step as step
+from lookout.rules.incidents import FORGOTTEN as FORGOTTEN, remove as remove, step as step
 from lookout.rules.types import (
     Activity as Activity,
     Coverage as Coverage,

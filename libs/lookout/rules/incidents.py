@@ -26,6 +26,7 @@ GAP: Final = "gap"
 NEW_VERSION: Final = "new-version"
 SCHEDULE: Final = "schedule"
 REMOVED: Final = "removed"
+FORGOTTEN: Final = "forgotten"
 
 _BLIND: Final = frozenset({Outcome.SKIPPED, Outcome.DEGRADED})
 
@@ -63,9 +64,9 @@ def step(
     return state, events + further
 
 
-def remove(state: WatchState) -> tuple[WatchState, list[IncidentEvent]]:
-    """The watch is gone: its open incident closes."""
-    return _close(state, REMOVED)
+def remove(state: WatchState, reason: str = REMOVED) -> tuple[WatchState, list[IncidentEvent]]:
+    """Close the open incident of a watch, or of a camera, that is gone."""
+    return _close(state, reason)
 
 
 def _stale(state: WatchState, answer: WatchVerdict) -> bool:
@@ -161,12 +162,33 @@ def _event(kind: EventKind, state: WatchState, incident: Incident, reason: str =
 
 def _covered(state: WatchState, answer: WatchVerdict) -> WatchState:
     """Move on to the answer's window; an open incident counts the time that no earlier answer covered."""
+    state = _on_clock_of(state, answer)
     incident = state.incident
     if incident is not None:
         new = max(0, answer.end_ms - max(state.newest_ms, answer.start_ms))
         incident = replace(incident, coverage=_added(incident.coverage, answer.outcome, new))
     newest = max(state.newest_ms, answer.end_ms)
     return replace(state, incident=incident, newest_ms=newest, window=answer.window)
+
+
+def _on_clock_of(state: WatchState, answer: WatchVerdict) -> WatchState:
+    """The state on the clock of the answer, which may have been set back since the answer before.
+
+    What is left of a cooldown, and how long an incident has lasted, stay as they are. A gap may begin before
+    the end of a window whose last stride broke off: that is no clock set back.
+    """
+    if answer.end_ms >= state.newest_ms or answer.outcome is Outcome.GAP:
+        return state
+    back_ms = state.newest_ms - answer.start_ms
+    incident = state.incident
+    if incident is not None:
+        incident = replace(incident, opened_ms=max(0, incident.opened_ms - back_ms))
+    return replace(
+        state,
+        newest_ms=answer.start_ms,
+        cooldown_until_ms=max(0, state.cooldown_until_ms - back_ms),
+        incident=incident,
+    )
 
 
 def _added(coverage: Coverage, outcome: Outcome, milliseconds: int) -> Coverage:

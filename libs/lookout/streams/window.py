@@ -42,6 +42,7 @@ class Cause(StrEnum):
     RETENTION = "retention"
     ERASED = "erased"
     MOVED = "moved"
+    ENDED = "ended"
 
     @property
     def kind(self) -> NoAnswerKind:

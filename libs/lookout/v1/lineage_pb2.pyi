@@ -38,6 +38,7 @@ class Cause(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     CAUSE_RETENTION: _ClassVar[Cause]
     CAUSE_ERASED: _ClassVar[Cause]
     CAUSE_MOVED: _ClassVar[Cause]
+    CAUSE_ENDED: _ClassVar[Cause]
 STAGE_UNSPECIFIED: Stage
 STAGE_FRAMES: Stage
 STAGE_TOKENS: Stage
@@ -64,6 +65,7 @@ CAUSE_ENGINE: Cause
 CAUSE_RETENTION: Cause
 CAUSE_ERASED: Cause
 CAUSE_MOVED: Cause
+CAUSE_ENDED: Cause
 
 class RecordRef(_message.Message):
     __slots__ = ("topic", "partition", "offset")

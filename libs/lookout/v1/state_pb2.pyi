@@ -30,7 +30,7 @@ class Checkpoint(_message.Message):
     def __init__(self, config_digest: _Optional[str] = ..., record_ms: _Optional[int] = ..., decode: _Optional[_Union[DecodeState, _Mapping]] = ..., prune: _Optional[_Union[PruneState, _Mapping]] = ..., prefill: _Optional[_Union[PrefillState, _Mapping]] = ..., alerts: _Optional[_Union[AlertsState, _Mapping]] = ..., own: _Optional[_Union[_any_pb2.Any, _Mapping]] = ...) -> None: ...
 
 class DecodeState(_message.Message):
-    __slots__ = ("epoch", "wall_offset_us", "watermark_us", "epoch_pts", "last_pts", "last_arrival_ms", "silent", "next_sample", "anchored_us", "least_offset_us", "quota", "arrived_ms", "labels", "reconfigured")
+    __slots__ = ("epoch", "wall_offset_us", "watermark_us", "epoch_pts", "last_pts", "last_arrival_ms", "silent", "next_sample", "anchored_us", "least_offset_us", "quota", "arrived_ms", "labels", "reconfigured", "finished")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     WALL_OFFSET_US_FIELD_NUMBER: _ClassVar[int]
     WATERMARK_US_FIELD_NUMBER: _ClassVar[int]
@@ -45,6 +45,7 @@ class DecodeState(_message.Message):
     ARRIVED_MS_FIELD_NUMBER: _ClassVar[int]
     LABELS_FIELD_NUMBER: _ClassVar[int]
     RECONFIGURED_FIELD_NUMBER: _ClassVar[int]
+    FINISHED_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     wall_offset_us: int
     watermark_us: int
@@ -59,7 +60,8 @@ class DecodeState(_message.Message):
     arrived_ms: int
     labels: _cameras_pb2.CameraLabels
     reconfigured: bool
-    def __init__(self, epoch: _Optional[int] = ..., wall_offset_us: _Optional[int] = ..., watermark_us: _Optional[int] = ..., epoch_pts: _Optional[float] = ..., last_pts: _Optional[float] = ..., last_arrival_ms: _Optional[int] = ..., silent: _Optional[bool] = ..., next_sample: _Optional[int] = ..., anchored_us: _Optional[int] = ..., least_offset_us: _Optional[int] = ..., quota: _Optional[_Union[Quota, _Mapping]] = ..., arrived_ms: _Optional[int] = ..., labels: _Optional[_Union[_cameras_pb2.CameraLabels, _Mapping]] = ..., reconfigured: _Optional[bool] = ...) -> None: ...
+    finished: bool
+    def __init__(self, epoch: _Optional[int] = ..., wall_offset_us: _Optional[int] = ..., watermark_us: _Optional[int] = ..., epoch_pts: _Optional[float] = ..., last_pts: _Optional[float] = ..., last_arrival_ms: _Optional[int] = ..., silent: _Optional[bool] = ..., next_sample: _Optional[int] = ..., anchored_us: _Optional[int] = ..., least_offset_us: _Optional[int] = ..., quota: _Optional[_Union[Quota, _Mapping]] = ..., arrived_ms: _Optional[int] = ..., labels: _Optional[_Union[_cameras_pb2.CameraLabels, _Mapping]] = ..., reconfigured: _Optional[bool] = ..., finished: _Optional[bool] = ...) -> None: ...
 
 class Quota(_message.Message):
     __slots__ = ("since_ms", "bytes", "work_us", "failures", "left_out", "first_left_out", "last_left_out", "left_out_since_ms")

@@ -19,6 +19,8 @@ FIRST_CAPTURED_MS: Final = 946_684_800_000
 LAST_CAPTURED_MS: Final = 9_000_000_000_000
 # on a segment without a value: the camera's segments are in another partition from now on, whose number it is
 MOVED: Final = "lookout-moved"
+#: on the last segment of a recording: silence after it is no outage
+LAST: Final = "lookout-last"
 TENANT: Final = "lookout-tenant"  # optional on segments: whose the camera is
 PRIORITY: Final = "lookout-priority"  # optional on segments: low, normal or high
 ARRIVED: Final = "lookout-arrived-ms"  # when the segment behind a record reached Kafka, Unix milliseconds

@@ -57,6 +57,39 @@ def play(answers: list[WatchVerdict]) -> tuple[WatchState, list[IncidentEvent]]:
     return state, events
 
 
+@pytest.mark.parametrize("epoch", [1, 2], ids=["within an epoch", "with a new epoch"])
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_clock_set_back_suppresses_no_incident(epoch: int, restart: bool) -> None:
+    """An hour back: what is left of the cooldown counts from there, and the time is covered."""
+    rule, hour = Rule(cooldown_ms=6_000), 3_600_000
+    before = [answer(window, p, rule) for window, p in ((1800, 0.9), (1801, 0.1))]
+    after = [
+        answer(window, 0.9, rule, epoch=epoch, start_ms=at - WINDOW_MS, end_ms=at)
+        for window, at in ((1802 + n, (1803 + n) * STRIDE_MS - hour) for n in range(6))
+    ]
+    state: WatchState | None = None
+    events: list[tuple[str, int]] = []
+    for item in [*before, *after]:
+        state, more = step(state, item, f"incident-{item.epoch}-{item.window}")
+        events += [(event.kind.value, item.window) for event in more if event.kind is not EventKind.UPDATED]
+        if restart and state.quiet:
+            state = None
+    # The cooldown began at the end of window 1801 and has 6 s to go: window 1802 lasts 10 s.
+    assert events == [("opened", 1800), ("closed", 1801), ("opened", 1802)]
+    assert state is not None
+    assert state.incident is not None
+    assert state.incident.coverage.answered == WINDOW_MS + 5 * STRIDE_MS
+
+
+def test_an_incident_over_a_clock_set_back_does_not_end_before_it_began() -> None:
+    hour = 3_600_000
+    answers = [answer(1800, 0.9), answer(1801, 0.9), answer(1802, 0.1)]
+    answers[1:] = [replace(a, start_ms=a.start_ms - hour, end_ms=a.end_ms - hour) for a in answers[1:]]
+    _, events = play(answers)
+    assert [event.kind for event in events] == [EventKind.OPENED, EventKind.UPDATED, EventKind.CLOSED]
+    assert all(event.incident.opened_ms < event.end_ms for event in events)
+
+
 def kinds(events: list[IncidentEvent]) -> list[str]:
     return [event.kind.value for event in events]
 

@@ -116,13 +116,13 @@ def test_a_watch_that_asks_a_camera_no_longer_loses_its_incident_there() -> None
     maker = AlertsHandler(asks)
     state = maker.load("ward-1", None)
     maker.handle(state, record(0, 0.1))
-    assert [maker.tick(state, at) for at in (0.0, 2.0)] == [None, None]  # no incident: its answers are kept
+    assert [maker.tick(state, at) for at in (0.0, 2.0)] == [None, None]  # nothing is remembered of it
     maker.handle(state, record(1, 0.9))
     assert maker.tick(state, 4.0) is None
     result = maker.tick(state, 6.0)
     assert result is not None
     assert [event.reason for event in alerts(result)] == ["removed"]
-    assert asked == [("fall", "ward-1", None), ("fall", "ward-1", "default")]
+    assert asked == [("fall", "ward-1", "default")]
 
 
 def test_a_watch_stands_until_it_is_gone_or_its_end_has_come() -> None:
@@ -188,6 +188,54 @@ def test_a_silence_that_begins_within_the_last_stride_is_offline() -> None:
         events += [event for event in alerts(result) if event.watch == CAMERA_OFFLINE]
         state = restarted(maker, result)
     assert [event.kind for event in events] == [alerts_pb2.Alert.KIND_OPENED, alerts_pb2.Alert.KIND_CLOSED]
+
+
+@pytest.mark.parametrize("back_ms", [0, 3_600_000])
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_camera_that_returns_with_its_clock_set_back_is_online(back_ms: int, restarts: bool) -> None:
+    """And its next outage is another incident, whether alerts was restarted or not."""
+    maker = AlertsHandler(lambda *_: True, offline=lambda: Watch(id=CAMERA_OFFLINE, version=1))
+    state, events = maker.load("ward-1", None), []
+    now = 7_200_000
+    for number in range(3):
+        for window, outcome, reason in (
+            (0, Verdict.OUTCOME_ANSWERED, ""),
+            (1, Verdict.OUTCOME_ANSWERED, ""),
+            (2, Verdict.OUTCOME_GAP, "silence"),
+        ):
+            for watch in ("fall", "vehicle"):
+                begun = now + 2000 * window
+                times = {"start": at(begun), "end": at(begun + (2000 if not reason else 0))}
+                fields = {"epoch": 1 + number, "outcome": outcome, "reason": reason, "watch": watch, **times}
+                result = maker.handle(state, record(window, 0.1, **fields))  # type: ignore[arg-type]
+                events += alerts(result)
+                state = restarted(maker, result) if restarts else state
+        now -= back_ms
+    opened, closed = alerts_pb2.Alert.KIND_OPENED, alerts_pb2.Alert.KIND_CLOSED
+    assert [event.kind for event in events] == [opened, closed, opened, closed, opened]
+    assert [event.incident for event in events[::2]] == list(dict.fromkeys(e.incident for e in events))
+
+
+@pytest.mark.parametrize("watch", ["fall", CAMERA_OFFLINE])
+def test_a_camera_that_is_forgotten_leaves_no_open_incident(watch: str) -> None:
+    maker = AlertsHandler(lambda *_: True, offline=lambda: Watch(id=CAMERA_OFFLINE, version=1))
+    state = maker.load("ward-1", None)
+    gap = {"outcome": Verdict.OUTCOME_GAP, "reason": "silence"}
+    maker.handle(state, record(0, 0.1))
+    maker.handle(state, record(1, 0.0, **gap) if watch == CAMERA_OFFLINE else record(1, 0.9))
+    result = maker.forget(state)
+    assert result is not None
+    (alert,) = alerts(result)
+    assert (alert.watch, alert.kind, alert.reason) == (watch, alerts_pb2.Alert.KIND_CLOSED, "forgotten")
+    assert not alert.evidence
+    assert maker.forget(maker.load("ward-1", None)) is None
+
+
+def test_the_end_of_a_recording_is_not_offline() -> None:
+    maker = AlertsHandler(lambda *_: True, offline=lambda: Watch(id=CAMERA_OFFLINE, version=1))
+    state = maker.load("ward-1", None)
+    maker.handle(state, record(0, 0.1))
+    assert alerts(maker.handle(state, record(1, 0.0, outcome=Verdict.OUTCOME_GAP, reason="ended"))) == []
 
 
 def test_a_gap_that_is_no_silence_is_not_offline() -> None:

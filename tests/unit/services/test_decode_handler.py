@@ -9,7 +9,7 @@ from lookout.errors import BadRecordError
 from lookout.runtime.store import LineageBrokenError
 from lookout.runtime.worker import DeadLetter, Record
 from lookout.v1.frames_pb2 import Frame, FramesRecord
-from lookout.v1.lineage_pb2 import CAUSE_MOVED, StreamEvent
+from lookout.v1.lineage_pb2 import CAUSE_ENDED, CAUSE_MOVED, StreamEvent
 from lookout.wire import SEGMENTS
 from tests.unit.services.decode_case import START_MS, World, pieces, samples
 
@@ -182,6 +182,19 @@ def test_another_configuration_opens_an_epoch_also_after_two_takeovers() -> None
     assert [record.event.reason for record in records if record.HasField("event")] == ["configuration"]
     world.takeover()
     assert [record.epoch for record in world.send(pieces()[2])] == [records[-1].epoch]
+
+
+@pytest.mark.parametrize("noticed", ["by a tick", "by the next segment"])
+def test_silence_after_the_last_segment_of_a_recording_is_its_end(noticed: str) -> None:
+    """Also over a takeover; a segment that follows in time continues the epoch."""
+    world = World(silence_s=10.0)
+    first = world.send(pieces()[0], lookout_last="1")[0]
+    assert world.send(pieces()[1])[0].epoch == first.epoch
+    world.send(pieces()[2], lookout_last="1")
+    world.takeover()
+    records = world.wait(12.0) if noticed == "by a tick" else world.send(pieces()[3], after_ms=60_000)
+    gap = records[0].event
+    assert (gap.kind, gap.reason, gap.cause) == (StreamEvent.KIND_GAP, "ended", CAUSE_ENDED)
 
 
 def test_a_longer_stride_is_another_configuration() -> None:

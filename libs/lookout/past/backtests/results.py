@@ -143,6 +143,8 @@ class Backtest:
         before = self._states.get(camera)
         if verdict.outcome in (Outcome.ANSWERED, Outcome.IDLE):
             begun_ms = before.newest_ms if before is not None and before.epoch == verdict.epoch else 0
+            if verdict.end_ms < begun_ms:  # the camera's clock was set back
+                begun_ms = 0
             self.watched_ms += verdict.end_ms - max(verdict.start_ms, begun_ms)
         self._states[camera], events = rules.step(
             before, verdict, f"{camera}/{verdict.epoch}/{verdict.window}"

@@ -5,13 +5,14 @@ It needs no packages, unlike `tests/rtsp_camera.py`, and shows what it was sent.
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import io
 import re
 import socket
 import ssl
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
 import av
@@ -31,7 +32,8 @@ class RtspPlayer:
 
     Args:
         clip: MPEG-TS with H.264, from its first keyframe.
-        login: User name and password that it asks for (Digest).
+        login: User name and password that it asks for.
+        schemes: How it asks, one for each challenge; the last one again and again.
         tls: Speaks RTSP over TLS.
         pause_s: Seconds between packets of the video.
         once: Plays the clip once and closes the connection.
@@ -43,6 +45,7 @@ class RtspPlayer:
         clip: bytes,
         *,
         login: tuple[str, str] | None = None,
+        schemes: Sequence[str] = ("Digest",),
         tls: ssl.SSLContext | None = None,
         pause_s: float = 0.01,
         once: bool = False,
@@ -51,6 +54,7 @@ class RtspPlayer:
         self.received: list[str] = []
         self.connections = 0
         self._packets = list(rtp_packets(clip))
+        self._schemes = list(schemes)
         self._login, self._tls, self._pause_s = login, tls, pause_s
         self._once, self._silent = once, silent
         self._acceptor = Acceptor(self._serve)
@@ -80,7 +84,9 @@ class RtspPlayer:
         number = re.search(r"(?im)^cseq:\s*(\d+)", request)
         head = f"CSeq: {number[1] if number else 1}\r\nSession: 7\r\n"
         if method != "OPTIONS" and not self._known(method, request):
-            challenge = f'WWW-Authenticate: Digest realm="{_REALM}", nonce="{_NONCE}"\r\n'
+            scheme = self._schemes[0] if len(self._schemes) == 1 else self._schemes.pop(0)
+            nonce = f', nonce="{_NONCE}"' if scheme == "Digest" else ""
+            challenge = f'WWW-Authenticate: {scheme} realm="{_REALM}"{nonce}\r\n'
             connection.sendall(f"RTSP/1.0 401 Unauthorized\r\n{head}{challenge}\r\n".encode())
             return
         body = b""
@@ -116,6 +122,8 @@ class RtspPlayer:
     def _known(self, method: str, request: str) -> bool:
         if self._login is None:
             return True
+        if self._schemes == ["Basic"]:
+            return f"Basic {base64.b64encode(':'.join(self._login).encode()).decode()}" in request
         fields = dict(re.findall(r'(\w+)="([^"]*)"', request))
         secret = _md5(f"{self._login[0]}:{_REALM}:{self._login[1]}")
         request_mark = _md5(f"{method}:{fields.get('uri', '')}")

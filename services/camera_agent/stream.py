@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from lookout.cores import usable_cores
 from lookout.runtime.observe import logs
-from lookout.services.camera_agent.access import allowed_hosts, check_places, check_scheme, is_for
+from lookout.services.camera_agent.access import allowed_hosts, check_places, is_for
 from lookout.services.camera_agent.settings import AgentSettings
 from lookout.text import public_url
 from lookout.v1.cameras_pb2 import Camera
@@ -140,10 +140,14 @@ class Stream:
             segment_bytes=settings.segment_bytes,
             jump_s=settings.jump_s,
             memory_bytes=settings.stream_memory_bytes,
+            basic=settings.basic_auth,
         )
 
     def _connect(self) -> tuple[socket.socket, str]:
-        """A connection to the camera, and its URL with credentials once it is known that they may go there.
+        """A connection to the camera, and its URL with credentials if they may go there.
+
+        Whether the camera wants them in clear text shows on this connection alone: the process that reads it
+        refuses then (`lookout.video.sandbox.plain_passwords`).
 
         Raises:
             AccessError: They may not, or the address is outside the networks of cameras.
@@ -164,11 +168,6 @@ class Stream:
                 )
         if has_places(camera.url):
             check_places(camera.url, basic=settings.basic_auth)
-            connection, url = place.connect(settings.connect_s)
-            return connection, with_credentials(url, secret)
-        connection, url = place.connect(settings.connect_s)
-        with connection:
-            check_scheme(connection, url, settings.connect_s, basic=settings.basic_auth)
         connection, url = place.connect(settings.connect_s)
         return connection, with_credentials(url, secret)
 

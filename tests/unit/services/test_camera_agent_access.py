@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from lookout.services.camera_agent.access import allowed_hosts, check_places, check_scheme, is_for
+from lookout.services.camera_agent.access import allowed_hosts, check_places, is_for
 from lookout.services.camera_agent.agent import camera_fault
 from lookout.v1.cameras_pb2 import Camera
 from lookout.video.sandbox.places import AccessError, placed, with_credentials, without_addresses
@@ -32,14 +32,6 @@ def answering(reply: bytes) -> Iterator[str]:
     server = Acceptor(serve)
     yield f"rtsp://{server.address}/live"
     server.close()
-
-
-def check(reply: bytes, *, basic: bool = False) -> None:
-    """`check_scheme` of a camera that answers so."""
-    with answering(reply) as url:
-        connection, numeric = placed(url, []).connect(10.0)
-        with connection:
-            check_scheme(connection, numeric, 10.0, basic=basic)
 
 
 def test_a_secret_says_which_hosts_it_is_for(tmp_path: Path) -> None:
@@ -101,36 +93,6 @@ def test_a_name_nobody_knows_and_an_address_that_is_none_are_said(url: str) -> N
     with pytest.raises(OSError, match=r"^cannot reach ") as caught:
         placed(url, []).connect(5.0)
     assert "secret" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("reply", "words"),
-    [
-        (b'RTSP/1.0 401 Unauthorized\r\nWWW-Authenticate: Basic realm="x"\r\n\r\n', "in the clear"),
-        (b"RTSP/1.0 302 Moved\r\nLocation: rtsp://evil/\r\n\r\n", "redirects"),
-    ],
-)
-def test_what_would_take_the_password_along_is_refused(reply: bytes, words: str) -> None:
-    with pytest.raises(AccessError, match=words):
-        check(reply)
-
-
-@pytest.mark.parametrize(
-    "reply",
-    [
-        b"RTSP/1.0 401 Unauthorized\r\nWWW-Authenticate: Basic r\r\nWWW-Authenticate: Digest r\r\n\r\n",
-        b"RTSP/1.0 200 OK\r\nContent-Length: 1000000000\r\n\r\n",
-        b"x" * 100_000,
-        b"",
-    ],
-)
-def test_digest_and_nonsense_pass_within_bounds(reply: bytes) -> None:
-    check(reply)
-
-
-def test_basic_may_be_allowed() -> None:
-    reply = b'RTSP/1.0 401 Unauthorized\r\nWWW-Authenticate: Basic realm="x"\r\n\r\n'
-    check(reply, basic=True)
 
 
 def test_a_password_is_put_where_the_url_has_a_place_for_it() -> None:

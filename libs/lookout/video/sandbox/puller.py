@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from urllib.parse import urlsplit
 
 import av
 import av.error
@@ -22,6 +23,7 @@ from lookout.video.sandbox.confine import confine, limit_resources
 from lookout.video.sandbox.confinement import ConfinementError
 from lookout.video.sandbox.cutter import Cutter
 from lookout.video.sandbox.exchange import receive_message, send_message
+from lookout.video.sandbox.plain_passwords import REFUSED, guard_input
 from lookout.video.sandbox.seccomp import Network
 
 MAX_JOB = 1 << 16
@@ -38,6 +40,9 @@ def main(arguments: list[str]) -> None:
     job = pb.PullJob.FromString(receive_message(jobs, MAX_JOB))
     try:
         _import_early()
+        secret = urlsplit(job.url).password is not None
+        guarded = secret and not job.basic and not job.url.startswith("rtsps:")
+        start_guard = guard_input(lambda: _end(replies, REFUSED)) if guarded else None
         limit_resources(_ADDRESS_SPACE, 0, None, own_memory=job.memory_bytes)
         means = confine(
             strict=sys.platform == "linux",
@@ -47,6 +52,8 @@ def main(arguments: list[str]) -> None:
         _fail(replies, str(error), unconfined=True)
         return
     threading.Thread(target=_end_with_parent, args=(jobs,), name="parent", daemon=True).start()
+    if start_guard is not None:
+        start_guard()
     send_message(replies, pb.PullReply(ready=pb.Ready(confinement=means)).SerializeToString())
     try:
         _pull(job, replies)
@@ -108,8 +115,7 @@ def _end_when_redirected(lines: list[tuple[int, str, str]], opened: threading.Ev
     """
     while not opened.wait(_LOOK_S):
         if _is_redirect(lines):
-            _fail(replies, _REDIRECTED)
-            os._exit(0)
+            _end(replies, _REDIRECTED)
 
 
 def _is_redirect(lines: list[tuple[int, str, str]]) -> bool:
@@ -138,6 +144,12 @@ def _cause(error: Exception, since: float, job: pb.PullJob) -> Exception:
     if time.monotonic() - since < job.connect_s:
         return error
     return TimeoutError(f"no picture came for {job.connect_s:g} s")
+
+
+def _end(replies: int, error: str) -> None:
+    """Say why, and end the process at once."""
+    _fail(replies, error)
+    os._exit(0)
 
 
 def _fail(replies: int, error: str, *, unconfined: bool = False) -> None:

@@ -520,7 +520,7 @@ class Clip(_message.Message):
     def __init__(self, bytes: _Optional[int] = ..., start_us: _Optional[int] = ..., end_us: _Optional[int] = ..., frames: _Optional[int] = ..., container: _Optional[str] = ...) -> None: ...
 
 class PullJob(_message.Message):
-    __slots__ = ("url", "datagrams", "connect_s", "segment_s", "segment_bytes", "jump_s", "memory_bytes")
+    __slots__ = ("url", "datagrams", "connect_s", "segment_s", "segment_bytes", "jump_s", "memory_bytes", "basic")
     URL_FIELD_NUMBER: _ClassVar[int]
     DATAGRAMS_FIELD_NUMBER: _ClassVar[int]
     CONNECT_S_FIELD_NUMBER: _ClassVar[int]
@@ -528,6 +528,7 @@ class PullJob(_message.Message):
     SEGMENT_BYTES_FIELD_NUMBER: _ClassVar[int]
     JUMP_S_FIELD_NUMBER: _ClassVar[int]
     MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    BASIC_FIELD_NUMBER: _ClassVar[int]
     url: str
     datagrams: bool
     connect_s: float
@@ -535,7 +536,8 @@ class PullJob(_message.Message):
     segment_bytes: int
     jump_s: float
     memory_bytes: int
-    def __init__(self, url: _Optional[str] = ..., datagrams: _Optional[bool] = ..., connect_s: _Optional[float] = ..., segment_s: _Optional[float] = ..., segment_bytes: _Optional[int] = ..., jump_s: _Optional[float] = ..., memory_bytes: _Optional[int] = ...) -> None: ...
+    basic: bool
+    def __init__(self, url: _Optional[str] = ..., datagrams: _Optional[bool] = ..., connect_s: _Optional[float] = ..., segment_s: _Optional[float] = ..., segment_bytes: _Optional[int] = ..., jump_s: _Optional[float] = ..., memory_bytes: _Optional[int] = ..., basic: _Optional[bool] = ...) -> None: ...
 
 class PullReply(_message.Message):
     __slots__ = ("ready", "segment", "failure", "progress")

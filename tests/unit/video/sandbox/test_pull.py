@@ -114,6 +114,32 @@ def test_a_password_is_proven_and_seen_by_nobody(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    "schemes",
+    [["Basic"], ["Digest", "Basic"]],
+    ids="-".join,
+)
+def test_a_password_is_not_sent_in_clear_text(player: Callable[..., RtspPlayer], schemes: list[str]) -> None:
+    """A camera that asked for Digest before gets it no more than one that never did, on any connection."""
+    login = ("viewer", "p@ss/word")
+    camera = player(login=login, schemes=schemes)
+    for _ in schemes:
+        with pulling(camera.url, login) as pull, pytest.raises(PullError):
+            taken(pull, 1)
+    assert camera.received
+    assert not any("Basic" in request for request in camera.received)
+
+
+@pytest.mark.slow
+def test_a_password_in_clear_text_may_be_allowed(player: Callable[..., RtspPlayer]) -> None:
+    login = ("viewer", "p@ss/word")
+    camera = player(login=login, schemes=["Basic"])
+    with pulling(camera.url, login, basic=True) as pull:
+        assert taken(pull, 1)[0].data
+    assert "LOOKOUT_BASIC_AUTH" in refusal(camera.url, login=login)
+
+
+@pytest.mark.slow
 def test_tls(player: Callable[..., RtspPlayer], tmp_path: Path) -> None:
     files = Authority().write(tmp_path)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

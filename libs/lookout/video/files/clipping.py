@@ -6,7 +6,7 @@ import io
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
-from itertools import pairwise
+from itertools import chain, pairwise
 
 import av
 import av.error
@@ -18,6 +18,8 @@ from lookout.video.files.source import Source
 from lookout.video.files.table import FrameTable, holes_of
 from lookout.video.segments.container import Video
 from lookout.video.segments.cutting import MOV_CODECS, MP4_CODECS
+from lookout.video.segments.nal import length_bytes
+from lookout.video.segments.sets import with_sets
 from lookout.video.segments.types import CodecError, Limits, Reason
 
 CLIP_BYTES = 256 * 1024 * 1024
@@ -97,10 +99,10 @@ def clip(
             f"the clip from {run.start_us / 1e6:g} s to {run.end_us / 1e6:g} s would have {size} "
             f"bytes; the limit is {max_bytes}",
         )
-    with PacketReader(source, limits, scan.table, probe=not scan.indexed) as reader:
+    with PacketReader(source, limits, scan.table, probe=not scan.indexed, seek=scan.steady) as reader:
         packets = reader.packets(run.first, run.last)
         first = next(packets)  # a seek may open the video again
-        data, container = _muxed(reader.video, scan.table, run, first, packets)
+        data, container = _muxed(reader.video, scan, run, first, packets)
     return RecordingClip(data, run.start_us, run.end_us, len(run.shown), container)
 
 
@@ -215,9 +217,10 @@ def _decoding_times(pts: dict[int, int]) -> dict[int, int]:
 
 
 def _muxed(
-    video: Video, table: FrameTable, run: _Range, first: av.Packet, packets: Iterator[av.Packet]
+    video: Video, scan: Scan, run: _Range, first: av.Packet, packets: Iterator[av.Packet]
 ) -> tuple[bytes, str]:
     """The packets as a file, and its container."""
+    table, changing = scan.table, scan.changing
     container = CLIP_CONTAINERS.get(video.codec)
     if container is None:
         raise CodecError(Reason.NO_DECODER, f"{video.codec} video cannot be cut without encoding it again")
@@ -229,11 +232,13 @@ def _muxed(
         target = out.add_stream_from_template(video.stream, opaque=True)
         target.time_base = stamps.time_base
         if video.codec == "hevc":
-            target.codec_context.codec_tag = "hvc1"  # Apple's players know no other
-        number = run.first
+            # Apple's players know no other, but it allows no parameter sets among the packets.
+            target.codec_context.codec_tag = "hev1" if changing else "hvc1"
+        number, length = run.first, length_bytes(video.context.extradata, video.codec)
         try:
-            for packet in (first, *packets):
+            for source_packet in chain([first], packets):
                 if number in stamps.pts:
+                    packet = with_sets(source_packet, length)
                     packet.pts, packet.dts = stamps.pts[number], stamps.dts[number]
                     packet.time_base = stamps.time_base
                     if stamps.duration is not None:

@@ -27,6 +27,7 @@ class PacketReader:
         kept: All packets, if the scan kept them: then nothing is read again.
         begun: An opened video of which only these first packets were read: it serves instead of a new one.
         probe: How videos are opened, see `Video`.
+        seek: Whether packets may be left out on the way, see `Scan.steady`.
     """
 
     def __init__(
@@ -38,10 +39,11 @@ class PacketReader:
         begun: tuple[Video, Sequence[av.Packet]] | None = None,
         *,
         probe: bool = True,
+        seek: bool = True,
     ) -> None:
         self._source, self._limits, self._table, self._kept = source, limits, table, kept
         self.seeks, self._probe = 0, probe
-        self._may_seek = True
+        self._may_seek = seek
         self._opened = ExitStack()
         self._next = 0  # number of the next packet the demuxer will give
         self._held: list[tuple[int, av.Packet]] = []  # read already, may be asked for again

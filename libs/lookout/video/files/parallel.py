@@ -75,12 +75,17 @@ class Scan:
         kept: The packets themselves, if all were read and they are few.
         damage: Why the packets ended early, if they did.
         first: The first packets, if only these were read because the container's index tells the rest.
+        changing: Whether parameter sets change under way.
+        steady: Whether time stamps and parameter sets are those of the container: others depend on all
+            packets before them, which a seek would leave out.
     """
 
     table: FrameTable
     kept: Sequence[av.Packet] | None = None
     damage: str = ""
     first: Sequence[av.Packet] | None = None
+    changing: bool = False
+    steady: bool = True
 
     @property
     def indexed(self) -> bool:
@@ -109,7 +114,10 @@ def scanned(source: Source, limits: Limits) -> Iterator[tuple[Video, Scan]]:
         video = opened.enter_context(open_video(source, limits))
         collector = PacketCache()
         table = FrameTable.scan(video, collector.add)
-        yield video, Scan(table, collector.packets, video.damage)
+        yield (
+            video,
+            Scan(table, collector.packets, video.damage, changing=video.sets.changed, steady=video.steady),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +202,7 @@ class FileDecoder:
         if scan is None:
             video, scan = self._first.enter_context(scanned(self.source, limits))
         self._scanned, self._begun_packets = video, scan.first
-        self._probe = not scan.indexed
+        self._probe, self._steady = not scan.indexed, scan.steady
         self.table, self._kept, self.damage = scan.table, scan.kept, scan.damage
         if picks is None:
             picks = self.table.picks(grid or SamplingGrid(), start_us, end_us)
@@ -312,7 +320,7 @@ class FileDecoder:
         if self._scanned is not None and self._begun_packets is not None:
             begun = self._scanned, self._begun_packets
         with PacketReader(
-            self.source, self.limits, self.table, self._kept, begun, probe=self._probe
+            self.source, self.limits, self.table, self._kept, begun, probe=self._probe, seek=self._steady
         ) as reader:
             for runs in plan:
                 loaded = tuple((run, tuple(reader.packets(run.first, run.last))) for run in runs)
@@ -411,7 +419,7 @@ class FileDecoder:
         order from its beginning, once, and the other threads stop. False: nothing is left to do."""
         before = np.flatnonzero(self.table.clean[: run.first])
         lead = int(before[-1]) if len(before) else 0
-        with PacketReader(self.source, self.limits, self.table, self._kept) as reader:
+        with PacketReader(self.source, self.limits, self.table, self._kept, seek=self._steady) as reader:
             packets = list(reader.packets(lead, run.last))
         delivery = SampleDelivery(self._ring, run.wanted, self._positions)
         frames, spoilt = 0, False

@@ -1,7 +1,8 @@
 """The frame table of an MP4 or MOV file from its index alone (ISO/IEC 14496-12): no packet but a few is read.
 
 FFmpeg gives every sample's decoding time, size and place, but not its presentation time; that is in the
-track's `ctts` box. A table is only made where both agree, and the first packets agree with it.
+track's `ctts` box. A table is only made where both agree, the first packets agree with it, the time stamps
+need no repair, and no keyframe brings other parameter sets.
 """
 
 from __future__ import annotations
@@ -11,10 +12,12 @@ from itertools import islice
 
 import av
 import numpy as np
+import numpy.typing as npt
 
 from lookout.video.files.table import I64, FrameColumns, FrameTable, Lead, table_of
+from lookout.video.segments.clock import OUTLIER_US
 from lookout.video.segments.container import ByteSource, Video, source_size
-from lookout.video.segments.nal import begins_clean, holds_slice
+from lookout.video.segments.nal import begins_clean, head_units, holds_slice, is_key
 from lookout.video.segments.types import CodecError
 
 CHECKED = 8
@@ -44,22 +47,20 @@ def indexed_table(video: Video, file: ByteSource) -> tuple[FrameTable, list[av.P
         return None
     try:
         offsets, sizes = _samples(file, video.stream.id)
-        entries = _entries(video, sizes, end)
+        dts, pos, key = _entries(video, sizes, end)
+        # FFmpeg moves all times forward where an offset is negative (`ctts` of version 1).
+        pts = dts + offsets + max(0, int(-offsets.min()))
+        _check_plain(pts, dts, round(OUTLIER_US / (1_000_000 * video.time_base)))
+        clean = _look_at_keyframes(video, file, pos, sizes, key)
     except (_UnfitError, CodecError, OSError, ValueError):
         return None
-    dts, pos, key = entries
-    # FFmpeg moves all times forward where an offset is negative (`ctts` of version 1).
-    pts = dts + offsets + max(0, int(-offsets.min()))
     first = list(islice(video.packets(), CHECKED))
     demuxed = [(p.pts, p.dts, p.size, p.is_keyframe) for p in first]
     if demuxed != [
         (int(pts[i]), int(dts[i]), int(sizes[i]), bool(key[i])) for i in range(min(CHECKED, len(pts)))
     ]:
         return None
-    clean = np.zeros(len(pts), np.bool_)
-    for i in np.flatnonzero(key):
-        clean[i] = _clean(file, int(pos[i]), int(sizes[i]), video.codec)
-    lead, discard = Lead(video.codec), np.zeros(len(pts), np.bool_)
+    lead, discard = Lead(video.codec, video.sets.length), np.zeros(len(pts), np.bool_)
     discard[: len(first)] = [lead.drops(packet) for packet in first]
     if lead.open and len(first) > 1:
         return None  # such pictures may go on beyond what was read
@@ -79,15 +80,41 @@ def _entries(video: Video, sizes: I64, end: int) -> tuple[I64, I64, I64]:
     return dts, pos, key
 
 
-def _clean(file: ByteSource, pos: int, size: int, codec: str) -> bool:
-    """Whether decoding can begin at a keyframe."""
-    if codec != "h264":
-        return True
-    file.seek(pos)
-    data = file.read(min(size, HEAD))
-    if len(data) < size and not holds_slice(data):
-        data += file.read(size - len(data))
-    return begins_clean(data, codec)
+def _check_plain(pts: I64, dts: I64, outlier: int) -> None:
+    """Refuse time stamps that `StreamClock` might change.
+
+    Raises:
+        _UnfitError: There are some.
+    """
+    steps, shown = np.diff(dts), np.sort(pts)
+    plain = (steps > 0).all() and (steps <= outlier).all() and (shown[1:] > shown[:-1]).all()
+    if not plain or (np.abs(pts - dts) > outlier).any():
+        raise _UnfitError
+
+
+def _look_at_keyframes(
+    video: Video, file: ByteSource, pos: I64, sizes: I64, key: I64
+) -> npt.NDArray[np.bool_]:
+    """Whether decoding can begin with a whole picture at each sample; `key` loses what is no keyframe.
+
+    Raises:
+        _UnfitError: A keyframe brings other parameter sets than the index has.
+    """
+    clean = key.astype(np.bool_)
+    if video.codec not in ("h264", "hevc"):
+        return clean
+    for i in np.flatnonzero(key):
+        size = int(sizes[i])
+        file.seek(int(pos[i]))
+        data = file.read(min(size, HEAD))
+        if len(data) < size and not holds_slice(data, video.codec, video.sets.length):
+            data += file.read(size - len(data))
+        units = head_units(data, video.codec, video.sets.length)
+        if video.sets.differs(units):
+            raise _UnfitError
+        key[i] = is_key(units, video.codec)
+        clean[i] = key[i] and begins_clean(data, video.codec, video.sets.length)
+    return clean
 
 
 def _samples(file: ByteSource, track: int) -> tuple[I64, I64]:
@@ -99,6 +126,8 @@ def _samples(file: ByteSource, track: int) -> tuple[I64, I64]:
         if kind == b"trak" and _track_id(trak) == track:
             stbl = _inside(trak, b"mdia", b"minf", b"stbl")
             boxes = dict(_boxes(stbl))
+            if int.from_bytes(boxes.get(b"stsd", b"")[4:8], "big") != 1:
+                raise _UnfitError  # parameter sets change under way
             sizes = _sizes(boxes.get(b"stsz", b""))
             return _offsets(boxes.get(b"ctts"), len(sizes)), sizes
     raise _UnfitError

@@ -102,7 +102,7 @@ class FrameTable(FrameColumns):
     def scan(cls, video: Video, take: Callable[[av.Packet], None] | None = None) -> FrameTable:
         """Read all packets of an opened video; `take` gets each of them."""
         rows: list[tuple[int, int, bool, bool, int, bool]] = []
-        stamped, lead = True, Lead(video.codec)
+        stamped, lead = True, Lead(video.codec, video.sets.length)
         for packet in video.packets():
             if take is not None:
                 take(packet)
@@ -110,7 +110,7 @@ class FrameTable(FrameColumns):
             stamped = stamped and (discard or packet.pts is not None)
             pts = packet.pts if packet.pts is not None else 0
             key = packet.is_keyframe
-            clean = key and begins_clean(bytes(packet), video.codec)
+            clean = key and begins_clean(bytes(packet), video.codec, video.sets.length)
             dts = packet.dts if packet.dts is not None else pts
             rows.append((pts, dts, key, clean, packet.size, discard))
         if not lead.keyframe:  # nobody knows where pictures begin: what decodes is shown
@@ -202,10 +202,11 @@ class Lead:
 
     Args:
         codec: Name of the codec.
+        length: Bytes of the length in front of a packet's units, see `segments.nal.length_bytes`.
     """
 
-    def __init__(self, codec: str) -> None:
-        self._codec = codec
+    def __init__(self, codec: str, length: int) -> None:
+        self._codec, self._length = codec, length
         self._key: av.Packet | None = None
         self.open = True  # whether the next packet may be such a picture
 
@@ -220,10 +221,10 @@ class Lead:
             return False
         if self._key is None:
             if packet.is_keyframe:
-                self._key, self.open = packet, may_lead(bytes(packet), self._codec)
+                self._key, self.open = packet, may_lead(bytes(packet), self._codec, self._length)
             return not packet.is_keyframe
         if self._codec == "hevc":
-            self.open = skipped_leading(bytes(packet))
+            self.open = skipped_leading(bytes(packet), self._length)
         else:
             stamps = packet.pts, self._key.pts
             self.open = None not in stamps and stamps[0] < stamps[1]
@@ -237,7 +238,11 @@ def table_of(video: Video, columns: FrameColumns, *, stamped: bool = True) -> Fr
         time_base=video.time_base,
         fps=video.fps,
         stamped=stamped,
-        reordered=stamped and video.stamps_decoding and bool((columns.pts[1:] > columns.pts[:-1]).all()),
+        reordered=stamped
+        and (
+            (video.stamps_decoding and bool((columns.pts[1:] > columns.pts[:-1]).all()))
+            or (video.clock is not None and video.clock.guessed)
+        ),
     )
 
 

@@ -12,6 +12,9 @@ import av
 import av.error
 
 from lookout.video.sandbox.start_times import with_start_times
+from lookout.video.segments.clock import StreamClock
+from lookout.video.segments.container import DEFAULT_FPS
+from lookout.video.segments.sets import SetsInForce, with_sets
 
 _STREAM_PACKETS = 100_000  # of one segment
 
@@ -22,7 +25,7 @@ class CutSegment:
 
     Attributes:
         data: MPEG-TS that begins at a keyframe.
-        seconds: From its first to its last packet.
+        seconds: From its first to its last packet, by their stamps.
         waited_s: Seconds since its last packet came: many where the camera fell silent behind it.
     """
 
@@ -39,7 +42,8 @@ class Cutter:
         stream: The input's video stream.
         target_s: A segment ends at the first keyframe after so long.
         max_bytes: A group of pictures that is larger is dropped and counted.
-        jump_s: A step of the time stamps by so many seconds begins a new segment at the next keyframe.
+        jump_s: A step of the time stamps by so many seconds begins a new segment at the next keyframe, as
+            does every jump of the clock.
         clock: Seconds that only grow.
     """
 
@@ -50,6 +54,7 @@ class Cutter:
     clock: Callable[[], float] = time.monotonic
     dropped_packets: int = 0
     jumps: int = 0
+    _times: StreamClock | None = None
     _open: list[Any] = field(default_factory=list)
     _bytes: int = 0
     _came_at: float = 0.0
@@ -65,7 +70,7 @@ class Cutter:
         """
         failure: Exception | None = None
         try:
-            for packet in with_start_times(packets):
+            for packet in self._stamped(packets):
                 yield from self._cut_before(packet)
         except (av.error.FFmpegError, OSError) as error:
             failure = error
@@ -77,18 +82,32 @@ class Cutter:
         if failure is not None:
             raise failure
 
+    def _stamped(self, packets: Iterable[Any]) -> Iterator[Any]:
+        """The packets with their times and parameter sets."""
+        context = self.stream.codec_context
+        self._times = StreamClock(
+            self.stream.time_base,
+            self.stream.guessed_rate or self.stream.average_rate or DEFAULT_FPS,
+            reorders=bool(context.has_b_frames),
+            clock=self.clock,
+        )
+        # Cameras may name their parameter sets in the answer to DESCRIBE alone.
+        sets = SetsInForce(context.name, context.extradata, always=True)
+        pictures = (packet for packet in with_start_times(packets) if packet.size)
+        return self._times.stamped(map(sets.mark, pictures))
+
     def _cut_before(self, packet: Any) -> Iterator[CutSegment]:
         """Take a packet, behind the segment that it completes."""
         if packet.dts is None or packet.pts is None or packet.is_corrupt:
-            self.dropped_packets += packet.size > 0
-            if packet.size and packet.is_corrupt:
+            self.dropped_packets += 1
+            if packet.is_corrupt:
                 self._drop()  # what follows refers to it
             return
-        if self._open and self._jumped(packet):
-            self.jumps += 1
-            yield from self._close()
-        if packet.is_keyframe and self._open and self._seconds(packet) >= self.target_s:
-            yield from self._close()
+        if packet.is_keyframe and self._open:
+            jumped = self._jumped(packet)
+            self.jumps += jumped
+            if jumped or self._seconds(packet) >= self.target_s:
+                yield from self._close()
         self._take(packet)
 
     def _take(self, packet: Any) -> None:
@@ -106,8 +125,9 @@ class Cutter:
         self._open, self._bytes = [], 0
 
     def _jumped(self, packet: Any) -> bool:
+        assert self._times is not None
         step = float((packet.dts - self._open[-1].dts) * self.stream.time_base)
-        return step <= 0 or step > self.jump_s
+        return self._times.shift_of(packet) != self._times.shift_of(self._open[0]) or step > self.jump_s
 
     def _seconds(self, packet: Any) -> float:
         return float((packet.dts - self._open[0].dts) * self.stream.time_base)
@@ -115,15 +135,19 @@ class Cutter:
     def _close(self) -> Iterator[CutSegment]:
         packets, self._open, self._bytes = self._open, [], 0
         seconds = float((packets[-1].dts - packets[0].dts) * self.stream.time_base)
-        yield CutSegment(remux(self.stream, packets), seconds, self.clock() - self._came_at)
+        assert self._times is not None
+        shift = self._times.shift_of(packets[0])
+        yield CutSegment(remux(self.stream, packets, -shift), seconds, self.clock() - self._came_at)
 
 
-def remux(stream: Any, packets: Iterable[Any]) -> bytes:
-    """Return packets of one stream as MPEG-TS with their own time stamps."""
+def remux(stream: Any, packets: Iterable[Any], shift: int = 0) -> bytes:
+    """Return packets of one stream as MPEG-TS, their time stamps moved by `shift` ticks."""
     buffer = io.BytesIO()
     with av.open(buffer, "w", format="mpegts", options={"mpegts_copyts": "1"}) as container:
         target = container.add_stream_from_template(stream)
-        for packet in packets:
+        for source_packet in packets:
+            packet = with_sets(source_packet)
+            packet.pts, packet.dts = source_packet.pts + shift, source_packet.dts + shift
             packet.stream = target
             container.mux(packet)
     return buffer.getvalue()

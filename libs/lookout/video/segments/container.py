@@ -14,6 +14,8 @@ import av
 import av.container
 import av.error
 
+from lookout.video.segments.clock import WRAP_TICKS, StreamClock
+from lookout.video.segments.sets import SetsInForce, with_sets
 from lookout.video.segments.types import CodecError, Limits, Reason
 
 # Demuxers that read their own bytes and nothing else. ffconcat, SDP, HLS, DASH, image sequences and filter
@@ -42,6 +44,7 @@ DEFAULT_FPS = Fraction(25)
 REORDER = 32  # packets by which decoding and presentation order may differ; more is a jump of the clock
 EARLY_PACKETS = 512  # without a time at the beginning of a stream; more are no footage before its zero
 _BOXES = 64  # of an MP4 file that are looked at for its index
+WRAPPING = ("mpegts", "mpeg")  # their stamps have 33 bits
 FLV_TURN = 1 << 31  # milliseconds behind which the times of an FLV file begin again
 FLV_EARLY = 60_000  # milliseconds by which a time may lie below zero
 
@@ -95,6 +98,9 @@ class Video:
         except BaseException:
             self.close()
             raise
+        self.clock: StreamClock | None = None  # of the packets since the beginning, or the last seek
+        self.sets = SetsInForce(self.codec, self.context.extradata)
+        self._flow: Iterator[av.Packet] | None = None
         self.demuxed = 0  # packets given so far
         self.refused = 0  # packets the demuxer or decoder would not take
         self.damage = ""  # what it said the first time
@@ -191,9 +197,17 @@ class Video:
         return self.stream.time_base or Fraction(1, 90_000)
 
     @property
+    def steady(self) -> bool:
+        """Whether the packets so far have the stamps of the container and its parameter sets: then decoding
+        may begin anywhere after a seek."""
+        return not self.sets.changed and (self.clock is None or self.clock.steady)
+
+    @property
     def fps(self) -> Fraction:
-        """The nominal frame rate: what the stream claims where that is possible, else 25."""
-        for rate in (self.stream.guessed_rate, self.stream.average_rate):
+        """The nominal frame rate: of a stream whose stamps had to be filled as these tell it; else what the
+        stream claims where that is possible, else 25."""
+        measured = self.clock.fps if self.clock is not None and self.clock.filled else None
+        for rate in (measured, self.stream.guessed_rate, self.stream.average_rate):
             # Streams without a rate claim values like 90000, the ticks of their clock.
             if rate and Fraction(1, 120) <= rate <= 1000:
                 return Fraction(rate)
@@ -209,11 +223,23 @@ class Video:
         return pts is not None and pts < 0 and self.container == "matroska"
 
     def packets(self) -> Iterator[av.Packet]:
-        """The stream's packets in decoding order. Damage ends the iteration and is counted."""
-        packets = self._packets()
-        if self.container == "flv":
-            return _with_signed_times(packets)
-        return _with_early_times(packets, self) if self.container == "matroska" else packets
+        """The stream's packets in decoding order, with their times (`StreamClock`) and the parameter sets in
+        force (`SetsInForce`). Damage ends the iteration and is counted. Asked again it goes on."""
+        if self._flow is None:
+            packets = self._packets()
+            if self.container == "flv":
+                packets = _with_signed_times(packets)
+            elif self.container == "matroska":
+                packets = _with_early_times(packets, self)
+            self.clock = StreamClock(
+                self.time_base,
+                self.fps,
+                wrap=WRAP_TICKS if self.container in WRAPPING else 0,
+                reorders=bool(self.context.has_b_frames),
+                hides=self.hides,
+            )
+            self._flow = self.clock.stamped(map(self.sets.mark, packets))
+        return self._flow
 
     def _packets(self) -> Iterator[av.Packet]:
         # Programme tables that change under way can leave PyAV with streams it does not know: an IndexError.
@@ -241,7 +267,7 @@ class Video:
         """The frames one packet completes, in presentation order; None drains. Damage is counted, never
         raised."""
         try:
-            frames = self.context.decode(packet)
+            frames = self.context.decode(None if packet is None else with_sets(packet))
         except av.error.MemoryError as error:
             raise CodecError(Reason.MEMORY, f"the decoder ran out of memory ({_text(error)})") from None
         except (av.error.FFmpegError, ValueError) as error:
@@ -260,6 +286,7 @@ class Video:
     def seek(self, pts: int) -> None:
         """Go to the last keyframe with a time stamp at or before `pts` (ticks)."""
         self._container.seek(pts, stream=self.stream, backward=True, any_frame=False)
+        self._flow = None
 
     def _note(self, error: Exception) -> None:
         self.refused += 1

@@ -18,9 +18,10 @@ from av.bitstream import BitStreamFilterContext
 from lookout.video.segments.container import ByteSource, Video, missing_packets, ticks_to_us
 from lookout.video.segments.damage import CounterScan, with_breaks, with_damage
 from lookout.video.segments.edits import MOVIE_SCALE, Edit, with_edit
-from lookout.video.segments.nal import begins_clean
+from lookout.video.segments.nal import begins_clean, length_bytes
 from lookout.video.segments.picture import turn_of
-from lookout.video.segments.timeline import BACKWARD_US, JUMP_US, MAX_GAP_US
+from lookout.video.segments.sets import with_sets
+from lookout.video.segments.timeline import BACKWARD_US, MAX_GAP_US
 from lookout.video.segments.types import CodecError, Limits, Reason, Segment
 
 TS_CODECS = frozenset({"h264", "hevc", "mpeg2video", "mpeg1video", "mpeg4"})
@@ -79,7 +80,8 @@ class _Group:
     clean: bool  # decoding can begin here; otherwise the picture only builds up (intra refresh)
     packets: list[av.Packet] = field(default_factory=list)
     losses: list[bool] = field(default_factory=list)  # by packet: bytes of it were lost on the way
-    jump: bool = False  # the source's clock jumped before it
+    shift: int = 0  # what jumps of the source's clock added to its stamps, ticks
+    jump: bool = False  # the source's clock jumped before it, or there is a long hole
     size: int = 0  # bytes, with an allowance for the container
     times_us: list[int] = field(default_factory=list)  # of pictures that are not hidden
     hidden_us: int | None = None  # the latest hidden picture
@@ -98,18 +100,21 @@ class _Group:
             return
         self.times_us.append(time_us)
 
-    def follow(self, end_us: int | None) -> int | None:
+    def follow(self, end_us: int | None, shift: int) -> int | None:
         """Tell whether the clock jumped before it, once it is whole.
 
         Args:
             end_us: When the groups before it end; None: nothing is shown of them.
+            shift: That of the group before it.
 
         Returns:
             When they end with this one.
         """
         if not self.shown:
             return end_us
-        self.jump = end_us is not None and not -BACKWARD_US <= self.start_us - end_us <= MAX_GAP_US
+        self.jump = end_us is not None and (
+            self.shift != shift or not -BACKWARD_US <= self.start_us - end_us <= MAX_GAP_US
+        )
         return self.end_us
 
     @property
@@ -162,8 +167,9 @@ def cut(
     A piece ends at the first keyframe at or after `target_s` seconds, or, with `keyframes`, after that many
     of them; and earlier where it would grow beyond `max_bytes`. What precedes the first keyframe is
     dropped. Time stamps are the source's own, moved by one constant if decoding times begin below zero; a
-    source without time stamps gives pieces without (elementary streams). Where the clock jumps, a piece ends:
-    in a file a jump of up to a day is a hole, which takes its time; in a pipe a jump takes none. Leading
+    source without time stamps gives pieces without (elementary streams). Missing and wrong ones are put right
+    (`StreamClock`). A piece ends at the keyframe at or behind a jump of the clock, which takes no time, and
+    before a hole of more than half a minute, which takes its own. Leading
     pictures stay behind their keyframe; those that refer to the piece before are lost there, and counted when
     decoded. What an edit list hides stays hidden: a piece has an edit list of its own where it cannot be
     decoded without, and times begin with the first picture that is shown. `broken_off` is called behind the
@@ -188,7 +194,7 @@ def _cut(
     scanned = _ScannedSource(source)
     with Video(scanned, vectors=False, limits=OPEN_LIMITS, recording=True) as video:
         breaks = scanned.follow(video.stream.id) if video.container == "mpegts" else scanned.leave()
-        writer = _Writer(video, max_bytes, holes=scanned.seekable())
+        writer = _Writer(video, max_bytes)
         written = False
         for groups, following in _shares(_groups(video, breaks), target_s, max_bytes, keyframes):
             yield writer.write(groups, following)
@@ -301,23 +307,26 @@ def _full(
 
 def _groups(video: Video, breaks: deque[int]) -> Iterator[_Group]:
     """Groups of packets that begin with a keyframe. What precedes the first keyframe is dropped."""
-    nominal_us = round(1_000_000 / video.fps)
     group: _Group | None = None
     end_us: int | None = None  # of the groups before
+    shift = 0
     packets = with_damage(_without_hidden_end(video), breaks)
     for position, (packet, loss) in enumerate(packets):
+        nominal_us = round(1_000_000 / video.fps)
         timed = packet.pts is not None or packet.dts is not None
         pts = packet.pts if packet.pts is not None else packet.dts
         time_us = ticks_to_us(pts, video.time_base) if pts is not None else position * nominal_us
         if packet.is_keyframe:
             if group is not None:
-                end_us = group.follow(end_us)
+                end_us, shift = group.follow(end_us, shift), group.shift
                 yield group
-            group = _Group(time_us, nominal_us, timed, begins_clean(bytes(packet), video.codec))
+            clean = begins_clean(bytes(packet), video.codec, video.sets.length)
+            group = _Group(time_us, nominal_us, timed, clean)
+            group.shift = video.clock.shift_of(packet) if video.clock is not None else 0
         if group is not None:
             group.add(packet, time_us, loss=loss, hidden=video.hides(packet))
     if group is not None:
-        group.follow(end_us)
+        group.follow(end_us, shift)
         yield group
 
 
@@ -333,10 +342,10 @@ def _without_hidden_end(video: Video) -> Iterator[av.Packet]:
 
 
 class _Writer:
-    """Muxes groups into pieces and keeps the clock of the whole cut; `holes`: a hole takes its time."""
+    """Muxes groups into pieces and keeps the clock of the whole cut."""
 
-    def __init__(self, video: Video, max_bytes: int, *, holes: bool) -> None:
-        self._video, self._max_bytes, self._holes = video, max_bytes, holes
+    def __init__(self, video: Video, max_bytes: int) -> None:
+        self._video, self._max_bytes = video, max_bytes
         self._nominal = round(1 / (video.fps * video.time_base))  # ticks of a picture
         self._index = 0
         self._clock_us = 0
@@ -351,12 +360,13 @@ class _Writer:
             CodecError: With the reason BYTES.
         """
         packets = [packet for group in groups for packet in group.packets]
+        own = -groups[0].shift  # back to the source's clock
         losses = [loss for group in groups for loss in group.losses]
         edit = Edit.of(self._video, packets, self._nominal)
         frames = len(packets) if edit is None else sum(not self._video.hides(packet) for packet in packets)
         container = self._container(groups[0], edited=edit is not None)
         try:
-            data = self._mux(packets, losses, container, edit)
+            data = self._mux(packets, losses, container, edit, own)
         except (av.error.FFmpegError, ValueError, OverflowError, struct.error) as error:
             raise CodecError(
                 Reason.UNREADABLE, f"{self._video.codec} packets could not be put into {container} ({error})"
@@ -380,9 +390,8 @@ class _Writer:
         self._index += 1
         self._clock_us += duration
         self._jump = following is not None and following.jump
-        if following is not None and following.jump and self._holes:
-            hole_us = following.start_us - groups[-1].end_us
-            self._clock_us += hole_us if 0 < hole_us <= JUMP_US else 0
+        if following is not None and following.jump:
+            self._clock_us += max(0, following.start_us - groups[-1].end_us)
         return piece
 
     def _container(self, first: _Group, edited: bool) -> str:
@@ -404,8 +413,11 @@ class _Writer:
             "for anything else make an H.264 file of it",
         )
 
-    def _mux(self, packets: list[av.Packet], losses: list[bool], container: str, edit: Edit | None) -> bytes:
-        """The packets in a container, with an edit list where there is an edit."""
+    def _mux(
+        self, packets: list[av.Packet], losses: list[bool], container: str, edit: Edit | None, own: int
+    ) -> bytes:
+        """The packets in a container, with an edit list where there is an edit; `own` is added to their
+        times."""
         source = self._video.stream
         times = _times(packets, self._nominal)
         if self._shift is None:
@@ -417,9 +429,12 @@ class _Writer:
             # Behind a short first piece that begins at zero, pictures may be decoded before that.
             times = _times(packets, self._nominal, -self._shift)
         # Of a file with an edit list, that alone says when it begins.
-        shift = self._shift if edit is None else -min(dts for _, dts in times)
+        shift = -min(dts for _, dts in times)
+        if edit is None:  # a clock that was set back may begin below zero, too
+            shift = max(self._shift + own, shift) if own else self._shift
         options = MUXER_OPTIONS.get(container, {}) if edit is None else _WITH_EDIT_LIST
         headers = None if container in _FILES else REPEAT_HEADERS.get(self._video.codec)
+        units = length_bytes(self._video.context.extradata, self._video.codec)
         buffer = io.BytesIO()
         losses_out: list[bool] = []  # by packet written
         with av.open(buffer, "w", format=container, options=options) as out:
@@ -427,7 +442,8 @@ class _Writer:
             if edit is not None:
                 target.time_base = self._video.time_base
             repeat = BitStreamFilterContext(headers, source, target) if headers else None
-            for packet, loss, (pts, dts) in zip(packets, losses, times, strict=True):
+            for source_packet, loss, (pts, dts) in zip(packets, losses, times, strict=True):
+                packet = with_sets(source_packet, units)
                 packet.pts, packet.dts = pts + shift, dts + shift
                 if edit is not None:  # an edit list ends with the last picture, which must last
                     packet.duration = packet.duration or self._nominal

@@ -12,13 +12,14 @@ import numpy as np
 
 from lookout.video.motion.geometry import Geometry
 from lookout.video.motion.types import U8, FrameInfo, VectorSource
-from lookout.video.segments.container import ByteSource, Video, source_size, ticks_to_us
+from lookout.video.segments.clock import WRAP_TICKS
+from lookout.video.segments.container import WRAPPING, ByteSource, Video, source_size, ticks_to_us
 from lookout.video.segments.damage import DamageTrail, breaks_of, damaged_packets
 from lookout.video.segments.decoded_frame import DecodedFrame
 from lookout.video.segments.picture import Painter, orientation
 from lookout.video.segments.planned import PicturePlace, Run, Timetable, decode_runs, runs_of
 from lookout.video.segments.sampling import Selector, Tail
-from lookout.video.segments.timeline import Timeline, usual_step
+from lookout.video.segments.timeline import JUMP_US, Timeline, usual_step
 from lookout.video.segments.types import (
     CodecError,
     DecodedSegment,
@@ -180,9 +181,13 @@ class SinglePass:
         self.trail = DamageTrail(damaged)
         self.has_vectors = video.has_vectors
         self.counts = Counts()
-        self.timeline = Timeline(video.fps)
+        self.timeline = Timeline(video.fps, JUMP_US)
         self.painter = Painter()
         self.timed = False
+        self.jumps = (
+            frozenset(jump.pts for jump in video.clock.jumps) if video.clock is not None else frozenset()
+        )
+        self.turns_us = 0  # of the container's clock, which begins again at zero, since the epoch began
         self.decoded = 0  # frames
         self.continued = request.expected is not None
         self.epoch_offset = 0  # stream time of segment time 0
@@ -229,9 +234,8 @@ class SinglePass:
         )
         self.counts.shot(shot)
         stamped = self.timed and shot.pts is not None
-        time_us, jump = self.timeline.add(
-            ticks_to_us(shot.pts or 0, self.video.time_base) if stamped else None
-        )
+        time_us, _ = self.timeline.add(ticks_to_us(shot.pts or 0, self.video.time_base) if stamped else None)
+        jump = shot.pts is not None and shot.pts in self.jumps
         index = len(self.timeline.times) - 1
         self.decoded += 1
         self._check_length(time_us)
@@ -265,6 +269,10 @@ class SinglePass:
             return
         if not self.timed:
             self.first_us = expected.next_us
+        elif self.video.container in WRAPPING:
+            turn_us = round(WRAP_TICKS * self.video.time_base * 1_000_000)
+            self.turns_us = round((expected.next_us - self.first_us) / turn_us) * turn_us
+            self.first_us += self.turns_us
         self.continued = expected.holds(self.first_us)
         if self.continued:
             self.epoch_offset = self.first_us - expected.epoch_us
@@ -349,6 +357,11 @@ class SinglePass:
             end_stream_us=self.epoch_offset + self.timeline.end_us,
         )
 
+    def _jumped_us(self) -> int:
+        """By how much the container's clock is behind the segment's at its end."""
+        clock = self.video.clock
+        return ticks_to_us(clock.shift, self.video.time_base) if self.timed and clock is not None else 0
+
     def _facts(self) -> SegmentFacts:
         times, counts, video = self.timeline.times, self.counts, self.video
         geometry = self.geometry
@@ -363,7 +376,7 @@ class SinglePass:
             fps=round(1e6 / mean_step(times, self.timeline.nominal_us), 3),
             timed=self.timed,
             first_us=self.first_us,
-            end_us=self.timeline.end_container_us if self.timed else self.first_us + self.timeline.end_us,
+            end_us=self.first_us + self.timeline.end_us - self._jumped_us(),
             bytes=self.size,
             packets=counts.packets,
             frames=len(times),
@@ -373,7 +386,7 @@ class SinglePass:
             corrupt=counts.corrupt,
             refused=video.refused,
             leading_lost=counts.leading_lost,
-            jumps=self.timeline.jumps,
+            jumps=len(self.jumps),
             sizes=len(counts.sizes),
             interlaced=counts.interlaced,
             has_vectors=self.has_vectors,
@@ -434,7 +447,7 @@ class PlannedPass(SinglePass):
             slots = {self.timetable.packets[0].pts or 0: -1}
         skip = request.gather is None or not request.gather.needs_all
         single = [Run(0, len(self.timetable.packets) - 1, drain=False)]
-        runs = runs_of(self.timetable, self.video.codec, slots) if skip else single
+        runs = runs_of(self.timetable, self.video.codec, self.video.sets.length, slots) if skip else single
         pending: _Held | None = None
         for frame in decode_runs(self.video, self.timetable, runs, slots, skip=skip):
             pending = self._next(frame, slots, pending)

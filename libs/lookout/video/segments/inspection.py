@@ -85,10 +85,10 @@ def _count(file: Any, facts: dict[str, Any]) -> None:
     from lookout.video.segments.container import Video, ticks_to_us
     from lookout.video.segments.decoded_frame import DecodedFrame
     from lookout.video.segments.decoder import Counts, mean_step
-    from lookout.video.segments.timeline import Timeline
+    from lookout.video.segments.timeline import JUMP_US, Timeline
 
     with Video(file, limits=INSPECT_LIMITS, recording=True) as video:
-        counts, timeline = Counts(), Timeline(video.fps)
+        counts, timeline = Counts(), Timeline(video.fps, JUMP_US)
         facts |= {
             "container": video.container,
             "codec": video.codec,
@@ -129,7 +129,7 @@ def _count(file: Any, facts: dict[str, Any]) -> None:
             "corrupt": counts.corrupt,
             "refused": video.refused,
             "leading_lost": counts.leading_lost,
-            "jumps": timeline.jumps,
+            "jumps": len(video.clock.jumps) if video.clock is not None else 0,
             "sizes": len(counts.sizes),
             "interlaced": counts.interlaced,
         }

@@ -1,24 +1,51 @@
-"""The part of H.264's syntax that FFmpeg does not report: does a keyframe show the whole picture at once?"""
+"""What FFmpeg does not report of H.264 and HEVC: units, keyframes, leading pictures, parameter sets."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 SEI = 6
 IDR = 5
 RECOVERY_POINT = 6
 HEVC_SLICES = 32  # units below are slices
+HEVC_KEYS = range(16, 24)  # pictures at which decoding can begin (ITU-T H.265, table 7-1)
 RASL = (8, 9)
 GROUP_HEADER = b"\0\0\1\xb8"
+START: Final = b"\0\0\1"
+_H264_INTRA: Final = (2, 4, 7, 9)  # slice types I and SI
+_HEAD: Final = 4096  # bytes of an access unit that usually hold what precedes its first slice
+_SLICE_HEAD: Final = 64
 
 
-def begins_clean(data: bytes, codec: str) -> bool:
+def length_bytes(extradata: bytes | None, codec: str) -> int:
+    """Bytes of the length in front of every unit; 0 where start codes separate them (Annex B).
+
+    Args:
+        extradata: The decoder's configuration, as the container has it.
+        codec: Name of the codec.
+    """
+    data = extradata or b""
+    if codec == "h264" and len(data) > 6 and data[0] == 1:  # avcC, ISO/IEC 14496-15, 5.3.3
+        return (data[4] & 3) + 1
+    if codec == "hevc" and len(data) > 22 and data[:3] not in (b"\0\0\0", START):  # hvcC, 8.3.3
+        return (data[21] & 3) + 1
+    return 0
+
+
+def begins_clean(data: bytes, codec: str, length: int) -> bool:
     """False for a keyframe that is only the start of a gradual intra refresh (H.264 recovery point with
-    frames to wait for): decoding there yields nothing until the picture is whole."""
+    frames to wait for): decoding there yields nothing until the picture is whole.
+
+    Args:
+        data: Its access unit.
+        codec: Name of the codec.
+        length: See `length_bytes`.
+    """
     if codec != "h264":
         return True
     wait = 0
-    for nal in nal_units(data):
+    for nal in nal_units(data, length):
         kind = nal[0] & 0x1F
         if kind == IDR:
             return True
@@ -27,22 +54,43 @@ def begins_clean(data: bytes, codec: str) -> bool:
     return wait == 0
 
 
-def skipped_leading(data: bytes) -> bool:
+def is_key(units: list[bytes], codec: str) -> bool:
+    """Whether decoding can begin at a picture that its container calls a keyframe; some call all so.
+
+    Args:
+        units: Of its access unit, up to its first slice.
+        codec: h264 or hevc.
+    """
+    for unit in units:
+        if codec == "hevc":
+            kind = unit[0] >> 1 & 0x3F
+            if kind < HEVC_SLICES:
+                return kind in HEVC_KEYS
+        elif unit[0] & 0x1F == IDR:
+            return True
+        elif unit[0] & 0x1F in (1, 2):
+            # Behind the slice's first macroblock comes its type (ITU-T H.264, 7.3.3).
+            return _exp_golomb(unit[1:], 1) in _H264_INTRA
+    return True  # damaged: its container may be right
+
+
+def skipped_leading(data: bytes, length: int) -> bool:
     """Whether an HEVC access unit is a leading picture that refers to pictures before its keyframe (RASL)."""
-    kinds = [nal[0] >> 1 & 0x3F for nal in nal_units(data)]
+    kinds = [nal[0] >> 1 & 0x3F for nal in nal_units(data, length)]
     slices = [kind for kind in kinds if kind < HEVC_SLICES]
     return bool(slices) and all(kind in RASL for kind in slices)
 
 
-def may_lead(keyframe: bytes, codec: str) -> bool:
+def may_lead(keyframe: bytes, codec: str, length: int) -> bool:
     """Whether pictures that follow a keyframe and are shown before it may refer to pictures before it.
 
     Args:
         keyframe: Its access unit.
         codec: Name of the codec.
+        length: See `length_bytes`.
     """
     if codec == "h264":
-        return all(nal[0] & 0x1F != IDR for nal in nal_units(keyframe))
+        return all(nal[0] & 0x1F != IDR for nal in nal_units(keyframe, length))
     if codec in ("mpeg1video", "mpeg2video"):
         header = keyframe.find(GROUP_HEADER)
         # Bit 25 of a group's header says that they refer to nothing before it (ISO/IEC 13818-2, 6.3.8).
@@ -50,24 +98,61 @@ def may_lead(keyframe: bytes, codec: str) -> bool:
     return codec == "hevc"
 
 
-def holds_slice(data: bytes) -> bool:
-    """Whether the beginning of an H.264 access unit reaches its first slice."""
+def is_slice(unit: bytes, codec: str) -> bool:
+    """Whether a unit is a part of a picture."""
+    if codec == "hevc":
+        return unit[0] >> 1 & 0x3F < HEVC_SLICES
     # Types 1 to 5 are the slices of a picture (H.264, table 7-1).
-    return any(1 <= nal[0] & 0x1F <= IDR for nal in nal_units(data))
+    return 1 <= unit[0] & 0x1F <= IDR
 
 
-def nal_units(data: bytes) -> Iterator[bytes]:
-    """The non-empty units of an access unit, in Annex B or with 4-byte lengths."""
-    if data.startswith((b"\0\0\1", b"\0\0\0\1")):
-        yield from (unit for unit in data.split(b"\0\0\1") if unit.strip(b"\0"))
+def holds_slice(data: bytes, codec: str, length: int) -> bool:
+    """Whether the beginning of an access unit reaches its first slice."""
+    return any(is_slice(unit, codec) for unit in nal_units(data, length))
+
+
+def head_units(packet: bytes | memoryview, codec: str, length: int) -> list[bytes]:
+    """The units of an access unit up to its first slice, of which only the beginning is given."""
+    if len(packet) > _HEAD:
+        units = _head_units(bytes(packet[:_HEAD]), codec, length)
+        if units and is_slice(units[-1], codec):
+            return units
+    return _head_units(bytes(packet), codec, length)
+
+
+def _head_units(data: bytes, codec: str, length: int) -> list[bytes]:
+    units: list[bytes] = []
+    for unit in nal_units(data, length):
+        if is_slice(unit, codec):
+            return [*units, unit[:_SLICE_HEAD]]
+        units.append(unit)
+    return units
+
+
+def nal_units(data: bytes, length: int) -> Iterator[bytes]:
+    """The non-empty units of an access unit.
+
+    Args:
+        data: Its bytes.
+        length: See `length_bytes`. Writers that promise lengths of four bytes and write start codes are read
+            as they write: no unit has one byte.
+    """
+    if not length or (length == 4 and data.startswith(b"\0" + START)):
+        at = data.find(START)
+        while at >= 0:
+            begin = at + len(START)
+            at = data.find(START, begin)
+            unit = data[begin:] if at < 0 else data[begin:at]
+            if unit.strip(b"\0"):
+                yield unit
         return
     at = 0
-    while at + 4 < len(data):
-        size = int.from_bytes(data[at : at + 4], "big")
-        unit = data[at + 4 : at + 4 + size]
+    while at + length < len(data):
+        size = int.from_bytes(data[at : at + length], "big")
+        unit = data[at + length : at + length + size]
         if unit:
             yield unit
-        at += 4 + size
+        at += length + size
 
 
 def recovery_frames(sei: bytes) -> int:
@@ -91,9 +176,47 @@ def _chunked(data: bytes, at: int) -> tuple[int, int]:
     return (value + data[at], at + 1) if at < len(data) else (value, at)
 
 
-def _exp_golomb(data: bytes) -> int:
-    """The unsigned Exp-Golomb number at the start of `data`; 0 where it is cut short."""
-    bits = "".join(f"{byte:08b}" for byte in data[:8])
-    zeros = len(bits) - len(bits.lstrip("0"))
-    code = bits[zeros : 2 * zeros + 1]
-    return int(code, 2) - 1 if len(code) == zeros + 1 else 0
+def _exp_golomb(data: bytes, skip: int = 0) -> int:
+    """The unsigned Exp-Golomb number at the start of `data`, after `skip` others; 0 where it is cut."""
+    bits = "".join(f"{byte:08b}" for byte in data[:24].replace(b"\0\0\3", b"\0\0"))
+    value, at = 0, 0
+    for _ in range(skip + 1):
+        first_bit = bits.find("1", at)
+        end = 2 * first_bit - at + 1
+        if first_bit < 0 or end > len(bits):
+            return 0
+        value, at = int(bits[first_bit:end], 2) - 1, end
+    return value
+
+
+def set_key(unit: bytes, codec: str) -> tuple[int, int] | None:
+    """(type, number) of a parameter set; None for other units.
+
+    Args:
+        unit: The unit with its header.
+        codec: h264 or hevc.
+    """
+    if codec == "h264":
+        kind = unit[0] & 0x1F
+        if kind == 7:
+            return kind, _exp_golomb(unit[4:])  # behind profile, constraints and level
+        return (kind, _exp_golomb(unit[1:])) if kind == 8 else None
+    kind = unit[0] >> 1 & 0x3F
+    if kind == 32 and len(unit) > 2:
+        return kind, unit[2] >> 4
+    if kind == 33 and len(unit) > 2:
+        return kind, _sps_number(unit[2:].replace(b"\0\0\3", b"\0\0"))
+    return (kind, _exp_golomb(unit[2:])) if kind == 34 else None
+
+
+def _sps_number(body: bytes) -> int:
+    """The number of an HEVC sequence parameter set, behind its profile and levels (ITU-T H.265, 7.3.3)."""
+    layers = body[0] >> 1 & 7
+    at = 13  # one byte, and 12 of the general profile and level
+    if layers:
+        present = int.from_bytes(body[at : at + 2], "big")
+        at += 2
+        for layer in range(layers):
+            flags = present >> (14 - 2 * layer) & 3
+            at += 11 * (flags >> 1) + (flags & 1)
+    return _exp_golomb(body[at:])

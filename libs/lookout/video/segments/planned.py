@@ -17,7 +17,7 @@ import numpy as np
 from lookout.video.segments.container import REORDER, Video, ticks_to_us
 from lookout.video.segments.nal import begins_clean
 from lookout.video.segments.skipping import decode_wanted
-from lookout.video.segments.timeline import Timeline
+from lookout.video.segments.timeline import JUMP_US, Timeline
 from lookout.video.segments.types import DecodeRequest
 
 
@@ -51,6 +51,8 @@ class Timetable:
         pictures lead the first keyframe, of which nobody knows whether they can be decoded, or an edit list
         hides some.
         """
+        if video.clock is None or video.clock.jumps or video.clock.guessed:
+            return None
         # Hidden pictures have no place in the time that the others are counted by.
         if any(map(video.hides, packets)):
             return None
@@ -61,7 +63,7 @@ class Timetable:
         order = sorted(range(len(pts)), key=pts.__getitem__)
         if max(abs(packet - index) for index, packet in enumerate(order)) > REORDER:
             return None
-        timeline, places = Timeline(video.fps), {}
+        timeline, places = Timeline(video.fps, JUMP_US), {}
         for index, packet in enumerate(order):
             time_us, jump = timeline.add(ticks_to_us(pts[packet], video.time_base))
             if jump:
@@ -108,11 +110,11 @@ class Run:
     drain: bool
 
 
-def runs_of(timetable: Timetable, codec: str, wanted: dict[int, int]) -> list[Run]:
+def runs_of(timetable: Timetable, codec: str, length: int, wanted: dict[int, int]) -> list[Run]:
     """What to decode: from the beginning of each group of pictures that has a sample to its last sample."""
     packets = timetable.packets
     pts = np.array([packet.pts for packet in packets], np.int64)
-    starts = _starts(packets, pts, codec)
+    starts = _starts(packets, pts, codec, length)
     sampled = np.flatnonzero([packet.pts in wanted for packet in packets])
     runs: list[Run] = []
     for first, end in zip(starts, [*starts[1:], len(packets)], strict=True):
@@ -128,7 +130,7 @@ def runs_of(timetable: Timetable, codec: str, wanted: dict[int, int]) -> list[Ru
     return runs
 
 
-def _starts(packets: Sequence[av.Packet], pts: np.ndarray, codec: str) -> list[int]:
+def _starts(packets: Sequence[av.Packet], pts: np.ndarray, codec: str, length: int) -> list[int]:
     """Packets at which decoding can begin and that no picture before or after reaches across."""
     shown_before = np.maximum.accumulate(pts)
     shown_after = np.minimum.accumulate(pts[::-1])[::-1]
@@ -137,7 +139,7 @@ def _starts(packets: Sequence[av.Packet], pts: np.ndarray, codec: str) -> list[i
         if not at or not packet.is_keyframe:
             continue
         closed = shown_before[at - 1] < pts[at] and shown_after[at] == pts[at]
-        if closed and begins_clean(bytes(packet), codec):
+        if closed and begins_clean(bytes(packet), codec, length):
             starts.append(at)
     return starts
 

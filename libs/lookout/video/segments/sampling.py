@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, Generic, TypeVar
 
+from lookout.video.segments.timeline import BACKWARD_US
+
 T = TypeVar("T")
 
 
@@ -24,8 +26,6 @@ class Tail(StrEnum):
 EARLY_US: Final = 5_000_000
 #: by how much a segment may begin late, where no window says it
 LATE_US: Final = 60_000_000
-#: what segments of one connection may overlap by, whatever else tells when they were taken
-_OVERLAP_US: Final = 1_000_000
 #: by how much that may be another time than the one by the clock in the bytes
 # Ahead: less than `lookout publish` takes to start again. Behind: a producer that reads its clock late for
 # one segment moves what was heard on, and the segments behind that one then look too early.
@@ -63,7 +63,7 @@ def is_other_footage(overlap_us: int, ahead_us: int, *, continued: bool) -> bool
         ahead_us: How much later it was taken than when that clock showed its time.
         continued: Whether it continues the epoch, by the clock in the bytes.
     """
-    if continued and overlap_us < _OVERLAP_US:
+    if continued and overlap_us < BACKWARD_US:  # as much as a clock may tremble
         return False
     return ahead_us < -_BEHIND_US or ahead_us > min(abs(overlap_us) // 2, _AHEAD_US)
 

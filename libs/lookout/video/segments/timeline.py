@@ -8,10 +8,10 @@ from fractions import Fraction
 import numpy as np
 
 MAX_GAP_US = 30_000_000
-# B-frames and trembling clocks step back by a few frames; a second is none of these.
-BACKWARD_US = 1_000_000
-#: by how much a picture of a recording may come late; a player waits for it. A longer step is a fault of the
-#: clock, such as a first picture at 0 and the second at the seconds since 1970.
+#: trembling clocks step back by a few pictures; a step back beyond this is a jump
+BACKWARD_US = 300_000
+#: a longer step ahead is a fault of the clock, such as a first picture at 0 and the second at the seconds
+#: since 1970; a player waits for a shorter one
 JUMP_US = 86_400_000_000
 
 

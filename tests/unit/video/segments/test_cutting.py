@@ -136,7 +136,7 @@ def test_a_clock_that_jumps_ends_a_piece() -> None:
 
 @pytest.mark.parametrize("container", ["mp4", "mkv", "ts"])
 def test_a_hole_of_a_file_takes_its_time(container: str) -> None:
-    """As a player shows it, and as a reader of the recording counts it; in a pipe the clock was set."""
+    """As a player shows it, and as a reader of the recording counts it."""
     hole_ms = 45_000
     times = [100 * i + hole_ms * (i >= 20) for i in range(40)]
     data = encode(container, frames=40, gop=10, pts=times)
@@ -147,7 +147,7 @@ def test_a_hole_of_a_file_takes_its_time(container: str) -> None:
         behind_us = reader.picks(fps=10)[20].time_us
     assert pieces[1].start_us == pytest.approx(behind_us, abs=1000) == 47_000_000
     if container != "mp4":  # whose index a pipe may have at its end
-        assert [piece.start_us for piece in cut(Pipe(data))] == [0, pytest.approx(2_000_000, abs=1000)]
+        assert [piece.start_us for piece in cut(Pipe(data))] == [0, pytest.approx(47_000_000, abs=1000)]
 
 
 def test_a_pause_between_keyframes_moves_no_later_piece() -> None:
@@ -254,8 +254,8 @@ def test_recovery_points_are_read() -> None:
     assert recovery_frames(bytes([6, 1, 0b1_0000000, 0x80])) == 0
     assert recovery_frames(bytes([5, 2, 0xAA, 0xBB, 6, 2, 0b00100_000, 0x80])) == 3
     assert recovery_frames(b"") == 0
-    assert list(nal_units(b"\0\0\0\1\x67\x01\0\0\1\x65\x02")) == [b"\x67\x01", b"\x65\x02"]
-    assert list(nal_units(b"\0\0\0\2\x67\x01\0\0\0\1\x65")) == [b"\x67\x01", b"\x65"]
+    assert list(nal_units(b"\0\0\0\1\x67\x01\0\0\1\x65\x02", 0)) == [b"\x67\x01", b"\x65\x02"]
+    assert list(nal_units(b"\0\0\0\2\x67\x01\0\0\0\1\x65", 4)) == [b"\x67\x01", b"\x65"]
 
 
 def test_segments_are_plain_records() -> None:

@@ -1,0 +1,364 @@
+"""When every picture of a stream is shown, decided in one place for files, pipes, segments and RTSP.
+
+Time stamps are kept as they are wherever they can be true. Between two steps of the source's clock, decoding
+times rise; a stamp that is missing, repeated or falls back is filled from its neighbours; one that lies far
+off, and that the next two contradict, is an outlier and is filled as well. A step back that the next two
+confirm is a jump: time goes on by one picture. A step ahead is a hole, which keeps its length, unless it is
+longer than a day: then it is a jump, too. The 33 bits of MPEG's stamps may begin again at zero: that is
+neither.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Final
+
+import av
+
+from lookout.video.segments.timeline import BACKWARD_US, JUMP_US
+
+#: a stamp further than this from where it is expected must be confirmed by the next two
+OUTLIER_US: Final = 5_000_000
+#: of MPEG's time stamps: they have 33 bits
+WRAP_TICKS: Final = 1 << 33
+#: packets that wait for a stamp at most; more is a stream without stamps, which gets none
+_UNSTAMPED: Final = 512
+#: packets, and bytes of them, that wait for the next usable stamp
+_WAITING, _WAITING_BYTES = 20_000, 32 << 20
+_STEPS: Final = 9  # whose median is the usual distance of pictures
+_CONFIRM: Final = 2
+_RECENT: Final = 64  # pictures among which a presentation time must be unique
+_REORDERED: Final = 32  # pictures by which decoding may precede presentation
+
+
+@dataclass(frozen=True, slots=True)
+class Jump:
+    """A picture at which the source's clock jumped.
+
+    Attributes:
+        pts: When it is shown, in ticks.
+        at: When it is decoded.
+        shift: What was added to its stamps, and is added to those behind it: its own clock is that much less.
+    """
+
+    pts: int
+    at: int
+    shift: int
+
+
+class StreamClock:
+    """Gives the packets of one stream their times.
+
+    Args:
+        time_base: Seconds of a tick.
+        fps: Nominal pictures a second, until their distance is known.
+        wrap: Ticks after which stamps begin again at zero; 0: never.
+        reorders: Whether pictures may be shown in another order than they are decoded in.
+        hides: Whether a packet's picture is not shown; its stamps stay as they are.
+        clock: Of a live stream, seconds that only grow: a step ahead of the stamps for which nobody waited is
+            a jump.
+
+    Attributes:
+        jumps: In the order of decoding.
+        shift: Ticks that are added to stamps because of the newest jump.
+        filled: Pictures whose stamps were missing, repeated or wrong.
+        guessed: Whether it is unknown which of several pictures has which of their times. They are right in
+            order of presentation.
+    """
+
+    def __init__(
+        self,
+        time_base: Fraction,
+        fps: Fraction,
+        *,
+        wrap: int = 0,
+        reorders: bool = False,
+        hides: Callable[[av.Packet], bool] = lambda _: False,
+        clock: Callable[[], float] | None = None,
+    ) -> None:
+        self.jumps: list[Jump] = []
+        self.shift = 0
+        self.filled = 0
+        self.guessed = False
+        self._wrap, self._reorders, self._hides = wrap, reorders, hides
+        second = 1 / time_base
+        self._nominal = max(1, round(second / fps))
+        self._outlier = round(second * OUTLIER_US / 1_000_000)
+        self._backward = round(second * BACKWARD_US / 1_000_000)
+        self._jump = round(second * JUMP_US / 1_000_000)
+        self._time_base = time_base
+        self._last: int | None = None  # decoding time of the newest packet
+        self._key_delay = 0  # by which the newest keyframe is shown later than decoded
+        self._steps: deque[int] = deque(maxlen=_STEPS)
+        self._shown: deque[int] = deque(maxlen=_RECENT)
+        self._floor: int | None = None  # shown last before decoding times, and they alone, fell back
+        self._clock, self._came_at = clock, 0.0
+        self._arrivals: deque[float] = deque()  # of the waiting packets
+        self._waiting: deque[av.Packet] = deque()
+        self._bytes = 0
+
+    @property
+    def steady(self) -> bool:
+        """Whether every packet so far has the stamps of its container."""
+        return not self.filled and not self.jumps
+
+    def shift_of(self, packet: av.Packet) -> int:
+        """What was added to a packet's stamps because of jumps, in ticks."""
+        at = packet.dts if packet.dts is not None else packet.pts
+        jumps = (jump for jump in reversed(self.jumps) if at is not None and jump.at <= at)
+        return next((jump.shift for jump in jumps), 0)
+
+    @property
+    def fps(self) -> Fraction | None:
+        """Pictures a second as the stamps have them; None before three pictures."""
+        return 1 / (self._step() * self._time_base) if len(self._steps) > 1 else None
+
+    def stamped(self, packets: Iterable[av.Packet]) -> Iterator[av.Packet]:
+        """The packets with their times, each as soon as its own is known; those of a stream without stamps as
+        they are.
+
+        Args:
+            packets: In decoding order.
+        """
+        source = iter(packets)
+        try:
+            for packet in source:
+                came_at = self._clock() if self._clock is not None else 0.0
+                if not self._waiting and self._is_plain(packet):
+                    self._came_at = came_at
+                    yield packet
+                    continue
+                self._waiting.append(packet)
+                self._arrivals.append(came_at)
+                self._bytes += packet.size
+                if self._last is None and len(self._waiting) >= _UNSTAMPED and self._first_stamp() is None:
+                    break
+                yield from self._decide(final=False)
+        except (OSError, ValueError):  # FFmpeg's errors among them: what came is given before
+            yield from self._decide(final=True)
+            raise
+        yield from self._decide(final=True)
+        yield from source
+
+    def _is_plain(self, packet: av.Packet) -> bool:
+        """Take the next packet as it is, if nothing is wrong with its stamps."""
+        pts, dts, last = packet.pts, packet.dts, self._last
+        if self._hides(packet):
+            return True
+        if pts is None:
+            return False
+        own = pts if dts is None else dts
+        at = self._unwrapped(own)
+        shown = at + pts - own
+        if dts is None and self._reorders:
+            # FFmpeg does not always know decoding times at the beginning, and nobody needs them.
+            plain = last is None or abs(shown - last) <= self._longest_delay()
+            if plain := plain and shown not in self._shown:
+                packet.pts = shown
+                self._shown.append(shown)
+            return plain
+        if last is not None:
+            near = 0 < at - last <= self._step() + self._outlier
+            if not near or abs(shown - at) > self._longest_delay() or shown in self._shown:
+                return False
+        self._floor = None
+        self._take(packet, shown, at)
+        return True
+
+    def _take(self, packet: av.Packet, shown: int, at: int) -> None:
+        """Give a packet its times."""
+        if packet.pts != shown:
+            packet.pts = shown
+        if packet.dts is not None and packet.dts != at:
+            packet.dts = at
+        if self._last is not None:
+            self._steps.append(at - self._last)
+        if packet.is_keyframe:
+            self._key_delay = shown - at
+        self._last = at
+        self._shown.append(shown)
+
+    def _set(self, packet: av.Packet, at: int) -> None:
+        """Give a packet its decoding time, and the presentation time that fits it."""
+        own, pts, longest = self._own(packet), packet.pts, self._longest_delay()
+        candidates: list[int] = []
+        if pts is not None and own is not None:
+            candidates = [at + pts - own]
+            # Of stamps that are not far off, only one may be wrong.
+            near = abs(self._unwrapped(own) - at) <= self._outlier
+            if self._reorders:
+                candidates.insert(0 if near else 1, self._unwrapped(pts))
+        fitting = [time for time in candidates if abs(time - at) <= longest and time not in self._shown]
+        if fitting:
+            shown = fitting[0]
+        else:
+            shown = at + self._key_delay
+            self.guessed = self.guessed or self._reorders
+            while shown in self._shown:
+                shown += 1
+        before = packet.pts, packet.dts
+        if packet.dts is None and packet.pts is None:
+            packet.dts = at
+        self._take(packet, shown, at)
+        self.filled += before != (packet.pts, packet.dts)
+
+    def _step(self) -> int:
+        """The usual distance of pictures, in ticks."""
+        return max(1, sorted(self._steps)[len(self._steps) // 2]) if self._steps else self._nominal
+
+    def _longest_delay(self) -> int:
+        return max(self._outlier, _REORDERED * self._step())
+
+    def _unwrapped(self, ticks: int) -> int:
+        """A stamp of the source on the clock of the packets before it."""
+        ticks += self.shift
+        if self._wrap and self._last is not None:
+            ticks += round((self._last - ticks) / self._wrap) * self._wrap
+        return ticks
+
+    def _own(self, packet: av.Packet) -> int | None:
+        """A packet's decoding time as the source has it; None where it does not say."""
+        if self._hides(packet):
+            return None
+        pts: int | None = None if self._reorders else packet.pts
+        return pts if packet.dts is None else packet.dts
+
+    def _first_stamp(self) -> int | None:
+        return next((i for i, packet in enumerate(self._waiting) if self._own(packet) is not None), None)
+
+    def _decide(self, *, final: bool) -> Iterator[av.Packet]:
+        """The waiting packets whose times are known now."""
+        while self._waiting:
+            if self._is_plain(self._waiting[0]):
+                yield self._pop()
+                continue
+            count = self._begin(final) if self._last is None else self._go_on(final)
+            if not count:
+                return
+            for _ in range(count):
+                yield self._pop()
+
+    def _pop(self) -> av.Packet:
+        packet, self._came_at = self._waiting.popleft(), self._arrivals.popleft()
+        self._bytes -= packet.size
+        return packet
+
+    def _is_full(self, final: bool) -> bool:
+        return final or len(self._waiting) >= _WAITING or self._bytes >= _WAITING_BYTES
+
+    def _begin(self, final: bool) -> int:
+        """Time the packets before the first stamp, and that one; returns how many."""
+        first = self._first_stamp()
+        if first is None:
+            return len(self._waiting) if final else 0  # without stamps: as they are
+        owns = [self._own(packet) for packet in self._waiting]
+        stamps = [(i, own) for i, own in enumerate(owns) if own is not None]
+        if first and len(stamps) < 2 and not self._is_full(final):
+            return 0
+        step = self._nominal
+        if len(stamps) > 1 and stamps[1][1] > stamps[0][1]:
+            step = max(1, (stamps[1][1] - stamps[0][1]) // (stamps[1][0] - stamps[0][0]))
+        for i in range(first):
+            self._set(self._waiting[i], stamps[0][1] - (first - i) * step)
+        if not self._is_plain(self._waiting[first]):
+            self._set(self._waiting[first], stamps[0][1])
+        return first + 1
+
+    def _go_on(self, final: bool) -> int:
+        """Time the first of the waiting packets and those that share its fate; returns how many."""
+        assert self._last is not None
+        own = self._own(self._waiting[0])
+        if own is None:
+            return self._fill(final)
+        at, expected = self._unwrapped(own), self._last + self._step()
+        following = self._following()
+        if len(following) < _CONFIRM and not self._is_full(final):
+            return 0
+        if at > self._last:
+            # Of a picture that is near its decoding time is right, and what is wrong is when it is shown.
+            if at - expected > self._outlier and not all(later >= at for _, later in following):
+                return self._fill(final)
+            if at - expected > self._jump or self._is_set_ahead(at - self._last):
+                self._step_to(expected, own)
+            else:
+                self._set(self._waiting[0], at)
+        elif not self._is_shown_later(self._waiting[0]):
+            if expected - at <= self._backward or not self._confirms(at, expected, following):
+                return self._fill(final)
+            self._step_to(expected, own)
+        return 1
+
+    def _is_set_ahead(self, ticks: int) -> bool:
+        """Whether the first waiting packet came much sooner than its stamps say."""
+        if self._clock is None:
+            return False
+        waited_s = self._arrivals[0] - self._came_at
+        return float(ticks * self._time_base) - waited_s > OUTLIER_US / 500_000
+
+    def _is_shown_later(self, packet: av.Packet) -> bool:
+        """Take a packet whose decoding time falls back though its picture is shown behind all before it, as
+        where edits of an MP4 file meet."""
+        if not self._reorders or packet.pts is None or packet.dts is None or not self._shown:
+            return False
+        assert self._last is not None
+        shown, floor = self._unwrapped(packet.pts), max(self._shown) if self._floor is None else self._floor
+        if not floor < shown <= self._last + self._longest_delay() or shown in self._shown:
+            return False
+        self._floor, self._last = floor, self._last + 1
+        packet.pts, packet.dts = shown, self._last
+        self._shown.append(shown)
+        return True
+
+    def _following(self) -> list[tuple[int, int]]:
+        """(packets from the first waiting one, time) of the next two stamps."""
+        later_stamps: list[tuple[int, int]] = []
+        for i, packet in enumerate(self._waiting):
+            own = self._own(packet) if i else None
+            if own is not None:
+                later_stamps.append((i, self._unwrapped(own)))
+                if len(later_stamps) == _CONFIRM:
+                    break
+        return later_stamps
+
+    def _confirms(self, at: int, expected: int, following: list[tuple[int, int]]) -> bool:
+        """Whether the stamps after one that went back go on from it, and not from those before it."""
+        step, before = self._step(), at
+        for place, later in following:
+            ahead = place * step
+            if later <= before or abs(later - at - ahead) >= abs(later - expected - ahead):
+                return False
+            before = later
+        return bool(following)
+
+    def _step_to(self, expected: int, own: int) -> None:
+        """The source's clock jumped at the first waiting packet, which is shown at its usual distance."""
+        self.shift = expected - own
+        packet, filled = self._waiting[0], self.filled
+        self._set(packet, expected)
+        self.filled = filled
+        self.jumps.append(Jump(expected if packet.pts is None else packet.pts, expected, self.shift))
+
+    def _fill(self, final: bool) -> int:
+        """Time the first waiting packets by the stamps on both sides of them; returns how many."""
+        assert self._last is not None
+        begin, step, measured, count = self._last, self._step(), bool(self._steps), 0
+        for i, packet in enumerate(self._waiting):
+            own = self._own(packet) if i else None
+            if own is None:
+                continue
+            at, count = self._unwrapped(own), count + 1
+            if at > begin and (not measured or abs(at - begin - (i + 1) * step) <= self._outlier):
+                for place in range(i):
+                    even = begin + (at - begin) * (place + 1) // (i + 1)
+                    self._set(self._waiting[place], max(self._last + 1, even))
+                return i
+            if count > _CONFIRM:
+                break
+        else:
+            if not self._is_full(final):
+                return 0
+        self._set(self._waiting[0], begin + step)
+        return 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from typing import Any
 
@@ -391,6 +392,53 @@ def test_out_of_memory_halves_the_batch_and_a_dead_device_raises(
     for stream in streams:
         reference(family).close_stream(stream)
         vllm_engine.close_stream(stream)
+
+
+@one_family
+def test_a_device_without_memory_keeps_no_page_of_a_window(
+    vllm_engine: Any, family: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Memory runs out while KV is caught, and once more when the window runs alone: the engine gives up. What
+    it had begun holds no page, and a later window is not kept waiting by it."""
+    from lookout.models.engines.vllm.store import Captured
+
+    scheduler = vllm_engine.backend.llm.llm_engine.engine_core.engine_core.scheduler
+    free = scheduler.kv_cache_manager.block_pool.get_num_free_blocks
+    pages, put, calls = free(), Captured.put, itertools.count(1)
+
+    def short(self: Captured, *arguments: Any) -> None:
+        if next(calls) in (3, 4):
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        put(self, *arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Captured, "put", short)
+        with pytest.raises(DeviceError, match="out of memory"):
+            vllm_engine.run(slide(family, planner(vllm_engine), ["short/0"], range(1), {})[0])
+    assert (free(), len(scheduler.requests)) == (pages, 0)
+    vllm_engine._broken = None  # the device of this test is well
+    batch = slide(family, planner(vllm_engine), ["short/0"], range(1), {})[0]
+    assert apart(vllm_engine.run(batch)[0], reference(family).run(batch)[0]) < CLOSE
+    assert vllm_engine.backend.call("lookout_held") == [(0, 0)]
+    reference(family).close_stream("short/0")
+    vllm_engine.close_stream("short/0")
+
+
+@one_family
+def test_an_engine_that_brings_nothing_is_broken(
+    vllm_engine: Any, family: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from lookout.models.engines.vllm.internals import backend
+
+    engine = vllm_engine.backend.llm.llm_engine
+    with monkeypatch.context() as patch:
+        patch.setattr(backend, "STEP_S", 0.05)
+        patch.setattr(engine, "step", list)
+        with pytest.raises(DeviceError, match=r"no output for 0\.05 s"):
+            vllm_engine.run(slide(family, planner(vllm_engine), ["stuck/0"], range(1), {})[0])
+    vllm_engine._broken = None  # the engine of this test is well
+    assert not engine.has_unfinished_requests()
+    vllm_engine.close_stream("stuck/0")
 
 
 @one_family

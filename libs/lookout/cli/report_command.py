@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from lookout.cli.connect import check_reachable, find_bootstrap, reading
+from lookout.cli.label import read_labels
 from lookout.cli.options import WEB_PAGES, BootstrapOption, CliError, check_page
 from lookout.cli.output import TerminalConsole, echo
 from lookout.cli.report import TOPICS, Album, FleetRecord, PageFacts, write_page
@@ -47,6 +48,7 @@ def report(
     if not run.cameras:
         when = "" if since == "start" else f" of the last {since}"
         raise CliError(f"there is no record{when} of any camera: publish footage, or give --since start")
+    run.labels = {label.incident: label for label in read_labels(address)}
     if camera:
         if missing := [name for name in camera if name not in run.cameras]:
             names = ", ".join(sorted(run.cameras))

@@ -400,7 +400,7 @@ class LabelScore(_message.Message):
     def __init__(self, camera: _Optional[str] = ..., watch: _Optional[str] = ..., incident: _Optional[str] = ..., right: _Optional[bool] = ..., score: _Optional[float] = ...) -> None: ...
 
 class PastIncident(_message.Message):
-    __slots__ = ("camera", "opened", "end", "peak", "windows", "reason", "evidence")
+    __slots__ = ("camera", "opened", "end", "peak", "windows", "reason", "evidence", "raised")
     CAMERA_FIELD_NUMBER: _ClassVar[int]
     OPENED_FIELD_NUMBER: _ClassVar[int]
     END_FIELD_NUMBER: _ClassVar[int]
@@ -408,6 +408,7 @@ class PastIncident(_message.Message):
     WINDOWS_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     EVIDENCE_FIELD_NUMBER: _ClassVar[int]
+    RAISED_FIELD_NUMBER: _ClassVar[int]
     camera: str
     opened: _timestamp_pb2.Timestamp
     end: _timestamp_pb2.Timestamp
@@ -415,7 +416,8 @@ class PastIncident(_message.Message):
     windows: int
     reason: str
     evidence: _containers.RepeatedCompositeFieldContainer[_verdicts_pb2.Evidence]
-    def __init__(self, camera: _Optional[str] = ..., opened: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., peak: _Optional[float] = ..., windows: _Optional[int] = ..., reason: _Optional[str] = ..., evidence: _Optional[_Iterable[_Union[_verdicts_pb2.Evidence, _Mapping]]] = ...) -> None: ...
+    raised: _timestamp_pb2.Timestamp
+    def __init__(self, camera: _Optional[str] = ..., opened: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., peak: _Optional[float] = ..., windows: _Optional[int] = ..., reason: _Optional[str] = ..., evidence: _Optional[_Iterable[_Union[_verdicts_pb2.Evidence, _Mapping]]] = ..., raised: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class OutcomeCount(_message.Message):
     __slots__ = ("outcome", "windows")

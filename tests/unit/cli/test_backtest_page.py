@@ -17,10 +17,12 @@ from typer.testing import CliRunner
 
 from lookout import Pipeline
 from lookout.cli.app import app
-from lookout.cli.report import Album, PastFacts, write_clip_page, write_past_page
+from lookout.cli.report import Album, PageFacts, PastFacts, write_clip_page, write_past_page
+from lookout.cli.report.backtest import past_record
+from lookout.cli.report.page import page_data
 from lookout.past.backtests import Backtest, clip_backtest
-from lookout.past.backtests.answers import incident_message
-from lookout.rules import Rule
+from lookout.past.backtests.answers import incident_message, incident_of
+from lookout.rules import Outcome, Rule, WatchVerdict
 from lookout.v1.recordings_pb2 import BacktestAnswer, BacktestJob, RecordingAnswers, RecordingJob
 from lookout.v1.watches_pb2 import Watch
 from lookout.video.files import VideoReader
@@ -60,6 +62,34 @@ def past_of(*files: Path) -> Backtest:
         return clip_backtest(pipeline, files, Rule(threshold=0.001))
 
 
+def test_incidents_whose_windows_overlap_have_a_bar_each() -> None:
+    """Windows of 40 s that slide by 8: that of the second incident begins inside the first one."""
+    past = Backtest(Rule(threshold=0.5), timeline={})
+    for number, p_yes in enumerate((0.9, 0.9, 0.1, 0.9, 0.1)):
+        past.add(
+            WatchVerdict(
+                camera="yard",
+                epoch=1,
+                window=number,
+                watch="backtest",
+                version=1,
+                outcome=Outcome.ANSWERED,
+                p_yes=p_yes,
+                start_ms=8_000 * number,
+                end_ms=8_000 * number + 40_000,
+                rule=past.rule,
+            )
+        )
+    one, other = past.incidents
+    assert other.opened_ms < one.end_ms
+    again = incident_of(incident_message(other))
+    assert (again.opened_ms, again.raised_ms, again.end_ms) == (24_000, 64_000, 72_000)
+    record = past_record(PastFacts.of(past, QUESTION), past.incidents, past.timeline or {}, wall=True)
+    (camera,) = page_data(record, None, PageFacts("", ""))["cameras"]
+    bars = [(incident["a"], incident["b"]) for incident in camera["lanes"][0]["incidents"]]
+    assert bars == [(40.0, 56.0), (64.0, 72.0)]
+
+
 @pytest.mark.slow
 def test_a_page_of_files_shows_the_frames_of_the_incidents(tmp_path: Path) -> None:
     film, page = tmp_path / "yard.mp4", tmp_path / "pages" / "page.html"
@@ -70,7 +100,8 @@ def test_a_page_of_files_shows_the_frames_of_the_incidents(tmp_path: Path) -> No
     data = payload(page)
     (camera,) = data["cameras"]
     (own,) = data["incidents"]["yard.mp4"]
-    assert (own["a"], own["b"], own["gone"]) == (incident.opened_ms / 1000, incident.end_ms / 1000, False)
+    assert incident.opened_ms < incident.raised_ms
+    assert (own["a"], own["b"], own["gone"]) == (incident.raised_ms / 1000, incident.end_ms / 1000, False)
     shot = camera["shots"][own["shot"]]
     assert shot["t"] == own["evidence"][0]
     frames = [

@@ -25,6 +25,7 @@ from lookout.cli.report.page import (
 )
 from lookout.cli.report.pictures import data_uri
 from lookout.cli.report.run import CameraRun, EvidenceFrame, FleetRecord
+from lookout.v1.labels_pb2 import Label
 from lookout.v1.verdicts_pb2 import Verdict
 from lookout.wire import VERDICTS, message_kind, to_json
 from tests import mutations
@@ -56,6 +57,22 @@ def test_what_the_page_says_fits_what_there_is() -> None:
     assert "2 cameras," in both
     assert "3 standing questions," in both
     assert "known to be true" in both
+
+
+def test_an_incident_that_a_person_called_wrong_is_marked_and_counted_apart() -> None:
+    run = example_run()
+    mistaken, *others = [incident for each in run.cameras.values() for incident in each.incidents]
+    assert others
+    run.labels = {mistaken: Label(incident=mistaken, right=False, labelled_by="Kim <k>")}
+    run.labels[others[0]] = Label(incident=others[0], right=True)
+    data = page_data(run, None, FACTS)
+    opinions = {one["id"]: one["opinion"] for group in data["incidents"].values() for one in group}
+    assert opinions == dict.fromkeys(others[1:], None) | {mistaken: "wrong", others[0]: "right"}
+    text = render(data, FACTS)
+    assert f"<b>{len(others)}</b><span>incidents</span>" in text
+    assert "<b>1</b><span>more that a person called wrong</span>" in text
+    assert "called wrong by Kim &lt;k&gt;" in text
+    assert text.count('<li class="wrong">') == 1
 
 
 def test_the_numbers_are_those_of_the_records() -> None:

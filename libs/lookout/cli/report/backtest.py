@@ -167,7 +167,7 @@ def _camera(
             _WATCH,
             question,
             0,
-            past.opened_ms,
+            past.raised_ms,  # not the begin of its first window, which an incident before may overlap
             past.end_ms,
             past.peak,
             past.peak,

@@ -91,7 +91,7 @@
       else wrap(each.question, 27).forEach((line, row, all) =>
         el("text", { class: "question", x: 0, y: base - full / 2 + 4 + (row - (all.length - 1) / 2) * 15 }, svg, line));
       for (const incident of each.incidents)
-        el("rect", { class: "incident", x: x(incident.a), y: base + 3, width: Math.max(3, x(incident.b) - x(incident.a)), height: 5, rx: 2 }, svg);
+        el("rect", { class: incident.opinion === "wrong" ? "incident wrong" : "incident", x: x(incident.a), y: base + 3, width: Math.max(3, x(incident.b) - x(incident.a)), height: 5, rx: 2 }, svg);
       for (const [a, b] of each.truth) el("rect", { class: "truth", x: x(a), y: base + 10, width: Math.max(2, x(b) - x(a)), height: 3, rx: 1.5 }, svg);
       let line = "", area = "", open = false, last = 0;
       const shut = () => { if (open) area += `L${last} ${base}Z`; open = false; };

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.resources import files
@@ -18,6 +18,7 @@ from lookout.cli.report.pictures import Pictures, data_uri
 from lookout.cli.report.run import CameraRun, EvidenceFrame, FleetRecord, Point, ReportedIncident
 from lookout.disk import replace_file
 from lookout.text import visible
+from lookout.v1.labels_pb2 import Label
 from lookout.v1.verdicts_pb2 import Verdict
 
 Span = tuple[float, float]
@@ -110,6 +111,7 @@ def page_data(run: FleetRecord, album: Pictures | None, facts: PageFacts) -> dic
         for camera in sorted(run.cameras.values(), key=lambda each: each.id)
     ]
     incidents = {camera["id"]: _incidents(camera) for camera in cameras}
+    wrong = sum(one["opinion"] == "wrong" for group in incidents.values() for one in group)
     runs = run.cameras.values()
     windows = sum(camera.windows for camera in runs)
     return {
@@ -119,6 +121,7 @@ def page_data(run: FleetRecord, album: Pictures | None, facts: PageFacts) -> dic
         "has_truth": any(lane["has_truth"] for camera in cameras for lane in camera["lanes"]),
         "has_parts": any(camera.patches_total or camera.costs for camera in runs),
         "incidents": {camera: group for camera, group in incidents.items() if group},
+        "wrong": wrong,
         "totals": {
             "seconds": sum(camera.seconds for camera in runs),
             "frames": sum(camera.decoded for camera in runs),
@@ -209,7 +212,11 @@ def _camera(
             "color": watches.index(watch),
             "threshold": run.thresholds.get(watch, 0.5),
             "points": [_point(point, axis, stride) for point in _ordered(camera.points.get(watch, []))],
-            "incidents": [_incident(i, camera, axis) for i in camera.incidents.values() if i.watch == watch],
+            "incidents": [
+                _incident(i, camera, axis, run.labels.get(i.id))
+                for i in camera.incidents.values()
+                if i.watch == watch
+            ],
             "truth": [list(span) for span in truth.spans.get(watch, ())],
             "has_truth": watch in truth.spans,
         }
@@ -229,7 +236,7 @@ def _camera(
         "tokens_saved": saved_tokens(camera),
         "lanes": lanes,
         "costs": _costs(camera, axis, stride),
-        **_shots(camera, axis, album),
+        **_shots(camera, axis, album, {name for name, label in run.labels.items() if not label.right}),
         "begin": camera.begin_ms,
         "dead": [dataclasses.asdict(letter) for letter in camera.dead],
     }
@@ -263,7 +270,9 @@ def _point(point: Point, axis: Axis, stride: int) -> list[Any]:
     ]
 
 
-def _incident(incident: ReportedIncident, camera: CameraRun, axis: Axis) -> dict[str, Any]:
+def _incident(
+    incident: ReportedIncident, camera: CameraRun, axis: Axis, label: Label | None
+) -> dict[str, Any]:
     end_us = camera.stream_us(incident.epoch, incident.end_wall_ms)
     if incident.closed is None:  # its newest alert may be old: it lasts as long as was decided
         end_us = max(end_us, camera.decided_us.get(incident.epoch, 0))
@@ -275,6 +284,8 @@ def _incident(incident: ReportedIncident, camera: CameraRun, axis: Axis) -> dict
         "a": axis(incident.epoch, camera.stream_us(incident.epoch, incident.raised_wall_ms)),
         "b": axis(incident.epoch, end_us),
         "peak": round(incident.peak, 4),
+        "opinion": None if label is None else "right" if label.right else "wrong",
+        "by": "" if label is None else label.labelled_by,
         "closed": _ENDINGS.get(incident.closed, incident.closed) if incident.closed else incident.closed,
         "evidence": [axis(incident.epoch, frame) for frame in incident.evidence],
     }
@@ -302,8 +313,9 @@ def _costs(camera: CameraRun, axis: Axis, stride: int) -> list[list[float]]:
     return bars
 
 
-def choose_shots(camera: CameraRun) -> list[tuple[EvidenceFrame, str | None]]:
-    """Key frames worth looking at: the evidence of incidents, then frames spread over the time.
+def choose_shots(camera: CameraRun, wrong: Set[str] = frozenset()) -> list[tuple[EvidenceFrame, str | None]]:
+    """Key frames worth looking at: the evidence of incidents, those last that a person called `wrong`, then
+    frames spread over the time.
 
     Frames that were computed in part tell more than anchors, which are whole; the first frame is one.
     """
@@ -311,8 +323,8 @@ def choose_shots(camera: CameraRun) -> list[tuple[EvidenceFrame, str | None]]:
     if not ordered:
         return []
     captions: dict[EvidenceFrame, str | None] = {}
-    best = sorted(camera.incidents.values(), key=lambda incident: -incident.peak)[:_INCIDENT_SHOTS]
-    for incident in best:
+    best = sorted(camera.incidents.values(), key=lambda incident: (incident.id in wrong, -incident.peak))
+    for incident in best[:_INCIDENT_SHOTS]:
         candidates = [shot for shot in ordered if shot.epoch == incident.epoch]
         if candidates and incident.evidence:
             target = incident.evidence[0]
@@ -340,9 +352,9 @@ def _wall(begin_ms: int, end_ms: int) -> str:
     return f"{begin:%Y-%m-%d %H:%M:%S} – {end:%H:%M:%S} UTC"
 
 
-def _shots(camera: CameraRun, axis: Axis, album: Pictures | None) -> dict[str, Any]:
+def _shots(camera: CameraRun, axis: Axis, album: Pictures | None, wrong: Set[str]) -> dict[str, Any]:
     """The key frames (`shots`), and the times of those that are not available any more (`gone`)."""
-    captions = choose_shots(camera)
+    captions = choose_shots(camera, wrong)
     shots = [shot for shot, _ in captions]
     filmed = album.filmed(camera, shots) if album else {}
     inputs = album.seen(camera, shots) if album else {}

@@ -11,6 +11,7 @@ from confluent_kafka import Message
 
 from lookout.v1.alerts_pb2 import Alert
 from lookout.v1.frames_pb2 import FramesRecord
+from lookout.v1.labels_pb2 import Label
 from lookout.v1.lineage_pb2 import RecordRef, StreamEvent
 from lookout.v1.tokens_pb2 import StrideBlock, TokensRecord
 from lookout.v1.verdicts_pb2 import Cost, Verdict
@@ -171,6 +172,7 @@ class FleetRecord:
     questions: dict[str, str] = field(default_factory=dict)  # by watch
     thresholds: dict[str, float] = field(default_factory=dict)  # by watch
     events: int = 0
+    labels: dict[str, Label] = field(default_factory=dict)  # what people say, by incident
 
     def camera(self, identity: str) -> CameraRun:
         return self.cameras.setdefault(identity, CameraRun(identity))

@@ -8,6 +8,7 @@ import torch
 from lookout.models.engines.types import (
     Answer as Answer,
     AskingEngine as AskingEngine,
+    AttendedFrame as AttendedFrame,
     Cost as Cost,
     DeviceError as DeviceError,
     Engine as Engine,

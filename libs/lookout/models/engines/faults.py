@@ -39,7 +39,7 @@ _DEVICE = (
     "device-side assert",
     "enginecore encountered an issue",
 )
-_DEVICE_TYPES = ("AcceleratorError", "EngineDeadError", "DistBackendError")
+_DEVICE_TYPES = ("AcceleratorError", "EngineDeadError", "DistBackendError", "StuckEngineError")
 
 
 def fault_of(error: BaseException) -> Fault:

@@ -81,9 +81,20 @@ class TextSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class AttendedFrame:
+    """A frame of a window that an answer looks at: its block and number there, and the share of the answer's
+    attention on its most attended visual row (mean over layers and heads)."""
+
+    block: int
+    frame: int
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
 class Answer:
     """p(yes) of one question: softmax of the Yes logit against the No logit at the first answer token.
-    `tokens` is the length of the question's suffix, the rows it cost; `text_flops` is what its text cost."""
+    `tokens` is the length of the question's suffix, the rows it cost; `text_flops` is what its text cost.
+    `frames` are those with most attention, best first; empty where the engine does not see attention."""
 
     question: str
     p_yes: float
@@ -92,6 +103,7 @@ class Answer:
     text: str | None = None
     tokens: int = 0
     text_flops: int = 0
+    frames: tuple[AttendedFrame, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

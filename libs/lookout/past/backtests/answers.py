@@ -170,6 +170,8 @@ def incident_of(message: recordings_pb2.PastIncident) -> PastIncident:
         message.windows,
         message.reason,
         tuple(frame.SerializeToString(deterministic=True) for frame in message.evidence),
+        # An answer of before this was told: its first window begins the incident.
+        (message.raised if message.HasField("raised") else message.opened).ToMilliseconds(),
     )
 
 
@@ -184,4 +186,5 @@ def incident_message(past: PastIncident) -> recordings_pb2.PastIncident:
     )
     message.opened.FromMilliseconds(past.opened_ms)
     message.end.FromMilliseconds(past.end_ms)
+    message.raised.FromMilliseconds(past.raised_ms)
     return message

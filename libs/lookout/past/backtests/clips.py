@@ -44,8 +44,8 @@ def clip_backtest(
         pipeline: With the question.
         clips: Files, and folders with the video files in and below them. Each file is a camera of its own,
             named by `clip_cameras`, and its times are milliseconds of the file. What cannot be read of them
-            is in `Backtest.unread`. The evidence of an incident is the middle of its strongest windows: a
-            reference to a frame without a record, its time is that of the file.
+            is in `Backtest.unread`. The evidence of an incident are the frames that its strongest windows
+            looked at: references without a record, their time is that of the file.
         rule: When answers become an incident.
         labels: What people said about moments of these files: camera and times as of the incidents.
         begins: When a file begins, for a rule with a schedule; a time without a zone is local. None: as the
@@ -146,7 +146,7 @@ def _verdicts(
             end_ms=begin_ms + round(window.end * 1000),
             rule=backtest.rule,
             activity=_activity(window.played.blocks[-1]) if answered and backtest.rule.zones else None,
-            evidence=(_middle(window.start, window.end),) if answered else (),
+            evidence=tuple(map(_moment, window.answers[0].evidence)) if answered else (),
         )
 
 
@@ -175,8 +175,8 @@ def _activity(block: StrideBlock) -> Activity | None:
     return Activity(rows, cols, frozenset(np.flatnonzero(moved).tolist()))
 
 
-def _middle(start_s: float, end_s: float) -> bytes:
-    """A reference to the middle of a window of a file."""
+def _moment(time_s: float) -> bytes:
+    """A reference to a frame of a file."""
     frame = Evidence()
-    frame.time.FromMilliseconds(round(500 * (start_s + end_s)))
+    frame.time.FromMilliseconds(round(1000 * time_s))
     return frame.SerializeToString(deterministic=True)

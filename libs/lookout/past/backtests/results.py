@@ -48,6 +48,7 @@ class PastIncident:
         windows: Windows that answered yes.
         reason: Why it closed; empty: it is open at the end.
         evidence: References to the frames that show it, strongest window first.
+        raised_ms: When it was raised: the end of the window that did it.
     """
 
     camera: str
@@ -57,12 +58,14 @@ class PastIncident:
     windows: int
     reason: str = ""
     evidence: tuple[bytes, ...] = ()
+    raised_ms: int = 0
 
     def as_json(self) -> dict[str, Any]:
         """For JSON."""
         return {
             "camera": self.camera,
             "opened_ms": self.opened_ms,
+            "raised_ms": self.raised_ms,
             "end_ms": self.end_ms,
             "peak": round(self.peak, 4),
             "windows": self.windows,
@@ -157,6 +160,7 @@ class Backtest:
         for incident in self.incidents:
             if incident.camera == camera:
                 incident.opened_ms, incident.end_ms = incident.opened_ms + by_ms, incident.end_ms + by_ms
+                incident.raised_ms += by_ms
         if self.timeline is not None and camera in self.timeline:
             self.timeline[camera] = [
                 replace(window, start_ms=window.start_ms + by_ms, end_ms=window.end_ms + by_ms)
@@ -181,7 +185,9 @@ class Backtest:
     def _follow(self, camera: str, event: rules.IncidentEvent) -> None:
         incident = event.incident
         if event.kind is EventKind.OPENED:
-            self._open[camera] = PastIncident(camera, incident.opened_ms, event.end_ms, incident.peak, 1)
+            self._open[camera] = PastIncident(
+                camera, incident.opened_ms, event.end_ms, incident.peak, 1, raised_ms=event.end_ms
+            )
             self.opened += 1
             if self.most_incidents is None or len(self.incidents) < self.most_incidents:
                 self.incidents.append(self._open[camera])

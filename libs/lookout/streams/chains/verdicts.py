@@ -116,22 +116,39 @@ def output(verdict: verdicts_pb2.Verdict) -> Output:
 
 
 def evidence_of(block: tokens_pb2.StrideBlock, wall_offset_us: int) -> list[verdicts_pb2.Evidence]:
-    """Frames of a block that show it best: the anchors, then the frames with the most kept groups.
+    """Frames of a block that show it best where nobody knows what was looked at: the anchors, then the frames
+    with the most kept groups.
 
     Args:
         block: The block.
         wall_offset_us: Unix time minus stream time, microseconds.
     """
     patches = sorted(block.patches, key=lambda patch: (not patch.anchor, -patch.kept))
-    references = []
-    for patch in patches[:EVIDENCE]:
-        frame = block.frames[patch.frames[0]]
-        evidence = verdicts_pb2.Evidence(row=frame.row)
-        evidence.time.FromMicroseconds(wall_offset_us + frame.time_us)
-        if frame.input < len(block.inputs):
-            evidence.record.CopyFrom(block.inputs[frame.input])
-        references.append(evidence)
-    return references
+    return [_reference(block, patch, wall_offset_us) for patch in patches[:EVIDENCE]]
+
+
+def _attended(
+    answer: engines.Answer, blocks: Sequence[tokens_pb2.StrideBlock], wall_offset_us: int
+) -> list[verdicts_pb2.Evidence]:
+    """The frames that an answer looked at most, best first; empty where the engine does not say."""
+    known = {block.index: block for block in blocks}
+    return [
+        _reference(known[shown.block], known[shown.block].patches[shown.frame], wall_offset_us)
+        for shown in answer.frames
+        if shown.block in known
+    ]
+
+
+def _reference(
+    block: tokens_pb2.StrideBlock, patch: tokens_pb2.TemporalPatch, wall_offset_us: int
+) -> verdicts_pb2.Evidence:
+    """The first frame of a temporal patch."""
+    frame = block.frames[patch.frames[0]]
+    evidence = verdicts_pb2.Evidence(row=frame.row)
+    evidence.time.FromMicroseconds(wall_offset_us + frame.time_us)
+    if frame.input < len(block.inputs):
+        evidence.record.CopyFrom(block.inputs[frame.input])
+    return evidence
 
 
 def show_activity(verdict: verdicts_pb2.Verdict, watch: Watch, block: tokens_pb2.StrideBlock) -> None:
@@ -172,7 +189,8 @@ def answered(
     if asked.audit is not None:
         verdict.audit = round(asked.audit.difference, DIGITS)
         verdict.cost.flops_prefill += asked.audit.flops
-    verdict.evidence.extend(evidence_of(blocks[-1], span.wall_offset_us))
+    shown = _attended(answer, blocks, span.wall_offset_us)
+    verdict.evidence.extend(shown or evidence_of(blocks[-1], span.wall_offset_us))
     show_activity(verdict, watch, blocks[-1])
     return verdict
 

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lookout import models
-from lookout.models.engines import Cost, Question, StreamLostError, TextSettings, WindowRequest
+from lookout.models.engines import AttendedFrame, Cost, Question, StreamLostError, TextSettings, WindowRequest
 from lookout.models.presets import DEFAULT, preset_of
 from lookout.models.vision import FrameInput
 from lookout.models.windows import Planner, WindowPlan
@@ -27,7 +27,7 @@ from lookout.streams import Player, basis_of
 from lookout.streams.session.errors import DeadlineError, SessionError
 from lookout.streams.session.feed import ClosedBlock, Feed, Frames
 from lookout.streams.session.host import EngineHost, HostSettings, Patience, SharedEngine, borrow, give_back
-from lookout.streams.session.types import SessionAnswer, SessionWindow, evidence_of
+from lookout.streams.session.types import SessionAnswer, SessionWindow, attended, evidence_of
 
 T = TypeVar("T")
 DESCRIBE: Final = "Describe what happens."
@@ -356,7 +356,9 @@ class Session:
         )
         if answer is not None:
             answers = tuple(
-                _answer(window, reply.question, window.basis, answer.cost, p_yes=reply.p_yes)
+                _answer(
+                    window, reply.question, window.basis, answer.cost, p_yes=reply.p_yes, frames=reply.frames
+                )
                 for reply in answer.answers
             )
             window = replace(window, answers=answers)
@@ -403,7 +405,8 @@ class Session:
             plan = self._planner.plan(blocks, key=True)
             answer = self._engine.run([WindowRequest(plan, blocks, asked, keep=False)])[0].unwrap()
         basis = "key" if key else window.basis
-        return _answer(window, question, basis, answer.cost, p_yes=answer.answers[0].p_yes)
+        reply = answer.answers[0]
+        return _answer(window, question, basis, answer.cost, p_yes=reply.p_yes, frames=reply.frames)
 
     def _written(
         self,
@@ -480,8 +483,10 @@ def _answer(
     *,
     p_yes: float | None = None,
     text: str | None = None,
+    frames: Sequence[AttendedFrame] = (),
 ) -> SessionAnswer:
-    evidence = evidence_of(window.played.blocks[-1], window.begun)
+    blocks = window.played.blocks
+    evidence = attended(blocks, frames, window.begun) or evidence_of(blocks[-1], window.begun)
     return SessionAnswer(question, window.start, window.end, str(basis), cost, evidence, p_yes, text)
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from lookout.models.engines import Cost
+from lookout.models.engines import AttendedFrame, Cost
 from lookout.models.windows import StrideBlock
 from lookout.streams import PlayedWindow
 
@@ -23,7 +24,8 @@ class SessionAnswer:
         basis: "key" for a window computed in full, "incremental" for one that reused KV of the window before,
             "full" for one that continues a chain but was computed in full.
         cost: What it cost: of a window with its standing questions, or of the question alone.
-        evidence: Seconds of the frames that show the newest stride best: those with the most tokens.
+        evidence: Seconds of the frames that the answer looks at most, best first; of an answer in words, and
+            on vLLM, of those that show the newest stride best: anchors, then those with the most tokens.
         p_yes: Probability of yes; None for an answer in words.
         text: The answer in words; None for yes or no.
     """
@@ -73,3 +75,11 @@ def evidence_of(block: StrideBlock, begun: float) -> tuple[float, ...]:
     """Seconds of the frames that show a block best: anchors, then those with the most tokens."""
     frames = sorted(block.frames, key=lambda frame: (not frame.anchor, -len(frame.kept)))[:EVIDENCE]
     return tuple(sorted(begun + frame.time_us / 1e6 for frame in frames))
+
+
+def attended(
+    blocks: Sequence[StrideBlock], frames: Sequence[AttendedFrame], begun: float
+) -> tuple[float, ...]:
+    """Seconds of frames that an answer looked at, in their order."""
+    own = {block.index: block.frames for block in blocks}
+    return tuple(begun + own[one.block][one.frame].time_us / 1e6 for one in frames if one.block in own)

@@ -83,19 +83,42 @@ def embeddings(
 
 
 @torch.no_grad()
+def stock_attention(
+    family: str, plan: WindowPlan, blocks: Sequence[StrideBlock], suffix: Sequence[int]
+) -> torch.Tensor:
+    """What the last row of a suffix looks at in the stock model's eager attention: [rows of the window], the
+    mean over layers and heads."""
+    model = stock(family).model.language_model
+    before = model.config._attn_implementation
+    model.set_attn_implementation("eager")
+    try:
+        out = _stock_forward(family, plan, blocks, suffix, output_attentions=True)
+    finally:
+        model.set_attn_implementation(before)
+    weights: torch.Tensor = torch.stack([layer[0, :, -1] for layer in out.attentions]).mean((0, 1))
+    return weights[: plan.rows]
+
+
+@torch.no_grad()
 def stock_logits(
     family: str, plan: WindowPlan, blocks: Sequence[StrideBlock], suffix: Sequence[int]
 ) -> torch.Tensor:
     """The stock language model's logits [vocabulary] behind window and suffix, in one plain forward."""
+    out = _stock_forward(family, plan, blocks, suffix)
+    return stock(family).lm_head(out.last_hidden_state[0, -1])
+
+
+def _stock_forward(
+    family: str, plan: WindowPlan, blocks: Sequence[StrideBlock], suffix: Sequence[int], **how: Any
+) -> Any:
     whole = stock(family)
     embeds, deep, visual = embeddings(family, plan, blocks, suffix)
     tail = np.broadcast_to(
         plan.question_position + np.arange(len(suffix)), (plan.positions.shape[0], len(suffix))
     )
     positions = torch.from_numpy(np.concatenate([plan.positions, tail], 1))
-    extra: dict[str, Any] = {}
+    extra: dict[str, Any] = dict(how)
     if deep is not None:
-        extra = {"visual_pos_masks": visual[None], "deepstack_visual_embeds": list(deep)}
+        extra |= {"visual_pos_masks": visual[None], "deepstack_visual_embeds": list(deep)}
     shaped = positions if positions.shape[0] == 1 else positions[:, None]
-    hidden = whole.model.language_model(inputs_embeds=embeds[None], position_ids=shaped, **extra)
-    return whole.lm_head(hidden.last_hidden_state[0, -1])
+    return whole.model.language_model(inputs_embeds=embeds[None], position_ids=shaped, **extra)

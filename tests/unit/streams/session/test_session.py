@@ -127,7 +127,8 @@ def test_two_threads_get_the_same_answers(session: Session, alone: dict[str, Any
 def test_an_answer_says_what_it_is_about_and_what_it_cost(session: Session) -> None:
     answer = played(session).ask(FIRST)
     assert (answer.start, answer.end, answer.question) == (6.0, 12.0, FIRST)
-    assert all(10 <= time < 12 for time in answer.evidence)
+    assert answer.evidence
+    assert all(6 <= time < 12 for time in answer.evidence)
     assert len(answer.evidence) == 3
     assert answer.cost.total_flops > 0
     assert answer.cost.tokens_new == answer.cost.tokens_refreshed == 0

@@ -47,7 +47,9 @@ class Chunk:
 @dataclass(slots=True, eq=False)
 class StreamPass:
     """One stream's share of a packed pass: rows [offset, offset + computed) are window rows, then come the
-    rows of its questions. `past` has rows of these questions from passes before, and takes this one's."""
+    rows of its questions. `past` has rows of these questions from passes before, and takes this one's.
+    `ends` are the question rows whose attention to the window's rows is summed over layers and heads, in
+    `attention`, float32 [ends, window rows]."""
 
     kv: StreamKV
     rows: torch.Tensor
@@ -57,6 +59,8 @@ class StreamPass:
     question_angles: Angles
     question_mask: torch.Tensor | None
     past: QuestionKV | None = None
+    ends: torch.Tensor | None = None
+    attention: torch.Tensor | None = None
     offset: int = 0
     fresh: torch.Tensor | None = None
 
@@ -155,6 +159,22 @@ class Handle:
             keys = torch.cat([keys, own], 1)
             values = torch.cat([values, told], 1)
             out[question] = sdpa(queries, keys, values, stream.question_mask, scaling)
+            if stream.ends is not None:
+                self._look(stream, stream.ends, queries, keys, scaling)
+
+    @staticmethod
+    def _look(
+        stream: StreamPass, ends: torch.Tensor, queries: torch.Tensor, keys: torch.Tensor, scaling: float
+    ) -> None:
+        """Add what the last row of each question looks at in the window."""
+        assert stream.question_mask is not None
+        last = queries.index_select(1, ends)
+        heads, rows, size = last.shape
+        together = last.reshape(keys.shape[0], -1, size)  # the query heads of a KV head, one after the other
+        score = torch.bmm(together, keys.transpose(1, 2)).float().view(heads, rows, -1) * scaling
+        score += stream.question_mask.index_select(0, ends)
+        weight = score.softmax(-1)[..., : stream.kv.rows].sum(0)
+        stream.attention = weight if stream.attention is None else stream.attention + weight
 
 
 def sdpa(

@@ -32,6 +32,7 @@ from lookout.models.engines.transformers.model import LanguageModel, load_langua
 from lookout.models.engines.transformers.question_kv import QuestionKV
 from lookout.models.engines.types import (
     Answer,
+    AttendedFrame,
     Cost,
     DeviceError,
     EngineError,
@@ -50,6 +51,8 @@ from lookout.past.memory import KVShape
 
 log = structlog.get_logger(__name__)
 GIB = 1 << 30
+EVIDENCE = 3
+"""Frames of a window that an answer names, at most."""
 
 
 def load_engine(
@@ -494,16 +497,34 @@ class TransformersEngine:
             out.append(WindowAnswer(work.plan.stream, work.plan.window, answers, self._cost(work)))
         return out
 
-    @staticmethod
-    def _replies(work: PassWork, pair: torch.Tensor) -> tuple[Answer, ...]:
+    def _replies(self, work: PassWork, pair: torch.Tensor) -> tuple[Answer, ...]:
         """Answers from the logits [questions, 2] of Yes and No."""
-        yes = pair.softmax(-1)[:, 0].tolist()
+        yes, frames = pair.softmax(-1)[:, 0].tolist(), self._attended(work)
         return tuple(
-            Answer(question.id, p, logits[0], logits[1], tokens=len(suffix))
-            for question, suffix, p, logits in zip(
-                work.request.questions, work.suffixes, yes, pair.tolist(), strict=True
+            Answer(question.id, p, logits[0], logits[1], tokens=len(suffix), frames=shown)
+            for question, suffix, p, logits, shown in zip(
+                work.request.questions, work.suffixes, yes, pair.tolist(), frames, strict=True
             )
         )
+
+    def _attended(self, work: PassWork) -> list[tuple[AttendedFrame, ...]]:
+        """The frames of the window with the tokens that each question looks at most, best first.
+
+        The largest token counts, not the sum: whole frames have so many tokens that what little falls on
+        their background outweighs a subject (measured: 13 of 18 pictures show it by sums, 18 by the largest).
+        """
+        parts = [part for part in work.plan.parts[1:] if part.visual_stop > part.visual_start]
+        if work.attention is None or not parts:
+            return [()] * len(work.suffixes)
+        weight = work.attention.double().cpu().numpy() / (len(self.model.layers) * self.model.heads)
+        rows = np.concatenate([np.arange(part.visual_start, part.visual_stop) for part in parts])
+        counts = np.array([part.visual_stop - part.visual_start for part in parts])
+        shares = np.maximum.reduceat(weight[:, rows], np.cumsum(counts) - counts, axis=1)
+        order = np.argsort(-shares, axis=1, kind="stable")[:, :EVIDENCE]
+        return [
+            tuple(AttendedFrame(parts[i].block, parts[i].frame, round(float(own[i]), 4)) for i in best)
+            for own, best in zip(shares, order.tolist(), strict=True)
+        ]
 
     def _cost(self, work: PassWork) -> Cost:
         return window_cost(

@@ -23,7 +23,8 @@ from lookout.models.windows.types import Rows
 class PassWork:
     """One admitted request on its way through a pass. `name` is what its KV is counted under; `started`: a
     pass has written rows of it. `past` keeps the KV of the questions' rows, where their answers are to be
-    written; `numbers` says which question each suffix continues."""
+    written; `numbers` says which question each suffix continues. `attention` is what each
+    question looked at, float32 [questions, window rows], summed over layers and heads."""
 
     index: int
     request: WindowRequest
@@ -35,6 +36,7 @@ class PassWork:
     share: StreamPass | None = field(default=None)
     past: QuestionKV | None = None
     numbers: Sequence[int] | None = None
+    attention: torch.Tensor | None = None
 
     @property
     def plan(self) -> WindowPlan:
@@ -67,6 +69,8 @@ def forward(model: LanguageModel, works: Sequence[PassWork]) -> list[torch.Tenso
             )
         if deep is not None and index < deep.shape[0]:
             hidden = hidden + deep[index]
+    for work, share in zip(works, shares, strict=True):
+        work.attention = share.attention
     for work, own in zip(works, indices, strict=True):
         if work.past is not None:
             work.past.commit(own.asked.owner)
@@ -143,6 +147,7 @@ def _share(model: LanguageModel, work: PassWork, index: _Indices) -> StreamPass:
         question_angles=model.rotary.angles(index.places, model.dtype),
         question_mask=mask,
         past=work.past,
+        ends=index.ends if work.suffixes and work.numbers is None else None,
     )
     return work.share
 

@@ -308,8 +308,9 @@ class VllmEngine:
         try:
             self._windows(works)
         except FAILURES as error:
-            memory = self._fault(error, alone=works[0].alone) is Fault.MEMORY
+            # First: a request that a failed step left keeps its pages, and every later step waits for it.
             self._abandon(works, error)
+            memory = self._fault(error, alone=works[0].alone) is Fault.MEMORY
             if len(works) > 1 or memory:
                 return self._again(works, halve=memory)
             works[0].error = f"{type(error).__name__}: {error}"
@@ -364,8 +365,8 @@ class VllmEngine:
             step(alive)
             causes = self._failures(alive)
         except FAILURES as error:
-            self._fault(error, alone=False)
             self.backend.abort()
+            self._fault(error, alone=False)
             self._failures(alive)
             causes = dict.fromkeys((work.key for work in alive), f"{type(error).__name__}: {error}")
         for work in alive:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,13 +16,19 @@ from vllm.config import KVTransferConfig
 from vllm.exceptions import VLLMClientError
 from vllm.inputs import TokensPrompt
 from vllm.platforms import current_platform
-from vllm.sampling_params import StructuredOutputsParams
+from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
 
 from lookout.models.engines.types import PlanError
 from lookout.models.engines.vllm.internals import worker
 from lookout.models.engines.vllm.internals.model import ARCHITECTURE
 
 VERSION = "0.32.0"
+STEP_S = 600.0
+"""Longest time without an output before an engine counts as stuck: the first step may compile kernels."""
+
+
+class StuckEngineError(RuntimeError):
+    """vLLM runs on and answers nothing: its process must be started again."""
 
 
 def installed_version() -> str:
@@ -85,7 +92,7 @@ class Backend:
         eager: bool,
     ) -> None:
         self.answers = answers
-        self._texts = itertools.count()
+        self._names = itertools.count()
         if tensor_parallel > 1 and current_platform.is_cpu():
             # By default every rank wants a NUMA node of its own.
             os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
@@ -122,31 +129,57 @@ class Backend:
         return out
 
     def generate(self, asks: Sequence[EngineCall]) -> list[EngineOutput]:
-        """Run requests as one batch, greedily; the answers in their order."""
-        if not asks:
-            return []
-        params = [self._params(ask) for ask in asks]
-        outputs = self.llm.generate([_prompt(ask) for ask in asks], params, use_tqdm=False)
-        return [self._output_of(output) for output in outputs]
+        """Run requests as one batch, greedily; the answers in their order.
+
+        Raises:
+            StuckEngineError: No answer came for `STEP_S`.
+        """
+        engine = self.llm.llm_engine
+        names = [f"window-{next(self._names)}" for _ in asks]
+        for name, ask in zip(names, asks, strict=True):
+            params = self._params(ask)
+            params.output_kind = RequestOutputKind.FINAL_ONLY
+            engine.add_request(name, _prompt(ask), params)
+        ended: dict[str, Any] = {}
+        for output in self._outputs():
+            ended[output.request_id] = output
+        if lost := [name for name in names if name not in ended]:
+            raise RuntimeError(f"vLLM dropped {len(lost)} of {len(names)} requests")
+        return [self._output_of(ended[name]) for name in names]
+
+    def _outputs(self) -> Iterator[Any]:
+        """What the engine's steps bring until no request is left.
+
+        Raises:
+            StuckEngineError: Nothing came for `STEP_S`.
+        """
+        engine, since = self.llm.llm_engine, time.monotonic()
+        while engine.has_unfinished_requests():
+            outputs = engine.step()
+            if outputs:
+                since = time.monotonic()
+            elif time.monotonic() - since > STEP_S:
+                raise StuckEngineError(f"vLLM has brought no output for {STEP_S:g} s")
+            yield from outputs
 
     def stream(self, ask: EngineCall) -> Iterator[int]:
         """Run one request alone; the tokens as they come. A request that the caller leaves is for `abort`.
 
         Raises:
             PlanError: vLLM does not take the request, for example because of its JSON schema.
+            StuckEngineError: No token came for `STEP_S`.
         """
         engine, count = self.llm.llm_engine, 0
         try:
-            engine.add_request(f"text-{next(self._texts)}", _prompt(ask), self._params(ask))
+            engine.add_request(f"text-{next(self._names)}", _prompt(ask), self._params(ask))
         except VLLMClientError as error:
             raise PlanError(f"vLLM does not take the question: {error}") from error
-        while engine.has_unfinished_requests():
-            for output in engine.step():
-                if output.outputs[0].finish_reason == "error":
-                    raise RuntimeError("vLLM gave the request up, see its log")
-                tokens = output.outputs[0].token_ids
-                yield from (int(token) for token in tokens[count:])
-                count = len(tokens)
+        for output in self._outputs():
+            if output.outputs[0].finish_reason == "error":
+                raise RuntimeError("vLLM gave the request up, see its log")
+            tokens = output.outputs[0].token_ids
+            yield from (int(token) for token in tokens[count:])
+            count = len(tokens)
 
     def abort(self) -> None:
         """Throw away every request that an error left behind."""

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from lookout.cli.app import app
 from lookout.errors import RecordsGoneError
 from lookout.local import KafkaServer, LocalError, create_topics
-from lookout.runtime.worker import RecordReader, ServiceSettings, Table
+from lookout.runtime.worker import RecordReader, ServiceSettings, Table, topic_reader
 from lookout.services.controller import topics as topics_job
 from lookout.services.prefill.watches import Watches
 from lookout.streams.chains import KafkaPartition
@@ -109,6 +109,33 @@ def test_a_place_that_no_record_has_is_told_at_once(server: KafkaServer, partiti
             rereader.read(FRAMES.name, partition, [offset])
     finally:
         rereader.close()
+
+
+def test_reading_from_place_to_place_waits_for_no_empty_fetch(
+    server: KafkaServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Against the client's own setting, with which Kafka holds the fetch of the place before."""
+    create_topics(server.bootstrap, 2, topics=[replace(FRAMES, name="places")])
+    producer = Producer({"bootstrap.servers": server.bootstrap})
+    for partition in (0, 1):
+        producer.produce("places", b"a record", partition=partition)
+    assert producer.flush(60.0) == 0
+    settings = ServiceSettings(mode="local", bootstrap=server.bootstrap)  # type: ignore[arg-type]
+
+    def seconds() -> float:
+        rereader = RecordReader(settings)
+        try:
+            rereader.read("places", 0, [0])
+            begun = time.monotonic()
+            for number in range(8):
+                rereader.read("places", number % 2, [0])
+            return time.monotonic() - begun
+        finally:
+            rereader.close()
+
+    ours = seconds()
+    monkeypatch.setattr(topic_reader, "WAIT_MS", 500)
+    assert 3 * ours < seconds()
 
 
 def test_a_range_of_a_partition_that_does_not_exist_is_told_at_once(server: KafkaServer) -> None:

@@ -30,6 +30,7 @@ PAST_KEYS = 10_000
 #: rows that were left out and are known by name; of more there is only the number
 NAMED = 100
 _FIRST = 5
+FOLLOW_WAIT_MS = 500
 #: seconds after which a record that needs an offset of a table becomes a dead letter
 REACH_S = 60.0
 
@@ -129,7 +130,9 @@ class Table:
         self._unseen: set[str] | None = None  # keys that changed since `changes`; None until it is called
         self._changed = threading.Condition()
         self._stop = threading.Event()
-        self._reader = TopicReader(settings, "table", options={"auto.offset.reset": "earliest"})
+        # It follows the topic for good: Kafka may hold each fetch until there is a record.
+        options = {"auto.offset.reset": "earliest", "fetch.wait.max.ms": FOLLOW_WAIT_MS}
+        self._reader = TopicReader(settings, "table", options=options)
         self._thread: threading.Thread | None = None
 
     def start(self, timeout_s: float = 60.0, supervisor: Supervisor | None = None) -> None:

@@ -81,8 +81,7 @@ class StateReader:
             settings,
             "state",
             group=group,
-            # librdkafka reports the end of a partition after one empty fetch.
-            options={"fetch.wait.max.ms": 10, "auto.offset.reset": "earliest"},
+            options={"auto.offset.reset": "earliest"},
         )
 
     def take(self, partition: int) -> Takeover:

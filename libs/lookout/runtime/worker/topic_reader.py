@@ -25,6 +25,10 @@ from lookout.runtime.worker.settings import ServiceSettings
 from lookout.wire import prefixed
 
 BEGINNING = OFFSET_BEGINNING
+#: how long Kafka holds a fetch for which it has no record; the client's default is half a second
+# The end of a partition is told after one such fetch, and a fetch for another place is sent once the one
+# before is answered: a reader that goes from place to place would wait for it every time.
+WAIT_MS: Final = 10
 _READ_S: Final = 60.0
 _GONE = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})
 #: the group's coordinator moves, or reads its offsets first; the client does not ask again by itself
@@ -232,6 +236,7 @@ class TopicReader:
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
                 "auto.offset.reset": "error",
+                "fetch.wait.max.ms": WAIT_MS,
                 **self._options,
             }
             self._consumer = Consumer(self._settings.kafka(**options), logger=logs.client_logger(self._name))

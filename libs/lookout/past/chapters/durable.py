@@ -22,13 +22,13 @@ import structlog
 from obstore.exceptions import BaseError
 from obstore.store import LocalStore
 
+from lookout.past.chapters.checking import FORMAT, checked_chapter, read_manifest
 from lookout.past.chapters.service import PREFIXES, is_meant
 from lookout.past.memory import Chapter, HistoryError, Keep
 from lookout.past.memory.catalogue import ByteRange, Head, packed_prefix
 from lookout.past.memory.chapters import (
     ChapterFacts,
     ChapterFolder,
-    chapter_of,
     facts_of,
     forget_range,
     frames_in,
@@ -39,11 +39,10 @@ from lookout.past.memory.shelf import CUT_SHORT, folder_name
 from lookout.past.memory.types import Prefix
 from lookout.runtime.net.object_store import open_store
 from lookout.runtime.worker import Supervisor
+from lookout.text import clean
 
 log = structlog.get_logger(__name__)
 MANIFEST = "chapter.json"
-FORMAT = 1
-"""Of the manifest; raise it when older readers could not read what is named in it."""
 LEAN = "lean-head.bin"
 """The head without its prefix, which has a megabyte in a model of 7B and is the same in all its chapters."""
 
@@ -62,7 +61,7 @@ class DurableTier:
             HistoryError: the address cannot be used.
         """
         self.url, self._clock = url, clock
-        self._heads: dict[tuple[str, int], Chapter] = {}
+        self._heads: dict[tuple[str, str, int], Chapter] = {}
         self._prefixes: dict[str, Prefix] = {}
         self._lock = threading.Lock()
         try:
@@ -80,7 +79,7 @@ class DurableTier:
         Raises:
             HistoryError: a file could not be read, or the tier refused it.
         """
-        place, files = _place(facts), {}
+        place, files = _place(facts.camera, facts.name), {}
 
         def put(name: str, data: bytes) -> None:
             obstore.put(self._store, f"{place}/{name}", data)
@@ -139,10 +138,14 @@ class DurableTier:
                 own = folder.partition("/")[0]
                 if name != MANIFEST or not (CUT_SHORT in own or meant(unquote(own))):
                     continue
-                manifest = _read_manifest(bytes(obstore.get(self._store, path).bytes()))
-                if manifest is None or folder_name(manifest["camera"]) != own:
-                    log.warning("a damaged manifest is left out", path=path)
-                elif meant(manifest["camera"]):
+                try:
+                    manifest = read_manifest(bytes(obstore.get(self._store, path).bytes()))
+                    if _place(manifest["camera"], manifest["name"]) != folder:
+                        raise HistoryError(f"it is that of {manifest['name']!r}")
+                except HistoryError as error:
+                    log.warning("a damaged manifest is left out", path=path, error=clean(str(error), 300))
+                    continue
+                if meant(manifest["camera"]):
                     out.append({**manifest, "place": folder})
         except BaseError as error:
             raise HistoryError(f"{self.url}: the durable tier does not answer: {error}") from error
@@ -166,7 +169,7 @@ class DurableTier:
         Raises:
             HistoryError: they cannot be read.
         """
-        place = f"{folder_name(str(chapter.head.about['camera']))}/{_serial(chapter.name)}"
+        place = _place(str(chapter.head.about["camera"]), chapter.name)
         out = [b""] * len(ranges)
         by_file: dict[str, list[int]] = {}
         for number, part in enumerate(ranges):
@@ -234,7 +237,7 @@ class DurableTier:
                 self._rewrite(manifest, chapter, begin_us, end_us)
             frames += 0 if chapter is None else frames_in(chapter, begin_us, end_us)
         with self._lock:
-            for key in [key for key in self._heads if key[0].rpartition("/")[0] == camera]:
+            for key in [key for key in self._heads if key[0] == camera]:
                 del self._heads[key]
         return frames
 
@@ -277,8 +280,6 @@ class DurableTier:
             path.mkdir(mode=0o700)
             try:
                 for name in manifest["files"]:
-                    if name != Path(name).name:
-                        raise HistoryError(f"{manifest['place']}: {name!r} is no file's name")
                     if name != LEAN:  # made again of the next version's head
                         (path / name).write_bytes(self._file(manifest, name))
             except (BaseError, OSError) as error:
@@ -337,14 +338,15 @@ class DurableTier:
         return removed
 
     def _chapter(self, manifest: dict[str, Any]) -> Chapter | None:
-        key = str(manifest["name"]), int(manifest["version"])
+        camera, name = str(manifest["camera"]), str(manifest["name"])
+        key = camera, name, int(manifest["version"])
         with self._lock:
             if key in self._heads:
                 return self._heads[key]
         try:
-            chapter = chapter_of(self._head(manifest))
+            chapter = checked_chapter(lambda: self._head(manifest), name, camera, self.url)
         except (BaseError, OSError, HistoryError) as error:
-            log.warning("a chapter of the durable tier is left out", chapter=key[0], error=str(error))
+            log.warning("a chapter of the durable tier is left out", chapter=name, error=str(error))
             return None
         with self._lock:
             self._heads[key] = chapter
@@ -394,21 +396,8 @@ def _serial(name: str) -> str:
     return name.rpartition("/")[2]
 
 
-def _place(facts: ChapterFacts) -> str:
-    return f"{folder_name(facts.camera)}/{_serial(facts.name)}"
-
-
-def _read_manifest(data: bytes) -> dict[str, Any] | None:
-    try:
-        manifest: dict[str, Any] = json.loads(data)
-        readable = manifest["format"] == FORMAT and manifest["head"] in manifest["files"]
-        for number in ("version", "begin_us", "end_us", "bytes"):
-            int(manifest[number])
-        texts = [manifest["name"], manifest["camera"], *manifest["files"]]
-        texts += [file["checksum"] for file in manifest["files"].values()]
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return None
-    return manifest if readable and all(isinstance(text, str) for text in texts) else None
+def _place(camera: str, name: str) -> str:
+    return f"{folder_name(camera)}/{_serial(name)}"
 
 
 class Uploader:
@@ -493,4 +482,8 @@ class Uploader:
 
     def _run(self) -> None:
         while not self._stopped.wait(self._round_s):
-            self.round()
+            try:
+                self.round()
+            except Exception as error:  # nothing that lies in the tier ends the process
+                self.failed += 1
+                log.exception("chapters are not in the durable tier", error=str(error))

@@ -16,10 +16,11 @@ import grpc
 import structlog
 
 from lookout.past.chapters.announcing import ScenesDirectory
+from lookout.past.chapters.checking import checked_chapter
 from lookout.past.chapters.service import PREFIXES, MemoryLimits, fits_batch, split_calls
 from lookout.past.memory import Chapter, HistoryError, LostChapterError
 from lookout.past.memory.catalogue import ByteRange, Head, unpacked_prefix
-from lookout.past.memory.chapters import chapter_of, chapter_order, without_doubles
+from lookout.past.memory.chapters import without_doubles
 from lookout.past.memory.packing import checksum
 from lookout.past.memory.past import ChapterRange
 from lookout.past.memory.types import Prefix
@@ -334,19 +335,9 @@ def _chapter(info: ChapterInfo, head: bytes, address: str, prefixes: Mapping[byt
         raise HistoryError(f"{address}: the head of chapter {info.name} is cut short")
     if info.prefix and info.prefix not in prefixes:
         raise HistoryError(f"{address}: the head of chapter {info.name} comes without its prefix")
-    try:
-        prefix = prefixes.get(info.prefix)
-        chapter = chapter_of(Head.unpacked(head, f"{info.name} from {address}", prefix))
-        chapter_order(chapter)
-        consistent = len(chapter.head.times_us) == len(chapter.head.present) > 0
-        consistent &= len(chapter.head.scenes) == chapter.head.shape.layers
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-        raise HistoryError(f"{address}: the head of chapter {info.name} is no head: {error!r}") from error
-    if not consistent:
-        raise HistoryError(f"{address}: the head of chapter {info.name} contradicts itself")
-    if chapter.name != info.name or str(chapter.head.about.get("camera")) != info.camera:
-        raise HistoryError(f"{address}: the head of chapter {info.name} is another chapter's")
-    return chapter
+    prefix = prefixes.get(info.prefix)
+    where = f"{info.name} from {address}"
+    return checked_chapter(lambda: Head.unpacked(head, where, prefix), info.name, info.camera, address)
 
 
 @dataclass(slots=True, eq=False)

@@ -258,3 +258,53 @@ def test_an_address_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
     for url in ("nonsense://x", str(tmp_path / "file" / "below")):
         with pytest.raises(HistoryError, match="the durable tier cannot be opened"):
             DurableTier(url)
+
+
+HOSTILE: dict[str, dict[str, Any]] = {
+    "version without end": {"version": float("inf")},
+    "half a surrogate pair": {"camera": "\ud800"},
+    "head elsewhere": {"head": "../../x"},
+    "files elsewhere": {"files": {"../../x": {"bytes": 1, "checksum": "00"}}, "head": "../../x"},
+    "name of another camera": {"name": "yard/1-000000-aaaaaaaa"},
+    "another chapter's name": {"name": "gate/1-000000-aaaaaaaa"},
+    "times of another kind": {"begin_us": "now", "end_us": None},
+    "negative": {"bytes": -1},
+    "boolean": {"version": True},
+}
+
+
+@pytest.mark.parametrize("what", [*HOSTILE, "list", "nested", "empty"])
+def test_a_hostile_manifest_costs_its_own_chapter_only(
+    world: World, two: ChapterFolder, tmp_path: Path, what: str
+) -> None:
+    tier = stored(tmp_path / "tier", two)
+    own = sorted((tmp_path / "tier" / "gate").glob(f"*/{MANIFEST}"))[0]
+    for camera in ("yard", "gate"):  # a manifest of a camera that nobody has, and one beside honest ones
+        place = tmp_path / "tier" / camera / "1-000000-bbbbbbbb"
+        shutil.copytree(own.parent, place)
+        if what in HOSTILE:
+            fields = {**json.loads(own.read_text()), **HOSTILE[what]}
+            (place / MANIFEST).write_text(json.dumps(fields).replace("Infinity", "1e999"))
+        else:
+            raw = {"list": b"[1]", "nested": b"[" * 100_000, "empty": b""}[what]
+            (place / MANIFEST).write_bytes(raw)
+    assert over(world, tier) == facts(in_one_process(two))
+    assert {manifest["camera"] for manifest in tier.manifests()} == {"gate"}
+    uploader = Uploader(tier, two)
+    uploader.round()
+    assert (uploader.uploaded, uploader.failed) == (0, 0)
+    assert tier.erase("gate", 0, 1 << 52) > 0
+    assert not [path for path in (tmp_path / "tier" / "gate").rglob("*") if path.is_file()]
+
+
+def test_a_head_with_a_right_checksum_that_is_another_chapters_is_left_out(
+    world: World, two: ChapterFolder, tmp_path: Path
+) -> None:
+    tier = stored(tmp_path / "tier", two)
+    first, second = sorted((tmp_path / "tier" / "gate").glob(f"*/{MANIFEST}"))
+    other, own = json.loads(second.read_text()), json.loads(first.read_text())
+    (first.parent / other["head"]).write_bytes((second.parent / other["head"]).read_bytes())
+    (first.parent / LEAN).write_bytes((second.parent / LEAN).read_bytes())
+    own["head"], own["files"] = other["head"], {**own["files"], **other["files"]}
+    first.write_text(json.dumps(own))
+    assert [chapter.name for chapter in DurableTier(tier.url).listing("gate")] == [other["name"]]

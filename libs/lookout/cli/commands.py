@@ -49,8 +49,10 @@ COMMANDS = {
     "up": CommandPlace(
         "up",
         "up",
-        "Run a whole fleet here: Kafka, Redis and the four services. Ctrl-C ends it and leaves nothing "
-        "behind.",
+        "Run a whole fleet here: Kafka, Redis, the four services and the HTTP API. Ctrl-C ends it.",
+    ),
+    "sign-in": CommandPlace(
+        "sign_in", "sign_in", "Print a link that signs in to the HTTP API of the fleet that runs here, once."
     ),
     "publish": CommandPlace("publish", "publish", "Publish footage to camera.segments.v1."),
     "alerts": CommandPlace("alerts", "alerts", "Follow alerts. Ctrl-C ends it."),

@@ -21,7 +21,7 @@ from lookout.cli.model import DeviceOption, ModelOption, find_model, with_device
 from lookout.cli.options import CliError, Preset, PresetOption, SettingOption, refuse_given
 from lookout.cli.output import TerminalConsole, escaped
 from lookout.cli.signals import ending_quietly
-from lookout.local import RECALL, RECORDINGS_DECODE, RECORDINGS_ROLES, Fleet, running_fleets
+from lookout.local import GATEWAY, RECALL, RECORDINGS_DECODE, RECORDINGS_ROLES, Fleet, running_fleets
 from lookout.runtime.net import GrpcSecurity, KafkaSecurity, RedisSecurity
 from lookout.runtime.worker.settings import FOREIGN
 from lookout.text import public_url
@@ -87,14 +87,14 @@ def up(
     open_servers: OpenOption = False,
     setting: SettingOption = None,
 ) -> None:
-    """Run a whole fleet here: Kafka, Redis and the four services. Ctrl-C ends it and leaves nothing behind.
+    """Run a whole fleet here: Kafka, Redis, the four services and the HTTP API. Ctrl-C ends it.
 
     Other commands on this machine find the fleet without an address.
     """
     _check_servers(context, kafka, redis)
     common, own = parse_settings(setting or [], preset, device)
     length, folders = kept(memory), _folders(recordings or [])
-    services = [*Stage, *([RECALL] if length else []), *(RECORDINGS_ROLES if folders else [])]
+    services = [*Stage, GATEWAY, *([RECALL] if length else []), *(RECORDINGS_ROLES if folders else [])]
     if folders and own.get("recordings", {}).get("ahead", common.get("ahead", "0")) != "0":
         services.append(RECORDINGS_DECODE)
     folder = str(find_model(model))
@@ -111,6 +111,7 @@ def up(
         memory=length,
         recordings=folders,
         open_servers=open_servers,
+        gateway=True,
     )
     _say_unread(unread_settings(os.environ))
     _run(fleet)
@@ -207,7 +208,7 @@ def parse_settings(
 ) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
     """NAME=VALUE for all services and STAGE.NAME=VALUE for one, with or without the LOOKOUT_ prefix; after
     those of a preset, and with the device that `--device` names."""
-    known = (*Stage, RECALL, *RECORDINGS_ROLES, RECORDINGS_DECODE)
+    known = (*Stage, GATEWAY, RECALL, *RECORDINGS_ROLES, RECORDINGS_DECODE)
     common: dict[str, str] = {} if preset == "default" else {"preset": preset}
     own: dict[str, dict[str, str]] = {}
     for pair in pairs:
@@ -282,6 +283,7 @@ def _welcome(fleet: Fleet) -> None:
         f"  Kafka   [bold]{fleet.bootstrap}[/]",
         f"  Redis   {public_url(fleet.redis_url)}",
         f"  logs    {fleet.logs}",
+        f"  HTTP    {fleet.address.sign_in_link()}  (signs in once; `lookout sign-in` prints another)",
         *_passwords(fleet),
         "",
         "[bold]ask[/]",

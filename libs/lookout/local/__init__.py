@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from lookout.lazy import lazy_names
 from lookout.local.addresses import (
+    GATEWAY as GATEWAY,
     RECALL as RECALL,
     RECORDINGS_DECODE as RECORDINGS_DECODE,
     RECORDINGS_ROLES as RECORDINGS_ROLES,

@@ -22,6 +22,8 @@ def cache_folder() -> Path:
 
 RECALL = "recall"
 """The service that answers questions about the past; no stage of the pipeline: it reads no topic."""
+GATEWAY = "gateway"
+"""The HTTP API; it reads topics without a group."""
 RECORDINGS_ROLES = {"recordings-plan": "plan", "recordings": "parts", "recordings-reduce": "reduce"}
 """The services of recordings as jobs, with the argument that their module takes."""
 RECORDINGS_DECODE = "recordings-decode"
@@ -35,7 +37,8 @@ class FleetAddress:
     """Where a running local fleet can be reached; written to the cache folder for other commands to find.
 
     `security` are settings with which its own Kafka and Redis are reached (without the LOOKOUT_ prefix): they
-    name files with passwords and hold none.
+    name files with passwords and hold none. `gateway` is the URL of the HTTP API; `sign_in_file` has the
+    secret of its next sign-in link.
     """
 
     bootstrap: str
@@ -48,6 +51,18 @@ class FleetAddress:
     own_redis: bool = True
     grpc_token_file: str | None = None
     security: dict[str, str] = field(default_factory=dict)
+    gateway: str | None = None
+    sign_in_file: str | None = None
+
+    def sign_in_link(self) -> str | None:
+        """A link that signs in once; None where no gateway runs.
+
+        Raises:
+            OSError: The file with its secret cannot be read.
+        """
+        if self.gateway is None or self.sign_in_file is None:
+            return None
+        return f"{self.gateway}/sign-in/{Path(self.sign_in_file).read_text()}"
 
     def environment(self) -> dict[str, str]:
         """`security` as environment variables."""

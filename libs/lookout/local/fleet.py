@@ -19,6 +19,7 @@ from lookout.cores import usable_cores
 from lookout.disk import private_folder
 from lookout.errors import StartupError
 from lookout.local.addresses import (
+    GATEWAY,
     PLAN_SETTINGS,
     RECALL,
     RECORDINGS_DECODE,
@@ -196,6 +197,7 @@ class Fleet(Startable):
         memory: how much of its past a camera keeps ("2h"); recall runs beside the stages then.
         recordings: folders whose files jobs may ask about; recordings runs beside the stages then.
         open_servers: whether the Kafka and the Redis that are started ask for no password.
+        gateway: whether the HTTP API runs beside the stages.
     """
 
     def __init__(
@@ -215,6 +217,7 @@ class Fleet(Startable):
         memory: str | None = None,
         recordings: Sequence[Path] = (),
         open_servers: bool = False,
+        gateway: bool = False,
     ) -> None:
         if kafka_port is not None and kafka_port in (taken := ephemeral_ports()):
             raise LocalError(
@@ -240,15 +243,8 @@ class Fleet(Startable):
             self._stages = (*self._stages, RECALL)
         self._modules = dict(modules or {})
         if recordings:
-            roots = ",".join(str(folder.resolve()) for folder in recordings)
-            planned = self._own.get(Stage.PREFILL, {})
-            shared = {name: planned[name] for name in PLAN_SETTINGS if name in planned}
-            ahead = self._own.get("recordings", {}).get("ahead", "0") != "0"
-            roles = RECORDINGS_ROLES | ({RECORDINGS_DECODE: "decode"} if ahead else {})
-            for stage, role in roles.items():
-                self._own[stage] = {"recording_roots": roots, **shared, **self._own.get(stage, {})}
-                self._modules.setdefault(stage, (service_module("recordings"), role))
-            self._stages = (*self._stages, *roles)
+            self._add_recordings(recordings)
+        self._gateway = self._add_gateway() if gateway else None
         self._python_path = python_path
         self._announced = announced
         self._progress: Progress = lambda _: None
@@ -258,6 +254,27 @@ class Fleet(Startable):
         setting_names = [name for values in (self._common, *self._own.values()) for name in values]
         secured = not _GRPC_CREDENTIALS.isdisjoint(setting_names)
         self._token_file = None if secured else self.folder / "grpc-token"
+
+    def _add_recordings(self, folders: Sequence[Path]) -> None:
+        """Run the services of recordings, which may read these folders."""
+        roots = ",".join(str(folder.resolve()) for folder in folders)
+        planned = self._own.get(Stage.PREFILL, {})
+        shared = {name: planned[name] for name in PLAN_SETTINGS if name in planned}
+        ahead = self._own.get("recordings", {}).get("ahead", "0") != "0"
+        roles = RECORDINGS_ROLES | ({RECORDINGS_DECODE: "decode"} if ahead else {})
+        for stage, role in roles.items():
+            self._own[stage] = {"recording_roots": roots, **shared, **self._own.get(stage, {})}
+            self._modules.setdefault(stage, (service_module("recordings"), role))
+        self._stages = (*self._stages, *roles)
+
+    def _add_gateway(self) -> str:
+        """Run the gateway; returns its URL."""
+        api = self._own.setdefault(GATEWAY, {})
+        port = api.setdefault("http_port", str(free_ports(1)[0]))
+        api.setdefault("sign_in_file", str(self.folder / f"{GATEWAY}-0" / "sign-in"))
+        self._stages = (*self._stages, GATEWAY)
+        scheme = "https" if "http_cert_file" in api else "http"
+        return api.get("public_url", f"{scheme}://127.0.0.1:{port}")
 
     @property
     def bootstrap(self) -> str:
@@ -284,6 +301,8 @@ class Fleet(Startable):
             own_redis=self._redis is not None,
             grpc_token_file=str(self._token_file) if self._token_file else None,
             security=self._own_security(),
+            gateway=self._gateway,
+            sign_in_file=self._own[GATEWAY]["sign_in_file"] if self._gateway else None,
         )
 
     @property

@@ -48,8 +48,11 @@ from lookout.wire.tenants import (
     tenant_of as tenant_of,
 )
 from lookout.wire.topics import (
+    ACCESS as ACCESS,
+    ACTIONS as ACTIONS,
     ALERTS as ALERTS,
     ANSWERS as ANSWERS,
+    AUDIT as AUDIT,
     CAMERA_OFFLINE as CAMERA_OFFLINE,
     CAMERAS as CAMERAS,
     ERASURES as ERASURES,

@@ -11,6 +11,8 @@ from typing import Any, Final, Protocol, TypeVar
 
 from google.protobuf.message import Message
 
+from lookout.v1.access_pb2 import ApiToken, AuditEntry
+from lookout.v1.actions_pb2 import IncidentAction
 from lookout.v1.alerts_pb2 import Alert
 from lookout.v1.cameras_pb2 import Camera
 from lookout.v1.erasures_pb2 import Erasure
@@ -36,6 +38,10 @@ _JSON: Final[dict[str, type[Message]]] = {
     topics.WATCHES.name: Watch,
     topics.CAMERAS.name: Camera,
     topics.ERASURES.name: Erasure,
+    topics.LABELS.name: Label,
+    topics.ACTIONS.name: IncidentAction,
+    topics.ACCESS.name: ApiToken,
+    topics.AUDIT.name: AuditEntry,
     topics.RECORDINGS.name: RecordingJob,
     topics.ANSWERS.name: RecordingAnswers,
     topics.LABELS.name: Label,

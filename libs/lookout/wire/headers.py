@@ -25,6 +25,10 @@ TENANT: Final = "lookout-tenant"  # optional on segments: whose the camera is
 PRIORITY: Final = "lookout-priority"  # optional on segments: low, normal or high
 ARRIVED: Final = "lookout-arrived-ms"  # when the segment behind a record reached Kafka, Unix milliseconds
 
+# On what people write:
+ACTOR: Final = "lookout-actor"  # who
+REQUEST_KEY: Final = "lookout-request-key"  # the same on each copy of one request: readers take the first
+
 # On dead letters:
 REASON: Final = "lookout-reason"
 DETAIL: Final = "lookout-detail"

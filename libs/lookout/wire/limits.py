@@ -71,3 +71,11 @@ DESCRIPTION_TOKENS: Final = 512
 ERASURES: Final = 10_000
 #: longest range in the future (of a clock that is ahead) that is erased: 366 days
 ERASED_AHEAD_US: Final = 366 * 86_400 * 10**6
+#: characters of the name of who does something: a token's, or a subject of OpenID Connect
+ACTOR_CHARS: Final = 200
+#: characters of a note on an incident
+NOTE_CHARS: Final = 4000
+#: characters of an idempotency key
+REQUEST_KEY: Final = 128
+#: camera patterns, or tenants, of a token
+TOKEN_SCOPES: Final = 256

@@ -293,6 +293,30 @@ NUMBERS: Final[dict[str, tuple[float, float]]] = {
 
 #: of texts the most characters, of bytes fields the most bytes
 SIZES: Final[dict[str, int]] = {
+    "ApiToken.id": 64,
+    "ApiToken.name": limits.ACTOR_CHARS,
+    "ApiToken.cameras": limits.ID_BYTES,
+    "ApiToken.tenants": limits.TENANT_CHARS,
+    "ApiToken.created_by": limits.ACTOR_CHARS,
+    "ApiToken.digest": 64,
+    "AuditEntry.id": 64,
+    "AuditEntry.actor": limits.ACTOR_CHARS,
+    "AuditEntry.action": 64,
+    "AuditEntry.subject": limits.ID_BYTES,
+    "AuditEntry.camera": limits.ID_BYTES,
+    "AuditEntry.tenant": limits.TENANT_CHARS,
+    "AuditEntry.address": 64,
+    "AuditEntry.request": limits.REQUEST_KEY,
+    "IncidentAction.id": 64,
+    "IncidentAction.incident": 64,
+    "IncidentAction.actor": limits.ACTOR_CHARS,
+    "IncidentAction.note": limits.NOTE_CHARS,
+    "IncidentAction.camera": limits.ID_BYTES,
+    "IncidentAction.tenant": limits.TENANT_CHARS,
+    "IncidentAction.watch": limits.ID_BYTES,
+    "IncidentAction.question": MAX_QUESTION,
+    "Opinion.incident": 64,
+    "ErasureRequest.camera": limits.ID_BYTES,
     "Alert.id": 64,
     "Alert.incident": 64,
     "Alert.camera": limits.ID_BYTES,
@@ -414,6 +438,8 @@ SIZES: Final[dict[str, int]] = {
 
 #: of every repeated field the most entries
 COUNTS: Final[dict[str, int]] = {
+    "ApiToken.cameras": limits.TOKEN_SCOPES,
+    "ApiToken.tenants": limits.TOKEN_SCOPES,
     "Alert.evidence": 64,
     "ErasureConfirmation.parts": 32,
     "SegmentFrames.frames": 65_536,

@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto, FileDescriptorSet
 
+from lookout.v1 import access_pb2, actions_pb2, gateway_pb2
 from lookout.wire.message_json import TIMESTAMP, enum_name
 from lookout.wire.tenants import TENANT_PATTERN
 
@@ -28,9 +29,12 @@ PUBLISHED: Final = {
     "verdict": "lookout.v1.Verdict",
     "alert": "lookout.v1.Alert",
     "label": "lookout.v1.Label",
+    "incident-action": "lookout.v1.IncidentAction",
+    "audit-entry": "lookout.v1.AuditEntry",
     "recording-job": "lookout.v1.RecordingJob",
     "recording-answers": "lookout.v1.RecordingAnswers",
 }
+_PACKAGE: Final = "lookout.v1."
 _DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 _Field = FieldDescriptorProto
 #: the other scalar types are integers that a JSON number holds exactly
@@ -59,8 +63,24 @@ def schemas(protos: Path) -> dict[str, dict[str, Any]]:
         definitions: dict[str, dict[str, Any]] = {}
         _define(message, messages, comments, definitions)
         top = definitions.pop(message)
-        defs = {title.removeprefix("lookout.v1."): body for title, body in sorted(definitions.items())}
+        defs = {title.removeprefix(_PACKAGE): body for title, body in sorted(definitions.items())}
         schemas[name] = {"$schema": _DIALECT, "title": message, **top, **({"$defs": defs} if defs else {})}
+    return schemas
+
+
+def bundle(protos: Path) -> dict[str, dict[str, Any]]:
+    """The schemas of every message that the gateway's API takes or answers, by name: OpenAPI's components.
+
+    Args:
+        protos: The folder that holds `lookout/v1/*.proto`.
+    """
+    messages, comments = _read(protos)
+    definitions: dict[str, dict[str, Any]] = {}
+    for module in (gateway_pb2, actions_pb2, access_pb2):
+        for name in module.DESCRIPTOR.message_types_by_name:
+            _define(_PACKAGE + name, messages, comments, definitions)
+    text = json.dumps({name.removeprefix(_PACKAGE): body for name, body in sorted(definitions.items())})
+    schemas: dict[str, dict[str, Any]] = json.loads(text.replace("#/$defs/", "#/components/schemas/"))
     return schemas
 
 
@@ -150,14 +170,16 @@ def _schema(
         return {"type": "string", "enum": names}
     if field.type == _Field.TYPE_MESSAGE:
         _define(kind, messages, comments, done)
-        return {"$ref": f"#/$defs/{kind.removeprefix('lookout.v1.')}"}
+        return {"$ref": f"#/$defs/{kind.removeprefix(_PACKAGE)}"}
     pattern = {"pattern": _PATTERNS[field.name]} if field.name in _PATTERNS else {}
     return {**_SCALARS.get(field.type, {"type": "integer"}), **pattern}
 
 
-def write(protos: Path, folder: Path) -> None:
-    """Write the schemas into a folder."""
+def write(protos: Path, folder: Path, api: Path | None = None) -> None:
+    """Write the schemas into a folder, and those of the gateway's API into a file."""
     folder.mkdir(parents=True, exist_ok=True)
+    if api is not None:
+        api.write_text(json.dumps(bundle(protos), indent=1, ensure_ascii=False) + "\n")
     for name, schema in schemas(protos).items():
         (folder / f"{name}.json").write_text(json.dumps(schema, indent=2, ensure_ascii=False) + "\n")
 
@@ -169,8 +191,9 @@ def main() -> None:
     )
     parser.add_argument("protos", type=Path, help="the folder that holds lookout/v1/*.proto")
     parser.add_argument("folder", type=Path, help="where the schemas are written")
+    parser.add_argument("api", type=Path, nargs="?", help="where those of the gateway's API are written")
     options = parser.parse_args()
-    write(options.protos, options.folder)
+    write(options.protos, options.folder, options.api)
 
 
 if __name__ == "__main__":

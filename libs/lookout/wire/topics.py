@@ -162,6 +162,27 @@ LABELS: Final = Topic(
     compact_within_ms=24 * HOUR_MS,
 )
 
+#: what people do with incidents; kept as long as the gateway keeps incidents
+ACTIONS: Final = Topic(
+    prefixed("incident.actions.v1"),
+    "lookout.v1.IncidentAction as JSON",
+    pipeline=False,
+    retention_ms=400 * 24 * HOUR_MS,
+    broker_time=True,
+)
+#: tokens of the gateway; a null value revokes one
+ACCESS: Final = Topic(
+    prefixed("access.v1"), "lookout.v1.ApiToken as JSON", pipeline=False, retention_ms=None, broker_time=True
+)
+#: who changed or looked at what
+AUDIT: Final = Topic(
+    prefixed("audit.v1"),
+    "lookout.v1.AuditEntry as JSON",
+    pipeline=False,
+    retention_ms=400 * 24 * HOUR_MS,
+    broker_time=True,
+)
+
 #: questions about recordings; the newest record of a job is in force
 RECORDINGS: Final = Topic(
     prefixed("recordings.v1"), "lookout.v1.RecordingJob as JSON", retention_ms=None, broker_time=True
@@ -272,6 +293,9 @@ def all_topics() -> tuple[Topic, ...]:
         CAMERAS,
         ERASURES,
         LABELS,
+        ACTIONS,
+        ACCESS,
+        AUDIT,
         *(flow.state for flow in flows),
         *dict.fromkeys(flow.dead_letters for flow in flows),
     )

@@ -19,8 +19,8 @@ ROOT = Path(__file__).parents[3]
 FILES = {"Dockerfile": "CPU", "gpu.Dockerfile": "GPU"}
 #: images; each has a group of pyproject.toml and a locked list of the same name
 IMAGES = (
-    *("alerts", "camera-agent", "controller", "decode", "decode-gpu", "prefill", "prefill-gpu"),
-    *("recordings", "tryout"),
+    *("alerts", "camera-agent", "controller", "decode", "decode-gpu", "gateway"),
+    *("prefill", "prefill-gpu", "recordings", "tryout"),
 )
 
 
@@ -204,6 +204,7 @@ SERVICES = {
     "camera-agent": ["camera_agent"],
     "controller": ["controller", "controller.topics", "controller.credential", "controller.release"],
     "decode": ["decode"],
+    "gateway": ["gateway"],
     "prefill": ["prune_encode", "prefill", "recall"],
     "recordings": ["recordings"],
 }

@@ -13,6 +13,7 @@ from lookout.cli.app import app
 from lookout.runtime.worker import ServiceSettings
 from lookout.services.camera_agent.settings import AgentSettings
 from lookout.services.decode.settings import DecodeSettings
+from lookout.services.gateway.settings import GatewaySettings
 from lookout.services.prefill.settings import PrefillSettings
 from lookout.services.prune_encode.settings import PruneEncodeSettings
 from lookout.services.recall.settings import RecallSettings
@@ -31,7 +32,7 @@ FILE = re.compile(r"`([\w./-]+/[\w.-]+\.(?:py|proto|md|toml|lua|yaml|json))(?:::
 #: written by a run, or a checkpoint's own
 MADE = re.compile(r"^(out|/|models/|\.\./)")
 TARGET = re.compile(r"`make ([a-z][\w-]*)")
-COMMAND = re.compile(r"`lookout ([a-z]+)(?: ([a-z]+))?")
+COMMAND = re.compile(r"`lookout ([a-z][a-z-]*)(?: ([a-z]+))?")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -69,6 +70,7 @@ SETTINGS = (
     PruneEncodeSettings,
     RecallSettings,
     RecordingsSettings,
+    GatewaySettings,
     PrefillSettings,
 )
 #: not settings of a stage: of the commands, of the tests, of image builds

@@ -8,6 +8,8 @@ from typing import Any
 from google.protobuf.any_pb2 import Any as Any_
 
 from lookout.v1 import (
+    access_pb2,
+    actions_pb2,
     alerts_pb2,
     cameras_pb2,
     erasures_pb2,
@@ -24,6 +26,8 @@ from lookout.v1 import (
 from lookout.wire.ranges import COUNTS, NUMBERS, SIZES
 
 MODULES = (
+    access_pb2,
+    actions_pb2,
     alerts_pb2,
     cameras_pb2,
     erasures_pb2,

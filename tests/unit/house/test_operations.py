@@ -20,6 +20,7 @@ from lookout.runtime.worker import ServiceSettings
 from lookout.services.alerts import handler as alerts
 from lookout.services.decode import handler as decode
 from lookout.services.decode.settings import DecodeSettings
+from lookout.services.gateway.settings import GatewaySettings
 from lookout.services.prefill import handler as prefill
 from lookout.services.prefill.settings import PrefillSettings
 from lookout.services.prune_encode import handler as prune_encode
@@ -43,6 +44,7 @@ STAGES: dict[str, type[ServiceSettings]] = {
     "prefill": PrefillSettings,
     "recall": RecallSettings,
     "recordings": RecordingsSettings,
+    "gateway": GatewaySettings,
 }
 EVENTS = {
     "decode": decode.EVENTS,

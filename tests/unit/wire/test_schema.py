@@ -11,6 +11,8 @@ from google.protobuf.message import Message
 from jsonschema import Draft202012Validator
 
 from lookout.recordings.analysis.schema import FILE, analysis_schema
+from lookout.v1.access_pb2 import AuditEntry
+from lookout.v1.actions_pb2 import IncidentAction
 from lookout.v1.alerts_pb2 import Alert
 from lookout.v1.cameras_pb2 import Camera
 from lookout.v1.labels_pb2 import Label
@@ -27,6 +29,8 @@ MESSAGES: dict[str, type[Message]] = {
     "verdict": Verdict,
     "alert": Alert,
     "label": Label,
+    "incident-action": IncidentAction,
+    "audit-entry": AuditEntry,
     "recording-job": RecordingJob,
     "recording-answers": RecordingAnswers,
 }
@@ -67,6 +71,7 @@ def test_the_example_on_the_page_is_whole_and_valid(name: str, made: dict[str, d
         "activity_cols",
         "cause",
         "reason",
+        "tenant",  # the default
         "backtest",  # a job is about recordings, or a back-test
     }
 

@@ -1,0 +1,41 @@
+"""`python -m lookout.services.gateway`: the HTTP API over the topics of a fleet."""
+
+from __future__ import annotations
+
+from lookout.errors import StartupError
+from lookout.runtime.observe import logs
+from lookout.runtime.worker import Context, serve
+from lookout.services.gateway.app import make_app
+from lookout.services.gateway.parts import make_parts
+from lookout.services.gateway.serving import HttpServer
+from lookout.services.gateway.settings import GatewaySettings
+
+_START_S = 30.0
+
+
+def add(context: Context[GatewaySettings]) -> None:
+    """Open the database and serve.
+
+    Raises:
+        StartupError: The database, the port or a certificate cannot be used.
+    """
+    parts = make_parts(context.settings)
+    context.on_close(parts.database.close)
+    server = HttpServer(make_app(parts), context.settings)
+    thread = context.supervisor.start("http", server.run)
+    if context.settings.http_cert_file is not None:
+        context.supervisor.start("certificate", server.follow_certificate)
+
+    def stop() -> None:
+        server.stop()
+        thread.join(10.0)
+
+    context.on_close(stop)
+    if not server.await_start(_START_S):
+        context.supervisor.check()
+        raise StartupError(f"the HTTP server did not start within {_START_S:g} s")
+    logs.get("gateway").info("serving", port=server.port)
+
+
+if __name__ == "__main__":
+    serve("gateway", GatewaySettings, add)

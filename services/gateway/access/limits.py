@@ -1,0 +1,70 @@
+"""How often a caller may call, and how long one that fails to sign in waits."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Final
+
+_CALLERS: Final = 10_000
+_FREE_FAILURES: Final = 5
+_LONGEST_WAIT_S: Final = 300.0
+
+
+class CallRate:
+    """A bucket of calls for each caller, which refills evenly.
+
+    Args:
+        per_minute: Calls of a minute; as many may come at once.
+        clock: Seconds that only rise.
+    """
+
+    def __init__(self, per_minute: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._size, self._clock = float(per_minute), clock
+        self._lock = threading.Lock()
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def wait_s(self, caller: str) -> float:
+        """Count a call; seconds until the next one is allowed, 0 where this one is."""
+        now = self._clock()
+        with self._lock:
+            calls, at = self._buckets.pop(caller, (self._size, now))
+            calls = min(self._size, calls + (now - at) * self._size / 60)
+            allowed = calls >= 1
+            self._buckets[caller] = (calls - 1 if allowed else calls, now)
+            while len(self._buckets) > _CALLERS:
+                self._buckets.popitem(last=False)
+        return 0.0 if allowed else (1 - calls) * 60 / self._size
+
+
+class Failures:
+    """Failed sign-ins by address: from the sixth on each doubles the time until the next is looked at.
+
+    Args:
+        clock: Seconds that only rise.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock, self._lock = clock, threading.Lock()
+        self._failures: OrderedDict[str, tuple[int, float]] = OrderedDict()
+
+    def wait_s(self, address: str) -> float:
+        """Seconds for which this address must wait."""
+        with self._lock:
+            return max(0.0, self._failures.get(address, (0, 0.0))[1] - self._clock())
+
+    def add(self, address: str) -> None:
+        """Count a failure."""
+        with self._lock:
+            count = self._failures.pop(address, (0, 0.0))[0] + 1
+            wait_s = 0.0 if count < _FREE_FAILURES else min(2.0 ** (count - _FREE_FAILURES), _LONGEST_WAIT_S)
+            self._failures[address] = (count, self._clock() + wait_s)
+            while len(self._failures) > _CALLERS:
+                self._failures.popitem(last=False)
+
+    def clear(self, address: str) -> None:
+        """A sign-in worked."""
+        with self._lock:
+            self._failures.pop(address, None)

@@ -1,0 +1,40 @@
+"""The one-time sign-in link of a fleet on one machine: a secret in a file that only its owner can read."""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+import threading
+from pathlib import Path
+
+from lookout.disk import private_folder, read_file, replace_file
+
+_LIMIT = 4096
+
+
+class SignInLink:
+    """The link's secret; each is taken once, and replaced in its file by another.
+
+    Args:
+        path: The file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._lock = path, threading.Lock()
+        private_folder(path.parent)
+        self._renew()
+
+    def take(self, secret: str) -> bool:
+        """Whether this is the secret; it is not any more afterwards."""
+        with self._lock:
+            try:
+                wanted = read_file(self._path, limit=_LIMIT)
+            except OSError:
+                return False
+            if not hmac.compare_digest(wanted, secret.encode("utf-8", "surrogatepass")):
+                return False
+            self._renew()
+            return True
+
+    def _renew(self) -> None:
+        replace_file(self._path, secrets.token_urlsafe(32).encode())

@@ -1,0 +1,138 @@
+"""A caller: a name, a role, and the cameras and tenants that it may see."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from lookout.services.gateway.problems import ProblemError
+from lookout.text import clean
+from lookout.v1.access_pb2 import ApiToken, Role
+from lookout.v1.gateway_pb2 import SessionView
+from lookout.v1.watches_pb2 import Watch
+from lookout.wire import names_id, tenant_of
+from lookout.wire.message_json import enum_name
+
+_GLOB: Final = re.compile(r"[*?\[]")
+
+
+def role_name(role: Role) -> str:
+    """viewer, operator or administrator."""
+    return enum_name("Role", Role.Name(role))
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Who calls.
+
+    Attributes:
+        actor: Its name, as records and the audit log have it.
+        role: What it may do.
+        cameras: Ids or globs of cameras; empty: all.
+        tenants: Whose cameras; empty: everybody's.
+        csrf: Of a session with a cookie; changes must carry it.
+        expires_ms: When it ends, Unix milliseconds; 0: never.
+    """
+
+    actor: str
+    role: Role
+    cameras: tuple[str, ...] = ()
+    tenants: tuple[str, ...] = ()
+    csrf: str = ""
+    expires_ms: int = 0
+
+    @property
+    def unlimited(self) -> bool:
+        """Whether it sees every camera of every tenant."""
+        return not self.cameras and not self.tenants
+
+    def sees(self, camera: str, tenant: str) -> bool:
+        """Whether it may see a camera; `tenant` as `lookout.wire.tenant_of` has it or as a field has it."""
+        return self.sees_tenant(tenant) and (
+            not self.cameras or any(names_id(pattern, camera) for pattern in self.cameras)
+        )
+
+    def sees_tenant(self, tenant: str) -> bool:
+        """Whether it may see something that belongs to a tenant alone."""
+        return not self.tenants or tenant_of(tenant) in self.tenants
+
+    def sees_watch(self, watch: Watch, cameras: Iterable[tuple[str, str]]) -> bool:
+        """Whether it may see a watch: one that asks a camera which it sees.
+
+        Args:
+            watch: The watch.
+            cameras: Ids and tenants of cameras that it may see.
+        """
+        if self.unlimited:
+            return True
+        if watch.tenant and not self.sees_tenant(watch.tenant):
+            return False
+        if self.owns_watch(watch):
+            return True
+        return any(
+            (not watch.tenant or watch.tenant == tenant_of(tenant))
+            and (not watch.cameras or any(names_id(pattern, camera) for pattern in watch.cameras))
+            for camera, tenant in cameras
+        )
+
+    def owns_watch(self, watch: Watch) -> bool:
+        """Whether a watch asks nothing but cameras that it may see, so that it may change the watch."""
+        if self.tenants and (not watch.tenant or watch.tenant not in self.tenants):
+            return False
+        if not self.cameras:
+            return True
+        return bool(watch.cameras) and all(
+            pattern in self.cameras or (not _GLOB.search(pattern) and self.sees(pattern, watch.tenant))
+            for pattern in watch.cameras
+        )
+
+    def check_role(self, role: Role) -> None:
+        """Check that it has a role, or a higher one.
+
+        Raises:
+            ProblemError: It has not.
+        """
+        if self.role < role:
+            has = f"{clean(self.actor, 60)} is {role_name(self.role)}"
+            raise ProblemError(403, f"this needs the role {role_name(role)}; {has}")
+
+    def view(self) -> SessionView:
+        """What it is told about itself."""
+        message = SessionView(
+            actor=self.actor, role=self.role, cameras=self.cameras, tenants=self.tenants, csrf=self.csrf
+        )
+        if self.expires_ms:
+            message.expires.FromMilliseconds(self.expires_ms)
+        return message
+
+
+def of_token(token: ApiToken) -> Principal:
+    """The caller that shows a token."""
+    return Principal(
+        token.name,
+        token.role,
+        tuple(token.cameras),
+        tuple(token.tenants),
+        expires_ms=token.expires.ToMilliseconds() if token.HasField("expires") else 0,
+    )
+
+
+def as_token(principal: Principal, expires_ms: int) -> ApiToken:
+    """A caller as sessions store it."""
+    return ApiToken(
+        name=principal.actor,
+        role=principal.role,
+        cameras=principal.cameras,
+        tenants=principal.tenants,
+        expires=_timestamp(expires_ms),
+    )
+
+
+def _timestamp(at_ms: int) -> Timestamp:
+    message = Timestamp()
+    message.FromMilliseconds(at_ms)
+    return message

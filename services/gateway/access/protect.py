@@ -1,0 +1,92 @@
+"""Around every answer: headers that browsers obey, and a limit of what a request may send."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from lookout.services.gateway.problems import problem_response
+
+#: bytes of a request's body; recordings are uploaded by a route of their own
+BODY_BYTES: Final = 1 << 20
+_POLICY: Final = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self' blob:",
+        "media-src 'self' blob:",
+        "connect-src 'self'",
+        "font-src 'self'",
+        "manifest-src 'self'",
+        "worker-src 'self'",
+        "base-uri 'none'",
+        "form-action 'self'",
+        "frame-ancestors 'none'",
+    )
+)
+HEADERS: Final = {
+    "Content-Security-Policy": _POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), microphone=(), geolocation=()",
+}
+
+
+class _TooLargeError(Exception):
+    """A body is larger than it may be."""
+
+
+class Protection:
+    """The middleware.
+
+    Args:
+        app: What answers.
+        large: Paths whose bodies have limits of their own.
+    """
+
+    def __init__(self, app: ASGIApp, large: frozenset[str] = frozenset()) -> None:
+        self._app, self._large = app, large
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one call."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        limited = scope["path"] not in self._large
+        received, begun = 0, False
+
+        async def receive_some() -> Message:
+            nonlocal received
+            message = await receive()
+            received += len(message.get("body", b""))
+            if limited and received > BODY_BYTES:
+                raise _TooLargeError
+            return message
+
+        async def send_protected(message: Message) -> None:
+            nonlocal begun
+            if message["type"] == "http.response.start":
+                begun = True
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
+                headers.setdefault("Cache-Control", "no-store")
+            await send(message)
+
+        try:
+            length = Headers(scope=scope).get("content-length", "0")
+            if limited and length.isdigit() and int(length[:18]) > BODY_BYTES:
+                raise _TooLargeError
+            await self._app(scope, receive_some, send_protected)
+        except _TooLargeError:
+            if not begun:
+                detail = f"the body has more than {BODY_BYTES} bytes: send less"
+                answer = problem_response(Request(scope), 413, detail)
+                await answer(scope, receive, send_protected)

@@ -1,0 +1,68 @@
+"""Sessions of people: a random cookie, its digest in the database."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import time
+from dataclasses import replace
+from typing import Final
+
+import sqlalchemy
+
+from lookout.services.gateway.access.principal import Principal, as_token, of_token
+from lookout.services.gateway.history.database import Database
+from lookout.services.gateway.history.tables import SESSIONS
+from lookout.v1.access_pb2 import ApiToken
+from lookout.wire import from_json, to_json
+
+COOKIE: Final = "lookout-session"
+
+
+def digest(secret: str) -> str:
+    """SHA-256 of a secret of 256 random bits, which nobody finds by trying; hex."""
+    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+class Sessions:
+    """The sessions in a database.
+
+    Args:
+        database: The history's.
+        seconds: How long a session lasts.
+    """
+
+    def __init__(self, database: Database, seconds: float) -> None:
+        self._database, self.seconds = database, seconds
+
+    def begin(self, principal: Principal) -> str:
+        """Begin a session; returns the cookie's value."""
+        secret, now_ms = secrets.token_urlsafe(32), int(time.time() * 1000)
+        expires_ms = now_ms + round(self.seconds * 1000)
+        row = {
+            "digest": digest(secret),
+            "body": to_json(as_token(principal, expires_ms)),
+            "csrf": secrets.token_urlsafe(32),
+            "expires_ms": expires_ms,
+        }
+        with self._database.writing() as connection:
+            connection.execute(SESSIONS.delete().where(SESSIONS.c.expires_ms < now_ms))
+            connection.execute(SESSIONS.insert(), row)
+        return secret
+
+    def find(self, secret: str) -> Principal | None:
+        """Whose session a cookie names; None: there is none, or it is over."""
+        query = sqlalchemy.select(SESSIONS.c.body, SESSIONS.c.csrf, SESSIONS.c.expires_ms).where(
+            SESSIONS.c.digest == digest(secret)
+        )
+        with self._database.reading() as connection:
+            row = connection.execute(query).one_or_none()
+        if row is None or row.expires_ms < time.time() * 1000:
+            return None
+        principal = of_token(from_json(row.body, ApiToken))
+        return replace(principal, csrf=row.csrf, expires_ms=row.expires_ms)
+
+    def end(self, secret: str) -> None:
+        """End a session."""
+        with self._database.writing() as connection:
+            connection.execute(SESSIONS.delete().where(SESSIONS.c.digest == digest(secret)))

@@ -1,0 +1,85 @@
+"""The check of every call: who it is, whether it may, whether it comes from where it claims."""
+
+from __future__ import annotations
+
+import hmac
+import math
+from typing import Annotated, Final
+
+from fastapi import Depends, Request
+
+from lookout.services.gateway.access.principal import Principal
+from lookout.services.gateway.access.sessions import COOKIE
+from lookout.services.gateway.parts import parts_of
+from lookout.services.gateway.problems import ProblemError
+from lookout.v1.access_pb2 import Role
+
+CSRF_HEADER: Final = "x-csrf-token"
+_SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+
+
+def caller(request: Request) -> Principal:
+    """Who calls.
+
+    Raises:
+        ProblemError: Nobody who is known, too often, or a change that another site asked a browser for.
+    """
+    parts = parts_of(request)
+    address = address_of(request)
+    wait_s = parts.failures.wait_s(address)
+    if wait_s:
+        raise too_many(wait_s, "sign-ins failed from this address")
+    principal = _identify(request)
+    if principal is None:
+        shown = "authorization" in request.headers
+        if shown:
+            parts.failures.add(address)
+        raise ProblemError(
+            401,
+            "the token is not known or has expired: ask an administrator for another"
+            if shown
+            else "sign in, or send the header authorization: Bearer TOKEN",
+            {"WWW-Authenticate": "Bearer"},
+        )
+    wait_s = parts.rate.wait_s(principal.actor)
+    if wait_s:
+        raise too_many(wait_s, f"more than {parts.settings.calls_per_minute} calls in a minute")
+    return principal
+
+
+def too_many(wait_s: float, why: str) -> ProblemError:
+    """The answer to somebody who has to wait."""
+    seconds = math.ceil(wait_s)
+    return ProblemError(429, f"{why}: wait {seconds} s", {"Retry-After": str(seconds)})
+
+
+def address_of(request: Request) -> str:
+    """Where a call comes from; of a trusted proxy, what it says."""
+    return request.client.host[:64] if request.client is not None else ""
+
+
+def _identify(request: Request) -> Principal | None:
+    parts = parts_of(request)
+    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    if scheme:
+        return parts.tokens.find(token.strip()) if scheme.lower() == "bearer" else None
+    cookie = request.cookies.get(COOKIE)
+    principal = parts.sessions.find(cookie) if cookie else None
+    if principal is not None and request.method not in _SAFE:
+        shown = request.headers.get(CSRF_HEADER, "")
+        if not hmac.compare_digest(shown.encode(), principal.csrf.encode()):
+            raise ProblemError(403, f"a change needs the header {CSRF_HEADER}: GET /v1/session has its value")
+    return principal
+
+
+def _needs(role: Role) -> object:
+    def check(principal: Annotated[Principal, Depends(caller)]) -> Principal:
+        principal.check_role(role)
+        return principal
+
+    return Depends(check)
+
+
+Viewer = Annotated[Principal, _needs(Role.ROLE_VIEWER)]
+Operator = Annotated[Principal, _needs(Role.ROLE_OPERATOR)]
+Administrator = Annotated[Principal, _needs(Role.ROLE_ADMINISTRATOR)]

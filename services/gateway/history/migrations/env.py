@@ -1,0 +1,10 @@
+"""Alembic's entry: the gateway gives the connection."""
+
+from __future__ import annotations
+
+from alembic import context
+
+from lookout.services.gateway.history.tables import METADATA
+
+context.configure(connection=context.config.attributes["connection"], target_metadata=METADATA)
+context.run_migrations()

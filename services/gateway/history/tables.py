@@ -1,0 +1,219 @@
+"""The tables of the history (SQLAlchemy Core). Times are Unix milliseconds, messages their bytes as JSON."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Double,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    Text,
+    UniqueConstraint,
+)
+
+METADATA: Final = MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+#: SQLite gives numbers of its own to columns of this type alone
+_KEY = BigInteger().with_variant(Integer, "sqlite")
+
+FACTS = Table(
+    "facts",
+    METADATA,
+    Column("name", String(64), primary_key=True),
+    Column("value", Text, nullable=False),
+)
+"""Single values: the generation of the database, the number of the newest event."""
+
+OFFSETS = Table(
+    "offsets",
+    METADATA,
+    Column("topic", String(249), primary_key=True),
+    Column("partition", Integer, primary_key=True),
+    Column("next", BigInteger, nullable=False),
+)
+"""Of each partition the next record; changed in the transaction that stores what the records say."""
+
+CAMERAS = Table(
+    "cameras",
+    METADATA,
+    Column("key", _KEY, primary_key=True, autoincrement=True),
+    Column("tenant", String(63), nullable=False),
+    Column("id", String(200), nullable=False),
+    Column("seen_ms", BigInteger, nullable=False),
+    Column("outcome", String(16), nullable=False),
+    UniqueConstraint("tenant", "id"),
+)
+"""Cameras that sent something, by tenant: one that changes its tenant has a row for each."""
+
+SERIES = Table(
+    "series",
+    METADATA,
+    Column("key", _KEY, primary_key=True, autoincrement=True),
+    Column("camera", ForeignKey("cameras.key"), nullable=False),
+    Column("watch", String(200), nullable=False),
+    Column("newest_ms", BigInteger, nullable=False),
+    UniqueConstraint("camera", "watch"),
+)
+"""A camera and a watch; `newest_ms`: until when its coverage is counted."""
+
+BUCKETS = Table(
+    "buckets",
+    METADATA,
+    Column("level", Integer, primary_key=True),
+    Column("series", ForeignKey("series.key"), primary_key=True),
+    Column("start_ms", BigInteger, primary_key=True),
+    Column("verdicts", Integer, nullable=False),
+    Column("answers", Integer, nullable=False),
+    Column("p_sum", Double, nullable=False),
+    Column("p_max", Double, nullable=False),
+    Column("answered_ms", Integer, nullable=False),
+    Column("idle_ms", Integer, nullable=False),
+    Column("gap_ms", Integer, nullable=False),
+    Column("skipped_ms", Integer, nullable=False),
+    Column("degraded_ms", Integer, nullable=False),
+    Column("flops", Double, nullable=False),
+    Column("detail", LargeBinary),
+    Index("ix_buckets_level_start_ms", "level", "start_ms"),
+    sqlite_with_rowid=False,
+)
+"""Sums of verdicts by minute, hour and day; `detail` of a minute has each verdict (`buckets.Detail`)."""
+
+QUESTIONS = Table(
+    "questions",
+    METADATA,
+    Column("key", _KEY, primary_key=True, autoincrement=True),
+    Column("text", Text, nullable=False, unique=True),
+)
+
+INCIDENTS = Table(
+    "incidents",
+    METADATA,
+    Column("id", String(64), primary_key=True),
+    Column("camera", ForeignKey("cameras.key"), nullable=False),
+    Column("watch", String(200), nullable=False),
+    Column("question", ForeignKey("questions.key"), nullable=False),
+    Column("start_ms", BigInteger, nullable=False),
+    Column("end_ms", BigInteger, nullable=False),
+    Column("closed", Boolean, nullable=False),
+    Column("peak", Double, nullable=False),
+    Column("state", Integer, nullable=False),
+    Column("assignee", String(200), nullable=False),
+    Column("right", Boolean),
+    Column("notes", Integer, nullable=False),
+    Column("alert", LargeBinary, nullable=True),
+    Index("ix_incidents_start_ms", "start_ms", "id"),
+    Index("ix_incidents_camera_start_ms", "camera", "start_ms"),
+    Index("ix_incidents_watch_start_ms", "watch", "start_ms"),
+    Index("ix_incidents_state_start_ms", "state", "start_ms"),
+    Index("ix_incidents_assignee_start_ms", "assignee", "start_ms"),
+)
+"""Incidents with their newest alert; `alert` is null where an act came before it was read."""
+
+ACTS = Table(
+    "acts",
+    METADATA,
+    Column("offset", BigInteger, primary_key=True),
+    Column("id", String(64), nullable=False, unique=True),
+    Column("incident", String(64), nullable=False, index=True),
+    Column("time_ms", BigInteger, nullable=False),
+    Column("body", LargeBinary, nullable=False),
+)
+"""What people did with incidents, as read from incident.actions.v1, which has one partition."""
+
+DOCUMENTS = Table(
+    "documents",
+    METADATA,
+    Column("topic", String(249), primary_key=True),
+    Column("key", String(600), primary_key=True),
+    Column("tenant", String(63), nullable=False),
+    Column("camera", String(200), nullable=False),
+    Column("written_ms", BigInteger, nullable=False),
+    Column("body", LargeBinary, nullable=False),
+    Column("fault", Text, nullable=False),
+)
+"""The newest record of each key of the compacted topics. `fault`: why a newer one cannot be used."""
+
+VERSIONS = Table(
+    "versions",
+    METADATA,
+    Column("watch", String(200), primary_key=True),
+    Column("offset", BigInteger, primary_key=True),
+    Column("version", BigInteger, nullable=False),
+    Column("active_ms", BigInteger, nullable=False),
+    Column("body", LargeBinary, nullable=False),
+)
+"""Records of watches.v1 as long as the topic had them when they were read."""
+
+AUDIT = Table(
+    "audit",
+    METADATA,
+    Column("offset", BigInteger, primary_key=True),
+    Column("time_ms", BigInteger, nullable=False, index=True),
+    Column("actor", String(200), nullable=False, index=True),
+    Column("action", String(64), nullable=False, index=True),
+    Column("body", LargeBinary, nullable=False),
+)
+
+REQUESTS = Table(
+    "requests",
+    METADATA,
+    Column("key", String(128), primary_key=True),
+    Column("actor", String(200), primary_key=True),
+    Column("topic", String(249), nullable=False),
+    Column("partition", Integer, nullable=False),
+    Column("offset", BigInteger, nullable=False),
+    Column("record", Text, nullable=False),
+    Column("time_ms", BigInteger, nullable=False, index=True),
+)
+"""Which record a request wrote first: the same request again writes nothing."""
+
+EVENTS = Table(
+    "events",
+    METADATA,
+    Column("number", BigInteger, primary_key=True, autoincrement=False),
+    Column("time_ms", BigInteger, nullable=False, index=True),
+    Column("kind", String(16), nullable=False),
+    Column("tenant", String(63), nullable=False),
+    Column("camera", String(200), nullable=False),
+    Column("body", LargeBinary, nullable=False),
+)
+"""What /v1/events tells, numbered without a hole."""
+
+LETTERS = Table(
+    "letters",
+    METADATA,
+    Column("topic", String(249), primary_key=True),
+    Column("partition", Integer, primary_key=True),
+    Column("offset", BigInteger, primary_key=True),
+    Column("time_ms", BigInteger, nullable=False, index=True),
+    Column("tenant", String(63), nullable=False),
+    Column("key", String(600), nullable=False),
+    Column("body", LargeBinary, nullable=False),
+)
+"""Dead letters, without their bytes."""
+
+SESSIONS = Table(
+    "sessions",
+    METADATA,
+    Column("digest", String(64), primary_key=True),
+    Column("body", LargeBinary, nullable=False),
+    Column("csrf", String(64), nullable=False),
+    Column("expires_ms", BigInteger, nullable=False, index=True),
+)
+"""Sessions of people; the cookie's value is stored as its digest."""

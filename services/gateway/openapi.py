@@ -1,0 +1,43 @@
+"""The OpenAPI 3.1 document: routes by FastAPI, shapes by the schemas made from `protos/`."""
+
+from __future__ import annotations
+
+import functools
+import json
+from importlib.resources import files
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+
+_DESCRIPTION = """Incidents, watches, cameras and history of a fleet. Shapes are the messages of the topics;
+`docs/gateway.md` explains the routes, `docs/wire.md` the JSON."""
+
+
+@functools.cache
+def components() -> dict[str, Any]:
+    """The schemas of all messages (`python -m lookout.wire.schema` makes them)."""
+    schemas: dict[str, Any] = json.loads((files(__package__) / "schemas.json").read_text())
+    return schemas
+
+
+def install(app: FastAPI) -> None:
+    """Let an application answer /openapi.json with shapes of the messages."""
+
+    def document() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            made = get_openapi(
+                title=app.title, version=app.version, description=_DESCRIPTION, routes=app.routes
+            )
+            parts = made.setdefault("components", {})
+            # FastAPI describes its own validation errors, which are never sent.
+            parts["schemas"] = components()
+            parts["securitySchemes"] = {
+                "token": {"type": "http", "scheme": "bearer"},
+                "session": {"type": "apiKey", "in": "cookie", "name": "lookout-session"},
+            }
+            made["security"] = [{"token": []}, {"session": []}]
+            app.openapi_schema = made
+        return app.openapi_schema
+
+    app.openapi = document  # type: ignore[method-assign]

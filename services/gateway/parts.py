@@ -1,0 +1,52 @@
+"""What the routes of one gateway share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import cast
+
+from starlette.requests import Request
+
+from lookout.services.gateway.access.limits import CallRate, Failures
+from lookout.services.gateway.access.links import SignInLink
+from lookout.services.gateway.access.sessions import Sessions
+from lookout.services.gateway.access.tokens import Tokens
+from lookout.services.gateway.history.database import Database
+from lookout.services.gateway.settings import GatewaySettings
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Made at start, closed at the end."""
+
+    settings: GatewaySettings
+    database: Database
+    sessions: Sessions
+    tokens: Tokens
+    link: SignInLink | None
+    rate: CallRate
+    failures: Failures
+
+
+def make_parts(settings: GatewaySettings) -> Parts:
+    """The parts of a gateway; its database is up to date.
+
+    Raises:
+        StartupError: The database cannot be used.
+    """
+    database = Database(settings.database_url.get_secret_value())
+    database.migrate()
+    return Parts(
+        settings,
+        database,
+        Sessions(database, settings.session_hours * 3600),
+        Tokens(database),
+        None if settings.sign_in_file is None else SignInLink(settings.sign_in_file),
+        CallRate(settings.calls_per_minute),
+        Failures(),
+    )
+
+
+def parts_of(request: Request) -> Parts:
+    """The parts of the gateway that answers a request."""
+    return cast(Parts, request.app.state.parts)

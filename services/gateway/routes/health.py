@@ -1,0 +1,14 @@
+"""Whether the gateway answers: the one public route."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+from starlette.responses import PlainTextResponse, Response
+
+router = APIRouter()
+
+
+@router.get("/healthz", response_class=PlainTextResponse, tags=["health"], openapi_extra={"security": []})
+def healthz() -> Response:
+    """Whether the gateway answers; /readyz on the metrics port says what it waits for."""
+    return PlainTextResponse("ok\n")

@@ -1,0 +1,68 @@
+"""Signing in and out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter, Request
+from starlette.responses import RedirectResponse, Response
+
+from lookout.services.gateway.access.principal import Principal
+from lookout.services.gateway.access.sessions import COOKIE
+from lookout.services.gateway.guard import Viewer, address_of, too_many
+from lookout.services.gateway.messages import answer, route
+from lookout.services.gateway.parts import Parts, parts_of
+from lookout.services.gateway.problems import ProblemError
+from lookout.v1.access_pb2 import Role
+from lookout.v1.gateway_pb2 import SessionView
+
+router = APIRouter(tags=["session"])
+_REDIRECT: dict[str, Any] = route(None, status=303)
+
+
+@router.get("/sign-in/{secret}", **_REDIRECT)
+def sign_in(request: Request, secret: str) -> Response:
+    """Take the one-time link that `lookout up` prints: a session of an administrator begins."""
+    parts, address = parts_of(request), address_of(request)
+    if wait_s := parts.failures.wait_s(address):
+        raise too_many(wait_s, "sign-ins failed from this address")
+    if parts.link is None or not parts.link.take(secret):
+        parts.failures.add(address)
+        raise ProblemError(
+            401, "this sign-in link was used, or is of another start: `lookout sign-in` prints a new one"
+        )
+    parts.failures.clear(address)
+    return begin_session(parts, Principal("local", Role.ROLE_ADMINISTRATOR))
+
+
+def begin_session(parts: Parts, principal: Principal) -> Response:
+    """The answer that begins a session: its cookie, and the way to the first page."""
+    response = RedirectResponse("/", 303)
+    settings = parts.settings
+    secure = settings.http_cert_file is not None or (settings.public_url or "").startswith("https://")
+    response.set_cookie(
+        COOKIE,
+        parts.sessions.begin(principal),
+        max_age=round(parts.sessions.seconds),
+        httponly=True,
+        secure=secure,
+        samesite="lax",
+        path="/",
+    )
+    return response
+
+
+@router.get("/v1/session", **route(SessionView))
+def session(principal: Viewer) -> Response:
+    """Who calls, and what the caller may see."""
+    return answer(principal.view())
+
+
+@router.delete("/v1/session", **route(None, status=204))
+def sign_out(request: Request, principal: Viewer) -> Response:
+    """End this session."""
+    if cookie := request.cookies.get(COOKIE):
+        parts_of(request).sessions.end(cookie)
+    response = Response(status_code=204)
+    response.delete_cookie(COOKIE, path="/")
+    return response

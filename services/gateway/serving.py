@@ -1,0 +1,103 @@
+"""uvicorn in a thread of the service: the port is open when the service says so."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import threading
+import time
+from pathlib import Path
+from typing import Final
+
+import uvicorn
+from fastapi import FastAPI
+
+from lookout.errors import StartupError
+from lookout.runtime.observe import logs
+from lookout.services.gateway.settings import GatewaySettings
+
+_READ_EVERY_S: Final = 5.0
+_GRACE_S: Final = 3
+
+
+class HttpServer:
+    """One HTTP server.
+
+    Args:
+        app: What answers.
+        settings: Where it listens.
+
+    Raises:
+        StartupError: The port is taken, or a certificate cannot be read.
+    """
+
+    def __init__(self, app: FastAPI, settings: GatewaySettings) -> None:
+        self._settings = settings
+        family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+        self._socket = socket.socket(family)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            self._socket.bind((settings.host, settings.http_port))
+        except OSError as error:
+            self._socket.close()
+            raise StartupError(f"LOOKOUT_HTTP_PORT={settings.http_port}: {error.strerror}") from error
+        self.port: int = self._socket.getsockname()[1]
+        self._stopped = threading.Event()
+        config = uvicorn.Config(
+            app,
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            date_header=True,
+            proxy_headers=bool(settings.trusted_proxies),
+            forwarded_allow_ips=list(settings.trusted_proxies),
+            timeout_graceful_shutdown=_GRACE_S,
+            ws="websockets-sansio",
+        )
+        config.load()
+        if settings.http_cert_file is not None:
+            config.ssl = self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            self._load_certificate()
+        self._server = uvicorn.Server(config)
+
+    def run(self) -> None:
+        """Serve until `stop`."""
+        self._server.run(sockets=[self._socket])
+
+    def follow_certificate(self) -> None:
+        """Read the certificate again whenever its file changes, until `stop`."""
+        files = [file for file in (self._settings.http_cert_file, self._settings.http_key_file) if file]
+        before = _changed(files)
+        while not self._stopped.wait(_READ_EVERY_S):
+            now = _changed(files)
+            if now == before:
+                continue
+            try:
+                self._load_certificate()
+            except StartupError as error:  # it is written just now, or wrong: the one before stays in use
+                logs.get("gateway").warning("the certificate cannot be read", error=str(error))
+                continue
+            before = now
+
+    def await_start(self, seconds: float) -> bool:
+        """Whether it answers within a time."""
+        deadline = time.monotonic() + seconds
+        while not self._server.started and time.monotonic() < deadline:
+            time.sleep(0.01)
+        return self._server.started
+
+    def stop(self) -> None:
+        """End it; calls that run may take a few seconds more."""
+        self._stopped.set()
+        self._server.should_exit = True
+
+    def _load_certificate(self) -> None:
+        cert, key = self._settings.http_cert_file, self._settings.http_key_file
+        try:
+            self._context.load_cert_chain(str(cert), str(key))
+        except (OSError, ssl.SSLError) as error:
+            raise StartupError(f"LOOKOUT_HTTP_CERT_FILE={cert}: {error}") from error
+
+
+def _changed(files: list[Path]) -> list[float]:
+    return [file.stat().st_mtime if file.exists() else 0.0 for file in files]

@@ -1,0 +1,92 @@
+"""Settings of the gateway."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Self
+
+from pydantic import Field, SecretStr, field_validator, model_validator
+
+from lookout.runtime.worker import Listed, ServiceSettings
+
+
+class GatewaySettings(ServiceSettings):
+    """What the gateway adds to every service's settings; each field is `LOOKOUT_<FIELD>`."""
+
+    http_port: int = Field(0, ge=0, le=65535, description="port of the HTTP API; 0: any free port")
+    http_cert_file: Path | None = Field(
+        None, description="certificate (PEM) of the HTTP API; changes apply without a restart"
+    )
+    http_key_file: Path | None = Field(None, description="private key (PEM) of LOOKOUT_HTTP_CERT_FILE")
+    public_url: str | None = Field(
+        None,
+        pattern=r"^https?://[^/\s@?#]+$",
+        description="scheme, host and port at which people reach the API; unset: where it listens",
+    )
+    trusted_proxies: Listed = Field(
+        (), description="addresses or networks of proxies whose X-Forwarded headers count, comma-separated"
+    )
+    database_url: SecretStr = Field(
+        SecretStr("sqlite:///history.db"),
+        description="database of the history: sqlite:///FILE, or postgresql://user:password@host/name for "
+        "several replicas or thousands of cameras; deleted, it comes back from Kafka",
+    )
+    sign_in_file: Path | None = Field(
+        None,
+        description="file with the secret of the one-time sign-in link (`lookout up` prints it); a used "
+        "secret is replaced; unset: there is no link",
+    )
+    session_hours: float = Field(12.0, gt=0, le=720, description="hours after which a session ends")
+    history_days: float = Field(
+        400.0, gt=0, description="days that incidents, actions and sums of hours and days are kept"
+    )
+    minutes_days: float = Field(60.0, gt=0, description="days that sums of minutes are kept")
+    detail_days: float = Field(
+        7.0, gt=0, description="days that buckets shorter than a minute can be asked for"
+    )
+    history_bytes: int = Field(
+        20 << 30, ge=1 << 20, description="bytes of the database; beyond them the oldest details go first"
+    )
+    oidc_issuer: str | None = Field(
+        None, pattern=r"^https?://\S+$", description="OpenID Connect provider; unset: no sign-in through one"
+    )
+    oidc_client_id: str = Field("lookout", description="client id at the provider")
+    oidc_client_secret_file: Path | None = Field(
+        None, description="file with the client's secret; unset: a public client (PKCE alone)"
+    )
+    oidc_ca_file: Path | None = Field(
+        None, description="CA certificates (PEM) for the provider; unset: the system's"
+    )
+    oidc_scope: str = Field("openid profile", description="scope that is asked for")
+    oidc_roles_claim: str = Field(
+        "roles",
+        description="claim of the ID token with lookout-viewer, lookout-operator or lookout-administrator; "
+        "a dot leads into an object (realm_access.roles)",
+    )
+    oidc_cameras_claim: str = Field(
+        "lookout_cameras", description="claim with the camera ids or globs of a person; absent: all"
+    )
+    oidc_tenants_claim: str = Field(
+        "lookout_tenants", description="claim with the tenants of a person; absent: all"
+    )
+    calls_per_minute: int = Field(
+        1200, ge=1, description="calls of one person or token in a minute; beyond them the answer is 429"
+    )
+    price_per_hour: float | None = Field(
+        None, ge=0, description="price of one hour of a device, for the report of costs; unset: no money"
+    )
+    currency: str = Field("EUR", pattern=r"^[A-Z]{3}$", description="currency of LOOKOUT_PRICE_PER_HOUR")
+
+    @field_validator("database_url")
+    @classmethod
+    def _known_database(cls, value: SecretStr) -> SecretStr:
+        url = value.get_secret_value()
+        if not url.startswith(("sqlite:///", "postgresql://")):
+            raise ValueError("is not sqlite:///FILE or postgresql://user:password@host/name")
+        return value
+
+    @model_validator(mode="after")
+    def _http_fits(self) -> Self:
+        if (self.http_cert_file is None) != (self.http_key_file is None):
+            raise ValueError("LOOKOUT_HTTP_CERT_FILE and LOOKOUT_HTTP_KEY_FILE go together")
+        return self

@@ -6,6 +6,7 @@ import getpass
 import json
 import os
 import socket
+import sys
 import time
 from datetime import UTC, datetime
 from pathlib import Path
@@ -125,6 +126,21 @@ def erase(
         _erase(address, camera, since, until, yes=yes, wait_s=wait)
 
 
+def _confirm(question: str) -> None:
+    """Ask before erasing.
+
+    Raises:
+        CliError: Nobody is there to answer.
+        typer.Abort: The answer is no.
+    """
+    try:
+        typer.confirm(question, abort=True, err=True)
+    except typer.Abort:
+        if not sys.stdin.isatty():
+            raise CliError("not confirmed, so nothing was erased; in scripts give --yes") from None
+        raise
+
+
 def _erase(
     address: str, camera: str | None, since: str | None, until: str | None, *, yes: bool, wait_s: float
 ) -> None:
@@ -135,7 +151,7 @@ def _erase(
     requests = _requests(address, camera, *parse_span(since or "start", until or "now", ahead=True))
     scope = "everything" if requests[0].whole else "this range"
     if not yes:
-        typer.confirm(f"Erase {scope} of camera {clean(camera)} for ever?", abort=True, err=True)
+        _confirm(f"Erase {scope} of camera {clean(camera)} for ever?")
     signer = _signer(address)
     for request in requests:
         signer.sign(request)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from lookout.cli.options import CliError
+from lookout.text import public_url
+
+_ADDRESS = re.compile(r"(\w+):/+(.*)", re.DOTALL)
 
 
 def footage_files(path: Path) -> list[Path]:
@@ -18,6 +22,9 @@ def footage_files(path: Path) -> list[Path]:
     if path.is_file():
         return [path]
     if not path.exists():
+        if address := _ADDRESS.match(str(path)):  # a path has lost one of its slashes
+            url = public_url(f"{address[1]}://{address[2]}")
+            raise CliError(f"{url} is an address: only files and folders are read here")
         raise CliError(f"there is no file or folder {path}")
     if not path.is_dir():
         raise CliError(f"{path} is a pipe or a device: `lookout publish -` alone reads what is no file")

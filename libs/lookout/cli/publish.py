@@ -6,7 +6,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -32,6 +32,7 @@ from lookout.cli.output import TerminalConsole, escaped, say
 from lookout.cli.times import parse_moment
 from lookout.cli.watches import read_watches
 from lookout.runtime.kafka_clients import Producer
+from lookout.text import public_url
 from lookout.v1.cameras_pb2 import Camera
 from lookout.video.sandbox import SandboxPool, SandboxSettings
 from lookout.video.segments import CodecError
@@ -150,7 +151,7 @@ CapturedAtOption = Annotated[
     typer.Option(
         metavar="TIME",
         help="Wall clock of the first picture, such as 2026-05-01T13:30:00Z; without an offset it is this "
-        "machine's local time.  [default: now]",
+        "machine's local time.  [default: so that files end now; with --rate real and stdin: now]",
         show_default=False,
     ),
 ]
@@ -194,12 +195,17 @@ def publish(
     address = find_bootstrap(bootstrap)
     check_reachable(address, SEGMENTS.name)
     _warn_unwatched(address)
-    # Whole milliseconds, as the header has them: segments that are sent again then have the same times.
-    start_us = int((parse_moment(captured_at, "--captured-at") if captured_at else time.time()) * 1e3) * 1000
+    start_s = parse_moment(captured_at, "--captured-at") if captured_at else None
     publisher = Publisher(address)
     failed = 0
-    repeat = nullcontext() if None in cameras else _telling_how_to_repeat(publisher, start_us)
-    with repeat, _progress(transient=False) as bar, cutter() as pool:
+    with _progress(transient=False) as bar, cutter() as pool, ExitStack() as stack:
+        if start_s is None:  # nothing was taken in the future
+            lengths = [_length_s(pool, file) for file in cameras] if rate is Rate.MAX else [0.0]
+            start_s = time.time() - (max(lengths) if "{name}" in camera else sum(lengths))
+        # Whole milliseconds, as the header has them: segments that are sent again then have the same times.
+        start_us = int(start_s * 1e3) * 1000
+        if None not in cameras:
+            stack.enter_context(_telling_how_to_repeat(publisher, start_us))
         task = bar.add_task("publishing", total=len(cameras), detail="")
         for file, name in cameras.items():
             label = file.name if file else "stdin"
@@ -239,6 +245,16 @@ def _telling_how_to_repeat(publisher: Publisher, start_us: int) -> Iterator[None
         ) from error
 
 
+def _length_s(pool: SandboxPool, file: Path | None) -> float:
+    """How long a file lasts; 0 of standard input and of files that cannot be read, which say so later."""
+    from lookout.video.sandbox.confined_reader import recording_length_us
+
+    try:
+        return 0.0 if file is None else recording_length_us(pool, file) / 1e6
+    except CodecError:
+        return 0.0
+
+
 def _cut(pool: SandboxPool, file: Path | None, seconds: float) -> Iterator[Piece]:
     """The segments of a file, or of standard input."""
     return cut_pipe(pool, sys.stdin.buffer, seconds) if file is None else cut_file(pool, file, seconds)
@@ -276,8 +292,8 @@ def sources_of(source: str) -> list[Path | None]:
         return [None]
     if "://" in source:
         raise CliError(
-            f"{source} is an address, and publish takes files, folders and -: "
-            f"ffmpeg -i {source} -c copy -f mpegts - | lookout publish - --camera gate"
+            f"{public_url(source)} is an address, and publish takes files, folders and -: "
+            f"ffmpeg -i ADDRESS -c copy -f mpegts - | lookout publish - --camera gate"
         )
     return [*footage_files(Path(source))]
 
@@ -340,9 +356,12 @@ def publish_one(
         labels: headers of every segment, beside its time.
         ends: whether the source is a recording, whose end is no outage; its last segment says so.
     """
-    begin = time.monotonic()
+    begin, end_us = time.monotonic(), 0
     for piece, last in _with_last(pieces) if ends else ((piece, False) for piece in pieces):
         if rate is Rate.REAL:
+            if not ends:  # what came through a pipe behind a hole is there already
+                begin -= max(0, piece.start_us - end_us) / 1e6
+            end_us = piece.start_us + piece.duration_us
             # A camera can send a segment only once its last picture is taken.
             _wait_until(publisher, begin + (piece.start_us + piece.duration_us) / 1e6)
         facts = {CAPTURED_AT: str((start_us + piece.start_us) // 1000), **labels}

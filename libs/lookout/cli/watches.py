@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 import typer
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -23,6 +24,7 @@ from lookout.wire.limits import ALL_WATCHES, CAMERA_WATCHES, LEAST_THRESHOLD
 
 app = typer.Typer(help="Standing questions: add, list, remove.", no_args_is_help=True)
 out = TerminalConsole()
+_BESIDE_ID = 60  # columns of `list` for all that stands with an id
 
 CameraOption = Annotated[
     list[str] | None,
@@ -367,14 +369,22 @@ def list_(
     if not watches:
         out.print('No watches yet. Add one: lookout watch add "Is anyone lying on the ground?"')
         return
+    print_watches(out, watches)
+
+
+def print_watches(console: Console, watches: Mapping[str, Watch]) -> None:
+    """Print a table of watches, by id."""
     table = Table(box=None, header_style="bold", pad_edge=False)
-    for column in ("id", "version", "question", "cameras", "rule"):
+    # An id is copied from here into other commands: it stays in one piece, on narrow terminals as well.
+    longest = max(len(clean(name)) for name in watches)
+    table.add_column("id", no_wrap=True, min_width=longest)
+    for column in ("version", "question", "cameras", "rule"):
         table.add_column(column, overflow="fold")
     for name, watch in sorted(watches.items()):
         rule = f"{rule_text(watch)}{priority_text(watch)}"
         cells = (name, watch.version, watch.question, cameras_text(watch), rule)
         table.add_row(*(Text(clean(cell)) for cell in cells))
-    out.print(table)
+    console.print(table, width=max(console.width, longest + _BESIDE_ID), crop=False)
 
 
 @app.command("remove", hidden=True)  # as `lookout memory remove`

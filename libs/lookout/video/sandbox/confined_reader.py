@@ -111,6 +111,20 @@ class SandboxedReader(RecordingReader):
         return [piece[i : i + limit] for piece in pieces for i in range(0, len(piece), limit)]
 
 
+def recording_length_us(pool: SandboxPool, path: str | os.PathLike[str]) -> int:
+    """How long a file lasts, from its first picture to the end of its last, in microseconds.
+
+    Args:
+        pool: What reads it.
+        path: The file.
+
+    Raises:
+        CodecError: It cannot be read.
+    """
+    reply = pool.recording_table(os.fspath(path))
+    return facts_of(os.fspath(path), _stream(reply), _table(reply)).duration_us
+
+
 class SandboxedSampling(Sampling):
     """Sampled frames from decoder processes."""
 

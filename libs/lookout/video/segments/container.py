@@ -43,6 +43,7 @@ EXPORT_MVS = 1 << 28  # AV_CODEC_FLAG2_EXPORT_MVS
 DEFAULT_FPS = Fraction(25)
 REORDER = 32  # packets by which decoding and presentation order may differ; more is a jump of the clock
 EARLY_PACKETS = 512  # without a time at the beginning of a stream; more are no footage before its zero
+_PLAYLIST = 1024  # bytes in which a playlist says what it is
 _BOXES = 64  # of an MP4 file that are looked at for its index
 WRAPPING = ("mpegts", "mpeg")  # their stamps have 33 bits
 FLV_TURN = 1 << 31  # milliseconds behind which the times of an FLV file begin again
@@ -125,8 +126,12 @@ class Video:
             )
         except (av.error.FFmpegError, ValueError, PermissionError) as error:
             why = "this is not a video in a container that Lookout reads"
-            if size is not None and _lacks_index(self._file, size):
-                why = "this MP4 file has no index (moov): what recorded it did not finish it"
+            if size is None and _is_empty(self._file):
+                raise CodecError(
+                    Reason.EMPTY, "nothing came through the pipe: what writes into it says why"
+                ) from None
+            if size is not None:
+                why = _named(self._file, size) or why
             raise CodecError(Reason.UNREADABLE, f"{why} ({_text(error)})") from None
 
     def _choose(self, index: int) -> av.video.stream.VideoStream:
@@ -156,8 +161,9 @@ class Video:
         if max(width, height) > self.limits.side or width * height > self.limits.pixels:
             raise CodecError(
                 Reason.DIMENSIONS,
-                f"pictures of {width}x{height} exceed the limit of {self.limits.side} pixels a side and "
-                f"{self.limits.pixels} in all",
+                f"pictures of {width}x{height} ({width * height / 1e6:.1f} megapixels) exceed the limit of "
+                f"{self.limits.side} pixels a side and {self.limits.pixels / 1e6:.1f} megapixels "
+                "(of a fleet: LOOKOUT_SEGMENT_SIDE and LOOKOUT_SEGMENT_PIXELS of decode)",
             )
 
     @property
@@ -180,8 +186,8 @@ class Video:
     @property
     def listed(self) -> int:
         """Packets that the container claims, 0 where it claims none. Of an MP4 file those that its edit list
-        leaves, else those of its tables."""
-        if self.container == "mp4" and (entries := len(self.stream.index_entries)):
+        leaves, else those of its tables; of an AVI file those that are not empty, as dropped pictures are."""
+        if self.container in ("mp4", "avi") and (entries := len(self.stream.index_entries)):
             return entries
         return max(0, int(self.stream.frames or 0))
 
@@ -261,7 +267,21 @@ class Video:
             # here.
             if packet.size:
                 self.demuxed += 1
+                self._check_clear(packet)
                 yield packet
+
+    def _check_clear(self, packet: av.Packet) -> None:
+        """Refuse an encrypted packet: it decodes to noise.
+
+        Raises:
+            CodecError: With NO_DECODER.
+        """
+        if packet.has_sidedata("encryption_info") or packet.has_sidedata("encryption_init_info"):
+            raise CodecError(
+                Reason.NO_DECODER,
+                f"its {self.codec} video is encrypted (Common Encryption), and Lookout has no keys: "
+                "decrypt it first",
+            )
 
     def decode(self, packet: av.Packet | None) -> list[av.VideoFrame]:
         """The frames one packet completes, in presentation order; None drains. Damage is counted, never
@@ -369,8 +389,42 @@ def source_size(source: ByteSource) -> int | None:
     return size
 
 
-def _lacks_index(source: ByteSource, length: int) -> bool:
-    """Whether the boxes of an MP4 file of so many bytes, as far as they go, have no index among them."""
+def _is_empty(pipe: ByteSource) -> bool:
+    """Whether nothing was read of a pipe, as far as it can tell."""
+    try:
+        return int(pipe.tell()) == 0
+    except OSError:
+        return False
+
+
+def _named(source: ByteSource, length: int) -> str:
+    """What a file is that is no video: a playlist, or a part of one; empty where nobody knows.
+
+    Args:
+        source: The file.
+        length: Its bytes.
+    """
+    source.seek(0)
+    head = source.read(_PLAYLIST).lstrip(b"\xef\xbb\xbf \t\r\n")
+    if head.startswith(b"#EXTM3U"):
+        return "this is a playlist (.m3u8), which names videos and holds none: give one of the files it names"
+    if b"<MPD" in head:
+        return "this is a manifest (.mpd), which names videos and holds none: give one of the files it names"
+    kinds = _box_kinds(source, length)
+    if b"moov" in kinds:
+        return ""
+    if kinds[:1] in ([b"styp"], [b"sidx"], [b"moof"]) and b"moof" in kinds:
+        return (
+            "this is a fragment (.m4s) without the file that says what it holds: put that in front of it "
+            "(cat init.mp4 part-*.m4s > whole.mp4)"
+        )
+    if kinds[:1] == [b"ftyp"] and b"mdat" in kinds:
+        return "this MP4 file has no index (moov): what recorded it did not finish it"
+    return ""
+
+
+def _box_kinds(source: ByteSource, length: int) -> list[bytes]:
+    """The kinds of the boxes of an MP4 file of so many bytes, as far as they go."""
     at = 0
     kinds: list[bytes] = []
     while len(kinds) < _BOXES and at < length:  # a damaged box may tell any size
@@ -385,7 +439,7 @@ def _lacks_index(source: ByteSource, length: int) -> bool:
         if size == 0:  # to the end of the file
             break
         at += size
-    return kinds[:1] == [b"ftyp"] and b"mdat" in kinds and b"moov" not in kinds
+    return kinds
 
 
 def ticks_to_us(ticks: int, time_base: Fraction) -> int:

@@ -21,6 +21,7 @@ from lookout.video.segments.planned import PicturePlace, Run, Timetable, decode_
 from lookout.video.segments.sampling import Selector, Tail
 from lookout.video.segments.timeline import JUMP_US, Timeline, usual_step
 from lookout.video.segments.types import (
+    SAMPLED_BYTES,
     CodecError,
     DecodedSegment,
     DecodeRequest,
@@ -99,8 +100,9 @@ def too_long(request: DecodeRequest) -> CodecError:
     limits = request.limits
     return CodecError(
         Reason.LENGTH,
-        f"the segment exceeds the limit of {limits.seconds:g} s or {limits.frames} frames: keyframes, at "
-        "which it is cut, must come more often",
+        f"the segment exceeds the limit of {limits.seconds:g} s (LOOKOUT_SEGMENT_SECONDS of decode), of "
+        f"{limits.frames} frames or of {SAMPLED_BYTES >> 20} MiB of sampled pixels: keyframes, at which "
+        "it is cut, must come more often",
     )
 
 
@@ -328,6 +330,9 @@ class SinglePass:
 
     def _sample(self, item: _Item, slot: int) -> None:
         assert item.frame is not None
+        size = self.request.width * self.request.height * 3
+        if (len(self.pixels) + 1) * size > SAMPLED_BYTES:
+            raise too_long(self.request)
         gather = self.request.gather
         if gather is not None:
             gather.sample(item.info)

@@ -126,15 +126,25 @@ class DecodedSegment:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one segment may cost. Exceeding one is a `CodecError` with BYTES, DIMENSIONS or LENGTH."""
+    """What one segment may cost. Exceeding one is a `CodecError` with BYTES, DIMENSIONS or LENGTH.
+
+    Attributes:
+        bytes: Of the segment.
+        side: Pixels of a picture's longer side.
+        pixels: Of a picture. Cameras of 12 megapixels, of 5.3K, and dual ones are common.
+        seconds: From its first picture to its last. A time lapse has few pictures in many.
+        frames: Pictures.
+    """
 
     bytes: int = 16 * 1024 * 1024
-    side: int = 8192
-    pixels: int = 4096 * 2304
-    seconds: float = 120.0
+    side: int = 16_384
+    pixels: int = 36_000_000
+    seconds: float = 86_400.0
     frames: int = 20_000
 
 
+SAMPLED_BYTES = 256 * 1024 * 1024
+"""Of the pixels that are sampled of one segment: a decoder process and its parent hold them."""
 FILE_LIMITS = Limits(bytes=1 << 50, seconds=1e9, frames=1 << 40)
 """What a whole recording may cost."""
 

@@ -17,6 +17,7 @@ from typing import Any
 import redis
 
 from lookout.runtime.net.redis_errors import REDIS_ERRORS
+from lookout.runtime.net.redis_values import Kind, text_of, with_types
 from lookout.wire import REDIS_KEYS
 
 AGENTS = REDIS_KEYS + "{agents}:alive"
@@ -176,10 +177,11 @@ class Leases:
         # By a script on the key: in a cluster each node has a clock of its own.
         seconds, micros = self._client.eval(_TIME, 1, AGENTS)  # type: ignore[misc]
         now = int(seconds) + int(micros) / 1e6
-        self._client.zadd(AGENTS, {self._agent: now})
+        kinds: dict[str, Kind] = {AGENTS: "zset"}
+        with_types(self._client, kinds, lambda: self._client.zadd(AGENTS, {self._agent: now}))
         self._client.zremrangebyscore(AGENTS, "-inf", now - 10 * self._lease_s)
-        members = self._client.zrangebyscore(AGENTS, now - self._lease_s, "+inf")
-        return [member.decode() if isinstance(member, bytes) else str(member) for member in members]
+        members: Any = self._client.zrangebyscore(AGENTS, now - self._lease_s, "+inf")
+        return [name for member in members if (name := text_of(member)) is not None]
 
     def _renew(self, cameras: Iterable[str], begun: float) -> None:
         life_ms = round(self._lease_s * 1000)

@@ -41,7 +41,7 @@ def make_handler(context: Context[DecodeSettings]) -> DecodeHandler:
     join(context, erasures, steps, stays=settings.store.spool is not None)
     context.grpc.add(node.service.register, node.service.NAME)
     context.downstream(Stage.PRUNE_ENCODE, node.store.consumed_all)
-    node.join(STAGE_FRAMES, settings.instance, context.address)
+    node.join(STAGE_FRAMES, settings.instance, context.address, context.supervisor)
     context.metrics.show(lambda: store_numbers(node.store))
     return handler
 

@@ -223,13 +223,21 @@ def _announcers(
         socket_connect_timeout=settings.store.redis_timeout_s,
         retry=None,
     )
-    lease = Announcer(directory, STAGE_CHAPTERS, settings.instance, context.address, lambda: ())
+    lease = Announcer(
+        directory,
+        STAGE_CHAPTERS,
+        settings.instance,
+        context.address,
+        lambda: (),
+        supervisor=context.supervisor,
+    )
     scenes = ChapterAnnouncer(
         directory,
         client,
         folder,
         settings.instance,
         camera_bytes=settings.memory_redis_bytes,
+        supervisor=context.supervisor,
         entry_s=settings.store.entry_s,
     )
     for close in (directory.close, client.close, lease.stop, scenes.stop):

@@ -45,7 +45,7 @@ def make_handler(context: Context[PruneEncodeSettings]) -> PruneEncodeHandler:
     join(context, erasures, steps, stays=settings.store.spool is not None)
     context.grpc.add(node.service.register, node.service.NAME)
     context.downstream(Stage.PREFILL, node.store.consumed_all)
-    node.join(STAGE_TOKENS, settings.instance, context.address)
+    node.join(STAGE_TOKENS, settings.instance, context.address, context.supervisor)
     context.metrics.show(lambda: tower_numbers(encoder))
     context.metrics.show(lambda: store_numbers(node.store))
     return handler

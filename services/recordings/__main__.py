@@ -130,7 +130,7 @@ def decode(context: Context[RecordingsSettings]) -> None:
     context.on_close(maker.close)
     context.on_close(node.close)
     context.grpc.add(node.service.register, node.service.NAME)
-    node.join(STAGE_SAMPLES, settings.instance, context.address)
+    node.join(STAGE_SAMPLES, settings.instance, context.address, context.supervisor)
 
 
 def _ahead(client: TensorClient, analyzer: Analyzer) -> Ahead:

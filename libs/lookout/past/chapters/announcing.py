@@ -23,9 +23,11 @@ import structlog
 
 from lookout.past.memory import HistoryError
 from lookout.past.memory.chapters import ChapterFacts, ChapterFolder
+from lookout.runtime.net.redis_values import Kind, text_of, with_types
 from lookout.runtime.store import DirectoryDownError
 from lookout.runtime.store.directory import Directory
 from lookout.runtime.store.labels import camera_entries
+from lookout.runtime.worker import Supervisor
 
 _log = structlog.get_logger(__name__)
 
@@ -50,6 +52,7 @@ class ChapterAnnouncer:
         pod: this holder's name.
         camera_bytes: bytes of scenes of one camera.
         entry_s: seconds until an entry expires that is not renewed.
+        supervisor: told when the thread dies.
     """
 
     def __init__(
@@ -61,6 +64,7 @@ class ChapterAnnouncer:
         *,
         camera_bytes: int = 32 << 20,
         entry_s: float = 600.0,
+        supervisor: Supervisor | None = None,
     ) -> None:
         self._directory, self._client, self._folder, self._pod = directory, client, folder, pod
         self._budget, self._entry_ms = camera_bytes, int(entry_s * 1000)
@@ -71,17 +75,18 @@ class ChapterAnnouncer:
         self._stopped = threading.Event()
         self._round_s = entry_s / 3
         folder.changed = self.changed
-        self._thread = threading.Thread(target=self._run, name="chapters-directory", daemon=True)
+        self._supervisor = supervisor or Supervisor()
+        self._thread: threading.Thread | None = None
 
     def start(self) -> None:
         """Announce everything, and keep it so."""
-        self._thread.start()
+        self._thread = self._supervisor.start("chapters-directory", self._run)
 
     def stop(self) -> None:
         """Take everything back: from now on nobody is sent here."""
         self._stopped.set()
         self._wake.set()
-        if self._thread.is_alive():
+        if self._thread is not None:
             self._thread.join(timeout=5)
         for camera in self._known:
             try:
@@ -109,9 +114,9 @@ class ChapterAnnouncer:
 
         def ask() -> int:
             key = chapters_key(camera)
-            names = [name.decode() for name in self._client.hkeys(key)]  # type: ignore[union-attr]
+            names: list[bytes] = with_types(self._client, {key: "hash"}, lambda: self._client.hkeys(key))
             removed = 0
-            for chapter in {*names, *(fact.name for fact in facts)}:
+            for chapter in {*filter(None, map(text_of, names)), *(fact.name for fact in facts)}:
                 removed += int(self._client.delete(scenes_key(camera, chapter)))  # type: ignore[arg-type]
             self._client.delete(key)
             self._say(camera, facts)
@@ -135,14 +140,20 @@ class ChapterAnnouncer:
 
     def _say(self, camera: str, facts: Sequence[ChapterFacts]) -> None:
         """One camera's entries; only those of this holder are touched."""
+        kinds: dict[str, Kind] = {chapters_key(camera): "hash"}
+        kinds |= {scenes_key(camera, chapter.name): "hash" for chapter in facts}
+        with_types(self._client, kinds, lambda: self._say_typed(camera, facts))
+
+    def _say_typed(self, camera: str, facts: Sequence[ChapterFacts]) -> None:
         key = chapters_key(camera)
         stored: dict[bytes, bytes] = self._client.hgetall(key)  # type: ignore[assignment]
         names = {chapter.name for chapter in facts}
-        own = {name.decode() for name, value in stored.items() if _holder(value) == self._pod}
+        own = {name for name, value in stored.items() if _holder(value) == self._pod}
         with self._client.pipeline(transaction=False) as pipe:
-            for name in own - names:
-                pipe.hdel(key, name)
-                pipe.delete(scenes_key(camera, name))
+            for raw in own - {name.encode() for name in names}:
+                pipe.hdel(key, raw)
+                if (name := text_of(raw)) is not None:
+                    pipe.delete(scenes_key(camera, name))
             for chapter in facts:
                 pipe.hset(key, chapter.name, _entry(chapter, self._pod))
             if facts:
@@ -182,6 +193,8 @@ class ChapterAnnouncer:
         except HistoryError:
             return 0  # gone since it was listed
         except redis.ResponseError as error:
+            if "WRONGTYPE" in str(error):
+                raise
             # A Redis that is full takes no scenes: they are read from the holder.
             cause = str(error).rpartition(": ")[2]  # the rest quotes the scenes
             _log.warning("scenes are not in the directory", chapter=facts.name, error=cause)
@@ -235,8 +248,9 @@ class ScenesDirectory:
     def chapters(self, camera: str) -> dict[str, dict[str, Any]]:
         """What Redis says of a camera's chapters, by name; nothing where it does not answer."""
         try:
+            key = chapters_key(camera)
             stored: dict[Any, Any] = self._directory.asking(
-                lambda: dict(self._client.hgetall(chapters_key(camera)))  # type: ignore[arg-type]
+                lambda: with_types(self._client, {key: "hash"}, lambda: dict(self._client.hgetall(key)))
             )
         except DirectoryDownError:
             return {}
@@ -254,14 +268,16 @@ class ScenesDirectory:
         """The scenes of layers of a camera's chapters, by chapter, in one round trip; None where Redis does
         not have them. They may be anything: the reader compares them with the head's checksums."""
 
-        def ask() -> list[list[bytes | None]]:
+        kinds: dict[str, Kind] = {scenes_key(camera, chapter): "hash" for chapter in layers}
+
+        def read() -> list[list[bytes | None]]:
             with self._client.pipeline(transaction=False) as pipe:
                 for chapter, numbers in layers.items():
                     pipe.hmget(scenes_key(camera, chapter), list(map(str, numbers)))
                 return pipe.execute()
 
         try:
-            values = self._directory.asking(ask) if layers else []
+            values = self._directory.asking(lambda: with_types(self._client, kinds, read)) if layers else []
         except DirectoryDownError:
             return {}
         return dict(zip(layers, values, strict=True))

@@ -222,8 +222,9 @@ class RedisSecurity(BaseSettings):
         import redis
 
         from lookout.runtime.net.redis_credentials import RedisCredentials
+        from lookout.runtime.net.redis_values import ENCODING_ERRORS
 
-        options: dict[str, Any] = dict(more)
+        options: dict[str, Any] = {"encoding_errors": ENCODING_ERRORS, **more}
         if self.redis_password is not None or self.redis_password_file is not None:
             options["credential_provider"] = RedisCredentials(
                 self.redis_username, lambda: _secret(self, "redis_password") or ""

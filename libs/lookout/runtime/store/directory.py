@@ -27,10 +27,12 @@ import structlog
 
 from lookout.runtime.net import RedisSecurity, without_security
 from lookout.runtime.net.redis_errors import REDIS_ERRORS
+from lookout.runtime.net.redis_values import Kind, with_types
 from lookout.runtime.store.errors import DirectoryDownError
 from lookout.runtime.store.labels import entry_of
 from lookout.runtime.store.settings import StoreSettings
 from lookout.runtime.store.signing import AddressSigner
+from lookout.runtime.worker import Supervisor
 from lookout.text import clean
 from lookout.v1.lineage_pb2 import TensorRef
 from lookout.wire import REDIS_KEYS
@@ -142,7 +144,8 @@ class Directory:
         self.client.close()
 
     def _find(self, entry: str, stage: int) -> list[Holder]:
-        lines: dict[str, str] = self._of_type(entry, self.client.hgetall) or {}
+        kinds: dict[str, Kind] = {entry: "hash"}
+        lines: dict[str, str] = with_types(self.client, kinds, lambda: self.client.hgetall(entry))
         if not lines:
             return []
         leases = self._leases(stage, list(lines))
@@ -157,19 +160,9 @@ class Directory:
                 self._withdraw(keys=[entry], args=[pod, epoch])
         return holders
 
-    def _of_type(self, key: str, read: Callable[[str], Any]) -> Any:
-        """What a key holds; None where others wrote a value of another type there: it is removed."""
-        try:
-            return read(key)
-        except redis.ResponseError as error:
-            if not str(error).startswith("WRONGTYPE"):
-                raise
-            _log.warning("a key of another type is removed", key=clean(key))
-            self.client.delete(key)
-            return None
-
     def _roster(self, stage: int) -> list[str]:
-        pods: list[str] = self._of_type(_pods(stage, "roster"), self.client.hkeys) or []
+        key = _pods(stage, "roster")
+        pods: list[str] = with_types(self.client, {key: "hash"}, lambda: self.client.hkeys(key))
         leases = self._leases(stage, pods)
         if dead := [pod for pod in pods if pod not in leases]:
             self.client.hdel(_pods(stage, "roster"), *dead)
@@ -215,7 +208,14 @@ class Announcer:
     """
 
     def __init__(
-        self, directory: Directory, stage: int, pod: str, address: str, lines: Callable[[], Sequence[str]]
+        self,
+        directory: Directory,
+        stage: int,
+        pod: str,
+        address: str,
+        lines: Callable[[], Sequence[str]],
+        *,
+        supervisor: Supervisor | None = None,
     ) -> None:
         self.directory = directory
         self.stage, self.pod, self.address = stage, pod, address
@@ -233,18 +233,19 @@ class Announcer:
         self._claim = client.register_script(_CLAIM)
         self._withdraw = client.register_script(_WITHDRAW)
         self._release = client.register_script(_RELEASE)
-        self._thread = threading.Thread(target=self._run, name="lease", daemon=True)
+        self._supervisor = supervisor or Supervisor()
+        self._thread: threading.Thread | None = None
 
     def start(self) -> None:
         """Claim the lease, if Redis answers, and keep it from now on."""
         self.renew()
-        self._thread.start()
+        self._thread = self._supervisor.start("lease", self._run)
 
     def stop(self) -> None:
         """Give the lease back: from now on nobody asks this pod."""
         self._ended = True
         self._wake.set()
-        if self._thread.is_alive():
+        if self._thread is not None:
             self._thread.join(timeout=5)
         keys = [_pods(self.stage, f"lease:{self.pod}"), _pods(self.stage, "roster")]
         try:

@@ -10,6 +10,7 @@ from lookout.runtime.store.service import TensorService
 from lookout.runtime.store.settings import StoreSettings
 from lookout.runtime.store.signing import AddressSigner
 from lookout.runtime.store.store import TensorStore
+from lookout.runtime.worker import Supervisor
 
 
 class Node:
@@ -35,12 +36,13 @@ class Node:
         self.service = TensorService(self.store)
         self._announcer: Announcer | None = None
 
-    def join(self, stage: int, pod: str, address: str) -> None:
+    def join(self, stage: int, pod: str, address: str, supervisor: Supervisor | None = None) -> None:
         """Announce this node's tensors of `stage` under a lease; `address` is where peers reach its gRPC
         server."""
         if self._announcer is not None:
             raise ValueError(f"{pod} has joined already")
-        self._announcer = Announcer(self.directory, stage, pod, address, self.store.lines)
+        lines = self.store.lines
+        self._announcer = Announcer(self.directory, stage, pod, address, lines, supervisor=supervisor)
         self.store.holdings = self._announcer
         self._announcer.start()
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol, cast
 
+from lookout.runtime.net.redis_values import number_of, required, text_of, with_types
 from lookout.runtime.tenants.quotas import Kind
 from lookout.wire import REDIS_KEYS
 
@@ -85,17 +85,24 @@ class RedisCounters:
     def exchange(self, interval: int, keep_s: float, used: Mapping[tuple[str, Kind], float]) -> Used:
         """Add to the counts of an interval, and return all of them."""
         key = _USED.format(interval=interval)
-        with self._client.pipeline(transaction=False) as pipe:
-            for (tenant, kind), amount in used.items():
-                pipe.hincrbyfloat(key, f"{kind}:{tenant}", amount)
-            pipe.expire(key, max(1, round(3 * keep_s)))
-            pipe.hgetall(key)
-            # Others may have written no number for one tenant: what the others used is counted there.
-            answers = pipe.execute(raise_on_error=False)[-1]
-        if isinstance(answers, Exception):
-            raise answers
-        numbers = ((_named(field), _number(text)) for field, text in answers.items())
-        return {name: number for name, number in numbers if number is not None}
+
+        def ask() -> list[Any]:
+            with self._client.pipeline(transaction=False) as pipe:
+                for (tenant, kind), amount in used.items():
+                    pipe.hincrbyfloat(key, f"{kind}:{tenant}", amount)
+                pipe.expire(key, max(1, round(3 * keep_s)))
+                pipe.hgetall(key)
+                # Others may have written no number for one tenant: what the others used is counted there.
+                return required(pipe.execute(raise_on_error=False)[-1:])
+
+        (answers,) = with_types(self._client, {key: "hash"}, ask)
+        counted: Used = {}
+        for field, text in answers.items():
+            name, number = text_of(field), number_of(text)
+            # A count that others wrote may be wrong, and never gives a tenant more than its quota.
+            if name is not None and number is not None:
+                counted[_named(name)] = max(0.0, number)
+        return counted
 
     def without_place(self, tenant: str, limit: int, keep_s: float, cameras: Sequence[str]) -> frozenset[str]:
         """Give cameras that send a place among the `limit` of their tenant; return those without one."""
@@ -103,22 +110,11 @@ class RedisCounters:
         for first in range(0, len(cameras), _BATCH):
             batch = cameras[first : first + _BATCH]
             arguments = (round(self._clock(), 3), keep_s, limit, *batch)
-            refused.update(map(_text, self._client.eval(_PLACES, 1, key, *arguments)))
+            answers = map(text_of, self._client.eval(_PLACES, 1, key, *arguments))
+            refused.update(name for name in answers if name is not None)
         return frozenset(refused)
 
 
-def _text(value: bytes | str) -> str:
-    return value.decode() if isinstance(value, bytes) else value
-
-
-def _number(text: bytes | str) -> float | None:
-    try:
-        amount = float(text)
-    except ValueError:
-        return None
-    return amount if math.isfinite(amount) else None
-
-
-def _named(field: bytes | str) -> tuple[str, Kind]:
-    kind, _, tenant = _text(field).partition(":")
+def _named(field: str) -> tuple[str, Kind]:
+    kind, _, tenant = field.partition(":")
     return tenant, cast("Kind", kind)

@@ -16,6 +16,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 
 from lookout.runtime.fairness import HALF_LIFE_S, FairShares
 from lookout.runtime.net.redis_errors import REDIS_ERRORS
+from lookout.runtime.net.redis_values import Kind, number_of, required, text_of, with_types
 from lookout.runtime.observe import logs
 from lookout.runtime.tenants.usage import EXCHANGE_S
 from lookout.runtime.worker import Context
@@ -24,6 +25,8 @@ from lookout.wire import REDIS_KEYS
 _WORK: Final = REDIS_KEYS + "{{tenants}}:device:{epoch}"
 #: of one hash; older work than that of the epoch before counts less than a sixtieth, and is left out
 _EPOCH_S: Final = 6 * HALF_LIFE_S
+#: of one hash: what a million devices compute in its time; more was not computed
+_MOST_S: Final = 1e6 * _EPOCH_S * 2**6
 
 _log = logs.get("tenants")
 
@@ -55,18 +58,24 @@ class RedisWork:
         now = self._clock()
         epoch = int(now // _EPOCH_S)
         keys = {number: _WORK.format(epoch=number) for number in (epoch - 1, epoch)}
-        with self._client.pipeline(transaction=False) as pipe:
-            for tenant, seconds in work.items():
-                pipe.hincrbyfloat(keys[epoch], tenant, seconds * _growth(now, epoch))
-            pipe.expire(keys[epoch], round(2 * _EPOCH_S))
-            for key in keys.values():
-                pipe.hgetall(key)
-            answers = pipe.execute()[-len(keys) :]
+        kinds: dict[str, Kind] = dict.fromkeys(keys.values(), "hash")
+
+        def ask() -> list[Any]:
+            with self._client.pipeline(transaction=False) as pipe:
+                for tenant, seconds in work.items():
+                    pipe.hincrbyfloat(keys[epoch], tenant, seconds * _growth(now, epoch))
+                pipe.expire(keys[epoch], round(2 * _EPOCH_S))
+                for key in keys.values():
+                    pipe.hgetall(key)
+                # Others may have written no number for one tenant: the others' sums are right all the same.
+                return required(pipe.execute(raise_on_error=False)[-len(keys) :])
+
         sums = Counter[str]()
-        for number, fields in zip(keys, answers, strict=True):
+        for number, fields in zip(keys, with_types(self._client, kinds, ask), strict=True):
             for tenant, amount in fields.items():
-                name = tenant.decode() if isinstance(tenant, bytes) else tenant
-                sums[name] += float(amount) / _growth(now, number)  # type: ignore[assignment]
+                name, seconds = text_of(tenant), number_of(amount)
+                if name is not None and seconds is not None and 0 <= seconds <= _MOST_S:
+                    sums[name] += seconds / _growth(now, number)  # type: ignore[assignment]
         return dict(sums)
 
 

@@ -186,9 +186,10 @@ class PrefillSettings(WindowPlanSettings, TenantSettings):
 
     @model_validator(mode="after")
     def _memory_needs_reuse(self) -> Self:
-        if self.memory is not None and not self.reuse:
+        if self.memory is not None and (not self.reuse or self.windows.alone):
             raise ValueError(
-                "LOOKOUT_MEMORY needs LOOKOUT_REUSE: what is remembered is the KV that windows keep"
+                "LOOKOUT_MEMORY needs LOOKOUT_REUSE and another preset than strides: what is remembered is "
+                "the KV that windows keep"
             )
         return self
 

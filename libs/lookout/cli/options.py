@@ -31,7 +31,7 @@ SettingOption = Annotated[
         show_default=False,
     ),
 ]
-Preset = Literal["default", "faithful", "codecsight"]
+Preset = Literal["default", "faithful", "codecsight", "strides"]
 PresetOption = Annotated[
     Preset,
     typer.Option(

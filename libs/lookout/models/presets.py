@@ -30,7 +30,7 @@ PRESETS: Mapping[str, PresetSettings] = MappingProxyType(
 )
 """`default`: pixels decide, and a run of rows from the window's front is computed again. `faithful`: the same
 with a longer run, which grows with the window. `codecsight`: the paper's motion vectors and its anchors
-(CodecSight, sections 3.2 to 3.4)."""
+(CodecSight, sections 3.2 to 3.4). `strides`: the default's masks, and each stride asked alone."""
 
 
 def preset_of(name: str) -> PresetSettings:

@@ -19,10 +19,14 @@ class Preset(StrEnum):
     DEFAULT = "default"
     FAITHFUL = "faithful"  # the default's masks, and windows that compute more again
     CODECSIGHT = "codecsight"  # the paper's
+    STRIDES = "strides"  # the default's masks, and windows that hold no KV
 
 
 MOST_ANCHOR_SAMPLES: Final = 10_000  # a bound for schemas; no stride has as many
-_MASKS: Final = {Preset.FAITHFUL: "default"}  # policies that have another name than their preset
+_MASKS: Final = {
+    Preset.FAITHFUL: "default",
+    Preset.STRIDES: "default",
+}  # policies that have another name than their preset
 
 
 def masks_of(preset: str) -> str:
@@ -40,7 +44,8 @@ PRESETS: Final[dict[Preset, PrunePolicy]] = {
     if isinstance(policy := POLICIES[masks_of(preset.value)].policy, PrunePolicy)
 }
 PRESET_WORDS: Final = (
-    "default, faithful (nearer to whole windows, for more arithmetic), codecsight (the paper's)"
+    "default, faithful (nearer to whole windows, for more arithmetic), codecsight (the paper's), "
+    "strides (each stride asked alone, for a third of the arithmetic)"
 )
 """What descriptions of settings say of presets."""
 
@@ -72,7 +77,7 @@ def preset_policy(name: str) -> PrunePolicy:
 class PruningSettings(BaseModel):
     """How patches are judged. What is unset comes from the preset."""
 
-    preset: Literal["default", "faithful", "codecsight"] = Field(
+    preset: Literal["default", "faithful", "codecsight", "strides"] = Field(
         "default", description=f"settings that belong together: {PRESET_WORDS}"
     )
     pruning: PolicyName | None = Field(

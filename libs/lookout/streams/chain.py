@@ -7,11 +7,15 @@ those of many streams as one batch (`run_batch`). Both plan the same windows.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from operator import add
 from typing import Final, Protocol
 
 from lookout.models.engines import (
+    Answer,
+    Cost,
     Engine,
     Question,
     StreamFailedError,
@@ -59,10 +63,13 @@ class WindowChain:
     Attributes:
         key_every: Strides between key windows; at most those of the settings.
         plan: The newest window, whose KV the engine should hold. None: the next one is a key window.
+        strides: Where strides are asked alone (`WindowSettings.alone`), the answers of those in the newest
+            window by index. What is missing is asked again, as after a restart.
     """
 
     key_every: int
     plan: WindowPlan | None = None
+    strides: Mapping[int, Sequence[tuple[Question, Answer]]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +164,8 @@ class ChainRule:
         """
         # A window that fails, or that the caller abandons, leaves the chain without a plan.
         previous, chain.plan = chain.plan, None
+        if self.planner.settings.alone:
+            return (yield from self._alone(chain, blocks, questions))
         if not self.reuse:
             plan = self.planner.plan(blocks)
             return AnsweredWindow(plan, (yield self._request(plan, blocks, questions)).unwrap())
@@ -180,6 +189,42 @@ class ChainRule:
         audit = _audit(trial, window.answer)
         chain.key_every = self._interval(chain.key_every, audit)
         return replace(window, audit=audit)
+
+    def _alone(
+        self, chain: WindowChain, blocks: Sequence[StrideBlock], questions: Sequence[Question]
+    ) -> WindowSteps:
+        """Each stride in a prompt of its own; of each question the answer of the stride with the largest
+        p(yes). Strides that were asked for the window before are not asked again."""
+        earlier, chain.strides = chain.strides, {}
+        visible = [block for block in blocks if block.frames] or list(blocks)
+        strides: dict[int, list[tuple[Question, Answer]]] = {}
+        costs: list[Cost] = []
+        for block in visible:
+            answers = [pair for pair in earlier.get(block.index, ()) if pair[0] in questions]
+            answered = [question for question, _ in answers]
+            missing = [question for question in questions if question not in answered]
+            # A window has a request at least.
+            if missing or (block is visible[-1] and not costs):
+                batch = missing or questions
+                request = self._request(self.planner.plan([block]), [block], batch)
+                answer = (yield request).unwrap()
+                costs.append(answer.cost)
+                answers = [pair for pair in answers if pair[0] not in batch]
+                answers += zip(batch, answer.answers, strict=True)
+            strides[block.index] = answers
+        highest = [
+            max(
+                (answer for pairs in strides.values() for part, answer in pairs if part == question),
+                key=_p_yes,
+            )
+            for question in questions
+        ]
+        chain.strides = strides
+        # The plan of the whole window, which nothing computes, says what is in it.
+        plan = self.planner.plan(blocks)
+        return AnsweredWindow(
+            plan, WindowAnswer(plan.stream, plan.window, tuple(highest), reduce(add, costs))
+        )
 
     def _answered(
         self, plan: WindowPlan, blocks: Sequence[StrideBlock], questions: Sequence[Question]
@@ -209,7 +254,8 @@ class ChainRule:
     def _request(
         self, plan: WindowPlan, blocks: Sequence[StrideBlock], questions: Sequence[Question]
     ) -> WindowRequest:
-        return WindowRequest(plan, blocks, questions, keep=self.reuse)
+        keep = self.reuse and not self.planner.settings.alone
+        return WindowRequest(plan, blocks, questions, keep=keep)
 
     def _interval(self, every: int, audit: Audit) -> int:
         if self.audit_limit is None:
@@ -221,6 +267,10 @@ class ChainRule:
             # flutter.
             return min(self.longest, every * 2)
         return every
+
+
+def _p_yes(answer: Answer) -> float:
+    return answer.p_yes
 
 
 class ChainRunner:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from lookout.models.engines import Question, WindowRequest
 from lookout.models.windows import Planner
 from lookout.runtime.worker import Result, StoredCheckpoint
 from lookout.services.prefill.batcher import Batcher
@@ -20,6 +21,7 @@ from tests.unit.services.prefill_case import (
     FALL,
     World,
     engine_of,
+    loaded,
     replayed,
     verdicts,
 )
@@ -56,6 +58,27 @@ class TestReuse:
             whole = World(batcher, FALL, reuse=False, key_every=1000).tell(*records)[:3]
             dense = [verdict.p_yes for verdict in whole]
             assert [verdict.p_yes for verdict in answers] == pytest.approx(dense, abs=1e-5)
+
+    @pytest.mark.slow
+    def test_strides_that_are_asked_alone_hold_no_kv(self, batcher: Batcher) -> None:
+        """A window has the largest p(yes) of its strides, each a window of its own."""
+        records = [block_record("cam", k) for k in range(8)]
+        world = World(batcher, FALL, preset="strides", key_every=3)
+        found = world.tell(*records)
+        assert {(each.basis, each.since_key) for each in found} == {("key", 0)}
+        assert engine_of(batcher).held("cam/0") is None
+        planner, blocks = (
+            Planner(engine_of(batcher).layout, world.settings.windows),
+            world.settings.window_blocks,
+        )
+        asked, strides = [Question(found[0].watch, found[0].question)], list[float]()
+        for k in range(8):
+            block = loaded("cam", k)
+            request = WindowRequest(planner.plan([block]), [block], asked, keep=False)
+            strides.append(engine_of(batcher).run([request])[0].unwrap().answers[0].p_yes)
+        assert [each.p_yes for each in found] == pytest.approx(
+            [max(strides[max(0, k - blocks + 1) : k + 1]) for k in range(8)], abs=1e-5
+        )
 
     @pytest.mark.slow
     def test_an_aborted_window_is_answered_again_from_a_key_window(self, batcher: Batcher) -> None:

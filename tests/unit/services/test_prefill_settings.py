@@ -29,3 +29,11 @@ def test_settings_come_from_the_environment() -> None:
     assert (settings.window_blocks, settings.block_samples) == (5, 16)
     assert settings.token_replicas == ("prune-0:7000", "prune-1:7000")
     assert settings.store.fetch_s == 3.0
+
+
+def test_a_memory_is_refused_where_no_kv_is_kept() -> None:
+    environment = {"LOOKOUT_MODE": "local", "LOOKOUT_MEMORY": "2h"}
+    assert load_settings(PrefillSettings, environment).memory is not None
+    for preset in ({"LOOKOUT_PRESET": "strides"}, {"LOOKOUT_REUSE": "false"}):
+        with pytest.raises(StartupError, match="another preset than strides"):
+            load_settings(PrefillSettings, environment | preset)

@@ -138,6 +138,22 @@ class Cost:
     row_flops: int = 0
     pair_flops: int = 0
 
+    def __add__(self, other: Cost) -> Cost:
+        """What two prompts of one model cost together."""
+        stages = {*self.flops, *other.flops}
+        return Cost(
+            self.tokens_kept + other.tokens_kept,
+            self.tokens_reused + other.tokens_reused,
+            self.tokens_refreshed + other.tokens_refreshed,
+            self.tokens_new + other.tokens_new,
+            self.question_tokens + other.question_tokens,
+            self.token_layers + other.token_layers,
+            self.kv_bytes + other.kv_bytes,
+            {stage: self.flops.get(stage, 0) + other.flops.get(stage, 0) for stage in sorted(stages)},
+            other.row_flops,
+            other.pair_flops,
+        )
+
     @property
     def total_flops(self) -> int:
         """All stages together."""

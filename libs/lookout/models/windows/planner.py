@@ -77,6 +77,7 @@ class WindowSettings:
         labels: Which frames get a label.
         samples: Frames of a full block; widens labels that count frames (0: the label's own width).
         stride_s: Seconds of a block; widens labels that count seconds (0: the label's own width).
+        alone: Ask every stride in a prompt of its own; the answer of a window is the largest of its strides'.
     """
 
     blocks: int = 5
@@ -91,6 +92,7 @@ class WindowSettings:
     labels: LabelPolicy = LabelPolicy.FRAME
     samples: int = 0
     stride_s: float = 0.0
+    alone: bool = False
 
     def __post_init__(self) -> None:
         if self.anchors is not None and self.anchors < 1:

@@ -14,6 +14,7 @@ PRESETS: Mapping[str, WindowSettings] = MappingProxyType(
         "default": DEFAULT_WINDOWS,
         "faithful": replace(DEFAULT_WINDOWS, refresh_share=0.2),
         "codecsight": WindowSettings(policy=Policy.REFRESH),
+        "strides": WindowSettings(policy=Policy.PRUNE_ONLY, alone=True),
         "whole": WindowSettings(policy=Policy.PRUNE_ONLY),
     }
 )
@@ -24,6 +25,8 @@ every command (`lookout.models.presets`).
 after a burst of motion leaves the window; the cheapest setting whose answers stay within .003 of full windows
 on rendered and on real cameras alike in windows of 20 frames (docs/windows.md). `faithful`: at least a fifth
 of the window's frames, which stays within .003 in windows of 80 frames as well. `codecsight`: the paper's
-anchors (CodecSight, section 3.4). `whole`: every window is computed in full, nothing is reused."""
+anchors (CodecSight, section 3.4). `strides`: each stride is asked in a prompt of its own, and a window has
+the largest p(yes) of its strides; no KV is held. `whole`: every window is computed in full, nothing is
+reused."""
 
 DEFAULT_PRESET = "default"

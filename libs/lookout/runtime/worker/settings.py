@@ -126,10 +126,11 @@ class ServiceSettings(Connections, SamplingSettings):
         "unset: the host's name",
     )
 
-    preset: Literal["default", "faithful", "codecsight"] = Field(
+    preset: Literal["default", "faithful", "codecsight", "strides"] = Field(
         "default",
         description="settings that belong together: default, faithful (nearer to whole windows, for more "
-        "arithmetic), codecsight (the paper's)",
+        "arithmetic), codecsight (the paper's), strides (each stride asked alone, for a third of the "
+        "arithmetic)",
     )
     model_digest: str | None = Field(None, description="the digest that model_dir must have; unset: any")
 

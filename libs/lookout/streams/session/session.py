@@ -23,7 +23,7 @@ from lookout.models.presets import DEFAULT, preset_of
 from lookout.models.vision import FrameInput
 from lookout.models.windows import Planner, WindowPlan
 from lookout.pruning import MaskPolicy, policy_of
-from lookout.streams import Player, basis_of
+from lookout.streams import ChainRule, ChainRunner, EngineAnswers, Player, basis_of
 from lookout.streams.session.errors import DeadlineError, SessionError
 from lookout.streams.session.feed import ClosedBlock, Feed, Frames
 from lookout.streams.session.host import EngineHost, HostSettings, Patience, SharedEngine, borrow, give_back
@@ -400,10 +400,11 @@ class Session:
         try:
             answer = self._engine.call(partial(self._host.engine.ask, plan, asked))
         except StreamLostError:
-            # The byte budget took its KV. Computed whole and thrown away, so that asking changes nothing.
-            blocks, key = window.played.blocks, True
-            plan = self._planner.plan(blocks, key=True)
-            answer = self._engine.run([WindowRequest(plan, blocks, asked, keep=False)])[0].unwrap()
+            # The byte budget took its KV, or the preset holds none. Computed whole (or stride by stride) and
+            # thrown away, so that asking changes nothing.
+            rule, key = ChainRule(self._planner, reuse=False), True
+            runner = ChainRunner(rule, EngineAnswers(self._engine))
+            answer = runner.ask(rule.begin(), window.played.blocks, asked).answer
         basis = "key" if key else window.basis
         reply = answer.answers[0]
         return _answer(window, question, basis, answer.cost, p_yes=reply.p_yes, frames=reply.frames)

@@ -104,6 +104,8 @@ DAY_MS = 86_400_000
 #: longest time between two ticks that counts as watched, seconds
 # Four ticks: a busy process may miss some.
 _WATCHED_S = 2.0
+#: cameras that moved whose use of their quota is remembered
+_LEFT = 10_000
 _CAUSES = {
     "silence": CAUSE_SILENCE,
     "ended": CAUSE_ENDED,
@@ -170,6 +172,7 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
         self._records, self._clock = records, clock
         self._skips = LimitedLog(_log, clock)
         self._claims = Claims(settings.claim_s, clock)
+        self._left: dict[str, Usage] = {}  # of cameras that continue in another partition
         self._uris = UriFetcher(
             settings.uri_schemes,
             settings.uri_hosts,
@@ -198,7 +201,7 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
     def load(self, camera: str, stored: StoredCheckpoint | None) -> CameraState:
         """Where the camera's stream stands."""
         if stored is None:
-            return CameraState(camera, Stream())
+            return CameraState(camera, Stream(), usage=self._left.get(camera, Usage()))
         checkpoint = stored.checkpoint.decode
         # Samples and blocks of two configurations do not mix: the next segment opens an epoch.
         return CameraState(
@@ -213,7 +216,7 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
     def handle(self, state: CameraState, record: Record) -> Result:
         """A segment, or the notice that the camera's segments are in another partition from now on."""
         if not record.value and headers.text(record.headers, headers.MOVED) is not None:
-            return self._moved(state)
+            return self._moved(state, record)
         letters, before = self._quota_letters(state, record.timestamp_ms), state.left_out
         if letters:
             state.left_out = LeftOutCount()
@@ -398,15 +401,20 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
         state.stream, state.usage, state.left_out = Stream(), Usage(), LeftOutCount()
         return Result(letters, forget=True)
 
-    def _moved(self, state: CameraState) -> Result:
+    def _moved(self, state: CameraState, record: Record) -> Result:
         """The camera continues in another partition: its epoch ends here, and it is forgotten here.
 
-        A gap also behind one of silence: the camera is not offline.
+        A gap also behind one of silence: the camera is not offline. What it used of its quota stays: whoever
+        writes its segments can write such a notice, too.
         """
-        if not state.stream.epoch:
-            return self._forgotten(state)
-        gap = self._gap(state, "moved")
+        usage = state.usage.at(record.timestamp_ms, self._settings.quota)
+        gap = self._gap(state, "moved") if state.stream.epoch else None
         forgotten = self._forgotten(state)
+        self._left[state.camera] = usage
+        while len(self._left) > _LEFT:
+            del self._left[next(iter(self._left))]
+        if gap is None:
+            return forgotten
         return replace(forgotten, outputs=[*forgotten.outputs, gap], counts={"gaps": 1, "moved": 1})
 
     def _offline(self, state: CameraState) -> Result:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -103,4 +104,6 @@ def _time(at_s: float) -> str:
 def _cell(text: str) -> str:
     """A text from outside as a cell that no spreadsheet computes."""
     shown = clean(text)
-    return f"'{shown}" if shown.startswith(_FORMULA) else shown
+    # Some spreadsheets skip blanks in front, and take full-width signs for plain ones.
+    begins = unicodedata.normalize("NFKC", shown).lstrip()
+    return f"'{shown}" if begins.startswith(_FORMULA) or shown.startswith(_FORMULA) else shown

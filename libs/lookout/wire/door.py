@@ -153,8 +153,8 @@ def check_message(
         check_epoch(message.epoch, record_ms)  # type: ignore[attr-defined]
     try:
         check_references(message, partition)
-        if (whole := _WHOLE.get(kind)) is not None:
-            whole(message)
+        if (check := _WHOLE.get(kind)) is not None:
+            check(message)
     except (BadReferenceError, RangeError) as error:
         raise WireError(str(error)) from error
 

@@ -12,7 +12,7 @@ import av
 import pytest
 from typer.testing import CliRunner
 
-from lookout.cli.answer_files import write_answers
+from lookout.cli.answer_files import _cell, write_answers
 from lookout.cli.app import app
 from lookout.cli.options import CliError, check_page, page_kind
 from lookout.recordings.analysis import Analysis, Part, PartAnswer, PartResult, QuestionAnswer
@@ -39,6 +39,11 @@ def analysis() -> Analysis:
     answers: list[QuestionAnswer] = [answer_of(text, place, parts) for place, text in enumerate(QUESTIONS)]
     gaps = (Gap(8_000_000, 9_000_000, 2, "damaged"),)
     return Analysis("film.mp4", 3604.5, 100, QUESTIONS, tuple(answers), parts, gaps)
+
+
+@pytest.mark.parametrize("text", ["=1+1", "  =1+1", "\u3000=1+1", "＝1+1", " ＋1", "－1", "＠x"])
+def test_a_cell_is_no_formula_whatever_stands_in_front(text: str) -> None:
+    assert _cell(text).startswith("'")
 
 
 def test_a_table_has_every_part_and_gap_and_no_formula(analysis: Analysis, tmp_path: Path) -> None:

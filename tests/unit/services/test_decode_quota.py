@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -49,6 +50,22 @@ def test_failures_count_in_the_quota() -> None:
             world.handler.handle(world.state, record)
         world.take(world.handler.rejected(world.state, record, DeadLetter("unreadable")))
     assert "2 failed segments" in world.send(pieces()[1])[0].event.reason
+
+
+def test_a_notice_that_the_camera_moved_gives_no_new_quota() -> None:
+    """Whoever writes a camera's segments can write such notices between them."""
+    world = World(quota_failures=3, quota_interval_s=60.0)
+    record = Record(SEGMENTS.name, 0, 9, "yard", b"rubbish", (), round(world.now * 1000))
+    for _ in range(3):
+        with pytest.raises(BadRecordError):
+            world.handler.handle(world.state, record)
+        world.take(world.handler.rejected(world.state, record, DeadLetter("unreadable")))
+        assert world.notice("7").forget
+        world.state = world.handler.load("yard", None)
+    assert world.handler.handle(world.state, record).counts == {"over_quota": 1}
+    later = replace(record, timestamp_ms=record.timestamp_ms + 60_000)
+    with pytest.raises(BadRecordError):
+        world.handler.handle(world.state, later)
 
 
 def test_a_camera_that_sent_only_rubbish_is_forgotten_with_its_quota_s_interval() -> None:

@@ -30,25 +30,25 @@ class ErasureLog:
 
     def copy(self) -> ErasureLog:
         """The same, which stays as it is."""
-        done = {identity: dict(members) for identity, members in self.confirmations.items()}
-        return ErasureLog(dict(self.erasures), done, dict(self.members))
+        copies = {identity: dict(members) for identity, members in self.confirmations.items()}
+        return ErasureLog(dict(self.erasures), copies, dict(self.members))
 
     def confirmed(self, identity: str) -> dict[str, ErasureConfirmation]:
         """The confirmations of an erasure, by instance: of this camera and range."""
         erasure = self.erasures.get(identity)
         if erasure is None:
             return {}
-        asked = erasure.camera, erasure.begin_us, erasure.end_us
+        span = erasure.camera, erasure.begin_us, erasure.end_us
         return {
-            name: done
-            for name, done in self.confirmations.get(identity, {}).items()
-            if (done.camera, done.begin_us, done.end_us) == asked
+            name: entry
+            for name, entry in self.confirmations.get(identity, {}).items()
+            if (entry.camera, entry.begin_us, entry.end_us) == span
         }
 
     def open_at(self, identity: str) -> list[ErasureMember]:
         """Members that have not confirmed an erasure."""
-        done = self.confirmed(identity)
-        return [member for name, member in sorted(self.members.items()) if name not in done]
+        confirmed = self.confirmed(identity)
+        return [member for name, member in sorted(self.members.items()) if name not in confirmed]
 
 
 def new_erasure(camera: str, begin_us: int | None, end_us: int | None, now_us: int, by: str) -> Erasure:

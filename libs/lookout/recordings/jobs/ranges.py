@@ -10,6 +10,9 @@ from lookout.video.files.ranged import RangedSource
 
 #: tries of a host that does not answer, and seconds between them: a job names what it cannot read and goes on
 TRIES, PAUSE_S = 3, 2.0
+#: bytes, or a quarter of what was asked for, that a connection must give before it breaks, else it counts as
+#: failed; broken connections of a part
+LEAST_BYTES, PART_TRIES = 1 << 16, 30
 _VERSION = 120
 
 
@@ -47,11 +50,11 @@ class RangedRecording(RangedSource):
     ) -> None:
         super().__init__(name, ranges.size, self._fetched)
         self._ranges, self._limit, self._pause = ranges, limit, pause
-        self._spent = 0
+        self._spent = self._failures = 0
 
     def renew(self) -> None:
-        """Another part begins: its bytes are counted from 0."""
-        self._spent = 0
+        """Another part begins: its bytes and its broken connections are counted from 0."""
+        self._spent = self._failures = 0
 
     def _fetched(self, start: int, stop: int) -> bytes:
         self._spent += stop - start
@@ -68,8 +71,11 @@ class RangedRecording(RangedSource):
             except BadRecordError as error:
                 raise SourceError(f"{self.name}: {error.detail}") from error
             except TransientError as error:
-                failures = failures + 1 if len(body) == before else 1
-                if failures == TRIES:
+                # A host that sends a byte a connection must not keep a job for ever.
+                least = min(LEAST_BYTES, (stop - start - before) // 4)
+                failures = failures + 1 if len(body) - before <= least else 1
+                self._failures += 1
+                if failures == TRIES or self._failures == PART_TRIES:
                     raise SourceError(f"{self.name} cannot be read now ({error})") from error
                 self._pause(PAUSE_S)
         return bytes(body)

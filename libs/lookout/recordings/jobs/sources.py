@@ -149,7 +149,8 @@ class Sources:
         """How ranges of a recording are read; None where its host serves none."""
         ranges: UriRanges | ObjectRanges
         if url.scheme in _OBJECTS:
-            ranges = ObjectRanges(_bucket(url), self._key(uri, url))
+            key = self._key(uri, url)  # before anything is opened: what may not be read is refused
+            ranges = ObjectRanges(_bucket(url), key)
         else:
             ranges = opened.enter_context(UriRanges(self._fetcher, uri))
         return ranges if ranges.begin() else None
@@ -208,8 +209,9 @@ class Sources:
         from obstore.exceptions import BaseError
 
         key = self._key(uri, url)
+        bucket = _bucket(url)
         try:
-            for piece in obstore.get(_bucket(url), key).stream(min_chunk_size=_PIECE):
+            for piece in obstore.get(bucket, key).stream(min_chunk_size=_PIECE):
                 take(bytes(piece))
         except FileNotFoundError as error:
             raise BadRecordError("uri-status", "it is not there") from error
@@ -221,8 +223,9 @@ class Sources:
         from obstore.exceptions import BaseError
 
         prefix = self._key(uri, url)
+        bucket = _bucket(url)
         try:
-            batches = list(obstore.list(_bucket(url), prefix or None))
+            batches = list(obstore.list(bucket, prefix or None))
         except (BaseError, OSError, ValueError) as error:
             raise SourceError(f"{public_url(uri)} cannot be listed ({first_line(error)})") from error
         keys = sorted(entry["path"] for batch in batches for entry in batch)
@@ -338,6 +341,17 @@ def _mark(uri: str, path: Path) -> str:
 
 
 def _bucket(url: SplitResult) -> Any:
+    """The store of an object.
+
+    Raises:
+        SourceError: It cannot be opened: credentials are missing, or the address cannot be used.
+    """
+    from obstore.exceptions import BaseError
+
     from lookout.runtime.net.object_store import open_store
 
-    return open_store(f"{url.scheme}://{url.netloc}")
+    address = f"{url.scheme}://{url.netloc}"
+    try:
+        return open_store(address)
+    except (BaseError, OSError, ValueError) as error:
+        raise SourceError(f"{public_url(address)} cannot be opened ({first_line(error)})") from error

@@ -38,9 +38,9 @@ def with_types(client: redis.Redis, kinds: Mapping[str, Kind], ask: Callable[[],
         if "WRONGTYPE" not in str(error):
             raise
     for key, kind in kinds.items():
-        found = client.type(key)
-        if found not in (kind, kind.encode(), "none", b"none"):
-            _log.warning("a key of another type is removed", key=clean(key), type=str(found), needed=kind)
+        actual = client.type(key)
+        if actual not in (kind, kind.encode(), "none", b"none"):
+            _log.warning("a key of another type is removed", key=clean(key), type=str(actual), needed=kind)
             client.delete(key)
     return ask()
 

@@ -104,9 +104,9 @@ class TopicReader:
         """
         if partition in self._known.get(topic, ()):
             return
-        known = self._known[topic] = frozenset(self.partitions(topic, timeout_s))
-        if partition not in known:
-            raise RecordsGoneError(f"{topic} has {len(known)} partitions, and no partition {partition}")
+        partitions = self._known[topic] = frozenset(self.partitions(topic, timeout_s))
+        if partition not in partitions:
+            raise RecordsGoneError(f"{topic} has {len(partitions)} partitions, and no partition {partition}")
 
     def committed(self, topic: str, partitions: Collection[int], timeout_s: float) -> dict[int, int]:
         """The group's offsets; a partition that was never committed is absent.

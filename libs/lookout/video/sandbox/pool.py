@@ -125,6 +125,7 @@ class _Worker:
         self._files, files_read = socket.socketpair()
         # A worker that takes no job must not hold the caller up: writing to it has a deadline.
         os.set_blocking(self._jobs, False)
+        self._files.settimeout(settings.wall_s)
         fields = ("memory", "result", "threads", "strict", "landlock", "modules")
         options = json.dumps(
             {name: getattr(settings, name) for name in fields} | {"life_cpu_s": CPU_JOBS * settings.cpu_s}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
@@ -15,7 +15,7 @@ from obstore.store import from_url
 
 from lookout.errors import TransientError
 from lookout.recordings.jobs import OpenSource, SourceError, Sources
-from lookout.recordings.jobs.ranges import RangedRecording
+from lookout.recordings.jobs.ranges import LEAST_BYTES, PART_TRIES, TRIES, RangedRecording
 from lookout.runtime.net.fetch import UriFetcher
 from lookout.video.files.ranged import PIECE
 from tests.s3_server import BUCKET, S3Server
@@ -219,6 +219,38 @@ def test_a_broken_connection_goes_on_where_it_broke(site: tuple[str, type[Site]]
         assert isinstance(source.data, RangedRecording)
     assert len(pauses) == 3
     assert sum(stop - start for start, stop in kind.ranges) == 1 + len(LARGE)  # nothing comes twice
+
+
+@pytest.mark.parametrize("given", [1, LEAST_BYTES + 1])
+def test_a_host_that_breaks_every_connection_is_given_up(given: int) -> None:
+    """By a byte a connection a job would last for days; by many, for as long as its host likes."""
+
+    class Trickle:
+        size, version, calls = 1 << 30, "v", 0
+
+        def begin(self) -> bool:
+            return True
+
+        def read(self, start: int, stop: int, take: Callable[[bytes], object]) -> None:
+            self.calls += 1
+            take(b"x" * given)
+            raise TransientError("the connection broke")
+
+    trickle = Trickle()
+    recording = RangedRecording("film", trickle, 1 << 40, lambda _: None)
+    with pytest.raises(SourceError, match="cannot be read now"):
+        recording._fetched(0, 1 << 30)
+    assert trickle.calls == (TRIES if given == 1 else PART_TRIES)
+
+
+@pytest.mark.parametrize("uri", ["az://x/y", "gs://x/y", "s3://bucket/other.mp4"])
+def test_a_store_that_is_not_allowed_or_cannot_be_opened_is_named(uri: str) -> None:
+    with pytest.raises(SourceError, match="in no store that may be read"), sources().open(uri):
+        pass
+    scheme = uri.partition(":")[0]
+    if scheme != "s3":  # allowed, and without the credentials that it needs
+        with pytest.raises(SourceError), sources(stores=[f"{scheme}://x"]).open(uri):
+            pass
 
 
 def test_a_full_disk_is_named_and_tried_again(

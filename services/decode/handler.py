@@ -159,6 +159,7 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
         records: RecordSource,
         *,
         clock: Callable[[], float] = time.monotonic,
+        wall_ms: Callable[[], float] = lambda: time.time() * 1000,
         backend: str = "software",
         fence: Fence | None = None,
         tenants: TenantUsage | None = None,
@@ -169,7 +170,7 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
         )
         self._settings, self._decoder, self._store = settings, decoder, store
         self._keeper = Keeper(store, clock)
-        self._records, self._clock = records, clock
+        self._records, self._clock, self._wall_ms = records, clock, wall_ms
         self._skips = LimitedLog(_log, clock)
         self._claims = Claims(settings.claim_s, clock)
         self._left: dict[str, Usage] = {}  # of cameras that continue in another partition
@@ -293,7 +294,7 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
             gap = [self._gap(state, "retention", max(0, began_ms(record) * 1000 - stream.wall_us))]
         else:
             gap = [self._gap(state, broken or _jump(stream, decoded))]
-        return self._write(state, record, decoded, stream.following(record, decoded), gap)
+        return self._write(state, record, decoded, stream.following(record, decoded, self._wall_ms()), gap)
 
     def _other_camera(self, state: CameraState, record: Record, decoded: DecodedSegment) -> Result:
         """Two cameras share an id: no window may mix them, so their turns are epochs of their own."""
@@ -305,7 +306,8 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
                 advice=True,
             )
         gap = [self._gap(state, "two-cameras")] if state.stream.open else []
-        result = self._write(state, record, decoded, state.stream.following(record, decoded), gap)
+        stream = state.stream.following(record, decoded, self._wall_ms())
+        result = self._write(state, record, decoded, stream, gap)
         return _counted(result, two_cameras=1)
 
     def rejected(self, state: CameraState, record: Record, reason: DeadLetter) -> Result:
@@ -375,6 +377,8 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
         """Why the segment cannot continue the epoch, before it is decoded."""
         if state.reconfigured:
             return "configuration"
+        if state.stream.is_ahead(self._wall_ms()):
+            return "clock-reset"  # no reader takes a record of this epoch
         if labels.tenant != state.stream.labels.tenant:
             return "tenant"  # no window shows one tenant's footage to another's watch
         quiet_ms = began_ms(record) - state.stream.heard_ms

@@ -10,9 +10,12 @@ from lookout.v1.state_pb2 import DecodeState
 from lookout.video import segments
 from lookout.video.segments import DecodedSegment
 from lookout.wire import headers, labelled
+from lookout.wire.limits import EPOCH_AHEAD_MS
 
 #: what is no time of a record: after the year 2255, and, by a camera's clock, before the year 2000
 _FIRST_MS, _LAST_MS = headers.FIRST_CAPTURED_MS, headers.LAST_CAPTURED_MS
+#: a machine's clock below this was never set
+FIRST_NOW_MS = 10**12
 #: numbers that one millisecond has for the epochs of different partitions
 # Record times below `_LAST_MS` times this stay below 2^53.
 PER_MS = 1000
@@ -100,17 +103,31 @@ class Stream:
         """What silence after its newest segment is: an outage of the camera, or the end of a recording."""
         return "ended" if self.finished else "silence"
 
-    def following(self, record: Record, decoded: DecodedSegment) -> "Stream":
-        """The epoch that `record` opens."""
-        epoch = self._next_epoch(record)
+    def following(self, record: Record, decoded: DecodedSegment, now_ms: float) -> "Stream":
+        """The epoch that `record` opens.
+
+        Args:
+            record: The segment's record.
+            decoded: The segment.
+            now_ms: This machine's clock, Unix milliseconds.
+        """
+        epoch = self._next_epoch(record, int(now_ms))
         return Stream(epoch=epoch, wall_us=began_ms(record) * 1000, origin_us=decoded.facts.first_us)
 
-    def _next_epoch(self, record: Record) -> int:
-        """Above the one before. The partition is in it: where one camera id comes in two partitions their
-        epochs differ, also when both are opened in the same millisecond.
+    def is_ahead(self, now_ms: float) -> bool:
+        """Whether the epoch is so far ahead of this machine's clock that every reader refuses it."""
+        return self.epoch // PER_MS > now_ms + EPOCH_AHEAD_MS > FIRST_NOW_MS
+
+    def _next_epoch(self, record: Record, now_ms: int) -> int:
+        """Above the one before, and not ahead of this machine's clock, by which readers judge an epoch.
+
+        A broker's clock may be days ahead. The partition is in the number: where one camera id comes in two
+        partitions their epochs differ, also when both are opened in the same millisecond.
         """
         # Kafka's time may go back, or two epochs open in one millisecond; epochs only grow.
-        opened_ms = max(self.epoch // PER_MS + 1, min(record.timestamp_ms, _LAST_MS))
+        before_ms = 0 if self.is_ahead(now_ms) else self.epoch // PER_MS
+        arrived_ms = min(record.timestamp_ms, _LAST_MS)
+        opened_ms = max(before_ms + 1, min(arrived_ms, now_ms) if now_ms > FIRST_NOW_MS else arrived_ms)
         return opened_ms * PER_MS + record.partition % PER_MS
 
     def anchored(self, record: Record, decoded: DecodedSegment, every_us: int) -> "Stream":

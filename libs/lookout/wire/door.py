@@ -173,4 +173,8 @@ def check_epoch(epoch: int, record_ms: int) -> None:
         WireError: It begins more than a day after the record was written.
     """
     if record_ms > _CLOCK_MS and epoch > 1000 * (record_ms + EPOCH_AHEAD_MS):
-        raise WireError(f"epoch {epoch} begins {epoch // 1000 - record_ms} ms after the record was written")
+        ahead_h = (epoch // 1000 - record_ms) / 3_600_000
+        raise WireError(
+            f"epoch {epoch} begins {ahead_h:.0f} h after the record was written: the clock of Kafka's "
+            "machine, or of decode's, is wrong; set it (NTP)"
+        )

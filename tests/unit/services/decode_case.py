@@ -44,11 +44,17 @@ class World:
         self.topic = Segments()
         self.store = TensorStore(self.settings.store)
         self.now = START_MS / 1000
+        self.broker_ahead_ms = 0.0  # `now` is the broker's clock
         self.partition = 0
         self.loss: Loss | None = None
         self.monotonic = 0.0
         self.handler = DecodeHandler(
-            self.settings, SoftwareDecoder(), self.store, self.topic, clock=self.clock
+            self.settings,
+            SoftwareDecoder(),
+            self.store,
+            self.topic,
+            clock=self.clock,
+            wall_ms=lambda: 1000 * self.now - self.broker_ahead_ms,
         )
         self.state: CameraState = self.handler.load("yard", None)
         self.checkpoint: Checkpoint | None = None

@@ -14,6 +14,7 @@ from lookout.v1.erasures_pb2 import Erasure
 from lookout.v1.frames_pb2 import Frame, FramesRecord
 from lookout.v1.lineage_pb2 import CAUSE_CONFIGURATION, CAUSE_ERASED, CAUSE_RETENTION, StreamEvent
 from lookout.v1.watches_pb2 import Watch
+from lookout.wire import check_epoch
 from tests.streams import segments
 from tests.unit.services.decode_case import START_MS, World, pieces, samples
 
@@ -252,3 +253,22 @@ def test_a_segment_of_no_tenant_that_can_be_is_refused(tenant: str) -> None:
         world.send(pieces()[1], lookout_tenant=tenant)
     assert len(str(caught.value)) < 250
     assert [record.HasField("segment") for record in world.send(pieces()[1])] == [True]
+
+
+@pytest.mark.parametrize("set_right", [False, True])
+def test_a_broker_whose_clock_is_days_ahead_disables_no_camera(set_right: bool) -> None:
+    """Readers judge epochs by the clocks of the machines that write them. Also where the clock was wrong when
+    the camera's first epoch opened."""
+    days = 3 * 86_400_000
+    world = World(silence_s=10.0)
+    world.broker_ahead_ms = 0.0 if set_right else days
+    first = world.send(pieces()[0])[0]
+    world.broker_ahead_ms = days
+    if set_right:  # until now decode's machine agreed with the broker: then both were set back
+        world.checkpoint = None
+        world.now -= days / 1000
+        world.broker_ahead_ms = 0.0
+    records = world.send(pieces()[3], after_ms=60_000)
+    now_ms = round(world.now * 1000 - world.broker_ahead_ms)
+    assert records[-1].epoch != first.epoch
+    check_epoch(records[-1].epoch, now_ms)

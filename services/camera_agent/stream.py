@@ -94,7 +94,7 @@ class Stream:
             try:
                 self._pull()
             except (AccessError, CredentialsError, PullError, OSError, ValueError) as error:
-                self._fail(without_addresses(str(error), public_url(self.camera.url)))
+                self._fail(without_addresses(str(error), public_url(self.camera.url)), first=not failures)
             except Exception:
                 self._log.exception("the stream failed for no known reason")
                 self._fail("internal error, see the agent's log")
@@ -102,10 +102,15 @@ class Stream:
             longest = min(_FIRST_PAUSE_S * 2**failures, self._settings.reconnect_max_s)
             self._stopped.wait(random.uniform(_FIRST_PAUSE_S, max(_FIRST_PAUSE_S, longest)))
 
-    def _fail(self, why: str) -> None:
+    def _fail(self, why: str, *, first: bool = False) -> None:
         self.report.streaming, self.report.error = False, why
-        if not self._stopped.is_set():
-            self._log.warning("the stream broke and is opened again", error=why)
+        if self._stopped.is_set():
+            return
+        event = "the stream broke and is opened again"
+        if first:  # of failures in a row, for whoever has the fleet's console open
+            self._log.warning(f"{event}: {why}", error=why, advice=True)
+        else:
+            self._log.warning(event, error=why)
 
     def _pull(self) -> None:
         """One connection, from opening to its end."""

@@ -115,6 +115,9 @@ COMMANDS = {
         "Score a checkpoint on labelled clips: F1 per question and cost, with and without pruning and reuse.",
     ),
     "watch": CommandPlace("watches", "app", "Standing questions: add, list, remove.", group=True, logs=False),
+    "camera": CommandPlace(
+        "cameras", "app", "Cameras that the fleet pulls: add, list, remove.", group=True, logs=False
+    ),
     "memory": CommandPlace(
         "ask",
         "app",

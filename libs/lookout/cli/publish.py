@@ -188,7 +188,7 @@ def publish(
 
         lookout publish recordings/ --camera 'yard-{name}' --rate real
 
-        ffmpeg -i rtsp://camera/stream -c copy -f mpegts - | lookout publish - --camera gate --rate real
+        other-recorder --to-stdout | lookout publish - --camera gate --rate real
     """
     cameras = {file: camera_of(camera, file) for file in sources_of(source)}
     labels = _labels(tenant, priority)
@@ -293,7 +293,7 @@ def sources_of(source: str) -> list[Path | None]:
     if "://" in source:
         raise CliError(
             f"{public_url(source)} is an address, and publish takes files, folders and -: "
-            f"ffmpeg -i ADDRESS -c copy -f mpegts - | lookout publish - --camera gate"
+            "lookout camera add NAME ADDRESS pulls a camera"
         )
     return [*footage_files(Path(source))]
 

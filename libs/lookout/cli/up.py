@@ -21,7 +21,15 @@ from lookout.cli.model import DeviceOption, ModelOption, find_model, with_device
 from lookout.cli.options import CliError, Preset, PresetOption, SettingOption, refuse_given
 from lookout.cli.output import TerminalConsole, escaped
 from lookout.cli.signals import ending_quietly
-from lookout.local import GATEWAY, RECALL, RECORDINGS_DECODE, RECORDINGS_ROLES, Fleet, running_fleets
+from lookout.local import (
+    CAMERA_AGENT,
+    GATEWAY,
+    RECALL,
+    RECORDINGS_DECODE,
+    RECORDINGS_ROLES,
+    Fleet,
+    running_fleets,
+)
 from lookout.runtime.net import GrpcSecurity, KafkaSecurity, RedisSecurity
 from lookout.runtime.worker.settings import FOREIGN
 from lookout.text import public_url
@@ -94,7 +102,13 @@ def up(
     _check_servers(context, kafka, redis)
     common, own = parse_settings(setting or [], preset, device)
     length, folders = kept(memory), _folders(recordings or [])
-    services = [*Stage, GATEWAY, *([RECALL] if length else []), *(RECORDINGS_ROLES if folders else [])]
+    services = [
+        *Stage,
+        GATEWAY,
+        CAMERA_AGENT,
+        *([RECALL] if length else []),
+        *(RECORDINGS_ROLES if folders else []),
+    ]
     if folders and own.get("recordings", {}).get("ahead", common.get("ahead", "0")) != "0":
         services.append(RECORDINGS_DECODE)
     folder = str(find_model(model))
@@ -112,6 +126,7 @@ def up(
         recordings=folders,
         open_servers=open_servers,
         gateway=True,
+        cameras=True,
     )
     _say_unread(unread_settings(os.environ))
     _run(fleet)
@@ -208,7 +223,7 @@ def parse_settings(
 ) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
     """NAME=VALUE for all services and STAGE.NAME=VALUE for one, with or without the LOOKOUT_ prefix; after
     those of a preset, and with the device that `--device` names."""
-    known = (*Stage, GATEWAY, RECALL, *RECORDINGS_ROLES, RECORDINGS_DECODE)
+    known = (*Stage, GATEWAY, CAMERA_AGENT, RECALL, *RECORDINGS_ROLES, RECORDINGS_DECODE)
     common: dict[str, str] = {} if preset == "default" else {"preset": preset}
     own: dict[str, dict[str, str]] = {}
     for pair in pairs:

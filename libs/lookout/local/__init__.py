@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 from lookout.lazy import lazy_names
 from lookout.local.addresses import (
+    CAMERA_AGENT as CAMERA_AGENT,
+    CAMERA_SECRETS as CAMERA_SECRETS,
     GATEWAY as GATEWAY,
     RECALL as RECALL,
     RECORDINGS_DECODE as RECORDINGS_DECODE,

@@ -19,6 +19,8 @@ from lookout.cores import usable_cores
 from lookout.disk import private_folder
 from lookout.errors import StartupError
 from lookout.local.addresses import (
+    CAMERA_AGENT,
+    CAMERA_SECRETS,
     GATEWAY,
     PLAN_SETTINGS,
     RECALL,
@@ -198,6 +200,7 @@ class Fleet(Startable):
         recordings: folders whose files jobs may ask about; recordings runs beside the stages then.
         open_servers: whether the Kafka and the Redis that are started ask for no password.
         gateway: whether the HTTP API runs beside the stages.
+        cameras: whether the service that pulls cameras runs beside the stages.
     """
 
     def __init__(
@@ -218,6 +221,7 @@ class Fleet(Startable):
         recordings: Sequence[Path] = (),
         open_servers: bool = False,
         gateway: bool = False,
+        cameras: bool = False,
     ) -> None:
         if kafka_port is not None and kafka_port in (taken := ephemeral_ports()):
             raise LocalError(
@@ -245,6 +249,10 @@ class Fleet(Startable):
         if recordings:
             self._add_recordings(recordings)
         self._gateway = self._add_gateway() if gateway else None
+        if cameras:
+            secrets = str(private_folder(self.folder / CAMERA_SECRETS))
+            self._own.setdefault(CAMERA_AGENT, {}).setdefault("credentials", secrets)
+            self._stages = (*self._stages, CAMERA_AGENT)
         self._python_path = python_path
         self._announced = announced
         self._progress: Progress = lambda _: None

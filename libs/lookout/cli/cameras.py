@@ -1,0 +1,181 @@
+"""`lookout camera`: cameras that a fleet pulls itself, kept in a compacted topic."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from pathlib import Path
+from typing import Annotated
+from urllib.parse import unquote, urlsplit, urlunsplit
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from lookout.cli.connect import check_reachable, find_bootstrap, reading, send_and_confirm
+from lookout.cli.options import BootstrapOption, CliError, Position
+from lookout.cli.output import TerminalConsole, say
+from lookout.disk import private_folder, replace_file
+from lookout.local import CAMERA_SECRETS, FleetAddress, running_fleets
+from lookout.text import clean, public_url
+from lookout.v1.cameras_pb2 import Camera
+from lookout.wire import CAMERA_ID_BYTES, CAMERAS, WireError, from_json, is_camera_id, key_text, to_json
+
+app = typer.Typer(no_args_is_help=True, help="Cameras that the fleet pulls: add, list, remove.")
+out = TerminalConsole()
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The camera's id.")]
+
+
+@app.command()
+def add(
+    name: NameArgument,
+    url: Annotated[
+        str, typer.Argument(metavar="URL", help="rtsp:// or rtsps://, with user name and password if wanted.")
+    ],
+    udp: Annotated[bool, typer.Option("--udp", help="Pull over UDP.  [default: TCP]")] = False,
+    bootstrap: BootstrapOption = None,
+) -> None:
+    """Pull a camera from now on; the fleet connects again whenever the stream breaks.
+
+    A user name and password go into a file of the local fleet's folder, not into Kafka, and are shown to the
+    host of this address alone.
+
+    Example:
+
+        lookout camera add gate rtsp://admin:secret@192.0.2.7/stream1
+    """
+    if not is_camera_id(name):
+        raise CliError(
+            f"{name[:40]!r} is not a valid camera id: printable, 1 to {CAMERA_ID_BYTES} bytes in UTF-8"
+        )
+    address = find_bootstrap(bootstrap)
+    fleet = _fleet_at(address)
+    check_reachable(address, CAMERAS.name)
+    transport = Camera.TRANSPORT_UDP if udp else Camera.TRANSPORT_TCP
+    camera = Camera(id=name, transport=transport)
+    camera.url, secret = _without_secret(url)
+    if secret is not None:
+        camera.credentials = _keep(fleet, name, urlsplit(camera.url).hostname or "", secret)
+    else:
+        _forget(fleet, name)
+    _check(camera)
+    send_and_confirm(address, CAMERAS.name, {name: to_json(camera)})
+    say(out, "[green]✓[/] camera [bold]{}[/] is pulled from {}", name, public_url(camera.url))
+
+
+@app.command("list")
+def list_(bootstrap: BootstrapOption = None) -> None:
+    """Show the cameras that the fleet pulls."""
+    cameras = _cameras(find_bootstrap(bootstrap))
+    if not cameras:
+        out.print("No cameras yet. Add one: lookout camera add gate rtsp://192.0.2.7/stream1")
+        return
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    longest = max(len(clean(name)) for name in cameras)
+    table.add_column("id", no_wrap=True, min_width=longest)
+    table.add_column("address", overflow="fold")
+    for name, camera in sorted(cameras.items()):
+        table.add_row(Text(clean(name)), Text(public_url(camera.url)))
+    out.print(table, width=max(out.width, longest + 40), crop=False)
+
+
+@app.command("remove", hidden=True)
+@app.command("rm")
+def remove(name: NameArgument, bootstrap: BootstrapOption = None) -> None:
+    """Pull a camera no more, and forget its password."""
+    address = find_bootstrap(bootstrap)
+    if name not in (cameras := _cameras(address)):
+        names = ", ".join(clean(camera, 60) for camera in sorted(cameras)[:10]) or "none"
+        raise CliError(f"no camera {clean(name, 60)}; there are: {names}")
+    send_and_confirm(address, CAMERAS.name, {name: None})
+    for fleet in running_fleets():
+        if fleet.bootstrap == address:
+            _forget(fleet, name)
+    say(out, "[green]✓[/] removed {}", name)
+
+
+def _cameras(address: str) -> dict[str, Camera]:
+    """The cameras in the topic now; a record that cannot be read is left out."""
+    check_reachable(address, CAMERAS.name)
+    cameras: dict[str, Camera] = {}
+    with reading(address, [CAMERAS.name], Position(oldest=True)) as reader:
+        for message in reader.until_now():
+            key, value = key_text(message.key() or b""), message.value()
+            try:
+                if value:
+                    cameras[key] = from_json(value, Camera)
+                else:
+                    cameras.pop(key, None)
+            except WireError:
+                cameras.pop(key, None)
+    return cameras
+
+
+def _fleet_at(address: str) -> FleetAddress:
+    """The fleet of this machine at an address.
+
+    Raises:
+        CliError: No fleet runs here: elsewhere Camera resources say what is pulled.
+    """
+    fleet = next((fleet for fleet in running_fleets() if fleet.bootstrap == address), None)
+    if fleet is None:
+        raise CliError(
+            f"the fleet at {address} does not run on this machine: start one with `lookout up`; on "
+            "Kubernetes a Camera resource says what is pulled"
+        )
+    return fleet
+
+
+def _without_secret(url: str) -> tuple[str, tuple[str, str] | None]:
+    """An address without user name and password, and these.
+
+    Raises:
+        CliError: It is not the address of a camera.
+    """
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname
+        parts.port  # noqa: B018 - raises where it is not a valid port
+    except ValueError:
+        parts, host = urlsplit(""), None
+    if parts.scheme.lower() not in ("rtsp", "rtsps") or not host:
+        raise CliError(f"{public_url(url)}: a camera's address begins with rtsp:// or rtsps:// and a host")
+    if parts.username is None:
+        return url, None
+    place = parts.netloc.rpartition("@")[2]
+    return urlunsplit(parts._replace(netloc=place)), (unquote(parts.username), unquote(parts.password or ""))
+
+
+def _check(camera: Camera) -> None:
+    """Refuse an address that would show a password to whoever reads the topic.
+
+    Raises:
+        CliError: It holds one.
+    """
+    from lookout.video.sandbox.places import url_fault
+
+    if url_fault(camera.url):
+        raise CliError(
+            f"{public_url(camera.url)}: the address holds a password; write it as rtsp://USER:PASSWORD@HOST, "
+            "with {username} and {password} where the camera wants them in the path or query"
+        )
+
+
+def _secret_name(name: str) -> str:
+    """The folder of a camera's secret: ids may hold what file names must not."""
+    return hashlib.blake2b(name.encode(), digest_size=12).hexdigest()
+
+
+def _keep(fleet: FleetAddress, name: str, host: str, secret: tuple[str, str]) -> str:
+    """Write a camera's user name and password for the fleet's agent; returns the secret's name."""
+    folder = Path(fleet.folder) / CAMERA_SECRETS
+    private_folder(folder)
+    own = private_folder(folder / _secret_name(name))
+    for key, value in (("username", secret[0]), ("password", secret[1]), ("hosts", host)):
+        replace_file(own / key, value.encode())
+    return own.name
+
+
+def _forget(fleet: FleetAddress, name: str) -> None:
+    """Remove what was kept of a camera."""
+    shutil.rmtree(Path(fleet.folder) / CAMERA_SECRETS / _secret_name(name), ignore_errors=True)

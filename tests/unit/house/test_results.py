@@ -94,6 +94,29 @@ def test_pages_of_quickvideo_and_mosaic_have_the_papers_figures() -> None:
     assert "| figure 8, splits fewer | 42.7 % fewer" in splits
 
 
+def test_a_range_is_that_of_all_clips() -> None:
+    records = pages.results()
+    clips = records["saving"].figures["by_clip"].values()
+    assert f"by clip −{min(clips):.1%} to −{max(clips):.1%}" in pages.headlines(records)
+    assert pages.with_extremes({"a": {"b": 2, "c": 1}, "d": {"e": "x"}, "f": 3}) == {
+        "a": {"b": 2, "c": 1, "lowest": 1, "highest": 2},
+        "d": {"e": "x"},
+        "f": 3,
+    }
+
+
+def test_levels_are_said_to_meet_where_their_intervals_do() -> None:
+    records = pages.results()
+    history = records["memory"].figures["tables"]["history"]
+    shown = pages.page("memory", records["memory"], records)
+    for level, policy in (("visual level", "visual"), ("no clustering", "token")):
+        (row,) = (line for line in shown.splitlines() if f"table IV, accuracy %, {level} " in line)
+        low, high = history[policy]["chosen 95 %"]
+        meets = low <= history["ours"]["chosen 95 %"][1] and history["ours"]["chosen 95 %"][0] <= high
+        assert ("meets that of both" in row) == meets
+        assert ("is below that of both" in row) == (not meets)
+
+
 def test_a_module_elsewhere_is_run_by_its_whole_name() -> None:
     assert record.module("windows") == "bench.windows"
     assert record.module("watchbench.sight") == "watchbench.sight"

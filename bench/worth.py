@@ -282,8 +282,8 @@ def rivals(ways: Mapping[str, Table], found: Mapping[str, Sequence[Found]]) -> d
     return out
 
 
-def strides_less(ways: Mapping[str, Table], own: str = "strides") -> dict[str, dict[str, Any]]:
-    """By other way: what single strides have more, with 95 % over the same cameras."""
+def less_others(ways: Mapping[str, Table], own: str) -> dict[str, dict[str, Any]]:
+    """By other way: what `own` has more, with 95 % over the same cameras."""
     drawn, out = Drawn.of(len(ways[own])), dict[str, dict[str, Any]]()
     for name, table in ways.items():
         if name == own:
@@ -351,7 +351,8 @@ def main() -> None:
     ways = {way: counted(looks_of, truths) for way, looks_of in found.items()}
     tables = {
         "rivals": rivals(ways, found),
-        "strides less others": strides_less(ways),
+        "default less others": less_others(ways, "default"),
+        "strides less others": less_others(ways, "strides"),
         "families": families(ways),
     }
     print_tables(tables)

@@ -83,7 +83,7 @@ def test_rivals_are_compared_on_the_same_cameras() -> None:
     assert told["default"]["flops"] == pytest.approx(0.2)
     assert told["strides"]["product"] == 1.0
     assert told["default"]["product"] == 0.8  # 4 of 6 found, none false
-    less = worth.strides_less(ways)
+    less = worth.less_others(ways, "strides")
     assert less["default"]["product"] == pytest.approx(0.2)
     assert less["full"]["product 95 %"] == [0.0, 0.0]
     assert less["default"]["product 95 %"][0] == 0.0  # a draw may have left the camera out

@@ -100,6 +100,16 @@ REFERENCES = [
     ("codecsight-16", f"at 80 frames | {{{POLICIES}[full][contextual]:2}}, sixteen cameras"),
     ("codecsight-16", f"80 frames | {{{POLICIES}[default][dp]:4}} |"),
     (
+        "codecsight-sweeps",
+        "F1 is {tables[figure 18][paper, GOP 4][F1]:2}, {tables[figure 18][paper, GOP 8][F1]:2} and "
+        "{tables[figure 18][paper, GOP 16][F1]:2} at 4, 8 and 16 samples",
+    ),
+    (
+        "codecsight-sweeps",
+        "(|dp| {tables[figure 18][paper, GOP 4][dp]:4}, {tables[figure 18][paper, GOP 8][dp]:4} and "
+        "{tables[figure 18][paper, GOP 16][dp]:4})",
+    ),
+    (
         "codecsight-16",
         f"sixteen frames from the front reach {{{POLICIES}[front 16][dp]:4}} on the same cameras, at "
         f"{{{LESS}[front 16][FLOPs over the default's]:1}} times",

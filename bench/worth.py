@@ -336,7 +336,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--cameras", type=int, default=60, help="rendered ones")
+    parser.add_argument("--cameras", type=int, default=44, help="rendered ones")
     parser.add_argument("--quick", action="store_true", help="eight cameras")
     parser.add_argument("--keep", type=Path, default=Path("out/worth"), help="folder for films and answers")
     options = parser.parse_args()

@@ -38,6 +38,16 @@ PEERS, LONG_CLIP = "tables[rendered, 80 frames][equal]", "tables[real, 80 frames
 FAMILY, CROWDS = "tables[families]", "tables[rendered, 80 frames]"
 JUMPS, SHORT_JUMPS = "tables[keyframe, 80 frames]", "tables[keyframe, 20 frames]"
 
+RIVALS, OURS, STRIDES = "tables[rivals]", "tables[default less others]", "tables[strides less others]"
+
+
+def _family(name: str, by: str = "") -> str:
+    """What strides have in a family of questions, what the default has, and the difference's interval."""
+    row = f"{FAMILY}[{name}]"
+    low, high = (f"{row}[strides less default 95 %][{edge}]" for edge in (0, 1))
+    return f"{{{row}[strides]:2}} ({{{row}[default]:2}}{by}; {{{low}:2}} to {{{high}:2}})"
+
+
 # Result, and a sentence of the page with the figure's place in it.
 REFERENCES = [
     (
@@ -218,6 +228,38 @@ REFERENCES = [
         + ", ".join(f"{{pruned[{name}]:3}}" for name in ("person", "lying", "vehicle", "many", "left"))
         + " under the product's masks",
     ),
+    (
+        "worth",
+        "{cameras:0} rendered cameras, {windows:0} windows of 80 frames ([page](results/worth.md); "
+        "differences paired by camera): 16 whole frames at even distances cost "
+        f"{{{RIVALS}[even 16][flops]:2}} of the language model's FLOPs (the default "
+        f"{{{RIVALS}[default][flops]:2}}) and {{{RIVALS}[even 16][tower]:2}} of the tower's "
+        f"({{{RIVALS}[default][tower]:2}})",
+    ),
+    (
+        "worth",
+        f"They have {{{RIVALS}[even 16][product]:2}} in product questions (the default "
+        f"{{{RIVALS}[default][product]:2}}; the default less them {{{OURS}[even 16][product 95 %][0]:2}} to "
+        f"{{{OURS}[even 16][product 95 %][1]:2}}) and {{{RIVALS}[even 16][contextual]:2}} in contextual ones "
+        f"({{{RIVALS}[default][contextual]:2}}; {{{OURS}[even 16][contextual 95 %][0]:2}} to "
+        f"{{{OURS}[even 16][contextual 95 %][1]:2}})",
+    ),
+    (
+        "worth",
+        f"costs {{{RIVALS}[strides][flops]:2}} and is not shown to differ from the default: product "
+        f"{{{RIVALS}[strides][product]:2}} (strides less default {{{STRIDES}[default][product 95 %][0]:2}} "
+        f"to {{{STRIDES}[default][product 95 %][1]:2}}), contextual {{{RIVALS}[strides][contextual]:2}} "
+        f"({{{STRIDES}[default][contextual 95 %][0]:2}} to {{{STRIDES}[default][contextual 95 %][1]:2}})",
+    ),
+    (
+        "worth",
+        f"last 4, 8 and 16 frames have {{{RIVALS}[last 4][contextual]:2}}, "
+        f"{{{RIVALS}[last 8][contextual]:2}} and {{{RIVALS}[last 16][contextual]:2}} in contextual questions",
+    ),
+    ("worth", f"what stands still has {_family('static-only', ' by default')}"),
+    ("worth", f"order has {_family('order')}"),
+    ("worth", f"what was left has {_family('left-behind')}"),
+    ("worth", f"count {_family('count')}"),
 ]
 
 
@@ -225,6 +267,25 @@ REFERENCES = [
 def test_a_figure_of_the_page_is_that_of_its_result(result: str, template: str) -> None:
     said = Cells().vformat(template, (), pages.results()[result].figures)
     assert said in SAID, f"docs/papers.md has no {said!r}, which is what {result} says"
+
+
+def test_strides_differ_from_the_default_in_the_families_that_the_page_names() -> None:
+    families = pages.results()["worth"].figures["tables"]["families"]
+    edges = {name: row["strides less default 95 %"] for name, row in families.items()}
+    assert {name for name, edge in edges.items() if edge and edge[1] < 0} == {"static-only"}
+    assert {name for name, edge in edges.items() if edge and edge[0] > 0} == {"order"}
+
+
+def test_intervals_of_the_simplest_rivals_can_be_drawn_again() -> None:
+    """Of every camera, what every interval of the page is drawn from."""
+    figures = pages.results()["worth"].figures
+    assert figures["cameras"] >= 40
+    for name, row in figures["tables"]["rivals"].items():
+        cameras = figures[pages.BY_CAMERA][name]
+        assert len(cameras) == figures["cameras"]
+        counts = [[int(n) for n in cell.split("/")] for told in cameras.values() for cell in told.split()]
+        right, all_of = sum(hit + quiet for hit, _, _, quiet in counts), sum(map(sum, counts))
+        assert row["accuracy"] == round(right / all_of, 4)
 
 
 def test_what_is_said_of_audits_is_their_result() -> None:

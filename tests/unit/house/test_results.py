@@ -74,7 +74,8 @@ def test_tables_within_what_is_alike_stand_for_themselves() -> None:
 def test_no_figure_is_lost_in_a_page(name: str) -> None:
     result = pages.results()[name]
     cells = {cell.strip() for line in pages.page(name, result).splitlines() for cell in line.split("|")}
-    figures = {key: value for key, value in result.figures.items() if key != "tables"}
+    apart = {"tables", pages.BY_CAMERA}
+    figures = {key: value for key, value in result.figures.items() if key not in apart}
     assert {value for _, value in pages.leaves(figures)} - cells == set()
 
 

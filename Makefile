@@ -146,7 +146,7 @@ train: setup  ## train the tiny model from scratch; resumable (hours)
 capacity: setup  ## count cameras for each GPU into docs/capacity.md
 	$(BIN)/python -m bench.gpu_capacity
 
-operations: setup  ## write the tables of settings, metrics and GPU memory into docs/operations.md and docs/kubernetes.md
+operations: setup  ## write the tables of settings, metrics and GPU memory into docs/settings.md, metrics.md and kubernetes.md
 	$(BIN)/python -m tests.unit.house.test_operations
 	$(BIN)/python -m tests.unit.pruning.test_policies
 

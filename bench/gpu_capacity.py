@@ -93,9 +93,11 @@ def page() -> str:
     lines = [
         "# Capacity, counted",
         "",
-        "Made by `make capacity`. **Nothing here was measured on a GPU.** FLOPs are those of window plans "
-        "at full size, bytes those of",
-        "their rows; each assumption is named. `python -m tests.gpu` measures the same on a GPU.",
+        "This page says how many live cameras fit each GPU, by counting FLOPs and bytes of window plans at "
+        "full size.",
+        "**Nothing here was measured on a GPU**; each assumption is named. `make capacity` writes the page, "
+        "and",
+        "`python -m tests.gpu` measures the same on a GPU.",
         "",
         "| assumption | value | from |",
         "| --- | --- | --- |",
@@ -125,11 +127,11 @@ def page() -> str:
         "",
         "## Live streams for each GPU",
         "",
-        "Windows of 40 s that slide by 8 s, 2 FPS. `whole`: every window computed whole. By compute at the "
-        "share above; `held` is how",
-        "many streams' KV fits at middle motion (KV in bf16, in FP8): a stream that does not fit costs a "
-        "whole window each time. KV is",
-        "held as whole copies; pages of 32 rows would save half a page a stream, less than 1 %.",
+        "Windows of 40 s that slide by 8 s, 2 FPS, by compute at the share above. `whole`: every window "
+        "computed in full.",
+        "`held`: how many streams' KV fits at middle motion (KV in bf16, in FP8); a stream that does not fit "
+        "costs a full",
+        "window each time.",
         "",
         "| GPU | model | weights | whole | low | middle | high | held, KV bf16 | held, KV FP8 |",
         "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
@@ -159,8 +161,8 @@ def workload(cost: dict[str, float], used: float) -> list[str]:
         "## VSS's workload on an H100, 8B, FP8",
         "",
         f"Chunks of 10 s with 80 frames, asked once a chunk: {VSS_STREAMS} streams (VSS's figure, by which "
-        "the share is set). A window",
-        "of the same 80 frames that slides by 16 and is asked every 2 s, five times as often: "
+        "the share is set).",
+        "A window of the same 80 frames that slides by 16 and is asked every 2 s, five times as often:",
         f"{', '.join(rows)} streams by motion.",
     ]
 
@@ -182,8 +184,8 @@ def missing(cost: dict[str, float], used: float, layout: Layout) -> list[str]:
         f"| windows after a burst of movement | without them {burst:.0f} streams at low motion, 8B "
         "| nothing cheaper keeps the answers ([windows](windows.md)) |",
         "| KV of streams in FP8 | bf16 holds half as many: 32B on one H100 is bound by it, 8B is not. FP8 "
-        "(e4m3, a scale a head and row) moves p(yes) by .00025 (.0002 to .0004) on eight real clips, default "
-        "preset, chains of 15 windows; the distance from whole windows stays .0030 "
+        "(e4m3, a scale a head and row) moves p(yes) by 0.00025 (0.0002 to 0.0004) on eight real clips, "
+        "default preset, chains of 15 windows; the distance from whole windows stays 0.0030 "
         "| off: 8B needs none of it |",
         "| pages of KV in place of whole copies | half a page a stream, less than 1 % of memory "
         "| not built |",

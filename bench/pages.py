@@ -1,14 +1,14 @@
 """Writes docs/results from the committed results of the benches: `python -m bench.pages`, or `make results`.
 
 One page a result, with every figure of its last line, and an index: what, command, device, commit, date. The
-six figures of the README are written between its marks. A test holds pages and results together.
+five figures of the README are written between its marks. A test holds pages and results together.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -71,65 +71,76 @@ TITLES = {
 
 @dataclass(frozen=True, slots=True)
 class Headline:
-    """A figure of the README: what it is, its value out of a result, against what, and the page about it."""
+    """A figure of the README: what it is, its value, compared with what, and the page about it."""
 
     what: str
     result: str
-    value: str
-    against: str
+    value: Callable[[Mapping[str, Any]], str]
+    compared: str | Callable[[Mapping[str, Any]], str]
     page: str
 
 
-def _saved(questions: str) -> str:
-    """The field of what the default saves with so many questions, by level of motion."""
-    levels = ("low", "middle", "high")
-    return ", ".join(f"−{{flops_saved[{questions} questions][default, {level}]:.1%}}" for level in levels)
+def _less(saved: float) -> str:
+    """How many times less is computed where this share is saved."""
+    return f"{1 / (1 - saved):.1f}×"
+
+
+def _window(figures: Mapping[str, Any]) -> str:
+    saved = figures["flops_saved"]["1 questions"]
+    low, middle, high = (_less(saved[f"default, {level}"]) for level in ("low", "middle", "high"))
+    return f"{low}, {middle}, {high} less (low, middle, high motion)"
+
+
+def _hour(figures: Mapping[str, Any]) -> str:
+    hour = figures["hour_s"]
+    return f"{hour['torchcodec_over_ours']:.1f}× and {hour['vllm_over_ours']:.1f}× faster"
+
+
+def _right(name: str) -> Callable[[Mapping[str, Any]], str]:
+    def both(figures: Mapping[str, Any]) -> str:
+        row = figures["tables"]["rivals"][name]
+        return f"F1 {row['product']:.2f} and {row['contextual']:.2f}"
+
+    return both
 
 
 HEADLINES = (
     Headline(
-        "FLOPs of a 40 s window that slides by 8 s, audits and questions counted in (7B shape; low, middle, "
-        "high motion)",
+        "Arithmetic of a 7B model for a 40 s window every 8 s, one question (counted)",
         "codecsight-flops",
-        f"{_saved('1')} with one question; {_saved('17')} with 17",
-        "the window computed whole, every token",
+        _window,
+        "every token of every window",
         "windows",
     ),
     Headline(
-        "arithmetic saved on six real clips of fixed cameras, windows of 10 s that slide by 2 s",
+        "Arithmetic on six real clips of fixed cameras, a 10 s window every 2 s",
         "saving",
-        "−{saved:.1%}; by clip −{by_clip[lowest]:.1%} to −{by_clip[highest]:.1%}",
-        "every token of every window computed; aim {target:.0%}",
+        lambda figures: f"{_less(figures['saved'])} less",
+        "every token of every window",
         "windows",
     ),
     Headline(
-        "difference of p(yes) from windows computed whole under the same masks, windows of 80 frames, "
-        "{tables[rendered][anchor 8][cameras]} rendered cameras",
-        "anchors",
-        "{tables[rendered: reuse][anchor 8][dp]:.4f}",
-        "one whole frame a stride: {tables[rendered: reuse][stride][dp]:.4f}; aim .003",
-        "windows",
-    ),
-    Headline(
-        "samples of a 1080p recording at 1 FPS, B-frames; worst of 15 cases",
-        "peers",
-        "{b_1fps:.1f}× faster; {worst:.2f}×",
-        "the better mode of torchcodec and decord, frames equal to the byte",
-        "recordings",
-    ),
-    Headline(
-        "an hour of 1080p asked one question at 1 FPS with the tiny model, from the command's start to its "
-        "answer (from recordings of {hour_s[measured_s][0]} and {hour_s[measured_s][1]} s)",
+        "One question about an hour of 1080p video, from the command to its answer, tiny model",
         "recordings-fleet",
-        "{hour_s[torchcodec_over_ours]:.1f}× faster; {hour_s[vllm_over_ours]:.1f}×",
-        "torchcodec and the stock transformers model in batches; vLLM's own video input",
+        _hour,
+        "torchcodec with the stock transformers model; vLLM's video input",
         "recordings",
     ),
     Headline(
-        "CPU of the fleet and its broker, one question a camera: 8 live cameras; 100 as fast as it goes",
+        "Accuracy of simple and of contextual questions, tiny model, rendered cameras",
+        "worth",
+        _right("default"),
+        lambda figures: (
+            f"{_right('full')(figures)} with every token; {_right('even 16')(figures)} with 16 evenly spaced "
+            "frames, for about the same arithmetic"
+        ),
+        "windows",
+    ),
+    Headline(
+        "CPU of a whole fleet with its broker, 8 live cameras, tiny model",
         "capacity",
-        "{fleet[8 cameras][live][multiple]:.1f}×, {fleet[100 cameras][fast][multiple]:.1f}× plain decoding",
-        "FFmpeg decoding the same clip in the same run; aims {target[live]:.0f} and {target[fast]:.0f}",
+        lambda figures: f"{figures['fleet']['8 cameras']['live']['multiple']:.1f}× as much",
+        "FFmpeg decoding the same footage",
         "operations",
     ),
 )
@@ -397,27 +408,16 @@ def index(records: dict[str, Record]) -> str:
 
 def headlines(records: dict[str, Record]) -> str:
     """The README's table."""
-    rows = ["| what | figure | against | measured on | page |", "| --- | --- | --- | --- | --- |"]
+    rows = ["| what | figure | compared with | measured on | read |", "| --- | --- | --- | --- | --- |"]
     for line in HEADLINES:
         record = records[line.result]
-        figures = with_extremes(record.figures)
+        compared = line.compared if isinstance(line.compared, str) else line.compared(record.figures)
         rows.append(
-            f"| {line.what.format(**figures)} | {line.value.format(**figures)} "
-            f"| {line.against.format(**figures)} "
-            f"| {record.device}, [{record.landed or record.commit}](docs/results/{line.result}.md) "
+            f"| {line.what} | **{line.value(record.figures)}** | {compared} "
+            f"| {record.device} ([result](docs/results/{line.result}.md)) "
             f"| [{line.page}](docs/{line.page}.md) |"
         )
     return "\n".join(rows)
-
-
-def with_extremes(figures: Mapping[str, Any]) -> dict[str, Any]:
-    """Figures in which every set of numbers by name has its `lowest` and its `highest`, too."""
-    out = dict(figures)
-    for name, value in figures.items():
-        numbers = list(value.values()) if isinstance(value, dict) else []
-        if numbers and all(isinstance(number, int | float) for number in numbers):
-            out[name] = {**value, "lowest": min(numbers), "highest": max(numbers)}
-    return out
 
 
 def readme(text: str, records: dict[str, Record]) -> str:

@@ -228,3 +228,43 @@ def test_example_backtest_says_in_one_line_what_is_wrong(
         run_example("backtest.py", *words)
     assert str(end.value).startswith("error: ")
     assert why in str(end.value)
+
+
+def test_the_snippet_of_the_readme_prints_what_the_readme_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_example: Callable[..., str]
+) -> None:
+    page = (EXAMPLES.parent / "README.md").read_text()
+    output = page.partition("```text\n")[2].partition("```")[0].removesuffix("...\n")
+    (film,) = FILMS.glob("room-*.mp4")
+    (tmp_path / "clip.mp4").write_bytes(film.read_bytes())
+    monkeypatch.chdir(tmp_path)
+    assert run_example("quickstart.py").startswith(output)
+    assert output.count("\n") == 3
+
+
+def test_example_session_answers_each_window(tmp_path: Path, run_example: Callable[..., str]) -> None:
+    lines = run_example("session.py", clip("doorway", 6, tmp_path)).splitlines()
+    assert [line.rsplit(maxsplit=1)[1] for line in lines] == ["key", "incremental", "incremental"]
+
+
+def test_example_memory_answers_from_what_it_watched(tmp_path: Path, run_example: Callable[..., str]) -> None:
+    assert "based on (Moment(time=" in run_example("memory.py", clip("doorway", 6, tmp_path))
+
+
+def test_example_analyze_sees_the_person(tmp_path: Path, run_example: Callable[..., str]) -> None:
+    person, vehicle = run_example("analyze.py", clip("doorway", 6, tmp_path)).splitlines()
+    assert float(person.split()[1]) > 0.5 > float(vehicle.split()[1])
+
+
+def test_example_reader_reads_frames(tmp_path: Path, run_example: Callable[..., str]) -> None:
+    said = run_example("reader.py", clip("doorway", 6, tmp_path))
+    assert "(448, 448, 3) (2, 448, 448, 3)\n(2, 112, 112, 3)\n2000000 (112, 112, 3)" in said
+
+
+def test_example_decode_says_what_a_segment_is(tmp_path: Path, run_example: Callable[..., str]) -> None:
+    said = run_example("decode.py", clip("doorway", 4, tmp_path))
+    assert "112, 112, 3) uint8\nh264 " in said
+
+
+def test_example_tower_encodes_half_of_a_frame(run_example: Callable[..., str]) -> None:
+    assert run_example("tower.py") == "torch.Size([8, 192])\n"

@@ -19,7 +19,7 @@ SERIES = ("_bucket", "_sum", "_count")
 
 def metrics() -> dict[str, set[str]]:
     """Return the labels of every metric, from the table that is generated from the code."""
-    page = (ROOT / "docs/operations.md").read_text()
+    page = (ROOT / "docs/metrics.md").read_text()
     rows = re.findall(r"^\| `(lookout_\w+)` \| (\w+) \| ([^|]*) \|", page, re.MULTILINE)
     found: dict[str, set[str]] = {}
     for name, kind, labels in rows:

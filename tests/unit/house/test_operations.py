@@ -1,4 +1,4 @@
-"""The tables of docs/operations.md say what the code says. `make operations` writes them."""
+"""The tables of settings and metrics say what the code says. `make operations` writes them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ from lookout.services.recordings.settings import RecordingsSettings
 from tests.unit.house.source import walk
 
 ROOT = Path(__file__).parents[3]
-PAGE = ROOT / "docs/operations.md"
+SETTINGS = ROOT / "docs/settings.md"
+METRICS = ROOT / "docs/metrics.md"
 KUBERNETES = ROOT / "docs/kubernetes.md"
 #: Qwen2.5-VL's language halves, and how many weights the whole checkpoints have
 MODELS = {"8B": (QWEN_7B, 8_290_000_000), "32B": (QWEN_32B, 33_450_000_000)}
@@ -187,8 +188,12 @@ def sizing_table() -> str:
 
 
 def _pages() -> dict[Path, str]:
-    tables = {"settings": settings_table(), "metrics": metrics_table(), "events": events_table()}
-    return {PAGE: _page(PAGE, tables), KUBERNETES: _page(KUBERNETES, {"sizing": sizing_table()})}
+    tables = {
+        SETTINGS: {"settings": settings_table()},
+        METRICS: {"metrics": metrics_table(), "events": events_table()},
+        KUBERNETES: {"sizing": sizing_table()},
+    }
+    return {page: _page(page, parts) for page, parts in tables.items()}
 
 
 def _page(page: Path, tables: dict[str, str]) -> str:

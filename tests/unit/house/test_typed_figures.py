@@ -8,7 +8,7 @@ from pathlib import Path
 DOCS = Path(__file__).parents[3] / "docs"
 #: tables of decimals outside generated blocks. The numbers shrink: who makes a table a page of
 #: docs/results lowers its page's. `make results` writes such pages from what a bench printed.
-ALLOWED = {"papers.md": 1, "watchbench.md": 6}
+ALLOWED = {"papers.md": 1}
 #: `make capacity` writes the whole page
 GENERATED = {"capacity.md"}
 #: as many cells with a decimal are a table of figures

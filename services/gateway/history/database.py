@@ -120,6 +120,12 @@ class Database:
         self._writes.dispose()
 
 
+def new_key(made: sqlalchemy.CursorResult[Any]) -> int:
+    """The key of a row that was inserted just now."""
+    row: Any = made.inserted_primary_key
+    return int(row[0])
+
+
 def _sqlite(url: str, begin: str) -> sqlalchemy.Engine:
     """Connections that begin transactions so: one that writes takes the lock at once, instead of failing when
     it is half done."""

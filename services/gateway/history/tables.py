@@ -87,7 +87,8 @@ BUCKETS = Table(
     Column("gap_ms", Integer, nullable=False),
     Column("skipped_ms", Integer, nullable=False),
     Column("degraded_ms", Integer, nullable=False),
-    Column("flops", Double, nullable=False),
+    Column("shared", Double, nullable=False),
+    Column("own", Double, nullable=False),
     Column("detail", LargeBinary),
     Index("ix_buckets_level_start_ms", "level", "start_ms"),
     sqlite_with_rowid=False,
@@ -116,14 +117,14 @@ INCIDENTS = Table(
     Column("assignee", String(200), nullable=False),
     Column("right", Boolean),
     Column("notes", Integer, nullable=False),
-    Column("alert", LargeBinary, nullable=True),
+    Column("alert", LargeBinary, nullable=False),
     Index("ix_incidents_start_ms", "start_ms", "id"),
     Index("ix_incidents_camera_start_ms", "camera", "start_ms"),
     Index("ix_incidents_watch_start_ms", "watch", "start_ms"),
     Index("ix_incidents_state_start_ms", "state", "start_ms"),
     Index("ix_incidents_assignee_start_ms", "assignee", "start_ms"),
 )
-"""Incidents with their newest alert; `alert` is null where an act came before it was read."""
+"""Incidents with their newest alert."""
 
 ACTS = Table(
     "acts",

@@ -1,0 +1,146 @@
+"""Watches: what is in their topic, which version comes next, and a change that two people make at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from lookout.errors import LookoutError
+from lookout.rules import RuleError, check_watch, next_version, read_watch
+from lookout.text import clean
+from lookout.v1.watches_pb2 import Watch
+from lookout.wire import CAMERA_OFFLINE, key_text, to_json
+from lookout.wire.limits import ALL_WATCHES, CAMERA_WATCHES
+
+#: times that a change is written until its version is its own
+_RACES: Final = 5
+
+
+class WatchError(LookoutError):
+    """A watch that cannot be written; the text says which, why and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What is in the topic of watches now.
+
+    Attributes:
+        watches: Of each id the newest record that can be used.
+        unusable: Why the newest record of a key cannot be used, by the key as text.
+        keys: Every key with a record, as text and as it is in Kafka.
+        written: Of each id the records that the topic still has and that can be used, oldest first; those
+            from before it was removed as well.
+    """
+
+    watches: dict[str, Watch] = field(default_factory=dict)
+    unusable: dict[str, str] = field(default_factory=dict)
+    keys: dict[str, bytes] = field(default_factory=dict)
+    written: dict[str, list[Watch]] = field(default_factory=dict)
+
+    def version_after(self, identity: str) -> int:
+        """The version of a watch that is written next, which no record of its id has. One that was removed
+        and is added again begins after its old versions: an incident of an old one would go on under the
+        new question.
+
+        Raises:
+            WatchError: There is none.
+        """
+        newest = max(self.written.get(identity, ()), key=lambda watch: watch.version, default=None)
+        try:
+            return 1 if newest is None else next_version(newest)
+        except RuleError as error:
+            raise WatchError(f"watch {clean(identity, 60)}: {error}") from None
+
+    def take(self, key: bytes, value: bytes | None) -> None:
+        """Put one record in its place."""
+        identity = key_text(key)
+        self.unusable.pop(identity, None)
+        if value is None:  # nothing else removes a watch: one of zero bytes leaves it in force
+            self.watches.pop(identity, None)
+            self.keys.pop(identity, None)
+            return
+        self.keys[identity] = key
+        try:
+            watch, _ = read_watch(identity, value)
+        except RuleError as error:
+            self.unusable[identity] = str(error)
+            return
+        self.watches[identity] = watch
+        self.written.setdefault(identity, []).append(watch)
+
+
+def standing_of(rows: Iterable[tuple[bytes, bytes | None]]) -> Standing:
+    """What is in the topic, by its records. One that cannot be used leaves the one before it in force."""
+    standing = Standing()
+    for key, value in rows:
+        standing.take(key, value)
+    return standing
+
+
+def checked(watch: Watch) -> bytes:
+    """A watch as its record.
+
+    Raises:
+        WatchError: It cannot be followed.
+    """
+    try:
+        check_watch(watch)
+    except RuleError as error:
+        raise WatchError(f"watch {clean(watch.id, 60)}: {error}") from None
+    return to_json(watch)
+
+
+def check_crowd(watch: Watch, standing: Mapping[str, Watch]) -> None:
+    """Check that a watch is not one too many of all cameras, or of one.
+
+    Raises:
+        WatchError: It is.
+    """
+    if watch.id not in standing and len(standing) >= ALL_WATCHES:
+        raise WatchError(f"there are {len(standing)} watches, {ALL_WATCHES} at most: remove some first")
+    for camera in watch.cameras or ["*"]:
+        names_alike = [
+            name
+            for name, standing_watch in standing.items()
+            if name not in (watch.id, CAMERA_OFFLINE)
+            and not standing_watch.disabled
+            and (not standing_watch.cameras or camera in standing_watch.cameras)
+        ]
+        if len(names_alike) >= CAMERA_WATCHES:
+            where = "all cameras have" if camera == "*" else f"{clean(camera, 60)} has"
+            raise WatchError(f"{where} {len(names_alike)} watches, {CAMERA_WATCHES} at most: remove some first")
+
+
+def change_watch(
+    watch: Watch, read: Callable[[], Standing], write: Callable[[Mapping[str, bytes | None]], object]
+) -> None:
+    """Write a watch, and see to it that its version is its own: another command, or another program, may
+    have written the same one since the topic was read.
+
+    Whoever wrote first is told; whoever wrote last writes again, so that incidents of the first one close.
+
+    Args:
+        watch: The watch; its version is raised where another record has it.
+        read: Reads the topic.
+        write: Writes records by key and waits until Kafka has them.
+
+    Raises:
+        WatchError: The watch cannot be followed, or was changed at the same time.
+    """
+    for _ in range(_RACES):
+        write({watch.id: checked(watch)})
+        standing = read()
+        newest = standing.watches.get(watch.id)
+        if newest is None or to_json(newest) != to_json(watch):
+            what = "removed" if newest is None else f"changed: it asks “{clean(newest.question)}” now"
+            raise WatchError(
+                f"watch {clean(watch.id, 60)} was {what}, by somebody else at the same time; "
+                "`lookout watch list` shows it, and the same command again changes it"
+            )
+        twins = [record for record in standing.written[watch.id] if record.version == watch.version]
+        if len(twins) == 1:
+            return
+        watch.version = standing.version_after(watch.id)
+        watch.active_from.GetCurrentTime()
+    raise WatchError(f"watch {clean(watch.id, 60)} is changed by somebody else without a pause: try it again")

@@ -1,0 +1,135 @@
+"""Records that people write: confirmed by Kafka, with who wrote them and for which request."""
+
+from __future__ import annotations
+
+import getpass
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from confluent_kafka import KafkaError, Message
+
+from lookout.errors import LookoutError
+from lookout.runtime.kafka_clients import Producer
+from lookout.wire import MAX_MESSAGE_BYTES, headers, key_text
+
+#: seconds that Kafka may take to confirm a record
+CONFIRM_S: Final = 60.0
+
+
+class WriteError(LookoutError):
+    """Kafka did not take a record; the text has its reason."""
+
+
+def this_user() -> str:
+    """The user of this machine, as records name who wrote them."""
+    return f"{getpass.getuser()}@{socket.gethostname()}"[:200]
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Who writes, and for which request.
+
+    Attributes:
+        actor: A token's name, a person's, or user@host of a command.
+        key: The same on each copy of one request; readers take the first record.
+    """
+
+    actor: str = field(default_factory=this_user)
+    key: str = field(default_factory=lambda: secrets.token_hex(16))
+
+    def headers(self) -> headers.Headers:
+        """As headers of a record."""
+        return headers.encode({headers.ACTOR: self.actor, headers.REQUEST_KEY: self.key})
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a record is."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
+class Writer:
+    """Writes records and waits until Kafka has them. Safe for several threads at a time.
+
+    Args:
+        options: Of a Kafka client.
+        explain: The reason of a failure in words, from Kafka's error; None: Kafka's own words.
+        timeout_s: Seconds after which a record without an answer has failed.
+    """
+
+    def __init__(
+        self,
+        options: Mapping[str, Any],
+        explain: Callable[[KafkaError], str] | None = None,
+        timeout_s: float = CONFIRM_S,
+    ) -> None:
+        self._bootstrap, self._timeout_s = str(options["bootstrap.servers"]), timeout_s
+        self._explain = explain or (lambda error: str(error.str()))
+        self._producer = Producer(
+            {
+                **options,
+                "enable.idempotence": True,
+                "message.max.bytes": MAX_MESSAGE_BYTES,
+                "queue.buffering.max.kbytes": 128 << 10,
+                "linger.ms": 5,
+                "delivery.timeout.ms": round(timeout_s * 1000),
+            }
+        )
+
+    def write(
+        self,
+        topic: str,
+        records: Mapping[str, bytes | None] | Mapping[bytes, bytes | None],
+        origin: Origin | None = None,
+        on_done: Callable[[str], None] | None = None,
+    ) -> list[Place]:
+        """Write records (None deletes) and wait until Kafka has them; returns where they are.
+
+        Raises:
+            WriteError: One was refused, with Kafka's reason.
+        """
+        places: list[Place] = []
+        failures: list[str] = []
+        done = threading.Event()
+
+        def delivered(error: KafkaError | None, message: Message) -> None:
+            if error is not None:
+                failures.append(self._explain(error))
+            else:
+                places.append(Place(topic, message.partition() or 0, message.offset() or 0))
+                if on_done is not None:
+                    on_done(key_text(message.key()))
+            if len(places) + len(failures) == len(records):
+                done.set()
+
+        pairs = list((origin or Origin()).headers())
+        for key, value in records.items():
+            self._hand_over(topic, key=key, value=value, headers=pairs, on_delivery=delivered)
+        # Longer than a record may take: what is not confirmed then has its reason.
+        deadline = time.monotonic() + 2 * self._timeout_s
+        while records and not done.is_set() and time.monotonic() < deadline:
+            self._producer.poll(0.05)
+        if failures or (records and not done.is_set()):
+            raise WriteError(
+                f"Kafka at {self._bootstrap} did not accept the record: "
+                f"{failures[0] if failures else 'no answer'}"
+            )
+        return places
+
+    def _hand_over(self, topic: str, **record: Any) -> None:
+        """Give a record to the client; waits while its buffer is full."""
+        while True:
+            try:
+                self._producer.produce(topic, **record)
+            except BufferError:
+                self._producer.poll(0.1)
+                continue
+            return

@@ -1,0 +1,152 @@
+"""Sums of verdicts by minute, hour and day, and each verdict of a minute in a few bytes."""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from lookout.services.gateway.history.verdict_rows import LONGEST_MS, OUTCOMES, VerdictRow
+
+MINUTE_MS: Final = 60_000
+HOUR_MS: Final = 60 * MINUTE_MS
+DAY_MS: Final = 24 * HOUR_MS
+LEVELS: Final = (MINUTE_MS, HOUR_MS, DAY_MS)
+#: columns of the table with milliseconds by outcome, in the order of `OUTCOMES`
+TIMES: Final = tuple(f"{outcome.value}_ms" for outcome in OUTCOMES)
+
+#: of a piece of a minute: begin and end in milliseconds, place of the outcome (8 added where a verdict ends
+#: here), p(yes)
+_PIECE: Final = struct.Struct("<HHBf")
+_ENDS: Final = 8
+
+
+class Detail(NamedTuple):
+    """A piece of a minute that one verdict accounts for; `ends`: the verdict ends here. Unix milliseconds."""
+
+    start_ms: int
+    end_ms: int
+    outcome: int
+    ends: bool
+    p_yes: float
+
+
+@dataclass(slots=True)
+class Bucket:
+    """The sums of one span of time."""
+
+    verdicts: int = 0
+    answers: int = 0
+    p_sum: float = 0.0
+    p_max: float = 0.0
+    times: list[int] = field(default_factory=lambda: [0] * len(OUTCOMES))
+    shared: float = 0.0
+    own: float = 0.0
+    detail: bytearray | None = None
+
+    def row(self) -> dict[str, Any]:
+        """Its columns."""
+        return {
+            "verdicts": self.verdicts,
+            "answers": self.answers,
+            "p_sum": self.p_sum,
+            "p_max": self.p_max,
+            **dict(zip(TIMES, self.times, strict=True)),
+            "shared": self.shared,
+            "own": self.own,
+            "detail": None if self.detail is None else bytes(self.detail),
+        }
+
+
+def bucket_of(row: Any) -> Bucket:
+    """A bucket from its row."""
+    return Bucket(
+        row.verdicts,
+        row.answers,
+        row.p_sum,
+        row.p_max,
+        [getattr(row, name) for name in TIMES],
+        row.shared,
+        row.own,
+        None if row.detail is None else bytearray(row.detail),
+    )
+
+
+def pieces(row: VerdictRow, newest_ms: int) -> Iterator[tuple[int, int, int, bool]]:
+    """The minutes that a verdict is counted in: begin of the minute, begin and end of the piece, whether the
+    verdict ends there.
+
+    Windows overlap: each accounts only for time that no earlier one covered (`rules.coverage_intervals`).
+
+    Args:
+        row: The verdict.
+        newest_ms: Until when its series is covered.
+    """
+    last = (row.end_ms - 1) // MINUTE_MS * MINUTE_MS if row.end_ms > 0 else 0
+    start = max(row.start_ms, newest_ms, row.end_ms - LONGEST_MS)
+    if start >= row.end_ms:  # it covers nothing new; it is a verdict all the same
+        yield last, row.end_ms, row.end_ms, True
+        return
+    while True:
+        minute = start // MINUTE_MS * MINUTE_MS
+        end = min(row.end_ms, minute + MINUTE_MS)
+        yield minute, start, end, minute == last
+        if minute == last:
+            return
+        start = end
+
+
+def add(bucket: Bucket, row: VerdictRow, covered_ms: int, *, ends: bool) -> None:
+    """Count a piece of a verdict."""
+    bucket.times[row.outcome] += covered_ms
+    if not ends:
+        return
+    bucket.verdicts += 1
+    bucket.shared += row.shared
+    bucket.own += row.own
+    if row.p_yes == row.p_yes:
+        bucket.answers += 1
+        bucket.p_sum += row.p_yes
+        bucket.p_max = max(bucket.p_max, row.p_yes)
+
+
+def add_detail(bucket: Bucket, row: VerdictRow, minute: int, start: int, end: int, *, ends: bool) -> None:
+    """Write a piece into a minute."""
+    if bucket.detail is None:
+        bucket.detail = bytearray()
+    code = row.outcome | (_ENDS if ends else 0)
+    bucket.detail += _PIECE.pack(start - minute, end - minute, code, row.p_yes)
+
+
+def details(minute: int, data: bytes) -> Iterator[Detail]:
+    """The pieces of a minute, in the order of the topic."""
+    for start, end, code, p_yes in _PIECE.iter_unpack(data):
+        yield Detail(minute + start, minute + end, code & ~_ENDS, bool(code & _ENDS), p_yes)
+
+
+def fine_buckets(minute: int, data: bytes, size_ms: int) -> dict[int, Bucket]:
+    """Sums of spans shorter than a minute, by their begin.
+
+    Args:
+        minute: Its begin.
+        data: Its detail.
+        size_ms: Of a span; a minute is a multiple of it.
+    """
+    made: dict[int, Bucket] = {}
+    for piece in details(minute, data):
+        start = piece.start_ms
+        while start < piece.end_ms:
+            span = start // size_ms * size_ms
+            end = min(piece.end_ms, span + size_ms)
+            made.setdefault(span, Bucket()).times[piece.outcome] += end - start
+            start = end
+        if piece.ends:
+            bucket = made.setdefault((piece.end_ms - 1) // size_ms * size_ms, Bucket())
+            bucket.verdicts += 1
+            if not math.isnan(piece.p_yes):
+                bucket.answers += 1
+                bucket.p_sum += piece.p_yes
+                bucket.p_max = max(bucket.p_max, piece.p_yes)
+    return made

@@ -1,0 +1,56 @@
+"""What an erasure removes from the history."""
+
+from __future__ import annotations
+
+import sqlalchemy
+from sqlalchemy import Connection
+
+from lookout.services.gateway.history.tables import (
+    ACTS,
+    BUCKETS,
+    CAMERAS,
+    DOCUMENTS,
+    EVENTS,
+    INCIDENTS,
+    SERIES,
+)
+from lookout.v1.erasures_pb2 import Erasure
+from lookout.wire import LABELS
+
+
+def erase(connection: Connection, erasure: Erasure) -> None:
+    """Remove what is known of a camera's erased time: sums, incidents and what people wrote of them, events.
+
+    Sums that the range touches go whole: a day's sum does not survive the erasure of an hour of it.
+    """
+    begin_ms, end_ms = erasure.begin_us // 1000, -(-erasure.end_us // 1000)
+    cameras = sqlalchemy.select(CAMERAS.c.key).where(CAMERAS.c.id == erasure.camera)
+    series = sqlalchemy.select(SERIES.c.key).where(SERIES.c.camera.in_(cameras))
+    connection.execute(
+        BUCKETS.delete().where(
+            BUCKETS.c.series.in_(series),
+            BUCKETS.c.start_ms < end_ms,
+            BUCKETS.c.start_ms + BUCKETS.c.level > begin_ms,
+        )
+    )
+    touched = sqlalchemy.select(INCIDENTS.c.id).where(
+        INCIDENTS.c.camera.in_(cameras), INCIDENTS.c.start_ms < end_ms, INCIDENTS.c.end_ms >= begin_ms
+    )
+    connection.execute(ACTS.delete().where(ACTS.c.incident.in_(touched)))
+    for incident in connection.scalars(touched).all():
+        connection.execute(
+            DOCUMENTS.delete().where(
+                DOCUMENTS.c.topic == LABELS.name,
+                DOCUMENTS.c.camera == erasure.camera,
+                DOCUMENTS.c.key.endswith(f"/{incident}", autoescape=True),
+            )
+        )
+        connection.execute(INCIDENTS.delete().where(INCIDENTS.c.id == incident))
+    # When an event was written is not when its footage was taken: all of the camera's go.
+    connection.execute(EVENTS.delete().where(EVENTS.c.camera == erasure.camera))
+    if erasure.whole:
+        connection.execute(
+            CAMERAS.update()
+            .where(CAMERAS.c.id == erasure.camera, CAMERAS.c.seen_ms < end_ms)
+            .values(seen_ms=0)
+        )

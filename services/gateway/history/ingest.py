@@ -1,0 +1,181 @@
+"""Reads the topics into the history: offsets are stored with what the records say, in one transaction."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Collection
+from typing import Final
+
+import sqlalchemy
+from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, Message, TopicPartition
+from sqlalchemy import Connection
+
+from lookout.errors import LookoutRuntimeError
+from lookout.runtime.kafka_clients import Consumer
+from lookout.runtime.observe import logs
+from lookout.runtime.worker import ServiceSettings
+from lookout.services.gateway.history.database import Database
+from lookout.services.gateway.history.records import STREAMS, TABLES, Records
+from lookout.services.gateway.history.tables import OFFSETS
+from lookout.wire import MAX_MESSAGE_BYTES, prefixed
+
+#: records of one transaction at most, and how long it waits for more
+_BATCH: Final = 10_000
+_WAIT_S: Final = 0.25
+_LOOK_S: Final = 30.0
+_ANSWER_S: Final = 10.0
+_PAUSE_S: Final = 1.0
+
+Place = tuple[str, int]
+
+
+class MovedOnError(LookoutRuntimeError):
+    """Another process has stored records that this one was about to store."""
+
+
+class Ingest:
+    """Reads all topics of the history.
+
+    Args:
+        settings: How Kafka is reached.
+        database: The history's.
+        batch: Records of one transaction at most.
+    """
+
+    def __init__(self, settings: ServiceSettings, database: Database, batch: int = _BATCH) -> None:
+        self._settings, self._database, self._batch = settings, database, batch
+        self._records = Records(database)
+        self._next: dict[Place, int] = {}
+        self._stopped = threading.Event()
+        self.changed = threading.Condition()
+        self.caught_up = threading.Event()
+        self.count = 0
+
+    def run(self) -> None:
+        """Read until `stop`; what Kafka or the database do not answer is tried again."""
+        log = logs.get("history")
+        while not self._stopped.is_set():
+            try:
+                self._follow()
+            except MovedOnError as error:
+                log.info("another gateway stores the history", error=str(error))
+            except (KafkaException, sqlalchemy.exc.DBAPIError) as error:
+                log.warning("the history waits", error=str(error).splitlines()[0][:300])
+            self._records.forget()
+            self._stopped.wait(_PAUSE_S)
+
+    def stop(self) -> None:
+        """End after the transaction in work."""
+        self._stopped.set()
+
+    def _follow(self) -> None:
+        consumer = Consumer(
+            self._settings.kafka(
+                **{
+                    "group.id": prefixed(f"gateway-{self._settings.instance}"),
+                    "enable.auto.commit": False,
+                    "isolation.level": "read_committed",
+                    "auto.offset.reset": "earliest",  # retention has removed what was not read
+                    "enable.partition.eof": True,
+                    "fetch.message.max.bytes": MAX_MESSAGE_BYTES,
+                    "queued.max.messages.kbytes": 64 << 10,
+                    "fetch.wait.max.ms": 100,
+                }
+            ),
+            logger=logs.client_logger("history"),
+        )
+        try:
+            self._next = self._stored()
+            self._read_tables(consumer)
+            self.caught_up.set()
+            self._assign(consumer, (*TABLES, *STREAMS))
+            look_at = time.monotonic() + _LOOK_S
+            while not self._stopped.is_set():
+                self._store(self._read(consumer))
+                if time.monotonic() > look_at:
+                    self._assign(consumer, (*TABLES, *STREAMS))
+                    look_at = time.monotonic() + _LOOK_S
+        finally:
+            consumer.close()
+
+    def _read_tables(self, consumer: Consumer) -> None:
+        """Read the tables to their present ends: who may read, and what was erased, comes before all else."""
+        waiting = set(self._assign(consumer, TABLES))
+        while waiting and not self._stopped.is_set():
+            messages = []
+            for message in consumer.consume(self._batch, _WAIT_S):
+                error = message.error()
+                if error is None:
+                    messages.append(message)
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    waiting.discard((str(message.topic()), message.partition() or 0))
+            self._store(messages)
+
+    def _assign(self, consumer: Consumer, topics: Collection[str]) -> list[Place]:
+        """Read the partitions that these topics have now, from where the history is."""
+        known = consumer.list_topics(timeout=_ANSWER_S).topics
+        places = [
+            (topic, partition)
+            for topic in topics
+            if topic in known and known[topic].error is None
+            for partition in known[topic].partitions
+        ]
+        assigned = {(place.topic, place.partition) for place in consumer.assignment()}
+        if set(places) != assigned:
+            consumer.assign(
+                [TopicPartition(*place, self._next.get(place, OFFSET_BEGINNING)) for place in places]
+            )
+        return places
+
+    def _read(self, consumer: Consumer) -> list[Message]:
+        messages = []
+        for message in consumer.consume(self._batch, _WAIT_S):
+            error = message.error()
+            if error is None:
+                messages.append(message)
+            elif error.code() != KafkaError._PARTITION_EOF and not error.retriable():
+                raise KafkaException(error)
+        return messages
+
+    def _store(self, messages: list[Message]) -> None:
+        """Store records and their offsets, all or nothing.
+
+        Raises:
+            MovedOnError: Another process has stored some of them.
+        """
+        if not messages:
+            return
+        moved: dict[Place, int] = {}
+        with self._database.writing() as connection:
+            batch = self._records.begin(connection)
+            for message in messages:
+                self._records.take(batch, message)
+                moved[str(message.topic()), message.partition() or 0] = (message.offset() or 0) + 1
+            self._records.end(batch)
+            for place, offset in moved.items():
+                self._move(connection, place, offset)
+        self._next.update(moved)
+        self.count += len(messages)
+        with self.changed:
+            self.changed.notify_all()
+
+    def _move(self, connection: Connection, place: Place, offset: int) -> None:
+        before = self._next.get(place)
+        if before is None:
+            done = connection.execute(
+                self._database.insert_new(OFFSETS), {"topic": place[0], "partition": place[1], "next": offset}
+            )
+        else:
+            done = connection.execute(
+                OFFSETS.update()
+                .where(OFFSETS.c.topic == place[0], OFFSETS.c.partition == place[1], OFFSETS.c.next == before)
+                .values(next=offset)
+            )
+        if done.rowcount != 1:
+            raise MovedOnError(f"{place[0]} [{place[1]}] is not at {before} any more")
+
+    def _stored(self) -> dict[Place, int]:
+        with self._database.reading() as connection:
+            rows = connection.execute(sqlalchemy.select(OFFSETS)).all()
+        return {(row.topic, row.partition): row.next for row in rows}

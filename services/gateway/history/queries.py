@@ -1,0 +1,315 @@
+"""What the API asks of the history. Callers see what their scope names, whatever they ask for."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import sqlalchemy
+from sqlalchemy import ColumnElement, Connection, Select
+
+from lookout.services.gateway.access.principal import Principal
+from lookout.services.gateway.history.buckets import (
+    DAY_MS,
+    HOUR_MS,
+    MINUTE_MS,
+    TIMES,
+    Bucket,
+    fine_buckets,
+)
+from lookout.services.gateway.history.tables import (
+    ACTS,
+    BUCKETS,
+    CAMERAS,
+    DOCUMENTS,
+    INCIDENTS,
+    LETTERS,
+    QUESTIONS,
+    SERIES,
+    VERSIONS,
+)
+from lookout.services.gateway.problems import ProblemError
+from lookout.v1.actions_pb2 import IncidentState
+from lookout.v1.watches_pb2 import Watch
+from lookout.wire import WATCHES, from_json, names_id
+
+#: buckets of one answer
+BUCKETS_AT_MOST: Final = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class CameraRow:
+    """A camera that the caller may see."""
+
+    key: int
+    id: str
+    tenant: str
+    seen_ms: int
+    outcome: str
+
+
+def cameras_of(connection: Connection, principal: Principal, pattern: str | None = None) -> list[CameraRow]:
+    """The cameras that a caller may see, by id.
+
+    Args:
+        connection: Of the history.
+        principal: The caller.
+        pattern: An id or glob; None: all.
+    """
+    query = sqlalchemy.select(CAMERAS).where(CAMERAS.c.seen_ms > 0).order_by(CAMERAS.c.id, CAMERAS.c.tenant)
+    return [
+        CameraRow(row.key, row.id, row.tenant, row.seen_ms, row.outcome)
+        for row in connection.execute(query)
+        if (pattern is None or names_id(pattern, row.id)) and principal.sees(row.id, row.tenant)
+    ]
+
+
+def _in_scope(
+    connection: Connection, principal: Principal, pattern: str | None, column: ColumnElement[int]
+) -> list[ColumnElement[bool]]:
+    """Conditions that leave a column of cameras' keys to what a caller may see."""
+    if principal.unlimited and pattern is None:
+        return []
+    query = sqlalchemy.select(CAMERAS.c.key, CAMERAS.c.id, CAMERAS.c.tenant)
+    keys = [
+        row.key
+        for row in connection.execute(query)
+        if (pattern is None or names_id(pattern, row.id)) and principal.sees(row.id, row.tenant)
+    ]
+    return [column.in_(keys)]
+
+
+@dataclass(frozen=True, slots=True)
+class IncidentFilter:
+    """Which incidents are asked for; None: all."""
+
+    camera: str | None = None
+    watch: str | None = None
+    states: Sequence[IncidentState] = ()
+    since_ms: int | None = None
+    until_ms: int | None = None
+    assignee: str | None = None
+    words: str | None = None
+    closed: bool | None = None
+
+
+def _incident_rows() -> Select[Any]:
+    return sqlalchemy.select(INCIDENTS, CAMERAS.c.tenant).join(CAMERAS, CAMERAS.c.key == INCIDENTS.c.camera)
+
+
+def incidents(
+    connection: Connection, principal: Principal, wanted: IncidentFilter, after: str, limit: int
+) -> tuple[list[Any], str]:
+    """Incidents, newest first, and where the next page begins; an empty text: there is none.
+
+    Raises:
+        ProblemError: `after` is not what a page named.
+    """
+    query = _incident_rows().where(*_in_scope(connection, principal, wanted.camera, INCIDENTS.c.camera))
+    if wanted.watch is not None:
+        query = query.where(INCIDENTS.c.watch == wanted.watch)
+    if wanted.states:
+        query = query.where(INCIDENTS.c.state.in_(wanted.states))
+    if wanted.since_ms is not None:
+        query = query.where(INCIDENTS.c.start_ms >= wanted.since_ms)
+    if wanted.until_ms is not None:
+        query = query.where(INCIDENTS.c.start_ms < wanted.until_ms)
+    if wanted.assignee is not None:
+        query = query.where(INCIDENTS.c.assignee == wanted.assignee)
+    if wanted.closed is not None:
+        query = query.where(INCIDENTS.c.closed == wanted.closed)
+    if wanted.words is not None:
+        query = query.where(INCIDENTS.c.question.in_(_questions(connection, wanted.words)))
+    if after:
+        start_ms, identity = _place(after)
+        query = query.where(
+            sqlalchemy.or_(
+                INCIDENTS.c.start_ms < start_ms,
+                sqlalchemy.and_(INCIDENTS.c.start_ms == start_ms, INCIDENTS.c.id < identity),
+            )
+        )
+    query = query.order_by(INCIDENTS.c.start_ms.desc(), INCIDENTS.c.id.desc()).limit(limit + 1)
+    rows = connection.execute(query).all()
+    page = list(rows[:limit])
+    return page, f"{page[-1].start_ms}.{page[-1].id}" if len(rows) > limit else ""
+
+
+def _place(after: str) -> tuple[int, str]:
+    start, _, identity = after.partition(".")
+    if not (start.isdigit() and len(start) <= 15 and identity):
+        raise ProblemError(400, "after: it is not a place that a page named as `next`")
+    return int(start), identity
+
+
+def _questions(connection: Connection, words: str) -> list[int]:
+    """Questions in which every word begins a word, in any case."""
+    wanted = words.casefold().split()
+    texts = connection.execute(sqlalchemy.select(QUESTIONS))
+    return [
+        row.key
+        for row in texts
+        if all(any(word.startswith(begin) for word in _words(row.text)) for begin in wanted)
+    ]
+
+
+def _words(text: str) -> list[str]:
+    return "".join(letter if letter.isalnum() else " " for letter in text.casefold()).split()
+
+
+def incident(connection: Connection, principal: Principal, identity: str) -> tuple[Any, list[bytes]] | None:
+    """An incident and its acts; None: there is none that the caller may see."""
+    row = connection.execute(
+        sqlalchemy.select(INCIDENTS, CAMERAS.c.tenant, CAMERAS.c.id.label("camera_id"))
+        .join(CAMERAS, CAMERAS.c.key == INCIDENTS.c.camera)
+        .where(INCIDENTS.c.id == identity)
+    ).one_or_none()
+    if row is None or not principal.sees(row.camera_id, row.tenant):
+        return None
+    acts = connection.scalars(
+        sqlalchemy.select(ACTS.c.body).where(ACTS.c.incident == identity).order_by(ACTS.c.offset)
+    )
+    return row, list(acts)
+
+
+def open_incidents(connection: Connection) -> Mapping[int, int]:
+    """How many incidents of each camera are not closed."""
+    rows = connection.execute(
+        sqlalchemy.select(INCIDENTS.c.camera, sqlalchemy.func.count())
+        .where(sqlalchemy.not_(INCIDENTS.c.closed))
+        .group_by(INCIDENTS.c.camera)
+    )
+    return {row[0]: row[1] for row in rows}
+
+
+def documents(connection: Connection, topic: str) -> list[Any]:
+    """The rows of a compacted topic, by key."""
+    query = sqlalchemy.select(DOCUMENTS).where(DOCUMENTS.c.topic == topic).order_by(DOCUMENTS.c.key)
+    return list(connection.execute(query))
+
+
+def document(connection: Connection, topic: str, key: str) -> Any:
+    """One row of a compacted topic, or None."""
+    query = sqlalchemy.select(DOCUMENTS).where(DOCUMENTS.c.topic == topic, DOCUMENTS.c.key == key)
+    return connection.execute(query).one_or_none()
+
+
+def watches(connection: Connection, principal: Principal) -> list[Watch]:
+    """The watches that a caller may see, by id."""
+    rows = [from_json(row.body, Watch) for row in documents(connection, WATCHES.name)]
+    if principal.unlimited:
+        return rows
+    cameras = [(camera.id, camera.tenant) for camera in cameras_of(connection, principal)]
+    return [watch for watch in rows if principal.sees_watch(watch, cameras)]
+
+
+def versions(connection: Connection, watch: str) -> list[Watch]:
+    """The records of a watch, oldest first."""
+    query = sqlalchemy.select(VERSIONS.c.body).where(VERSIONS.c.watch == watch).order_by(VERSIONS.c.offset)
+    return [from_json(body, Watch) for body in connection.scalars(query)]
+
+
+@dataclass(frozen=True, slots=True)
+class SeriesRow:
+    """A camera and a watch."""
+
+    key: int
+    camera: str
+    tenant: str
+    watch: str
+
+
+def series_of(
+    connection: Connection, principal: Principal, camera: str | None, watch: str | None
+) -> list[SeriesRow]:
+    """The series that a caller may see, by camera and watch."""
+    query = (
+        sqlalchemy.select(SERIES.c.key, CAMERAS.c.id, CAMERAS.c.tenant, SERIES.c.watch)
+        .join(CAMERAS, CAMERAS.c.key == SERIES.c.camera)
+        .order_by(CAMERAS.c.id, CAMERAS.c.tenant, SERIES.c.watch)
+    )
+    return [
+        SeriesRow(row.key, row.id, row.tenant, row.watch)
+        for row in connection.execute(query)
+        if (camera is None or names_id(camera, row.id))
+        and (watch is None or row.watch == watch)
+        and principal.sees(row.id, row.tenant)
+    ]
+
+
+def sums(
+    connection: Connection, series: Iterable[SeriesRow], since_ms: int, until_ms: int, size_ms: int
+) -> dict[int, dict[int, Bucket]]:
+    """Sums of series by buckets of a size, those with verdicts.
+
+    Args:
+        connection: Of the history.
+        series: Which.
+        since_ms: From when on, Unix milliseconds.
+        until_ms: Up to when.
+        size_ms: Of a bucket: a part of a minute, or minutes, hours or days.
+
+    Returns:
+        By the key of the series, and the begin of the bucket.
+    """
+    level = next(
+        level for level in (DAY_MS, HOUR_MS, MINUTE_MS) if size_ms % level == 0 or level == MINUTE_MS
+    )
+    fine = size_ms < MINUTE_MS
+    columns = [BUCKETS.c[name] for name in _SUMMED] + ([BUCKETS.c.detail] if fine else [])
+    made: dict[int, dict[int, Bucket]] = defaultdict(dict)
+    for entry in series:
+        query = (
+            sqlalchemy.select(BUCKETS.c.start_ms, *columns)
+            .where(
+                BUCKETS.c.level == level,
+                BUCKETS.c.series == entry.key,
+                BUCKETS.c.start_ms >= since_ms // level * level,
+                BUCKETS.c.start_ms < until_ms,
+            )
+            .order_by(BUCKETS.c.start_ms)
+        )
+        buckets = made[entry.key]
+        for row in connection.execute(query):
+            if fine:
+                for start, bucket in fine_buckets(row.start_ms, row.detail or b"", size_ms).items():
+                    if since_ms <= start + size_ms - 1 and start < until_ms:
+                        buckets[start] = bucket
+            else:
+                _sum(buckets.setdefault(row.start_ms // size_ms * size_ms, Bucket()), row)
+    return made
+
+
+_SUMMED: Final = ("verdicts", "answers", "p_sum", "p_max", *TIMES, "shared", "own")
+
+
+def _sum(bucket: Bucket, row: Any) -> None:
+    bucket.verdicts += row.verdicts
+    bucket.answers += row.answers
+    bucket.p_sum += row.p_sum
+    bucket.p_max = max(bucket.p_max, row.p_max)
+    for place, name in enumerate(TIMES):
+        bucket.times[place] += getattr(row, name)
+    bucket.shared += row.shared
+    bucket.own += row.own
+
+
+def letters(connection: Connection, principal: Principal, after: str, limit: int) -> tuple[list[bytes], str]:
+    """Dead letters, newest first, and where the next page begins."""
+    query = sqlalchemy.select(LETTERS).order_by(
+        LETTERS.c.time_ms.desc(), LETTERS.c.topic, LETTERS.c.partition, LETTERS.c.offset.desc()
+    )
+    if after:
+        if not after.isdigit() or len(after) > 15:
+            raise ProblemError(400, "after: it is not a place that a page named as `next`")
+        query = query.where(LETTERS.c.time_ms < int(after))
+    page: list[Any] = []
+    for row in connection.execute(query):
+        if not principal.sees(row.key, row.tenant):
+            continue
+        # Letters of one millisecond stay on one page.
+        if len(page) >= limit and row.time_ms != page[-1].time_ms:
+            return [entry.body for entry in page], str(page[-1].time_ms)
+        page.append(row)
+    return [entry.body for entry in page], ""

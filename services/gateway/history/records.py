@@ -1,0 +1,495 @@
+"""What each topic's records change in the history, in the transaction that stores their offsets."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import sqlalchemy
+from confluent_kafka import Message
+from sqlalchemy import Connection
+
+from lookout.past.erasures.fence import Fence
+from lookout.rules import RuleError, read_watch
+from lookout.rules.triage import Triage, triage_of
+from lookout.services.gateway.history.database import Database, new_key
+from lookout.services.gateway.history.erasing import erase
+from lookout.services.gateway.history.series import SeriesBook
+from lookout.services.gateway.history.tables import (
+    ACTS,
+    AUDIT,
+    DOCUMENTS,
+    EVENTS,
+    FACTS,
+    INCIDENTS,
+    LETTERS,
+    QUESTIONS,
+    REQUESTS,
+    VERSIONS,
+)
+from lookout.services.gateway.history.verdict_rows import read_row
+from lookout.services.gateway.history.views import incident_view
+from lookout.v1.access_pb2 import AuditEntry
+from lookout.v1.actions_pb2 import IncidentAction
+from lookout.v1.alerts_pb2 import Alert
+from lookout.v1.erasures_pb2 import Erasure
+from lookout.v1.gateway_pb2 import DeadLetterView, Event, JobView
+from lookout.v1.labels_pb2 import Label
+from lookout.v1.recordings_pb2 import RecordingAnswers, RecordingJob
+from lookout.v1.state_pb2 import Checkpoint
+from lookout.wire import (
+    ACCESS,
+    ACTIONS,
+    ALERTS,
+    ANSWERS,
+    AUDIT as AUDIT_TOPIC,
+    CAMERAS,
+    ERASURES,
+    LABELS,
+    PIPELINE,
+    RECORDING_FLOWS,
+    RECORDINGS,
+    VERDICTS,
+    WATCHES,
+    Stage,
+    WireError,
+    from_bytes,
+    from_json,
+    headers,
+    key_text,
+    read_record,
+    tenant_of,
+    to_json,
+)
+
+#: read to their ends first: who may read what, and what was erased
+TABLES: Final = (ACCESS.name, ERASURES.name, WATCHES.name, CAMERAS.name, LABELS.name)
+DECODE_STATE: Final = PIPELINE[Stage.DECODE].state.name
+DEAD_LETTERS: Final = tuple(
+    dict.fromkeys(flow.dead_letters.name for flow in (*PIPELINE.values(), *RECORDING_FLOWS))
+)
+STREAMS: Final = (
+    ALERTS.name,
+    ACTIONS.name,
+    RECORDINGS.name,
+    ANSWERS.name,
+    AUDIT_TOPIC.name,
+    DECODE_STATE,
+    VERDICTS.name,
+    *DEAD_LETTERS,
+)
+EVENT_NUMBER: Final = "event"
+#: age of a record beyond which nobody follows it any more
+_EVENT_AGE_MS: Final = 7 * 86_400_000
+_KEY_CHARS: Final = 600
+
+
+@dataclass(slots=True)
+class Batch:
+    """One transaction.
+
+    Attributes:
+        connection: Its connection.
+        number: Of the newest event.
+    """
+
+    connection: Connection
+    number: int
+
+
+class Records:
+    """Puts records into the history.
+
+    Args:
+        database: Its database.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self.book = SeriesBook(database)
+        self._fence: Fence | None = None
+        self._takers: dict[str, Callable[[Batch, Message], None]] = {
+            VERDICTS.name: self._verdict,
+            ALERTS.name: self._alert,
+            ACTIONS.name: self._action,
+            WATCHES.name: self._watch,
+            CAMERAS.name: self._document,
+            LABELS.name: self._label,
+            ERASURES.name: self._erasure,
+            ACCESS.name: self._document,
+            RECORDINGS.name: self._job,
+            ANSWERS.name: self._job,
+            AUDIT_TOPIC.name: self._audit,
+            DECODE_STATE: self._state,
+            **dict.fromkeys(DEAD_LETTERS, self._letter),
+        }
+
+    def begin(self, connection: Connection) -> Batch:
+        """A transaction begins."""
+        number = self._database.fact(connection, EVENT_NUMBER)
+        return Batch(connection, int(number or 0))
+
+    def take(self, batch: Batch, message: Message) -> None:
+        """Put one record into the history."""
+        taker = self._takers[str(message.topic())]
+        taker(batch, message)
+        if taker != self._verdict:
+            self._remember_request(batch, message)
+
+    def end(self, batch: Batch) -> None:
+        """Write what was summed up; the transaction is committed afterwards."""
+        self.book.write(batch.connection)
+        batch.connection.execute(
+            self._database.upsert(FACTS), {"name": EVENT_NUMBER, "value": str(batch.number)}
+        )
+
+    def forget(self) -> None:
+        """A transaction failed: what it changed in memory does not count."""
+        self.book.forget()
+        self._fence = None
+
+    def _verdict(self, batch: Batch, message: Message) -> None:
+        row = read_row(message.value() or b"", message.timestamp()[1])
+        if row is None:
+            return
+        fence = self._erased(batch.connection)
+        if fence.of(row.camera) and fence.hides(row.camera, row.start_ms * 1000, row.end_ms * 1000):
+            return
+        self.book.count(batch.connection, row)
+
+    def _alert(self, batch: Batch, message: Message) -> None:
+        alert = _read(message, Alert)
+        if alert is None or self._hidden(batch, alert):
+            return
+        connection, tenant = batch.connection, tenant_of(alert.tenant)
+        camera = self.book.camera(connection, tenant, alert.camera)
+        triage = self._triage(connection, alert)
+        connection.execute(
+            self._database.upsert(INCIDENTS),
+            {
+                "id": alert.incident,
+                "camera": camera,
+                "watch": alert.watch,
+                "question": self._question(connection, alert.question),
+                "start_ms": alert.start.ToMilliseconds(),
+                "end_ms": alert.end.ToMilliseconds(),
+                "closed": alert.kind == Alert.KIND_CLOSED,
+                "peak": alert.peak,
+                "state": triage.state,
+                "assignee": triage.assignee,
+                "right": triage.right,
+                "notes": triage.notes,
+                "alert": to_json(alert),
+            },
+        )
+        view = incident_view(alert, triage, tenant=tenant)
+        self._tell(batch, message, Event(kind="incident", camera=alert.camera, tenant=tenant, incident=view))
+
+    def _action(self, batch: Batch, message: Message) -> None:
+        act = _read(message, IncidentAction)
+        if act is None or self._hidden(batch, act):
+            return
+        stored = batch.connection.execute(
+            self._database.insert_new(ACTS),
+            {
+                "offset": message.offset(),
+                "id": act.id,
+                "incident": act.incident,
+                "time_ms": act.time.ToMilliseconds(),
+                "body": to_json(act),
+            },
+        )
+        if stored.rowcount != 1:  # a copy of an act that was read before
+            return
+        view = self._refresh(batch.connection, act.incident)
+        event = Event(kind="action", camera=act.camera, tenant=tenant_of(act.tenant), action=act)
+        if view is not None:
+            event.incident.CopyFrom(view)
+        self._tell(batch, message, event)
+
+    def _refresh(self, connection: Connection, incident: str) -> Any:
+        """Work out again where an incident stands; its view, where its alert was read."""
+        row = connection.execute(
+            sqlalchemy.select(INCIDENTS.c.alert).where(INCIDENTS.c.id == incident)
+        ).one_or_none()
+        if row is None:
+            return None
+        alert = from_json(row.alert, Alert)
+        triage = self._triage(connection, alert)
+        connection.execute(
+            INCIDENTS.update()
+            .where(INCIDENTS.c.id == incident)
+            .values(state=triage.state, assignee=triage.assignee, right=triage.right, notes=triage.notes)
+        )
+        return incident_view(alert, triage, tenant=alert.tenant)
+
+    def _triage(self, connection: Connection, alert: Alert) -> Triage:
+        """Where an incident stands by its acts and its label; of both the later opinion counts."""
+        bodies = connection.scalars(
+            sqlalchemy.select(ACTS.c.body).where(ACTS.c.incident == alert.incident).order_by(ACTS.c.offset)
+        )
+        triage = triage_of(from_json(body, IncidentAction) for body in bodies)
+        key = f"{alert.camera}/{alert.watch}/{alert.incident}"[:_KEY_CHARS]
+        body = connection.scalar(
+            sqlalchemy.select(DOCUMENTS.c.body).where(
+                DOCUMENTS.c.topic == LABELS.name, DOCUMENTS.c.key == key
+            )
+        )
+        if body is None:
+            return triage
+        label = from_json(body, Label)
+        if label.labelled.ToMilliseconds() < triage.said_ms:
+            return triage
+        return Triage(triage.state, triage.assignee, label.right, triage.said_ms, triage.notes)
+
+    def _label(self, batch: Batch, message: Message) -> None:
+        self._document(batch, message)
+        incident = key_text(message.key()).rpartition("/")[2]
+        view = self._refresh(batch.connection, incident)
+        if view is not None:
+            event = Event(kind="incident", camera=view.camera, tenant=view.tenant, incident=view)
+            self._tell(batch, message, event)
+
+    def _watch(self, batch: Batch, message: Message) -> None:
+        key, value = key_text(message.key()), message.value()
+        if value is None:
+            self._document(batch, message)
+            return
+        try:
+            watch, _ = read_watch(key, value)
+        except RuleError as error:
+            batch.connection.execute(
+                DOCUMENTS.update()
+                .where(DOCUMENTS.c.topic == WATCHES.name, DOCUMENTS.c.key == key[:_KEY_CHARS])
+                .values(fault=str(error))
+            )
+            return
+        body = to_json(watch)
+        self._put(batch, message, body, watch.tenant, "")
+        batch.connection.execute(
+            self._database.upsert(VERSIONS),
+            {
+                "watch": watch.id,
+                "offset": message.offset(),
+                "version": watch.version,
+                "active_ms": watch.active_from.ToMilliseconds(),
+                "body": body,
+            },
+        )
+        self._tell(batch, message, Event(kind="watch", tenant=watch.tenant, watch=watch))
+
+    def _document(self, batch: Batch, message: Message) -> None:
+        """A row of a compacted topic, as it is; one that its topic's parser refuses is left out."""
+        value = message.value()
+        if value is None:
+            self._delete(batch, message)
+            return
+        try:
+            parsed: Any = _PARSERS[str(message.topic())](value)
+        except WireError:
+            return
+        tenant = getattr(parsed, "tenant", "") or ""
+        self._put(batch, message, to_json(parsed), tenant, getattr(parsed, "camera", ""))
+
+    def _erasure(self, batch: Batch, message: Message) -> None:
+        value, key = message.value(), key_text(message.key())
+        if value is None:
+            self._delete(batch, message)
+            return
+        self._put(batch, message, value, "", "")
+        if "@" in key:  # a confirmation, or a member
+            return
+        erasure = _read(message, Erasure)
+        if erasure is not None:
+            self._fence = None
+            self.book.write(batch.connection)
+            self.book.forget()
+            erase(batch.connection, erasure)
+
+    def _job(self, batch: Batch, message: Message) -> None:
+        value, key = message.value(), key_text(message.key())
+        if value is None:
+            self._delete(batch, message)
+            return
+        is_request = message.topic() == RECORDINGS.name
+        parsed = _read(message, RecordingJob if is_request else RecordingAnswers)
+        if parsed is None:
+            return
+        tenant = parsed.tenant if isinstance(parsed, RecordingJob) else self._tenant_of_job(batch, key)
+        self._put(batch, message, to_json(parsed), tenant, "")
+        view = JobView()
+        if isinstance(parsed, RecordingJob):
+            view.request.CopyFrom(parsed)
+        else:  # its progress; the answers themselves are asked for
+            view.answers.id, view.answers.state = parsed.id, parsed.state
+            view.answers.parts, view.answers.done = parsed.parts, parsed.done
+        self._tell(batch, message, Event(kind="job", tenant=tenant_of(tenant), job=view))
+
+    def _tenant_of_job(self, batch: Batch, key: str) -> str:
+        query = sqlalchemy.select(DOCUMENTS.c.tenant).where(
+            DOCUMENTS.c.topic == RECORDINGS.name, DOCUMENTS.c.key == key[:_KEY_CHARS]
+        )
+        return batch.connection.scalar(query) or ""
+
+    def _audit(self, batch: Batch, message: Message) -> None:
+        entry = _read(message, AuditEntry)
+        if entry is not None:
+            batch.connection.execute(
+                self._database.insert_new(AUDIT),
+                {
+                    "offset": message.offset(),
+                    "time_ms": message.timestamp()[1],
+                    "actor": entry.actor,
+                    "action": entry.action,
+                    "body": to_json(entry),
+                },
+            )
+
+    def _state(self, batch: Batch, message: Message) -> None:
+        """A checkpoint of decode says which cameras there are, also those that nothing watches."""
+        try:
+            state = from_bytes(message.value() or b"", Checkpoint).decode
+        except WireError:
+            return
+        heard_ms = state.arrived_ms or state.last_arrival_ms
+        if not heard_ms:
+            return
+        camera = key_text(message.key())
+        fence = self._erased(batch.connection)
+        if not fence.ends(camera, heard_ms):
+            self.book.seen(batch.connection, tenant_of(state.labels.tenant), camera, heard_ms)
+
+    def _letter(self, batch: Batch, message: Message) -> None:
+        pairs = message.headers() or []
+        view = DeadLetterView(
+            topic=str(message.topic()),
+            partition=message.partition() or 0,
+            offset=message.offset() or 0,
+            key=key_text(message.key())[:_KEY_CHARS],
+            stage=headers.text(pairs, headers.STAGE) or "",
+            reason=headers.text(pairs, headers.REASON) or "",
+            detail=(headers.text(pairs, headers.DETAIL) or "")[:1000],
+            source_topic=headers.text(pairs, headers.SOURCE_TOPIC) or "",
+            source_partition=headers.number(pairs, headers.SOURCE_PARTITION) or 0,
+            source_offset=headers.number(pairs, headers.SOURCE_OFFSET) or 0,
+            records=headers.number(pairs, headers.RECORDS) or 1,
+            tenant=tenant_of(headers.text(pairs, headers.TENANT) or ""),
+        )
+        view.time.FromMilliseconds(message.timestamp()[1])
+        batch.connection.execute(
+            self._database.insert_new(LETTERS),
+            {
+                "topic": view.topic,
+                "partition": view.partition,
+                "offset": view.offset,
+                "time_ms": message.timestamp()[1],
+                "tenant": view.tenant,
+                "key": view.key,
+                "body": to_json(view),
+            },
+        )
+        self._tell(
+            batch,
+            message,
+            Event(kind="dead-letter", camera=view.key[:200], tenant=view.tenant, dead_letter=view),
+        )
+
+    def _tell(self, batch: Batch, message: Message, event: Event) -> None:
+        """Number an event, unless it is so old that nobody follows it."""
+        written_ms = message.timestamp()[1]
+        if written_ms < time.time() * 1000 - _EVENT_AGE_MS:
+            return
+        batch.number += 1
+        event.time.FromMilliseconds(written_ms)
+        row = {
+            "number": batch.number,
+            "time_ms": written_ms,
+            "kind": event.kind,
+            "tenant": event.tenant,
+            "camera": event.camera,
+            "body": to_json(event),
+        }
+        batch.connection.execute(EVENTS.insert(), row)
+
+    def _put(self, batch: Batch, message: Message, body: bytes, tenant: str, camera: str) -> None:
+        batch.connection.execute(
+            self._database.upsert(DOCUMENTS),
+            {
+                "topic": message.topic(),
+                "key": key_text(message.key())[:_KEY_CHARS],
+                "tenant": tenant,
+                "camera": camera,
+                "written_ms": message.timestamp()[1],
+                "body": body,
+                "fault": "",
+            },
+        )
+
+    def _delete(self, batch: Batch, message: Message) -> None:
+        batch.connection.execute(
+            DOCUMENTS.delete().where(
+                DOCUMENTS.c.topic == message.topic(),
+                DOCUMENTS.c.key == key_text(message.key())[:_KEY_CHARS],
+            )
+        )
+
+    def _question(self, connection: Connection, text: str) -> int:
+        query = sqlalchemy.select(QUESTIONS.c.key).where(QUESTIONS.c.text == text)
+        key = connection.scalar(query)
+        if key is None:
+            key = new_key(connection.execute(QUESTIONS.insert().values(text=text)))
+        return int(key)
+
+    def _remember_request(self, batch: Batch, message: Message) -> None:
+        pairs = message.headers() or []
+        key = headers.text(pairs, headers.REQUEST_KEY)
+        if key is None or len(key) > 128:
+            return
+        batch.connection.execute(
+            self._database.insert_new(REQUESTS),
+            {
+                "key": key,
+                "actor": (headers.text(pairs, headers.ACTOR) or "")[:200],
+                "topic": message.topic(),
+                "partition": message.partition(),
+                "offset": message.offset(),
+                "record": key_text(message.key())[:_KEY_CHARS],
+                "time_ms": message.timestamp()[1],
+            },
+        )
+
+    def _hidden(self, batch: Batch, record: Alert | IncidentAction) -> bool:
+        fence = self._erased(batch.connection)
+        span = record.start.ToMicroseconds(), record.end.ToMicroseconds()
+        return fence.hides(record.camera, *span) is not None
+
+    def _erased(self, connection: Connection) -> Fence:
+        if self._fence is None:
+            rows = connection.execute(
+                sqlalchemy.select(DOCUMENTS.c.key, DOCUMENTS.c.body).where(DOCUMENTS.c.topic == ERASURES.name)
+            )
+            erasures = []
+            for row in rows:
+                if "@" not in row.key:
+                    try:
+                        erasures.append(from_json(row.body, Erasure))
+                    except WireError:
+                        continue
+            self._fence = Fence(erasures)
+        return self._fence
+
+
+_PARSERS: Final[dict[str, Callable[[bytes], Any]]] = {
+    topic: functools.partial(read_record, topic) for topic in (CAMERAS.name, LABELS.name, ACCESS.name)
+}
+
+
+def _read(message: Message, kind: type[Any]) -> Any:
+    """The message in a record; None where it is none."""
+    try:
+        return from_json(message.value() or b"", kind)
+    except WireError:
+        return None

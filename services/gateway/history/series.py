@@ -1,0 +1,168 @@
+"""The sums of all cameras and watches, as one transaction after the other changes them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import sqlalchemy
+from sqlalchemy import Connection
+
+from lookout.services.gateway.history.buckets import (
+    LEVELS,
+    MINUTE_MS,
+    Bucket,
+    add,
+    add_detail,
+    bucket_of,
+    pieces,
+)
+from lookout.services.gateway.history.database import Database, new_key
+from lookout.services.gateway.history.tables import BUCKETS, CAMERAS, SERIES
+from lookout.services.gateway.history.verdict_rows import OUTCOMES, VerdictRow
+
+
+@dataclass(slots=True)
+class _Camera:
+    key: int
+    seen_ms: int = 0
+    outcome: str = ""
+    changed: bool = False
+
+
+@dataclass(slots=True)
+class _Series:
+    key: int
+    newest_ms: int
+    buckets: dict[tuple[int, int], Bucket] = field(default_factory=dict)  # by level and begin
+    changed: set[tuple[int, int]] = field(default_factory=set)
+
+
+class SeriesBook:
+    """What is known of cameras and series while records are counted. `forget` it where a transaction failed.
+
+    Args:
+        database: The history's.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._cameras: dict[tuple[str, str], _Camera] = {}
+        self._series: dict[tuple[str, str, str], _Series] = {}
+        self._touched: list[_Series] = []
+
+    def forget(self) -> None:
+        """Know nothing; the database says it again."""
+        self._cameras.clear()
+        self._series.clear()
+        self._touched.clear()
+
+    def camera(self, connection: Connection, tenant: str, identity: str) -> int:
+        """The key of a camera, which is made where it is new."""
+        return self._camera(connection, tenant, identity).key
+
+    def seen(
+        self, connection: Connection, tenant: str, identity: str, seen_ms: int, outcome: str = ""
+    ) -> None:
+        """A camera was heard until a time, by a window of an outcome, or by its segments."""
+        camera = self._camera(connection, tenant, identity)
+        if seen_ms >= camera.seen_ms:
+            camera.seen_ms, camera.changed = seen_ms, True
+            camera.outcome = outcome or camera.outcome
+
+    def count(self, connection: Connection, row: VerdictRow) -> None:
+        """Count a verdict."""
+        name = (row.tenant, row.camera, row.watch)
+        series = self._series.get(name)
+        if series is None:
+            series = self._series[name] = self._open(connection, *name)
+        if not series.changed:
+            self._touched.append(series)
+        for minute, start, end, ends in pieces(row, series.newest_ms):
+            for level in LEVELS:
+                key = level, minute // level * level
+                bucket = series.buckets.get(key)
+                if bucket is None:
+                    bucket = series.buckets[key] = self._bucket(connection, series, *key)
+                add(bucket, row, end - start, ends=ends)
+                if level == MINUTE_MS:
+                    add_detail(bucket, row, minute, start, end, ends=ends)
+                series.changed.add(key)
+        series.newest_ms = max(series.newest_ms, row.end_ms)
+        self.seen(connection, row.tenant, row.camera, row.end_ms, OUTCOMES[row.outcome].value)
+
+    def write(self, connection: Connection) -> None:
+        """Write what has changed."""
+        rows: list[dict[str, Any]] = []
+        newest: list[dict[str, int]] = []
+        for series in self._touched:
+            newest.append({"b_key": series.key, "b_newest": series.newest_ms})
+            for level, start in series.changed:
+                bucket = series.buckets[level, start]
+                rows.append({"level": level, "series": series.key, "start_ms": start, **bucket.row()})
+            series.changed.clear()
+            _drop_old(series)
+        self._touched.clear()
+        if rows:
+            connection.execute(self._database.upsert(BUCKETS), rows)
+            connection.execute(
+                SERIES.update()
+                .where(SERIES.c.key == sqlalchemy.bindparam("b_key"))
+                .values(newest_ms=sqlalchemy.bindparam("b_newest")),
+                newest,
+            )
+        cameras = [camera for camera in self._cameras.values() if camera.changed]
+        if cameras:
+            connection.execute(
+                CAMERAS.update()
+                .where(CAMERAS.c.key == sqlalchemy.bindparam("b_key"))
+                .values(seen_ms=sqlalchemy.bindparam("b_seen"), outcome=sqlalchemy.bindparam("b_outcome")),
+                [
+                    {"b_key": camera.key, "b_seen": camera.seen_ms, "b_outcome": camera.outcome}
+                    for camera in cameras
+                ],
+            )
+        for camera in cameras:
+            camera.changed = False
+
+    def _camera(self, connection: Connection, tenant: str, identity: str) -> _Camera:
+        camera = self._cameras.get((tenant, identity))
+        if camera is not None:
+            return camera
+        query = sqlalchemy.select(CAMERAS).where(CAMERAS.c.tenant == tenant, CAMERAS.c.id == identity)
+        row = connection.execute(query).one_or_none()
+        if row is None:
+            made = connection.execute(
+                CAMERAS.insert().values(tenant=tenant, id=identity, seen_ms=0, outcome="")
+            )
+            camera = _Camera(new_key(made))
+        else:
+            camera = _Camera(row.key, row.seen_ms, row.outcome)
+        self._cameras[tenant, identity] = camera
+        return camera
+
+    def _open(self, connection: Connection, tenant: str, camera: str, watch: str) -> _Series:
+        key = self._camera(connection, tenant, camera).key
+        query = sqlalchemy.select(SERIES).where(SERIES.c.camera == key, SERIES.c.watch == watch)
+        row = connection.execute(query).one_or_none()
+        if row is not None:
+            return _Series(row.key, row.newest_ms)
+        made = connection.execute(SERIES.insert().values(camera=key, watch=watch, newest_ms=0))
+        return _Series(new_key(made), 0)
+
+    def _bucket(self, connection: Connection, series: _Series, level: int, start: int) -> Bucket:
+        if start >= series.newest_ms:  # nothing of the series is as new
+            return Bucket()
+        query = sqlalchemy.select(BUCKETS).where(
+            BUCKETS.c.level == level, BUCKETS.c.series == series.key, BUCKETS.c.start_ms == start
+        )
+        row = connection.execute(query).one_or_none()
+        return Bucket() if row is None else bucket_of(row)
+
+
+def _drop_old(series: _Series) -> None:
+    """Keep the newest bucket of each level: the next verdict belongs there."""
+    newest: dict[int, int] = {}
+    for level, start in series.buckets:
+        newest[level] = max(start, newest.get(level, start))
+    series.buckets = {key: bucket for key, bucket in series.buckets.items() if newest[key[0]] == key[1]}

@@ -1,0 +1,44 @@
+"""Messages of the API out of rows of the history."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lookout.rules.triage import Triage
+from lookout.v1.alerts_pb2 import Alert
+from lookout.v1.gateway_pb2 import IncidentView
+from lookout.wire import from_json, tenant_of
+
+
+def incident_view(alert: Alert, triage: Triage, *, tenant: str) -> IncidentView:
+    """An incident as the API shows it."""
+    view = IncidentView(
+        id=alert.incident,
+        camera=alert.camera,
+        tenant=tenant_of(tenant),
+        watch=alert.watch,
+        watch_version=alert.watch_version,
+        question=alert.question,
+        epoch=alert.epoch,
+        start=alert.start,
+        end=alert.end,
+        closed=alert.kind == Alert.KIND_CLOSED,
+        reason=alert.reason,
+        score=alert.score,
+        peak=alert.peak,
+        windows=alert.windows,
+        evidence=alert.evidence,
+        coverage=alert.coverage if alert.HasField("coverage") else None,
+        state=triage.state,
+        assignee=triage.assignee,
+        notes=triage.notes,
+    )
+    if triage.right is not None:
+        view.right = triage.right
+    return view
+
+
+def view_of_row(row: Any, tenant: str) -> IncidentView:
+    """An incident of a row of the table."""
+    triage = Triage(row.state, row.assignee, row.right, 0, row.notes)
+    return incident_view(from_json(row.alert, Alert), triage, tenant=tenant)

@@ -6,6 +6,7 @@ from lookout.errors import StartupError
 from lookout.runtime.observe import logs
 from lookout.runtime.worker import Context, serve
 from lookout.services.gateway.app import make_app
+from lookout.services.gateway.history.ingest import Ingest
 from lookout.services.gateway.parts import make_parts
 from lookout.services.gateway.serving import HttpServer
 from lookout.services.gateway.settings import GatewaySettings
@@ -21,12 +22,18 @@ def add(context: Context[GatewaySettings]) -> None:
     """
     parts = make_parts(context.settings)
     context.on_close(parts.database.close)
+    context.health.block("history", "the history reads its tables")
+    context.supervisor.start("history", parts.ingest.run)
+    context.supervisor.start("events", parts.feed.run)
+    context.supervisor.start("history-ready", lambda: _tell_ready(context, parts.ingest))
     server = HttpServer(make_app(parts), context.settings)
     thread = context.supervisor.start("http", server.run)
     if context.settings.http_cert_file is not None:
         context.supervisor.start("certificate", server.follow_certificate)
 
     def stop() -> None:
+        parts.feed.stop()
+        parts.ingest.stop()
         server.stop()
         thread.join(10.0)
 
@@ -35,6 +42,11 @@ def add(context: Context[GatewaySettings]) -> None:
         context.supervisor.check()
         raise StartupError(f"the HTTP server did not start within {_START_S:g} s")
     logs.get("gateway").info("serving", port=server.port)
+
+
+def _tell_ready(context: Context[GatewaySettings], ingest: Ingest) -> None:
+    ingest.caught_up.wait()
+    context.health.clear("history")
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import lookout
 from lookout.services.gateway import openapi, problems
 from lookout.services.gateway.access.protect import Protection
 from lookout.services.gateway.parts import Parts
-from lookout.services.gateway.routes import health, session
+from lookout.services.gateway.routes import cameras, events, health, history, incidents, session
 
 
 def make_app(parts: Parts) -> FastAPI:
@@ -23,7 +23,7 @@ def make_app(parts: Parts) -> FastAPI:
     app.state.parts = parts
     problems.install(app)
     openapi.install(app)
-    for module in (health, session):
+    for module in (health, session, incidents, events, cameras, history):
         app.include_router(module.router)
     app.add_middleware(Protection)
     return app

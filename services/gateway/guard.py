@@ -8,9 +8,9 @@ from typing import Annotated, Final
 
 from fastapi import Depends, Request
 
-from lookout.services.gateway.access.principal import Principal
 from lookout.services.gateway.access.sessions import COOKIE
 from lookout.services.gateway.parts import parts_of
+from lookout.services.gateway.principal import Principal
 from lookout.services.gateway.problems import ProblemError
 from lookout.v1.access_pb2 import Role
 

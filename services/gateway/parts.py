@@ -11,8 +11,11 @@ from lookout.services.gateway.access.limits import CallRate, Failures
 from lookout.services.gateway.access.links import SignInLink
 from lookout.services.gateway.access.sessions import Sessions
 from lookout.services.gateway.access.tokens import Tokens
+from lookout.services.gateway.events import Feed
 from lookout.services.gateway.history.database import Database
+from lookout.services.gateway.history.ingest import Ingest
 from lookout.services.gateway.settings import GatewaySettings
+from lookout.services.gateway.writes import Writes
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +29,9 @@ class Parts:
     link: SignInLink | None
     rate: CallRate
     failures: Failures
+    ingest: Ingest
+    writes: Writes
+    feed: Feed
 
 
 def make_parts(settings: GatewaySettings) -> Parts:
@@ -36,6 +42,7 @@ def make_parts(settings: GatewaySettings) -> Parts:
     """
     database = Database(settings.database_url.get_secret_value())
     database.migrate()
+    ingest = Ingest(settings, database)
     return Parts(
         settings,
         database,
@@ -44,6 +51,9 @@ def make_parts(settings: GatewaySettings) -> Parts:
         None if settings.sign_in_file is None else SignInLink(settings.sign_in_file),
         CallRate(settings.calls_per_minute),
         Failures(),
+        ingest,
+        Writes(settings, database),
+        Feed(database, ingest.changed),
     )
 
 

@@ -1,4 +1,4 @@
-"""What people change in a fleet, as records: the command line and the gateway write them by the same functions."""
+"""What people change in a fleet, as records: command line and gateway write them by the same functions."""
 
 from lookout.administration.erasures import erasure_requests as erasure_requests
 from lookout.administration.labels import label_rows as label_rows
@@ -11,7 +11,7 @@ from lookout.administration.watches import (
 )
 from lookout.administration.writing import (
     Origin as Origin,
-    Place as Place,
+    RecordPlace as RecordPlace,
     WriteError as WriteError,
     Writer as Writer,
 )

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lookout.past.backtests.labels import label_key
 from lookout.v1.labels_pb2 import Label
-from lookout.wire import to_json
+from lookout.wire import label_key, to_json
 
 
 def label_rows(labels: Sequence[Label], by: str, *, remove: bool = False) -> dict[str, bytes | None]:

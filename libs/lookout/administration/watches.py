@@ -109,7 +109,9 @@ def check_crowd(watch: Watch, standing: Mapping[str, Watch]) -> None:
         ]
         if len(names_alike) >= CAMERA_WATCHES:
             where = "all cameras have" if camera == "*" else f"{clean(camera, 60)} has"
-            raise WatchError(f"{where} {len(names_alike)} watches, {CAMERA_WATCHES} at most: remove some first")
+            raise WatchError(
+                f"{where} {len(names_alike)} watches, {CAMERA_WATCHES} at most: remove some first"
+            )
 
 
 def change_watch(

@@ -48,7 +48,7 @@ class Origin:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RecordPlace:
     """Where a record is."""
 
     topic: str
@@ -90,13 +90,13 @@ class Writer:
         records: Mapping[str, bytes | None] | Mapping[bytes, bytes | None],
         origin: Origin | None = None,
         on_done: Callable[[str], None] | None = None,
-    ) -> list[Place]:
+    ) -> list[RecordPlace]:
         """Write records (None deletes) and wait until Kafka has them; returns where they are.
 
         Raises:
             WriteError: One was refused, with Kafka's reason.
         """
-        places: list[Place] = []
+        places: list[RecordPlace] = []
         failures: list[str] = []
         done = threading.Event()
 
@@ -104,7 +104,7 @@ class Writer:
             if error is not None:
                 failures.append(self._explain(error))
             else:
-                places.append(Place(topic, message.partition() or 0, message.offset() or 0))
+                places.append(RecordPlace(topic, message.partition() or 0, message.offset() or 0))
                 if on_done is not None:
                     on_done(key_text(message.key()))
             if len(places) + len(failures) == len(records):

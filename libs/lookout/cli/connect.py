@@ -7,7 +7,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import (
     OFFSET_BEGINNING,
@@ -20,6 +20,7 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import OffsetSpec
 
+from lookout.administration.writing import CONFIRM_S, WriteError, Writer
 from lookout.cli.options import CliError, Position, in_utf8
 from lookout.cli.output import TerminalConsole, say
 from lookout.runtime.kafka_clients import AdminClient, Consumer, Producer
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
 
 _NO_LEADER_YET = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE)
 _ANSWER_S = 10.0
-#: how long Kafka may take to confirm a record
-CONFIRM_S: Final = 60.0
 #: all that is asked of Kafka before records are read, together
 _OPEN_S = 30.0
 #: until Kafka counts as lost once a connection failed, and between two questions whether it is back
@@ -463,22 +462,11 @@ def send_and_confirm(
         CliError: one was refused, with Kafka's reason.
     """
     complaints = LibraryErrors()
-    producer = make_producer(bootstrap, complaints, timeout_s)
-    failures: list[str] = []
-
-    def delivered(error: KafkaError | None, message: Message) -> None:
-        if error is not None:
-            failures.append(complaints.explained(error))
-        elif on_done is not None:
-            on_done(key_text(message.key()))
-
-    for key, value in records.items():
-        hand_over(producer, topic, key=key, value=value, on_delivery=delivered)
-    # Longer than a record may take: what is not confirmed then has its reason.
-    if producer.flush(2 * timeout_s) or failures:
-        raise CliError(
-            f"Kafka at {bootstrap} did not accept the record: {failures[0] if failures else 'no answer'}"
-        )
+    writer = Writer(client_options(bootstrap, complaints), complaints.explained, timeout_s)
+    try:
+        writer.write(topic, records, on_done=on_done)
+    except WriteError as error:
+        raise CliError(str(error)) from None
 
 
 def hand_over(producer: Producer, topic: str, check: Callable[[], None] | None = None, **record: Any) -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import getpass
 import json
 import os
-import socket
 import sys
 import time
 from datetime import UTC, datetime
@@ -16,6 +14,8 @@ import typer
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import ConfigResource, ResourceType
 
+from lookout.administration import erasure_requests
+from lookout.administration.writing import this_user
 from lookout.cli.connect import (
     check_reachable,
     client_options,
@@ -29,7 +29,7 @@ from lookout.cli.connect import (
 from lookout.cli.options import BootstrapOption, CliError, Position, refuse_given
 from lookout.cli.output import TerminalConsole, echo, say
 from lookout.cli.times import parse_span
-from lookout.past.erasures.records import member_key, new_erasure
+from lookout.past.erasures.records import member_key
 from lookout.runtime.kafka_clients import AdminClient
 from lookout.runtime.worker.growth import decode_state
 from lookout.text import clean
@@ -174,27 +174,14 @@ def _erase(
 
 
 def _requests(address: str, camera: str, begin_ms: int | None, end_ms: int | None) -> list[Erasure]:
-    """What is asked for: the range, and behind it footage of a clock that is ahead, where there is no end.
-
-    Such footage is a range of its own: one up to its end would also hide what comes until then, once the
-    clock is right.
-
-    Raises:
-        CliError: The range is empty, or the camera a pattern.
-    """
-    begin = None if begin_ms is None else begin_ms * 1000
-    end = None if end_ms is None else end_ms * 1000
-    now_us, by = int(time.time() * 1e6), f"{getpass.getuser()}@{socket.gethostname()}"[:200]
-    first = new_erasure(camera, begin, end, now_us, by)
-    if first.begin_us >= first.end_us:
-        raise CliError("the range to erase is empty: --since must be before now")
-    newest = _newest_epoch(address, camera)
-    if newest is None and "*" in camera:
-        raise CliError(f"--camera {clean(camera)!r} is no camera's id; patterns are not erased")
-    ahead = None if end is not None else newest
-    if ahead is None or ahead[1] <= now_us:
-        return [first]
-    return [first, new_erasure(camera, max(ahead[0], now_us + 1), ahead[1], now_us, by)]
+    """What is asked for (`erasure_requests`)."""
+    return erasure_requests(
+        camera,
+        None if begin_ms is None else begin_ms * 1000,
+        None if end_ms is None else end_ms * 1000,
+        this_user(),
+        lambda name: _newest_epoch(address, name),
+    )
 
 
 def _newest_epoch(address: str, camera: str) -> tuple[int, int] | None:

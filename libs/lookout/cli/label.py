@@ -9,6 +9,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from lookout.administration import label_rows
 from lookout.cli.connect import check_reachable, find_bootstrap, read_erasures, reading, send_and_confirm
 from lookout.cli.options import BootstrapOption, CliError, Position
 from lookout.cli.output import TerminalConsole, say
@@ -25,9 +26,7 @@ from lookout.wire import (
     WireError,
     from_json,
     key_text,
-    label_key,
     received,
-    to_json,
 )
 
 #: characters of an id that must be given
@@ -74,11 +73,7 @@ def write_labels(bootstrap: str, labels: Sequence[Label], *, remove: bool = Fals
     Raises:
         CliError: Kafka refuses.
     """
-    for entry in labels:
-        if not entry.HasField("labelled"):
-            entry.labelled.GetCurrentTime()
-        entry.labelled_by = entry.labelled_by or getpass.getuser()[:200]
-    rows = {label_key(entry): None if remove else to_json(entry) for entry in labels}
+    rows = label_rows(labels, getpass.getuser(), remove=remove)
     send_and_confirm(bootstrap, LABELS.name, rows)
 
 

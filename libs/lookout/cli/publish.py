@@ -18,8 +18,8 @@ import typer
 from confluent_kafka import KafkaError, Message
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
+from lookout.administration.writing import CONFIRM_S
 from lookout.cli.connect import (
-    CONFIRM_S,
     LibraryErrors,
     check_reachable,
     find_bootstrap,

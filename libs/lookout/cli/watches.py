@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 import typer
@@ -12,15 +11,17 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from lookout.administration import Standing, change_watch, check_crowd, standing_of
+from lookout.administration.watches import checked
 from lookout.cli.connect import check_reachable, find_bootstrap, reading, send_and_confirm
 from lookout.cli.options import BootstrapOption, CliError, Position, asked
 from lookout.cli.output import TerminalConsole, echo, say
-from lookout.rules import RuleError, check_watch, next_version, read_watch
+from lookout.rules import RuleError
 from lookout.rules.messages import rule_of
 from lookout.text import clean
 from lookout.v1.watches_pb2 import Point, Rule, ScheduleEntry, Watch, Zone
-from lookout.wire import CAMERA_OFFLINE, PRIORITIES, WATCHES, key_text, to_json
-from lookout.wire.limits import ALL_WATCHES, CAMERA_WATCHES, LEAST_THRESHOLD
+from lookout.wire import CAMERA_OFFLINE, PRIORITIES, WATCHES, to_json
+from lookout.wire.limits import LEAST_THRESHOLD
 
 app = typer.Typer(help="Standing questions: add, list, remove.", no_args_is_help=True)
 out = TerminalConsole()
@@ -60,46 +61,12 @@ ZoneOption = Annotated[
     ),
 ]
 
-#: times that a change is written until its version is its own
-_RACES = 5
 #: ids that an error names
 NAMED = 20
 _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _SPAN = re.compile(
     r"(?:(?P<days>[a-z,\-]+)\s+)?(?P<start>\d\d:\d\d)-(?P<end>\d\d:\d\d)(?:\s+(?P<zone>\S+))?", re.I
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """What is in the topic of watches now.
-
-    Attributes:
-        watches: Of each id the newest record that can be used.
-        unusable: Why the newest record of a key cannot be used, by the key as text.
-        keys: Every key with a record, as text and as it is in Kafka.
-        written: Of each id the records that the topic still has and that can be used, oldest first; those
-            from before it was removed as well.
-    """
-
-    watches: dict[str, Watch] = field(default_factory=dict)
-    unusable: dict[str, str] = field(default_factory=dict)
-    keys: dict[str, bytes] = field(default_factory=dict)
-    written: dict[str, list[Watch]] = field(default_factory=dict)
-
-    def version_after(self, identity: str) -> int:
-        """The version of a watch that is written next, which no record of its id has. One that was removed
-        and is added again begins behind its old versions: an incident of an old one would go on under the
-        new question.
-
-        Raises:
-            CliError: There is none.
-        """
-        newest = max(self.written.get(identity, ()), key=lambda watch: watch.version, default=None)
-        try:
-            return 1 if newest is None else next_version(newest)
-        except RuleError as error:
-            raise CliError(f"watch {clean(identity, 60)}: {error}") from None
 
 
 def read_watches(bootstrap: str) -> dict[str, Watch]:
@@ -110,70 +77,27 @@ def read_watches(bootstrap: str) -> dict[str, Watch]:
 def standing_watches(bootstrap: str) -> Standing:
     """What is in the topic now. A record that cannot be used leaves the one before it in force."""
     check_reachable(bootstrap, WATCHES.name)
-    standing = Standing()
     with reading(bootstrap, [WATCHES.name], Position(oldest=True)) as reader:
-        for message in reader.until_now():
-            _take(standing, message.key() or b"", message.value())
-    return standing
-
-
-def _take(standing: Standing, key: bytes, value: bytes | None) -> None:
-    """Put one record in its place."""
-    identity = key_text(key)
-    standing.unusable.pop(identity, None)
-    if value is None:  # nothing else removes a watch: one of zero bytes leaves it in force
-        standing.watches.pop(identity, None)
-        standing.keys.pop(identity, None)
-        return
-    standing.keys[identity] = key
-    try:
-        watch, _ = read_watch(identity, value)
-    except RuleError as error:
-        standing.unusable[identity] = str(error)
-        return
-    standing.watches[identity] = watch
-    standing.written.setdefault(identity, []).append(watch)
+        return standing_of((message.key() or b"", message.value()) for message in reader.until_now())
 
 
 def write_watches(bootstrap: str, watches: list[Watch]) -> None:
     """Publish watches and wait until Kafka has them.
 
     Raises:
-        CliError: One cannot be followed, or Kafka refuses it.
+        WatchError: One cannot be followed.
+        CliError: Kafka refuses it.
     """
-    for watch in watches:
-        try:
-            check_watch(watch)
-        except RuleError as error:
-            raise CliError(f"watch {clean(watch.id, 60)}: {error}") from None
-    send_and_confirm(bootstrap, WATCHES.name, {watch.id: to_json(watch) for watch in watches})
+    send_and_confirm(bootstrap, WATCHES.name, {watch.id: checked(watch) for watch in watches})
 
 
 def _change(bootstrap: str, watch: Watch) -> None:
-    """Write a watch, and see to it that its version is its own: another command, or another program, may
-    have written the same one since the topic was read.
-
-    Whoever wrote first is told; whoever wrote last writes again, so that incidents of the first one close.
-
-    Raises:
-        CliError: The watch cannot be followed, Kafka refuses it, or it was changed at the same time.
-    """
-    for _ in range(_RACES):
-        write_watches(bootstrap, [watch])
-        standing = standing_watches(bootstrap)
-        newest = standing.watches.get(watch.id)
-        if newest is None or to_json(newest) != to_json(watch):
-            what = "removed" if newest is None else f"changed: it asks “{clean(newest.question)}” now"
-            raise CliError(
-                f"watch {clean(watch.id, 60)} was {what}, by somebody else at the same time; "
-                "`lookout watch list` shows it, and the same command again changes it"
-            )
-        twins = [record for record in standing.written[watch.id] if record.version == watch.version]
-        if len(twins) == 1:
-            return
-        watch.version = standing.version_after(watch.id)
-        watch.active_from.GetCurrentTime()
-    raise CliError(f"watch {clean(watch.id, 60)} is changed by somebody else without a pause: try it again")
+    """Write a watch under a version of its own (`change_watch`)."""
+    change_watch(
+        watch,
+        lambda: standing_watches(bootstrap),
+        lambda rows: send_and_confirm(bootstrap, WATCHES.name, rows),
+    )
 
 
 @app.command("add")
@@ -231,7 +155,7 @@ def add(
     )
     if existing:  # a first version also covers footage recorded before; a change holds from now on
         watch.active_from.GetCurrentTime()
-    _check_crowd(watch, standing.watches)
+    check_crowd(watch, standing.watches)
     _change(address, watch)
     where = f"{cameras_text(watch)}{priority_text(watch)}"
     say(out, "[green]✓[/] watch [bold]{}[/] version {}: “{}” on {}", name, watch.version, question, where)
@@ -255,11 +179,9 @@ def _replaced(standing: Mapping[str, Watch], name: str, question: str | None) ->
     """The watch that a new one of this name replaces; `question` where the name was made from it.
 
     Raises:
-        CliError: There are too many watches, or another question has the name.
+        CliError: Another question has the name.
     """
     existing = standing.get(name)
-    if existing is None and len(standing) >= ALL_WATCHES:
-        raise CliError(f"there are {len(standing)} watches, {ALL_WATCHES} at most: remove some first")
     if existing and question is not None and existing.question != question:
         raise CliError(
             f"watch {name} asks “{clean(existing.question)}”: name the new one with --id, "
@@ -303,21 +225,6 @@ def watch_rule(
     if fault := rule_fault(rule):
         raise CliError(fault)
     return rule
-
-
-def _check_crowd(watch: Watch, standing: Mapping[str, Watch]) -> None:
-    """Refuse a watch of all cameras, or of one, beyond the number that a camera may have."""
-    for camera in watch.cameras or ["*"]:
-        names_alike = [
-            name
-            for name, standing_watch in standing.items()
-            if name not in (watch.id, CAMERA_OFFLINE)
-            and not standing_watch.disabled
-            and (not standing_watch.cameras or camera in standing_watch.cameras)
-        ]
-        if len(names_alike) >= CAMERA_WATCHES:
-            where = "all cameras have" if camera == "*" else f"{clean(camera, 60)} has"
-            raise CliError(f"{where} {len(names_alike)} watches, {CAMERA_WATCHES} at most: remove some first")
 
 
 @app.command("offline")

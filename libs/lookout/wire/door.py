@@ -44,7 +44,6 @@ _JSON: Final[dict[str, type[Message]]] = {
     topics.AUDIT.name: AuditEntry,
     topics.RECORDINGS.name: RecordingJob,
     topics.ANSWERS.name: RecordingAnswers,
-    topics.LABELS.name: Label,
 }
 _BINARY: Final[dict[str, type[Message]]] = {
     topics.FRAMES.name: FramesRecord,
@@ -63,6 +62,9 @@ _KEYS: Final[dict[type[Message], Callable[[Any], str]]] = {
     Watch: lambda message: message.id,
     Camera: lambda message: message.id,
     Label: label_key,
+    IncidentAction: lambda message: message.camera,
+    ApiToken: lambda message: message.id,
+    AuditEntry: lambda message: message.actor,
     RecordingJob: lambda message: message.id,
     RecordingPart: lambda message: f"{message.job}/{message.number}",
     RecordingOutcome: lambda message: message.job,

@@ -10,9 +10,9 @@ from typing import Final
 
 import sqlalchemy
 
-from lookout.services.gateway.access.principal import Principal, as_token, of_token
 from lookout.services.gateway.history.database import Database
 from lookout.services.gateway.history.tables import SESSIONS
+from lookout.services.gateway.principal import Principal, as_token, of_token
 from lookout.v1.access_pb2 import ApiToken
 from lookout.wire import from_json, to_json
 

@@ -6,10 +6,10 @@ import time
 
 import sqlalchemy
 
-from lookout.services.gateway.access.principal import Principal, of_token
 from lookout.services.gateway.access.sessions import digest
 from lookout.services.gateway.history.database import Database
 from lookout.services.gateway.history.tables import DOCUMENTS
+from lookout.services.gateway.principal import Principal, of_token
 from lookout.v1.access_pb2 import ApiToken
 from lookout.wire import ACCESS, from_json
 

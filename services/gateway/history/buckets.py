@@ -44,6 +44,9 @@ class Bucket:
     times: list[int] = field(default_factory=lambda: [0] * len(OUTCOMES))
     shared: float = 0.0
     own: float = 0.0
+    partition: int = 0
+    first: int = -1
+    last: int = -1
     detail: bytearray | None = None
 
     def row(self) -> dict[str, Any]:
@@ -56,6 +59,9 @@ class Bucket:
             **dict(zip(TIMES, self.times, strict=True)),
             "shared": self.shared,
             "own": self.own,
+            "partition": self.partition,
+            "first": self.first,
+            "last": self.last,
             "detail": None if self.detail is None else bytes(self.detail),
         }
 
@@ -70,6 +76,9 @@ def bucket_of(row: Any) -> Bucket:
         [getattr(row, name) for name in TIMES],
         row.shared,
         row.own,
+        row.partition,
+        row.first,
+        row.last,
         None if row.detail is None else bytearray(row.detail),
     )
 
@@ -98,14 +107,18 @@ def pieces(row: VerdictRow, newest_ms: int) -> Iterator[tuple[int, int, int, boo
         start = end
 
 
-def add(bucket: Bucket, row: VerdictRow, covered_ms: int, *, ends: bool) -> None:
-    """Count a piece of a verdict."""
+def add(bucket: Bucket, row: VerdictRow, covered_ms: int, at: tuple[int, int], *, ends: bool) -> None:
+    """Count a piece of a verdict, whose record is at a partition and offset."""
     bucket.times[row.outcome] += covered_ms
     if not ends:
         return
     bucket.verdicts += 1
     bucket.shared += row.shared
     bucket.own += row.own
+    partition, offset = at
+    if bucket.first < 0 or partition != bucket.partition:  # the camera has moved: its newer records count
+        bucket.partition, bucket.first = partition, offset
+    bucket.last = offset
     if row.p_yes == row.p_yes:
         bucket.answers += 1
         bucket.p_sum += row.p_yes

@@ -27,7 +27,7 @@ _LOOK_S: Final = 30.0
 _ANSWER_S: Final = 10.0
 _PAUSE_S: Final = 1.0
 
-Place = tuple[str, int]
+RecordPlace = tuple[str, int]
 
 
 class MovedOnError(LookoutRuntimeError):
@@ -46,7 +46,7 @@ class Ingest:
     def __init__(self, settings: ServiceSettings, database: Database, batch: int = _BATCH) -> None:
         self._settings, self._database, self._batch = settings, database, batch
         self._records = Records(database)
-        self._next: dict[Place, int] = {}
+        self._next: dict[RecordPlace, int] = {}
         self._stopped = threading.Event()
         self.changed = threading.Condition()
         self.caught_up = threading.Event()
@@ -112,7 +112,7 @@ class Ingest:
                     waiting.discard((str(message.topic()), message.partition() or 0))
             self._store(messages)
 
-    def _assign(self, consumer: Consumer, topics: Collection[str]) -> list[Place]:
+    def _assign(self, consumer: Consumer, topics: Collection[str]) -> list[RecordPlace]:
         """Read the partitions that these topics have now, from where the history is."""
         known = consumer.list_topics(timeout=_ANSWER_S).topics
         places = [
@@ -146,7 +146,7 @@ class Ingest:
         """
         if not messages:
             return
-        moved: dict[Place, int] = {}
+        moved: dict[RecordPlace, int] = {}
         with self._database.writing() as connection:
             batch = self._records.begin(connection)
             for message in messages:
@@ -160,7 +160,7 @@ class Ingest:
         with self.changed:
             self.changed.notify_all()
 
-    def _move(self, connection: Connection, place: Place, offset: int) -> None:
+    def _move(self, connection: Connection, place: RecordPlace, offset: int) -> None:
         before = self._next.get(place)
         if before is None:
             done = connection.execute(
@@ -175,7 +175,7 @@ class Ingest:
         if done.rowcount != 1:
             raise MovedOnError(f"{place[0]} [{place[1]}] is not at {before} any more")
 
-    def _stored(self) -> dict[Place, int]:
+    def _stored(self) -> dict[RecordPlace, int]:
         with self._database.reading() as connection:
             rows = connection.execute(sqlalchemy.select(OFFSETS)).all()
         return {(row.topic, row.partition): row.next for row in rows}

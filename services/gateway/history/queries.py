@@ -10,7 +10,6 @@ from typing import Any, Final
 import sqlalchemy
 from sqlalchemy import ColumnElement, Connection, Select
 
-from lookout.services.gateway.access.principal import Principal
 from lookout.services.gateway.history.buckets import (
     DAY_MS,
     HOUR_MS,
@@ -30,8 +29,8 @@ from lookout.services.gateway.history.tables import (
     SERIES,
     VERSIONS,
 )
+from lookout.services.gateway.principal import Principal
 from lookout.services.gateway.problems import ProblemError
-from lookout.v1.actions_pb2 import IncidentState
 from lookout.v1.watches_pb2 import Watch
 from lookout.wire import WATCHES, from_json, names_id
 
@@ -87,7 +86,7 @@ class IncidentFilter:
 
     camera: str | None = None
     watch: str | None = None
-    states: Sequence[IncidentState] = ()
+    states: Sequence[int] = ()
     since_ms: int | None = None
     until_ms: int | None = None
     assignee: str | None = None
@@ -293,6 +292,25 @@ def _sum(bucket: Bucket, row: Any) -> None:
         bucket.times[place] += getattr(row, name)
     bucket.shared += row.shared
     bucket.own += row.own
+
+
+def verdict_places(
+    connection: Connection, series: Iterable[SeriesRow], since_ms: int, until_ms: int
+) -> dict[int, tuple[int, int]]:
+    """Where in verdicts.v1 the verdicts of a range are: by partition the first and the last offset."""
+    places: dict[int, tuple[int, int]] = {}
+    for entry in series:
+        query = sqlalchemy.select(BUCKETS.c.partition, BUCKETS.c.first, BUCKETS.c.last).where(
+            BUCKETS.c.level == MINUTE_MS,
+            BUCKETS.c.series == entry.key,
+            BUCKETS.c.start_ms >= since_ms // MINUTE_MS * MINUTE_MS,
+            BUCKETS.c.start_ms < until_ms,
+            BUCKETS.c.first >= 0,
+        )
+        for row in connection.execute(query):
+            first, last = places.get(row.partition, (row.first, row.last))
+            places[row.partition] = min(first, row.first), max(last, row.last)
+    return places
 
 
 def letters(connection: Connection, principal: Principal, after: str, limit: int) -> tuple[list[bytes], str]:

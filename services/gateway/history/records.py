@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from sqlalchemy import Connection
 from lookout.past.erasures.fence import Fence
 from lookout.rules import RuleError, read_watch
 from lookout.rules.triage import Triage, triage_of
+from lookout.runtime.worker.record_reader import record_of
 from lookout.services.gateway.history.database import Database, new_key
 from lookout.services.gateway.history.erasing import erase
 from lookout.services.gateway.history.series import SeriesBook
@@ -32,9 +32,10 @@ from lookout.services.gateway.history.tables import (
 )
 from lookout.services.gateway.history.verdict_rows import read_row
 from lookout.services.gateway.history.views import incident_view
-from lookout.v1.access_pb2 import AuditEntry
+from lookout.v1.access_pb2 import ApiToken, AuditEntry
 from lookout.v1.actions_pb2 import IncidentAction
 from lookout.v1.alerts_pb2 import Alert
+from lookout.v1.cameras_pb2 import Camera
 from lookout.v1.erasures_pb2 import Erasure
 from lookout.v1.gateway_pb2 import DeadLetterView, Event, JobView
 from lookout.v1.labels_pb2 import Label
@@ -60,7 +61,7 @@ from lookout.wire import (
     from_json,
     headers,
     key_text,
-    read_record,
+    received,
     tenant_of,
     to_json,
 )
@@ -152,13 +153,13 @@ class Records:
         self._fence = None
 
     def _verdict(self, batch: Batch, message: Message) -> None:
-        row = read_row(message.value() or b"", message.timestamp()[1])
+        row = read_row(message.value() or b"", key_text(message.key()), message.timestamp()[1])
         if row is None:
             return
         fence = self._erased(batch.connection)
         if fence.of(row.camera) and fence.hides(row.camera, row.start_ms * 1000, row.end_ms * 1000):
             return
-        self.book.count(batch.connection, row)
+        self.book.count(batch.connection, row, (message.partition() or 0, message.offset() or 0))
 
     def _alert(self, batch: Batch, message: Message) -> None:
         alert = _read(message, Alert)
@@ -287,9 +288,8 @@ class Records:
         if value is None:
             self._delete(batch, message)
             return
-        try:
-            parsed: Any = _PARSERS[str(message.topic())](value)
-        except WireError:
+        parsed = _read(message, _KINDS[str(message.topic())])
+        if parsed is None:
             return
         tenant = getattr(parsed, "tenant", "") or ""
         self._put(batch, message, to_json(parsed), tenant, getattr(parsed, "camera", ""))
@@ -363,7 +363,7 @@ class Records:
             self.book.seen(batch.connection, tenant_of(state.labels.tenant), camera, heard_ms)
 
     def _letter(self, batch: Batch, message: Message) -> None:
-        pairs = message.headers() or []
+        pairs = record_of(message).headers
         view = DeadLetterView(
             topic=str(message.topic()),
             partition=message.partition() or 0,
@@ -444,7 +444,7 @@ class Records:
         return int(key)
 
     def _remember_request(self, batch: Batch, message: Message) -> None:
-        pairs = message.headers() or []
+        pairs = record_of(message).headers
         key = headers.text(pairs, headers.REQUEST_KEY)
         if key is None or len(key) > 128:
             return
@@ -482,14 +482,16 @@ class Records:
         return self._fence
 
 
-_PARSERS: Final[dict[str, Callable[[bytes], Any]]] = {
-    topic: functools.partial(read_record, topic) for topic in (CAMERAS.name, LABELS.name, ACCESS.name)
+_KINDS: Final[dict[str, type[Any]]] = {
+    CAMERAS.name: Camera,
+    LABELS.name: Label,
+    ACCESS.name: ApiToken,
 }
 
 
 def _read(message: Message, kind: type[Any]) -> Any:
     """The message in a record; None where it is none."""
     try:
-        return from_json(message.value() or b"", kind)
+        return received(kind, record_of(message))
     except WireError:
         return None

@@ -70,8 +70,8 @@ class SeriesBook:
             camera.seen_ms, camera.changed = seen_ms, True
             camera.outcome = outcome or camera.outcome
 
-    def count(self, connection: Connection, row: VerdictRow) -> None:
-        """Count a verdict."""
+    def count(self, connection: Connection, row: VerdictRow, at: tuple[int, int]) -> None:
+        """Count a verdict, whose record is at a partition and offset."""
         name = (row.tenant, row.camera, row.watch)
         series = self._series.get(name)
         if series is None:
@@ -84,7 +84,7 @@ class SeriesBook:
                 bucket = series.buckets.get(key)
                 if bucket is None:
                     bucket = series.buckets[key] = self._bucket(connection, series, *key)
-                add(bucket, row, end - start, ends=ends)
+                add(bucket, row, end - start, at, ends=ends)
                 if level == MINUTE_MS:
                     add_detail(bucket, row, minute, start, end, ends=ends)
                 series.changed.add(key)

@@ -89,11 +89,17 @@ BUCKETS = Table(
     Column("degraded_ms", Integer, nullable=False),
     Column("shared", Double, nullable=False),
     Column("own", Double, nullable=False),
+    Column("partition", Integer, nullable=False),
+    Column("first", BigInteger, nullable=False),
+    Column("last", BigInteger, nullable=False),
     Column("detail", LargeBinary),
     Index("ix_buckets_level_start_ms", "level", "start_ms"),
     sqlite_with_rowid=False,
 )
-"""Sums of verdicts by minute, hour and day; `detail` of a minute has each verdict (`buckets.Detail`)."""
+"""Sums of verdicts by minute, hour and day; `detail` of a minute has each verdict (`buckets.Detail`).
+
+`first` and `last` are the offsets of its verdicts in a partition of verdicts.v1.
+"""
 
 QUESTIONS = Table(
     "questions",

@@ -40,17 +40,18 @@ class VerdictRow(NamedTuple):
     own: float
 
 
-def read_row(value: bytes, written_ms: int) -> VerdictRow | None:
+def read_row(value: bytes, key: str, written_ms: int) -> VerdictRow | None:
     """What is counted of a record of verdicts.v1.
 
     The usual form is read directly, any other by the parser of the wire, to the same result.
 
     Args:
         value: Of the record.
+        key: Of the record.
         written_ms: When Kafka got it, Unix milliseconds.
 
     Returns:
-        The row; None: the record is no verdict, or ends a day after it was written.
+        The row; None: the record is no verdict of its key, or ends a day after it was written.
     """
     try:
         row = _fast(json.loads(value))
@@ -58,7 +59,7 @@ def read_row(value: bytes, written_ms: int) -> VerdictRow | None:
         row = None
     if row is None:
         row = _slow(value)
-    if row is None or row.end_ms > written_ms + EPOCH_AHEAD_MS or row.end_ms < 0:
+    if row is None or row.camera != key or row.end_ms > written_ms + EPOCH_AHEAD_MS or row.end_ms < 0:
         return None
     return row
 

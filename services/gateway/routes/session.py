@@ -7,11 +7,11 @@ from typing import Any
 from fastapi import APIRouter, Request
 from starlette.responses import RedirectResponse, Response
 
-from lookout.services.gateway.access.principal import Principal
 from lookout.services.gateway.access.sessions import COOKIE
 from lookout.services.gateway.guard import Viewer, address_of, too_many
 from lookout.services.gateway.messages import answer, route
 from lookout.services.gateway.parts import Parts, parts_of
+from lookout.services.gateway.principal import Principal
 from lookout.services.gateway.problems import ProblemError
 from lookout.v1.access_pb2 import Role
 from lookout.v1.gateway_pb2 import SessionView

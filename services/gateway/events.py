@@ -1,0 +1,166 @@
+"""The feed of events: numbered in the history, so that a follower who comes back misses nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import threading
+from collections.abc import AsyncIterator, Callable
+from typing import Any, Final, NamedTuple
+
+import sqlalchemy
+
+from lookout.services.gateway.history.database import GENERATION, Database
+from lookout.services.gateway.history.records import EVENT_NUMBER
+from lookout.services.gateway.history.tables import EVENTS
+from lookout.services.gateway.principal import Principal
+from lookout.services.gateway.problems import ProblemError
+
+#: events of one read
+_READ: Final = 500
+#: seconds after which the history is asked although nothing changed here: another replica may store it
+_ASK_S: Final = 1.0
+#: seconds of silence after which a comment keeps the connection open
+_SILENCE_S: Final = 15.0
+_ID: Final = re.compile(r"([0-9a-f]{8})-(\d{1,15})-(\d{1,15})")
+#: milliseconds before the last event from which a rebuilt history is sent again; its order is another
+_AGAIN_MS: Final = 60_000
+
+
+class Position(NamedTuple):
+    """The last event that a follower has: its database, number and time in Kafka."""
+
+    generation: str
+    number: int
+    time_ms: int
+
+    def text(self) -> str:
+        """As the id of an event."""
+        return f"{self.generation}-{self.number}-{self.time_ms}"
+
+
+class Feed:
+    """Events of the history as they come.
+
+    Args:
+        database: The history's.
+        changed: Notified after each transaction of this process.
+    """
+
+    def __init__(self, database: Database, changed: threading.Condition) -> None:
+        self._database, self._changed = database, changed
+        self._stopped = False
+        self._followers: set[Callable[[], None]] = set()
+
+    def run(self) -> None:
+        """Wake followers whenever the history has changed, until `stop`."""
+        while not self._stopped:
+            with self._changed:
+                self._changed.wait(_ASK_S)
+            for wake in list(self._followers):
+                wake()
+
+    def stop(self) -> None:
+        """End all followers."""
+        self._stopped = True
+        with self._changed:
+            self._changed.notify_all()
+        for wake in list(self._followers):
+            wake()
+
+    def begin(self, last: str | None) -> Position:
+        """Where a follower begins.
+
+        Args:
+            last: The id of its last event; None: from now on.
+
+        Raises:
+            ProblemError: The id is none of an event.
+        """
+        with self._database.reading() as connection:
+            generation = self._database.fact(connection, GENERATION) or ""
+            newest = int(self._database.fact(connection, EVENT_NUMBER) or 0)
+            if last is None:
+                return Position(generation, newest, 0)
+            match = _ID.fullmatch(last)
+            if match is None:
+                raise ProblemError(400, "last-event-id: it is not the id of an event of /v1/events")
+            known = Position(match[1], int(match[2]), int(match[3]))
+            if known.generation == generation:
+                return known
+            # The history was made again, with numbers of its own: some events come twice, none is missed.
+            first = connection.scalar(
+                sqlalchemy.select(sqlalchemy.func.min(EVENTS.c.number)).where(
+                    EVENTS.c.time_ms >= known.time_ms - _AGAIN_MS
+                )
+            )
+        return Position(generation, newest if first is None else first - 1, known.time_ms)
+
+    def read(self, position: Position) -> list[Any]:
+        """The events after a position."""
+        query = (
+            sqlalchemy.select(EVENTS)
+            .where(EVENTS.c.number > position.number)
+            .order_by(EVENTS.c.number)
+            .limit(_READ)
+        )
+        with self._database.reading() as connection:
+            return list(connection.execute(query))
+
+    async def follow(self, position: Position, sees: Callable[[Any], bool]) -> AsyncIterator[bytes]:
+        """Events as a stream of server-sent events.
+
+        Args:
+            position: The last event that the follower has.
+            sees: Whether it may see a row of the table.
+        """
+        loop, woken = asyncio.get_running_loop(), asyncio.Event()
+
+        def wake() -> None:
+            loop.call_soon_threadsafe(woken.set)
+
+        self._followers.add(wake)
+        silent_since = loop.time()
+        try:
+            yield b"retry: 2000\n\n"
+            while not self._stopped:
+                woken.clear()
+                rows = await asyncio.to_thread(self.read, position)
+                for row in rows:
+                    position = Position(position.generation, row.number, row.time_ms)
+                    if sees(row):
+                        yield _sent(row, position)
+                        silent_since = loop.time()
+                if len(rows) == _READ:
+                    continue
+                if loop.time() - silent_since > _SILENCE_S:
+                    silent_since = loop.time()
+                    # With an id: events that it may not see are passed over when it comes back.
+                    yield f"id: {position.text()}\n: nothing\n\n".encode()
+                try:
+                    await asyncio.wait_for(woken.wait(), _SILENCE_S)
+                except TimeoutError:
+                    continue
+        finally:
+            self._followers.discard(wake)
+
+
+def _sent(row: Any, position: Position) -> bytes:
+    identity = position.text()
+    body = row.body[:-1] + (b',"id":"%s"}' % identity.encode())
+    return b"id: %s\nevent: %s\ndata: %s\n\n" % (identity.encode(), row.kind.encode(), body)
+
+
+def sees_event(principal: Principal) -> Callable[[Any], bool]:
+    """Whether a caller may see an event of the table."""
+
+    def sees(row: Any) -> bool:
+        if row.kind == "dead-letter" and not principal.unlimited:
+            return bool(row.camera) and principal.sees(row.camera, row.tenant)
+        if row.kind in ("watch", "job"):
+            return principal.unlimited or (
+                not principal.cameras and bool(row.tenant) and principal.sees_tenant(row.tenant)
+            )
+        return principal.sees(row.camera, row.tenant)
+
+    return sees

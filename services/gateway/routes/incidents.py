@@ -1,0 +1,127 @@
+"""Incidents, and what people do with them."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Path, Query, Request
+from starlette.responses import Response
+
+from lookout.rules.triage import Triage, allowed
+from lookout.services.gateway.guard import Operator, Viewer
+from lookout.services.gateway.history import queries
+from lookout.services.gateway.history.views import view_of_row
+from lookout.services.gateway.messages import answer, body_of, route
+from lookout.services.gateway.parts import Parts, parts_of
+from lookout.services.gateway.principal import Principal
+from lookout.services.gateway.problems import ProblemError, not_found
+from lookout.services.gateway.times import Moment, parse_ms
+from lookout.services.gateway.writes import Asked, entry
+from lookout.v1.actions_pb2 import IncidentAction, IncidentState
+from lookout.v1.gateway_pb2 import IncidentPage, IncidentView
+from lookout.wire import ACTIONS, from_json, stable_id, to_json
+from lookout.wire.message_json import enum_name
+
+router = APIRouter(prefix="/v1/incidents", tags=["incidents"])
+STATES = {enum_name("IncidentState", name): IncidentState.Value(name) for name, _ in IncidentState.items()}
+_Id = Annotated[str, Path(max_length=64)]
+
+
+@router.get("", **route(IncidentPage))
+def list_incidents(
+    request: Request,
+    principal: Viewer,
+    camera: Annotated[str | None, Query(max_length=200, description="id or glob")] = None,
+    watch: Annotated[str | None, Query(max_length=200)] = None,
+    state: Annotated[
+        list[str] | None, Query(max_length=10, description=f"of {', '.join(list(STATES)[1:])}")
+    ] = None,
+    since: Moment = None,
+    until: Moment = None,
+    assignee: Annotated[str | None, Query(max_length=200)] = None,
+    closed: bool | None = None,
+    q: Annotated[str | None, Query(max_length=200, description="words of the question")] = None,
+    limit: Annotated[int, Query(ge=1, le=500)] = 100,
+    after: Annotated[str, Query(max_length=100, description="`next` of the page before")] = "",
+) -> Response:
+    """Incidents, newest first."""
+    if unknown := [name for name in state or () if name not in STATES]:
+        raise ProblemError(400, f"state: {unknown[0]!r} is none of {', '.join(list(STATES)[1:])}")
+    wanted = queries.IncidentFilter(
+        camera,
+        watch,
+        [STATES[name] for name in state or ()],
+        parse_ms("since", since),
+        parse_ms("until", until),
+        assignee,
+        q,
+        closed,
+    )
+    with parts_of(request).database.reading() as connection:
+        rows, following = queries.incidents(connection, principal, wanted, after, limit)
+    return answer(IncidentPage(incidents=[view_of_row(row, row.tenant) for row in rows], next=following))
+
+
+@router.get("/{identity}", **route(IncidentView))
+def get_incident(request: Request, principal: Viewer, identity: _Id) -> Response:
+    """One incident, with everything that people did with it."""
+    return answer(_incident(parts_of(request), principal, identity))
+
+
+@router.post("/{identity}/actions", **route(IncidentView, takes=IncidentAction))
+def act(
+    request: Request,
+    principal: Operator,
+    asked: Asked,
+    identity: _Id,
+    wanted: Annotated[IncidentAction, Depends(body_of(IncidentAction))],
+) -> Response:
+    """Claim, acknowledge, resolve, reopen, note, or call it a false positive; `kind` and `note` are read."""
+    parts = parts_of(request)
+    before = _incident(parts, principal, identity)
+    kind = enum_name("Kind", IncidentAction.Kind.Name(wanted.kind))
+    if wanted.kind == IncidentAction.KIND_UNSPECIFIED:
+        raise ProblemError(400, "kind: claim, acknowledge, resolve, false-positive, reopen or note is needed")
+    if wanted.kind == IncidentAction.KIND_NOTE and not wanted.note.strip():
+        raise ProblemError(400, "note: it is empty")
+    with parts.writes.once(principal, asked, ACTIONS.name) as written:
+        if written is not None:
+            return answer(_incident(parts, principal, identity))
+        before = _incident(parts, principal, identity)
+        if not allowed(Triage(before.state), wanted.kind):
+            state = enum_name("IncidentState", IncidentState.Name(before.state))
+            by = f" by {before.assignee}" if before.assignee else ""
+            raise ProblemError(409, f"incident {identity} is {state}{by}: {kind} does not fit that")
+        record = IncidentAction(
+            id=stable_id("act", principal.actor, asked.key),
+            incident=identity,
+            kind=wanted.kind,
+            actor=principal.actor,
+            note=wanted.note,
+            camera=before.camera,
+            tenant=before.tenant,
+            watch=before.watch,
+            question=before.question,
+            start=before.start,
+            end=before.end,
+        )
+        record.time.GetCurrentTime()
+        parts.writes.write(
+            principal,
+            asked,
+            ACTIONS.name,
+            {before.camera: to_json(record)},
+            entry(f"incident.{kind}", identity, camera=before.camera, tenant=before.tenant),
+        )
+    return answer(_incident(parts, principal, identity))
+
+
+def _incident(parts: Parts, principal: Principal, identity: str) -> IncidentView:
+    with parts.database.reading() as connection:
+        found = queries.incident(connection, principal, identity)
+    if found is None:
+        raise not_found("incident", identity)
+    row, acts = found
+    view = view_of_row(row, row.tenant)
+    view.actions.extend(from_json(body, IncidentAction) for body in acts)
+    return view

@@ -1,0 +1,186 @@
+"""Changes over the API: one record each, with who asked and for which request."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Annotated, Final
+
+import sqlalchemy
+from confluent_kafka import TopicPartition
+from fastapi import Depends, Request
+
+from lookout.administration import Origin, RecordPlace, Writer
+from lookout.runtime.kafka_clients import Consumer
+from lookout.services.gateway.history.database import Database
+from lookout.services.gateway.history.tables import OFFSETS, REQUESTS
+from lookout.services.gateway.principal import Principal
+from lookout.services.gateway.problems import ProblemError
+from lookout.services.gateway.settings import GatewaySettings
+from lookout.v1.access_pb2 import AuditEntry
+from lookout.wire import AUDIT, prefixed, stable_id, to_json
+
+KEY_HEADER: Final = "idempotency-key"
+_KEY: Final = re.compile(r"[\x21-\x7e]{1,128}")
+#: seconds that a change waits until the history has it; afterwards the answer is what was asked for
+_SEEN_S: Final = 10.0
+_ANSWER_S: Final = 10.0
+_POLL_S: Final = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """A request that changes something.
+
+    Attributes:
+        key: Its idempotency key; a new one where the caller sent none.
+        repeated: The caller sent one, so the request may have been written before.
+        address: Where it comes from.
+    """
+
+    key: str
+    repeated: bool
+    address: str
+
+
+def asking(request: Request) -> Asking:
+    """The request that changes something.
+
+    Raises:
+        ProblemError: Its idempotency key is not one.
+    """
+    key = request.headers.get(KEY_HEADER)
+    if key is not None and not _KEY.fullmatch(key):
+        raise ProblemError(400, f"{KEY_HEADER}: 1 to 128 printable ASCII characters are needed")
+    address = request.client.host[:64] if request.client is not None else ""
+    return Asking(key or secrets.token_hex(16), key is not None, address)
+
+
+Asked = Annotated[Asking, Depends(asking)]
+
+
+class Writes:
+    """Writes records, and knows when the history has them.
+
+    Args:
+        settings: How Kafka is reached.
+        database: The history's.
+    """
+
+    def __init__(self, settings: GatewaySettings, database: Database) -> None:
+        self._settings, self._database = settings, database
+        self._writer = Writer(settings.kafka(), timeout_s=15.0)
+        self._lock = threading.Lock()
+        self._busy: dict[tuple[str, str], threading.Lock] = {}
+
+    @contextmanager
+    def once(self, principal: Principal, asked: Asking, topic: str) -> Iterator[str | None]:
+        """What a request wrote before, as the key of its record; None: nothing, and it is written here alone.
+
+        Args:
+            principal: Who asks.
+            asked: The request.
+            topic: Where it writes.
+        """
+        if not asked.repeated:
+            yield None
+            return
+        name = (principal.actor, asked.key)
+        with self._lock:
+            lock = self._busy.setdefault(name, threading.Lock())
+        try:
+            with lock:
+                self.await_places(self._ends(topic))
+                yield self._written(principal, asked)
+        finally:
+            with self._lock:
+                self._busy.pop(name, None)
+
+    def write(
+        self,
+        principal: Principal,
+        asked: Asking,
+        topic: str,
+        records: Mapping[str, bytes | None],
+        audit: AuditEntry,
+    ) -> list[RecordPlace]:
+        """Write records, then the entry of the audit log, and wait until the history has them.
+
+        Args:
+            principal: Who asks.
+            asked: The request.
+            topic: Where the records go.
+            records: By key; None deletes.
+            audit: What is done to what; the rest is filled in.
+        """
+        places = self._writer.write(topic, records, Origin(principal.actor, asked.key))
+        self.note(principal, asked, audit)
+        self.await_places(places)
+        return places
+
+    def write_only(
+        self, principal: Principal, asked: Asking, topic: str, records: Mapping[str, bytes | None]
+    ) -> list[RecordPlace]:
+        """Write records and wait for Kafka alone."""
+        return self._writer.write(topic, records, Origin(principal.actor, asked.key))
+
+    def note(self, principal: Principal, asked: Asking, audit: AuditEntry) -> None:
+        """Write an entry of the audit log."""
+        audit.id = stable_id("audit", principal.actor, asked.key, audit.action, audit.subject)
+        audit.actor, audit.role = principal.actor, principal.role
+        audit.address, audit.request = asked.address, asked.key
+        audit.time.GetCurrentTime()
+        self._writer.write(AUDIT.name, {audit.actor: to_json(audit)}, Origin(principal.actor, asked.key))
+
+    def await_places(self, places: list[RecordPlace]) -> bool:
+        """Wait until the history has these records; False: it takes longer."""
+        deadline = time.monotonic() + _SEEN_S
+        while places:
+            places = [place for place in places if not self._has(place)]
+            if time.monotonic() > deadline:
+                return False
+            if places:
+                time.sleep(_POLL_S)
+        return True
+
+    def _has(self, place: RecordPlace) -> bool:
+        query = sqlalchemy.select(OFFSETS.c.next).where(
+            OFFSETS.c.topic == place.topic, OFFSETS.c.partition == place.partition
+        )
+        with self._database.reading() as connection:
+            return (connection.scalar(query) or 0) > place.offset
+
+    def _written(self, principal: Principal, asked: Asking) -> str | None:
+        query = sqlalchemy.select(REQUESTS.c.record).where(
+            REQUESTS.c.key == asked.key, REQUESTS.c.actor == principal.actor
+        )
+        with self._database.reading() as connection:
+            record: str | None = connection.scalar(query)
+        return record
+
+    def _ends(self, topic: str) -> list[RecordPlace]:
+        """The newest records of a topic."""
+        options = {"group.id": prefixed("gateway-ends"), "enable.auto.commit": False}
+        consumer = Consumer(self._settings.kafka(**options))
+        try:
+            partitions = consumer.list_topics(topic, timeout=_ANSWER_S).topics[topic].partitions
+            places = []
+            for partition in partitions:
+                low, high = consumer.get_watermark_offsets(
+                    TopicPartition(topic, partition), timeout=_ANSWER_S
+                )
+                if high > low:
+                    places.append(RecordPlace(topic, partition, high - 1))
+            return places
+        finally:
+            consumer.close()
+
+
+def entry(action: str, subject: str, *, camera: str = "", tenant: str = "") -> AuditEntry:
+    """An entry of the audit log: what is done to what."""
+    return AuditEntry(action=action, subject=subject[:200], camera=camera, tenant=tenant)

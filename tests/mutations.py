@@ -10,14 +10,15 @@ import json
 import math
 import random
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
-__all__ = ["BINARY", "BYTES", "JSON", "TEXTS", "WHOLE", "filled", "mutate_message"]
+__all__ = ["BINARY", "BYTES", "JSON", "TEXTS", "WHOLE", "filled", "messages", "mutate_message"]
 
 Chance = random.Random
+M = TypeVar("M", bound=Message)
 #: (honest bytes, the message they are, seeded choices) -> strange bytes
 Mutation = Callable[[bytes, type[Message], Chance], bytes]
 
@@ -402,6 +403,16 @@ JSON: Final[dict[str, Mutation]] = {
     "not-utf8": lambda value, kind, chance: value.replace(b"e", b"\xff\xfe", 1),
     "binary-instead": _binary_instead,
 }
+
+
+def messages(message: Message, kind: type[M]) -> Iterator[M]:
+    """A message, and those in it, that are of a kind."""
+    if isinstance(message, kind):
+        yield message
+    for field, value in message.ListFields():
+        if field.message_type is not None:
+            for inner in value if field.is_repeated else [value]:
+                yield from messages(inner, kind)
 
 
 def filled(kind: type[Message], camera: str, chance: Chance, depth: int = 0) -> Message:

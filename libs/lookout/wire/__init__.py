@@ -4,6 +4,7 @@ from lookout.wire.door import (
     Received as Received,
     check_epoch as check_epoch,
     check_message as check_message,
+    is_json as is_json,
     message_kind as message_kind,
     read_record as read_record,
     received as received,

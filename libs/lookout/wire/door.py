@@ -103,6 +103,11 @@ def message_kind(topic: str) -> type[Message] | None:
     return _JSON.get(topic) or _BINARY.get(topic)
 
 
+def is_json(topic: str) -> bool:
+    """Whether the records of a topic are JSON."""
+    return topic in _JSON
+
+
 def read_record(topic: str, value: bytes) -> Message:
     """The message in a record of `topic`.
 

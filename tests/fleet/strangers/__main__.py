@@ -44,7 +44,12 @@ def main() -> int:
         score, tally = run.run(plan, folder, tell)
     for kind, count in sorted(tally.inputs.items()):
         tell(f"  {count:6d} {kind}")
-    for title, lines in (("crash", tally.crashes), ("hung", tally.hung), ("leaked", tally.leaked)):
+    for title, lines in (
+        ("crash", tally.crashes),
+        ("hung", tally.hung),
+        ("leaked", tally.leaked),
+        ("undone", tally.undone),
+    ):
         for line in dict.fromkeys(lines):
             tell(f"{title}: {line}")
     sys.stdout.write(json.dumps(asdict(score)) + "\n")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections import Counter
@@ -16,14 +17,29 @@ import psutil
 import redis
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
-from lookout.cli.connect import client_options, reading
+from lookout.cli.connect import client_options, read_erasures, reading
 from lookout.cli.options import Position
 from lookout.local import Child, FleetAddress, running_fleets
 from lookout.runtime.net import RedisSecurity, load_connections
+from lookout.runtime.worker.record_reader import record_of
 from lookout.v1.alerts_pb2 import Alert
+from lookout.v1.recordings_pb2 import RecordingAnswers, RecordingJob
 from lookout.v1.verdicts_pb2 import Verdict
 from lookout.v1.watches_pb2 import Rule, Watch
-from lookout.wire import ALERTS, PIPELINE, VERDICTS, WATCHES, Stage, WireError, from_json, to_json
+from lookout.wire import (
+    ALERTS,
+    ANSWERS,
+    PIPELINE,
+    RECORDINGS,
+    VERDICTS,
+    WATCHES,
+    Stage,
+    WireError,
+    from_json,
+    key_text,
+    received,
+    to_json,
+)
 from tests.eventually import eventually
 from tests.fleet.faults.run import MODEL, QUESTIONS, STRIDE_S, WINDOW_S
 
@@ -58,10 +74,15 @@ class UpFleet:
     def __init__(self, folder: Path, cameras: Sequence[str]) -> None:
         self.folder = folder / "data"
         self._cameras = frozenset(cameras)
+        films = folder / "films"
+        films.mkdir(exist_ok=True)
         words = [word for name, value in _SETTINGS.items() for word in ("--set", f"{name}={value}")]
         self.killed: Counter[str] = Counter()
         self._child = Child(
-            [sys.executable, "-m", "lookout.cli", "up", "--data", self.folder, "--model", MODEL, *words],
+            [
+                *(sys.executable, "-m", "lookout.cli", "up", "--data", self.folder, "--model", MODEL, *words),
+                *("--recordings", films),
+            ],
             folder / "up.log",
             env={**os.environ, "COLUMNS": "200"},
         )
@@ -111,6 +132,54 @@ class UpFleet:
         verdicts = {message.id for message in self._messages(VERDICTS.name, Verdict)}
         doubled = sum(count - 1 for count in ids.values())
         return Committed(len(answered), len(verdicts) - len(answered), doubled)
+
+    def partitions_of(self) -> dict[str, int]:
+        """The partition of each honest camera that has a verdict."""
+        with reading(self.bootstrap, [VERDICTS.name], Position(oldest=True)) as reader:
+            places = {key_text(record.key()): record.partition() or 0 for record in reader.until_now()}
+        return {camera: number for camera, number in places.items() if camera in self._cameras}
+
+    def ask(self, name: str, film: Path) -> None:
+        """Ask an honest job about a recording."""
+        job = RecordingJob(id=name, uris=[film.as_uri()], questions=[QUESTIONS[0]])
+        producer = Producer(client_options(self.bootstrap))
+        producer.produce(RECORDINGS.name, to_json(job), key=name)
+        assert producer.flush(30.0) == 0
+
+    def unanswered_jobs(self, names: Sequence[str]) -> list[str]:
+        """Honest jobs that are not done."""
+        done = set()
+        with reading(self.bootstrap, [ANSWERS.name], Position(oldest=True)) as reader:
+            for record in reader.until_now():
+                try:
+                    answers = received(RecordingAnswers, record_of(record))
+                except WireError:
+                    continue
+                if answers.state == RecordingAnswers.STATE_DONE:
+                    done.add(answers.id)
+        return [name for name in names if name not in done]
+
+    def erase(self, camera: str) -> str:
+        """Erase a camera as a person does; the erasure's id."""
+        words = [sys.executable, "-m", "lookout.cli", "erase", "--camera", camera, "--yes"]
+        done = subprocess.run(
+            [*words, "--wait", "300", "--bootstrap", self.bootstrap],
+            capture_output=True,
+            text=True,
+            timeout=600,
+            check=True,
+        )
+        return done.stdout.split()[0]
+
+    def undone(self, identity: str) -> list[str]:
+        """How strangers changed an erasure: it is gone, or somebody has not confirmed it, or is no member."""
+        log = read_erasures(self.bootstrap)
+        faults = [] if identity in log.erasures else [f"{identity} does not stand any more"]
+        faults += [f"{identity} waits for {member.instance}" for member in log.open_at(identity)]
+        services = {member.service for member in log.members.values()}
+        missing = {"decode", "prune-encode", "prefill"} - services
+        faults += [f"{name} is no member" for name in sorted(missing)]
+        return faults
 
     def _messages(self, topic: str, kind: type[Verdict | Alert]) -> Iterator[Verdict | Alert]:
         with reading(self.bootstrap, [topic], Position(oldest=True)) as reader:

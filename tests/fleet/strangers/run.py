@@ -19,6 +19,7 @@ from lookout.cli.connect import client_options, reading
 from lookout.cli.options import Position
 from lookout.wire import (
     PIPELINE,
+    RECORDING_FLOWS,
     Stage,
     all_topics,
     dead_letters,
@@ -27,15 +28,18 @@ from lookout.wire import (
     read_record,
     to_json,
 )
-from tests.fleet.faults.footage import pieces
+from tests.fleet.faults.footage import Piece, pieces
 from tests.fleet.faults.run import MODEL, QUESTIONS, STRIDE_S, Publisher
 from tests.fleet.strangers import calls, directory, leaks, readers, rtsp, topics
 from tests.fleet.strangers.fleet import UpFleet
+from tests.fleet.strangers.standstill import Standstill
 from tests.fleet.strangers.tally import Door, Score, Tally
 
 Tell = Callable[[str], None]
 _HARVEST: Final = 25  # honest records of a topic that strangers start from
 _SETTLED_S: Final = 120.0
+#: a camera that is erased before strangers come
+ERASED: Final = "erased-0"
 #: what a person runs over topics that strangers wrote to
 _COMMANDS: Final = (
     ("watch", "list"),
@@ -112,19 +116,33 @@ def run(plan: Plan, folder: Path, tell: Tell) -> tuple[Score, Tally]:
         publisher.start()
         _until(lambda: fleet.committed().answered >= 2 * plan.cameras, plan.patience_s)
         tell("the honest cameras have their first answers")
+        erased = fleet.erase(ERASED)
+        jobs = _ask(fleet, folder, film)
+        standstill = Standstill(
+            fleet.bootstrap, client_options(fleet.bootstrap), (*PIPELINE.values(), *RECORDING_FLOWS)
+        )
         footage = [piece.data for pieces in film.values() for piece in pieces]
         listener = directory.Listener()
         opened = _doors(fleet, folder, footage, listener=listener, chance=chance, tally=tally)
         agent = _agent(fleet, folder, tally)
         start_s, rounds, round_s = time.monotonic(), 0, 0.0
         while rounds == 0 or time.monotonic() - start_s + round_s <= plan.minutes * 60:
-            _attack(fleet, opened, chance, tell)
+            _attack(fleet, opened, chance, tell, standstill)
             rounds += 1
             round_s = (time.monotonic() - start_s) / rounds
             tell(f"round {rounds}: {sum(tally.inputs.values())} inputs")
         for door in opened:
             door.close()
         _settle(fleet, publisher, plan, tally, tell)
+        late_jobs: list[str] = []
+        if not _until(lambda: not fleet.unanswered_jobs(jobs), plan.patience_s):
+            late_jobs = fleet.unanswered_jobs(jobs)
+        standstill.close()
+        tally.undone += fleet.undone(erased)
+        places, stood = fleet.partitions_of(), standstill.partitions()
+        held_up = [camera for camera, number in places.items() if number in stood]
+        for line in (*stood.values(), *standstill.jobs(), *(f"{job} is not done" for job in late_jobs)):
+            tell(f"held up: {line}")
         page = _commands(fleet, folder, tally, tell)
         secrets = _secrets(fleet)
         strangers = [("a stranger's address in Redis", b"\n".join(listener.received))]
@@ -157,6 +175,9 @@ def run(plan: Plan, folder: Path, tell: Tell) -> tuple[Score, Tally]:
         crashes=len(tally.crashes),
         hung=len(tally.hung),
         leaked=len(tally.leaked),
+        held_up=len(held_up),
+        jobs_held_up=len(standstill.jobs()) + len(late_jobs),
+        erasures_undone=len(tally.undone),
     )
     return score, tally
 
@@ -165,6 +186,7 @@ def kinds(folder: Path) -> list[str]:
     """Every kind of input, without a fleet."""
     chance, tally = random.Random(0), Tally()
     makers = topics.drafts([bytes(188)], {}, chance)
+    makers["erasures.v1"] |= topics.erasures("", chance)
     names = [f"{topic} {way}" for topic, ways in makers.items() for way in ways]
     listener = directory.Listener()
     doors: list[Door] = [
@@ -191,6 +213,7 @@ def _doors(
     token = Path(address.grpc_token_file or "").read_text()
     options = client_options(fleet.bootstrap)
     makers = topics.drafts(footage, _harvest(fleet), chance)
+    makers["erasures.v1"] |= topics.erasures(fleet.bootstrap, chance)
     return [
         *topics.doors(fleet.bootstrap, options, makers, tally),
         *_calls(address.grpc, address.metrics, token, chance, tally),
@@ -225,7 +248,7 @@ def _harvest(fleet: UpFleet) -> dict[str, list[bytes]]:
     for topic in all_topics():
         kind = message_kind(topic.name)
         # Of erasures.v1 the key says what a record is: those of a fleet that runs are its members.
-        if kind is None or topic.name in ("watches.v1", "erasures.v1"):
+        if kind is None or topic.name in ("watches.v1", "erasures.v1", "labels.v1"):
             continue
         records = fleet.harvest(topic.name, _HARVEST)
         out[topic.name] = [
@@ -248,7 +271,19 @@ def _agent(fleet: UpFleet, folder: Path, tally: Tally) -> rtsp.Agent:
     return rtsp.Agent(place, fleet.environment(), client_options(fleet.bootstrap), tally)
 
 
-def _attack(fleet: UpFleet, doors: Sequence[Door], chance: random.Random, tell: Tell) -> None:
+def _ask(fleet: UpFleet, folder: Path, film: dict[str, list[Piece]]) -> list[str]:
+    """Honest jobs about honest footage, one for each partition about."""
+    recording = folder / "films" / "honest.ts"
+    recording.write_bytes(b"".join(piece.data for piece in next(iter(film.values()))))
+    jobs = [f"honest-{number}" for number in range(4)]
+    for job in jobs:
+        fleet.ask(job, recording)
+    return jobs
+
+
+def _attack(
+    fleet: UpFleet, doors: Sequence[Door], chance: random.Random, tell: Tell, standstill: Standstill
+) -> None:
     """Every input of every door in random order; each service is killed twice meanwhile."""
     attempts = [
         (door.name, send) for door in doors for send, count in door.ways.values() for _ in range(count)
@@ -261,6 +296,7 @@ def _attack(fleet: UpFleet, doors: Sequence[Door], chance: random.Random, tell: 
     for number, (_, send) in enumerate(attempts):
         if number in deaths:
             tell(f"{number} of {len(attempts)} inputs; {deaths[number]} is killed")
+            standstill.killed(deaths[number])
             fleet.kill(deaths[number])
         send()
 

@@ -27,6 +27,9 @@ class Score:
         crashes: Processes that ended, and errors that no caller is told of.
         hung: Inputs that held a reader up for too long, and stages that fell behind for good.
         leaked: Secrets at places where strangers read.
+        held_up: Honest cameras whose partition stood still for more than 10 s while others went on.
+        jobs_held_up: The same of partitions of recording jobs.
+        erasures_undone: Erasures that no longer stand, or that count as confirmed by those who have not.
     """
 
     strange: int
@@ -37,12 +40,16 @@ class Score:
     crashes: int
     hung: int
     leaked: int
+    held_up: int
+    jobs_held_up: int
+    erasures_undone: int
 
     @property
     def clean(self) -> bool:
         """Whether strangers changed nothing."""
         whole = self.honest_expected == self.honest_committed
-        return whole and self.doubled == self.crashes == self.hung == self.leaked == 0
+        faults = (self.doubled, self.crashes, self.hung, self.leaked)
+        return whole and not any((*faults, self.held_up, self.jobs_held_up, self.erasures_undone))
 
 
 @dataclass(slots=True)
@@ -53,6 +60,7 @@ class Tally:
     crashes: list[str] = field(default_factory=list)
     hung: list[str] = field(default_factory=list)
     leaked: list[str] = field(default_factory=list)
+    undone: list[str] = field(default_factory=list)
 
     @contextmanager
     def trying(self, kind: str, *allowed: type[BaseException]) -> Iterator[None]:

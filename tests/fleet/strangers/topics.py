@@ -10,7 +10,18 @@ from typing import Any, Final
 from confluent_kafka import KafkaException, Producer
 from google.protobuf.message import Message
 
-from lookout.wire import SEGMENTS, all_topics, message_kind, to_json
+from lookout.cli.connect import read_erasures
+from lookout.past.erasures import ErasureLog
+from lookout.v1.erasures_pb2 import Erasure, ErasureConfirmation, ErasureMember
+from lookout.v1.lineage_pb2 import RecordRef, TensorRef
+from lookout.v1.recordings_pb2 import (
+    BacktestPart,
+    PartSpan,
+    RecordingOutcome,
+    RecordingPart,
+    RecordingPlan,
+)
+from lookout.wire import ERASURES, SEGMENTS, all_topics, is_json, message_kind, to_json
 from tests import mutations
 from tests.fleet.strangers.tally import Door, Tally
 
@@ -43,6 +54,51 @@ ENVELOPES: Final[dict[str, Callable[[Draft, Chance], Draft]]] = {
     "no-value": lambda draft, chance: replace(draft, value=None),
     "strange-headers": lambda draft, chance: replace(draft, headers=_strange_headers(chance)),
     "large-header": lambda draft, chance: replace(draft, headers=[("traceparent", b"0" * 400_000)]),
+}
+
+
+def _set(**fields: object) -> Callable[[Any], object]:
+    """What gives a message other fields."""
+
+    def spoil(message: Any) -> None:
+        for name, value in fields.items():
+            setattr(message, name, value)
+
+    return spoil
+
+
+def _size(ref: Any) -> None:
+    del ref.shape[:]
+    ref.shape.extend([2**31 - 1] * 8)
+
+
+#: by kind of reference: ways to refer to what no stage has written
+REFERENCES: Final[dict[type[Message], dict[str, Callable[[Any], object]]]] = {
+    RecordRef: {
+        "before the beginning": _set(offset=-1),
+        "behind the end": _set(offset=2**53),
+        "partition next to the last": _set(partition=4),
+        "partition far away": _set(partition=10**9),
+        "no topic": _set(topic=""),
+        "topic that does not exist": _set(topic="nowhere.v1"),
+        "Kafka's own topic": _set(topic="__consumer_offsets"),
+    },
+    TensorRef: {
+        "another stage": _set(stage=3),
+        "another camera": _set(camera="cam-00"),
+        "another epoch": _set(epoch=7),
+        "no dtype": _set(dtype="object"),
+        "size": _size,
+    },
+    BacktestPart: {
+        "partition far away": _set(partition=10**9),
+        "behind the end": _set(first=2**53 - 1, stop=2**53, read_from=2**53 - 1),
+        "backwards": _set(first=9, stop=3),
+    },
+    PartSpan: {"backwards": _set(first=9, stop=3), "without end": _set(stop=2**53)},
+    RecordingPlan: {"more parts than it has": _set(parts=4096)},
+    RecordingOutcome: {"another partition": _set(place=10**6)},
+    RecordingPart: {"home far away": _set(home=10**9)},
 }
 _HEADERS: Final = (
     *("captured-at", "traceparent", "content-type", "ce_id", "ce_type", "ce_subject", "ce_time"),
@@ -117,8 +173,7 @@ def _messages(
     topic: str, kind: type[Message], bases: Sequence[bytes], chance: Chance
 ) -> dict[str, Callable[[], Draft]]:
     """Strange messages in a topic, by way; bases are honest records under strange names."""
-    is_json = _is_json(topic)
-    changes = mutations.JSON if is_json else mutations.BINARY
+    changes = mutations.JSON if is_json(topic) else mutations.BINARY
 
     def draft(value: bytes | None) -> Draft:
         return Draft(topic, chance.choice(CAMERAS).encode(), value)
@@ -127,9 +182,32 @@ def _messages(
         message = mutations.filled(kind, chance.choice(CAMERAS), chance)
         if kind.DESCRIPTOR.fields_by_name.get("epoch"):
             message.epoch = 2**53 - chance.randint(0, 5)  # type: ignore[attr-defined]
-        return draft(to_json(message) if is_json else message.SerializeToString())
+        return draft(to_json(message) if is_json(topic) else message.SerializeToString())
+
+    def referring(spoil: Callable[[Any], object], wanted: type[Message]) -> Draft:
+        """A message that could be honest but for what it refers to, under the key that it needs."""
+        message: Any = mutations.filled(kind, chance.choice(CAMERAS), chance)
+        if kind.DESCRIPTOR.fields_by_name.get("epoch"):
+            message.epoch = 1_000_000
+        for ref in mutations.messages(message, TensorRef):
+            ref.camera, ref.epoch = message.camera, message.epoch
+        for ref in mutations.messages(message, wanted):
+            spoil(ref)
+        value = to_json(message) if is_json(topic) else message.SerializeToString()
+        key = getattr(message, "camera", "") or getattr(message, "job", "") or chance.choice(CAMERAS)
+        return Draft(topic, key.encode(), value)
+
+    def references() -> dict[str, Callable[[], Draft]]:
+        message = mutations.filled(kind, CAMERAS[0], chance)
+        return {
+            f"{wanted.DESCRIPTOR.name} {name}": lambda spoil=spoil, wanted=wanted: referring(spoil, wanted)
+            for wanted, ways in REFERENCES.items()
+            if any(True for _ in mutations.messages(message, wanted))
+            for name, spoil in ways.items()
+        }
 
     return {
+        **references(),
         **{
             name: (lambda change=change: draft(change(chance.choice(bases), kind, chance)))
             for name, change in changes.items()
@@ -155,8 +233,43 @@ def _dead(topic: str, chance: Chance) -> dict[str, Callable[[], Draft]]:
     }
 
 
-def _is_json(topic: str) -> bool:
-    return topic in ("verdicts.v1", "alerts.v1", "watches.v1", "cameras.v1", "erasures.v1")
+def erasures(bootstrap: str, chance: Chance) -> dict[str, Callable[[], Draft]]:
+    """Attempts to undo erasures: what stands in the topic, deleted, replaced or said by somebody else."""
+    log = read_erasures(bootstrap) if bootstrap else ErasureLog()
+    identities = [*log.erasures, "e-none"]
+    members = [*log.members, "prefill-0"]
+
+    def draft(key: str, message: Message | None) -> Draft:
+        return Draft(ERASURES.name, key.encode(), None if message is None else to_json(message))
+
+    def erasure() -> str:
+        return chance.choice(identities)
+
+    def narrow() -> Draft:
+        identity = erasure()
+        return draft(identity, Erasure(id=identity, camera="erased-0", end_us=1, signature="0" * 64))
+
+    def confirmed() -> Draft:
+        done = ErasureConfirmation(erasure=erasure(), instance=chance.choice(members), service="prefill")
+        return draft(f"{done.erasure}@{done.instance}", done)
+
+    def left() -> Draft:
+        member = ErasureMember(instance=chance.choice(members), announced_us=2**52, left=True)
+        return draft(f"@{member.instance}", member)
+
+    def blinded() -> Draft:
+        """An erasure of an honest camera, up to the far future."""
+        identity = f"e-{chance.randrange(10**6)}"
+        return draft(identity, Erasure(id=identity, camera="cam-00", end_us=2**52, requested_us=2**52))
+
+    return {
+        "request deleted": lambda: draft(erasure(), None),
+        "member deleted": lambda: draft(f"@{chance.choice(members)}", None),
+        "request narrowed": narrow,
+        "confirmation forged": confirmed,
+        "departure forged": left,
+        "honest camera erased": blinded,
+    }
 
 
 def drafts(
@@ -178,7 +291,7 @@ def drafts(
             out[topic.name] = _dead(topic.name, chance)
         else:
             own = mutations.filled(kind, CAMERAS[0], chance)
-            base = to_json(own) if _is_json(topic.name) else own.SerializeToString()
+            base = to_json(own) if is_json(topic.name) else own.SerializeToString()
             out[topic.name] = _messages(topic.name, kind, [base, *harvest.get(topic.name, ())], chance)
     return out
 

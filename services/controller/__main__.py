@@ -38,7 +38,7 @@ from lookout.services.controller.rounds import RoundError
 from lookout.services.controller.settings import ControllerSettings
 from lookout.services.controller.statuses import StatusQueue
 from lookout.text import visible
-from lookout.wire import CAMERAS, RECORDINGS, WATCHES
+from lookout.wire import CAMERAS, RECORDINGS, WATCHES, headers
 from lookout.wire.limits import ALL_WATCHES
 
 STOPPED, FAILED, MISCONFIGURED, REPLACED = 0, 1, 2, 3
@@ -215,7 +215,8 @@ def _send(producer: Producer, table: Table, key: str, value: bytes | None) -> No
     def delivered(error: Any, message: Any) -> None:
         (failed if error is not None else offsets).append(error if error is not None else message.offset())
 
-    producer.produce(table.topic, value, key=key, on_delivery=delivered)
+    owner = list(headers.encode({headers.ACTOR: headers.KUBERNETES}))
+    producer.produce(table.topic, value, key=key, headers=owner, on_delivery=delivered)
     if producer.flush(_SEND_S) or failed:
         raise OSError(f"{table.topic} did not take {key}: {failed[0] if failed else 'no answer'}")
     table.reach(offsets[0] + 1)

@@ -8,7 +8,36 @@ import lookout
 from lookout.services.gateway import openapi, problems
 from lookout.services.gateway.access.protect import Protection
 from lookout.services.gateway.parts import Parts
-from lookout.services.gateway.routes import cameras, events, health, history, incidents, session
+from lookout.services.gateway.routes import (
+    access,
+    cameras,
+    erasures,
+    events,
+    health,
+    history,
+    incidents,
+    jobs,
+    labels,
+    operations,
+    session,
+    watches,
+)
+
+# A camera's and a watch's id may hold a slash: routes below one (/v1/cameras/ID/...) stand before `cameras`.
+_ROUTES = (
+    health,
+    session,
+    incidents,
+    events,
+    watches,
+    cameras,
+    history,
+    labels,
+    jobs,
+    erasures,
+    access,
+    operations,
+)
 
 
 def make_app(parts: Parts) -> FastAPI:
@@ -23,7 +52,7 @@ def make_app(parts: Parts) -> FastAPI:
     app.state.parts = parts
     problems.install(app)
     openapi.install(app)
-    for module in (health, session, incidents, events, cameras, history):
+    for module in _ROUTES:
         app.include_router(module.router)
     app.add_middleware(Protection)
     return app

@@ -16,6 +16,7 @@ from confluent_kafka import TopicPartition
 from fastapi import Depends, Request
 
 from lookout.administration import Origin, RecordPlace, Writer
+from lookout.administration.writing import Records
 from lookout.runtime.kafka_clients import Consumer
 from lookout.services.gateway.history.database import Database
 from lookout.services.gateway.history.tables import OFFSETS, REQUESTS
@@ -124,7 +125,7 @@ class Writes:
         return places
 
     def write_only(
-        self, principal: Principal, asked: Asking, topic: str, records: Mapping[str, bytes | None]
+        self, principal: Principal, asked: Asking, topic: str, records: Records
     ) -> list[RecordPlace]:
         """Write records and wait for Kafka alone."""
         return self._writer.write(topic, records, Origin(principal.actor, asked.key))

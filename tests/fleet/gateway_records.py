@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
+from typing import Any
 
 from google.protobuf.message import Message
 
 from lookout.administration import Writer
+from lookout.cli.connect import reading
+from lookout.cli.options import Position
 from lookout.v1.alerts_pb2 import Alert
 from lookout.v1.verdicts_pb2 import Verdict
 from lookout.v1.watches_pb2 import Watch
@@ -82,3 +85,9 @@ def publish(kafka: str, messages: Iterable[Message]) -> None:
             writer.write(ALERTS.name, {message.camera: to_json(message)})
         elif isinstance(message, Verdict):
             writer.write(VERDICTS.name, {message.camera: to_json(message)})
+
+
+def records(kafka: str, topic: str) -> list[Any]:
+    """The committed records of a topic up to its end now."""
+    with reading(kafka, [topic], Position(oldest=True)) as reader:
+        return list(reader.until_now())

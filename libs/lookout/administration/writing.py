@@ -7,7 +7,7 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -28,6 +28,10 @@ class WriteError(LookoutError):
 def this_user() -> str:
     """The user of this machine, as records name who wrote them."""
     return f"{getpass.getuser()}@{socket.gethostname()}"[:200]
+
+
+#: keys and values; None deletes. Of pairs a key may occur twice
+Records = Mapping[str, bytes | None] | Mapping[bytes, bytes | None] | Sequence[tuple[str, bytes | None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +91,7 @@ class Writer:
     def write(
         self,
         topic: str,
-        records: Mapping[str, bytes | None] | Mapping[bytes, bytes | None],
+        records: Records,
         origin: Origin | None = None,
         on_done: Callable[[str], None] | None = None,
     ) -> list[RecordPlace]:
@@ -111,7 +115,7 @@ class Writer:
                 done.set()
 
         pairs = list((origin or Origin()).headers())
-        for key, value in records.items():
+        for key, value in records.items() if isinstance(records, Mapping) else records:
             self._hand_over(topic, key=key, value=value, headers=pairs, on_delivery=delivered)
         # Longer than a record may take: what is not confirmed then has its reason.
         deadline = time.monotonic() + 2 * self._timeout_s

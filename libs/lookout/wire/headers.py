@@ -27,6 +27,7 @@ ARRIVED: Final = "lookout-arrived-ms"  # when the segment behind a record reache
 
 # On what people write:
 ACTOR: Final = "lookout-actor"  # who
+KUBERNETES: Final = "kubernetes"  # the actor of records that follow a resource: the gateway leaves them alone
 REQUEST_KEY: Final = "lookout-request-key"  # the same on each copy of one request: readers take the first
 
 # On dead letters:

@@ -32,7 +32,7 @@ from lookout.services.gateway.history.tables import (
 from lookout.services.gateway.principal import Principal
 from lookout.services.gateway.problems import ProblemError
 from lookout.v1.watches_pb2 import Watch
-from lookout.wire import WATCHES, from_json, names_id
+from lookout.wire import WATCHES, from_json, headers, names_id
 
 #: buckets of one answer
 BUCKETS_AT_MOST: Final = 20_000
@@ -63,6 +63,11 @@ def cameras_of(connection: Connection, principal: Principal, pattern: str | None
         for row in connection.execute(query)
         if (pattern is None or names_id(pattern, row.id)) and principal.sees(row.id, row.tenant)
     ]
+
+
+def tenants_of(connection: Connection, camera: str) -> list[str]:
+    """The tenants under which a camera's id was seen."""
+    return list(connection.scalars(sqlalchemy.select(CAMERAS.c.tenant).where(CAMERAS.c.id == camera)))
 
 
 def _in_scope(
@@ -192,6 +197,14 @@ def document(connection: Connection, topic: str, key: str) -> Any:
     """One row of a compacted topic, or None."""
     query = sqlalchemy.select(DOCUMENTS).where(DOCUMENTS.c.topic == topic, DOCUMENTS.c.key == key)
     return connection.execute(query).one_or_none()
+
+
+def owned(connection: Connection, topic: str) -> set[str]:
+    """Keys of a topic whose records a Kubernetes resource owns."""
+    query = sqlalchemy.select(DOCUMENTS.c.key).where(
+        DOCUMENTS.c.topic == topic, DOCUMENTS.c.owner == headers.KUBERNETES
+    )
+    return set(connection.scalars(query))
 
 
 def watches(connection: Connection, principal: Principal) -> list[Watch]:

@@ -425,6 +425,7 @@ class Records:
                 "written_ms": message.timestamp()[1],
                 "body": body,
                 "fault": "",
+                "owner": (headers.text(record_of(message).headers, headers.ACTOR) or "")[:200],
             },
         )
 

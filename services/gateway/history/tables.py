@@ -153,8 +153,11 @@ DOCUMENTS = Table(
     Column("written_ms", BigInteger, nullable=False),
     Column("body", LargeBinary, nullable=False),
     Column("fault", Text, nullable=False),
+    Column("owner", String(200), nullable=False),
 )
-"""The newest record of each key of the compacted topics. `fault`: why a newer one cannot be used."""
+"""The newest record of each key of the compacted topics. `fault`: why a newer one cannot be used;
+`owner`: who wrote it.
+"""
 
 VERSIONS = Table(
     "versions",

@@ -5,21 +5,23 @@ from __future__ import annotations
 import time
 from typing import Annotated, Final
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Depends, Path, Query, Request
 from sqlalchemy import Connection
 from starlette.responses import Response
 
+from lookout.administration.cameras import check_camera
 from lookout.rules import covers
-from lookout.services.gateway.guard import Viewer
+from lookout.services.gateway.guard import Administrator, Viewer
 from lookout.services.gateway.history import queries
-from lookout.services.gateway.messages import answer, route
-from lookout.services.gateway.parts import parts_of
+from lookout.services.gateway.messages import answer, body_of, route
+from lookout.services.gateway.parts import Parts, parts_of
 from lookout.services.gateway.principal import Principal
-from lookout.services.gateway.problems import not_found
+from lookout.services.gateway.problems import ProblemError, not_found
+from lookout.services.gateway.writes import Asked, entry
 from lookout.v1.cameras_pb2 import Camera
 from lookout.v1.gateway_pb2 import CameraPage, CameraView
 from lookout.v1.watches_pb2 import Watch
-from lookout.wire import CAMERA_OFFLINE, CAMERAS, WATCHES, from_json, names_id, tenant_of
+from lookout.wire import CAMERA_OFFLINE, CAMERAS, WATCHES, from_json, headers, names_id, tenant_of, to_json
 
 router = APIRouter(prefix="/v1/cameras", tags=["cameras"])
 #: seconds without frames after which a camera counts as offline
@@ -48,14 +50,67 @@ def list_cameras(
     return answer(CameraPage(cameras=page[:limit], next=page[limit - 1].id if len(page) > limit else ""))
 
 
-@router.get("/{camera}", **route(CameraView))
-def get_camera(request: Request, principal: Viewer, camera: str) -> Response:
+@router.get("/{camera:path}", **route(CameraView))
+def get_camera(request: Request, principal: Viewer, camera: Annotated[str, Path(max_length=200)]) -> Response:
     """One camera."""
-    with parts_of(request).database.reading() as connection:
+    return answer(_camera(parts_of(request), principal, camera))
+
+
+@router.put("/{camera:path}", **route(CameraView, takes=Camera))
+def put_camera(
+    request: Request,
+    principal: Administrator,
+    asked: Asked,
+    camera: Annotated[str, Path(max_length=200)],
+    wanted: Annotated[Camera, Depends(body_of(Camera))],
+) -> Response:
+    """Let agents pull a camera, or change how; its password is a secret that `credentials` names."""
+    parts = parts_of(request)
+    wanted.id = camera
+    check_camera(wanted)
+    if not principal.sees(camera, wanted.tenant):
+        raise ProblemError(403, "id, tenant: you may not see this camera; name one of yours")
+    _check_owner(parts, principal, camera)
+    with parts.writes.once(principal, asked, CAMERAS.name) as written:
+        if written is None:
+            audit = entry("camera.write", camera, camera=camera, tenant=wanted.tenant)
+            parts.writes.write(principal, asked, CAMERAS.name, {camera: to_json(wanted)}, audit)
+    return answer(_camera(parts, principal, camera))
+
+
+@router.delete("/{camera:path}", **route(None, status=204))
+def remove_camera(
+    request: Request, principal: Administrator, asked: Asked, camera: Annotated[str, Path(max_length=200)]
+) -> Response:
+    """Let agents pull a camera no longer; what it showed stays (`/v1/erasures` removes that)."""
+    parts = parts_of(request)
+    _check_owner(parts, principal, camera)
+    with parts.writes.once(principal, asked, CAMERAS.name) as written:
+        if written is None:
+            if not _camera(parts, principal, camera).HasField("source"):
+                raise ProblemError(409, f"camera {camera} publishes by itself: there is nothing to remove")
+            audit = entry("camera.remove", camera, camera=camera)
+            parts.writes.write(principal, asked, CAMERAS.name, {camera: None}, audit)
+    return Response(status_code=204)
+
+
+def _check_owner(parts: Parts, principal: Principal, camera: str) -> None:
+    with parts.database.reading() as connection:
+        row = queries.document(connection, CAMERAS.name, camera)
+    if row is None:
+        return
+    if not principal.sees(camera, row.tenant):
+        raise not_found("camera", camera)
+    if row.owner == headers.KUBERNETES:
+        raise ProblemError(409, f"camera {camera} is a Kubernetes resource: change it with kubectl")
+
+
+def _camera(parts: Parts, principal: Principal, camera: str) -> CameraView:
+    with parts.database.reading() as connection:
         views = [view for view in camera_views(connection, principal, None) if view.id == camera]
     if not views:
         raise not_found("camera", camera)
-    return answer(max(views, key=lambda view: view.seen.ToMilliseconds()))
+    return max(views, key=lambda view: view.seen.ToMilliseconds())
 
 
 def camera_views(connection: Connection, principal: Principal, pattern: str | None) -> list[CameraView]:
@@ -85,4 +140,5 @@ def camera_views(connection: Connection, principal: Principal, pattern: str | No
             (name, tenant), CameraView(id=name, tenant=tenant, state=CameraView.STATE_OFFLINE)
         )
         view.source.CopyFrom(source)
+        view.read_only = document.owner == headers.KUBERNETES
     return [views[name] for name in sorted(views)]

@@ -1,0 +1,31 @@
+"""Cameras that agents pull, as they are asked for."""
+
+from __future__ import annotations
+
+from lookout.errors import LookoutError
+from lookout.text import clean
+from lookout.v1.cameras_pb2 import Camera
+from lookout.video.sandbox.places import url_fault
+from lookout.wire import check_tenant, is_camera_id
+from lookout.wire.ranges import check_ranges
+
+
+class CameraError(LookoutError):
+    """A camera that cannot be pulled; the text names the field."""
+
+
+def check_camera(camera: Camera) -> None:
+    """Check that agents can pull a camera.
+
+    Raises:
+        CameraError: A field is missing or outside its range, or the URL holds a password.
+    """
+    if not is_camera_id(camera.id):
+        raise CameraError(f"id {clean(camera.id, 40)!r}: printable text of 1 to 200 bytes is needed")
+    try:
+        check_ranges(camera)
+        check_tenant(camera.tenant)
+    except LookoutError as error:
+        raise CameraError(str(error)) from None
+    if fault := url_fault(camera.url):
+        raise CameraError(f"url: {fault}")

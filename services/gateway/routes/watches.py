@@ -1,0 +1,186 @@
+"""Watches: read, written, disabled, snoozed, removed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Annotated, Final
+
+from fastapi import APIRouter, Depends, Path, Request
+from starlette.responses import Response
+
+from lookout.administration import Standing, change_watch, check_crowd, standing_of
+from lookout.administration.watches import checked
+from lookout.runtime.worker.topic_reader import read_topic
+from lookout.services.gateway.guard import Operator, Viewer
+from lookout.services.gateway.history import queries
+from lookout.services.gateway.messages import answer, body_of, route
+from lookout.services.gateway.parts import Parts, parts_of
+from lookout.services.gateway.principal import Principal
+from lookout.services.gateway.problems import ProblemError, not_found
+from lookout.services.gateway.writes import Asked, Asking, entry
+from lookout.v1.actions_pb2 import Snooze
+from lookout.v1.gateway_pb2 import WatchList, WatchView
+from lookout.v1.watches_pb2 import Watch
+from lookout.wire import WATCHES
+from lookout.wire.topics import AHEAD_MS
+
+router = APIRouter(prefix="/v1/watches", tags=["watches"])
+_Id = Annotated[str, Path(max_length=200)]
+_Body = Annotated[Watch, Depends(body_of(Watch))]
+#: a snooze ends before the version that it replaces may be compacted away
+_SNOOZE_MS: Final = AHEAD_MS - 3_600_000
+
+
+@router.get("", **route(WatchList))
+def list_watches(request: Request, principal: Viewer) -> Response:
+    """Every watch that asks a camera which the caller may see."""
+    with parts_of(request).database.reading() as connection:
+        rows = queries.watches(connection, principal)
+        owned = queries.owned(connection, WATCHES.name)
+        views = [
+            _view(queries.versions(connection, watch.id) or [watch], watch.id in owned) for watch in rows
+        ]
+    return answer(WatchList(watches=views))
+
+
+@router.get("/{identity:path}", **route(WatchView))
+def get_watch(request: Request, principal: Viewer, identity: _Id) -> Response:
+    """One watch with its versions."""
+    return answer(_watch(parts_of(request), principal, identity))
+
+
+@router.put("/{identity:path}", **route(WatchView, takes=Watch))
+def put_watch(request: Request, principal: Operator, asked: Asked, identity: _Id, wanted: _Body) -> Response:
+    """Add a watch, or change it: its version grows, its open incidents close."""
+    wanted.id = identity
+    return _change(parts_of(request), principal, asked, wanted, "watch.write")
+
+
+@router.post("/{identity:path}/disable", **route(WatchView))
+def disable(request: Request, principal: Operator, asked: Asked, identity: _Id) -> Response:
+    """Ask the watch no longer."""
+    return _switch(parts_of(request), principal, asked, identity, disabled=True)
+
+
+@router.post("/{identity:path}/enable", **route(WatchView))
+def enable(request: Request, principal: Operator, asked: Asked, identity: _Id) -> Response:
+    """Ask the watch again."""
+    return _switch(parts_of(request), principal, asked, identity, disabled=False)
+
+
+@router.post("/{identity:path}/snooze", **route(WatchView, takes=Snooze))
+def snooze(
+    request: Request,
+    principal: Operator,
+    asked: Asked,
+    identity: _Id,
+    wanted: Annotated[Snooze, Depends(body_of(Snooze))],
+) -> Response:
+    """Ask the watch no longer until a time; then it is asked again by itself."""
+    parts = parts_of(request)
+    until_ms, now_ms = wanted.until.ToMilliseconds(), int(time.time() * 1000)
+    if not now_ms < until_ms <= now_ms + _SNOOZE_MS:
+        raise ProblemError(400, "until: a time later than now and within seven days is needed")
+    with parts.writes.once(principal, asked, WATCHES.name) as written:
+        if written is None:
+            before = _own(parts, principal, identity)
+            off, on = Watch(), Watch()
+            off.CopyFrom(before)
+            off.version, off.disabled = _standing(parts).version_after(identity), True
+            off.active_from.FromMilliseconds(now_ms)
+            on.CopyFrom(before)
+            on.version, on.disabled = off.version + 1, False
+            on.active_from.CopyFrom(wanted.until)
+            # Both in one batch of the client: of two records of one partition Kafka takes both, or none.
+            rows = [(identity, checked(off)), (identity, checked(on))]
+            places = parts.writes.write_only(principal, asked, WATCHES.name, rows)
+            parts.writes.note(principal, asked, entry("watch.snooze", identity, tenant=before.tenant))
+            parts.writes.await_places(places)
+    return answer(_watch(parts, principal, identity))
+
+
+@router.delete("/{identity:path}", **route(None, status=204))
+def remove(request: Request, principal: Operator, asked: Asked, identity: _Id) -> Response:
+    """Remove a watch; its open incidents close."""
+    parts = parts_of(request)
+    with parts.writes.once(principal, asked, WATCHES.name) as written:
+        if written is None:
+            before = _own(parts, principal, identity)
+            audit = entry("watch.remove", identity, tenant=before.tenant)
+            parts.writes.write(principal, asked, WATCHES.name, {identity: None}, audit)
+    return Response(status_code=204)
+
+
+def _switch(parts: Parts, principal: Principal, asked: Asking, identity: str, *, disabled: bool) -> Response:
+    wanted = Watch()
+    wanted.CopyFrom(_own(parts, principal, identity))
+    wanted.disabled = disabled
+    return _change(parts, principal, asked, wanted, "watch.disable" if disabled else "watch.enable")
+
+
+def _change(parts: Parts, principal: Principal, asked: Asking, wanted: Watch, action: str) -> Response:
+    if not principal.owns_watch(wanted):
+        raise ProblemError(403, "cameras, tenant: the watch asks cameras that you may not see; name yours")
+    with parts.writes.once(principal, asked, WATCHES.name) as written:
+        if written is None:
+            standing = _standing(parts)
+            if wanted.id in standing.watches:
+                _own(parts, principal, wanted.id, standing.watches[wanted.id])
+            wanted.version = standing.version_after(wanted.id)
+            wanted.ClearField("active_from")
+            if wanted.version > 1:  # a first version also covers footage recorded before
+                wanted.active_from.GetCurrentTime()
+            check_crowd(wanted, standing.watches)
+
+            def write(rows: Mapping[str, bytes | None]) -> None:
+                parts.writes.write(
+                    principal, asked, WATCHES.name, rows, entry(action, wanted.id, tenant=wanted.tenant)
+                )
+
+            change_watch(wanted, lambda: _standing(parts), write)
+    return answer(_watch(parts, principal, wanted.id))
+
+
+def _standing(parts: Parts) -> Standing:
+    """The topic of watches as it is now."""
+    messages = read_topic(parts.settings, "gateway-watches", WATCHES.name)
+    return standing_of((message.key() or b"", message.value()) for message in messages)
+
+
+def _own(parts: Parts, principal: Principal, identity: str, newest: Watch | None = None) -> Watch:
+    """A watch that the caller may change."""
+    with parts.database.reading() as connection:
+        visible = {watch.id: watch for watch in queries.watches(connection, principal)}
+        owned = queries.owned(connection, WATCHES.name)
+    watch = newest or visible.get(identity)
+    if watch is None or (identity not in visible and not principal.owns_watch(watch)):
+        raise not_found("watch", identity)
+    if not principal.owns_watch(watch):
+        raise ProblemError(403, f"watch {identity} asks cameras that you may not see: ask somebody who may")
+    if identity in owned:
+        raise ProblemError(409, f"watch {identity} is a Kubernetes resource: change it with kubectl")
+    return watch
+
+
+def _watch(parts: Parts, principal: Principal, identity: str) -> WatchView:
+    with parts.database.reading() as connection:
+        if not any(watch.id == identity for watch in queries.watches(connection, principal)):
+            raise not_found("watch", identity)
+        records = queries.versions(connection, identity)
+        view = _view(records, identity in queries.owned(connection, WATCHES.name))
+    view.versions.extend(records)
+    return view
+
+
+def _view(records: list[Watch], read_only: bool) -> WatchView:
+    """A watch by its records, oldest first: its newest one, and what is in force now."""
+    now_ms = time.time() * 1000
+    newest = max(records, key=lambda watch: watch.version)
+    active = [watch for watch in records if watch.active_from.ToMilliseconds() <= now_ms]
+    present = max(active, key=lambda watch: watch.version, default=None)
+    enabled = present is not None and not present.disabled
+    view = WatchView(watch=newest, enabled=enabled, read_only=read_only)
+    if not enabled and not newest.disabled:
+        view.snoozed_until.CopyFrom(newest.active_from)
+    return view

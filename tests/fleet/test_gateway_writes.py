@@ -1,0 +1,227 @@
+"""What people change over the API is in Kafka once, with their names; other tenants see nothing of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import httpx
+import pytest
+
+from lookout.local import KafkaServer
+from lookout.v1.watches_pb2 import Watch
+from lookout.wire import WATCHES, from_json, headers
+from tests.eventually import eventually
+from tests.fleet.gateway_case import GatewayProcess, gateway
+from tests.fleet.gateway_records import QUESTION, alert, publish, records, verdict, watch
+
+pytestmark = pytest.mark.fleet
+
+
+@pytest.fixture(scope="module")
+def broker(quick_java: None) -> Iterator[KafkaServer]:
+    with KafkaServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def process(
+    broker: KafkaServer, redis_url: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[GatewayProcess]:
+    with ExitStack() as stack:
+        yield gateway(stack, tmp_path_factory.mktemp("gateway"), broker.bootstrap, redis_url)
+
+
+@pytest.fixture(scope="module")
+def client(broker: KafkaServer, process: GatewayProcess) -> Iterator[httpx.Client]:
+    publish(
+        broker.bootstrap,
+        [
+            watch("north-watch", "north"),
+            *(alert("gate", number, tenant="north", watch="north-watch") for number in range(2)),
+            *(verdict("gate", window, tenant="north", watch="north-watch") for window in range(5)),
+        ],
+    )
+    with process.signed_in() as signed_in:
+        eventually(lambda: len(signed_in.get("/v1/incidents").json().get("incidents", [])) == 2)
+        eventually(lambda: signed_in.get("/v1/cameras").json().get("cameras"))
+        yield signed_in
+
+
+def newest(broker: KafkaServer, identity: str) -> tuple[list[Watch], list[str]]:
+    """The records of a watch in the topic, and who wrote them."""
+    messages = [m for m in records(broker.bootstrap, WATCHES.name) if m.key() == identity.encode()]
+    return (
+        [from_json(message.value(), Watch) for message in messages if message.value() is not None],
+        [headers.text(message.headers(), headers.ACTOR) or "" for message in messages],
+    )
+
+
+def test_a_watch_is_added_changed_snoozed_and_removed(broker: KafkaServer, client: httpx.Client) -> None:
+    where = "/v1/watches/door/open"  # an id may hold a slash
+    added = client.put(where, json={"question": QUESTION, "rule": {"threshold": 0.7}})
+    assert added.status_code == 200, added.text
+    assert (added.json()["watch"]["version"], added.json()["enabled"]) == (1, True)
+    changed = client.put(where, json={"question": "Is the door open?"}).json()
+    assert [version["version"] for version in changed["versions"]] == [1, 2]
+    until = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
+    snoozed = client.post(f"{where}/snooze", json={"until": until}).json()
+    assert snoozed["enabled"] is False
+    assert snoozed["snoozed_until"][:16] == until[:16]
+    late = (datetime.now(UTC) + timedelta(days=8)).isoformat()
+    assert client.post(f"{where}/snooze", json={"until": late}).status_code == 400
+    assert client.post(f"{where}/enable").json()["enabled"] is True
+    written, actors = newest(broker, "door/open")
+    assert [record.version for record in written] == [1, 2, 3, 4, 5]
+    assert set(actors) == {"local"}
+    assert client.delete(where).status_code == 204
+    assert client.get(where).status_code == 404
+    entries = client.get("/v1/audit").json()["entries"]
+    assert [entry["action"] for entry in entries if entry["subject"] == "door/open"] == [
+        "watch.remove",
+        "watch.enable",
+        "watch.snooze",
+        "watch.write",
+        "watch.write",
+    ]
+
+
+def test_a_repeated_request_adds_one_version(broker: KafkaServer, client: httpx.Client) -> None:
+    for _ in range(3):
+        answer = client.put(
+            "/v1/watches/once", json={"question": QUESTION}, headers={"idempotency-key": "once-1"}
+        )
+        assert answer.status_code == 200
+    assert len(newest(broker, "once")[0]) == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ({"question": ""}, "question"),
+        ({"question": QUESTION, "rule": {"k": 3, "n": 2}}, "k of n"),
+        ({"question": QUESTION, "cameras": [""]}, "cameras"),
+        ({"question": 7}, "body"),
+    ],
+)
+def test_a_watch_that_cannot_be_followed_is_refused(
+    client: httpx.Client, body: dict[str, Any], words: str
+) -> None:
+    answer = client.put("/v1/watches/wrong", json=body)
+    assert answer.status_code == 400
+    assert words in answer.json()["detail"]
+
+
+def test_labels_come_from_opinions_and_from_acts(client: httpx.Client) -> None:
+    first, second = (entry["id"] for entry in client.get("/v1/incidents").json()["incidents"])
+    label = client.post("/v1/labels", json={"incident": first, "right": True}).json()
+    assert label["labelled_by"] == "local"
+    assert client.get(f"/v1/incidents/{first}").json()["right"] is True
+    assert len(client.get("/v1/labels").json()["labels"]) == 1
+    assert client.delete(f"/v1/labels/{first}").status_code == 204
+    assert "right" not in client.get(f"/v1/incidents/{first}").json()
+    client.post(f"/v1/incidents/{second}/actions", json={"kind": "resolve"})
+    assert client.get(f"/v1/incidents/{second}").json()["right"] is True
+
+
+def test_a_camera_is_pulled_and_let_go(client: httpx.Client) -> None:
+    url = "rtsp://192.0.2.9/stream"
+    view = client.put("/v1/cameras/pulled", json={"url": url}).json()
+    assert view["source"]["url"] == url
+    secret = client.put("/v1/cameras/pulled", json={"url": "rtsp://user:hunter2@192.0.2.9/stream"})
+    assert secret.status_code == 400
+    assert "hunter2" not in secret.text
+    assert client.delete("/v1/cameras/pulled").status_code == 204
+    assert client.get("/v1/cameras/pulled").status_code == 404
+
+
+def test_jobs_are_asked_and_cancelled(client: httpx.Client) -> None:
+    body = {"uris": ["file:///recordings/a.mp4"], "questions": [QUESTION]}
+    made = client.post("/v1/recordings", json=body)
+    assert made.status_code == 202, made.text
+    identity = made.json()["request"]["id"]
+    assert client.get(f"/v1/recordings/{identity}").json()["state"] == "waiting"
+    assert client.delete(f"/v1/recordings/{identity}").json()["state"] == "cancelled"
+    past = client.post("/v1/backtests", json={"backtest": {"watch": {"question": QUESTION}}})
+    assert past.status_code == 202, past.text
+    assert len(client.get("/v1/backtests").json()["jobs"]) == 1
+    assert client.post("/v1/recordings", json={"questions": [QUESTION]}).status_code == 400
+
+
+def token(client: httpx.Client, **fields: Any) -> dict[str, str]:
+    """The headers of a new token."""
+    made = client.post("/v1/tokens", json={"name": "program", "role": "viewer", **fields})
+    assert made.status_code == 201, made.text
+    return {"authorization": f"Bearer {made.json()['secret']}"}
+
+
+def test_a_token_is_shown_once_and_can_be_revoked(process: GatewayProcess, client: httpx.Client) -> None:
+    shown = token(client, name="shown")
+    with process.client(headers=shown) as program:
+        assert program.get("/v1/session").json()["actor"] == "shown"
+        assert program.post("/v1/tokens", json={"name": "x", "role": "viewer"}).status_code == 403
+        listed = client.get("/v1/tokens").json()["tokens"]
+        (entry,) = [entry for entry in listed if entry["name"] == "shown"]
+        assert "digest" not in entry
+        assert client.delete(f"/v1/tokens/{entry['id']}").status_code == 204
+        assert program.get("/v1/session").status_code == 401
+
+
+def walked(document: dict[str, Any], known: dict[str, str]) -> Iterator[tuple[str, str]]:
+    """Every route with its parameters filled in by what is known."""
+    for path, methods in document["paths"].items():
+        for method in methods:
+            full = path
+            for name, value in known.items():
+                full = full.replace(f"{{{name}:path}}", value).replace(f"{{{name}}}", value)
+            yield method.upper(), full
+
+
+def test_another_tenant_sees_nothing(process: GatewayProcess, client: httpx.Client) -> None:
+    incident = client.get("/v1/incidents").json()["incidents"][0]["id"]
+    client.post("/v1/labels", json={"incident": incident, "right": True})
+    document = client.get("/openapi.json").json()
+    secrets = ("gate", "north", incident, QUESTION)
+    for role in ("viewer", "operator", "administrator"):
+        shown = token(client, name=f"south-{role}", role=role, tenants=["south"])
+        with process.client(headers=shown) as program:
+            for method, path in walked(
+                document,
+                {"identity": incident, "incident": incident, "camera": "gate", "secret": "none"},
+            ):
+                if path in ("/v1/session", "/v1/events"):
+                    continue
+                params = {"camera": "gate"} if "{" not in path else {}
+                answer = program.request(method, path, params=params, json={} if method != "GET" else None)
+                assert answer.status_code < 500, (method, path, answer.text)
+                body = answer.text.replace(path, "")
+                if answer.status_code < 300:
+                    assert not [word for word in secrets if word in body], (method, path, body)
+            for path in (f"/v1/incidents/{incident}", "/v1/watches/north-watch", "/v1/cameras/gate"):
+                assert program.get(path).status_code == 404
+            body = {"camera": "gate"}
+            assert program.post("/v1/erasures", json=body).status_code in (403, 404)
+            taken = program.put("/v1/watches/north-watch", json={"question": QUESTION, "tenant": "south"})
+            assert taken.status_code in (403, 404), taken.text
+            opinion = program.post("/v1/labels", json={"incident": incident})
+            assert opinion.status_code in (403, 404)
+
+
+def test_an_erasure_removes_what_the_history_has(broker: KafkaServer, client: httpx.Client) -> None:
+    publish(broker.bootstrap, [alert("gone", 0), *(verdict("gone", window) for window in range(5))])
+    eventually(lambda: client.get("/v1/timeline", params=_of("gone")).json().get("series"))
+    eventually(lambda: client.get("/v1/incidents", params={"camera": "gone"}).json().get("incidents"))
+    asked = client.post("/v1/erasures", json={"camera": "gone"})
+    assert asked.status_code == 202, asked.text
+    assert asked.json()["erasures"][0]["erasure"]["requested_by"] == "local"
+    assert "series" not in client.get("/v1/timeline", params=_of("gone")).json()
+    assert "incidents" not in client.get("/v1/incidents", params={"camera": "gone"}).json()
+    publish(broker.bootstrap, [alert("gone", 1), verdict("after", 1)])
+    eventually(lambda: client.get("/v1/timeline", params=_of("after")).json().get("series"))
+    assert "incidents" not in client.get("/v1/incidents", params={"camera": "gone"}).json()
+
+
+def _of(camera: str) -> dict[str, Any]:
+    return {"camera": camera, "bucket": 3600}

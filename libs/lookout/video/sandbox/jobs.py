@@ -5,6 +5,7 @@ The process may trust its jobs: they come from the pool."""
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Protocol, Self, runtime_checkable
 
@@ -13,7 +14,15 @@ from lookout.video.motion.geometry import Fit
 from lookout.video.motion.types import Gather
 from lookout.video.sandbox import sandbox_pb2 as pb
 from lookout.video.segments.sampling import Expected, Pick, SamplingGrid, Tail
-from lookout.video.segments.types import CodecError, CutRequest, DecodeRequest, Limits, Reason
+from lookout.video.segments.types import (
+    ClipSegment,
+    CodecError,
+    CutRequest,
+    DecodeRequest,
+    JoinRequest,
+    Limits,
+    Reason,
+)
 
 FITS = {Fit.STRETCH: pb.FIT_STRETCH, Fit.COVER: pb.FIT_COVER, Fit.CONTAIN: pb.FIT_CONTAIN}
 TAILS = {Tail.KEEP: pb.TAIL_KEEP, Tail.LEAVE: pb.TAIL_LEAVE}
@@ -55,7 +64,9 @@ class ClipRequest:
     max_bytes: int
 
 
-Request = DecodeRequest | InspectRequest | CutRequest | TableRequest | SampleRequest | ClipRequest
+Request = (
+    DecodeRequest | InspectRequest | CutRequest | TableRequest | SampleRequest | ClipRequest | JoinRequest
+)
 
 
 @runtime_checkable
@@ -118,6 +129,8 @@ def _fill(job: pb.Job, request: Request, size: int) -> None:
         case ClipRequest(path, start_us, end_us, max_bytes):
             job.clip.path, job.clip.max_bytes = path, max_bytes
             job.clip.start_us, job.clip.end_us = start_us, end_us
+        case JoinRequest():
+            _fill_join(job.join, request)
 
 
 def _fill_decode(job: pb.DecodeJob, request: DecodeRequest, size: int) -> None:
@@ -140,6 +153,18 @@ def _fill_decode(job: pb.DecodeJob, request: DecodeRequest, size: int) -> None:
             )
         job.gather.module, job.gather.name = type(gather).__module__, type(gather).__qualname__
         job.gather.settings = gather.to_json()
+
+
+def _fill_join(job: pb.JoinJob, request: JoinRequest) -> None:
+    for segment in request.segments:
+        job.segments.add(
+            bytes=len(segment.data),
+            epoch=segment.epoch,
+            origin_us=segment.origin_us,
+            wall_offset_us=segment.wall_offset_us,
+        )
+    job.from_us, job.to_us, job.max_bytes = request.from_us, request.to_us, request.max_bytes
+    job.at_us, job.fragment = request.at_us, request.fragment
 
 
 def decode_request(job: pb.DecodeJob) -> DecodeRequest:
@@ -195,3 +220,21 @@ def sample_request(job: pb.SampleJob) -> SampleRequest:
 def clip_request(job: pb.ClipJob) -> ClipRequest:
     """What a clip job asks for."""
     return ClipRequest(job.path, job.start_us, job.end_us, job.max_bytes)
+
+
+def join_request(job: pb.JoinJob, read: Callable[[int, int], bytes]) -> JoinRequest:
+    """What a join job asks for.
+
+    Args:
+        job: The job.
+        read: Gives a number of bytes of the shared input from a position on.
+    """
+    segments: list[ClipSegment] = []
+    at = 0
+    for segment in job.segments:
+        data = read(segment.bytes, at)
+        segments.append(ClipSegment(data, segment.epoch, segment.origin_us, segment.wall_offset_us))
+        at += segment.bytes
+    return JoinRequest(
+        tuple(segments), job.from_us, job.to_us, job.max_bytes, at_us=job.at_us, fragment=job.fragment
+    )

@@ -52,6 +52,8 @@ from lookout.video.segments.types import (
     CutRequest,
     DecodedSegment,
     DecodeRequest,
+    JoinedClip,
+    JoinRequest,
     Reason,
     Segment,
 )
@@ -394,6 +396,18 @@ class SandboxPool:
         """
         opened = partial(_opened, request.path) if source is None else partial(served, source)
         return cast(RecordingClip, self._run(_Job(request, opened=opened)))
+
+    def join(self, request: JoinRequest) -> JoinedClip:
+        """A time range of a camera as a file, see `lookout.video.segments.joining.join`.
+
+        Args:
+            request: Which.
+
+        Raises:
+            CodecError: No clip can be made; with POISON where the segments kill the decoder twice.
+        """
+        data = b"".join(segment.data for segment in request.segments)
+        return cast(JoinedClip, self._run(_Job(request, data)))
 
     def pids(self) -> list[int]:
         """Process ids of the workers that run now."""

@@ -37,11 +37,15 @@ from lookout.video.sandbox.jobs import (
 from lookout.video.sandbox.reply_writer import BASES, REASONS, WORK
 from lookout.video.segments.inspection import INSPECT_LIMITS, Inspection
 from lookout.video.segments.types import (
+    CLIP_CODECS,
     FILE_LIMITS,
+    ClipSpan,
     CodecError,
     CutRequest,
     DecodedSegment,
     DecodeRequest,
+    JoinedClip,
+    JoinRequest,
     Limits,
     Reason,
     SampledFrame,
@@ -52,10 +56,14 @@ from lookout.video.segments.types import (
 MAX_REPLY = 4 << 20
 """Bytes of a reply's message."""
 MAX_PIECES = 100_000
+MAX_SPANS = 10_000
+MAX_BOXES = 1 << 20
+"""Bytes by which a clip's boxes may exceed its pictures."""
 MOST = 1 << 53
 """Times in microseconds and counts stay below it: then sums of a few of them fit 64 bits."""
 MAX_RATE = 1e6  # frames a second: one a microsecond
 _NAME = re.compile(r"[a-z0-9_,\-]{0,60}")
+_CODECS = re.compile(r"[A-Za-z0-9.]{1,60}")
 _REASONS = {value: reason for reason, value in REASONS.items()}
 _BASES = {value: basis for basis, value in BASES.items()}
 _TABLE_FLAGS = 3
@@ -117,7 +125,8 @@ class SamplesReply:
     work: dict[str, int]
 
 
-Result = DecodedSegment | Inspection | tuple[Segment, ...] | TableReply | SamplesReply | RecordingClip
+Clip = RecordingClip | JoinedClip
+Result = DecodedSegment | Inspection | tuple[Segment, ...] | TableReply | SamplesReply | Clip
 
 
 class Planes:
@@ -209,8 +218,8 @@ def read_result(reply: pb.Reply, request: Request, size: int, planes: Planes) ->
             return _table(_outcome(reply, "table"), request, planes)
         case SampleRequest():
             return _samples(_outcome(reply, "samples"), request, planes)
-        case ClipRequest():
-            return _clip(_outcome(reply, "clip"), request, planes)
+        case ClipRequest() | JoinRequest():
+            return _clip_of(reply, request, planes)
 
 
 def clean_text(text: str, limit: int, *, lines: bool = False) -> str:
@@ -503,6 +512,12 @@ def _samples(message: pb.Samples, request: SampleRequest, planes: Planes) -> Sam
     return SamplesReply(tuple(frames), work)
 
 
+def _clip_of(reply: pb.Reply, request: ClipRequest | JoinRequest, planes: Planes) -> Clip:
+    if isinstance(request, ClipRequest):
+        return _clip(_outcome(reply, "clip"), request, planes)
+    return _joined(_outcome(reply, "joined"), request, planes)
+
+
 def _clip(message: pb.Clip, request: ClipRequest, planes: Planes) -> RecordingClip:
     size = _whole(message, "bytes", 1, request.max_bytes)
     start_us = _whole(message, "start_us", 0, request.end_us)
@@ -511,3 +526,32 @@ def _clip(message: pb.Clip, request: ClipRequest, planes: Planes) -> RecordingCl
         raise ReplyError(f"a clip in {container}")
     end_us, frames = _whole(message, "end_us", start_us + 1, MOST), _whole(message, "frames", 1, MOST)
     return RecordingClip(bytes(planes.take(size)), start_us, end_us, frames, container)
+
+
+def _joined(message: pb.Joined, request: JoinRequest, planes: Planes) -> JoinedClip:
+    size = _whole(message, "bytes", 1, 2 * request.max_bytes + MAX_BOXES)
+    codec = _name(message, "codec")
+    if codec not in CLIP_CODECS:
+        raise ReplyError(f"a clip of {codec}")
+    if not _CODECS.fullmatch(message.codecs):
+        raise ReplyError("codecs is no name")
+    spans = tuple(
+        ClipSpan(
+            _whole(span, "at_us", 0, MOST),
+            _whole(span, "start_us", 0, MOST),
+            _whole(span, "end_us", span.start_us + 1, MOST),
+        )
+        for span in message.spans[:MAX_SPANS]
+    )
+    if not spans:
+        raise ReplyError("a clip that shows no time")
+    return JoinedClip(
+        bytes(planes.take(size)),
+        codec,
+        message.codecs,
+        _whole(message, "width", 1, MOST),
+        _whole(message, "height", 1, MOST),
+        _whole(message, "frames", 1, MOST),
+        spans,
+        _whole(message, "end_us", 1, MOST),
+    )

@@ -19,6 +19,7 @@ from lookout.video.segments.types import CodecError, DecodedSegment, Reason, Sam
 if TYPE_CHECKING:
     from lookout.video.files.clipping import RecordingClip
     from lookout.video.sandbox.recording_jobs import SampleResult, TableResult
+    from lookout.video.segments.types import JoinedClip
 
 BASES = {Basis.VECTORS: pb.BASIS_VECTORS, Basis.LUMA: pb.BASIS_LUMA, Basis.NONE: pb.BASIS_NONE}
 REASONS: dict[Reason, pb.Reason] = {
@@ -32,6 +33,7 @@ TEXT_BYTES = 20_000
 Plane = np.ndarray | bytes
 Result: TypeAlias = (
     "DecodedSegment | Inspection | tuple[Segment, ...] | TableResult | SampleResult | RecordingClip"
+    " | JoinedClip"
 )
 
 
@@ -102,9 +104,12 @@ def _reply(result: Result) -> tuple[pb.Reply, Iterable[Plane]]:
         return pb.Reply(pieces=pb.Pieces(pieces=pieces)), [piece.data for piece in result]
     from lookout.video.files.clipping import RecordingClip
     from lookout.video.sandbox.recording_jobs import TableResult
+    from lookout.video.segments.types import JoinedClip
 
     if isinstance(result, RecordingClip):
         return _clip(result)
+    if isinstance(result, JoinedClip):
+        return _joined(result)
     return _table(result) if isinstance(result, TableResult) else _samples(result)
 
 
@@ -186,6 +191,20 @@ def _clip(clip: RecordingClip) -> tuple[pb.Reply, list[Plane]]:
         container=clip.container,
     )
     return pb.Reply(clip=message), [clip.data]
+
+
+def _joined(clip: JoinedClip) -> tuple[pb.Reply, list[Plane]]:
+    message = pb.Joined(
+        bytes=len(clip.data),
+        codec=clip.codec,
+        codecs=clip.codecs,
+        width=clip.width,
+        height=clip.height,
+        frames=clip.frames,
+        spans=[pb.Span(at_us=span.at_us, start_us=span.start_us, end_us=span.end_us) for span in clip.spans],
+        end_us=clip.end_us,
+    )
+    return pb.Reply(joined=message), [clip.data]
 
 
 def _samples(result: SampleResult) -> tuple[pb.Reply, list[Plane]]:

@@ -72,7 +72,7 @@ REASON_UNAVAILABLE: Reason
 REASON_CLOSED: Reason
 
 class Job(_message.Message):
-    __slots__ = ("number", "with_file", "decode", "inspect", "cut", "table", "sample", "clip")
+    __slots__ = ("number", "with_file", "decode", "inspect", "cut", "table", "sample", "clip", "join")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     WITH_FILE_FIELD_NUMBER: _ClassVar[int]
     DECODE_FIELD_NUMBER: _ClassVar[int]
@@ -81,6 +81,7 @@ class Job(_message.Message):
     TABLE_FIELD_NUMBER: _ClassVar[int]
     SAMPLE_FIELD_NUMBER: _ClassVar[int]
     CLIP_FIELD_NUMBER: _ClassVar[int]
+    JOIN_FIELD_NUMBER: _ClassVar[int]
     number: int
     with_file: bool
     decode: DecodeJob
@@ -89,7 +90,8 @@ class Job(_message.Message):
     table: TableJob
     sample: SampleJob
     clip: ClipJob
-    def __init__(self, number: _Optional[int] = ..., with_file: _Optional[bool] = ..., decode: _Optional[_Union[DecodeJob, _Mapping]] = ..., inspect: _Optional[_Union[InspectJob, _Mapping]] = ..., cut: _Optional[_Union[CutJob, _Mapping]] = ..., table: _Optional[_Union[TableJob, _Mapping]] = ..., sample: _Optional[_Union[SampleJob, _Mapping]] = ..., clip: _Optional[_Union[ClipJob, _Mapping]] = ...) -> None: ...
+    join: JoinJob
+    def __init__(self, number: _Optional[int] = ..., with_file: _Optional[bool] = ..., decode: _Optional[_Union[DecodeJob, _Mapping]] = ..., inspect: _Optional[_Union[InspectJob, _Mapping]] = ..., cut: _Optional[_Union[CutJob, _Mapping]] = ..., table: _Optional[_Union[TableJob, _Mapping]] = ..., sample: _Optional[_Union[SampleJob, _Mapping]] = ..., clip: _Optional[_Union[ClipJob, _Mapping]] = ..., join: _Optional[_Union[JoinJob, _Mapping]] = ...) -> None: ...
 
 class Limits(_message.Message):
     __slots__ = ("bytes", "side", "pixels", "seconds", "frames")
@@ -223,8 +225,36 @@ class ClipJob(_message.Message):
     max_bytes: int
     def __init__(self, path: _Optional[str] = ..., start_us: _Optional[int] = ..., end_us: _Optional[int] = ..., max_bytes: _Optional[int] = ...) -> None: ...
 
+class JoinSegment(_message.Message):
+    __slots__ = ("bytes", "epoch", "origin_us", "wall_offset_us")
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    ORIGIN_US_FIELD_NUMBER: _ClassVar[int]
+    WALL_OFFSET_US_FIELD_NUMBER: _ClassVar[int]
+    bytes: int
+    epoch: int
+    origin_us: int
+    wall_offset_us: int
+    def __init__(self, bytes: _Optional[int] = ..., epoch: _Optional[int] = ..., origin_us: _Optional[int] = ..., wall_offset_us: _Optional[int] = ...) -> None: ...
+
+class JoinJob(_message.Message):
+    __slots__ = ("segments", "from_us", "to_us", "max_bytes", "at_us", "fragment")
+    SEGMENTS_FIELD_NUMBER: _ClassVar[int]
+    FROM_US_FIELD_NUMBER: _ClassVar[int]
+    TO_US_FIELD_NUMBER: _ClassVar[int]
+    MAX_BYTES_FIELD_NUMBER: _ClassVar[int]
+    AT_US_FIELD_NUMBER: _ClassVar[int]
+    FRAGMENT_FIELD_NUMBER: _ClassVar[int]
+    segments: _containers.RepeatedCompositeFieldContainer[JoinSegment]
+    from_us: int
+    to_us: int
+    max_bytes: int
+    at_us: int
+    fragment: int
+    def __init__(self, segments: _Optional[_Iterable[_Union[JoinSegment, _Mapping]]] = ..., from_us: _Optional[int] = ..., to_us: _Optional[int] = ..., max_bytes: _Optional[int] = ..., at_us: _Optional[int] = ..., fragment: _Optional[int] = ...) -> None: ...
+
 class Reply(_message.Message):
-    __slots__ = ("number", "ready", "refusal", "bug", "decoded", "inspected", "pieces", "table", "samples", "clip")
+    __slots__ = ("number", "ready", "refusal", "bug", "decoded", "inspected", "pieces", "table", "samples", "clip", "joined")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     READY_FIELD_NUMBER: _ClassVar[int]
     REFUSAL_FIELD_NUMBER: _ClassVar[int]
@@ -235,6 +265,7 @@ class Reply(_message.Message):
     TABLE_FIELD_NUMBER: _ClassVar[int]
     SAMPLES_FIELD_NUMBER: _ClassVar[int]
     CLIP_FIELD_NUMBER: _ClassVar[int]
+    JOINED_FIELD_NUMBER: _ClassVar[int]
     number: int
     ready: Ready
     refusal: Refusal
@@ -245,7 +276,8 @@ class Reply(_message.Message):
     table: Table
     samples: Samples
     clip: Clip
-    def __init__(self, number: _Optional[int] = ..., ready: _Optional[_Union[Ready, _Mapping]] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ..., bug: _Optional[_Union[Bug, _Mapping]] = ..., decoded: _Optional[_Union[Decoded, _Mapping]] = ..., inspected: _Optional[_Union[Inspected, _Mapping]] = ..., pieces: _Optional[_Union[Pieces, _Mapping]] = ..., table: _Optional[_Union[Table, _Mapping]] = ..., samples: _Optional[_Union[Samples, _Mapping]] = ..., clip: _Optional[_Union[Clip, _Mapping]] = ...) -> None: ...
+    joined: Joined
+    def __init__(self, number: _Optional[int] = ..., ready: _Optional[_Union[Ready, _Mapping]] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ..., bug: _Optional[_Union[Bug, _Mapping]] = ..., decoded: _Optional[_Union[Decoded, _Mapping]] = ..., inspected: _Optional[_Union[Inspected, _Mapping]] = ..., pieces: _Optional[_Union[Pieces, _Mapping]] = ..., table: _Optional[_Union[Table, _Mapping]] = ..., samples: _Optional[_Union[Samples, _Mapping]] = ..., clip: _Optional[_Union[Clip, _Mapping]] = ..., joined: _Optional[_Union[Joined, _Mapping]] = ...) -> None: ...
 
 class Ready(_message.Message):
     __slots__ = ("confinement",)
@@ -518,6 +550,36 @@ class Clip(_message.Message):
     frames: int
     container: str
     def __init__(self, bytes: _Optional[int] = ..., start_us: _Optional[int] = ..., end_us: _Optional[int] = ..., frames: _Optional[int] = ..., container: _Optional[str] = ...) -> None: ...
+
+class Span(_message.Message):
+    __slots__ = ("at_us", "start_us", "end_us")
+    AT_US_FIELD_NUMBER: _ClassVar[int]
+    START_US_FIELD_NUMBER: _ClassVar[int]
+    END_US_FIELD_NUMBER: _ClassVar[int]
+    at_us: int
+    start_us: int
+    end_us: int
+    def __init__(self, at_us: _Optional[int] = ..., start_us: _Optional[int] = ..., end_us: _Optional[int] = ...) -> None: ...
+
+class Joined(_message.Message):
+    __slots__ = ("bytes", "codec", "codecs", "width", "height", "frames", "spans", "end_us")
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    CODEC_FIELD_NUMBER: _ClassVar[int]
+    CODECS_FIELD_NUMBER: _ClassVar[int]
+    WIDTH_FIELD_NUMBER: _ClassVar[int]
+    HEIGHT_FIELD_NUMBER: _ClassVar[int]
+    FRAMES_FIELD_NUMBER: _ClassVar[int]
+    SPANS_FIELD_NUMBER: _ClassVar[int]
+    END_US_FIELD_NUMBER: _ClassVar[int]
+    bytes: int
+    codec: str
+    codecs: str
+    width: int
+    height: int
+    frames: int
+    spans: _containers.RepeatedCompositeFieldContainer[Span]
+    end_us: int
+    def __init__(self, bytes: _Optional[int] = ..., codec: _Optional[str] = ..., codecs: _Optional[str] = ..., width: _Optional[int] = ..., height: _Optional[int] = ..., frames: _Optional[int] = ..., spans: _Optional[_Iterable[_Union[Span, _Mapping]]] = ..., end_us: _Optional[int] = ...) -> None: ...
 
 class PullJob(_message.Message):
     __slots__ = ("url", "datagrams", "connect_s", "segment_s", "segment_bytes", "jump_s", "memory_bytes", "basic")

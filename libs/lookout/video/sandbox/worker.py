@@ -26,13 +26,20 @@ from lookout.video.sandbox.confine import confine, limit_resources
 from lookout.video.sandbox.confinement import ConfinementError
 from lookout.video.sandbox.cuts import Cuts
 from lookout.video.sandbox.exchange import read_all, receive_message, send_message
-from lookout.video.sandbox.jobs import clip_request, cut_request, decode_request, sample_request
+from lookout.video.sandbox.jobs import (
+    clip_request,
+    cut_request,
+    decode_request,
+    join_request,
+    sample_request,
+)
 from lookout.video.sandbox.recording_jobs import RecordingJobs
 from lookout.video.sandbox.reply_writer import ReplyWriter, Result
 from lookout.video.sandbox.serving import ServedFile
 from lookout.video.segments import container, decoded_frame, timeline  # noqa: F401 (imported while that is allowed)
 from lookout.video.segments.decoder import decode_segment
 from lookout.video.segments.inspection import inspect_file
+from lookout.video.segments.joining import join
 from lookout.video.segments.types import CodecError, Reason
 
 MAX_JOB = 16 << 20
@@ -93,7 +100,14 @@ def _run(job: pb.Job, channels: _Channels, threads: int, jobs: _Jobs) -> Result:
             return jobs.recordings.sample(sample_request(job.sample), file)
         case "clip":
             return jobs.recordings.clip(clip_request(job.clip), file)
-    segment = bytes(read_all(channels.shared_in, job.decode.bytes))
+    return _of_shared_input(job, channels.shared_in, threads)
+
+
+def _of_shared_input(job: pb.Job, shared_in: int, threads: int) -> Result:
+    """A job about segments."""
+    if job.WhichOneof("job") == "join":
+        return join(join_request(job.join, lambda size, at: bytes(read_all(shared_in, size, at))))
+    segment = bytes(read_all(shared_in, job.decode.bytes))
     return decode_segment(segment, decode_request(job.decode), threads=threads)
 
 

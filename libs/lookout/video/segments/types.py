@@ -54,6 +54,10 @@ class CodecError(LookoutError):
         return type(self), (self.reason, self.detail)
 
 
+CLIP_CODECS = ("h264", "hevc", "av1", "vp9")
+"""Codecs that browsers play in MP4."""
+
+
 @dataclass(frozen=True, slots=True)
 class SampledFrame:
     """A frame chosen by the grid; its pixels are row i of `DecodedSegment.pixels`."""
@@ -208,3 +212,82 @@ class CutRequest:
     max_bytes: int
     first: int = 0
     limit: int = 2 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class ClipSegment:
+    """One segment of a clip.
+
+    Attributes:
+        data: Its bytes.
+        epoch: Stream epoch.
+        origin_us: Stream time minus container time.
+        wall_offset_us: Unix time minus stream time.
+    """
+
+    data: bytes = field(repr=False)
+    epoch: int
+    origin_us: int
+    wall_offset_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class JoinRequest:
+    """Which clip to make of segments.
+
+    Attributes:
+        segments: In the order of their time.
+        from_us: Begin, Unix microseconds.
+        to_us: End, which is excluded.
+        max_bytes: Largest clip.
+        at_us: Time of the clip at which its first picture is shown.
+        fragment: Number of its first fragment, for one that continues another clip; 0: it is whole, and has
+            an index.
+    """
+
+    segments: tuple[ClipSegment, ...]
+    from_us: int
+    to_us: int
+    max_bytes: int
+    at_us: int = 0
+    fragment: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ClipSpan:
+    """A stretch of a clip without a hole.
+
+    Attributes:
+        at_us: Where it begins in the clip.
+        start_us: What the camera's clock said then, Unix microseconds.
+        end_us: When it ends by that clock.
+    """
+
+    at_us: int
+    start_us: int
+    end_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedClip:
+    """A playable file, without sound.
+
+    Attributes:
+        data: Fragmented MP4.
+        codec: h264, hevc, av1 or vp9.
+        codecs: As media types name it (RFC 6381), such as avc1.64001f.
+        width: Of its first pictures as they are coded.
+        height: Likewise.
+        frames: Pictures that it shows.
+        spans: Which times it shows; there are holes between them.
+        end_us: Time of the clip at which its last picture ends.
+    """
+
+    data: bytes = field(repr=False)
+    codec: str
+    codecs: str
+    width: int
+    height: int
+    frames: int
+    spans: tuple[ClipSpan, ...]
+    end_us: int

@@ -41,8 +41,16 @@ from lookout.video.segments import (
 )
 from lookout.video.segments.cutting import cut
 from lookout.video.segments.inspection import inspect_file
+from lookout.video.segments.joining import join
 from lookout.video.segments.sampling import Pick
-from lookout.video.segments.types import CutRequest, Segment
+from lookout.video.segments.types import (
+    CLIP_CODECS,
+    ClipSegment,
+    CutRequest,
+    JoinedClip,
+    JoinRequest,
+    Segment,
+)
 from tests import mutations
 from tests.unit.video.segments.clips import Recorder, encode
 
@@ -76,6 +84,7 @@ def honest_cases(folder: Path) -> dict[str, Case]:
     )
     pieces = tuple(cut(path, target_s=1.0))
     clip = ClipRequest(name, 1_500_000, 2_000_000, len(CLIP))
+    joined = JoinRequest((ClipSegment(CLIP, 1, 0, 1_700_000_000_000_000),), 0, 1 << 52, len(CLIP))
     honest: dict[str, tuple[Request, object]] = {
         "decode": (live, SoftwareDecoder().decode(CLIP, live)),
         "again": (
@@ -87,6 +96,7 @@ def honest_cases(folder: Path) -> dict[str, Case]:
         "table": (table, jobs.table(name)),
         "sample": (sample, jobs.sample(sample)),
         "clip": (clip, jobs.clip(clip)),
+        "join": (joined, join(joined)),
     }
     return {kind: _case(request, result) for kind, (request, result) in honest.items()}
 
@@ -150,6 +160,10 @@ def check(request: Request, result: object) -> None:
             assert 0 < len(result.data) <= request.max_bytes
             assert 0 <= result.start_us < result.end_us
             assert result.container in CLIP_CONTAINERS.values()
+        case JoinRequest(), JoinedClip():
+            assert len(result.data) > 0
+            assert result.codec in CLIP_CODECS
+            assert all(0 <= span.start_us < span.end_us for span in result.spans)
         case _:
             raise AssertionError(f"{type(result).__name__} for {type(request).__name__}")
 

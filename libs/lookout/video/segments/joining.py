@@ -1,0 +1,382 @@
+"""Clips across the segments of a camera: one fragmented MP4 file, cut at keyframes, nothing encoded again."""
+
+from __future__ import annotations
+
+import io
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Final
+
+import av
+import av.error
+
+from lookout.video.segments.container import Video, ticks_to_us
+from lookout.video.segments.nal import START, begins_clean, nal_units
+from lookout.video.segments.sets import Sets, SetsInForce, with_sets
+from lookout.video.segments.timeline import usual_step
+from lookout.video.segments.types import (
+    CLIP_CODECS,
+    ClipSegment,
+    ClipSpan,
+    CodecError,
+    JoinedClip,
+    JoinRequest,
+    Limits,
+    Reason,
+)
+
+KEPT_HOLE_US: Final = 5_000_000
+"""Holes up to this length keep it: the picture before them stays."""
+CLOSED_HOLE_US: Final = 1_000_000
+"""What a longer hole takes in the clip."""
+_HOLE_US: Final = 1_000_000  # shorter pauses are no holes
+_HIDDEN_US: Final = 1  # for which a picture that an edit list hides is shown: less than any screen can
+_TICKS: Final = 1_000_000  # of a second
+_NAL_CODECS: Final = ("h264", "hevc")
+_FLAGS: Final = "frag_keyframe+empty_moov+default_base_moof+frag_discont"
+
+
+@dataclass(slots=True, eq=False)
+class _Stream:
+    """A segment as it was read. template: the open container, from which the clip's track is made."""
+
+    segment: ClipSegment
+    place: int  # counts the epochs of the clip
+    template: Video
+    configuration: bytes
+    changed: bool
+    nominal_us: int
+    begins_us: int = 0  # stream time
+    ends_us: int = 0
+
+    @property
+    def kind(self) -> tuple[str, bytes]:
+        """What all pictures of a track have in common. H.264 and HEVC may change their configuration."""
+        codec = self.template.codec
+        return codec, b"" if codec in _NAL_CODECS else self.configuration
+
+
+@dataclass(slots=True)
+class _Picture:
+    """A packet. at_us: stream time at which it is shown; clip_us: time of the clip."""
+
+    data: bytes
+    stream: _Stream
+    at_us: int
+    key: bool
+    hidden: bool
+    clip_us: int = 0
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """Sorts by presentation."""
+        return self.stream.place, self.at_us
+
+    @property
+    def wall_us(self) -> int:
+        """Unix time."""
+        return self.at_us + self.stream.segment.wall_offset_us
+
+
+def join(request: JoinRequest, limits: Limits | None = None) -> JoinedClip:
+    """A time range of a camera as a file that plays alone.
+
+    It begins with the last keyframe at or before the range (the first one in it where there is none). A hole
+    of at most `KEPT_HOLE_US` keeps its length; a longer one takes `CLOSED_HOLE_US`, also between epochs.
+    Segments that repeat what was shown are left out. Where the camera changes its codec, the codec that has
+    most of the segments' time is shown and the rest is a hole.
+
+    Args:
+        request: Segments and range.
+        limits: What to refuse of a segment.
+
+    Raises:
+        CodecError: No clip can be made: REQUEST (nothing in the range), NO_DECODER (a codec that browsers do
+            not play in MP4), NO_KEYFRAME, BYTES or UNREADABLE.
+    """
+    limits = limits or Limits()
+    with ExitStack() as stack:
+        segments: list[list[_Picture]] = []
+        refusal: CodecError | None = None
+        epochs: list[int] = []
+        for segment in request.segments:
+            if not epochs or epochs[-1] != segment.epoch:
+                epochs.append(segment.epoch)
+            try:
+                segments.append(_read(segment, len(epochs), limits, stack))
+            except CodecError as error:  # a damaged one is a hole
+                refusal = refusal or error
+        pictures = _in_range(_connected(_of_one_kind(segments)), request.from_us, request.to_us)
+        if not pictures:
+            raise refusal or CodecError(Reason.REQUEST, "no picture was filmed in this time")
+        size = sum(len(picture.data) for picture in pictures)
+        if size > request.max_bytes:
+            raise CodecError(
+                Reason.BYTES, f"the clip would have {size} bytes; the limit is {request.max_bytes}"
+            )
+        spans = _place(pictures, request.at_us)
+        return _muxed(pictures, spans, request)
+
+
+def _read(segment: ClipSegment, place: int, limits: Limits, stack: ExitStack) -> list[_Picture]:
+    """The pictures of a segment in decoding order.
+
+    Raises:
+        CodecError: It cannot be read, or not be shown.
+    """
+    video = stack.enter_context(Video(segment.data, vectors=False, limits=limits))
+    if video.codec not in CLIP_CODECS:
+        raise CodecError(
+            Reason.NO_DECODER, f"there is no clip of {video.codec} video, which browsers do not play"
+        )
+    if video.codec in _NAL_CODECS:
+        # Every keyframe carries its parameter sets: the segment before may have had others.
+        video.sets = SetsInForce(video.codec, video.context.extradata, always=True)
+    stream = _Stream(segment, place, video, video.context.extradata or b"", False, round(1e6 / video.fps))
+    pictures: list[_Picture] = []
+    units: tuple[bytes, ...] = ()
+    for index, packet in enumerate(video.packets()):
+        if index > limits.frames:
+            raise CodecError(Reason.LENGTH, f"a segment has more than {limits.frames} pictures")
+        data = bytes(packet)
+        key = packet.is_keyframe and begins_clean(data, video.codec, video.sets.length)
+        if video.codec in _NAL_CODECS:
+            if isinstance(packet.opaque, Sets):
+                units = units or packet.opaque.units
+            data = _annex_b(packet, video.sets.length)
+        at_us = segment.origin_us + _time_us(packet, index, stream)
+        pictures.append(_Picture(data, stream, at_us, key, video.hides(packet)))
+    if not pictures:
+        raise CodecError(Reason.NO_FRAMES, "a segment holds no picture")
+    if units:
+        stream.configuration = b"".join(b"\0" + START + unit for unit in units)
+    stream.changed = video.sets.changed
+    times = sorted(picture.at_us for picture in pictures)
+    stream.nominal_us = max(1, usual_step(times, stream.nominal_us))
+    stream.begins_us, stream.ends_us = times[0], times[-1] + stream.nominal_us
+    return pictures
+
+
+def _time_us(packet: av.Packet, index: int, stream: _Stream) -> int:
+    stamp = packet.pts if packet.pts is not None else packet.dts
+    if stamp is not None:
+        return ticks_to_us(stamp, stream.template.time_base)
+    if stream.template.context.has_b_frames:
+        raise CodecError(
+            Reason.REQUEST,
+            "a segment without time stamps does not say in which order its pictures are shown",
+        )
+    return index * stream.nominal_us
+
+
+def _annex_b(packet: av.Packet, length: int) -> bytes:
+    """An access unit with start codes; a keyframe with its parameter sets."""
+    if isinstance(packet.opaque, Sets):
+        return bytes(with_sets(packet, 0))
+    if not length:
+        return bytes(packet)
+    return b"".join(b"\0" + START + unit for unit in nal_units(bytes(packet), length))
+
+
+def _of_one_kind(segments: Sequence[list[_Picture]]) -> list[list[_Picture]]:
+    """The segments that one track can hold: those of the kind that has most of the time."""
+    lengths: Counter[tuple[str, bytes]] = Counter()
+    for pictures in segments:
+        stream = pictures[0].stream
+        lengths[stream.kind] += stream.ends_us - stream.begins_us
+    longest = max(lengths, key=lambda kind: lengths[kind], default=None)
+    return [pictures for pictures in segments if pictures[0].stream.kind == longest]
+
+
+def _connected(segments: Iterable[list[_Picture]]) -> list[_Picture]:
+    """The pictures that can be decoded one segment after the other, without segments that come again."""
+    connected: list[_Picture] = []
+    before: _Stream | None = None
+    for pictures in segments:
+        stream = pictures[0].stream
+        same = before is not None and before.place == stream.place
+        if before is not None and same and abs(stream.begins_us - before.ends_us) <= stream.nominal_us:
+            connected += pictures
+            before = stream
+            continue
+        own = _from_keyframe(pictures)
+        if not own or (before is not None and same and own[0].at_us < before.ends_us):
+            continue
+        connected += own
+        before = stream
+    return connected
+
+
+def _from_keyframe(pictures: Sequence[_Picture], first: int | None = None) -> list[_Picture]:
+    """The pictures from a keyframe on, without those before it in time, which refer to pictures before it.
+
+    Args:
+        pictures: In decoding order.
+        first: Which keyframe; None: the first.
+    """
+    if first is None:
+        first = next((place for place, picture in enumerate(pictures) if picture.key), len(pictures))
+    return [picture for picture in pictures[first:] if picture.order >= pictures[first].order]
+
+
+def _in_range(pictures: list[_Picture], from_us: int, to_us: int) -> list[_Picture]:
+    """The pictures of a range, and those without which they cannot be decoded.
+
+    Raises:
+        CodecError: With NO_KEYFRAME.
+    """
+    inside = [place for place, picture in enumerate(pictures) if from_us <= picture.wall_us < to_us]
+    if not inside:
+        return []
+    keys = [place for place, picture in enumerate(pictures) if picture.key]
+    earlier = [place for place in keys if pictures[place].wall_us <= from_us]
+    first, last = max(earlier, default=keys[0] if keys else len(pictures)), inside[-1]
+    if first > last:
+        raise CodecError(Reason.NO_KEYFRAME, "no keyframe stands before this time or in it")
+    while True:
+        # None may be missing among those that are shown before the newest.
+        newest = max(picture.order for picture in pictures[first : last + 1])
+        further = max(place for place in range(first, len(pictures)) if pictures[place].order <= newest)
+        if further == last:
+            break
+        last = further
+    chosen = _from_keyframe(pictures[: last + 1], first)
+    while chosen and chosen[-1].hidden:
+        chosen.pop()
+    return chosen
+
+
+def _place(pictures: Sequence[_Picture], at_us: int) -> list[ClipSpan]:
+    """Give every picture its time in the clip."""
+    spans: list[ClipSpan] = []
+    before: _Picture | None = None
+    for picture in sorted((p for p in pictures if not p.hidden), key=lambda picture: picture.order):
+        begins = before is None
+        if before is None:
+            picture.clip_us = at_us
+        else:
+            # Within an epoch stream time counts: its offset to the clock may be corrected on the way.
+            together = before.stream.place == picture.stream.place
+            step_us = picture.at_us - before.at_us if together else picture.wall_us - before.wall_us
+            usual_us = before.stream.nominal_us
+            hole_us = step_us - usual_us
+            begins = hole_us > max(_HOLE_US, 2 * usual_us) or (not together and hole_us < -usual_us)
+            if hole_us > KEPT_HOLE_US:
+                step_us = usual_us + CLOSED_HOLE_US
+            # An epoch may begin before the one before it ends, where clocks were set.
+            picture.clip_us = before.clip_us + (step_us if together else max(step_us, usual_us))
+        if begins:
+            spans.append(ClipSpan(picture.clip_us, picture.wall_us, 0))
+        end_us = picture.wall_us + picture.stream.nominal_us
+        spans[-1] = replace(spans[-1], end_us=max(spans[-1].end_us, end_us))
+        before = picture
+    following_us: int | None = None
+    for picture in sorted(pictures, key=lambda picture: picture.order, reverse=True):
+        if not picture.hidden:
+            following_us = picture.clip_us
+        else:
+            following_us = (at_us if following_us is None else following_us) - _HIDDEN_US
+            picture.clip_us = following_us
+    return spans
+
+
+def _muxed(pictures: Sequence[_Picture], spans: Sequence[ClipSpan], request: JoinRequest) -> JoinedClip:
+    """The pictures as a file.
+
+    Raises:
+        CodecError: With UNREADABLE.
+    """
+    first = pictures[0].stream
+    codec = first.template.codec
+    stamps = _stamps([picture.clip_us for picture in pictures])
+    streams = {id(picture.stream): picture.stream for picture in pictures}.values()
+    changing = any(stream.changed or stream.configuration != first.configuration for stream in streams)
+    buffer = io.BytesIO()
+    flags = f"{_FLAGS}+skip_trailer" if request.fragment else f"{_FLAGS}+global_sidx"
+    options = {
+        "movflags": flags,
+        "avoid_negative_ts": "disabled",
+        "use_editlist": "0",
+        "video_track_timescale": str(_TICKS),
+        "fragment_index": str(max(1, request.fragment)),
+    }
+    try:
+        # To put the index in front, the muxer reads again what it wrote.
+        reread = lambda *_: io.BytesIO(buffer.getvalue())  # noqa: E731
+        with av.open(buffer, "w", format="mp4", options=options, io_open=reread) as out:
+            target = out.add_stream_from_template(first.template.stream, opaque=True)
+            target.time_base = Fraction(1, _TICKS)
+            target.codec_context.extradata = first.configuration
+            if codec == "hevc":
+                # Apple's players know hvc1 alone, but it allows no parameter sets among the packets.
+                target.codec_context.codec_tag = "hev1" if changing else "hvc1"
+            elif codec == "h264":
+                target.codec_context.codec_tag = "avc3" if changing else "avc1"
+            for picture, (pts, dts) in zip(pictures, stamps, strict=True):
+                packet = av.Packet(picture.data)
+                packet.pts, packet.dts, packet.time_base = pts, dts, Fraction(1, _TICKS)
+                packet.duration = picture.stream.nominal_us
+                packet.is_keyframe = picture.key
+                packet.stream = target
+                out.mux_one(packet)
+    except (av.error.FFmpegError, ValueError) as error:
+        raise CodecError(
+            Reason.UNREADABLE, f"its {codec} packets could not be put into mp4 ({error})"
+        ) from None
+    data = buffer.getvalue()
+    shown = [picture for picture in pictures if not picture.hidden]
+    newest = max(shown, key=lambda picture: picture.clip_us)
+    context = first.template.context
+    return JoinedClip(
+        data,
+        codec,
+        codecs_of(data, codec),
+        context.width,
+        context.height,
+        len(shown),
+        tuple(spans),
+        newest.clip_us + newest.stream.nominal_us,
+    )
+
+
+def _stamps(shown_us: Sequence[int]) -> list[tuple[int, int]]:
+    """(presentation, decoding time) of pictures in decoding order: decoding times rise from zero or later,
+    and no picture is shown before it is decoded."""
+    ordered = sorted(shown_us)
+    delay = max(late - early for late, early in zip(ordered, shown_us, strict=True))
+    shift = max(0, delay - ordered[0])
+    decoded: list[int] = []
+    for time_us in ordered:
+        at_us = time_us - delay + shift
+        decoded.append(max(at_us, decoded[-1] + 1) if decoded else at_us)
+    return [(max(pts + shift, dts), dts) for pts, dts in zip(shown_us, decoded, strict=True)]
+
+
+def codecs_of(data: bytes, codec: str) -> str:
+    """What media types call the codec of an MP4 file (RFC 6381); the codec's name where it does not say.
+
+    Args:
+        data: The file.
+        codec: h264, hevc, av1 or vp9.
+    """
+    box = {"h264": b"avcC", "hevc": b"hvcC", "av1": b"av1C", "vp9": b"vpcC"}[codec]
+    at = data.find(box)
+    body = data[at + 4 : at + 24] if at > 0 else b""
+    if len(body) < 20:
+        return codec
+    tag = next((tag for tag in (b"avc3", b"hev1", b"hvc1") if tag in data[:at]), b"avc1").decode()
+    if codec == "h264":
+        return f"{tag}.{body[1:4].hex()}"
+    if codec == "hevc":  # ISO/IEC 14496-15, annex E.3
+        space, tier, profile = body[1] >> 6, body[1] >> 5 & 1, body[1] & 31
+        compatible = int(f"{int.from_bytes(body[2:6], 'big'):032b}"[::-1], 2)
+        constraints = "".join(f".{byte:X}" for byte in body[6:12].rstrip(b"\0"))
+        names = f"{'ABC'[space - 1] if space else ''}{profile}.{compatible:X}.{'LH'[tier]}{body[12]}"
+        return f"{tag}.{names}{constraints}"
+    if codec == "av1":  # AV1 codec ISO media file format binding, 5
+        depth = 8 + 2 * (body[2] >> 6 & 1) + 2 * (body[2] >> 6 & body[2] >> 5 & 1)
+        return f"av01.{body[1] >> 5}.{body[1] & 31:02d}{'MH'[body[2] >> 7]}.{depth:02d}"
+    return f"vp09.{body[4]:02d}.{body[5]:02d}.{body[6] >> 4:02d}"

@@ -310,9 +310,9 @@ def test_a_pattern_is_not_erased_unless_it_is_a_cameras_id(broker: str) -> None:
 
 
 def test_a_question_does_not_take_the_place_of_another_by_its_id(broker: str, clip: Path) -> None:
-    assert "no watch asks" in lookout("publish", str(clip), "-c", "early", "-b", broker)[1]
+    assert "no watch exists yet" in lookout("publish", str(clip), "-c", "early", "-b", broker)[1]
     assert lookout("watch", "add", "Is the gate open?", "-b", broker)[0] == 0
-    assert "no watch asks" not in lookout("publish", str(clip), "-c", "late", "-b", broker)[1]
+    assert "no watch exists yet" not in lookout("publish", str(clip), "-c", "late", "-b", broker)[1]
     with pytest.raises(
         CliError, match=r"watch gate-open asks “Is the gate open[?]”: name the new one with --id"
     ):

@@ -9,7 +9,7 @@ from lookout.text import clean
 
 
 class CameraAdvice:
-    """Reads the logs of services from now on.
+    """Follows the logs of a local fleet's services.
 
     Services mark such a warning with `advice` and repeat it seldom, so every one is shown.
 
@@ -22,11 +22,11 @@ class CameraAdvice:
         self._places = {path: path.stat().st_size for path in folder.glob("*.log")}
 
     def news(self) -> list[str]:
-        """A sentence for each warning since the last call."""
+        """Return one sentence per warning since the last call."""
         return [sentence for path in sorted(self._folder.glob("*.log")) for sentence in self._read(path)]
 
     def _read(self, path: Path) -> list[str]:
-        """The warnings in the whole lines that a log has gained."""
+        """Return the warnings in complete lines that were added to a log."""
         with path.open("rb") as file:
             file.seek(self._places.get(path, 0))
             lines, _, rest = file.read().rpartition(b"\n")
@@ -35,7 +35,7 @@ class CameraAdvice:
 
 
 def _sentence(line: bytes) -> str:
-    """What a line advises; empty where it advises nothing."""
+    """Return the advice in a log line; empty if it has none."""
     if b'"advice"' not in line:
         return ""
     try:

@@ -83,7 +83,7 @@ def alerts(
                 shown += 1
     if not shown and not as_json:
         TerminalConsole(stderr=True).print(
-            "no alert that matches; without --no-follow, new ones are waited for"
+            "no matching alert; without --no-follow, the command waits for new ones"
         )
 
 
@@ -92,7 +92,7 @@ def print_json(alert: Alert) -> None:
 
 
 class LinePrinter:
-    """One aligned line an alert: when, what, where, how sure, and the question."""
+    """Format an alert as one aligned line: when, what, where, p(yes), and the question."""
 
     def __init__(self, console: Console, clock: Callable[[Alert], str] | None = None) -> None:
         self._console = console

@@ -176,7 +176,7 @@ def analyze(
     if clips is not None:
         raise CliError("--clips needs the recording on this machine: leave --fleet out")
     own = ("model", "device", "threads", "fresh", "sandbox")
-    refuse_given(context, own, "is the fleet's own with --fleet")
+    refuse_given(context, own, "cannot be combined with --fleet, which uses the fleet's own")
     from lookout.cli.fleet_jobs import fleet_job, send_job
 
     request = fleet_job(source, question, options, identity, tenant, moment)
@@ -205,7 +205,7 @@ def _answer_here(
     place = find_device(device)
     names = recordings(source)  # what is cheap to refuse is refused before the imports, which take seconds
     if begins is not None and len(names) > 1:
-        raise CliError(f"--begins is of one recording; {clean(source)} holds {len(names)}")
+        raise CliError(f"--begins applies to one recording; {clean(source)} holds {len(names)}")
     opened: dict[str, str | Source | RecordingReader] = {}
     with ExitStack() as files:
         if len(names) == 1:  # opening it may refuse it, and needs no model
@@ -246,10 +246,10 @@ _OPTIONS = {
 
 
 def _settings(options: Mapping[str, Any]) -> AnalysisSettings:
-    """How a recording is analysed.
+    """Make the analysis settings from the options.
 
     Raises:
-        CliError: A number makes no sense; by the option's name.
+        CliError: A number is invalid; the message names the option.
     """
     from lookout.recordings.analysis.settings import AnalysisSettings, with_options
 
@@ -265,7 +265,7 @@ def _begin(text: str | None) -> datetime | None:
     """When the recording begins, as the option says.
 
     Raises:
-        CliError: It is no time.
+        CliError: The option is not a time.
     """
     from lookout.recordings.analysis.begin import given_begin
 
@@ -318,7 +318,7 @@ class _Batch:
             yield analysis
 
     def stopped(self) -> str:
-        """What is said where the run is stopped: how far it came, as nobody sees the bar in a log."""
+        """Describe how far a stopped run came, for logs that do not show the progress bar."""
         if self.reached is None:
             return STOPPED
         name, done = self.reached
@@ -339,7 +339,7 @@ class _Batch:
         return clips
 
     def write_page(self, page: Path) -> None:
-        """One page of all answers; none where nothing was read or refused."""
+        """Write one page of all answers, unless nothing was read or rejected."""
         if not self.analyses and not self.refused:
             return
         from lookout.cli.answer_files import write_answers
@@ -387,10 +387,10 @@ def _shown(name: str) -> str:
 
 
 def _refused(name: str, error: CodecError, alone: bool) -> tuple[str, str]:
-    """A recording that cannot be read, and why; the command goes on with the others.
+    """Report a recording that cannot be read and continue with the others.
 
     Raises:
-        CliError: There is no other.
+        CliError: It is the only recording.
     """
     if alone:
         raise CliError(f"{_shown(name)}: {error}") from error
@@ -409,12 +409,12 @@ def recordings(source: str) -> list[str]:
     if not source.strip():
         raise CliError("the source is empty: name a file, a URL or a folder")
     if "://" in source and not Path(source).exists():
-        raise CliError(f"{public_url(source)} is not read: give a file, a folder or an http(s) address")
+        raise CliError(f"{public_url(source)} is not supported: give a file, a folder or an http(s) address")
     return [str(path) for path in footage_files(Path(source))]
 
 
 def _check(threads: int | None) -> None:
-    """Refuse a number of threads that is a slip."""
+    """Reject a number of threads out of range."""
     if threads is not None and not 1 <= threads <= THREADS:
         raise CliError(f"--threads {threads}: it must be from 1 to {THREADS}")
 
@@ -431,8 +431,8 @@ def _check_clips(clips: Path | None, source: str) -> None:
         and clips.resolve().is_relative_to(Path(source).resolve())
     ):
         raise CliError(
-            f"--clips {clean(clips)} lies in the folder that is analysed: the next run would take clips for "
-            "recordings; name another folder"
+            f"--clips {clean(clips)} is inside the analysed folder, and the next run would analyse the "
+            "clips: name another folder"
         )
     try:
         private_folder(clips)
@@ -441,7 +441,7 @@ def _check_clips(clips: Path | None, source: str) -> None:
 
 
 def journal_of(source: str, questions: Sequence[str], settings: object, analyzer: Analyzer) -> Path:
-    """Where finished parts of a request are remembered."""
+    """Return the journal of a request's finished parts."""
     where = source if "://" in source else str(Path(source).resolve())
     name = hashlib.blake2b(
         repr((where, list(questions), settings, str(analyzer.folder))).encode(), digest_size=12
@@ -450,7 +450,7 @@ def journal_of(source: str, questions: Sequence[str], settings: object, analyzer
 
 
 def _cache() -> Path:
-    """The folder of what runs remember."""
+    """Return the folder of journals."""
     import platformdirs
 
     return Path(platformdirs.user_cache_dir("lookout")) / "analyze"
@@ -493,7 +493,7 @@ def _fetched(name: str, files: ExitStack, fresh: bool) -> str | Source:
 
 
 def _name(source: str | Source | RecordingReader) -> str:
-    """How a recording is called."""
+    """Return a recording's display name."""
     if isinstance(source, str):
         return _shown(source)
     return source.name if hasattr(source, "name") else source.facts.name

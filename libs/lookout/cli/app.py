@@ -54,7 +54,7 @@ def _root(
 
 
 class _NamedOutput(TextIOWrapper):
-    """Standard output whose failures (a full disk) name it, as those of a file name the file."""
+    """Standard output whose errors (a full disk) name it."""
 
     def __init__(self, output: TextIOWrapper) -> None:
         encoding, errors = output.encoding, output.errors  # nothing can be asked behind `detach`
@@ -83,7 +83,7 @@ def _named() -> Iterator[None]:
 
 
 def _drop_output() -> None:
-    """What standard output did not take goes nowhere: Python would try, and complain, again when it ends."""
+    """Discard what standard output did not accept, so that Python does not fail again at exit."""
     with open(os.devnull, "wb") as nothing:
         os.dup2(nothing.fileno(), sys.stdout.fileno())
 
@@ -134,12 +134,12 @@ def _check_words(words: Sequence[str]) -> None:
         if not word.strip() or (word.startswith("--") and word.find("=") == len(word) - 1):
             raise LookoutError(f"{name} is empty: give it a value, or leave it out")
         if "\0" in word:
-            raise LookoutError(f"{name} holds a NUL character, which no name of a file has")
+            raise LookoutError(f"{name} contains a NUL character, which a file name cannot")
         locale = sys.getfilesystemencoding()
         if locale != "utf-8" and any("\udc80" <= letter <= "\udcff" for letter in word):
             raise LookoutError(
-                f"{name} has letters that this locale ({locale}) does not know: set LC_ALL=C.UTF-8, or "
-                "PYTHONUTF8=1"
+                f"{name} contains characters that this locale ({locale}) cannot encode: set "
+                "LC_ALL=C.UTF-8, or PYTHONUTF8=1"
             )
 
 

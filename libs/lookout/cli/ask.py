@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Memories kept in a folder: list, check, repair, remove, trim; lost ones of a fleet: rebuild.",
+    help="Manage memories: list, check, repair, remove, trim; rebuild lost ones of a fleet.",
 )
 app.command("rebuild")(rebuild)
 _TEXT_TOKENS = 64
@@ -113,7 +113,7 @@ def ask(
     bootstrap: BootstrapOption = None,
     recall: RecallOption = None,
 ) -> None:
-    """Ask about the past: p(yes) or text, the times it is based on, what is covered, and the cost."""
+    """Ask what a file or a camera showed earlier: p(yes) or text, the times behind it, coverage, cost."""
     # None leaves it to the question: words for "what happened?", p(yes) alone for "was anyone there?".
     length: dict[str, Any] = {
         "text": None if describe is None else describe > 0,
@@ -126,7 +126,9 @@ def ask(
             )
         if camera is None:
             raise CliError("--fleet needs --camera: an id, or a pattern such as 'yard-*'")
-        refuse_given(context, ("model", "device"), "is the fleet's own with --fleet")
+        refuse_given(
+            context, ("model", "device"), "cannot be combined with --fleet, which uses the fleet's own"
+        )
         refuse_given(context, ("memory", "keep", "frames"), "is for a file: not with --fleet")
         from lookout.cli.ask_fleet import ask_fleet
 
@@ -136,7 +138,8 @@ def ask(
         return
     if question is None:
         raise CliError(
-            "what to ask is missing: lookout ask FILE QUESTION, or lookout ask --fleet QUESTION --camera gate"
+            "the question is missing: lookout ask FILE QUESTION, or "
+            "lookout ask --fleet QUESTION --camera gate"
         )
     refuse_given(context, ("recall", "bootstrap"), "is for a fleet: give --fleet as well")
     if Path(source).is_dir():
@@ -178,7 +181,7 @@ def _ask_files(
     if not as_json:
         options["on_text"] = lambda piece: echo(piece, nl=False)
     if keep is not None and source.is_file() and (entry := _remembered(keep, source)) is not None:
-        note = "{} holds the memory of {} already: it is asked{}"
+        note = "{} holds the memory of {} already: asking it as it is{}"
         say(TerminalConsole(stderr=True), note, keep, source.name, _early_end(entry, source))
         source, camera = keep, entry.camera
     # What can be refused is refused before the imports and the model, which take seconds.
@@ -230,7 +233,7 @@ def _check_options(options: Mapping[str, Any], folders: Mapping[str, Path | None
 
 
 def _remembered(folder: Path, file: Path) -> Entry | None:
-    """A folder's memory of a file as it is; None: it has none."""
+    """Return a folder's memory of a file; None if it has none."""
     from lookout.past.memory.shelf import entries
 
     if not folder.is_dir() or not any(folder.iterdir()):
@@ -243,7 +246,7 @@ def _remembered(folder: Path, file: Path) -> Entry | None:
 
 
 def _early_end(entry: Entry, file: Path) -> str:
-    """What to say of a memory that ends long before its file does: the disk was full, or Ctrl-C came."""
+    """Describe a memory that ends long before its file (full disk, Ctrl-C)."""
     from lookout.video.files import VideoReader
     from lookout.video.segments import CodecError
 
@@ -272,7 +275,7 @@ def _check_footage(source: Path) -> None:
 
 
 def _check(model: object, question: str, text: bool | None) -> None:
-    """Refuse what the model was not trained to answer."""
+    """Reject questions that the model was not trained to answer."""
     folder = models.find_model(None if model is None else Path(str(model)))
     models.check_question(folder, question, text=bool(text))
 
@@ -355,7 +358,7 @@ def list_memories(folder: FolderArgument, as_json: Annotated[bool, typer.Option(
 
 
 def _listed(entry: Entry) -> dict[str, Any]:
-    """One memory as a row; a damaged one says so and hides no other."""
+    """Return a memory as a row; a damaged one does not hide others."""
     from lookout.past.memory.listing import Extent, extent_of
 
     row: dict[str, Any] = {
@@ -391,7 +394,7 @@ def _listed(entry: Entry) -> dict[str, Any]:
 
 @app.command("check")
 def check(folder: FolderArgument) -> None:
-    """Check every file of every memory against its checksums; ends with 1 where one is damaged."""
+    """Check every file of every memory against its checksums. Exit code 1 if one is damaged."""
     log_plainly()
     from lookout.past.memory import HistoryError, MemoryFolder
     from lookout.past.memory.shelf import entries
@@ -414,7 +417,7 @@ def repair(
     folder: FolderArgument,
     camera: Annotated[str | None, typer.Option(help="Only this camera.  [default: all]")] = None,
 ) -> None:
-    """Go on without what is damaged, and print what is lost. Nothing else of a memory changes."""
+    """Drop what is damaged and print what is lost. The rest of a memory does not change."""
     from lookout.past.memory import shelf
 
     log_plainly()
@@ -430,7 +433,7 @@ def remove(
     since: Annotated[str | None, typer.Option(help="Start time.  [default: everything]")] = None,
     until: Annotated[str | None, typer.Option(help="Only before this time.")] = None,
 ) -> None:
-    """Erase a camera, or a time range of it, wholly: no file holds anything of it afterwards."""
+    """Erase a camera, or a time range of it: no file holds anything of it afterwards."""
     from lookout.past.memory import shelf
 
     log_plainly()

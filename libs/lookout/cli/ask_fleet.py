@@ -79,7 +79,7 @@ def ask_fleet(
 
 
 def _recall(bootstrap: str | None, recall: str | None) -> tuple[str, Any]:
-    """Recall's address, and how it is reached."""
+    """Return recall's address and a channel to it."""
     from lookout.local import RECALL, running_fleets
 
     given = recall or os.environ.get("LOOKOUT_RECALL")
@@ -93,7 +93,8 @@ def _recall(bootstrap: str | None, recall: str | None) -> tuple[str, Any]:
     if given:
         return given, grpc_security(fleet_address)
     raise CliError(
-        "no recall is known: start a fleet with `lookout up --memory 2h`, or give its address with --recall"
+        "no recall service is known: start a fleet with `lookout up --memory 2h`, or give its address with "
+        "--recall"
     )
 
 
@@ -131,7 +132,7 @@ def _show(answer: CameraAnswer, as_json: bool, streamed: bool) -> None:
     covered = "; ".join(f"{_clock(r.begin_us)} to {_clock(r.end_us)}" for r in answer.covered)
     echo(f"covered: {covered or 'nothing'}")
     for missing in answer.missing:
-        echo(f"not read: {missing}")
+        echo(f"could not be read: {missing}")
     cost = answer.cost
     echo(
         f"cost: {cost.question_tokens} rows over {cost.memory_tokens:.0f} tokens of memory in each layer; "

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 _LATEST_MS = 1 << 62
 LabelsOption = Annotated[
     bool,
-    typer.Option("--labels", help="Precision and recall by what people said (`lookout label`)."),
+    typer.Option("--labels", help="Measure precision and recall by labels (`lookout label`)."),
 ]
 PastPageOption = Annotated[
     Path | None,
@@ -95,7 +95,7 @@ def backtest(
     precision: PrecisionOption = None,
     page: PastPageOption = None,
 ) -> None:
-    """Ask a question of what the cameras saw already: the incidents there would have been, and the cost.
+    """Back-test a question: which incidents it would have raised in the past, and what it costs.
 
     Windows are computed again out of Kafka, by the chains of the fleet: with --fleet by its settings, without
     by those of --preset and --set.
@@ -108,7 +108,11 @@ def backtest(
     watch = Watch(id="backtest", version=1, question=asked(question), cameras=cameras, rule=rule)
     job = _job(watch, *parse_span(since, until), identity, tenant)
     if fleet:
-        refuse_given(context, ("model", "device", "preset", "setting"), "is the fleet's own with --fleet")
+        refuse_given(
+            context,
+            ("model", "device", "preset", "setting"),
+            "cannot be combined with --fleet, which uses the fleet's own",
+        )
         ago = [name for name, text in (("since", since), ("until", until)) if is_length(text)]
         _ask_fleet(job, bootstrap, bool(identity), ago, labels, precision, wait, page, as_json)
         return
@@ -139,7 +143,7 @@ def _ask_fleet(
     page: Path | None,
     as_json: bool,
 ) -> None:
-    """The back-test as a job; `ago`: which of its times are told by how long ago they are."""
+    """Run the back-test as a job; `ago` names its relative times."""
     if labels:
         job.backtest.labels.extend(_newest(_labels_of(find_bootstrap(bootstrap), job.backtest)))
     if precision is not None and not (labels and wait):
@@ -198,7 +202,7 @@ def _job(
 
 
 def _labels_of(bootstrap: str, past: BacktestJob) -> list[Label]:
-    """What people said about incidents of a question, on its cameras and in its time, the newest last.
+    """Return the labels of a question's incidents, by its cameras and time, newest last.
 
     Raises:
         CliError: There is nothing.
@@ -226,7 +230,7 @@ def _labels_of(bootstrap: str, past: BacktestJob) -> list[Label]:
 
 
 def _newest(labels: list[Label]) -> list[Label]:
-    """As many labels as a job takes."""
+    """Return the newest labels, as many as a job accepts."""
     if len(labels) > JOB_LABELS:
         echo(
             f"--labels: a back-test takes the newest {JOB_LABELS} of {len(labels)} labels; ask shorter times "

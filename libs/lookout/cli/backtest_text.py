@@ -119,7 +119,7 @@ def answer_facts(answer: BacktestAnswer, watch: Watch | None) -> PastFacts:
         )
     notices += [_other_tenant(camera) for camera in answer.other_tenants]
     return PastFacts(
-        watch.question if watch is not None else "a question whose request is gone",
+        watch.question if watch is not None else "a question whose request no longer exists",
         messages.rule_of(watch.rule) if watch is not None else Rule(threshold=answer.threshold),
         answer.incidents_total,
         answer.cameras,
@@ -169,8 +169,9 @@ def _show_answer(
 
 def _show_cost(question: float, live: float, dense: float, cpu_s: float, device_s: float) -> None:
     echo(
-        f"enabled, the question adds {question:.1%} to the cost of cameras that are watched; this back-test "
-        f"computed {live:.1%} of that cost, {dense:.1%} of what asking every window whole costs"
+        f"once enabled, the question adds {question:.1%} to the cost of cameras that are watched; this "
+        f"back-test "
+        f"computed {live:.1%} of that cost, {dense:.1%} of the cost of computing every window in full"
     )
     device = f", {device_s:.1f} s of a GPU" if device_s else ""
     echo(f"it took {cpu_s:.1f} s of processor time{device}")
@@ -210,7 +211,7 @@ def _show_labels(scores: Sequence[LabelScore], threshold: float, precision: floa
         return
     best = threshold_for(scores, precision)
     if best is None:
-        echo(f"no threshold has a precision of {precision:g} on these labels")
+        echo(f"no threshold reaches a precision of {precision:g} on these labels")
     else:
         echo(f"for a precision of {precision:g}: {_quality_text(best)}")
 

@@ -21,7 +21,7 @@ from lookout.text import clean, public_url
 from lookout.v1.cameras_pb2 import Camera
 from lookout.wire import CAMERA_ID_BYTES, CAMERAS, WireError, from_json, is_camera_id, key_text, to_json
 
-app = typer.Typer(no_args_is_help=True, help="Cameras that the fleet pulls: add, list, remove.")
+app = typer.Typer(no_args_is_help=True, help="Manage cameras that the fleet pulls: add, list, remove.")
 out = TerminalConsole()
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The camera's id.")]
 
@@ -82,7 +82,7 @@ def list_(bootstrap: BootstrapOption = None) -> None:
 @app.command("remove", hidden=True)
 @app.command("rm")
 def remove(name: NameArgument, bootstrap: BootstrapOption = None) -> None:
-    """Pull a camera no more, and forget its password."""
+    """Stop pulling a camera and delete its password."""
     address = find_bootstrap(bootstrap)
     if name not in (cameras := _cameras(address)):
         names = ", ".join(clean(camera, 60) for camera in sorted(cameras)[:10]) or "none"

@@ -48,7 +48,7 @@ def findings(target: Target) -> Iterator[CheckResult]:
         from kubernetes import client, config
     except ImportError:
         yield CheckResult(
-            "Kubernetes", State.BAD, "the client is missing", "pip install 'lookout-fleet[controller]'"
+            "Kubernetes", State.BAD, "the client is missing", "pip install 'lookout-fleet[kubernetes]'"
         )
         return
     try:

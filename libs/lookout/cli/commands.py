@@ -49,54 +49,59 @@ COMMANDS = {
     "up": CommandPlace(
         "up",
         "up",
-        "Run a whole fleet here: Kafka, Redis, the four services and the HTTP API. Ctrl-C ends it.",
+        "Run a whole fleet on this machine: Kafka, Redis, the services and the HTTP API. Ctrl-C ends it.",
     ),
     "sign-in": CommandPlace(
         "sign_in", "sign_in", "Print a link that signs in to the HTTP API of the fleet that runs here, once."
     ),
     "publish": CommandPlace("publish", "publish", "Publish footage to camera.segments.v1."),
     "alerts": CommandPlace("alerts", "alerts", "Follow alerts. Ctrl-C ends it."),
-    "coverage": CommandPlace("coverage", "coverage", "Show how much of each watch's time was looked at."),
+    "coverage": CommandPlace(
+        "coverage", "coverage", "Show how much of each watch's time was analysed, and why the rest was not."
+    ),
     "analyze": CommandPlace("analyze", "analyze", "Ask yes/no questions about recordings."),
     "ask": CommandPlace(
         "ask",
         "ask",
-        "Ask about the past: p(yes) or text, the times it is based on, what is covered, and the cost.",
+        "Ask what a file or a camera showed earlier: p(yes) or text, the times behind it, coverage, cost.",
     ),
     "recordings": CommandPlace(
         "recordings",
         "app",
-        "Jobs about recordings that a fleet answers: list, show, cancel.",
+        "Manage jobs about recordings: list, show, cancel.",
         group=True,
         logs=False,
     ),
     "topics": CommandPlace(
-        "topics", "app", "The topics of a running fleet: add partitions.", group=True, logs=False
+        "topics",
+        "app",
+        "Manage the topics of a running fleet: grow (add partitions).",
+        group=True,
+        logs=False,
     ),
     "verify": CommandPlace(
-        "verify", "verify", "Compute committed verdicts again from the records in Kafka, and compare p(yes)."
+        "verify", "verify", "Compute committed verdicts again from Kafka, and compare p(yes)."
     ),
     "backtest": CommandPlace(
         "backtest",
         "backtest",
-        "Ask a question of what the cameras saw already: the incidents there would have been, and the cost.",
+        "Back-test a question: which incidents it would have raised in the past, and what it costs.",
     ),
     "label": CommandPlace(
         "label",
         "label",
-        "Say whether an incident was right; `lookout backtest --labels` says how good a question is by it.",
+        "Label an incident as right or wrong; `lookout backtest --labels` measures precision and recall.",
     ),
     "backtests": CommandPlace(
-        "recordings", "backtests", "Back-tests that a fleet runs: list, show, cancel.", group=True, logs=False
+        "recordings", "backtests", "Manage back-tests of a fleet: list, show, cancel.", group=True, logs=False
     ),
     "erase": CommandPlace(
         "erase",
         "erase",
-        "Erase a camera, or a time range of it, everywhere; a signed receipt says what is gone and what "
-        "remains.",
+        "Erase a camera, or a time range of it, everywhere, and get a signed receipt.",
     ),
     "inspect": CommandPlace(
-        "inspect", "inspect", "Decode footage as the fleet would, in a sandbox, and show the result."
+        "inspect", "inspect", "Show what decoding a file gives: codec, frames, motion, damage."
     ),
     "report": CommandPlace(
         "report_command",
@@ -106,27 +111,28 @@ COMMANDS = {
     "doctor": CommandPlace(
         "doctor",
         "doctor",
-        "Check what Lookout needs here: software, addresses, topics, services; or what it needs in a "
-        "cluster.",
+        "Check software, addresses, topics and services of this machine, or of a cluster.",
     ),
     "eval": CommandPlace(
         "model_command",
         "evaluate_model",
         "Score a checkpoint on labelled clips: F1 per question and cost, with and without pruning and reuse.",
     ),
-    "watch": CommandPlace("watches", "app", "Standing questions: add, list, remove.", group=True, logs=False),
+    "watch": CommandPlace(
+        "watches", "app", "Manage standing questions: add, list, remove.", group=True, logs=False
+    ),
     "camera": CommandPlace(
-        "cameras", "app", "Cameras that the fleet pulls: add, list, remove.", group=True, logs=False
+        "cameras", "app", "Manage cameras that the fleet pulls: add, list, remove.", group=True, logs=False
     ),
     "memory": CommandPlace(
         "ask",
         "app",
-        "Memories kept in a folder: list, check, repair, remove, trim; lost ones of a fleet: rebuild.",
+        "Manage memories: list, check, repair, remove, trim; rebuild lost ones of a fleet.",
         group=True,
         logs=False,
     ),
     "model": CommandPlace(
-        "model_command", "app", "Checkpoints: does one run here as it should, and how well?", group=True
+        "model_command", "app", "Check a model checkpoint, or write its vision half.", group=True
     ),
 }
 

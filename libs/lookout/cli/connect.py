@@ -1,4 +1,4 @@
-"""Addresses and Kafka clients of the commands."""
+"""Addresses and Kafka clients for the commands."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def find_bootstrap(given: str | None) -> str:
     """The address given, else LOOKOUT_KAFKA, else the one local fleet that runs.
 
     Raises:
-        CliError: there is none, or more than one, or it is no text.
+        CliError: There is none, more than one, or it is not valid UTF-8.
     """
     if address := given or os.environ.get("LOOKOUT_KAFKA"):
         return in_utf8("--bootstrap", address)  # librdkafka fails without a word at others
@@ -73,7 +73,7 @@ class LibraryErrors:
         self.last = words.split(" (after ", 1)[0]  # behind it: in which state of the client, how often
 
     def explained(self, error: KafkaError) -> str:
-        """Why a record was not taken, in words: a time-out says nothing of what was the matter."""
+        """Explain why a record was not accepted; a time-out alone does not say why."""
         return f"{error.str()}; {self.last}" if self.last else error.str()
 
 
@@ -197,7 +197,7 @@ def make_producer(
 
 
 def read_erasures(bootstrap: str) -> ErasureLog:
-    """What stands in the topic of erasures; nothing where a fleet of an earlier release has none.
+    """Return the erasures of the topic; empty for a fleet of an earlier release without it.
 
     What the fleet did not sign is left out, where this machine has the fleet's token.
     """
@@ -218,7 +218,7 @@ def erasure_signer(bootstrap: str) -> ErasureSigner:
 
 
 class Outage:
-    """Says that Kafka cannot be reached, and that it is back: once each.
+    """Reports once when Kafka cannot be reached, and once when it is back.
 
     A client that loses its broker tries again without an end and without a word. It is handed the failures of
     connections; whether Kafka answers all the same (another broker, a connection made again) is then asked.
@@ -233,7 +233,7 @@ class Outage:
         self._complaints = LibraryErrors()
 
     def failed(self, error: object) -> None:
-        """A connection failed; librdkafka calls it while a client is polled, as its `error_cb`."""
+        """Handle a failed connection (librdkafka's `error_cb`, called while a client is polled)."""
         self._complaints(error)
         self._ask_at = min(self._ask_at, time.monotonic())
 
@@ -459,7 +459,7 @@ def send_and_confirm(
     """Write records (None deletes) and wait until Kafka has them.
 
     Raises:
-        CliError: one was refused, with Kafka's reason.
+        CliError: Kafka rejected a record.
     """
     complaints = LibraryErrors()
     writer = Writer(client_options(bootstrap, complaints), complaints.explained, timeout_s)

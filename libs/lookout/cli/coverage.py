@@ -39,7 +39,7 @@ def coverage(
     ] = False,
     bootstrap: BootstrapOption = None,
 ) -> None:
-    """Show how much of each watch's time was looked at.
+    """Show how much of each watch's time was analysed, and why the rest was not.
 
     "Nothing happened" is not the same as "nobody looked". Time that no verdict covers is `unseen`.
     """
@@ -63,7 +63,7 @@ def coverage(
 
 
 def _nothing(camera: str | None, watch: str | None, since: str) -> str:
-    """Why there may be no verdict."""
+    """Explain why there may be no verdict."""
     if not camera and not watch and since == "start":
         return "No verdict yet: publish segments and add a watch."
     asked = [

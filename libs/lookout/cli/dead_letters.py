@@ -23,7 +23,7 @@ _OF_JOBS = frozenset(flow.dead_letters.name for flow in RECORDING_FLOWS)
 
 
 class DeadLetterNews:
-    """Watches the dead-letter topics from now on.
+    """Follows the dead-letter topics.
 
     Args:
         options: of a Kafka client: the address and security settings.

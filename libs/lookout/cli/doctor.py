@@ -74,7 +74,7 @@ def doctor(
         typer.Option("--model", help="A checkpoint: does it fit on this machine's GPU?"),
     ] = None,
 ) -> None:
-    """Check what Lookout needs here: software, addresses, topics, services; or what it needs in a cluster.
+    """Check software, addresses, topics and services of this machine, or of a cluster.
 
     The exit code is 1 if something is wrong.
     """
@@ -315,7 +315,7 @@ def _redis(given: str | None, bootstrap: str | None) -> Iterator[CheckResult]:
             version = client.info("server")["redis_version"]
         yield CheckResult("Redis", State.GOOD, f"{public_url(url)}, version {version}")
     except (*REDIS_ERRORS, StartupError) as error:
-        advice = "without it tensors are found by lineage: slower, marked degraded"
+        advice = "without it tensors are made again: slower, marked degraded"
         yield CheckResult("Redis", State.BAD, f"{public_url(url)}: {error}", advice)
 
 

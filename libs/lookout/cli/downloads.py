@@ -33,13 +33,13 @@ _FACTS, _PART, _WHOLE = "version.json", "recording.part", "recording"
 
 @dataclass(frozen=True, slots=True)
 class _Facts:
-    """Which bytes a download is of."""
+    """Identifies the version of a download's bytes."""
 
     size: int
     version: str
 
     def differs(self, size: int | None, version: str) -> str:
-        """What is different now; nothing where it is the same recording."""
+        """Return what changed; empty if it is the same recording."""
         if size is not None and size != self.size:
             return f"it had {self.size} bytes, now {size}"
         if version != self.version:

@@ -64,7 +64,7 @@ GoneOption = Annotated[
     typer.Option(
         "--gone",
         metavar="INSTANCE",
-        help="Wait no longer for an instance whose disk exists no more.",
+        help="Stop waiting for an instance whose disk is lost.",
         show_default=False,
     ),
 ]
@@ -78,7 +78,10 @@ _KEY_FILE = "receipt-key.pem"
 def erase(
     context: typer.Context,
     camera: Annotated[
-        str | None, typer.Option("--camera", "-c", help="The camera's id, no pattern.", show_default=False)
+        str | None,
+        typer.Option(
+            "--camera", "-c", help="The camera's id; patterns are not accepted.", show_default=False
+        ),
     ] = None,
     since: Annotated[
         str | None,
@@ -91,16 +94,14 @@ def erase(
         typer.Option(help="How long ago, or an ISO time.  [default: now]", show_default=False),
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before erasing.")] = False,
-    wait: Annotated[
-        float, typer.Option(min=0.0, help="Seconds to wait for everybody's confirmation.")
-    ] = 120.0,
+    wait: Annotated[float, typer.Option(min=0.0, help="Seconds to wait for all confirmations.")] = 120.0,
     receipt: ReceiptOption = None,
     key: KeyOption = None,
     check: CheckOption = None,
     gone: GoneOption = None,
     bootstrap: BootstrapOption = None,
 ) -> None:
-    """Erase a camera, or a time range of it, everywhere; a signed receipt says what is gone and what remains.
+    """Erase a camera, or a time range of it, everywhere, and get a signed receipt.
 
     Memories, tensors, the durable tier, Redis and caches lose it.
 
@@ -147,7 +148,7 @@ def _erase(
     if camera is None:
         raise CliError("give the camera to erase with --camera, or an erasure's id with --receipt")
     if not is_camera_id(camera):
-        raise CliError(f"--camera {clean(camera)!r} is no camera's id; patterns are not erased")
+        raise CliError(f"--camera {clean(camera)!r} is not a camera id; patterns cannot be erased")
     requests = _requests(address, camera, *parse_span(since or "start", until or "now", ahead=True))
     scope = "everything" if requests[0].whole else "this range"
     if not yes:
@@ -167,10 +168,18 @@ def _erase(
     deadline = time.monotonic() + wait_s
     waiting = {name for request in requests for name in _wait(address, request.id, deadline)}
     if waiting:
-        say(console, "not confirmed yet: {}; they go on; ask with --receipt", ", ".join(sorted(waiting)))
+        say(
+            console,
+            "not confirmed yet: {}; they continue, check later with --receipt",
+            ", ".join(sorted(waiting)),
+        )
         raise typer.Exit(1)
     for request in requests:
-        say(console, "everybody has confirmed; `lookout erase --receipt {}` prints the receipt", request.id)
+        say(
+            console,
+            "all services have confirmed; `lookout erase --receipt {}` prints the receipt",
+            request.id,
+        )
 
 
 def _requests(address: str, camera: str, begin_ms: int | None, end_ms: int | None) -> list[Erasure]:
@@ -200,20 +209,22 @@ def _utc(time_us: int) -> str:
 
 
 def _leave_out(address: str, instance: str) -> None:
-    """Wait for an instance no longer.
+    """Stop waiting for an instance.
 
     Raises:
-        CliError: There is none of this name.
+        CliError: No erasure waits for this instance.
     """
     signer, members = _signer(address), read_erasures(address).members
     if instance not in members:
         names = ", ".join(clean(name, 60) for name in sorted(members)) or "none"
-        raise CliError(f"--gone: erasures wait for no instance {clean(instance, 60)}; there are: {names}")
+        raise CliError(
+            f"--gone: no erasure waits for an instance {clean(instance, 60)}; erasures wait for: {names}"
+        )
     member = members[instance]
     member.left, member.announced_us = True, max(member.announced_us + 1, int(time.time() * 1e6))
     signer.sign(member)
     send_and_confirm(address, ERASURES.name, {member_key(instance): to_json(member)})
-    say(TerminalConsole(stderr=True), "erasures wait for {} no longer", instance)
+    say(TerminalConsole(stderr=True), "erasures no longer wait for {}", instance)
 
 
 def _signer(address: str) -> ErasureSigner:
@@ -224,12 +235,12 @@ def _signer(address: str) -> ErasureSigner:
     """
     signer = erasure_signer(address)
     if not signer.signs and any(member.signature for member in read_erasures(address).members.values()):
-        raise CliError("the fleet follows signed erasures only: give its token with LOOKOUT_GRPC_TOKEN_FILE")
+        raise CliError("the fleet accepts signed erasures only: give its token with LOOKOUT_GRPC_TOKEN_FILE")
     return signer
 
 
 def _remove_labels(address: str, requests: list[Erasure]) -> None:
-    """What people said about the erased time goes as well."""
+    """Remove the labels of the erased time as well."""
     from lookout.cli.label import remove_labels
 
     if not has_topic(address, LABELS.name):
@@ -288,10 +299,10 @@ def _check(path: Path) -> None:
             raise ValueError("no regular file")
         receipt = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError) as error:
-        raise CliError(f"{path}: this is no receipt: {error}") from None
+        raise CliError(f"{path}: not a receipt: {error}") from None
     if not isinstance(receipt, dict):
-        raise CliError(f"{path}: this is no receipt")
-    echo(f"the signature is right; signed with the key {check_receipt(receipt)}")
+        raise CliError(f"{path}: not a receipt")
+    echo(f"the signature is valid; signed with the key {check_receipt(receipt)}")
 
 
 def _key(path: Path | None) -> Ed25519PrivateKey:
@@ -315,14 +326,14 @@ def _key(path: Path | None) -> Ed25519PrivateKey:
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as out:
             out.write(data)
-        say(TerminalConsole(stderr=True), "a new key signs receipts: {}; keep it", file)
+        say(TerminalConsole(stderr=True), "a new key that signs receipts was written to {}; keep it", file)
         return fresh
     try:
         key = load_pem_private_key(file.read_bytes(), password=None)
     except (OSError, ValueError, TypeError) as error:
         raise CliError(f"{file}: the key cannot be read: {error}") from None
     if not isinstance(key, Ed25519PrivateKey):
-        raise CliError(f"{file}: receipts are signed with an Ed25519 key")
+        raise CliError(f"{file}: not an Ed25519 key, which receipts need")
     return key
 
 

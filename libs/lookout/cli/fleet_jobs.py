@@ -1,4 +1,4 @@
-"""Jobs that a fleet answers, as commands send, await and tell them."""
+"""Sends jobs to a fleet, waits for them and prints their answers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ OVER = {
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A job as it stands: its request and its newest answers, where they are there."""
+    """A job's request and newest answers, as far as they exist."""
 
     request: RecordingJob | None = None
     answers: RecordingAnswers | None = None
@@ -128,7 +128,7 @@ def send_job(
         if standing.request is not None:
             take_times(job, standing.request, moving)
         if standing.request is None or job_digest(standing.request) != job_digest(job):
-            raise CliError(f"job {clean(job.id)} asks something else already: give another --id")
+            raise CliError(f"job {clean(job.id)} already exists and asks something else: give another --id")
     else:
         check_reachable(where, RECORDINGS.name)
         send_and_confirm(where, RECORDINGS.name, {job.id: to_json(job)})
@@ -153,12 +153,12 @@ def take_times(job: RecordingJob, standing: RecordingJob, names: Sequence[str]) 
 
 
 def new_id() -> str:
-    """The id of a job that was given none."""
+    """Return a new job id."""
     return f"{time.strftime('%Y-%m-%d')}-{secrets.token_hex(4)}"
 
 
 def uri_of(source: str) -> str:
-    """How the fleet is told of a recording: a URL as it is, a path as a `file://` URI.
+    """Return a recording's URI for the fleet: a URL unchanged, a path as `file://`.
 
     Raises:
         CliError: A relative path leads to nothing.
@@ -168,7 +168,7 @@ def uri_of(source: str) -> str:
     path = Path(source)
     if not path.is_absolute() and not path.exists():
         raise CliError(
-            f"there is no file or folder {source}; a recording that only the fleet sees has an absolute path"
+            f"there is no file or folder {source}; give an absolute path if only the fleet can read it"
         )
     return path.resolve().as_uri() if path.exists() else path.as_uri()
 
@@ -210,7 +210,7 @@ def awaited(bootstrap: str, identity: str, after: RecordingAnswers | None = None
         reading(bootstrap, [ANSWERS.name], Position(oldest=True)) as reader,
         Progress(*columns, console=news, transient=True) as bar,
     ):
-        task = bar.add_task("waiting for its turn", total=None)
+        task = bar.add_task("waiting for other jobs", total=None)
         answers: RecordingAnswers | None = None
         for message in reader.until_now():  # where a job was refused and asked again, the newest counts
             answers = _answers_in(message, identity) or answers

@@ -1,4 +1,4 @@
-"""Which files of a folder are footage."""
+"""Finds the video files of a folder."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def inspect(
         bool, typer.Option("--json", help="Print one JSON object per line, one for each file.")
     ] = False,
 ) -> None:
-    """Decode footage as the fleet would, in a sandbox, and show the result.
+    """Show what decoding a file gives: codec, frames, motion, damage.
 
     anchors: I-pictures; vectors: frames with motion vectors ("luma": the codec has none, so brightness is
     compared). Damaged or hostile files are named with their one error; the exit code is 1 if no file gave a

@@ -34,7 +34,7 @@ _LEAST: Final = 6
 
 
 class Opinion(StrEnum):
-    """What a person says; `none` takes it back."""
+    """A person's opinion of an incident; `none` removes it."""
 
     RIGHT = "right"
     WRONG = "wrong"
@@ -49,10 +49,12 @@ def label(
             help="The id of an incident or a verdict, or how it begins, as `lookout alerts` prints it.",
         ),
     ],
-    opinion: Annotated[Opinion, typer.Argument(help="Whether it was so; none takes a label back.")],
+    opinion: Annotated[
+        Opinion, typer.Argument(help="Whether the incident was right; none removes the label.")
+    ],
     bootstrap: BootstrapOption = None,
 ) -> None:
-    """Say whether an incident was right; `lookout backtest --labels` says how good a question is by it."""
+    """Label an incident as right or wrong; `lookout backtest --labels` measures precision and recall."""
     address = find_bootstrap(bootstrap)
     check_reachable(address, LABELS.name)
     entry = _labelled(address, identity)
@@ -130,7 +132,7 @@ def remove_labels(bootstrap: str, erasure: Erasure) -> int:
 
 
 def _labelled(bootstrap: str, identity: str) -> Label:
-    """What an id is about.
+    """Find the incident or verdict of an id.
 
     Raises:
         CliError: Kafka has no such incident or verdict, or several.
@@ -144,11 +146,11 @@ def _labelled(bootstrap: str, identity: str) -> Label:
                 if entry.incident.startswith(identity):
                     known[entry.incident] = entry
         if len(known) > 1:
-            raise CliError(f"{len(known)} ids begin with {clean(identity, 64)}: give more of it")
+            raise CliError(f"{len(known)} ids begin with {clean(identity, 64)}: give more characters")
         if known:
             return next(iter(known.values()))
     raise CliError(
-        f"there is no incident and no verdict {clean(identity, 64)}: `lookout alerts --since 24h` prints ids"
+        f"no incident or verdict begins with {clean(identity, 64)}: `lookout alerts --since 24h` prints ids"
     )
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 MIB = 1 << 20
 COMPARED = {True: "[green]same[/]", False: "[red]differs[/]", None: "not compared"}
 
-app = typer.Typer(no_args_is_help=True, help="Checkpoints: does one run here as it should, and how well?")
+app = typer.Typer(no_args_is_help=True, help="Check a model checkpoint, or write its vision half.")
 
 FolderArgument = Annotated[Path, typer.Argument(help="Folder of the checkpoint.", show_default=False)]
 LabelsOption = Annotated[
@@ -47,9 +47,7 @@ WindowOption = Annotated[
 ]
 StrideOption = Annotated[
     float | None,
-    typer.Option(
-        "--stride", help=f"A window slides by so many seconds.  {_OWN}8]", min=0.1, show_default=False
-    ),
+    typer.Option("--stride", help=f"Seconds by which windows slide.  {_OWN}8]", min=0.1, show_default=False),
 ]
 FpsOption = Annotated[
     float | None,
@@ -64,7 +62,10 @@ DtypeOption = Annotated[
 PrecisionOption = Annotated[
     float,
     typer.Option(
-        "--precision", help="Wanted share of true alerts; prints a threshold for each question.", min=0, max=1
+        "--precision",
+        help="Wanted precision; prints the threshold that reaches it for each question.",
+        min=0,
+        max=1,
     ),
 ]
 
@@ -117,7 +118,7 @@ def check(
 @app.command("vision")
 def vision(
     folder: FolderArgument,
-    target: Annotated[Path, typer.Argument(help="A new folder for the half.", show_default=False)],
+    target: Annotated[Path, typer.Argument(help="New folder for the vision half.", show_default=False)],
 ) -> None:
     """Write the half of a checkpoint that prune-encode pods need: tower and projector, no language layers.
 
@@ -251,7 +252,9 @@ def _calibrated(
     thresholds = calibrate(evaluation.product, precision)
     table = Table("question", f"threshold for {precision:.0%} precision")
     for question, threshold in thresholds["thresholds"].items():
-        table.add_row(escape(question), "none reaches it" if threshold is None else f"{threshold:.3f}")
+        table.add_row(
+            escape(question), "no threshold reaches it" if threshold is None else f"{threshold:.3f}"
+        )
     console.print(table)
     console.print("p(yes)   true  windows")
     for p, true, count in thresholds["reliability"]:

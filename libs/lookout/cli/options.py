@@ -1,4 +1,4 @@
-"""What commands share that needs no Kafka: its client takes longer to import than a small command works."""
+"""Shared options and errors of the commands; imports no Kafka client, which is slow to import."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ SettingOption = Annotated[
     list[str] | None,
     typer.Option(
         "--set",
-        help="A setting: window_s=20 where a service has it, decode.silence_s=5 of one; repeat for more.",
+        help="A setting: window_s=20 for all services that have it, decode.silence_s=5 for one; "
+        "repeat for more.",
         show_default=False,
     ),
 ]
@@ -35,14 +36,14 @@ Preset = Literal["default", "faithful", "codecsight", "strides"]
 PresetOption = Annotated[
     Preset,
     typer.Option(
-        help="Settings that belong together; faithful: answers nearer to those of whole windows, for more "
-        "arithmetic; codecsight: those of the paper."
+        help="Masks and windows together. faithful: smaller errors for more arithmetic; "
+        "codecsight: the paper's; strides: each stride alone, for a third of the arithmetic."
     ),
 ]
 PolicyOption = Annotated[
     str | None,
     typer.Option(
-        help="What is kept, by its name (docs/pruning.md).  [default: the preset's]", show_default=False
+        help="Pruning policy by name (docs/pruning.md).  [default: the preset's]", show_default=False
     ),
 ]
 PageOption = Annotated[
@@ -56,7 +57,9 @@ PageOption = Annotated[
 JobTenantOption = Annotated[
     str,
     typer.Option(
-        "--tenant", help="With --fleet: whose the job is, for quotas.  [default: default]", show_default=False
+        "--tenant",
+        help="With --fleet: tenant of the job, for quotas.  [default: default]",
+        show_default=False,
     ),
 ]
 PrecisionOption = Annotated[
@@ -64,7 +67,7 @@ PrecisionOption = Annotated[
     typer.Option(
         min=0.0,
         max=1.0,
-        help="Of a back-test with --labels: find the threshold with this precision.",
+        help="With --labels: find the threshold that reaches this precision.",
         show_default=False,
     ),
 ]
@@ -94,12 +97,12 @@ def in_utf8(option: str, text: str) -> str:
         CliError: It is in another encoding.
     """
     if not is_encodable(text):
-        raise CliError(f"{option}: {clean(text, 60)} is no text in UTF-8")
+        raise CliError(f"{option}: {clean(text, 60)} is not valid UTF-8")
     return text
 
 
 def check_page(page: Path | None, kinds: Sequence[str] = PAGES, option: str = "--page") -> None:
-    """Refuse a page that could not be written in the end, and make its folder.
+    """Reject a page that could not be written, and create its folder.
 
     Args:
         page: Where it will be written.
@@ -116,9 +119,9 @@ def check_page(page: Path | None, kinds: Sequence[str] = PAGES, option: str = "-
     if page.is_dir():
         raise CliError(f"{option} names the folder {page}; name a file in it")
     if page.exists() and kind not in kinds:
-        raise CliError(f"{option} names {page}, which is no page: only {endings} are replaced")
+        raise CliError(f"{option} names {page}, which is not a page: only {endings} files are replaced")
     if page.suffix and kind not in PAGES:
-        raise CliError(f"{option} names {page}, which is no page: its name ends with {endings}")
+        raise CliError(f"{option} names {page}, which is not a page: use a name that ends with {endings}")
     if kind in PAGES and kind not in kinds:
         raise CliError(f"{option} names {page}: here a page is {endings}; {kind} is for recordings")
     try:
@@ -143,8 +146,8 @@ class Position:
 
 
 def refuse_given(context: typer.Context, names: Iterable[str], why: str) -> None:
-    """Refuse options that would be ignored. One that comes from the environment is meant for other commands
-    as well: it is passed over.
+    """Reject options that would be ignored. One from the environment may be meant for other commands
+    and is skipped.
 
     Args:
         context: Of the command.

@@ -1,4 +1,4 @@
-"""What the commands print. Texts from outside are shown and never obeyed, whichever way they get here.
+"""Prints the output of the commands. Untrusted text is escaped, whichever way it gets here.
 
 `TerminalConsole` and `echo` are the only ways to a terminal; `tests/unit/house/test_outside_text.py` finds
 prints that go without them, and values in the markup of rich that are not escaped.
@@ -19,7 +19,7 @@ from lookout.text import CHARACTERS, clean, visible
 
 
 class TerminalConsole(Console):
-    """rich's console, with every character of a text that would change the terminal written as its escape."""
+    """rich's console that escapes control characters of texts."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         """The segments of a renderable; those that rich makes itself to control the terminal stay."""
@@ -28,7 +28,7 @@ class TerminalConsole(Console):
 
 
 def echo(text: object = "", **options: Any) -> None:
-    """Print text or JSON as it is, characters that would change the terminal written as their escapes."""
+    """Print text or JSON with control characters escaped."""
     typer.echo(visible(str(text)), **options)
 
 
@@ -49,8 +49,8 @@ def say(console: Console, markup: str, *values: object) -> None:
 
 
 def stage(console: Console, text: str) -> Status:
-    """A line that stands while something is done. Where it cannot move (a file, a pipe) it is printed once:
-    a start that takes minutes shall not look like a command that hangs.
+    """Show a status line while something is done. In a file or pipe it is printed once:
+    a slow start must not look like a hang.
 
     Args:
         console: Where.

@@ -57,7 +57,7 @@ class Rate(StrEnum):
 
 
 class Piece(Protocol):
-    """A segment as the codec cuts it: bytes that start at a keyframe, and where they lie in the footage."""
+    """A segment: bytes that start at a keyframe, and their place in the footage."""
 
     @property
     def data(self) -> bytes: ...
@@ -140,17 +140,17 @@ SecondsOption = Annotated[
     typer.Option(min=0.0, help="Length of a segment: cut at the first keyframe after this many seconds."),
 ]
 TenantOption = Annotated[
-    str, typer.Option(help="Whose the camera is.  [default: default]", show_default=False)
+    str, typer.Option(help="Tenant that the camera belongs to.  [default: default]", show_default=False)
 ]
 PriorityOption = Annotated[
     Literal["low", "normal", "high"],
-    typer.Option(help="What of the camera is left out later where the fleet falls behind."),
+    typer.Option(help="What is left out last when the fleet falls behind."),
 ]
 CapturedAtOption = Annotated[
     str | None,
     typer.Option(
         metavar="TIME",
-        help="Wall clock of the first picture, such as 2026-05-01T13:30:00Z; without an offset it is this "
+        help="Clock time of the first picture, such as 2026-05-01T13:30:00Z; without an offset it is this "
         "machine's local time.  [default: so that files end now; with --rate real and stdin: now]",
         show_default=False,
     ),
@@ -241,12 +241,12 @@ def _telling_how_to_repeat(publisher: Publisher, start_us: int) -> Iterator[None
         moment = datetime.fromtimestamp(start_us / 1e6, UTC).isoformat(timespec="milliseconds")
         raise CliError(
             f"{error}; once it answers, publish again with --captured-at {moment.replace('+00:00', 'Z')}: "
-            "what Kafka has already is recognised by its times and asked once"
+            "what Kafka already has is recognised by its times and asked once"
         ) from error
 
 
 def _length_s(pool: SandboxPool, file: Path | None) -> float:
-    """How long a file lasts; 0 of standard input and of files that cannot be read, which say so later."""
+    """Return a file's length; 0 for standard input and unreadable files, which fail later."""
     from lookout.video.sandbox.confined_reader import recording_length_us
 
     try:
@@ -271,11 +271,11 @@ def _teller(bar: Progress, task: TaskID, label: str) -> Callable[[Published], No
 
 
 def _warn_unwatched(address: str) -> None:
-    """Say that nothing is asked yet: what is published before a watch is added is never asked about."""
+    """Warn if there is no watch: footage published before a watch exists is never asked."""
     with suppress(CliError):
         if not read_watches(address):
             TerminalConsole(stderr=True).print(
-                "[yellow]![/] no watch asks anything yet: "
+                "[yellow]![/] no watch exists yet, and footage published before a watch is never asked: "
                 'lookout watch add "Is anyone lying on the ground?", then publish',
                 highlight=False,
                 soft_wrap=True,
@@ -309,7 +309,8 @@ def camera_of(camera: str, path: Path | None) -> str:
     name = camera.replace("{name}", path.stem if path else "stdin")
     if not is_camera_id(name):
         raise CliError(
-            f"--camera: {name[:40]!r} is no camera id: printable, 1 to {CAMERA_ID_BYTES} bytes in UTF-8"
+            f"--camera: {name[:40]!r} is not a valid camera id: printable, 1 to {CAMERA_ID_BYTES} bytes "
+            "in UTF-8"
         )
     return name
 
@@ -324,7 +325,7 @@ def _conclude(confirmed: int, failed: int, files: int) -> None:
 
 
 def _labels(tenant: str, priority: str) -> dict[str, str]:
-    """The headers that say whose the footage is and what of it is left out later."""
+    """Return the headers for tenant and priority."""
     try:
         return label_headers(Camera(tenant=check_tenant(tenant), priority=PRIORITIES[priority]))
     except WireError as error:
@@ -401,7 +402,7 @@ def cut_file(pool: SandboxPool, path: Path, seconds: float) -> Iterator[Piece]:
 
 
 def cut_pipe(pool: SandboxPool, pipe: BinaryIO, seconds: float) -> Iterator[Piece]:
-    """The same of a pipe, each piece as soon as it is whole."""
+    """Cut a pipe into segments and yield each one when complete."""
     return pool.cut_stream(pipe, target_s=seconds, max_bytes=MAX_SEGMENT_BYTES)
 
 

@@ -42,7 +42,7 @@ def rebuild(
     setting: SettingOption = None,
     bootstrap: BootstrapOption = None,
 ) -> None:
-    """Make again what no pod and no durable tier has, while Kafka holds its segments; it goes into the tier.
+    """Compute lost chapters again while Kafka holds their segments, and put them into the durable tier.
 
     Windows are computed again by the chains by which the fleet computed them. Give the settings of the fleet
     with --preset and --set.

@@ -24,10 +24,8 @@ from lookout.text import clean, public_url
 from lookout.v1.recordings_pb2 import RecordingAnswers, RecordingJob
 from lookout.wire import RECORDINGS, tenant_of, to_json
 
-app = typer.Typer(
-    help="Jobs about recordings that a fleet answers: list, show, cancel.", no_args_is_help=True
-)
-backtests = typer.Typer(help="Back-tests that a fleet runs: list, show, cancel.", no_args_is_help=True)
+app = typer.Typer(help="Manage jobs about recordings: list, show, cancel.", no_args_is_help=True)
+backtests = typer.Typer(help="Manage back-tests of a fleet: list, show, cancel.", no_args_is_help=True)
 out = TerminalConsole()
 news = TerminalConsole(stderr=True)
 
@@ -77,7 +75,7 @@ def _list(bootstrap: str, group: str, as_json: bool) -> None:
             escaped(uris, 200),
             escaped(" ".join(request.questions) or watch.question, 200),
         )
-    out.print(table if ordered else "no job is known")
+    out.print(table if ordered else "no jobs")
 
 
 @app.command("show")
@@ -116,7 +114,7 @@ def cancel_job(identity: JobArgument, bootstrap: BootstrapOption = None) -> None
     if job.answers is not None and job.answers.state in OVER:
         raise CliError(f"job {clean(identity)} has ended already ({job.state})")
     if job.request is None:
-        raise CliError(f"the request of job {clean(identity)} is not there any more: it cannot be cancelled")
+        raise CliError(f"the request of job {clean(identity)} no longer exists, so it cannot be cancelled")
     job.request.cancelled = True
     send_and_confirm(where, RECORDINGS.name, {identity: to_json(job.request)})
     say(out, "job {} is cancelled", identity)

@@ -25,7 +25,7 @@ def report(
     out: Annotated[Path, typer.Option("--out", "-o", help="File to write the page to.")] = Path(
         "out/lookout-report.html"
     ),
-    since: Annotated[str, typer.Option(help=f"The page begins: {PAST}.")] = "1h",
+    since: Annotated[str, typer.Option(help=f"Begin of the page: {PAST}.")] = "1h",
     camera: Annotated[
         list[str] | None, typer.Option("--camera", "-c", help="Only these cameras; repeat for more.")
     ] = None,

@@ -42,8 +42,8 @@ def parse_moment(text: str, option: str) -> float:
     """Unix seconds of a date and time in ISO 8601; without an offset it is local.
 
     Raises:
-        CliError: It is none, or none at which a segment may have been captured, or local clocks show it
-            twice or never.
+        CliError: The time is invalid, out of range, or ambiguous or missing because of daylight
+            saving time.
     """
     name = f"{option} {clean(text, 60)!r}"
     moment = moment_of(name, text, CliError)
@@ -56,7 +56,7 @@ def parse_since(text: str, option: str = "--since") -> Position:
     """`now`, `start`, a length of time (15m), or a local time (2026-05-01T13:30).
 
     Raises:
-        CliError: It is none of these, or local clocks show it twice or never.
+        CliError: The text is none of these, or is ambiguous or missing because of daylight saving time.
     """
     if text in ("now", "start"):
         return Position(oldest=text == "start")

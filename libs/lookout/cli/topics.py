@@ -16,7 +16,7 @@ from lookout.cli.signals import ending_quietly
 from lookout.text import clean
 from lookout.wire import SEGMENTS
 
-app = typer.Typer(help="The topics of a running fleet: add partitions.", no_args_is_help=True)
+app = typer.Typer(help="Manage the topics of a running fleet: grow (add partitions).", no_args_is_help=True)
 news = TerminalConsole(stderr=True)
 
 _TURN_S = 2.0
@@ -24,15 +24,17 @@ _TURN_S = 2.0
 
 @app.callback()
 def _group() -> None:
-    """Typer would run the only command of a group without its name."""
+    """Keep `grow` a subcommand: Typer runs the only command of a group without its name."""
 
 
 @app.command()
 def grow(
-    partitions: Annotated[int, typer.Option("--partitions", "-p", help="Of each of the cameras' topics.")],
+    partitions: Annotated[
+        int, typer.Option("--partitions", "-p", help="Partitions of each of the cameras' topics.")
+    ],
     own: Annotated[
         list[str] | None,
-        typer.Option("--topic", help="A topic of your own service that grows too.", show_default=False),
+        typer.Option("--topic", help="A topic of your own service to grow as well.", show_default=False),
     ] = None,
     wait: Annotated[
         float,
@@ -77,7 +79,7 @@ def _follow(options: Mapping[str, object], wait_s: float) -> int:
                     places = departure.partition, departure.target
                     say(news, "camera {}: from partition {} to {}", clean(departure.camera), *places)
     except KeyboardInterrupt:
-        say(news, "interrupted: call it again, cameras may still move")
+        say(news, "interrupted: run the command again, cameras may still move")
     finally:
         moves.close()
     return moved

@@ -95,7 +95,7 @@ def up(
     open_servers: OpenOption = False,
     setting: SettingOption = None,
 ) -> None:
-    """Run a whole fleet here: Kafka, Redis, the four services and the HTTP API. Ctrl-C ends it.
+    """Run a whole fleet on this machine: Kafka, Redis, the services and the HTTP API. Ctrl-C ends it.
 
     Other commands on this machine find the fleet without an address.
     """
@@ -146,8 +146,8 @@ def _say_unread(ignored: list[str]) -> None:
     """Say which variables of the environment are no settings here."""
     if ignored:
         console.print(
-            f"[yellow]![/] not read: {escaped(', '.join(ignored))}; "
-            "services of this fleet get settings with --set "
+            f"[yellow]![/] ignored: {escaped(', '.join(ignored))}; "
+            "give settings of this fleet with --set "
             f"({escaped(ignored[0].removeprefix('LOOKOUT_').lower())}=...)",
             highlight=False,
             soft_wrap=True,
@@ -181,7 +181,7 @@ def _run(fleet: Fleet) -> None:
 
 
 def kept(text: str | None) -> str | None:
-    """How much is kept; None for nothing.
+    """Parse --memory; None for off.
 
     Raises:
         CliError: The text is no duration and no size.
@@ -207,7 +207,9 @@ def _folders(folders: list[Path]) -> list[Path]:
         if not folder.is_dir():
             raise CliError(f"--recordings {folder}: there is no such folder")
         if "," in str(folder.resolve()):
-            raise CliError(f"--recordings {folder}: the name of a folder of recordings has no comma")
+            raise CliError(
+                f"--recordings {folder}: folders of recordings must not have a comma in their name"
+            )
     return folders
 
 
@@ -232,7 +234,8 @@ def parse_settings(
         if not sign or not name or (dot and stage not in known):
             stages = ", ".join(known)
             raise typer.BadParameter(
-                f"{pair!r} is not NAME=VALUE or STAGE.NAME=VALUE (stages: {stages})", param_hint="--set"
+                f"{pair!r} is not of the form NAME=VALUE or STAGE.NAME=VALUE (stages: {stages})",
+                param_hint="--set",
             )
         target = own.setdefault(stage, {}) if dot else common
         target[(setting if dot else stage).replace("-", "_").removeprefix("lookout_")] = value.strip()
@@ -245,7 +248,7 @@ def _start(fleet: Fleet, status: Status) -> Fleet:
 
 
 def _others(fleet: Fleet) -> list[str]:
-    """What to do where several fleets run: commands then need an address."""
+    """Warn if several fleets run: commands then need an address."""
     if all(address.bootstrap == fleet.bootstrap for address in running_fleets()):
         return []
     return [f"[yellow]![/] another fleet runs here: give commands --bootstrap {fleet.bootstrap}", ""]
@@ -318,6 +321,6 @@ def _welcome(fleet: Fleet) -> None:
         *_past(fleet),
         *_recordings(fleet),
         *_others(fleet),
-        "[dim]lookout report writes a page of what was seen. Ctrl-C ends the fleet.[/]",
+        "[dim]lookout report writes a page of what the cameras showed. Ctrl-C ends the fleet.[/]",
     ]
     console.print("\n".join(lines), highlight=False, soft_wrap=True)

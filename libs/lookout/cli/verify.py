@@ -38,7 +38,7 @@ def verify(
     setting: SettingOption = None,
     bootstrap: BootstrapOption = None,
 ) -> None:
-    """Compute committed verdicts again from the records in Kafka, and compare p(yes).
+    """Compute committed verdicts again from Kafka, and compare p(yes).
 
     Each chain of windows is replayed from its key window. Give the settings of the fleet with --preset and
     --set. Verdicts whose records are past their retention count as expired. Exit code 1 if a verdict differs.

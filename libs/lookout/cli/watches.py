@@ -23,7 +23,7 @@ from lookout.v1.watches_pb2 import Point, Rule, ScheduleEntry, Watch, Zone
 from lookout.wire import CAMERA_OFFLINE, PRIORITIES, WATCHES, to_json
 from lookout.wire.limits import LEAST_THRESHOLD
 
-app = typer.Typer(help="Standing questions: add, list, remove.", no_args_is_help=True)
+app = typer.Typer(help="Manage standing questions: add, list, remove.", no_args_is_help=True)
 out = TerminalConsole()
 _BESIDE_ID = 60  # columns of `list` for all that stands with an id
 
@@ -121,7 +121,7 @@ def add(
     ] = False,
     priority: Annotated[
         Literal["low", "normal", "high"],
-        typer.Option(help="What is left out later where the fleet falls behind."),
+        typer.Option(help="What is left out last when the fleet falls behind."),
     ] = "normal",
     tenant: Annotated[
         str,
@@ -164,14 +164,14 @@ def add(
 
 
 def question_advice(question: str) -> str | None:
-    """What to know of a question that is not one of yes or no: its watch has an answer all the same."""
+    """Warn about a question that is not a yes/no question: its watch still gets answers."""
     from lookout.models.questions import asks_yes_no
 
     if asks_yes_no(question):
         return None
     return (
-        "this is no question of yes or no, such as “Is anyone lying on the ground?”: the fleet compares yes "
-        "with no for it all the same, and the model that comes with Lookout was not trained for that"
+        "this is not a yes/no question such as “Is anyone lying on the ground?”: the fleet compares yes with "
+        "no all the same, and the model that comes with Lookout was not trained for that"
     )
 
 
@@ -220,7 +220,7 @@ def watch_rule(
     )
     if rule.clear_threshold > threshold:
         raise CliError(
-            f"--clear {clear} lies above --threshold {threshold}: an answer would be yes and no at once"
+            f"--clear {clear} is above --threshold {threshold}: an answer could be yes and no at once"
         )
     if fault := rule_fault(rule):
         raise CliError(fault)

@@ -1,4 +1,4 @@
-"""Plays a stream, live or again: samples, blocks, which blocks are a window, why one has no answer.
+"""Plays a stream, live or replayed: samples, blocks, windows, and why a window has no answer.
 
 Names are imported when they are first used: decode builds its requests here, and its image has no torch."""
 

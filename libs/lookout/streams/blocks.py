@@ -25,10 +25,10 @@ from lookout.video.segments import SampledFrame
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StrideFrame:
-    """A sampled frame on its way into a stride block.
+    """A sampled frame before its stride block is encoded.
 
     Attributes:
-        sample: What pruning sees of it.
+        sample: The pruning input.
         time_us: Its own stream time in microseconds.
         slot: The point of the sampling grid that it was taken for.
     """
@@ -63,8 +63,8 @@ class EncodedStrides:
 
     Attributes:
         strides: The encoded frames of every stride, in the order of the strides.
-        carry: What pruning of the next stride must know.
-        inputs: What the tower encoded, for its FLOPs.
+        carry: Pruning state for the next stride.
+        inputs: The tower's inputs, to count its FLOPs.
     """
 
     strides: list[tuple[EncodedFrame, ...]]
@@ -79,7 +79,7 @@ class EncodedStrides:
 
 @dataclass(frozen=True, slots=True)
 class FrameTime:
-    """When a sampled frame was taken: its own stream time in microseconds, and its point of the grid."""
+    """Return a sampled frame's stream time in microseconds and its grid point."""
 
     time_us: int
     slot: int
@@ -88,7 +88,7 @@ class FrameTime:
 def frame_input(
     pixels: Sequence[NDArray[np.uint8]], frames: Sequence[int], keep: NDArray[np.bool_]
 ) -> FrameInput:
-    """What the tower encodes of one temporal patch.
+    """Return the tower's input for one temporal patch.
 
     Args:
         pixels: Of all frames of the block, each uint8 [height, width, 3].
@@ -107,11 +107,11 @@ def encoded_frame(
     *,
     step_us: int,
 ) -> EncodedFrame:
-    """A temporal patch as windows take it: it begins with its first frame, and its label is of their middle.
+    """Return a temporal patch as windows use it: begins with its first frame, labelled by their mean time.
 
     Args:
         shown: Its frames, in the order of time.
-        anchor: Whether it is encoded whole, for the frames behind it.
+        anchor: Whether it is encoded whole, for the frames after it.
         keep: bool [group_rows, group_cols].
         tokens: [kept, hidden].
         deepstack: [levels, kept, hidden], where the family has it.
@@ -129,8 +129,8 @@ def encoded_frame(
 
 
 def empty_indices(begin: int, end: int, window_blocks: int) -> range:
-    """The empty blocks of a hole in [begin, end): no more than a window of them, which says all there is to
-    say of a long hole."""
+    """Return the indices of empty blocks for a hole in [begin, end), at most one window of them: more
+    would not change the outcome."""
     return range(begin, min(end, begin + window_blocks))
 
 
@@ -162,7 +162,7 @@ def encode_strides(
         tower: The vision tower.
         policy: Which patches are kept.
         step_us: Microseconds between two points of the sampling grid.
-        carry: What the stride before left; None: a stream begins.
+        carry: State of the stride before; None at the start of a stream.
     """
     inputs: list[FrameInput] = []
     pictures: list[list[tuple[bool, list[FrameTime]]]] = []
@@ -187,7 +187,7 @@ def encode_strides(
 
 
 def _thinned(frames: Sequence[EncodedFrame], policy: MaskPolicy) -> Sequence[EncodedFrame]:
-    """The frames of a stride without the tokens that the policy drops after the tower."""
+    """Drop the tokens that the policy drops after the tower."""
     if not isinstance(policy, TokenPolicy):
         return frames
     groups = [EncodedGroups(frame.anchor, frame.keep, frame.tokens.float().cpu().numpy()) for frame in frames]
@@ -216,17 +216,17 @@ class StreamBlock:
 
     @property
     def seen(self) -> StrideBlock:
-        """The block as windows see it: without frames where none of them is usable."""
+        """Return the block for windows; without frames if none is usable."""
         return self.block if self.facts.usable else replace(self.block, frames=())
 
     @property
     def masks(self) -> tuple[NDArray[np.bool_], ...]:
-        """What the tower ran on, as far as it is known."""
+        """Return the masks that the tower ran on, if known."""
         return self.encoded or tuple(frame.keep for frame in self.block.frames)
 
     @classmethod
     def of(cls, block: StrideBlock, samples: int) -> StreamBlock:
-        """An encoded block of which nothing else is known: none of its frames is damaged."""
+        """Wrap an encoded block whose frames are all undamaged."""
         frames = len(block.frames)
         # Frames of one block are of one input size, so there is at most one grid.
         grids = {(frame.keep.shape[0], frame.keep.shape[1]) for frame in block.frames}
@@ -277,14 +277,14 @@ class BlockMaker:
     _open: tuple[StrideFrame, ...] = ()
 
     def add(self, frame: StrideFrame) -> list[StreamBlock]:
-        """Take the next frame; the blocks that end before it."""
+        """Add the next frame and return the blocks that end before it."""
         ends = self._open and frame.slot // self.samples != self._open[0].slot // self.samples
         blocks = self.end() if ends else []
         self._open = (*self._open, frame)
         return blocks
 
     def end(self) -> list[StreamBlock]:
-        """The block of the frames at hand, behind the empty ones before it; nothing without frames."""
+        """Close the block of the pending frames, after the empty blocks before it; empty without frames."""
         members, self._open = self._open, ()
         if not members:
             return []

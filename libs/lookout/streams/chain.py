@@ -30,7 +30,7 @@ TRIES: Final = 2
 
 
 class Answerer(Protocol):
-    """What answers one window (`lookout.services.prefill.batcher.Batcher`, `EngineAnswers`)."""
+    """Answers one window (`lookout.services.prefill.batcher.Batcher`, `EngineAnswers`)."""
 
     def answer(self, request: WindowRequest) -> WindowAnswer:
         """The answer to one window, its error inside."""
@@ -122,7 +122,7 @@ class ChainRule:
     Attributes:
         planner: Plans windows.
         reuse: Keep KV between windows; otherwise every window is a key window and nothing is kept.
-        audit_limit: A difference above it halves a stream's interval between key windows; one below a
+        audit_limit: A larger difference halves a stream's interval between key windows; one below a
             quarter of it doubles the interval again. None: no audits.
     """
 
@@ -136,7 +136,7 @@ class ChainRule:
         return self.planner.settings.key_every
 
     def begin(self) -> WindowChain:
-        """The chain of a stream of which the engine holds nothing."""
+        """Return a new chain for a stream without KV."""
         return WindowChain(self.longest)
 
     def steps(
@@ -313,7 +313,7 @@ class ChainRunner:
                 return window
 
     def forget(self, stream: str) -> None:
-        """Let go of a stream's KV."""
+        """Free a stream's KV."""
         if self.rule.reuse:
             self._answers.forget(stream)
 

@@ -86,16 +86,16 @@ class Pipeline:
         memory: str | int | None = None,
         memory_dir: str | Path | None = None,
     ) -> None:
-        """Loads the model.
+        """Load the model.
 
         Args:
             model: Folder of a checkpoint of a family in `lookout.models.families`; None: the tiny model
                 that comes with Lookout.
             questions: Yes/no questions.
-            fps: Samples a second; None: as the model's folder says, else 2.
-            stride_s: A window slides by so many seconds, a whole number of samples; None: as the model's
+            fps: Samples per second; None: as the model's folder says, else 2.
+            stride_s: Seconds by which windows slide, a whole number of samples; None: as the model's
                 folder says, else 8.
-            window_s: A window is so many seconds long, a whole number of strides; None: as the model's folder
+            window_s: Length of a window in seconds, a whole number of strides; None: as the model's folder
                 says, else 40.
             policy: Which patches are kept, a policy or a name in `lookout.pruning.POLICIES`; None: as the
                 preset says.
@@ -153,11 +153,11 @@ class Pipeline:
         self.close()
 
     def watch(self, source: str | Path | BinaryIO) -> Iterator[Verdict]:
-        """The verdicts of a video, window by window, as they are decided.
+        """Yield the verdicts of a video, window by window, as they are decided.
 
         Where the clock of the video jumps, a new stream begins: windows never reach across a jump. Pipes and
         cameras are read as they come, and end with the iteration; a camera that ends its stream, or cannot be
-        reached any more, is a `CodecError` behind its last verdict. Watch it again to go on: its windows are
+        reached any more, raises `CodecError` after its last verdict. Watch it again to go on: its windows are
         those of a new stream.
 
         Args:
@@ -172,7 +172,7 @@ class Pipeline:
         return _verdicts(self.windows(source))
 
     def windows(self, source: str | Path | BinaryIO) -> Generator[SessionWindow]:
-        """What `watch` gives, window by window: with what a window cost, and those without an answer too.
+        """Yield the windows of a video with their verdicts and costs, those without an answer included.
 
         Args:
             source: As for `watch`.
@@ -182,9 +182,9 @@ class Pipeline:
             PipelineError: It is another kind of address, nothing is asked, or the pipeline is closed.
         """
         if self._closed:
-            raise PipelineError("this pipeline is closed: its model is gone; open another")
+            raise PipelineError("this pipeline is closed: open another")
         if not self._questions and self._recall is None:
-            raise PipelineError("nothing is asked: give questions, or memory to ask about the past later")
+            raise PipelineError("no questions: give questions, or memory to ask about the past later")
         # Not a generator itself: a closed pipeline must refuse at the call, not at the first `next`.
         windows = self._watch(source)
         self._watching.add(windows)
@@ -192,7 +192,7 @@ class Pipeline:
 
     @property
     def questions(self) -> tuple[str, ...]:
-        """What every window is asked."""
+        """The questions that every window is asked."""
         return tuple(self._questions)
 
     @property
@@ -201,7 +201,7 @@ class Pipeline:
         return str(self._host.settings.device)
 
     def _until_closed(self, windows: Generator[SessionWindow]) -> Generator[SessionWindow]:
-        """What is left to watch when the pipeline closes is an error, not the end of the video."""
+        """Raise if the pipeline is closed before the end of the video."""
         yield from windows
         if windows in self._cut_off:
             raise PipelineError("this pipeline was closed before the end of the video")
@@ -221,7 +221,7 @@ class Pipeline:
                 raise failure
 
     def _pushes(self, source: str | Path | BinaryIO, opened: ExitStack) -> tuple[Iterator[_Push], str]:
-        """What a session takes of a source, as it comes, and how the source is called."""
+        """Return a source's segments as they arrive, and its name."""
         if isinstance(source, str) and source.lower().startswith(("rtsp://", "rtsps://")):
             return opened.enter_context(closing(_of_camera(source))), public_url(source)
         if is_webcam(source):
@@ -267,26 +267,24 @@ class Pipeline:
         return [path.name for path in Path(self._memory_dir).iterdir() if path.is_dir()]
 
     def ask(self, question: str, **options: Any) -> Iterator[Recollection]:
-        """Answers about the past, one for each stream watched so far; needs `memory`.
+        """Answer a question about the past, once for each stream watched so far; needs `memory`.
 
         Args:
-            question: What to ask. A question that begins with a verb such as "is" is one of yes or no.
+            question: What to ask. A question that begins with a verb such as "is" is a yes/no question.
             options: `since`, `until` (seconds from the start of the source), `words`, `text`, `on_text`.
 
         Raises:
             LookoutError: Nothing is remembered of that time, or the pipeline is closed.
         """
         if self._closed:
-            raise PipelineError(
-                "this pipeline is closed: its model is gone; open another, or ask its memory_dir"
-            )
+            raise PipelineError("this pipeline is closed: open another, or ask its memory_dir")
         question = models.check_question(self._folder, question, text=bool(options.get("text")))
         if self._recall is None:
             raise PipelineError("this pipeline keeps no memory: set it, for example memory='2h'")
         return self._recall.ask(question, **options)
 
     def close(self) -> None:
-        """Frees the model, and ends what `watch` began: no process, file or KV of it is left."""
+        """Free the model and end running `watch` iterations, with their processes and files."""
         self._closed = True
         with ExitStack() as rest:  # whatever fails to close keeps nothing else open; last in, first out
             rest.callback(self._host.close)
@@ -302,7 +300,7 @@ _Push = tuple[Any, float | None]
 
 
 class _EndedError(Exception):
-    """A source ended before its end: what was pushed still has its verdicts."""
+    """Raise for a source that broke off, after its last verdicts."""
 
     def __init__(self, reason: CodecError) -> None:
         super().__init__(str(reason))
@@ -329,7 +327,7 @@ def _of_camera(url: str) -> Generator[_Push]:
 
 
 def _verdicts(windows: Generator[SessionWindow]) -> Iterator[Verdict]:
-    """The verdicts of windows; the fleet publishes an outcome for those without an answer, too."""
+    """Return the verdicts of answered windows."""
     with closing(windows):  # who stops watching ends the reading of the source
         for window in windows:
             for answer in window.answers:
@@ -345,7 +343,7 @@ def _verdicts(windows: Generator[SessionWindow]) -> Iterator[Verdict]:
 
 
 def _opened(source: str | Path | BinaryIO, opened: ExitStack) -> tuple[Path | BinaryIO, str]:
-    """What to read, and how the source is called."""
+    """Return the opened source and its name."""
     if not isinstance(source, (str, Path)):
         if not callable(getattr(source, "read", None)):
             raise PipelineError(f"a video is a path, a URL or a file object, not {source!r:.80}")
@@ -362,8 +360,8 @@ def _opened(source: str | Path | BinaryIO, opened: ExitStack) -> tuple[Path | Bi
     if isinstance(source, str) and "://" in text:
         url = public_url(text)
         raise PipelineError(
-            f"{url} is not read: files, http(s), rtsp(s), /dev/video0, pipes and - are; pass a pipe, such as "
-            f"of `ffmpeg -i {url} -c copy -f mpegts -`"
+            f"{url} is not supported: give a file, http(s), rtsp(s), /dev/video0, a pipe or -, such as a "
+            f"pipe of `ffmpeg -i {url} -c copy -f mpegts -`"
         )
     if not text:
         raise PipelineError("the name of the video is empty: give a path or a URL")

@@ -36,7 +36,7 @@ class _Stream:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlayerState:
-    """Where a player stands: of every stream its chain and the blocks of its newest window."""
+    """State of a player: each stream's chain and the blocks of its newest window."""
 
     streams: Mapping[str, tuple[WindowChain, tuple[StreamBlock, ...]]]
 
@@ -81,18 +81,18 @@ class Player:
 
     @property
     def streams(self) -> Collection[str]:
-        """Streams that it plays."""
+        """The streams being played."""
         return self._streams.keys()
 
     def state(self) -> PlayerState:
-        """Where it stands now, for `restore`."""
+        """Return the state for `restore`."""
         return PlayerState(
             # Copies: the chain goes on changing, a plan never does.
             {name: (replace(stream.chain), tuple(stream.window)) for name, stream in self._streams.items()}
         )
 
     def restore(self, state: PlayerState) -> None:
-        """Go back to where it stood. Of a stream whose KV has moved on since then, the next window is a key
+        """Return to a saved state. For a stream whose KV has changed since, the next window is a key
         window."""
         self._streams = {
             name: _Stream(replace(chain), list(window)) for name, (chain, window) in state.streams.items()

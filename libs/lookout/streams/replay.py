@@ -1,4 +1,4 @@
-"""A chain played again: windows of the past, with any questions."""
+"""Replays chains: windows of the past, with any questions."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from lookout.streams.window import NoAnswer, WindowRule
 
 
 class BlockGoneError(LookoutError):
-    """A block is no longer kept, and its tokens cannot be computed again."""
+    """A block is gone, and its tokens cannot be computed again."""
 
 
 class ReplayError(LookoutError):
-    """A window cannot be computed as it was."""
+    """A window cannot be computed as it was originally."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChainWindow:
-    """A window to play again.
+    """A window to replay.
 
     Attributes:
         index: Of its newest block.
@@ -40,7 +40,7 @@ class ChainWindow:
 
 @dataclass(frozen=True, slots=True)
 class ReplayedWindow:
-    """What became of a window: an answer, why it is not asked, or why it cannot be computed again.
+    """Outcome of a replayed window: an answer, why it is not asked, or why it cannot be computed.
 
     Attributes:
         window: What was asked for.
@@ -70,7 +70,7 @@ def replay_chain(
     *,
     rule: WindowRule | None = None,
 ) -> Iterator[ReplayedWindow]:
-    """Play windows of one stream again.
+    """Replay windows of one stream.
 
     A window whose `since_key` is known is computed by that chain: where the engine is not there yet, the
     windows from its key window on are computed first, without questions.
@@ -114,7 +114,7 @@ class _Replay:
         self._stream, self._flops = "", 0
 
     def outcome(self, window: ChainWindow) -> ReplayedWindow:
-        """What became of a window."""
+        """Return the outcome of one window."""
         self._flops = 0
         try:
             members = self._members(window)

@@ -1,4 +1,4 @@
-"""What a decoder is asked for: the one place where a request for a model's input is put together.
+"""Builds the decoder's request for a model's input.
 
 It needs no torch: the images that decode have none.
 """
@@ -35,7 +35,7 @@ def decode_request(
         grid: When to sample; None: twice a second.
         fit: How the upright picture meets the input.
         expected: Where the camera's stream should go on; None: the segment begins one.
-        first_slot: Grid points below it are taken, where the stream goes on.
+        first_slot: First free grid point, if the stream continues.
         tail: Whether the last grid cell is left to the next segment.
         frames: Indexes of frames to give instead of those on the grid.
         limits: Of the bytes that are decoded, and of what comes out.

@@ -12,7 +12,7 @@ MAX_DAMAGE: Final = 0.1
 
 
 class NoAnswerKind(StrEnum):
-    """What a window without an answer is."""
+    """Outcome of a window without an answer."""
 
     GAP = "gap"  # there was no picture
     SKIPPED = "skipped"  # left out on purpose
@@ -46,7 +46,7 @@ class Cause(StrEnum):
 
     @property
     def kind(self) -> NoAnswerKind:
-        """What a window without an answer for this cause is."""
+        """The outcome of a window that has no answer for this cause."""
         if self in _SKIPPED:
             return NoAnswerKind.SKIPPED
         return NoAnswerKind.DEGRADED if self in _DEGRADED else NoAnswerKind.GAP
@@ -75,13 +75,13 @@ class NoAnswer:
 
     @property
     def kind(self) -> NoAnswerKind:
-        """What the window is."""
+        """The window's outcome."""
         return self.cause.kind
 
 
 @dataclass(frozen=True, slots=True)
 class BlockFacts:
-    """What decides whether a window with this block is asked.
+    """Facts about a block that decide whether a window with it is asked.
 
     Attributes:
         index: Of the block in its stream.
@@ -90,7 +90,7 @@ class BlockFacts:
         damaged: Damaged ones among them.
         grid: Merge groups of a frame, (rows, columns); None without frames.
         missing: Why it has no frames, where that is known.
-        foreign: Why it may stand in no window of this configuration; it counts as a block without frames.
+        foreign: Why it does not fit this configuration; it then counts as a block without frames.
         lost: Its tokens are lost permanently.
     """
 
@@ -105,7 +105,7 @@ class BlockFacts:
 
     @property
     def usable(self) -> bool:
-        """Whether frames of it stand in a window."""
+        """Whether windows use its frames."""
         return self.frames > 0 and not self.lost and self.foreign is None
 
 
@@ -114,7 +114,7 @@ class WindowRule:
     """Which blocks are a window, and whether it is asked.
 
     Window k of a stream closes with block k. It holds the last `blocks` blocks, fewer at the beginning of a
-    stream and behind indices that never came. A block without frames is part of windows, but the window
+    stream and after missing indices. A block without frames is part of windows, but the window
     that it closes has no answer.
 
     Attributes:
@@ -126,10 +126,10 @@ class WindowRule:
     max_damage: float = MAX_DAMAGE
 
     def length(self, indices: Sequence[int]) -> int:
-        """How many of the newest blocks are the window.
+        """Return how many of the newest blocks form the window.
 
         Args:
-            indices: Of the blocks at hand, rising; the window closes with the last.
+            indices: Of the available blocks, ascending; the window closes with the last.
         """
         count = 1
         # Backwards from the newest block, up to the first index that never came.
@@ -138,7 +138,7 @@ class WindowRule:
         return count
 
     def refusal(self, window: Sequence[BlockFacts]) -> NoAnswer | None:
-        """Why the window is not asked; None: it is.
+        """Return why the window is not asked; None if it is.
 
         Args:
             window: Its blocks, oldest first.
@@ -175,7 +175,7 @@ class WindowRule:
     def damage(self, window: Sequence[BlockFacts]) -> float:
         """Share of the window's samples that are damaged, or are missing from a block with damage.
 
-        Samples missing elsewhere are no damage: a camera may send fewer frames than are sampled.
+        Samples missing elsewhere do not count as damage: a camera may send fewer frames than are sampled.
         """
         damaged = sum(
             block.damaged + max(0, block.samples - block.frames)

@@ -82,7 +82,7 @@ def test_a_url_a_file_and_a_folder_are_recordings(clip: Path) -> None:
     assert recordings(str(clip)) == [str(clip)] == recordings(str(clip.parent))
     with pytest.raises(CliError, match="no file or folder"):
         recordings("nowhere.mp4")
-    with pytest.raises(CliError, match=r"^ftp://host/a\.mp4 is not read: give a file, a folder or an http"):
+    with pytest.raises(CliError, match=r"^ftp://host/a\.mp4 is not supported: give a file, a folder or"):
         recordings("ftp://user:secret@host/a.mp4")
 
 
@@ -114,7 +114,7 @@ def test_what_cannot_be_done_is_refused_in_a_sentence(clip: Path) -> None:
     assert "from 20 s to its end" in refusal(name, "-q", QUESTION, "--since", "20")
     assert "is empty" in refusal(name, "-q", " ")
     assert "1000 is the limit" in refusal(name, "-q", "a" * 1001)
-    assert "is no text in UTF-8" in refusal(name, "-q", "Is a\ud800?")
+    assert "is not valid UTF-8" in refusal(name, "-q", "Is a\ud800?")
     assert "no file can be made" in refusal(name, "-q", QUESTION, "--page", "/proc/answers.html")
     for option in ("--preset", "--policy"):
         assert refusal(name, "-q", QUESTION, option, "codecsight").startswith(

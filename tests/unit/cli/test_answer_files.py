@@ -129,7 +129,7 @@ def test_a_name_that_is_an_ending_says_what_it_is() -> None:
 def test_a_page_of_a_kind_that_nobody_writes_is_refused(tmp_path: Path) -> None:
     for name in ("answers.pdf", "answers.json", "answers.html.bak"):
         with pytest.raises(
-            CliError, match=r"which is no page: its name ends with \.html, \.htm, \.csv, \.srt"
+            CliError, match=r"which is not a page: use a name that ends with \.html, \.htm, \.csv, \.srt"
         ):
             check_page(tmp_path / name)
     check_page(tmp_path / "answers")  # without an ending it is the page
@@ -141,5 +141,5 @@ def test_the_page_of_a_fleet_replaces_no_other_file(command: str, tmp_path: Path
     (clip := tmp_path / "clip.mp4").write_bytes(b"footage")
     error = CliRunner().invoke(app, [command, "--out", str(clip)]).exception
     assert isinstance(error, CliError)
-    assert str(error) == f"--out names {clip}, which is no page: only .html, .htm are replaced"
+    assert str(error) == f"--out names {clip}, which is not a page: only .html, .htm files are replaced"
     assert clip.read_bytes() == b"footage"

@@ -161,7 +161,7 @@ def test_a_back_test_here_says_its_seconds_and_its_share_of_live_cost(
     assert "labels" not in answer
     text = asked(fleet, kafka, "--labels", "--precision", "1").stdout
     assert f"this back-test computed {answer['share_of_live']:.1%} of that cost" in text
-    assert f"{answer['share_of_dense']:.1%} of what asking every window whole costs" in text
+    assert f"{answer['share_of_dense']:.1%} of the cost of computing every window in full" in text
     assert "s of processor time" in text
     assert "labels: 2 right, 2 wrong, 1 without a window" in text
     assert "precision of 1" in text
@@ -239,4 +239,4 @@ def test_a_word_in_another_encoding_is_refused_by_its_option(command: str, optio
     asked = {"backtest": ["Is it?"], "analyze": [__file__, "-q", "Is it?"]}[command]
     error = CliRunner().invoke(app, [command, *asked, "--fleet", option, "caf\udce9"]).exception
     assert isinstance(error, CliError)
-    assert str(error) == f"{option}: caf\\udce9 is no text in UTF-8"
+    assert str(error) == f"{option}: caf\\udce9 is not valid UTF-8"

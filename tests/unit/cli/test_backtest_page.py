@@ -250,7 +250,7 @@ def test_a_page_that_cannot_be_written_is_refused_at_once(tmp_path: Path) -> Non
     other.write_text("kept")
     refusals = {
         tmp_path: "names the folder",
-        other: "is no page: only .html, .htm are replaced",
+        other: "is not a page: only .html, .htm files are replaced",
         tmp_path / "rows.csv": "a page is .html, .htm; .csv is for recordings",
     }
     for page, why in refusals.items():

@@ -178,8 +178,8 @@ def test_a_watch_that_could_not_be_followed_is_refused_before_kafka(words: list[
 @pytest.mark.parametrize(
     ("source", "camera", "said"),
     [
-        ("clip.mp4", "", "no camera id"),
-        ("clip.mp4", "a" * 201, "no camera id"),
+        ("clip.mp4", "", "not a valid camera id"),
+        ("clip.mp4", "a" * 201, "not a valid camera id"),
         ("clip.mp4", "yard-{nam}", "{nam} is unknown"),
         ("rtsp://camera/stream", "gate", "ffmpeg -i rtsp://camera/stream"),
         ("nowhere.mp4", "gate", "no file or folder"),

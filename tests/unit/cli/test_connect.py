@@ -51,7 +51,7 @@ def test_settings_of_a_local_fleet_and_of_the_environment_log_in(
 
 
 def test_an_address_in_another_encoding_is_refused() -> None:
-    with pytest.raises(CliError, match=r"--bootstrap: kafk\\udce9:9092 is no text in UTF-8"):
+    with pytest.raises(CliError, match=r"--bootstrap: kafk\\udce9:9092 is not valid UTF-8"):
         find_bootstrap("kafk\udce9:9092")
 
 

@@ -17,4 +17,4 @@ def test_what_is_no_receipt_is_one_plain_error(name: str, tmp_path: Path) -> Non
     (tmp_path / "number").write_text('{"signature": ' + "9" * 5000 + "}")
     error = CliRunner().invoke(app, ["erase", "--check", str(tmp_path / name)]).exception
     assert isinstance(error, CliError)
-    assert "this is no receipt" in str(error)
+    assert "not a receipt" in str(error)

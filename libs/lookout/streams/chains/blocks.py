@@ -34,7 +34,7 @@ class LoadedBlock:
 
 
 def cause_of(value: lineage_pb2.Cause) -> Cause | None:
-    """A cause on the wire; None where it says nothing, or is of a later release."""
+    """Convert a cause from the wire; None if unset or unknown."""
     return next((cause for cause, wire_cause in WIRE_CAUSES.items() if wire_cause == value), None)
 
 
@@ -46,7 +46,7 @@ def stream_name(record: tokens_pb2.TokensRecord) -> str:
 def block_facts(
     record: tokens_pb2.TokensRecord, samples: int, *, foreign: NoAnswer | None = None, lost: bool = False
 ) -> BlockFacts:
-    """What decides whether a window with this block is asked.
+    """Facts about a block that decide whether a window with it is asked.
 
     Args:
         record: The block's record.
@@ -70,7 +70,7 @@ def block_facts(
 def foreign_reason(
     record: tokens_pb2.TokensRecord, model_digest: str, sampling: Sampling | None = None
 ) -> NoAnswer | None:
-    """Why a block may not stand beside blocks of this configuration; None where it may.
+    """Return why a block does not fit this configuration; None if it does.
 
     Args:
         record: The block's record.
@@ -127,7 +127,7 @@ def keep_mask(block: tokens_pb2.StrideBlock, patch: tokens_pb2.TemporalPatch) ->
 
 
 def empty_block(record: tokens_pb2.TokensRecord) -> StrideBlock:
-    """A block that nothing is seen of."""
+    """Return a block without frames."""
     return StrideBlock(stream_name(record), record.block.index, ())
 
 
@@ -172,6 +172,6 @@ def _fetch(client: TensorClient, ref: TensorRef, record: Message) -> tuple[torch
 
 
 def _torch(array: Array, dtype: str) -> torch.Tensor:
-    """A tensor of its own (what the store hands out is read-only and shared)."""
+    """Copy a tensor; the store's are read-only and shared."""
     copied = torch.from_numpy(np.array(array))
     return copied.view(torch.bfloat16) if dtype == "bfloat16" else copied

@@ -63,7 +63,7 @@ class PastScope:
 
 @dataclass(slots=True)
 class EpochRecords:
-    """What Kafka has of one epoch of one camera.
+    """The records of one epoch of one camera in Kafka.
 
     Attributes:
         blocks: Its stride blocks by index.

@@ -48,7 +48,7 @@ class ChainRange:
 
 @dataclass(frozen=True, slots=True)
 class RangeRecords:
-    """What was read of a range.
+    """Result of reading a range.
 
     Attributes:
         epochs: Rising by camera and epoch.
@@ -154,7 +154,7 @@ class KafkaPartition:
 
 
 def token_ranges(settings: ServiceSettings, since_ms: int, until_ms: int) -> dict[int, ChainRange]:
-    """What tokens.v1 has of a time, by partition; a partition without records of it is left out.
+    """Return the records of tokens.v1 in a time range, by partition; empty partitions are left out.
 
     Args:
         settings: How Kafka is reached.

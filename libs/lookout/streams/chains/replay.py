@@ -1,4 +1,4 @@
-"""One epoch of a camera played again out of its records, with any questions."""
+"""Replays one epoch of a camera from its records, with any questions."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class BlockSource:
 
 
 def computed_verdict(verdicts: Sequence[Verdict]) -> Verdict | None:
-    """A verdict of a window that the engine computed: not one without an answer, not a repeated one."""
+    """Return a verdict that the engine computed, neither unanswered nor repeated."""
     answered = Verdict.OUTCOME_ANSWERED
     return next(
         (verdict for verdict in verdicts if verdict.outcome == answered and verdict.basis != "idle"), None
@@ -106,7 +106,7 @@ def replay_epoch(
     sampling: Sampling | None = None,
     rule: WindowRule | None = None,
 ) -> Iterator[ReplayedWindow]:
-    """Play windows of one epoch of one camera again.
+    """Replay windows of one epoch of one camera.
 
     Verification, back-tests and the rebuilding of a memory call it: they differ in the windows and questions.
 

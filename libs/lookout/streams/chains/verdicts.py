@@ -1,4 +1,4 @@
-"""Outcomes as they are published."""
+"""Builds the outcomes that are published."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -116,7 +116,7 @@ def output(verdict: verdicts_pb2.Verdict) -> Output:
 
 
 def evidence_of(block: tokens_pb2.StrideBlock, wall_offset_us: int) -> list[verdicts_pb2.Evidence]:
-    """Frames of a block that show it best where nobody knows what was looked at: the anchors, then the frames
+    """Return the frames that show a block best if attention is unknown: the anchors, then the frames
     with the most kept groups.
 
     Args:
@@ -130,7 +130,7 @@ def evidence_of(block: tokens_pb2.StrideBlock, wall_offset_us: int) -> list[verd
 def _attended(
     answer: engines.Answer, blocks: Sequence[tokens_pb2.StrideBlock], wall_offset_us: int
 ) -> list[verdicts_pb2.Evidence]:
-    """The frames that an answer looked at most, best first; empty where the engine does not say."""
+    """Return the frames with most of an answer's attention, best first; empty if the engine does not say."""
     known = {block.index: block for block in blocks}
     return [
         _reference(known[shown.block], known[shown.block].patches[shown.frame], wall_offset_us)

@@ -1,4 +1,4 @@
-"""What a session refuses."""
+"""Errors of sessions."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from lookout.errors import LookoutError
 
 
 class SessionError(LookoutError, ValueError):
-    """A session cannot do what it was asked to; it is as it was before."""
+    """A session cannot do what was asked; its state is unchanged."""
 
 
 class DeadlineError(SessionError, TimeoutError):
-    """The engine did not come to it in time; the session is as it was before."""
+    """The deadline passed before the engine began; the session is unchanged."""

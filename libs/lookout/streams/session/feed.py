@@ -1,4 +1,4 @@
-"""What a session is given becomes blocks: encoded segments or frames, sampled on the grid."""
+"""Turns a session's input (encoded segments or frames) into stride blocks."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class ClosedBlock:
 
 @dataclass(slots=True, eq=False)
 class Feed:
-    """What is known of a source between two pushes; a copy goes on from here by itself, so that a push that
+    """State of a source between two pushes. A copy continues independently, so that a push that
     fails leaves nothing behind.
 
     Attributes:
@@ -69,7 +69,7 @@ class Feed:
     _decoded_us: int = 0
 
     def copy(self) -> Feed:
-        """A feed that goes on from here."""
+        """Return an independent copy of the feed."""
         selector = copy.copy(self._selector)
         if selector is not None:
             selector._cell = list(selector._cell)
@@ -78,7 +78,7 @@ class Feed:
         )
 
     def segment(self, data: bytes, start_s: float | None = None) -> list[ClosedBlock]:
-        """Take an encoded segment that begins with a keyframe.
+        """Add an encoded segment that begins with a keyframe.
 
         Args:
             data: The segment.
@@ -108,7 +108,7 @@ class Feed:
         return blocks
 
     def pictures(self, frames: Frames, times_s: Sequence[float]) -> list[ClosedBlock]:
-        """Take frames with rising times, at any rate; those nearest to the sampling grid are used.
+        """Add frames with rising times, at any rate; those nearest to the sampling grid are used.
 
         Raises:
             SessionError: Shapes or times do not fit, or the session was given encoded bytes before.
@@ -137,7 +137,7 @@ class Feed:
         return blocks
 
     def end(self) -> list[ClosedBlock]:
-        """The blocks that frames are left for; what comes after begins a new stream."""
+        """Return the remaining blocks; what is pushed next begins a new stream."""
         blocks = []
         if self._selector is not None:
             blocks += self._sampled(self._selector.finish(None))
@@ -160,7 +160,7 @@ class Feed:
         return blocks
 
     def _begin(self, begun_us: int) -> None:
-        """A stream of pictures begins."""
+        """Begin a stream of pictures."""
         self._selector = Selector(SamplingGrid(self.sampling.step_us))
         self._begun_us, self._decoded_us = begun_us, 0
         self._stream += 1
@@ -228,10 +228,10 @@ def _checked(frames: Frames, times_s: Sequence[float]) -> list[NDArray[np.uint8]
 
 
 def _check_times(times_s: Sequence[float]) -> None:
-    """Refuse what is no time: a wild one would make every later frame an earlier one.
+    """Reject invalid times: one far too large would make all later frames late.
 
     Raises:
-        SessionError: One of them is no number of seconds.
+        SessionError: A time is not a valid number of seconds.
     """
     for time_s in times_s:
         if abs(check_finite("a time", time_s, SessionError)) > LATEST_S:
@@ -239,7 +239,7 @@ def _check_times(times_s: Sequence[float]) -> None:
 
 
 def _fitted(picture: NDArray[np.uint8], grid: Grid) -> NDArray[np.uint8]:
-    """The picture at the model's input size, scaled as the decoder scales."""
+    """Scale a picture to the model's input size, as the decoder does."""
     if picture.shape[:2] == (grid.height, grid.width):
         return picture.copy()  # the caller may use its buffer again
     # FFmpeg is loaded only where pictures have another size.

@@ -47,7 +47,7 @@ A = TypeVar("A")
 
 @dataclass(frozen=True, slots=True)
 class HostSettings:
-    """What a model is loaded as; sessions with equal ones share it.
+    """How a model is loaded; sessions with equal settings share it.
 
     Attributes:
         folder: Of the checkpoint.
@@ -101,7 +101,7 @@ class HostSettings:
 
 
 class Patience:
-    """How long a call waits, and whether its caller still wants it.
+    """Deadline and cancellation of a call.
 
     Args:
         deadline_s: Seconds from now; None: for ever.
@@ -116,15 +116,15 @@ class Patience:
         self.cancelled = False
 
     def left(self) -> float:
-        """Seconds that are left; -1: no limit, as `threading.Lock.acquire` has it."""
+        """Return the remaining seconds; -1 for no limit, as `threading.Lock.acquire` expects."""
         return -1 if self._end is None else max(0.0, self._end - time.monotonic())
 
     def lasts(self) -> bool:
-        """Whether there is time left, and the caller still wants it."""
+        """Whether there is time left and the call is not cancelled."""
         return not self.cancelled and self.left() != 0
 
     def cancel(self) -> None:
-        """The caller wants it no longer: what has not begun does not begin."""
+        """Cancel the call: work that has not begun does not begin."""
         with self._lock:
             self.cancelled = True
             if self._future is not None:
@@ -134,13 +134,13 @@ class Patience:
         """Check that there is time left.
 
         Raises:
-            DeadlineError: There is none.
-            CancelledError: The caller wants it no longer.
+            DeadlineError: There is no time left.
+            CancelledError: The call was cancelled.
         """
         if self.cancelled:
             raise CancelledError
         if self._end is not None and time.monotonic() > self._end:
-            raise DeadlineError("the deadline passed before the engine had time")
+            raise DeadlineError("the deadline passed before the engine was free")
 
     def watch(self, future: Future[Any]) -> None:
         """`cancel` cancels this future from now on."""
@@ -156,14 +156,14 @@ class Patience:
             DeadlineError: It had not.
         """
         if not future.done() and future.cancel():
-            raise DeadlineError("the deadline passed before the engine had time") from None
+            raise DeadlineError("the deadline passed before the engine was free") from None
 
     def await_result(self, future: Future[Any]) -> Any:
         """The result of a future, which is cancelled where time is over and it has not begun.
 
         Raises:
             DeadlineError: It had not begun in time.
-            CancelledError: The caller wants it no longer, and it had not begun.
+            CancelledError: The call was cancelled before it began.
             Exception: What its work raised.
         """
         self.watch(future)
@@ -181,7 +181,7 @@ class EngineHost:
     same time are one batch.
 
     A question is computed alone: the last bits of a product depend on how many rows it has, and an answer
-    must not depend on who asks beside it.
+    must not depend on other callers.
 
     Args:
         settings: What is loaded.
@@ -201,7 +201,7 @@ class EngineHost:
         )
 
     def take_name(self, name: str | None) -> str:
-        """A name that no open session has: `name`, else one with a number.
+        """Reserve a session name: `name`, else one with a number.
 
         Raises:
             SessionError: Another session has it.
@@ -222,7 +222,7 @@ class EngineHost:
             self._names.discard(name)
 
     def check_process(self) -> None:
-        """Refuse work in a forked process, where the thread that computes is missing: it would wait for ever.
+        """Reject work in a forked process, which has no computing thread: it would wait forever.
 
         Raises:
             SessionError: This is another process than the one that loaded the model.
@@ -238,7 +238,7 @@ class EngineHost:
         return self._thread.submit(work)
 
     def close(self) -> None:
-        """Finish what runs, refuse what waits, free the model."""
+        """Finish running work, reject waiting work, free the model."""
         self._thread.close()
         self.engine.close()
 
@@ -249,8 +249,8 @@ class EngineHost:
 
 
 def _batch(waiting: Sequence[WindowRequest | Job]) -> list[int]:
-    """What runs next: a job alone, or the windows before the next job, one of each stream. Nothing passes a
-    job: it may free the stream of a window behind it."""
+    """Return what runs next: one job, or the windows before the next job, one per stream. Nothing overtakes a
+    job, which may free the stream of a later window."""
     if not isinstance(waiting[0], WindowRequest):
         return [0]
     streams: dict[str, int] = {}
@@ -340,7 +340,7 @@ class SharedEngine:
         return memory
 
     def close(self) -> None:
-        """Nothing: the host closes the engine."""
+        """Do nothing: the host closes the engine."""
 
 
 @dataclass(slots=True, eq=False)
@@ -358,7 +358,7 @@ _LOCK: Final = threading.Lock()
 
 
 def borrow(settings: HostSettings) -> EngineHost:
-    """The host of a model and its settings; the first who asks loads it. To be given back."""
+    """Acquire the host of a model and its settings; the first caller loads it. Release it afterwards."""
     key = os.getpid(), settings
     with _LOCK:
         shared = _HOSTS.setdefault(key, _Shared())
@@ -374,7 +374,7 @@ def borrow(settings: HostSettings) -> EngineHost:
 
 
 def give_back(host: EngineHost) -> None:
-    """A session has ended; the last one closes the host."""
+    """Release the host of an ended session; the last one closes it."""
     _leave((host.process, host.settings))
 
 

@@ -1,4 +1,4 @@
-"""A stream that is watched and asked: frames in, answers out, over a window that slides."""
+"""Sessions: frames in, answers out, over a sliding window."""
 
 from __future__ import annotations
 
@@ -156,8 +156,8 @@ class Session:
         *,
         deadline_s: float | None = None,
     ) -> list[SessionWindow]:
-        """Take more of the video; the windows that close with it. Returns when they are computed: who pushes
-        faster than the engine computes waits here.
+        """Add more of the video and return the windows that close. Blocks until they are computed, so a
+        caller that pushes faster than the engine computes waits here.
 
         Args:
             data: An encoded segment that begins with a keyframe, or RGB frames, uint8 [n, height, width, 3].
@@ -172,7 +172,7 @@ class Session:
         return self._in_turn(deadline_s, lambda _: self._push(data, times))
 
     def flush(self, *, deadline_s: float | None = None) -> list[SessionWindow]:
-        """Close the open stride, at the end of a video; the windows that close with it. What is pushed then
+        """Close the open stride at the end of a video and return the windows that close. What is pushed then
         begins a new stream: windows do not reach across."""
         return self._in_turn(deadline_s, lambda _: self._take(self._feed.copy(), Feed.end))
 
@@ -189,7 +189,7 @@ class Session:
 
         Args:
             question: What to ask.
-            text: Answer in words; None: unless it is a question of yes or no.
+            text: Answer in words; None: unless it is a yes/no question.
             on_text: Called with the pieces of an answer in words as they come.
             deadline_s: Seconds in which the engine must have begun; a text ends when they are over.
             how: Of an answer in words: `tokens`, `temperature`, `seed`, `stop`, and with vLLM `schema`
@@ -197,7 +197,7 @@ class Session:
 
         Raises:
             DeadlineError: The engine had not begun in time.
-            LookoutError: No window has closed yet, it is not asked, or the question cannot be answered.
+            LookoutError: No window has closed yet, the newest is not asked, or the question is invalid.
         """
         return self._in_turn(deadline_s, lambda patience: self._ask(question, text, on_text, how, patience))
 
@@ -299,12 +299,14 @@ class Session:
     def _push(self, data: bytes | Frames, times: Sequence[float] | float | None) -> list[SessionWindow]:
         if isinstance(data, (bytes, bytearray, memoryview)):
             if times is not None and np.ndim(times):
-                raise SessionError("encoded bytes carry their own times: give when they begin, or nothing")
+                raise SessionError(
+                    "encoded bytes carry their own times: pass the time at which they begin, or nothing"
+                )
             start_s = None if times is None else np.asarray(times).item()
             return self._take(self._feed.copy(), lambda feed: feed.segment(bytes(data), start_s))
         if data is None or isinstance(data, (str, Path)) or hasattr(data, "read"):
             raise SessionError(
-                f"{type(data).__name__} is no video: push encoded bytes, or RGB frames and their times; "
+                f"{type(data).__name__} is not a video: push encoded bytes, or RGB frames and their times; "
                 "lookout.Pipeline reads files"
             )
         if times is None:
@@ -499,16 +501,16 @@ def _text_settings(how: Mapping[str, Any]) -> TextSettings:
     """
     names = [field.name for field in fields(TextSettings)]
     if unknown := [name for name in how if name not in names]:
-        raise SessionError(f"{', '.join(unknown)} is no setting of a text: there are {', '.join(names)}")
+        raise SessionError(f"{', '.join(unknown)} is not a text setting; choose from {', '.join(names)}")
     stop = how.get("stop", ())
     return TextSettings(**{**how, "stop": (stop,) if isinstance(stop, str) else tuple(stop)})
 
 
 def _check_caller(name: object, on_window: object, options: object) -> None:
-    """Refuse what is of another kind, before the model is loaded.
+    """Check argument types before the model is loaded.
 
     Raises:
-        SessionError: It is.
+        SessionError: An argument has the wrong type.
     """
     if name is not None and not isinstance(name, str):
         raise SessionError(f"name is a text, such as 'gate', not {name!r:.80}")

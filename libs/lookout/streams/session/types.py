@@ -1,4 +1,4 @@
-"""What a session answers."""
+"""Answers and windows of a session."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lookout.models.windows import StrideBlock
 from lookout.streams import PlayedWindow
 
 EVIDENCE = 3
-"""Frames of a window that are named as evidence."""
+"""Number of frames of a window that are named as evidence."""
 
 
 @dataclass(frozen=True, slots=True)

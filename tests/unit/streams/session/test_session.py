@@ -173,7 +173,7 @@ def test_a_description_that_is_left_ends(session: Session, alone: dict[str, Any]
 
 def test_settings_of_text_are_checked(session: Session) -> None:
     played(session)
-    with pytest.raises(SessionError, match="warmth is no setting of a text"):
+    with pytest.raises(SessionError, match="warmth is not a text setting"):
         session.ask("What?", warmth=1)
     with pytest.raises(SessionError, match="tokens is for an answer in words"):
         session.ask(FIRST, tokens=3)
@@ -266,8 +266,8 @@ def test_a_hole_as_long_as_a_window_begins_a_stream(session: Session) -> None:
         (np.zeros((1, 8, 8, 3), np.uint8), [float("nan")], "finite"),
         (np.zeros((1, 8, 8, 3), np.uint8), None, "frames need times"),
         (b"segment", [0.0], "encoded bytes carry their own times"),
-        ("clip.mp4", None, "str is no video: push encoded bytes"),
-        (io.BytesIO(b"segment"), None, "BytesIO is no video: push encoded bytes"),
+        ("clip.mp4", None, "str is not a video: push encoded bytes"),
+        (io.BytesIO(b"segment"), None, "BytesIO is not a video: push encoded bytes"),
         (np.zeros((2, 8, 8, 3), np.uint8), iter([1.0, 0.5]), "times must rise: 0.5 s comes after 1 s"),
     ],
 )
@@ -402,7 +402,7 @@ def test_windows_that_wait_together_are_one_batch(host: EngineHost, monkeypatch:
 def test_a_deadline_passes_without_a_trace(session: Session, host: EngineHost, alone: dict[str, Any]) -> None:
     played(session, 10.25)
     blocked = Blocked(host)
-    with pytest.raises(DeadlineError, match="before the engine had time"):
+    with pytest.raises(DeadlineError, match="before the engine was free"):
         session.push(*pictures(10.25, 2.25), deadline_s=0.01)
     with pytest.raises(DeadlineError):
         session.ask(FIRST, deadline_s=0)

@@ -153,17 +153,17 @@ class Handle:
             question = slice(middle, end)
             queries = Rotary.rotate(query[:, question], stream.question_angles)
             own = Rotary.rotate(self.key[:, question], stream.question_angles)
-            told = value[0, :, question]
+            own_values = value[0, :, question]
             if stream.past is not None:
-                own, told = stream.past.joined(self.layer, own, told)
+                own, own_values = stream.past.joined(self.layer, own, own_values)
             keys = torch.cat([keys, own], 1)
-            values = torch.cat([values, told], 1)
+            values = torch.cat([values, own_values], 1)
             out[question] = sdpa(queries, keys, values, stream.question_mask, scaling)
             if stream.ends is not None:
-                self._look(stream, stream.ends, queries, keys, scaling)
+                self._add_weights(stream, stream.ends, queries, keys, scaling)
 
     @staticmethod
-    def _look(
+    def _add_weights(
         stream: StreamPass, ends: torch.Tensor, queries: torch.Tensor, keys: torch.Tensor, scaling: float
     ) -> None:
         """Add what the last row of each question looks at in the window."""

@@ -136,11 +136,11 @@ class _GroupHandle(Handle):
         if state.question_rows:
             question = Rotary.rotate(query[:, count:], state.question_angles)
             own = Rotary.rotate(self.key[:, count:], state.question_angles)
-            told = value[0, :, count:]
+            own_values = value[0, :, count:]
             if state.past is not None:
-                own, told = state.past.joined(layer, own, told)
+                own, own_values = state.past.joined(layer, own, own_values)
             all_keys = torch.cat([keys[:, :end], own], 1)
-            all_values = torch.cat([values[:, :end], told], 1)
+            all_values = torch.cat([values[:, :end], own_values], 1)
             out[count:] = sdpa(question, all_keys, all_values, state.question_mask, scaling)
             if state.weigh is not None:
                 self._weigh(state, question, all_keys, scaling)

@@ -1,6 +1,8 @@
 """`python -m lookout.services.controller.topics`: create the topics of an installation and refuse wrong ones.
 
-The chart runs it as a job before the services start. Existing topics are never changed.
+The chart runs it as a job before the services start. Of existing topics it changes only what loses no record
+and is no choice of their owner (`_CHANGED`), so that an upgrade finds the older release's topics as it needs
+them.
 """
 
 from __future__ import annotations
@@ -12,8 +14,22 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import ConfigResource, NewTopic, ResourceType, TopicMetadata
-from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
+from confluent_kafka.admin import (
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    ResourceType,
+    TopicMetadata,
+)
+from tenacity import (
+    RetryCallState,
+    Retrying,
+    retry_if_exception_type,
+    retry_if_result,
+    stop_after_delay,
+    wait_fixed,
+)
 
 from lookout.errors import StartupError
 from lookout.runtime.kafka_clients import AdminClient
@@ -28,6 +44,9 @@ _CALL_S = 10.0
 _PAUSE_S = 2.0
 #: a broker that has just started may not know its users yet
 _REFUSALS = 3
+#: the settings of existing topics that the job brings up to the table
+_CHANGED = ("compression.type",)
+_CONFIRMED_S = 60.0
 HOUR_MS = 3_600_000
 
 
@@ -87,6 +106,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.check:
             _refuse_missing(existing)
         created = _create(admin, existing, wishes)
+        changed = [] if options.check else _change(admin, existing)
         problems = _problems(admin, existing, wishes)
     except NoAnswerError as error:
         return _say([str(error)], FAILED)
@@ -94,6 +114,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _say([str(error)], MISCONFIGURED)
     for name in created:
         print(visible(f"created {name}"), flush=True)
+    for phrase in changed:
+        print(visible(f"changed {phrase}"), flush=True)
     return _say(problems, MISCONFIGURED)
 
 
@@ -105,11 +127,13 @@ def _say(problems: Sequence[str], code: int) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        description="Create Lookout's topics; refuse existing ones that are wrong."
+        description="Create Lookout's topics, bring those of an older release up to date, refuse wrong ones."
     )
     parser.add_argument("--partitions", type=int, required=True, help="of every pipeline topic")
     parser.add_argument("--replication", type=int, required=True, help="copies of each partition")
-    parser.add_argument("--check", action="store_true", help="create nothing; missing topics are wrong")
+    parser.add_argument(
+        "--check", action="store_true", help="create and change nothing; missing topics are wrong"
+    )
     parser.add_argument("--wait-s", type=float, default=300.0, help="how long Kafka may take to answer")
     parser.add_argument(
         "--retention-hours", type=_retention, action="append", default=[], metavar="TOPIC=HOURS"
@@ -262,22 +286,96 @@ def _problems(admin: AdminClient, existing: Mapping[str, TopicMetadata], wishes:
                 f"{topic.name} has {copies} copies, topics.replication is {wishes.replication}: add some "
                 "with kafka-reassign-partitions.sh, or say how many you want"
             )
+    settings = _settings(admin, topics)
+    for topic in topics:
+        complaints += topic.complaints(settings[topic.name])
+        complaints += _not_granted(topic, wishes.settings(topic), settings[topic.name])
+    return complaints
+
+
+def _settings(admin: AdminClient, topics: Sequence[Topic]) -> dict[str, dict[str, str]]:
+    """The brokers' settings of these topics, by the topic's name.
+
+    Raises:
+        StartupError: Kafka does not tell them.
+    """
     resources = [ConfigResource(ResourceType.TOPIC, topic.name) for topic in topics]
-    by_name = {topic.name: topic for topic in topics}
+    settings = {}
     for resource, future in admin.describe_configs(resources, request_timeout=_CALL_S).items():
         try:
-            actual = {name: entry.value for name, entry in future.result().items()}
+            settings[resource.name] = {name: entry.value for name, entry in future.result().items()}
         except KafkaException as error:
             raise _failure(f"cannot read the settings of {resource.name}", error) from error
-        topic = by_name[resource.name]
-        complaints += topic.complaints(actual)
-        complaints += _not_granted(topic, wishes.settings(topic), actual)
-    return complaints
+    return settings
+
+
+def _change(admin: AdminClient, existing: Mapping[str, TopicMetadata]) -> list[str]:
+    """Bring the settings `_CHANGED` of existing topics up to the table; returns a phrase for each change.
+
+    Raises:
+        StartupError: Kafka refuses, or does not show the change in time.
+    """
+    topics = [topic for topic in all_topics() if topic.name in existing]
+    differences = _differences(admin, topics)
+    if not differences:
+        return []
+    resources = [
+        ConfigResource(
+            ResourceType.TOPIC,
+            name,
+            incremental_configs=[
+                ConfigEntry(key, wanted, incremental_operation=AlterConfigOpType.SET)
+                for key, (_, wanted) in changes.items()
+            ],
+        )
+        for name, changes in differences.items()
+    ]
+    for resource, future in admin.incremental_alter_configs(resources, request_timeout=_CALL_S).items():
+        try:
+            future.result()
+        except KafkaException as error:
+            changes = ",".join(f"{key}={wanted}" for key, (_, wanted) in differences[resource.name].items())
+            raise _failure(
+                f"cannot change {resource.name} ({_alter(resource.name, changes)} does the same)", error
+            ) from error
+    # A broker confirms a change a moment before it shows it.
+    confirmed = Retrying(
+        stop=stop_after_delay(_CONFIRMED_S),
+        wait=wait_fixed(0.1),
+        retry=retry_if_result(bool),
+        retry_error_callback=lambda state: state.outcome.result() if state.outcome else {},
+    )
+    if hidden := confirmed(_differences, admin, topics):
+        raise NoAnswerError(f"Kafka does not show the new settings of {', '.join(hidden)}")
+    return [
+        f"{name} {key}: {before} to {wanted}"
+        for name, changes in differences.items()
+        for key, (before, wanted) in changes.items()
+    ]
+
+
+def _differences(admin: AdminClient, topics: Sequence[Topic]) -> dict[str, dict[str, tuple[str, str]]]:
+    """By topic the settings of `_CHANGED` that differ: what the broker has and what the table asks for."""
+    if not topics:
+        return {}
+    settings = _settings(admin, topics)
+    differences = {
+        topic.name: {
+            key: (settings[topic.name].get(key, ""), topic.config()[key])
+            for key in _CHANGED
+            if settings[topic.name].get(key) != topic.config()[key]
+        }
+        for topic in topics
+    }
+    return {name: changes for name, changes in differences.items() if changes}
+
+
+def _alter(topic: str, settings: str) -> str:
+    return f"kafka-configs.sh --alter --entity-type topics --entity-name {topic} --add-config {settings}"
 
 
 def _not_granted(topic: Topic, wanted: Mapping[str, str], actual: Mapping[str, str]) -> list[str]:
     """Name the settings that the owner's hours ask for, and an existing topic has not."""
-    alter = f"kafka-configs.sh --alter --entity-type topics --entity-name {topic.name} --add-config"
     values = {
         "retention.ms": "topics.retentionHours",
         "local.retention.ms": "topics.tieredLocalHours",
@@ -288,8 +386,8 @@ def _not_granted(topic: Topic, wanted: Mapping[str, str], actual: Mapping[str, s
         if (given := actual.get(key, "")) != value:
             where = ", on brokers that have it" if key == "remote.storage.enable" else ""
             complaints.append(
-                f"{topic.name} {key}={given}, {values[key]} asks for {value}, and topics that exist are "
-                f"never changed: {alter} {key}={value}{where}"
+                f"{topic.name} {key}={given}, {values[key]} asks for {value}, and the hours of topics "
+                f"that exist are never changed: {_alter(topic.name, f'{key}={value}')}{where}"
             )
     return complaints
 

@@ -59,7 +59,12 @@ pytestmark = [pytest.mark.fleet, pytest.mark.long, pytest.mark.timeout(600)]
 
 DOCS = Path(__file__).parents[2] / "docs" / "kubernetes.md"
 PASSWORD = "a-long-password"
-OF_THE_JOB = (AclOperation.CREATE, AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS)
+OF_THE_JOB = (
+    AclOperation.CREATE,
+    AclOperation.DESCRIBE,
+    AclOperation.DESCRIBE_CONFIGS,
+    AclOperation.ALTER_CONFIGS,
+)
 SECONDS = 12
 LOGGING = """
 appender.denied.type = File

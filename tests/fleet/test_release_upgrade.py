@@ -16,6 +16,7 @@ import pytest
 
 from lookout.local import Fleet, Service
 from lookout.models.digest import folder_digest
+from lookout.services.controller import topics as topics_job
 from lookout.v1.verdicts_pb2 import Verdict
 from lookout.wire import Stage
 from tests import previous
@@ -71,12 +72,17 @@ def package(service: Service) -> str:
 
 
 def upgrade(fleet: Fleet) -> None:
-    """Kill every service without notice; today's start under the same names, in the same folders."""
+    """Kill every service without notice; today's start under the same names, in the same folders, once the
+    topics are brought up to date as the chart's job does."""
     for service in fleet.services:
         assert service.pid is not None
         os.kill(service.pid, signal.SIGKILL)
     for service in fleet.services:
         service.stop(patience=0.0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LOOKOUT_MODE", "local")
+        patch.setenv("LOOKOUT_BOOTSTRAP", fleet.bootstrap)
+        assert topics_job.main(["--partitions=4", "--replication=1"]) == 0
     environments = {stage: fleet._environment(stage) for stage in Stage}
     for environment in environments.values():
         del environment["PYTHONPATH"]

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from typer.testing import CliRunner
 
 from lookout.cli.app import app
-from lookout.errors import RecordsGoneError
+from lookout.errors import RecordsGoneError, StartupError
 from lookout.local import KafkaServer, LocalError, create_topics
 from lookout.runtime.worker import RecordReader, ServiceSettings, Table, topic_reader
+from lookout.runtime.worker.startup import check_kafka
 from lookout.services.controller import topics as topics_job
 from lookout.services.prefill.watches import Watches
 from lookout.streams.chains import KafkaPartition
@@ -210,7 +212,7 @@ def test_a_broker_without_tiered_storage_refuses_topics_that_ask_for_it(eager: s
 def test_a_retention_that_an_existing_topic_has_not_is_named(
     server: KafkaServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The chart's job changes no topic: a value that would have no effect is refused."""
+    """The chart's job changes no hours: a value that would have no effect is refused."""
     monkeypatch.setenv("LOOKOUT_MODE", "local")
     monkeypatch.setenv("LOOKOUT_BOOTSTRAP", server.bootstrap)
     create_topics(server.bootstrap)
@@ -221,3 +223,49 @@ def test_a_retention_that_an_existing_topic_has_not_is_named(
     assert "kafka-configs.sh --alter --entity-type topics --entity-name tokens.v1" in said
     topics_job.main([*counts, "--check", "--retention-hours=tokens.v1=24"])
     assert "tokens.v1 retention.ms" not in capsys.readouterr().err
+
+
+def test_topics_of_an_older_release_are_changed_by_the_job(
+    server: KafkaServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Version 0.2 let producers decide about compression, which the services of today refuse."""
+    monkeypatch.setenv("LOOKOUT_MODE", "local")
+    monkeypatch.setenv("LOOKOUT_BOOTSTRAP", server.bootstrap)
+    create_topics(server.bootstrap)
+    settings = ServiceSettings(mode="local", bootstrap=server.bootstrap)  # type: ignore[arg-type]
+    older = {"compression.type": "producer", "retention.ms": str(2 * DAY_MS)}
+    set_topic(server.bootstrap, SEGMENTS.name, older)
+    with pytest.raises(StartupError, match=r"compression\.type=producer, needs uncompressed"):
+        check_kafka(settings, [SEGMENTS])
+    counts = ("--partitions=4", "--replication=1")
+    assert topics_job.main([*counts, "--check"]) == topics_job.MISCONFIGURED  # which changes nothing
+    assert "camera.segments.v1 compression.type=producer" in capsys.readouterr().err
+    assert topics_job.main(counts) == 0
+    assert (
+        capsys.readouterr().out == "changed camera.segments.v1 compression.type: producer to uncompressed\n"
+    )
+    assert check_kafka(settings, [SEGMENTS]) == 4
+    assert topic_settings(server.bootstrap, SEGMENTS.name)["retention.ms"] == older["retention.ms"]
+    assert topics_job.main(counts) == 0
+    assert capsys.readouterr().out == ""
+
+
+def set_topic(bootstrap: str, name: str, settings: Mapping[str, str]) -> None:
+    """Change settings of a topic, and wait until the broker shows them."""
+    entries = [
+        ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
+        for key, value in settings.items()
+    ]
+    resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=entries)
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    (done,) = admin.incremental_alter_configs([resource], request_timeout=60).values()
+    done.result()
+    eventually(lambda: settings.items() <= topic_settings(bootstrap, name).items())
+
+
+def topic_settings(bootstrap: str, name: str) -> dict[str, str]:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    (answer,) = admin.describe_configs(
+        [ConfigResource(ResourceType.TOPIC, name)], request_timeout=60
+    ).values()
+    return {key: entry.value for key, entry in answer.result().items()}

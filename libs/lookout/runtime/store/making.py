@@ -8,6 +8,7 @@ from google.protobuf.message import Message
 
 from lookout.runtime.store.errors import StoreError
 from lookout.runtime.store.tensors import Array
+from lookout.runtime.store.turns import Turns
 from lookout.v1.lineage_pb2 import TensorRef
 
 Materializer = Callable[[TensorRef, Message], Array]
@@ -19,7 +20,7 @@ class Makers:
     """The materializer of each stage. Thread-safe.
 
     Args:
-        workers: How many tensors are made at one time.
+        workers: How many tensors are made at one time; others wait for their turn (`Turns`).
     """
 
     def __init__(self, workers: int) -> None:
@@ -27,7 +28,7 @@ class Makers:
         self._lock = threading.Lock()
         self._materializers: dict[int, Materializer] = {}
         self._running: dict[str, Future[Array]] = {}  # by tensor id
-        self._slots = threading.BoundedSemaphore(workers)
+        self._turns = Turns(workers)
 
     def register(self, stage: int, materializer: Materializer) -> None:
         """How tensors of a stage are made."""
@@ -70,5 +71,5 @@ class Makers:
         maker = self._materializers.get(ref.stage)
         if maker is None:
             raise StoreError(f"this process cannot make tensors of stage {ref.stage} ({ref.id})")
-        with self._slots:
+        with self._turns.turn(ref):
             return maker(ref, record)

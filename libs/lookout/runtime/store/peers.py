@@ -22,6 +22,7 @@ from lookout.runtime.store.errors import (
 from lookout.runtime.store.settings import CHUNK_BYTES, StoreSettings
 from lookout.runtime.store.store import TensorStore
 from lookout.runtime.store.tensors import Array, Rows, numpy_dtype, shape_of_rows, tensor
+from lookout.runtime.store.turns import Turns
 from lookout.v1 import tensors_pb2_grpc
 from lookout.v1.frames_pb2 import FramesRecord
 from lookout.v1.lineage_pb2 import TensorRef
@@ -51,6 +52,7 @@ class Peers:
         self._version = self._opener.version
         self._channels: dict[str, tuple[grpc.Channel, Any]] = {}
         self._on_the_way: dict[str, int] = {}
+        self._turns: dict[str, Turns] = {}  # at what each address makes for this process
         self._room = threading.Condition()
 
     def get(self, address: str, ref: TensorRef, rows: Rows | None = None) -> Array:
@@ -71,6 +73,9 @@ class Peers:
     def materialize(self, address: str, ref: TensorRef, record: Message, rows: Rows | None = None) -> Array:
         """The tensor from a pod of its stage, made again where nobody holds it.
 
+        Twice as many as the pod makes at one time are under way; others wait here for their turn, since the
+        pod would refuse them.
+
         Raises:
             LineageBrokenError: It can never be made again.
             TensorUnavailableError: Nobody can send or make it now.
@@ -87,7 +92,14 @@ class Peers:
             request.part.CopyFrom(record)
         else:
             raise StoreError(f"no tensor is made from a {type(record).__name__}")
-        return self._receive(address, "MaterializeTensor", request, self._settings.materialize_s)
+        patience_s = self._settings.materialize_s
+        with self._room:
+            turns = self._turns.setdefault(address, Turns(2 * self._settings.reserve_workers))
+        try:
+            with turns.turn(ref, patience_s):
+                return self._receive(address, "MaterializeTensor", request, patience_s)
+        except TimeoutError as error:
+            raise TensorUnavailableError(f"{address}: {error}") from error
 
     def close(self) -> None:
         with self._room:

@@ -27,6 +27,9 @@ from lookout.v1.tensors_pb2 import (
 )
 from lookout.wire import WireError, check_message
 
+#: requests that are made or wait for their turn; they occupy threads of the server (`CallLimits.calls`, 24),
+#: and plain reads need some. A reader sends few at one time (`Peers.materialize`)
+WAITING = 16
 M = TypeVar("M", bound=Message)
 R = TypeVar("R", GetTensorResponse, MaterializeTensorResponse)
 
@@ -44,8 +47,7 @@ class TensorService(tensors_pb2_grpc.TensorServiceServicer):  # type: ignore[mis
     def __init__(self, store: TensorStore) -> None:
         self._store = store
         self._sending = PeerBytes(store.settings.peer_bytes)
-        # Requests that wait for their turn occupy the server's threads: leave some to plain reads.
-        self._waiting = threading.BoundedSemaphore(2 * store.settings.reserve_workers)
+        self._waiting = threading.BoundedSemaphore(WAITING)
 
     def register(self, server: grpc.Server) -> None:
         tensors_pb2_grpc.add_TensorServiceServicer_to_server(self, server)  # type: ignore[no-untyped-call]

@@ -1,6 +1,8 @@
 """Tensors between stores, over real gRPC on the loopback."""
 
+import itertools
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -9,6 +11,7 @@ import numpy as np
 import pytest
 
 from lookout.local import RedisServer
+from lookout.runtime.net import GrpcServer
 from lookout.runtime.store import (
     LineageBrokenError,
     Node,
@@ -106,6 +109,39 @@ def test_what_nobody_holds_is_made_by_a_replica(fleet: Fleet) -> None:
         np.testing.assert_array_equal(fetched.array, data(7))
     assert made == ["x"]
     assert fetched.source == "peer"  # the one that made it says so
+
+
+def test_tensors_of_a_backlog_are_asked_for_once_each(fleet: Fleet) -> None:
+    """After a crash many threads want tensors that are gone, and their stage makes two at one time."""
+    tensors, threads = 300, 32
+    store, server = TensorStore(fleet.settings), GrpcServer("127.0.0.1", 0)
+    fleet.stack.callback(server.stop)
+
+    def make(wanted: TensorRef, record: object) -> np.ndarray:
+        time.sleep(0.002)  # others arrive meanwhile
+        return data(wanted.input.offset)
+
+    store.makes(STAGE_FRAMES, make)
+    server.add(TensorService(store).register, TensorService.NAME)
+    server.start()
+    peers = Peers(fleet.settings)
+    fleet.stack.callback(peers.close)
+
+    def catch_up(offset: int) -> int:
+        """Retries until the tensor came, as a worker counts them."""
+        wanted = ref(f"x{offset}", offset)
+        for retries in itertools.count():
+            try:
+                array = peers.materialize(f"127.0.0.1:{server.port}", wanted, record_of(wanted))
+            except TensorUnavailableError:
+                continue
+            np.testing.assert_array_equal(array, data(offset))
+            return retries
+        raise AssertionError("unreachable")
+
+    with ThreadPoolExecutor(threads) as pool:
+        retries = sum(pool.map(catch_up, range(tensors)))
+    assert (retries, store.stats().materialized) == (0, tensors)
 
 
 def test_evicted_between_directory_and_peer(fleet: Fleet) -> None:

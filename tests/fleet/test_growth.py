@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
+from structlog.testing import capture_logs
 
 from lookout.errors import LookoutRuntimeError
 from lookout.local import create_topics
@@ -96,6 +97,27 @@ def test_a_static_member_that_was_away_while_partitions_were_added_reads_them(
     finally:
         worker.kill()
         worker.wait()
+
+
+@pytest.mark.parametrize("forgotten", ["state", "out"])
+def test_partitions_that_were_added_by_hand_are_named_with_the_command(
+    kafka: str, prefix: str, stack: ExitStack, forgotten: str
+) -> None:
+    """Somebody altered the topic that is read, and not one that the service writes."""
+    bench = stack.enter_context(Bench(kafka, prefix, BEFORE))
+    admin = AdminClient({"bootstrap.servers": kafka})
+    by_hand = [f"{prefix}{name}" for name in ("state", "out", "dlq", "in") if name != forgotten]
+    growth._add(admin, by_hand, BEFORE + 1)
+    bench._producer.list_topics()
+    bench.send("gate", 1, BEFORE)
+    bench.flush()
+    with capture_logs() as lines, running(bench.settings()):
+        advice = eventually(lambda: [line for line in lines if line.get("advice")])
+        growth._add(admin, [f"{prefix}{forgotten}"], BEFORE + 1)
+        bench.partitions = BEFORE + 1
+        eventually(lambda: bench.outputs()["gate"])
+    assert advice[0]["event"] == growth.added_by_hand(f"{prefix}{forgotten}", BEFORE, f"{prefix}in")
+    assert f"`lookout topics grow --partitions {BEFORE + 1}`" in advice[0]["event"]
 
 
 @pytest.mark.long

@@ -1,4 +1,4 @@
-"""Warnings of a local fleet's services that name a camera and what to do about it."""
+"""Warnings of a local fleet's services that say what to do: about a camera, or about the topics."""
 
 from __future__ import annotations
 
@@ -44,4 +44,5 @@ def _sentence(line: bytes) -> str:
         return ""
     if not isinstance(entry, dict) or entry.get("advice") is not True:
         return ""
-    return f"camera {clean(entry.get('camera', '?'))}: {clean(entry.get('event', ''))}"
+    event = clean(entry.get("event", ""))
+    return f"camera {clean(entry['camera'])}: {event}" if "camera" in entry else event

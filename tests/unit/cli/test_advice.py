@@ -38,3 +38,10 @@ def test_a_log_that_begins_later_is_read_whole_and_its_text_does_not_rule_the_te
     (tmp_path / "decode-1.log").write_text(json.dumps({**WARNING, "camera": "a\x1b[2J"}) + "\n")
     (sentence,) = advice.news()
     assert "\x1b" not in sentence
+
+
+def test_advice_about_no_camera_begins_with_what_it_says(tmp_path: Path) -> None:
+    advice = CameraAdvice(tmp_path)
+    entry = {"event": "camera.segments.v1 has a partition 4 and decode.state.v1 has none", "advice": True}
+    (tmp_path / "decode-0.log").write_text(json.dumps(entry) + "\n")
+    assert advice.news() == [entry["event"]]

@@ -44,6 +44,21 @@ class Departure:
     target: int
 
 
+def added_by_hand(topic: str, partition: int, source: str) -> str:
+    """What to do about a partition that one topic has and another has not.
+
+    Args:
+        topic: The one without it.
+        partition: Its number.
+        source: The topic that is read, which has it.
+    """
+    return (
+        f"{source} has a partition {partition} and {topic} has none: nothing of it is processed. Partitions "
+        f"that were added to a single topic are completed with `lookout topics grow --partitions "
+        f"{partition + 1}` (or as many as {source} has)"
+    )
+
+
 def add_partitions(
     options: Mapping[str, Any], partitions: int, own_topics: Collection[str] = ()
 ) -> tuple[str, ...]:

@@ -199,7 +199,7 @@ def _run(name: str, settings: T, topics: Sequence[Topic], work: Callable[[Contex
         log.info("stopped")
         return STOPPED
     except StartupError as error:
-        log.error("cannot start", error=str(error))
+        log.error(f"cannot start: {error}", advice=True)
         return MISCONFIGURED
     except FencedError as error:
         log.error("fenced", error=str(error))

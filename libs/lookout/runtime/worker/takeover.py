@@ -15,6 +15,7 @@ from typing import Protocol
 from confluent_kafka import KafkaError, KafkaException
 
 from lookout.runtime.observe import logs
+from lookout.runtime.worker.growth import added_by_hand
 from lookout.runtime.worker.partitions import Partition
 from lookout.runtime.worker.settings import ServiceSettings
 from lookout.runtime.worker.topic_reader import BEGINNING, End, TopicReader
@@ -29,6 +30,11 @@ PATIENCE_S = 1.5
 CALL_S = 5.0
 LONGEST_PAUSE_S = 2.0
 IDLE_S = 10.0
+#: tries after which a partition that a topic does not have is no growth on its way
+GROWN_TRIES = 4
+#: from that many tries on it is said again, at every doubling: about every two minutes, then more seldom
+SAID_AGAIN_TRIES = 64
+_NO_LEADER = frozenset({KafkaError._NOENT, KafkaError.UNKNOWN_TOPIC_OR_PART})
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +60,10 @@ class Takeover:
 
 class NotYetError(Exception):
     """The partition cannot be taken over now; the message says what it waits for."""
+
+
+class NoPartitionError(NotYetError):
+    """The state topic has fewer partitions than the topic that is read."""
 
 
 class ReadsState(Protocol):
@@ -88,6 +98,7 @@ class StateReader:
         """Everything of one partition.
 
         Raises:
+            NoPartitionError: The state topic does not have it.
             NotYetError: The partition cannot be taken over now.
             KafkaException: Kafka does not answer, or refuses.
         """
@@ -98,7 +109,15 @@ class StateReader:
             if code in (KafkaError._TIMED_OUT, KafkaError.UNSTABLE_OFFSET_COMMIT):
                 raise NotYetError("its last owner's transaction is open, or Kafka does not answer") from error
             raise
-        end = self._reader.ends(self._state, [partition], CALL_S)[partition]
+        try:
+            end = self._reader.ends(self._state, [partition], CALL_S)[partition]
+        except KafkaException as error:
+            # The same code says that the partition has no leader for now.
+            if error.args[0].code() not in _NO_LEADER or partition in self._reader.partitions(
+                self._state, CALL_S
+            ):
+                raise
+            raise NoPartitionError(added_by_hand(self._state, partition, self._source)) from error
         commit = commits.get(partition)
         takeover = Takeover(partition, commit.offset if commit else None, mark=commit.mark if commit else "")
         self._read(takeover, end)
@@ -232,15 +251,19 @@ class Takeovers:
             why = str(error.args[0])
             request.tries += 1
             if request.tries & (request.tries - 1) == 0:
-                self._log.warning(
-                    "cannot take over a partition yet", partition=request.partition.number, why=why
-                )
+                self._tell(request, why, isinstance(error, NoPartitionError))
             self._waits(request.partition, why)
             self._put(request, min(LONGEST_PAUSE_S, 0.05 * 2 ** min(request.tries, 6)))
         except Exception as error:
             self._done(request.partition, None, error)
         else:
             self._done(request.partition, takeover, None)
+
+    def _tell(self, request: _Request, why: str, missing: bool) -> None:
+        if missing and (request.tries == GROWN_TRIES or request.tries >= SAID_AGAIN_TRIES):
+            self._log.warning(why, partition=request.partition.number, advice=True)
+        elif not missing:
+            self._log.warning("cannot take over a partition yet", partition=request.partition.number, why=why)
 
 
 @dataclass(slots=True)

@@ -14,6 +14,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 from lookout.errors import FencedError, LookoutRuntimeError, StartupError
 from lookout.runtime.kafka_clients import Producer
 from lookout.runtime.observe import logs
+from lookout.runtime.worker.growth import added_by_hand
 from lookout.runtime.worker.partitions import Partition
 from lookout.runtime.worker.records import Delivery, Output, Slot
 from lookout.runtime.worker.refusals import LetterContent, Refusals, dead_letter
@@ -28,6 +29,7 @@ _REFUSALS = frozenset(
     {KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_RECORD, KafkaError.RECORD_LIST_TOO_LARGE}
 )
 MAX_BROKEN = 5  # clients in a row that fail for another reason than fencing, before the process ends
+TELL_AGAIN_S = 120.0  # a partition that a topic does not have is named again after so long
 STEP_S = 5.0  # a call that Kafka does not answer is made again after so long
 
 
@@ -156,6 +158,7 @@ class Committer:
         self._ended = ended
         self._refusals = refusals
         self._log = logs.get("transactions")
+        self._told: dict[tuple[str, int], float] = {}  # when partitions that are missing are named again
         self._stop = threading.Event()
         self._work: SimpleQueue[Transaction | None] = SimpleQueue()
         self._turns = 0
@@ -411,10 +414,21 @@ class Committer:
             if error.args[0].code() == KafkaError._UNKNOWN_PARTITION:
                 # Partitions were added since the client asked last; the next try finds them.
                 metadata = self._producer.list_topics(output.topic, timeout=STEP_S)
+                known = metadata.topics[output.topic].partitions
                 # Its own number is on its way (`lookout topics grow`); another one came from a message.
-                if output.partition not in (None, *metadata.topics[output.topic].partitions):
+                if output.partition not in (None, *known):
                     self._never_taken(partition, slot, output, error.args[0], kept)
+                elif number not in known:
+                    self._tell_missing(output.topic, number)
             raise
+
+    def _tell_missing(self, topic: str, number: int) -> None:
+        now = time.monotonic()
+        if now >= self._told.get((topic, number), 0.0):
+            self._told[topic, number] = now + TELL_AGAIN_S
+            self._log.warning(
+                added_by_hand(topic, number, self._topics.source), partition=number, advice=True
+            )
 
     def _refused(
         self, partition: Partition, slot: Slot, output: Output, error: KafkaError, kept: LetterContent | None

@@ -158,7 +158,7 @@ class Committer:
         self._ended = ended
         self._refusals = refusals
         self._log = logs.get("transactions")
-        self._told: dict[tuple[str, int], float] = {}  # when partitions that are missing are named again
+        self._next_notice: dict[tuple[str, int], float] = {}  # by missing partition
         self._stop = threading.Event()
         self._work: SimpleQueue[Transaction | None] = SimpleQueue()
         self._turns = 0
@@ -424,8 +424,8 @@ class Committer:
 
     def _tell_missing(self, topic: str, number: int) -> None:
         now = time.monotonic()
-        if now >= self._told.get((topic, number), 0.0):
-            self._told[topic, number] = now + TELL_AGAIN_S
+        if now >= self._next_notice.get((topic, number), 0.0):
+            self._next_notice[topic, number] = now + TELL_AGAIN_S
             self._log.warning(
                 added_by_hand(topic, number, self._topics.source), partition=number, advice=True
             )

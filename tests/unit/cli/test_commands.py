@@ -181,7 +181,7 @@ def test_a_watch_that_could_not_be_followed_is_refused_before_kafka(words: list[
         ("clip.mp4", "", "not a valid camera id"),
         ("clip.mp4", "a" * 201, "not a valid camera id"),
         ("clip.mp4", "yard-{nam}", "{nam} is unknown"),
-        ("rtsp://camera/stream", "gate", "ffmpeg -i rtsp://camera/stream"),
+        ("rtsp://camera/stream", "gate", "lookout camera add NAME"),
         ("nowhere.mp4", "gate", "no file or folder"),
     ],
 )

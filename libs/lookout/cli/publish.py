@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -199,9 +199,8 @@ def publish(
     publisher = Publisher(address)
     failed = 0
     with _progress(transient=False) as bar, cutter() as pool, ExitStack() as stack:
-        if start_s is None:  # nothing was taken in the future
-            lengths = [_length_s(pool, file) for file in cameras] if rate is Rate.MAX else [0.0]
-            start_s = time.time() - (max(lengths) if "{name}" in camera else sum(lengths))
+        if start_s is None:
+            start_s = _past_start_s(pool, cameras, rate, together="{name}" in camera)
         # Whole milliseconds, as the header has them: segments that are sent again then have the same times.
         start_us = int(start_s * 1e3) * 1000
         if None not in cameras:
@@ -223,6 +222,19 @@ def publish(
             bar.advance(task)
         publisher.confirm()
     _conclude(publisher.confirmed, failed, len(cameras))
+
+
+def _past_start_s(pool: SandboxPool, files: Iterable[Path | None], rate: Rate, *, together: bool) -> float:
+    """Unix seconds at which footage begins that nobody dates, so that none of it lies in the future.
+
+    Args:
+        pool: Reads how long the files are.
+        files: What is published; None is standard input.
+        rate: Footage that is sent as a camera would send it begins now.
+        together: Whether the files begin at the same time, each as a camera of its own.
+    """
+    lengths = [_length_s(pool, file) for file in files] if rate is Rate.MAX else [0.0]
+    return time.time() - (max(lengths) if together else sum(lengths))
 
 
 @contextmanager

@@ -102,13 +102,8 @@ def up(
     _check_servers(context, kafka, redis)
     common, own = parse_settings(setting or [], preset, device)
     length, folders = kept(memory), _folders(recordings or [])
-    services = [
-        *Stage,
-        GATEWAY,
-        CAMERA_AGENT,
-        *([RECALL] if length else []),
-        *(RECORDINGS_ROLES if folders else []),
-    ]
+    services = [*Stage, GATEWAY, CAMERA_AGENT, *([RECALL] if length else [])]
+    services += RECORDINGS_ROLES if folders else ()
     if folders and own.get("recordings", {}).get("ahead", common.get("ahead", "0")) != "0":
         services.append(RECORDINGS_DECODE)
     folder = str(find_model(model))

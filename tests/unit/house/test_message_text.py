@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[3]
 FOREIGN = {
     "libs/lookout/models/engines/faults.py",
     "libs/lookout/runtime/worker/failures.py",
-    "libs/lookout/runtime/store/directory.py",
+    "libs/lookout/runtime/net/redis_values.py",
 }
 #: methods that look into a text
 LOOKS = {"startswith", "endswith", "find", "index", "count", "lower", "casefold", "__contains__"}

@@ -95,17 +95,6 @@ def test_pages_of_quickvideo_and_mosaic_have_the_papers_figures() -> None:
     assert "| figure 8, splits fewer | 42.7 % fewer" in splits
 
 
-def test_a_range_is_that_of_all_clips() -> None:
-    records = pages.results()
-    clips = records["saving"].figures["by_clip"].values()
-    assert f"by clip −{min(clips):.1%} to −{max(clips):.1%}" in pages.headlines(records)
-    assert pages.with_extremes({"a": {"b": 2, "c": 1}, "d": {"e": "x"}, "f": 3}) == {
-        "a": {"b": 2, "c": 1, "lowest": 1, "highest": 2},
-        "d": {"e": "x"},
-        "f": 3,
-    }
-
-
 def test_levels_are_said_to_meet_where_their_intervals_do() -> None:
     records = pages.results()
     history = records["memory"].figures["tables"]["history"]

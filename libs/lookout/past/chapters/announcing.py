@@ -23,7 +23,7 @@ import structlog
 
 from lookout.past.memory import HistoryError
 from lookout.past.memory.chapters import ChapterFacts, ChapterFolder
-from lookout.runtime.net.redis_values import Kind, text_of, with_types
+from lookout.runtime.net.redis_values import Kind, is_wrong_type, text_of, with_types
 from lookout.runtime.store import DirectoryDownError
 from lookout.runtime.store.directory import Directory
 from lookout.runtime.store.labels import camera_entries
@@ -193,7 +193,7 @@ class ChapterAnnouncer:
         except HistoryError:
             return 0  # gone since it was listed
         except redis.ResponseError as error:
-            if "WRONGTYPE" in str(error):
+            if is_wrong_type(error):
                 raise
             # A Redis that is full takes no scenes: they are read from the holder.
             cause = str(error).rpartition(": ")[2]  # the rest quotes the scenes

@@ -35,7 +35,7 @@ def with_types(client: redis.Redis, kinds: Mapping[str, Kind], ask: Callable[[],
     try:
         return ask()
     except redis.ResponseError as error:
-        if "WRONGTYPE" not in str(error):
+        if not is_wrong_type(error):
             raise
     for key, kind in kinds.items():
         actual = client.type(key)
@@ -43,6 +43,11 @@ def with_types(client: redis.Redis, kinds: Mapping[str, Kind], ask: Callable[[],
             _log.warning("a key of another type is removed", key=clean(key), type=str(actual), needed=kind)
             client.delete(key)
     return ask()
+
+
+def is_wrong_type(error: redis.ResponseError) -> bool:
+    """Whether Redis refused a command because its key holds another type. The code is the first word."""
+    return str(error).startswith("WRONGTYPE")
 
 
 def required(answers: list[Any]) -> list[Any]:

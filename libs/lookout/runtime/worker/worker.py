@@ -175,6 +175,10 @@ class Worker:
             timeout_s=settings.transaction_timeout_s,
             again=self._ownership.again,
         )
+        self._build_source()
+
+    def _build_source(self) -> None:
+        """What is read, how much of it at once, and what no client can read."""
         self._source = Source(self._topics.source, self._identity, self)
         self._unreadable = UnreadableBatches(
             self._topics.source,
@@ -185,9 +189,9 @@ class Worker:
         )
         self._backpressure = Backpressure(
             self._source,
-            records=settings.in_flight_records,
-            bytes_=settings.in_flight_bytes,
-            over_budget=handler.over_budget,
+            records=self._settings.in_flight_records,
+            bytes_=self._settings.in_flight_bytes,
+            over_budget=self._handler.over_budget,
         )
 
     def _mark(self, handler: Handler[Any]) -> str:

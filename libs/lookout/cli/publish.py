@@ -191,16 +191,13 @@ def publish(
         other-recorder --to-stdout | lookout publish - --camera gate --rate real
     """
     cameras = {file: camera_of(camera, file) for file in sources_of(source)}
-    labels = _labels(tenant, priority)
-    address = find_bootstrap(bootstrap)
+    labels, address = _labels(tenant, priority), find_bootstrap(bootstrap)
     check_reachable(address, SEGMENTS.name)
     _warn_unwatched(address)
-    start_s = parse_moment(captured_at, "--captured-at") if captured_at else None
-    publisher = Publisher(address)
-    failed = 0
+    given_s = parse_moment(captured_at, "--captured-at") if captured_at else None
+    publisher, failed = Publisher(address), 0
     with _progress(transient=False) as bar, cutter() as pool, ExitStack() as stack:
-        if start_s is None:
-            start_s = _past_start_s(pool, cameras, rate, together="{name}" in camera)
+        start_s = given_s or _past_start_s(pool, cameras, rate, together="{name}" in camera)
         # Whole milliseconds, as the header has them: segments that are sent again then have the same times.
         start_us = int(start_s * 1e3) * 1000
         if None not in cameras:
@@ -208,17 +205,15 @@ def publish(
         task = bar.add_task("publishing", total=len(cameras), detail="")
         for file, name in cameras.items():
             label = file.name if file else "stdin"
-            published = Published(name)
+            published, tell = Published(name), _teller(bar, task, label)
             try:
                 pieces = _whole(file) if whole else _cut(pool, file, seconds)
-                tell = _teller(bar, task, label)
                 ends = file is not None and not whole
                 publish_one(publisher, published, pieces, rate, start_us, tell, labels=labels, ends=ends)
             except CodecError as error:
                 failed += 1
                 bar.console.print(f"[red]✗[/] {escaped(label)}: {escaped(error)}", highlight=False)
-            if "{name}" not in camera:
-                start_us += published.duration_us
+            start_us += 0 if "{name}" in camera else published.duration_us
             bar.advance(task)
         publisher.confirm()
     _conclude(publisher.confirmed, failed, len(cameras))

@@ -7,6 +7,7 @@ from lookout.runtime.observe import logs
 from lookout.runtime.worker import Context, serve
 from lookout.services.gateway.app import make_app
 from lookout.services.gateway.history.ingest import Ingest
+from lookout.services.gateway.history.retention import Retention
 from lookout.services.gateway.parts import make_parts
 from lookout.services.gateway.serving import HttpServer
 from lookout.services.gateway.settings import GatewaySettings
@@ -25,6 +26,9 @@ def add(context: Context[GatewaySettings]) -> None:
     context.health.block("history", "the history reads its tables")
     context.supervisor.start("history", parts.ingest.run)
     context.supervisor.start("events", parts.feed.run)
+    retention = Retention(parts.database, context.settings)
+    context.supervisor.start("retention", retention.run)
+    context.on_close(retention.stop)
     context.supervisor.start("history-ready", lambda: _tell_ready(context, parts.ingest))
     server = HttpServer(make_app(parts), context.settings)
     thread = context.supervisor.start("http", server.run)

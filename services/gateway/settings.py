@@ -47,28 +47,6 @@ class GatewaySettings(ServiceSettings):
     history_bytes: int = Field(
         20 << 30, ge=1 << 20, description="bytes of the database; beyond them the oldest details go first"
     )
-    oidc_issuer: str | None = Field(
-        None, pattern=r"^https?://\S+$", description="OpenID Connect provider; unset: no sign-in through one"
-    )
-    oidc_client_id: str = Field("lookout", description="client id at the provider")
-    oidc_client_secret_file: Path | None = Field(
-        None, description="file with the client's secret; unset: a public client (PKCE alone)"
-    )
-    oidc_ca_file: Path | None = Field(
-        None, description="CA certificates (PEM) for the provider; unset: the system's"
-    )
-    oidc_scope: str = Field("openid profile", description="scope that is asked for")
-    oidc_roles_claim: str = Field(
-        "roles",
-        description="claim of the ID token with lookout-viewer, lookout-operator or lookout-administrator; "
-        "a dot leads into an object (realm_access.roles)",
-    )
-    oidc_cameras_claim: str = Field(
-        "lookout_cameras", description="claim with the camera ids or globs of a person; absent: all"
-    )
-    oidc_tenants_claim: str = Field(
-        "lookout_tenants", description="claim with the tenants of a person; absent: all"
-    )
     calls_per_minute: int = Field(
         1200, ge=1, description="calls of one person or token in a minute; beyond them the answer is 429"
     )

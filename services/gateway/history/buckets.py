@@ -107,6 +107,11 @@ def pieces(row: VerdictRow, newest_ms: int) -> Iterator[tuple[int, int, int, boo
         start = end
 
 
+def covered_until(row: VerdictRow, newest_ms: int) -> int:
+    """Until when a series is covered after a verdict."""
+    return max(newest_ms, row.end_ms) if row.start_ms < row.end_ms else newest_ms
+
+
 def add(bucket: Bucket, row: VerdictRow, covered_ms: int, at: tuple[int, int], *, ends: bool) -> None:
     """Count a piece of a verdict, whose record is at a partition and offset."""
     bucket.times[row.outcome] += covered_ms

@@ -163,16 +163,17 @@ class Ingest:
     def _move(self, connection: Connection, place: RecordPlace, offset: int) -> None:
         before = self._next.get(place)
         if before is None:
-            done = connection.execute(
-                self._database.insert_new(OFFSETS), {"topic": place[0], "partition": place[1], "next": offset}
-            )
+            insert = self._database.insert_new(OFFSETS).returning(OFFSETS.c.next)
+            row = {"topic": place[0], "partition": place[1], "next": offset}
+            stored = connection.scalar(insert, row) is not None
         else:
-            done = connection.execute(
-                OFFSETS.update()
-                .where(OFFSETS.c.topic == place[0], OFFSETS.c.partition == place[1], OFFSETS.c.next == before)
-                .values(next=offset)
+            same = (
+                OFFSETS.c.topic == place[0],
+                OFFSETS.c.partition == place[1],
+                OFFSETS.c.next == before,
             )
-        if done.rowcount != 1:
+            stored = connection.execute(OFFSETS.update().where(*same).values(next=offset)).rowcount == 1
+        if not stored:
             raise MovedOnError(f"{place[0]} [{place[1]}] is not at {before} any more")
 
     def _stored(self) -> dict[RecordPlace, int]:

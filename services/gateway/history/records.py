@@ -193,8 +193,8 @@ class Records:
         act = _read(message, IncidentAction)
         if act is None or self._hidden(batch, act):
             return
-        stored = batch.connection.execute(
-            self._database.insert_new(ACTS),
+        stored = batch.connection.scalar(
+            self._database.insert_new(ACTS).returning(ACTS.c.id),
             {
                 "offset": message.offset(),
                 "id": act.id,
@@ -203,7 +203,7 @@ class Records:
                 "body": to_json(act),
             },
         )
-        if stored.rowcount != 1:  # a copy of an act that was read before
+        if stored is None:  # a copy of an act that was read before
             return
         view = self._refresh(batch.connection, act.incident)
         event = Event(kind="action", camera=act.camera, tenant=tenant_of(act.tenant), action=act)

@@ -15,6 +15,7 @@ from lookout.services.gateway.history.buckets import (
     add,
     add_detail,
     bucket_of,
+    covered_until,
     pieces,
 )
 from lookout.services.gateway.history.database import Database, new_key
@@ -34,6 +35,7 @@ class _Camera:
 class _Series:
     key: int
     newest_ms: int
+    last_ms: int
     buckets: dict[tuple[int, int], Bucket] = field(default_factory=dict)  # by level and begin
     changed: set[tuple[int, int]] = field(default_factory=set)
 
@@ -88,7 +90,8 @@ class SeriesBook:
                 if level == MINUTE_MS:
                     add_detail(bucket, row, minute, start, end, ends=ends)
                 series.changed.add(key)
-        series.newest_ms = max(series.newest_ms, row.end_ms)
+        series.newest_ms = covered_until(row, series.newest_ms)
+        series.last_ms = max(series.last_ms, row.end_ms)
         self.seen(connection, row.tenant, row.camera, row.end_ms, OUTCOMES[row.outcome].value)
 
     def write(self, connection: Connection) -> None:
@@ -96,7 +99,7 @@ class SeriesBook:
         rows: list[dict[str, Any]] = []
         newest: list[dict[str, int]] = []
         for series in self._touched:
-            newest.append({"b_key": series.key, "b_newest": series.newest_ms})
+            newest.append({"b_key": series.key, "b_newest": series.newest_ms, "b_last": series.last_ms})
             for level, start in series.changed:
                 bucket = series.buckets[level, start]
                 rows.append({"level": level, "series": series.key, "start_ms": start, **bucket.row()})
@@ -108,7 +111,7 @@ class SeriesBook:
             connection.execute(
                 SERIES.update()
                 .where(SERIES.c.key == sqlalchemy.bindparam("b_key"))
-                .values(newest_ms=sqlalchemy.bindparam("b_newest")),
+                .values(newest_ms=sqlalchemy.bindparam("b_newest"), last_ms=sqlalchemy.bindparam("b_last")),
                 newest,
             )
         cameras = [camera for camera in self._cameras.values() if camera.changed]
@@ -146,12 +149,12 @@ class SeriesBook:
         query = sqlalchemy.select(SERIES).where(SERIES.c.camera == key, SERIES.c.watch == watch)
         row = connection.execute(query).one_or_none()
         if row is not None:
-            return _Series(row.key, row.newest_ms)
-        made = connection.execute(SERIES.insert().values(camera=key, watch=watch, newest_ms=0))
-        return _Series(new_key(made), 0)
+            return _Series(row.key, row.newest_ms, row.last_ms)
+        made = connection.execute(SERIES.insert().values(camera=key, watch=watch, newest_ms=0, last_ms=0))
+        return _Series(new_key(made), 0, 0)
 
     def _bucket(self, connection: Connection, series: _Series, level: int, start: int) -> Bucket:
-        if start >= series.newest_ms:  # nothing of the series is as new
+        if start >= series.last_ms:  # nothing of the series is as new
             return Bucket()
         query = sqlalchemy.select(BUCKETS).where(
             BUCKETS.c.level == level, BUCKETS.c.series == series.key, BUCKETS.c.start_ms == start

@@ -68,9 +68,10 @@ SERIES = Table(
     Column("camera", ForeignKey("cameras.key"), nullable=False),
     Column("watch", String(200), nullable=False),
     Column("newest_ms", BigInteger, nullable=False),
+    Column("last_ms", BigInteger, nullable=False),
     UniqueConstraint("camera", "watch"),
 )
-"""A camera and a watch; `newest_ms`: until when its coverage is counted."""
+"""A camera and a watch. `newest_ms`: until when its time is covered; `last_ms`: end of its newest verdict."""
 
 BUCKETS = Table(
     "buckets",
@@ -135,7 +136,7 @@ INCIDENTS = Table(
 ACTS = Table(
     "acts",
     METADATA,
-    Column("offset", BigInteger, primary_key=True),
+    Column("offset", BigInteger, primary_key=True, autoincrement=False),
     Column("id", String(64), nullable=False, unique=True),
     Column("incident", String(64), nullable=False, index=True),
     Column("time_ms", BigInteger, nullable=False),
@@ -173,7 +174,7 @@ VERSIONS = Table(
 AUDIT = Table(
     "audit",
     METADATA,
-    Column("offset", BigInteger, primary_key=True),
+    Column("offset", BigInteger, primary_key=True, autoincrement=False),
     Column("time_ms", BigInteger, nullable=False, index=True),
     Column("actor", String(200), nullable=False, index=True),
     Column("action", String(64), nullable=False, index=True),

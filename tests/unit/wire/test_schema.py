@@ -34,7 +34,7 @@ MESSAGES: dict[str, type[Message]] = {
     "recording-job": RecordingJob,
     "recording-answers": RecordingAnswers,
 }
-EXAMPLES = dict(re.findall(r"```json ([\w-]+)\n(.*?)```", (ROOT / "docs/wire.md").read_text(), re.S))
+EXAMPLES = dict(re.findall(r'```json title="([\w-]+)"\n(.*?)```', (ROOT / "docs/wire.md").read_text(), re.S))
 
 
 @pytest.fixture(scope="module")

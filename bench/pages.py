@@ -16,6 +16,9 @@ from typing import Any
 from bench.beside import BESIDE
 from bench.plots import Bars, Lines, bar_chart, heat_map, line_chart
 from bench.record import RESULTS, ROOT, Record
+from lookout.models import TINY
+from lookout.models.questions import QUESTIONS_FILE
+from watchbench.questions import QUESTIONS
 
 DOCS = ROOT / "docs" / "results"
 BY_CAMERA = "per camera"
@@ -437,7 +440,19 @@ def pages() -> dict[Path, str]:
     files[DOCS / "index.md"] = index(records)
     front = ROOT / "README.md"
     files[front] = readme(front.read_text(), records)
+    files[TINY / QUESTIONS_FILE] = question_list(records["sight-20"])
     return files
+
+
+def question_list(record: Record) -> str:
+    """The questions of the model that comes along, with its F1 in windows as the product computes them."""
+    rendered, real = record.figures["pruned"], record.figures["real"]
+    entries = []
+    for question in QUESTIONS:
+        f1 = {"rendered": rendered.get(question.name), "real": real.get(question.name)}
+        known = {kind: value for kind, value in f1.items() if value is not None}
+        entries.append({"name": question.name, "wordings": list(question.wordings), "f1": known})
+    return json.dumps({"source": "docs/results/sight-20.md", "questions": entries}, indent=1) + "\n"
 
 
 def main() -> int:

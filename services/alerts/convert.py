@@ -19,7 +19,15 @@ _KINDS = {
 }
 
 
-def alert(camera: str, watch: str, question: str, event: IncidentEvent, tenant: str = "") -> alerts_pb2.Alert:
+def alert(
+    camera: str,
+    watch: str,
+    question: str,
+    event: IncidentEvent,
+    tenant: str = "",
+    *,
+    untrained: bool = False,
+) -> alerts_pb2.Alert:
     """An incident event as it is published.
 
     Args:
@@ -28,6 +36,7 @@ def alert(camera: str, watch: str, question: str, event: IncidentEvent, tenant: 
         question: The watch's question.
         event: What happened.
         tenant: Whose the camera was when the incident opened; empty: the tenant `default`.
+        untrained: The model was not trained for the question.
     """
     incident = event.incident
     frames = [frame for _, window in incident.evidence for frame in window]
@@ -49,6 +58,7 @@ def alert(camera: str, watch: str, question: str, event: IncidentEvent, tenant: 
         evidence=[verdicts_pb2.Evidence.FromString(frame) for frame in dict.fromkeys(frames)],
         coverage=_coverage(incident.coverage),
         tenant=tenant,
+        untrained=untrained,
     )
     message.start.FromMilliseconds(incident.opened_ms)
     message.end.FromMilliseconds(event.end_ms)

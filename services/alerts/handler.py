@@ -53,6 +53,7 @@ class Watched:
     state: WatchState
     tenant: str = ""  # of the open incident: the camera's when it opened
     newest_at_tick_ms: int = -1  # to see at the next tick whether verdicts still come
+    untrained: bool = False  # as its newest verdict says
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +153,8 @@ class AlertsHandler(Handler[CameraState]):
         is_first = (answer.epoch, answer.window) > (state.epoch, state.window)
         state.epoch, state.window = answer.epoch, answer.window
         events = _stepped(state, answer, verdict.question, verdict.tenant, _identity(answer))
+        if answer.watch in state.watches:
+            state.watches[answer.watch].untrained = verdict.untrained
         if is_first:
             events += self._offline_events(state, verdict, answer)
         return self._result(state, events)
@@ -218,7 +221,11 @@ class AlertsHandler(Handler[CameraState]):
         question = entry.question
         if not question and self._rules is not None:  # checkpoints hold none
             question = self._rules.question_of(entry.watch)
-        alert = convert.alert(state.camera, entry.watch, question, entry.event, entry.tenant)
+        watched = state.watches.get(entry.watch)
+        untrained = watched is not None and watched.untrained
+        alert = convert.alert(
+            state.camera, entry.watch, question, entry.event, entry.tenant, untrained=untrained
+        )
         headers = event_headers(ALERT_TYPE, Stage.ALERTS, state.camera, alert.id, alert.end.ToJsonString())
         return Output(ALERTS.name, state.camera, to_json(alert), headers)
 

@@ -54,8 +54,7 @@ def make_handler(context: Context[PrefillSettings]) -> PrefillHandler:
     with loading(folder):
         engine = _engine(settings, folder)
     fence, erasures = live_fence(context, settings.memory_dir if settings.memory else None)
-    idle = Event()
-    memory = _memory(context, engine, model, fence, idle)
+    memory = _memory(context, engine, model, fence, idle := Event())
     tenants = open_usage(context, settings, ("questions", "device_s"))
     device = FairShares(settings.quotas.weight)
     if settings.tenant_fair_after_s is not None:
@@ -95,6 +94,7 @@ def make_handler(context: Context[PrefillSettings]) -> PrefillHandler:
         fence=fence,
         tenants=tenants,
         shares=shares,
+        folder=folder,
     )
     steps: dict[str, Step] = {"windows": lambda erasure: handler.erase(erasure.camera)}
     if memory is not None:

@@ -4,10 +4,12 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Protocol
 
 import structlog
 
+from lookout import models
 from lookout.errors import BadRecordError, RecordsGoneError
 from lookout.models.engines import EngineError, Question
 from lookout.models.windows import WindowError, WindowPlan
@@ -131,7 +133,11 @@ class PrefillHandler(Handler[CameraState]):
         fence: Fence | None = None,
         tenants: TenantUsage | None = None,
         shares: DeviceShares | None = None,
+        folder: Path | None = None,
     ) -> None:
+        """`folder` is the checkpoint, which may list the questions that it was trained for; None: none."""
+        self._writes = folder is None or models.writes_text(folder)
+        self._listed = None if folder is None else models.listed_questions(folder)
         self._memory, self._fence = memory, fence or Fence()
         self._tenants = tenants or TenantUsage(
             settings.quotas, ("questions", "device_s"), interval_s=settings.tenant_interval_s, clock=clock
@@ -383,7 +389,7 @@ class PrefillHandler(Handler[CameraState]):
         shed: bool,
     ) -> list[verdicts_pb2.Verdict]:
         """The window's verdicts; with `shed` without descriptions and without an audit."""
-        describe = 0 if shed else self._settings.describe_tokens
+        describe = 0 if shed or not self._writes else self._settings.describe_tokens
         questions = [
             Question(watch.id, watch.question, describe if watch.describe else 0) for watch in active.watches
         ]
@@ -398,7 +404,7 @@ class PrefillHandler(Handler[CameraState]):
             state.born = self._memory.take(outcome.plan, state.camera, state.epoch, origin_us)
         for verdict, watch in zip(verdicts, active.watches, strict=True):
             if watch.describe and not describe:
-                verdict.reason = self._overload.shed_reason
+                verdict.reason = self._overload.shed_reason if shed else "the model writes no text"
         return verdicts
 
     def _verdicts(
@@ -413,6 +419,8 @@ class PrefillHandler(Handler[CameraState]):
         verdicts = []
         for watch, answer in zip(active.watches, asked.answer.answers, strict=True):
             verdict = answered(span, watch, asked, answer, blocks=blocks)
+            listed = self._listed
+            verdict.untrained = listed is not None and models.find_listed(listed, watch.question) is None
             verdict.degraded = any(member.degraded for member in window)
             verdict.key_every = state.chain.key_every
             verdict.plan_digest = self._plan_digest

@@ -107,7 +107,7 @@ class RecallService(memory_pb2_grpc.RecallServiceServicer):  # type: ignore[misc
             refusal = "words are at most 512, frames 4096"
         elif settings.model_dir is not None:
             try:
-                check_question(settings.model_dir, text, text=write)
+                check_question(settings.model_dir, text, text=write, anyway=True)
             except LookoutError as error:
                 refusal = str(error)
         if refusal:

@@ -145,7 +145,7 @@ class PlanHandler(Handler[JobState]):
             if job.HasField("backtest"):
                 return self._backtest(job, record)
             for question in job.questions:
-                models.check_question(self._folder, question, text=job.settings.describe > 0)
+                models.check_question(self._folder, question, text=job.settings.describe > 0, anyway=True)
             return plan_job(job, self._sources, self._part_frames, now_ms=self._now_ms(record))
         except (JobError, QuestionError, RecordingError, AnalysisError) as error:
             return refused(job, str(error))
@@ -168,7 +168,7 @@ class PlanHandler(Handler[JobState]):
         from lookout.past.backtests.jobs import plan_backtest, scope_of
 
         check_job(job)
-        models.check_question(self._folder, job.backtest.watch.question)
+        models.check_question(self._folder, job.backtest.watch.question, anyway=True)
         scope = scope_of(job.backtest)
         since_ms = max(0, scope.since_ms - self._reach_ms)
         ranges = self._ranges(since_ms, scope.until_ms + self._reach_ms)

@@ -25,7 +25,14 @@ from rich.progress import (
 )
 
 from lookout.cli.footage import footage_files
-from lookout.cli.model import DeviceOption, ModelOption, find_device
+from lookout.cli.model import (
+    AnywayOption,
+    DeviceOption,
+    ModelOption,
+    admit_questions,
+    find_device,
+    find_model,
+)
 from lookout.cli.options import (
     BootstrapOption,
     CliError,
@@ -145,6 +152,7 @@ def analyze(
     as_json: JsonOption = False,
     fresh: FreshOption = False,
     sandbox: SandboxOption = True,
+    anyway: AnywayOption = False,
     fleet: FleetOption = False,
     wait: WaitOption = False,
     identity: IdOption = None,
@@ -166,16 +174,16 @@ def analyze(
     plain = {"fps": fps, "start_s": start_s, "end_s": end_s, "part_frames": part, "prune": prune}
     masks = {"preset": preset, "policy": policy}
     options = {**plain, **masks, "threads": threads, "describe": describe, "rho": rho, "group_frames": group}
-    settings = _settings(options)
-    moment = _begin(begins)
+    settings, moment = _settings(options), _begin(begins)
     if not fleet:
         job = ("wait", "identity", "tenant", "bootstrap")
         refuse_given(context, job, "is for a fleet: give --fleet as well")
+        admit_questions(find_model(model), question, text=describe > 0, anyway=anyway)
         _answer_here(source, question, settings, model, device, sandbox, fresh, page, clips, moment, as_json)
         return
     if clips is not None:
         raise CliError("--clips needs the recording on this machine: leave --fleet out")
-    own = ("model", "device", "threads", "fresh", "sandbox")
+    own = ("model", "device", "threads", "fresh", "sandbox", "anyway")
     refuse_given(context, own, "cannot be combined with --fleet, which uses the fleet's own")
     from lookout.cli.fleet_jobs import fleet_job, send_job
 
@@ -366,6 +374,7 @@ class _Batch:
                 progress=noted,
                 sandbox=self.sandbox,
                 begins=self.begins,
+                anyway=True,  # questions are admitted once, before the model loads
             )
 
 

@@ -14,7 +14,14 @@ from rich.table import Table
 
 from lookout import models
 from lookout.cli.commands import log_plainly
-from lookout.cli.model import DeviceOption, ModelOption, find_device, find_model
+from lookout.cli.model import (
+    AnywayOption,
+    DeviceOption,
+    ModelOption,
+    admit_questions,
+    find_device,
+    find_model,
+)
 from lookout.cli.options import BootstrapOption, CliError, asked, refuse_given
 from lookout.cli.output import TerminalConsole, echo, say
 from lookout.cli.rebuild import rebuild
@@ -109,16 +116,15 @@ def ask(
     camera: CameraOption = None,
     model: ModelOption = None,
     device: DeviceOption = None,
+    anyway: AnywayOption = False,
     fleet: FleetOption = False,
     bootstrap: BootstrapOption = None,
     recall: RecallOption = None,
 ) -> None:
     """Ask what a file or a camera showed earlier: p(yes) or text, the times behind it, coverage, cost."""
     # None leaves it to the question: words for "what happened?", p(yes) alone for "was anyone there?".
-    length: dict[str, Any] = {
-        "text": None if describe is None else describe > 0,
-        "words": describe or _TEXT_TOKENS,
-    }
+    length: dict[str, Any] = {"text": None if describe is None else describe > 0}
+    length["words"] = describe or _TEXT_TOKENS
     if fleet:
         if question is not None:
             raise CliError(
@@ -127,7 +133,9 @@ def ask(
         if camera is None:
             raise CliError("--fleet needs --camera: an id, or a pattern such as 'yard-*'")
         refuse_given(
-            context, ("model", "device"), "cannot be combined with --fleet, which uses the fleet's own"
+            context,
+            ("model", "device", "anyway"),
+            "cannot be combined with --fleet, which uses the fleet's own",
         )
         refuse_given(context, ("memory", "keep", "frames"), "is for a file: not with --fleet")
         from lookout.cli.ask_fleet import ask_fleet
@@ -142,10 +150,10 @@ def ask(
             "lookout ask --fleet QUESTION --camera gate"
         )
     refuse_given(context, ("recall", "bootstrap"), "is for a fleet: give --fleet as well")
-    if Path(source).is_dir():
+    if (path := Path(source)).is_dir():
         refuse_given(context, ("memory", "keep"), "is for a file: a folder of memories is asked as it is")
     _ask_files(
-        Path(source),
+        path,
         asked(question),
         {**length, "since": parse_offset(since, "--since"), "until": parse_offset(until, "--until")},
         as_json=as_json,
@@ -155,6 +163,7 @@ def ask(
         camera=camera,
         model=model,
         device=device,
+        anyway=anyway,
     )
 
 
@@ -170,6 +179,7 @@ def _ask_files(
     camera: str | None,
     model: Path | None,
     device: str | None,
+    anyway: bool,
 ) -> None:
     """Ask about a file, or a folder of memories."""
     text = options["text"]
@@ -186,7 +196,7 @@ def _ask_files(
         source, camera = keep, entry.camera
     # What can be refused is refused before the imports and the model, which take seconds.
     if source.is_file():
-        _check(model, question, text)
+        _check(model, question, text, anyway)
         _check_footage(source)
     place = find_device(device)
     from lookout.models.families.inference import inference_only
@@ -197,7 +207,7 @@ def _ask_files(
         from lookout.past.memory.shelf import entries
 
         about = entries(source, camera)[0].about
-        _check(model or about.get("model"), question, text)
+        _check(model or about.get("model"), question, text, anyway)
         options |= {"camera": camera, "model": model, "device": place}
         with inference_only():
             for answer in pipeline.ask_folder(source, question, **options):
@@ -206,7 +216,7 @@ def _ask_files(
     folder = find_model(model)
     with (
         inference_only(),
-        pipeline.Pipeline(folder, device=place, memory=memory, memory_dir=keep) as playing,
+        pipeline.Pipeline(folder, device=place, memory=memory, memory_dir=keep, anyway=anyway) as playing,
     ):
         with TerminalConsole(stderr=True).status(f"watching {source.name}"):
             try:
@@ -274,10 +284,10 @@ def _check_footage(source: Path) -> None:
         raise CliError(f"{source}: {error}") from error
 
 
-def _check(model: object, question: str, text: bool | None) -> None:
+def _check(model: object, question: str, text: bool | None, anyway: bool) -> None:
     """Reject questions that the model was not trained to answer."""
     folder = models.find_model(None if model is None else Path(str(model)))
-    models.check_question(folder, question, text=bool(text))
+    admit_questions(folder, [question], text=bool(text), anyway=anyway)
 
 
 def _source_of(folder: Path, one: Recollection) -> Path | None:

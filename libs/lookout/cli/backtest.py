@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.progress import Progress
 
-from lookout import models
 from lookout.cli.backtest_text import count_text, facts_of, labels_json, nothing_asked, show_past, write_page
 from lookout.cli.connect import check_reachable, find_bootstrap, kafka_settings
 from lookout.cli.fleet_jobs import new_id, send_job
 from lookout.cli.fleet_settings import settings_of_replay
 from lookout.cli.label import read_labels
-from lookout.cli.model import DeviceOption, ModelOption, find_model
+from lookout.cli.model import AnywayOption, DeviceOption, ModelOption, admit_questions, find_model
 from lookout.cli.options import (
     WEB_PAGES,
     BootstrapOption,
@@ -66,6 +65,8 @@ PastPageOption = Annotated[
     ),
 ]
 
+_OWN = ("model", "device", "preset", "setting", "anyway")
+
 
 def backtest(
     context: typer.Context,
@@ -82,6 +83,7 @@ def backtest(
     device: DeviceOption = None,
     preset: PresetOption = "default",
     setting: SettingOption = None,
+    anyway: AnywayOption = False,
     bootstrap: BootstrapOption = None,
     fleet: Annotated[
         bool, typer.Option("--fleet", help="Ask as a job of the fleet, on all its pods of recordings.")
@@ -108,11 +110,7 @@ def backtest(
     watch = Watch(id="backtest", version=1, question=asked(question), cameras=cameras, rule=rule)
     job = _job(watch, *parse_span(since, until), identity, tenant)
     if fleet:
-        refuse_given(
-            context,
-            ("model", "device", "preset", "setting"),
-            "cannot be combined with --fleet, which uses the fleet's own",
-        )
+        refuse_given(context, _OWN, "cannot be combined with --fleet, which uses the fleet's own")
         ago = [name for name, text in (("since", since), ("until", until)) if is_length(text)]
         _ask_fleet(job, bootstrap, bool(identity), ago, labels, precision, wait, page, as_json)
         return
@@ -121,13 +119,11 @@ def backtest(
         raise CliError("--precision needs --labels")
     folder = find_model(model)
     settings = settings_of_replay(folder, *parse_settings(setting or [], preset, device))
-    models.check_question(folder, watch.question)
+    admit_questions(folder, [watch.question], anyway=anyway)
     address = find_bootstrap(bootstrap)
     check_reachable(address, TOKENS.name)
     past = _ask_here(folder, address, job.backtest, settings, labels)
-    _tell(past, precision, as_json)
-    if not past.cameras:
-        raise CliError(nothing_asked(watch.cameras))
+    _tell(past, precision, as_json, watch)
     if page is not None:
         write_page(page, address, facts_of(past, watch), past.incidents, past.timeline)
 
@@ -152,12 +148,18 @@ def _ask_fleet(
     send_job(job, named, bootstrap, **how, page=page, precision=precision, moving=ago)
 
 
-def _tell(past: Backtest, precision: float | None, as_json: bool) -> None:
-    """Print a back-test of this process."""
+def _tell(past: Backtest, precision: float | None, as_json: bool, watch: Watch) -> None:
+    """Print a back-test of this process.
+
+    Raises:
+        CliError: No camera has a window.
+    """
     if as_json:
         echo(json.dumps({**past.as_json(), **labels_json(past.labels, past.rule.threshold, precision)}))
     elif past.cameras:
         show_past(past, precision)
+    if not past.cameras:
+        raise CliError(nothing_asked(watch.cameras))
 
 
 def _ask_here(

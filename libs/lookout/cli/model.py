@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +10,7 @@ import typer
 
 from lookout import models
 from lookout.cli.options import CliError
+from lookout.cli.output import TerminalConsole, say
 from lookout.text import clean
 
 ModelOption = Annotated[
@@ -30,6 +31,38 @@ DeviceOption = Annotated[
         show_default=False,
     ),
 ]
+
+
+AnywayOption = Annotated[
+    bool,
+    typer.Option(
+        "--anyway", help="Ask a question that the model was not trained for; its answer means little."
+    ),
+]
+
+
+def admit_questions(
+    folder: Path, questions: Sequence[str], *, text: bool = False, anyway: bool = False
+) -> None:
+    """Refuse questions that a model was not trained for, and say how good it is at the others.
+
+    Args:
+        folder: The model's checkpoint.
+        questions: What is asked.
+        text: Whether answers in words are asked for.
+        anyway: Only warn.
+
+    Raises:
+        QuestionError: A question is refused.
+    """
+    models.check_questions(folder, questions, text=text, anyway=anyway)
+    console = TerminalConsole(stderr=True)
+    for question in questions:
+        quality = None if text else models.question_quality(folder, question)
+        if quality == models.UNTRAINED:
+            say(console, "[yellow]“{}”: {}; its answer means little[/]", question, quality)
+        elif quality is not None:
+            say(console, "[dim]“{}”: {}[/]", question, quality)
 
 
 def find_model(given: Path | None) -> Path:

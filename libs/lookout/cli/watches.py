@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
@@ -11,9 +12,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from lookout import models
 from lookout.administration import Standing, change_watch, check_crowd, standing_of
 from lookout.administration.watches import checked
 from lookout.cli.connect import check_reachable, find_bootstrap, reading, send_and_confirm
+from lookout.cli.model import AnywayOption, admit_questions
 from lookout.cli.options import BootstrapOption, CliError, Position, asked
 from lookout.cli.output import TerminalConsole, echo, say
 from lookout.rules import RuleError
@@ -127,6 +130,7 @@ def add(
         str,
         typer.Option(help="Ask only cameras of this tenant.  [default: of all tenants]", show_default=False),
     ] = "",
+    anyway: AnywayOption = False,
     bootstrap: BootstrapOption = None,
 ) -> None:
     """Ask a question about every window of every camera (or of some), from now on.
@@ -139,8 +143,8 @@ def add(
     rule = watch_rule(
         threshold=threshold, clear=clear, of=of, cooldown=cooldown, schedule=schedule, zone=zone
     )
-    name = identity or slug(question)
-    address = find_bootstrap(bootstrap)
+    name, address = identity or slug(question), find_bootstrap(bootstrap)
+    _admit(address, question, describe, anyway)
     standing = standing_watches(address)
     existing = _replaced(standing.watches, name, None if identity else question)
     watch = Watch(
@@ -159,8 +163,29 @@ def add(
     _change(address, watch)
     where = f"{cameras_text(watch)}{priority_text(watch)}"
     say(out, "[green]✓[/] watch [bold]{}[/] version {}: “{}” on {}", name, watch.version, question, where)
+    _advise(question)
+
+
+def _advise(question: str) -> None:
+    """Say what to know of a question that is not one of yes or no."""
     if advice := question_advice(question):
         say(TerminalConsole(stderr=True), "[yellow]{}[/]", advice)
+
+
+def _admit(bootstrap: str, question: str, describe: bool, anyway: bool) -> None:
+    """Refuse what the model of a fleet of this machine was not trained for, and texts that it cannot write.
+
+    Raises:
+        QuestionError: The question is refused.
+    """
+    from lookout.local import running_fleets
+
+    for fleet in running_fleets():
+        if fleet.bootstrap == bootstrap and fleet.model and Path(fleet.model).is_dir():
+            if describe:
+                models.check_question(Path(fleet.model), question, text=True)
+            admit_questions(Path(fleet.model), [question], anyway=anyway)
+            return
 
 
 def question_advice(question: str) -> str | None:

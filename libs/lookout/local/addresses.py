@@ -42,7 +42,7 @@ class FleetAddress:
 
     `security` are settings with which its own Kafka and Redis are reached (without the LOOKOUT_ prefix): they
     name files with passwords and hold none. `gateway` is the URL of the HTTP API; `sign_in_file` has the
-    secret of its next sign-in link.
+    secret of its next sign-in link. `model` is the folder of its checkpoint; empty: unknown.
     """
 
     bootstrap: str
@@ -57,6 +57,7 @@ class FleetAddress:
     security: dict[str, str] = field(default_factory=dict)
     gateway: str | None = None
     sign_in_file: str | None = None
+    model: str = ""
 
     def sign_in_link(self) -> str | None:
         """A link that signs in once; None where no gateway runs.

@@ -311,6 +311,7 @@ class Fleet(Startable):
             security=self._own_security(),
             gateway=self._gateway,
             sign_in_file=self._own[GATEWAY]["sign_in_file"] if self._gateway else None,
+            model=self._common.get("model_dir", ""),
         )
 
     @property

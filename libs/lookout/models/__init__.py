@@ -13,10 +13,15 @@ from lookout.models.completeness import check_complete
 from lookout.models.digest import is_vision_half
 from lookout.models.errors import ModelError as ModelError, SamplingError as SamplingError
 from lookout.models.questions import (
+    UNTRAINED as UNTRAINED,
     QuestionError as QuestionError,
     asks_yes_no as asks_yes_no,
     check_question as check_question,
     check_questions as check_questions,
+    find_listed as find_listed,
+    listed_questions as listed_questions,
+    question_quality as question_quality,
+    writes_text as writes_text,
 )
 from lookout.models.window_defaults import (
     SamplingNumbers as SamplingNumbers,

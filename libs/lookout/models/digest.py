@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from lookout.models.errors import ModelError
+from lookout.models.questions import QUESTIONS_FILE
 
 _FILES = ("*.safetensors", "*.json")
 #: in a folder with tower and projector alone: the digest of the whole checkpoint
@@ -13,9 +14,13 @@ VISION_HALF: Final = "lookout_vision_half.json"
 
 
 def folder_digest(folder: Path) -> str:
-    """16 hex digits over the names and bytes of a checkpoint's weights, configuration and tokenizer."""
+    """16 hex digits over the names and bytes of a checkpoint's weights, configuration and tokenizer.
+
+    Its list of questions does not count: measured again, the model computes the same.
+    """
     state = hashlib.blake2b(digest_size=8)
-    for path in sorted(path for pattern in _FILES for path in folder.glob(pattern)):
+    files = (path for pattern in _FILES for path in folder.glob(pattern) if path.name != QUESTIONS_FILE)
+    for path in sorted(files):
         state.update(path.name.encode() + b"\0")
         with open(path, "rb") as file:
             state.update(hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=32)).digest())

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterable
+import unicodedata
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Final
 
 from lookout.errors import LookoutError
+from lookout.models.errors import ModelError
 from lookout.text import MAX_QUESTION, question_text
 
 TRAINED = "watchbench.json"
@@ -15,8 +20,83 @@ _WORDS = "am are can could did do does had has have is may might must shall shou
 _VERBS = frozenset([*_WORDS.split(), "isn't", "aren't", "doesn't", "hasn't", "wasn't"])
 
 
+#: beside config.json: the questions a model was trained for, in all wordings, and its F1 by kind of footage
+QUESTIONS_FILE: Final = "lookout_questions.json"
+
+
+@dataclass(frozen=True, slots=True)
+class ListedQuestion:
+    """A question that a model was trained for.
+
+    Attributes:
+        wordings: How it may be asked; the first one is the usual one.
+        f1: F1 by the kind of footage ("rendered", "real"); a kind that was not measured is missing.
+    """
+
+    wordings: tuple[str, ...]
+    f1: Mapping[str, float]
+
+    @property
+    def quality(self) -> str:
+        """F1 in words: "F1 0.98 on rendered footage, 0.88 on real footage"."""
+        kinds = [f"{value:.2f} on {kind} footage" for kind, value in self.f1.items()]
+        missing = [f"not measured on {kind} footage" for kind in ("rendered", "real") if kind not in self.f1]
+        return ", ".join([f"F1 {kinds[0]}", *kinds[1:], *missing]) if kinds else "F1 not measured"
+
+
+def listed_questions(folder: Path) -> tuple[ListedQuestion, ...] | None:
+    """The questions that a checkpoint folder lists; None: it lists none, and every question may be asked.
+
+    Raises:
+        ModelError: The list cannot be read.
+    """
+    path = folder / QUESTIONS_FILE
+    if not path.is_file():
+        return None
+    try:
+        entries: list[dict[str, Any]] = json.loads(path.read_text())["questions"]
+        return tuple(
+            ListedQuestion(
+                tuple(str(wording) for wording in entry["wordings"]),
+                {str(kind): float(value) for kind, value in entry.get("f1", {}).items()},
+            )
+            for entry in entries
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ModelError(f"{path} is not a list of questions: {error}") from error
+
+
+def question_quality(folder: Path, question: str) -> str | None:
+    """What a checkpoint folder says of a question: its F1, or that it was not trained for it; None: it lists
+    none."""
+    listed = listed_questions(folder)
+    if listed is None:
+        return None
+    found = find_listed(listed, question)
+    return UNTRAINED if found is None else found.quality
+
+
+UNTRAINED: Final = "the model was not trained for this question"
+
+
+def find_listed(listed: Iterable[ListedQuestion], question: str) -> ListedQuestion | None:
+    """The listed question that another one is, whatever its case, punctuation and white space."""
+    key = _normal(question)
+    return next((one for one in listed if any(_normal(wording) == key for wording in one.wordings)), None)
+
+
+def _normal(question: str) -> str:
+    text = unicodedata.normalize("NFKC", question).casefold()
+    return " ".join("".join(c if c.isalnum() or c in "'’" else " " for c in text).replace("’", "'").split())
+
+
 class QuestionError(LookoutError, ValueError):
     """A question that a model was not trained to answer."""
+
+
+def writes_text(folder: Path) -> bool:
+    """Whether a model answers in words, too."""
+    return not (folder / TRAINED).is_file()
 
 
 def asks_yes_no(question: str) -> bool:
@@ -25,7 +105,9 @@ def asks_yes_no(question: str) -> bool:
     return any(word[0].strip("\"'“”") in _VERBS for word in words if word)
 
 
-def check_questions(folder: Path, questions: Iterable[str], *, text: bool = False) -> tuple[str, ...]:
+def check_questions(
+    folder: Path, questions: Iterable[str], *, text: bool = False, anyway: bool = False
+) -> tuple[str, ...]:
     """Several questions to a model, checked as `check_question` does.
 
     Raises:
@@ -35,33 +117,40 @@ def check_questions(folder: Path, questions: Iterable[str], *, text: bool = Fals
         raise QuestionError(
             f"questions is a list of texts, such as ['Is a person in view?'], not {questions!r:.80}"
         )
-    return tuple(check_question(folder, question, text=text) for question in questions)
+    return tuple(check_question(folder, question, text=text, anyway=anyway) for question in questions)
 
 
-def check_question(folder: Path, question: str, *, text: bool = False) -> str:
+def check_question(folder: Path, question: str, *, text: bool = False, anyway: bool = False) -> str:
     """Refuse what a model was not trained to answer.
 
     Args:
         folder: The model's checkpoint.
         question: What is asked.
         text: Whether an answer in words is asked for.
+        anyway: Take a question of yes or no that the folder does not list.
 
     Returns:
         The question on one line.
 
     Raises:
         QuestionError: It cannot be asked (`question_text`), or the model answers short questions of yes or no
-            only.
+            only, or only those that its folder lists.
+        ModelError: The folder's list of questions cannot be read.
     """
-    trained = (folder / TRAINED).is_file()
+    trained, listed = (folder / TRAINED).is_file(), listed_questions(folder)
     asked = question_text(question, QuestionError, limit=MAX_QUESTION if trained else None)
-    if not trained:
-        return asked
-    if text:
+    if trained and text:
         raise QuestionError(f"the model in {folder} answers yes or no and writes no text: give another model")
-    if not asks_yes_no(asked):
+    if trained and not asks_yes_no(asked):
         raise QuestionError(
             f"the model in {folder} answers questions of yes or no only, such as 'Is anyone lying on the "
             f"ground?', but {asked!r} is another kind of question: give another model"
+        )
+    if listed is not None and not (text or anyway) and find_listed(listed, asked) is None:
+        usual = "; ".join(repr(one.wordings[0]) for one in listed[:5])
+        more = "" if len(listed) <= 5 else f", or what else its {QUESTIONS_FILE} lists"
+        raise QuestionError(
+            f"the model in {folder} was not trained for {asked!r}, and its answer would mean little: ask "
+            f"{usual}{more}; or give another model, or force it (--anyway, in Python anyway=True)"
         )
     return asked

@@ -85,6 +85,7 @@ class Pipeline:
         device: str = "cpu",
         memory: str | int | None = None,
         memory_dir: str | Path | None = None,
+        anyway: bool = False,
     ) -> None:
         """Load the model.
 
@@ -103,18 +104,15 @@ class Pipeline:
             device: Where the model runs: "cpu", "cuda", "cuda:1".
             memory: How much of the past to keep for `ask`: a duration ("2h"), a size ("500MB") or bytes.
             memory_dir: A folder that keeps it on disk; needs `memory`.
+            anyway: Take questions that the model's folder does not list as trained for.
 
         Raises:
             LookoutError: The settings do not fit together, or the model does not load.
         """
-        if memory_dir is not None and memory is None:
-            raise PipelineError("memory_dir needs memory: how much of the past to keep, such as '2h'")
-        if memory is not None:
-            Recall.check(memory)
-        if memory_dir is not None and not Path(memory_dir).is_dir() and Path(memory_dir).exists():
-            raise PipelineError(f"memory_dir names the file {clean(memory_dir)}; name a folder")
+        _check_memory(memory, memory_dir)
         self._folder = models.find_model(model)
-        self._questions = models.check_questions(self._folder, questions)
+        self._anyway = anyway
+        self._questions = models.check_questions(self._folder, questions, anyway=anyway)
         try:
             preset_of(preset)
             sampling = models.window_defaults(self._folder)
@@ -240,6 +238,7 @@ class Pipeline:
             preset=self._preset,
             policy=self._policy,
             questions=self._questions,
+            anyway=self._anyway,
             on_window=partial(self._remember, source),
             name=camera,
             numbers=self._epochs[camera],
@@ -278,7 +277,9 @@ class Pipeline:
         """
         if self._closed:
             raise PipelineError("this pipeline is closed: open another, or ask its memory_dir")
-        question = models.check_question(self._folder, question, text=bool(options.get("text")))
+        question = models.check_question(
+            self._folder, question, text=bool(options.get("text")), anyway=self._anyway
+        )
         if self._recall is None:
             raise PipelineError("this pipeline keeps no memory: set it, for example memory='2h'")
         return self._recall.ask(question, **options)
@@ -340,6 +341,20 @@ def _verdicts(windows: Generator[SessionWindow]) -> Iterator[Verdict]:
                     tokens_kept=window.tokens_kept,
                     tokens_total=window.tokens_total,
                 )
+
+
+def _check_memory(memory: str | int | None, folder: str | Path | None) -> None:
+    """Refuse what is no length of a memory, or no folder for one.
+
+    Raises:
+        LookoutError: It is none.
+    """
+    if folder is not None and memory is None:
+        raise PipelineError("memory_dir needs memory: how much of the past to keep, such as '2h'")
+    if memory is not None:
+        Recall.check(memory)
+    if folder is not None and not Path(folder).is_dir() and Path(folder).exists():
+        raise PipelineError(f"memory_dir names the file {clean(folder)}; name a folder")
 
 
 def _opened(source: str | Path | BinaryIO, opened: ExitStack) -> tuple[Path | BinaryIO, str]:

@@ -26,7 +26,7 @@ from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__
 from lookout.v1 import verdicts_pb2 as lookout_dot_v1_dot_verdicts__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17lookout/v1/alerts.proto\x12\nlookout.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x19lookout/v1/verdicts.proto\"\xe6\x03\n\x05\x41lert\x12\n\n\x02id\x18\x01 \x01(\t\x12\x10\n\x08incident\x18\x02 \x01(\t\x12$\n\x04kind\x18\x03 \x01(\x0e\x32\x16.lookout.v1.Alert.Kind\x12\x0e\n\x06\x63\x61mera\x18\x04 \x01(\t\x12\r\n\x05\x65poch\x18\x05 \x01(\x04\x12\r\n\x05watch\x18\x06 \x01(\t\x12\x15\n\rwatch_version\x18\x07 \x01(\r\x12\x10\n\x08question\x18\x08 \x01(\t\x12\r\n\x05score\x18\t \x01(\x01\x12\x0c\n\x04peak\x18\n \x01(\x01\x12)\n\x05start\x18\x0b \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\'\n\x03\x65nd\x18\x0c \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07windows\x18\r \x01(\r\x12\x0e\n\x06reason\x18\x0e \x01(\t\x12&\n\x08\x65vidence\x18\x0f \x03(\x0b\x32\x14.lookout.v1.Evidence\x12&\n\x08\x63overage\x18\x10 \x01(\x0b\x32\x14.lookout.v1.Coverage\x12\x0e\n\x06tenant\x18\x11 \x01(\t\"P\n\x04Kind\x12\x14\n\x10KIND_UNSPECIFIED\x10\x00\x12\x0f\n\x0bKIND_OPENED\x10\x01\x12\x10\n\x0cKIND_UPDATED\x10\x02\x12\x0f\n\x0bKIND_CLOSED\x10\x03\"j\n\x08\x43overage\x12\x12\n\nanswered_s\x18\x01 \x01(\x01\x12\x0e\n\x06idle_s\x18\x02 \x01(\x01\x12\x12\n\ndegraded_s\x18\x04 \x01(\x01\x12\x11\n\tskipped_s\x18\x05 \x01(\x01\x12\r\n\x05gap_s\x18\x06 \x01(\x01J\x04\x08\x03\x10\x04\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17lookout/v1/alerts.proto\x12\nlookout.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x19lookout/v1/verdicts.proto\"\xf9\x03\n\x05\x41lert\x12\n\n\x02id\x18\x01 \x01(\t\x12\x10\n\x08incident\x18\x02 \x01(\t\x12$\n\x04kind\x18\x03 \x01(\x0e\x32\x16.lookout.v1.Alert.Kind\x12\x0e\n\x06\x63\x61mera\x18\x04 \x01(\t\x12\r\n\x05\x65poch\x18\x05 \x01(\x04\x12\r\n\x05watch\x18\x06 \x01(\t\x12\x15\n\rwatch_version\x18\x07 \x01(\r\x12\x10\n\x08question\x18\x08 \x01(\t\x12\r\n\x05score\x18\t \x01(\x01\x12\x0c\n\x04peak\x18\n \x01(\x01\x12)\n\x05start\x18\x0b \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\'\n\x03\x65nd\x18\x0c \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07windows\x18\r \x01(\r\x12\x0e\n\x06reason\x18\x0e \x01(\t\x12&\n\x08\x65vidence\x18\x0f \x03(\x0b\x32\x14.lookout.v1.Evidence\x12&\n\x08\x63overage\x18\x10 \x01(\x0b\x32\x14.lookout.v1.Coverage\x12\x0e\n\x06tenant\x18\x11 \x01(\t\x12\x11\n\tuntrained\x18\x12 \x01(\x08\"P\n\x04Kind\x12\x14\n\x10KIND_UNSPECIFIED\x10\x00\x12\x0f\n\x0bKIND_OPENED\x10\x01\x12\x10\n\x0cKIND_UPDATED\x10\x02\x12\x0f\n\x0bKIND_CLOSED\x10\x03\"j\n\x08\x43overage\x12\x12\n\nanswered_s\x18\x01 \x01(\x01\x12\x0e\n\x06idle_s\x18\x02 \x01(\x01\x12\x12\n\ndegraded_s\x18\x04 \x01(\x01\x12\x11\n\tskipped_s\x18\x05 \x01(\x01\x12\r\n\x05gap_s\x18\x06 \x01(\x01J\x04\x08\x03\x10\x04\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,9 +34,9 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'lookout.v1.alerts_pb2', _gl
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_ALERT']._serialized_start=100
-  _globals['_ALERT']._serialized_end=586
-  _globals['_ALERT_KIND']._serialized_start=506
-  _globals['_ALERT_KIND']._serialized_end=586
-  _globals['_COVERAGE']._serialized_start=588
-  _globals['_COVERAGE']._serialized_end=694
+  _globals['_ALERT']._serialized_end=605
+  _globals['_ALERT_KIND']._serialized_start=525
+  _globals['_ALERT_KIND']._serialized_end=605
+  _globals['_COVERAGE']._serialized_start=607
+  _globals['_COVERAGE']._serialized_end=713
 # @@protoc_insertion_point(module_scope)

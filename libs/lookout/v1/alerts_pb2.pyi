@@ -12,7 +12,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Alert(_message.Message):
-    __slots__ = ("id", "incident", "kind", "camera", "epoch", "watch", "watch_version", "question", "score", "peak", "start", "end", "windows", "reason", "evidence", "coverage", "tenant")
+    __slots__ = ("id", "incident", "kind", "camera", "epoch", "watch", "watch_version", "question", "score", "peak", "start", "end", "windows", "reason", "evidence", "coverage", "tenant", "untrained")
     class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         KIND_UNSPECIFIED: _ClassVar[Alert.Kind]
@@ -40,6 +40,7 @@ class Alert(_message.Message):
     EVIDENCE_FIELD_NUMBER: _ClassVar[int]
     COVERAGE_FIELD_NUMBER: _ClassVar[int]
     TENANT_FIELD_NUMBER: _ClassVar[int]
+    UNTRAINED_FIELD_NUMBER: _ClassVar[int]
     id: str
     incident: str
     kind: Alert.Kind
@@ -57,7 +58,8 @@ class Alert(_message.Message):
     evidence: _containers.RepeatedCompositeFieldContainer[_verdicts_pb2.Evidence]
     coverage: Coverage
     tenant: str
-    def __init__(self, id: _Optional[str] = ..., incident: _Optional[str] = ..., kind: _Optional[_Union[Alert.Kind, str]] = ..., camera: _Optional[str] = ..., epoch: _Optional[int] = ..., watch: _Optional[str] = ..., watch_version: _Optional[int] = ..., question: _Optional[str] = ..., score: _Optional[float] = ..., peak: _Optional[float] = ..., start: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., windows: _Optional[int] = ..., reason: _Optional[str] = ..., evidence: _Optional[_Iterable[_Union[_verdicts_pb2.Evidence, _Mapping]]] = ..., coverage: _Optional[_Union[Coverage, _Mapping]] = ..., tenant: _Optional[str] = ...) -> None: ...
+    untrained: bool
+    def __init__(self, id: _Optional[str] = ..., incident: _Optional[str] = ..., kind: _Optional[_Union[Alert.Kind, str]] = ..., camera: _Optional[str] = ..., epoch: _Optional[int] = ..., watch: _Optional[str] = ..., watch_version: _Optional[int] = ..., question: _Optional[str] = ..., score: _Optional[float] = ..., peak: _Optional[float] = ..., start: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., windows: _Optional[int] = ..., reason: _Optional[str] = ..., evidence: _Optional[_Iterable[_Union[_verdicts_pb2.Evidence, _Mapping]]] = ..., coverage: _Optional[_Union[Coverage, _Mapping]] = ..., tenant: _Optional[str] = ..., untrained: _Optional[bool] = ...) -> None: ...
 
 class Coverage(_message.Message):
     __slots__ = ("answered_s", "idle_s", "degraded_s", "skipped_s", "gap_s")

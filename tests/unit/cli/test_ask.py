@@ -238,10 +238,12 @@ def test_what_is_missing_is_said(tmp_path: Path) -> None:
     bad = tmp_path / "bad.mp4"
     bad.write_bytes(b"no video")
     for source, said in ((bad, f"{bad}: unreadable"), (tmp_path, f"{tmp_path} holds no memory")):
-        found = CliRunner().invoke(app, ["ask", str(source), "Is it?"]).exception
+        found = CliRunner().invoke(app, ["ask", str(source), "Is a person in view?"]).exception
         assert isinstance(found, LookoutError)
         assert str(found).startswith(said)
     with pytest.raises(PipelineError, match="keeps no memory"):
+        Pipeline().ask("Is a person in view?")
+    with pytest.raises(LookoutError, match="was not trained for 'Is it\\?'"):
         Pipeline().ask("Is it?")
     with pytest.raises(PipelineError, match="needs memory"):
         Pipeline(memory_dir="x")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from lookout import models
-from lookout.models.questions import QuestionError
+from lookout.models.questions import QUESTIONS_FILE, QuestionError
 
 QUESTION = "Is a person in view?"
 
@@ -40,3 +40,51 @@ def test_half_a_character_is_no_text() -> None:
     """What a word of a command line in another encoding becomes."""
     with pytest.raises(QuestionError, match=r"is no text in UTF-8$"):
         models.check_question(models.find_model(None), "Is a\ud800 person in view?")
+
+
+LISTED = models.find_model(None)
+
+
+@pytest.mark.parametrize(
+    "question", ["is ANYONE lying on the ground", "Is anyone  lying on the ground ?!", "Has someone fallen."]
+)
+def test_a_listed_question_is_known_whatever_its_case_and_punctuation(question: str) -> None:
+    assert models.check_question(LISTED, question) == question
+    assert str(models.question_quality(LISTED, question)).startswith("F1 0.")
+
+
+def test_another_question_is_refused_unless_it_is_forced() -> None:
+    question = "Is anyone climbing the fence?"
+    with pytest.raises(QuestionError, match=r"not trained for 'Is anyone climbing the fence\?'.*--anyway"):
+        models.check_question(LISTED, question)
+    assert models.check_question(LISTED, question, anyway=True) == question
+    assert models.question_quality(LISTED, question) == models.UNTRAINED
+    with pytest.raises(QuestionError, match="writes no text"):
+        models.check_question(LISTED, "Is a person in view?", text=True, anyway=True)
+
+
+def test_a_folder_without_a_list_takes_every_question(tmp_path: Path) -> None:
+    assert models.check_question(tmp_path, "What now") == "What now"
+    assert models.question_quality(tmp_path, "Is it?") is None
+    (tmp_path / QUESTIONS_FILE).write_text('{"questions": [{"wordings": ["Is it?"], "f1": {"real": 0.5}}]}')
+    quality = models.question_quality(tmp_path, "is it")
+    assert quality == "F1 0.50 on real footage, not measured on rendered footage"
+    (tmp_path / QUESTIONS_FILE).write_text("[]")
+    with pytest.raises(models.ModelError, match="not a list of questions"):
+        models.check_question(tmp_path, "Is it?")
+
+
+def test_every_wording_that_the_model_learnt_is_listed_with_its_committed_f1() -> None:
+    import json
+
+    from bench.pages import question_list
+    from bench.record import RESULTS, Record
+    from watchbench.questions import QUESTIONS
+
+    record = Record.read(RESULTS / "sight-20.json")
+    assert (LISTED / QUESTIONS_FILE).read_text() == question_list(record)
+    for question in QUESTIONS:
+        for wording in question.wordings:
+            assert models.check_question(LISTED, wording)
+    listed = json.loads((LISTED / QUESTIONS_FILE).read_text())["questions"]
+    assert {one["name"]: one["f1"].get("real") for one in listed}["lying"] == record.figures["real"]["lying"]

@@ -88,7 +88,7 @@
       const base = top + index * (lane + GAP) + lane, full = lane - (narrow ? 20 : 4);
       const y = (p) => base - p * full;
       if (narrow) el("text", { class: "question", x: 0, y: base - full - 6 }, svg, each.question);
-      else wrap(each.question, 27).forEach((line, row, all) =>
+      else wrap(each.untrained ? `${each.question} (not trained for)` : each.question, 27).forEach((line, row, all) =>
         el("text", { class: "question", x: 0, y: base - full / 2 + 4 + (row - (all.length - 1) / 2) * 15 }, svg, line));
       for (const incident of each.incidents)
         el("rect", { class: incident.opinion === "wrong" ? "incident wrong" : "incident", x: x(incident.a), y: base + 3, width: Math.max(3, x(incident.b) - x(incident.a)), height: 5, rx: 2 }, svg);

@@ -143,6 +143,7 @@ def _incidents(camera: Mapping[str, Any]) -> list[dict[str, Any]]:
         {
             **incident,
             "camera": camera["id"],
+            "untrained": lane["untrained"],
             "shot": _thumbnail(camera, incident),
             "gone": bool(incident["evidence"]) and incident["evidence"][0] in camera["gone"],
         }
@@ -212,6 +213,7 @@ def _camera(
             "color": watches.index(watch),
             "threshold": run.thresholds.get(watch, 0.5),
             "points": [_point(point, axis, stride) for point in _ordered(camera.points.get(watch, []))],
+            "untrained": watch in run.untrained,
             "incidents": [
                 _incident(i, camera, axis, run.labels.get(i.id))
                 for i in camera.incidents.values()

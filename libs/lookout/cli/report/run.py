@@ -172,6 +172,7 @@ class FleetRecord:
     questions: dict[str, str] = field(default_factory=dict)  # by watch
     thresholds: dict[str, float] = field(default_factory=dict)  # by watch
     events: int = 0
+    untrained: set[str] = field(default_factory=set)  # watches whose question the model was not trained for
     labels: dict[str, Label] = field(default_factory=dict)  # what people say, by incident
 
     def camera(self, identity: str) -> CameraRun:
@@ -225,6 +226,8 @@ class FleetRecord:
         camera = self.camera(verdict.camera)
         self.questions.setdefault(verdict.watch, verdict.question)
         self.thresholds[verdict.watch] = verdict.rule.threshold or 0.5
+        if verdict.untrained:
+            self.untrained.add(verdict.watch)
         if verdict.outcome == Verdict.OUTCOME_GAP:
             camera.closed_watches.setdefault(verdict.epoch, set()).add(verdict.watch)
         if verdict.HasField("cost"):

@@ -38,6 +38,7 @@ def analyze(
     analyzer: Analyzer | None = None,
     sandbox: bool = False,
     begins: datetime | str | None = None,
+    anyway: bool = False,
     **options: Any,
 ) -> Analysis:
     """Ask questions about a recording.
@@ -62,6 +63,7 @@ def analyze(
         sandbox: Decode in sandboxed processes: for files from unknown sources.
         begins: When its first frame was taken, or the text of that in ISO 8601; without an offset it is local
             time. None: what its file says, where that can be true.
+        anyway: Take questions that the model's folder does not list as trained for.
 
     Raises:
         AnalysisError: The request makes no sense.
@@ -72,9 +74,8 @@ def analyze(
     _check_kinds(settings, analyzer)
     how = with_options(settings or AnalysisSettings(), options)
     _check_calls(on_part, progress)
-    given = None if begins is None else given_begin(begins)
-    ready = analyzer or _loaded(model, device)
-    questions = models.check_questions(ready.folder, questions, text=how.describe > 0)
+    given, ready = None if begins is None else given_begin(begins), analyzer or _loaded(model, device)
+    questions = models.check_questions(ready.folder, questions, text=how.describe > 0, anyway=anyway)
     if not questions or not all(text.strip() for text in questions):
         raise AnalysisError("ask at least one question, and none that is empty")
     numbered = [Question(str(i), text, how.describe) for i, text in enumerate(questions)]

@@ -77,6 +77,7 @@ class Session:
             those that came first keep theirs. None: 1 GiB on a CPU, on a GPU what weights and one pass
             leave of its memory.
         options: More arguments of the engine's `load_engine`, such as vLLM's `tensor_parallel`.
+        anyway: Take questions that the model's folder does not list as trained for.
 
     Raises:
         LookoutError: The settings do not fit together, or the model does not load.
@@ -100,9 +101,11 @@ class Session:
         dtype: str | None = None,
         budget_bytes: int | None = None,
         options: Mapping[str, Any] | None = None,
+        anyway: bool = False,
     ) -> None:
         folder = engine.settings.folder if isinstance(engine, EngineHost) else models.find_model(model)
-        questions = models.check_questions(folder, questions)
+        questions = models.check_questions(folder, questions, anyway=anyway)
+        self._anyway = anyway
         rules, masks = preset_of(preset), None if policy is None else policy_of(policy)
         _check_caller(name, on_window, options)
         try:
@@ -391,7 +394,7 @@ class Session:
         if window.refusal is not None:
             raise SessionError(f"the newest window is not asked: {window.refusal}")
         words = text if text is not None else not (isinstance(question, str) and models.asks_yes_no(question))
-        line = models.check_question(self._folder, question, text=words)
+        line = models.check_question(self._folder, question, text=words, anyway=self._anyway)
         if words:  # a prompt keeps its lines
             return self._written(window, question, _text_settings(how), on_text, patience)
         question = line

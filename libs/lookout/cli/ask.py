@@ -99,6 +99,8 @@ RecallOption = Annotated[
     ),
 ]
 
+_OWN = ("model", "device", "anyway")
+
 
 def ask(
     context: typer.Context,
@@ -132,17 +134,12 @@ def ask(
             )
         if camera is None:
             raise CliError("--fleet needs --camera: an id, or a pattern such as 'yard-*'")
-        refuse_given(
-            context,
-            ("model", "device", "anyway"),
-            "cannot be combined with --fleet, which uses the fleet's own",
-        )
+        refuse_given(context, _OWN, "cannot be combined with --fleet, which uses the fleet's own")
         refuse_given(context, ("memory", "keep", "frames"), "is for a file: not with --fleet")
         from lookout.cli.ask_fleet import ask_fleet
 
-        span: dict[str, Any] = {"since": since, "until": until}
-        place: dict[str, Any] = {"bootstrap": bootstrap, "recall": recall}
-        ask_fleet(asked(source), camera=camera, as_json=as_json, **length, **span, **place)
+        where: dict[str, Any] = {"since": since, "until": until, "bootstrap": bootstrap, "recall": recall}
+        ask_fleet(asked(source), camera=camera, as_json=as_json, **length, **where)
         return
     if question is None:
         raise CliError(

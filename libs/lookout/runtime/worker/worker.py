@@ -166,6 +166,11 @@ class Worker:
             refusal=self._refusal,
             limit_s=settings.takeover_limit_s,
         )
+        self._build_reading(refusals)
+
+    def _build_reading(self, refusals: Refusals) -> None:
+        """What commits, reads and holds back; the lanes and the partitions are there."""
+        settings, handler, metrics = self._settings, self._handler, self._metrics
         self._commits = Commits(
             self._committer,
             handler,

@@ -236,15 +236,15 @@ def test_a_retention_that_an_existing_topic_has_not_is_named(
 
 
 def test_topics_of_an_older_release_are_changed_by_the_job(
-    server: KafkaServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    own_kafka: KafkaServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Version 0.2 let producers decide about compression, which the services of today refuse."""
     monkeypatch.setenv("LOOKOUT_MODE", "local")
-    monkeypatch.setenv("LOOKOUT_BOOTSTRAP", server.bootstrap)
-    create_topics(server.bootstrap)
-    settings = ServiceSettings(mode="local", bootstrap=server.bootstrap)  # type: ignore[arg-type]
+    monkeypatch.setenv("LOOKOUT_BOOTSTRAP", own_kafka.bootstrap)
+    create_topics(own_kafka.bootstrap)
+    settings = ServiceSettings(mode="local", bootstrap=own_kafka.bootstrap)  # type: ignore[arg-type]
     older = {"compression.type": "producer", "retention.ms": str(2 * DAY_MS)}
-    set_topic(server.bootstrap, SEGMENTS.name, older)
+    set_topic(own_kafka.bootstrap, SEGMENTS.name, older)
     with pytest.raises(StartupError, match=r"compression\.type=producer, needs uncompressed"):
         check_kafka(settings, [SEGMENTS])
     counts = ("--partitions=4", "--replication=1")
@@ -255,7 +255,7 @@ def test_topics_of_an_older_release_are_changed_by_the_job(
         capsys.readouterr().out == "changed camera.segments.v1 compression.type: producer to uncompressed\n"
     )
     assert check_kafka(settings, [SEGMENTS]) == 4
-    assert topic_settings(server.bootstrap, SEGMENTS.name)["retention.ms"] == older["retention.ms"]
+    assert topic_settings(own_kafka.bootstrap, SEGMENTS.name)["retention.ms"] == older["retention.ms"]
     assert topics_job.main(counts) == 0
     assert capsys.readouterr().out == ""
 

@@ -58,6 +58,12 @@ LabelsOption = Annotated[
     bool,
     typer.Option("--labels", help="Measure precision and recall by labels (`lookout label`)."),
 ]
+AsJobOption = Annotated[
+    bool, typer.Option("--fleet", help="Ask as a job of the fleet, on all its pods of recordings.")
+]
+JobIdOption = Annotated[
+    str | None, typer.Option("--id", help="With --fleet: the job's id; the default is new.")
+]
 PastPageOption = Annotated[
     Path | None,
     typer.Option(
@@ -85,13 +91,9 @@ def backtest(
     setting: SettingOption = None,
     anyway: AnywayOption = False,
     bootstrap: BootstrapOption = None,
-    fleet: Annotated[
-        bool, typer.Option("--fleet", help="Ask as a job of the fleet, on all its pods of recordings.")
-    ] = False,
+    fleet: AsJobOption = False,
     wait: Annotated[bool, typer.Option("--wait", help="With --fleet: wait until the job has ended.")] = False,
-    identity: Annotated[
-        str | None, typer.Option("--id", help="With --fleet: the job's id; the default is new.")
-    ] = None,
+    identity: JobIdOption = None,
     tenant: JobTenantOption = "",
     labels: LabelsOption = False,
     precision: PrecisionOption = None,

@@ -242,7 +242,7 @@ def test_the_command_asks_kafka_and_writes_the_page(fleet: OneProcessFleet, tmp_
     assert len(camera["lanes"][0]["points"]) == sum(answer["windows"].values())
     text = page.read_text()
     assert f"<b>{answer['question_share']:.1%}</b><span>is what the question adds" in text
-    assert f"<b>{answer['share_of_dense']:.1%}</b><span>of asking every window whole" in text
+    assert f"<b>{answer['share_of_dense']:.1%}</b><span>of the cost of computing every window in full" in text
 
 
 def test_a_page_that_cannot_be_written_is_refused_at_once(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ _OUTCOMES = {
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PastFacts:
-    """What the page says of a back-test beside its incidents.
+    """Facts of a back-test that the page shows in addition to its incidents.
 
     Attributes:
         question: The question.
@@ -45,8 +45,8 @@ class PastFacts:
         watched_s: Seconds that were answered, all cameras together.
         windows: Windows by outcome.
         question_share: What the question adds to watched cameras; None: unknown.
-        dense_share: What was computed, as a share of asking every window whole; None: unknown.
-        notices: What else a reader must know.
+        dense_share: What was computed, as a share of computing every window in full; None: unknown.
+        notices: Further notes for the reader.
     """
 
     question: str
@@ -88,10 +88,10 @@ def write_clip_page(
 
     Args:
         path: Where.
-        past: What `lookout.past.backtests.clip_backtest` says of them.
+        past: The result of `lookout.past.backtests.clip_backtest`.
         clips: The files and folders.
         question: The question.
-        command: What made the page.
+        command: The command that made the page.
     """
     album = FootageAlbum(clip_cameras(clips))
     facts = PastFacts.of(past, question)
@@ -116,7 +116,7 @@ def write_past_page(
         incidents: Those that it shows.
         timeline: Windows by camera; None: the page has no curves.
         album: Where pictures come from.
-        command: What made the page.
+        command: The command that made the page.
         wall: Times are Unix milliseconds; otherwise milliseconds of a file.
     """
     run = past_record(facts, incidents, timeline or {}, wall=wall)
@@ -130,7 +130,7 @@ def past_record(
     *,
     wall: bool,
 ) -> FleetRecord:
-    """A back-test as the record of a fleet with one watch: every camera is one epoch on its clock."""
+    """Return a back-test as the record of a fleet with one watch; each camera is one epoch on its clock."""
     run = FleetRecord(questions={_WATCH: facts.question}, thresholds={_WATCH: facts.rule.threshold})
     for camera in sorted({*timeline, *(past.camera for past in incidents)}):
         own = [past for past in incidents if past.camera == camera]
@@ -180,7 +180,7 @@ def _camera(
 
 
 def _shot(frame: Evidence, time_us: int, number: int) -> EvidenceFrame:
-    """The frame that shows an incident best; which parts of it were computed is not known."""
+    """Return the frame that shows an incident best, without its computed parts."""
     unknown = np.zeros((0, 0), np.bool_)
     return EvidenceFrame(0, time_us, number, False, unknown, place_of(frame.record), frame.row)
 
@@ -195,7 +195,7 @@ def _page_facts(facts: PastFacts, shown: int, curves: bool, command: str) -> Pag
     tiles = {"incidents a day and camera": f"{often:.1f}"}
     if facts.question_share is not None and facts.dense_share is not None:
         tiles["is what the question adds to the cost of watched cameras"] = f"{facts.question_share:.1%}"
-        tiles["of asking every window whole was computed"] = f"{facts.dense_share:.1%}"
+        tiles["of the cost of computing every window in full"] = f"{facts.dense_share:.1%}"
     notices = list(facts.notices)
     if more := facts.incidents - shown:
         notices.append(f"{things(more, 'more incident')} are not on this page")

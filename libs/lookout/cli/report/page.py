@@ -1,4 +1,4 @@
-"""From a run to the page's data: one time axis a camera, lanes, costs, chosen key frames."""
+"""Turns a run into the page's data: a time axis per camera, costs, chosen key frames."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ _ENDINGS = {
 
 @dataclass(frozen=True, slots=True)
 class Truth:
-    """What is known to be true of a rendered camera: spans of stream time (seconds) by watch."""
+    """The truth of a rendered camera: spans of stream time (seconds) by watch."""
 
     spans: Mapping[str, Sequence[Span]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class PageFacts:
-    """Facts on the page that are not part of the run."""
+    """Facts on the page beyond the run."""
 
     title: str
     command: str
@@ -63,7 +63,7 @@ class PageFacts:
 
 
 def write_page(path: Path, run: FleetRecord, album: Pictures | None, facts: PageFacts) -> Path:
-    """Write the page, whole in one file, and return its path."""
+    """Write the page as a single file and return its path."""
     text = render(page_data(run, album, facts), facts)
     path.parent.mkdir(parents=True, exist_ok=True)
     replace_file(path, text.encode())
@@ -249,7 +249,7 @@ def _ordered(points: Sequence[Point]) -> list[Point]:
 
 
 def stride_us(camera: CameraRun) -> int:
-    """How far one window slides past the one before: the commonest step between ends."""
+    """Return the stride: the most common step between ends of windows."""
     steps: dict[int, int] = {}
     for points in camera.points.values():
         ordered = _ordered(points)
@@ -316,10 +316,10 @@ def _costs(camera: CameraRun, axis: Axis, stride: int) -> list[list[float]]:
 
 
 def choose_shots(camera: CameraRun, wrong: Set[str] = frozenset()) -> list[tuple[EvidenceFrame, str | None]]:
-    """Key frames worth looking at: the evidence of incidents, those last that a person called `wrong`, then
+    """Choose key frames: the evidence of incidents (those labelled `wrong` last), then
     frames spread over the time.
 
-    Frames that were computed in part tell more than anchors, which are whole; the first frame is one.
+    Partly computed frames say more than anchors, which are whole.
     """
     ordered = sorted(camera.shots, key=lambda shot: (shot.epoch, shot.time_us))
     if not ordered:
@@ -355,7 +355,7 @@ def _wall(begin_ms: int, end_ms: int) -> str:
 
 
 def _shots(camera: CameraRun, axis: Axis, album: Pictures | None, wrong: Set[str]) -> dict[str, Any]:
-    """The key frames (`shots`), and the times of those that are not available any more (`gone`)."""
+    """Return the key frames (`shots`) and the times of unavailable ones (`gone`)."""
     captions = choose_shots(camera, wrong)
     shots = [shot for shot, _ in captions]
     filmed = album.filmed(camera, shots) if album else {}

@@ -1,4 +1,4 @@
-"""Pictures for the page: as filmed (from segment bytes) and as the model saw them (from the store)."""
+"""Pictures for the page: as filmed (from segments) and as the model saw them (from the store)."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ _ANSWER_S = 20.0
 
 
 def data_uri(pixels: U8, quality: int = _QUALITY) -> str:
-    """A picture as a data: address (JPEG). pixels: uint8 [height, width, 3], RGB."""
+    """Encode a picture as a data URL (JPEG). pixels: uint8 [height, width, 3], RGB."""
     buffer = io.BytesIO()
     Image.fromarray(pixels).save(buffer, "JPEG", quality=quality, optimize=True)
     return "data:image/jpeg;base64," + base64.b64encode(buffer.getvalue()).decode()
 
 
 class RecordFetcher:
-    """Reads single records back from Kafka: segments, from which every picture can be made again."""
+    """Reads single records from Kafka: segments, from which pictures are decoded."""
 
     def __init__(self, bootstrap: str) -> None:
         self._consumer = Consumer(
@@ -204,12 +204,12 @@ class FootageAlbum:
         return dict(zip(shots, samples.pixels, strict=True))
 
     def seen(self, camera: CameraRun, shots: Sequence[EvidenceFrame]) -> dict[EvidenceFrame, U8]:
-        """Nothing: what the model saw of a file is not kept."""
+        """Return nothing: the model's input of a file is not kept."""
         return {}
 
 
 def _size(picture: Picture) -> tuple[int, int]:
-    """A size for people whose whole area is the model's input, so that the grid of groups lies on it."""
+    """Return a display size that covers the model's input exactly, so that the grid of groups fits."""
     width, height = picture.coded_width, picture.coded_height
     if picture.rotation in (90, 270):
         width, height = height, width

@@ -1,8 +1,8 @@
 """The page of analysed recordings: one timeline a recording, a line a question, and a player that shows the
 moment under a click.
 
-The player plays the footage where it lies beside the page, and clips that the page holds where it does not:
-a page that was mailed.
+The player plays the footage if it is found next to the page, else clips that the page contains
+(a page sent by mail).
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def write_recording_page(
     sandbox: bool = True,
     answered: str = EARLIER,
 ) -> Path:
-    """Write the page, whole in one file but for the footage, to which it has a relative link.
+    """Write the page as a single file with a relative link to the footage.
 
     Args:
         path: Where.
@@ -109,7 +109,7 @@ def write_recording_page(
 
 _HOW = (
     '<p class="how">Bars: p(yes) of each part, red above one half (the line). The number is the highest. '
-    "Pictures: those on which the answer rests most. A click on a bar, a range or a picture plays that "
+    "Pictures: those with most of the answer's attention. A click on a bar, a range or a picture plays that "
     "moment.</p>"
 )
 
@@ -139,9 +139,9 @@ def _recording(found: Analysis, footage: _Footage, link: str, answered: str) -> 
 
 
 def _player(footage: _Footage, link: str) -> str:
-    """The video, and what to say about where it comes from."""
+    """Render the player and a note on its source."""
     codec = escape(footage.codec or "this video", quote=True)
-    beside = "The footage is linked by its place relative to this page" if link else ""
+    beside = "The footage is linked by its path relative to this page" if link else ""
     inside = f"clips in this page show {footage.covered} of {footage.ranges} ranges that say yes"
     text = "; ".join(filter(None, [beside, inside if footage.ranges else ""]))
     return (

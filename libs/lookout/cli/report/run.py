@@ -1,4 +1,4 @@
-"""What happened in a run, gathered from the topics: the data behind the page."""
+"""Gathers a run from the topics: the data of the page."""
 
 from __future__ import annotations
 

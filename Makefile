@@ -8,7 +8,7 @@ FOOTAGE ?=
 # A fleet is many Python processes: without bytecode each of them compiles torch and transformers for itself.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup lock lock-images chart images sbom audit release test-cluster test-cluster-all protos lint lint-protos test test-unit test-all collect demo docs clean capacity eval-sight train bench-peers operations soak results
+.PHONY: test-gateway-faults help setup lock lock-images chart images sbom audit release test-cluster test-cluster-all protos lint lint-protos test test-unit test-all collect demo docs clean capacity eval-sight train bench-peers operations soak results
 .DEFAULT_GOAL := help
 
 help:  ## what can be made
@@ -89,6 +89,9 @@ test-strangers: setup  ## strangers at every door while five cameras play (LONG=
 
 test-memory-faults: setup  ## questions about the past while holders, Redis and the durable tier die; ends with one line of JSON
 	$(BIN)/python -m tests.fleet.memory_faults $(MEMORY_FAULTS)
+
+test-gateway-faults: setup  ## people write over the API while gateway and Kafka are killed; ends with one line of JSON
+	$(BIN)/python -m tests.fleet.gateway_faults $(GATEWAY_FAULTS)
 
 test-recordings-faults: setup  ## jobs about recordings while their services, Kafka and Redis are killed; ends with one line of JSON
 	$(BIN)/python -m bench.record tests.fleet.recordings_faults --as recordings-faults $(RECORDINGS_FAULTS)

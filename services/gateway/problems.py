@@ -14,6 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
+from lookout.administration import WriteError
 from lookout.errors import LookoutError
 from lookout.runtime.observe import logs
 from lookout.text import clean
@@ -76,6 +77,11 @@ def install(app: FastAPI) -> None:
     @app.exception_handler(LookoutError)
     async def wrong(request: Request, error: LookoutError) -> Response:
         return problem_response(request, 400, str(error))
+
+    @app.exception_handler(WriteError)
+    async def not_written(request: Request, error: WriteError) -> Response:
+        # It may have been written all the same: the same idempotency key again writes it once.
+        return problem_response(request, 503, f"{error}: send the same request again", {"Retry-After": "2"})
 
     @app.exception_handler(HTTPException)
     async def http_error(request: Request, error: HTTPException) -> Response:

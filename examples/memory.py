@@ -9,7 +9,7 @@ def main(path: str) -> None:
     with lookout.Pipeline(memory="2h") as pipeline:  # or a size, "500MB"; memory_dir= keeps it on disk
         for _ in pipeline.watch(path):
             pass
-        for answer in pipeline.ask("Was a vehicle in view?", since=2.0):
+        for answer in pipeline.ask("Was a vehicle in view earlier?", since=2.0):
             print(f"p(yes) {answer.p_yes:.2f}, based on {answer.moments[:3]}")
 
 

@@ -268,7 +268,7 @@ def _past(fleet: Fleet) -> list[str]:
         return []
     return [
         "[bold]ask about the past[/]",
-        '  lookout ask --fleet "Was a vehicle in view?" --camera gate --since 15m',
+        '  lookout ask --fleet "Was a vehicle in view earlier?" --camera gate --since 15m',
         "",
     ]
 

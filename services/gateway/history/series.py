@@ -28,6 +28,7 @@ class _Camera:
     key: int
     seen_ms: int = 0
     outcome: str = ""
+    decided_ms: int = 0
     changed: bool = False
 
 
@@ -63,14 +64,19 @@ class SeriesBook:
         """The key of a camera, which is made where it is new."""
         return self._camera(connection, tenant, identity).key
 
-    def seen(
-        self, connection: Connection, tenant: str, identity: str, seen_ms: int, outcome: str = ""
-    ) -> None:
-        """A camera was heard until a time, by a window of an outcome, or by its segments."""
+    def seen(self, connection: Connection, tenant: str, identity: str, seen_ms: int) -> None:
+        """A camera was heard until a time."""
         camera = self._camera(connection, tenant, identity)
-        if seen_ms >= camera.seen_ms:
+        if seen_ms > camera.seen_ms:
             camera.seen_ms, camera.changed = seen_ms, True
-            camera.outcome = outcome or camera.outcome
+
+    def _decided(self, connection: Connection, row: VerdictRow) -> None:
+        """A camera's window has an outcome."""
+        self.seen(connection, row.tenant, row.camera, row.end_ms)
+        camera = self._camera(connection, row.tenant, row.camera)
+        if row.end_ms >= camera.decided_ms:
+            camera.decided_ms, camera.outcome = row.end_ms, OUTCOMES[row.outcome].value
+            camera.changed = True
 
     def count(self, connection: Connection, row: VerdictRow, at: tuple[int, int]) -> None:
         """Count a verdict, whose record is at a partition and offset."""
@@ -92,7 +98,7 @@ class SeriesBook:
                 series.changed.add(key)
         series.newest_ms = covered_until(row, series.newest_ms)
         series.last_ms = max(series.last_ms, row.end_ms)
-        self.seen(connection, row.tenant, row.camera, row.end_ms, OUTCOMES[row.outcome].value)
+        self._decided(connection, row)
 
     def write(self, connection: Connection) -> None:
         """Write what has changed."""
@@ -119,9 +125,18 @@ class SeriesBook:
             connection.execute(
                 CAMERAS.update()
                 .where(CAMERAS.c.key == sqlalchemy.bindparam("b_key"))
-                .values(seen_ms=sqlalchemy.bindparam("b_seen"), outcome=sqlalchemy.bindparam("b_outcome")),
+                .values(
+                    seen_ms=sqlalchemy.bindparam("b_seen"),
+                    outcome=sqlalchemy.bindparam("b_outcome"),
+                    decided_ms=sqlalchemy.bindparam("b_decided"),
+                ),
                 [
-                    {"b_key": camera.key, "b_seen": camera.seen_ms, "b_outcome": camera.outcome}
+                    {
+                        "b_key": camera.key,
+                        "b_seen": camera.seen_ms,
+                        "b_outcome": camera.outcome,
+                        "b_decided": camera.decided_ms,
+                    }
                     for camera in cameras
                 ],
             )
@@ -136,11 +151,11 @@ class SeriesBook:
         row = connection.execute(query).one_or_none()
         if row is None:
             made = connection.execute(
-                CAMERAS.insert().values(tenant=tenant, id=identity, seen_ms=0, outcome="")
+                CAMERAS.insert().values(tenant=tenant, id=identity, seen_ms=0, outcome="", decided_ms=0)
             )
             camera = _Camera(new_key(made))
         else:
-            camera = _Camera(row.key, row.seen_ms, row.outcome)
+            camera = _Camera(row.key, row.seen_ms, row.outcome, row.decided_ms)
         self._cameras[tenant, identity] = camera
         return camera
 

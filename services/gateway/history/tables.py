@@ -57,9 +57,13 @@ CAMERAS = Table(
     Column("id", String(200), nullable=False),
     Column("seen_ms", BigInteger, nullable=False),
     Column("outcome", String(16), nullable=False),
+    Column("decided_ms", BigInteger, nullable=False),
     UniqueConstraint("tenant", "id"),
 )
-"""Cameras that sent something, by tenant: one that changes its tenant has a row for each."""
+"""Cameras that sent something, by tenant: one that changes its tenant has a row for each.
+
+`outcome`: of its newest window, which ends at `decided_ms`; its clock may differ from that of `seen_ms`.
+"""
 
 SERIES = Table(
     "series",

@@ -31,6 +31,7 @@ from lookout.services.gateway.history.buckets import (
 from lookout.services.gateway.history.database import Database
 from lookout.services.gateway.history.records import Records
 from lookout.services.gateway.history.retention import Retention
+from lookout.services.gateway.history.series import SeriesBook
 from lookout.services.gateway.history.tables import (
     ACTS,
     BUCKETS,
@@ -317,7 +318,9 @@ def content(database: Database) -> dict[str, list[Any]]:
         camera = CAMERAS.c.tenant, CAMERAS.c.id
         sums = [column for column in BUCKETS.c if column.name != "series"]
         return {
-            "cameras": rows_of(sqlalchemy.select(*camera, CAMERAS.c.seen_ms, CAMERAS.c.outcome)),
+            "cameras": rows_of(
+                sqlalchemy.select(*camera, CAMERAS.c.seen_ms, CAMERAS.c.outcome, CAMERAS.c.decided_ms)
+            ),
             "buckets": rows_of(
                 sqlalchemy.select(*camera, SERIES.c.watch, SERIES.c.newest_ms, *sums)
                 .join(SERIES, SERIES.c.key == BUCKETS.c.series)
@@ -481,5 +484,21 @@ def test_a_database_that_is_too_large_loses_details_before_sums(tmp_path: Path) 
         left = content(database)
         assert {row[4] for row in left["buckets"]} == {HOUR_MS, DAY_MS}
         assert len(left["incidents"]) == 4
+    finally:
+        database.close()
+
+
+def test_a_camera_s_outcome_is_that_of_its_newest_window_whatever_its_clock_says(tmp_path: Path) -> None:
+    database = made_database(str(tmp_path))
+    try:
+        book = SeriesBook(database)
+        row = read_row(to_json(verdict("gate", 0, None)), "gate", BEGIN_MS)
+        assert row is not None
+        with database.writing() as connection:
+            book.seen(connection, "default", "gate", BEGIN_MS + 10**9)  # its segments arrived later
+            book.count(connection, row, (0, 0))
+            book.write(connection)
+        (camera,) = content(database)["cameras"]
+        assert camera == ("default", "gate", BEGIN_MS + 10**9, "gap", row.end_ms)
     finally:
         database.close()

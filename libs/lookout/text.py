@@ -74,14 +74,14 @@ def question_text(
         The question on one line: ends of lines and tabs, with the blanks around them, are one blank.
 
     Raises:
-        LookoutError: `error`: it is no text in UTF-8, empty, too long, or has another control character.
+        LookoutError: `error`: it is not valid UTF-8, empty, too long, or has another control character.
     """
     if not isinstance(question, str):
         raise error(f"a question is a text, such as 'Is a person in view?', not {question!r:.80}")
     if limit is not None and len(question) > _BLANK_SHARE * limit:
         raise error(f"the question has {len(question)} characters; {limit} is the limit")
     if not is_encodable(question):
-        raise error(f"the question {clean(question, 60)} is no text in UTF-8")
+        raise error(f"the question {clean(question, 60)} is not valid UTF-8")
     for place, character in enumerate(question, start=1):
         if character not in _BREAKS and unicodedata.category(character) == "Cc":
             code = f"U+{ord(character):04X}"

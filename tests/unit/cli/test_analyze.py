@@ -101,10 +101,10 @@ def test_what_cannot_be_done_is_refused_in_a_sentence(clip: Path) -> None:
     assert refusal(name, "-q", QUESTION, "--begins", "soon").startswith(begins)
     clip.with_name("other.mp4").write_bytes(clip.read_bytes())
     several = refusal(str(clip.parent), "-q", QUESTION, "--begins", "2026-05-01T13:30")
-    assert several.startswith("--begins is of one recording")
+    assert several.startswith("--begins applies to one recording")
     assert several.endswith("holds 2")
     assert "name a file in it" in refusal(name, "-q", QUESTION, "--page", str(clip.parent))
-    assert "is no page: only .html" in refusal(name, "-q", QUESTION, "--page", name)
+    assert "is not a page: only .html" in refusal(name, "-q", QUESTION, "--page", name)
     assert "--part must be 1 to 1000000" in refusal(name, "-q", QUESTION, "--part", "1000000000")
     assert CliRunner().invoke(app, ["analyze", name, "-q", QUESTION, "--part", "0"]).exit_code == 2
     for threads in ("-1", "0", "99999999"):

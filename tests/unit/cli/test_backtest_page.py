@@ -173,7 +173,7 @@ def test_pictures_of_cameras_come_out_of_kafka_and_a_gone_one_is_named(
         times_us = [round(1e6 * at) % 24_000_000 for at in (shot["t"], shot["t"] + 3)]  # with and without
         samples = VideoReader(str(film)).read(times_us=times_us, size=picture.shape[:2])
         assert difference(picture, samples.pixels[0]) < difference(picture, samples.pixels[1]) / 2
-    gone = [*records(fleet, FRAMES.name), *records(fleet, SEGMENTS.name)[:1]]
+    gone = [*records(fleet, FRAMES.name), (SEGMENTS.name, 0, "cam", None)]
     with mock_kafka(gone) as address:
         album = Album(address)
         write_past_page(page, facts, past.incidents, past.timeline, album, "a test")

@@ -38,7 +38,7 @@ def test_a_question_that_is_empty_is_called_so(question: str, tmp_path: Path) ->
 
 def test_half_a_character_is_no_text() -> None:
     """What a word of a command line in another encoding becomes."""
-    with pytest.raises(QuestionError, match=r"is no text in UTF-8$"):
+    with pytest.raises(QuestionError, match=r"is not valid UTF-8$"):
         models.check_question(models.find_model(None), "Is a\ud800 person in view?")
 
 

@@ -101,3 +101,14 @@ def test_every_example_is_run_by_a_test() -> None:
         path.read_text() for path in (ROOT / "tests").rglob("test_*.py") if path != Path(__file__)
     )
     assert [name for name in EXAMPLES if f'"{name}"' not in tests and f"examples/{name}" not in tests] == []
+
+
+def test_a_change_is_one_line_of_the_changelog() -> None:
+    """What a user notices, in a sentence; reasons and history are in the commit."""
+    lines = (ROOT / "CHANGELOG.md").read_text().splitlines()
+    wrong = [n for n, line in enumerate(lines, 1) if len(line) > WIDTH or line.startswith("  ")]
+    assert not wrong, f"more than {WIDTH} characters, or more than a line, at lines {wrong}"
+    entries = [line for line in lines if line.startswith("- ")]
+    assert len(entries) == len(set(entries))
+    groups = {line for line in lines if line.startswith("### ")}
+    assert groups == {"### Added", "### Changed", "### Fixed"}

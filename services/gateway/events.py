@@ -85,16 +85,16 @@ class Feed:
             match = _ID.fullmatch(last)
             if match is None:
                 raise ProblemError(400, "last-event-id: it is not the id of an event of /v1/events")
-            known = Position(match[1], int(match[2]), int(match[3]))
-            if known.generation == generation:
-                return known
+            position = Position(match[1], int(match[2]), int(match[3]))
+            if position.generation == generation:
+                return position
             # The history was made again, with numbers of its own: some events come twice, none is missed.
             first = connection.scalar(
                 sqlalchemy.select(sqlalchemy.func.min(EVENTS.c.number)).where(
-                    EVENTS.c.time_ms >= known.time_ms - _AGAIN_MS
+                    EVENTS.c.time_ms >= position.time_ms - _AGAIN_MS
                 )
             )
-        return Position(generation, newest if first is None else first - 1, known.time_ms)
+        return Position(generation, newest if first is None else first - 1, position.time_ms)
 
     def read(self, position: Position) -> list[Any]:
         """The events after a position."""

@@ -50,14 +50,14 @@ def make_server(parts: Parts) -> MCPServer[Any]:
         camera: str = "*", words: str = "", since: str = "", until: str = "", limit: int = 50
     ) -> str:
         """Incidents, newest first: camera, question, peak p(yes), times, and what people did with them."""
-        wanted = queries.IncidentFilter(
+        criteria = queries.IncidentFilter(
             camera=camera,
             words=words or None,
             since_ms=parse_ms("since", since or None),
             until_ms=parse_ms("until", until or None),
         )
         with parts.database.reading() as connection:
-            rows, _ = queries.incidents(connection, _caller.get(), wanted, "", min(max(limit, 1), 200))
+            rows, _ = queries.incidents(connection, _caller.get(), criteria, "", min(max(limit, 1), 200))
         return _lines([view_of_row(row, row.tenant) for row in rows])
 
     @server.tool()

@@ -26,18 +26,18 @@ def install(app: FastAPI) -> None:
 
     def document() -> dict[str, Any]:
         if app.openapi_schema is None:
-            made = get_openapi(
+            content = get_openapi(
                 title=app.title, version=app.version, description=_DESCRIPTION, routes=app.routes
             )
-            parts = made.setdefault("components", {})
+            parts = content.setdefault("components", {})
             # FastAPI describes its own validation errors, which are never sent.
             parts["schemas"] = components()
             parts["securitySchemes"] = {
                 "token": {"type": "http", "scheme": "bearer"},
                 "session": {"type": "apiKey", "in": "cookie", "name": "lookout-session"},
             }
-            made["security"] = [{"token": []}, {"session": []}]
-            app.openapi_schema = made
+            content["security"] = [{"token": []}, {"session": []}]
+            app.openapi_schema = content
         return app.openapi_schema
 
     app.openapi = document  # type: ignore[method-assign]

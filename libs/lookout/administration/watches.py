@@ -135,9 +135,9 @@ def change_watch(
         standing = read()
         newest = standing.watches.get(watch.id)
         if newest is None or to_json(newest) != to_json(watch):
-            what = "removed" if newest is None else f"changed: it asks “{clean(newest.question)}” now"
+            difference = "removed" if newest is None else f"changed: it asks “{clean(newest.question)}” now"
             raise WatchError(
-                f"watch {clean(watch.id, 60)} was {what}, by somebody else at the same time; "
+                f"watch {clean(watch.id, 60)} was {difference}, by somebody else at the same time; "
                 "`lookout watch list` shows it, and the same command again changes it"
             )
         twins = [record for record in standing.written[watch.id] if record.version == watch.version]

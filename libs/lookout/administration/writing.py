@@ -102,7 +102,7 @@ class Writer:
         """
         places: list[RecordPlace] = []
         failures: list[str] = []
-        done = threading.Event()
+        complete = threading.Event()
 
         def delivered(error: KafkaError | None, message: Message) -> None:
             if error is not None:
@@ -112,16 +112,16 @@ class Writer:
                 if on_done is not None:
                     on_done(key_text(message.key()))
             if len(places) + len(failures) == len(records):
-                done.set()
+                complete.set()
 
         pairs = list((origin or Origin()).headers())
         for key, value in records.items() if isinstance(records, Mapping) else records:
             self._hand_over(topic, key=key, value=value, headers=pairs, on_delivery=delivered)
         # Longer than a record may take: what is not confirmed then has its reason.
         deadline = time.monotonic() + 2 * self._timeout_s
-        while records and not done.is_set() and time.monotonic() < deadline:
+        while records and not complete.is_set() and time.monotonic() < deadline:
             self._producer.poll(0.05)
-        if failures or (records and not done.is_set()):
+        if failures or (records and not complete.is_set()):
             raise WriteError(
                 f"Kafka at {self._bootstrap} did not accept the record: "
                 f"{failures[0] if failures else 'no answer'}"

@@ -28,10 +28,10 @@ class SignInLink:
         """Whether this is the secret; it is not any more afterwards."""
         with self._lock:
             try:
-                wanted = read_file(self._path, limit=_LIMIT)
+                content = read_file(self._path, limit=_LIMIT)
             except OSError:
                 return False
-            if not hmac.compare_digest(wanted, secret.encode("utf-8", "surrogatepass")):
+            if not hmac.compare_digest(content, secret.encode("utf-8", "surrogatepass")):
                 return False
             self._renew()
             return True

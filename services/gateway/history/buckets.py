@@ -152,19 +152,19 @@ def fine_buckets(minute: int, data: bytes, size_ms: int) -> dict[int, Bucket]:
         data: Its detail.
         size_ms: Of a span; a minute is a multiple of it.
     """
-    made: dict[int, Bucket] = {}
+    spans: dict[int, Bucket] = {}
     for piece in details(minute, data):
         start = piece.start_ms
         while start < piece.end_ms:
             span = start // size_ms * size_ms
             end = min(piece.end_ms, span + size_ms)
-            made.setdefault(span, Bucket()).times[piece.outcome] += end - start
+            spans.setdefault(span, Bucket()).times[piece.outcome] += end - start
             start = end
         if piece.ends:
-            bucket = made.setdefault((piece.end_ms - 1) // size_ms * size_ms, Bucket())
+            bucket = spans.setdefault((piece.end_ms - 1) // size_ms * size_ms, Bucket())
             bucket.verdicts += 1
             if not math.isnan(piece.p_yes):
                 bucket.answers += 1
                 bucket.p_sum += piece.p_yes
                 bucket.p_max = max(bucket.p_max, piece.p_yes)
-    return made
+    return spans

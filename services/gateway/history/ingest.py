@@ -114,12 +114,12 @@ class Ingest:
 
     def _assign(self, consumer: Consumer, topics: Collection[str]) -> list[RecordPlace]:
         """Read the partitions that these topics have now, from where the history is."""
-        known = consumer.list_topics(timeout=_ANSWER_S).topics
+        topics_now = consumer.list_topics(timeout=_ANSWER_S).topics
         places = [
             (topic, partition)
             for topic in topics
-            if topic in known and known[topic].error is None
-            for partition in known[topic].partitions
+            if topic in topics_now and topics_now[topic].error is None
+            for partition in topics_now[topic].partitions
         ]
         assigned = {(place.topic, place.partition) for place in consumer.assignment()}
         if set(places) != assigned:
@@ -167,12 +167,12 @@ class Ingest:
             row = {"topic": place[0], "partition": place[1], "next": offset}
             stored = connection.scalar(insert, row) is not None
         else:
-            same = (
+            row_at = (
                 OFFSETS.c.topic == place[0],
                 OFFSETS.c.partition == place[1],
                 OFFSETS.c.next == before,
             )
-            stored = connection.execute(OFFSETS.update().where(*same).values(next=offset)).rowcount == 1
+            stored = connection.execute(OFFSETS.update().where(*row_at).values(next=offset)).rowcount == 1
         if not stored:
             raise MovedOnError(f"{place[0]} [{place[1]}] is not at {before} any more")
 

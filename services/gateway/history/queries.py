@@ -104,28 +104,28 @@ def _incident_rows() -> Select[Any]:
 
 
 def incidents(
-    connection: Connection, principal: Principal, wanted: IncidentFilter, after: str, limit: int
+    connection: Connection, principal: Principal, criteria: IncidentFilter, after: str, limit: int
 ) -> tuple[list[Any], str]:
     """Incidents, newest first, and where the next page begins; an empty text: there is none.
 
     Raises:
         ProblemError: `after` is not what a page named.
     """
-    query = _incident_rows().where(*_in_scope(connection, principal, wanted.camera, INCIDENTS.c.camera))
-    if wanted.watch is not None:
-        query = query.where(INCIDENTS.c.watch == wanted.watch)
-    if wanted.states:
-        query = query.where(INCIDENTS.c.state.in_(wanted.states))
-    if wanted.since_ms is not None:
-        query = query.where(INCIDENTS.c.start_ms >= wanted.since_ms)
-    if wanted.until_ms is not None:
-        query = query.where(INCIDENTS.c.start_ms < wanted.until_ms)
-    if wanted.assignee is not None:
-        query = query.where(INCIDENTS.c.assignee == wanted.assignee)
-    if wanted.closed is not None:
-        query = query.where(INCIDENTS.c.closed == wanted.closed)
-    if wanted.words is not None:
-        query = query.where(INCIDENTS.c.question.in_(_questions(connection, wanted.words)))
+    query = _incident_rows().where(*_in_scope(connection, principal, criteria.camera, INCIDENTS.c.camera))
+    if criteria.watch is not None:
+        query = query.where(INCIDENTS.c.watch == criteria.watch)
+    if criteria.states:
+        query = query.where(INCIDENTS.c.state.in_(criteria.states))
+    if criteria.since_ms is not None:
+        query = query.where(INCIDENTS.c.start_ms >= criteria.since_ms)
+    if criteria.until_ms is not None:
+        query = query.where(INCIDENTS.c.start_ms < criteria.until_ms)
+    if criteria.assignee is not None:
+        query = query.where(INCIDENTS.c.assignee == criteria.assignee)
+    if criteria.closed is not None:
+        query = query.where(INCIDENTS.c.closed == criteria.closed)
+    if criteria.words is not None:
+        query = query.where(INCIDENTS.c.question.in_(_questions(connection, criteria.words)))
     if after:
         start_ms, identity = _place(after)
         query = query.where(
@@ -149,12 +149,12 @@ def _place(after: str) -> tuple[int, str]:
 
 def _questions(connection: Connection, words: str) -> list[int]:
     """Questions in which every word begins a word, in any case."""
-    wanted = words.casefold().split()
+    criteria = words.casefold().split()
     texts = connection.execute(sqlalchemy.select(QUESTIONS))
     return [
         row.key
         for row in texts
-        if all(any(word.startswith(begin) for word in _words(row.text)) for begin in wanted)
+        if all(any(word.startswith(begin) for word in _words(row.text)) for begin in criteria)
     ]
 
 
@@ -270,7 +270,7 @@ def sums(
     )
     fine = size_ms < MINUTE_MS
     columns = [BUCKETS.c[name] for name in _SUMMED] + ([BUCKETS.c.detail] if fine else [])
-    made: dict[int, dict[int, Bucket]] = defaultdict(dict)
+    result: dict[int, dict[int, Bucket]] = defaultdict(dict)
     for entry in series:
         query = (
             sqlalchemy.select(BUCKETS.c.start_ms, *columns)
@@ -282,7 +282,7 @@ def sums(
             )
             .order_by(BUCKETS.c.start_ms)
         )
-        buckets = made[entry.key]
+        buckets = result[entry.key]
         for row in connection.execute(query):
             if fine:
                 for start, bucket in fine_buckets(row.start_ms, row.detail or b"", size_ms).items():
@@ -290,7 +290,7 @@ def sums(
                         buckets[start] = bucket
             else:
                 _sum(buckets.setdefault(row.start_ms // size_ms * size_ms, Bucket()), row)
-    return made
+    return result
 
 
 _SUMMED: Final = ("verdicts", "answers", "p_sum", "p_max", *TIMES, "shared", "own")

@@ -81,8 +81,8 @@ class Retention:
             for level in (HOUR_MS, DAY_MS):
                 self._buckets(connection, level, self._settings.history_days)
             before = self._before(self._settings.history_days)
-            gone = sqlalchemy.select(INCIDENTS.c.id).where(INCIDENTS.c.end_ms < before)
-            connection.execute(ACTS.delete().where(ACTS.c.incident.in_(gone)))
+            expired = sqlalchemy.select(INCIDENTS.c.id).where(INCIDENTS.c.end_ms < before)
+            connection.execute(ACTS.delete().where(ACTS.c.incident.in_(expired)))
             connection.execute(INCIDENTS.delete().where(INCIDENTS.c.end_ms < before))
             connection.execute(AUDIT.delete().where(AUDIT.c.time_ms < before))
             short = self._before(_SHORT_DAYS)

@@ -150,10 +150,10 @@ class SeriesBook:
         query = sqlalchemy.select(CAMERAS).where(CAMERAS.c.tenant == tenant, CAMERAS.c.id == identity)
         row = connection.execute(query).one_or_none()
         if row is None:
-            made = connection.execute(
+            insertion = connection.execute(
                 CAMERAS.insert().values(tenant=tenant, id=identity, seen_ms=0, outcome="", decided_ms=0)
             )
-            camera = _Camera(new_key(made))
+            camera = _Camera(new_key(insertion))
         else:
             camera = _Camera(row.key, row.seen_ms, row.outcome, row.decided_ms)
         self._cameras[tenant, identity] = camera
@@ -165,8 +165,10 @@ class SeriesBook:
         row = connection.execute(query).one_or_none()
         if row is not None:
             return _Series(row.key, row.newest_ms, row.last_ms)
-        made = connection.execute(SERIES.insert().values(camera=key, watch=watch, newest_ms=0, last_ms=0))
-        return _Series(new_key(made), 0, 0)
+        insertion = connection.execute(
+            SERIES.insert().values(camera=key, watch=watch, newest_ms=0, last_ms=0)
+        )
+        return _Series(new_key(insertion), 0, 0)
 
     def _bucket(self, connection: Connection, series: _Series, level: int, start: int) -> Bucket:
         if start >= series.last_ms:  # nothing of the series is as new

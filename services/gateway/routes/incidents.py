@@ -47,7 +47,7 @@ def list_incidents(
     """Incidents, newest first."""
     if unknown := [name for name in state or () if name not in STATES]:
         raise ProblemError(400, f"state: {unknown[0]!r} is none of {', '.join(list(STATES)[1:])}")
-    wanted = queries.IncidentFilter(
+    criteria = queries.IncidentFilter(
         camera,
         watch,
         [STATES[name] for name in state or ()],
@@ -58,7 +58,7 @@ def list_incidents(
         closed,
     )
     with parts_of(request).database.reading() as connection:
-        rows, following = queries.incidents(connection, principal, wanted, after, limit)
+        rows, following = queries.incidents(connection, principal, criteria, after, limit)
     return answer(IncidentPage(incidents=[view_of_row(row, row.tenant) for row in rows], next=following))
 
 
@@ -74,30 +74,30 @@ def act(
     principal: Operator,
     asked: Asked,
     identity: _Id,
-    wanted: Annotated[IncidentAction, Depends(body_of(IncidentAction))],
+    criteria: Annotated[IncidentAction, Depends(body_of(IncidentAction))],
 ) -> Response:
     """Claim, acknowledge, resolve, reopen, note, or call it a false positive; `kind` and `note` are read."""
     parts = parts_of(request)
     before = _incident(parts, principal, identity)
-    kind = enum_name("Kind", IncidentAction.Kind.Name(wanted.kind))
-    if wanted.kind == IncidentAction.KIND_UNSPECIFIED:
+    kind = enum_name("Kind", IncidentAction.Kind.Name(criteria.kind))
+    if criteria.kind == IncidentAction.KIND_UNSPECIFIED:
         raise ProblemError(400, "kind: claim, acknowledge, resolve, false-positive, reopen or note is needed")
-    if wanted.kind == IncidentAction.KIND_NOTE and not wanted.note.strip():
+    if criteria.kind == IncidentAction.KIND_NOTE and not criteria.note.strip():
         raise ProblemError(400, "note: it is empty")
     with parts.writes.once(principal, asked, ACTIONS.name) as written:
         if written is not None:
             return answer(_incident(parts, principal, identity))
         before = _incident(parts, principal, identity)
-        if not allowed(Triage(before.state), wanted.kind):
+        if not allowed(Triage(before.state), criteria.kind):
             state = enum_name("IncidentState", IncidentState.Name(before.state))
             by = f" by {before.assignee}" if before.assignee else ""
             raise ProblemError(409, f"incident {identity} is {state}{by}: {kind} does not fit that")
         record = IncidentAction(
             id=stable_id("act", principal.actor, asked.key),
             incident=identity,
-            kind=wanted.kind,
+            kind=criteria.kind,
             actor=principal.actor,
-            note=wanted.note,
+            note=criteria.note,
             camera=before.camera,
             tenant=before.tenant,
             watch=before.watch,
@@ -118,10 +118,10 @@ def act(
 
 def _incident(parts: Parts, principal: Principal, identity: str) -> IncidentView:
     with parts.database.reading() as connection:
-        found = queries.incident(connection, principal, identity)
-    if found is None:
+        hit = queries.incident(connection, principal, identity)
+    if hit is None:
         raise not_found("incident", identity)
-    row, acts = found
+    row, acts = hit
     view = view_of_row(row, row.tenant)
     view.actions.extend(from_json(body, IncidentAction) for body in acts)
     return view

@@ -56,10 +56,10 @@ def remove_label(
 
 def _write(parts: Parts, principal: Principal, asked: Asking, incident: str, right: bool | None) -> Label:
     with parts.database.reading() as connection:
-        found = queries.incident(connection, principal, incident)
-    if found is None:
+        hit = queries.incident(connection, principal, incident)
+    if hit is None:
         raise not_found("incident", incident)
-    alert = from_json(found[0].alert, Alert)
+    alert = from_json(hit[0].alert, Alert)
     label = Label(
         camera=alert.camera,
         watch=alert.watch,

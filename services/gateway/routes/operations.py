@@ -77,9 +77,9 @@ def costs(
             count = sum(bucket.verdicts for bucket in buckets)
             flops = own + shared / len(entries)
             rows.append(CostRow(camera=name, tenant=tenant, watch=entry.watch, verdicts=count, flops=flops))
-    whole = sum(row.flops for row in rows)
+    total = sum(row.flops for row in rows)
     for row in rows:
-        row.share = row.flops / whole if whole else 0.0
+        row.share = row.flops / total if total else 0.0
         if settings.price_per_hour is not None:
             row.money = row.share * settings.price_per_hour * (end_ms - begin_ms) / HOUR_MS
     message = CostReport(rows=rows, currency=settings.currency if settings.price_per_hour is not None else "")

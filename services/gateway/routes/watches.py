@@ -51,10 +51,10 @@ def get_watch(request: Request, principal: Viewer, identity: _Id) -> Response:
 
 
 @router.put("/{identity:path}", **route(WatchView, takes=Watch))
-def put_watch(request: Request, principal: Operator, asked: Asked, identity: _Id, wanted: _Body) -> Response:
+def put_watch(request: Request, principal: Operator, asked: Asked, identity: _Id, target: _Body) -> Response:
     """Add a watch, or change it: its version grows, its open incidents close."""
-    wanted.id = identity
-    return _change(parts_of(request), principal, asked, wanted, "watch.write")
+    target.id = identity
+    return _change(parts_of(request), principal, asked, target, "watch.write")
 
 
 @router.post("/{identity:path}/disable", **route(WatchView))
@@ -75,11 +75,11 @@ def snooze(
     principal: Operator,
     asked: Asked,
     identity: _Id,
-    wanted: Annotated[Snooze, Depends(body_of(Snooze))],
+    target: Annotated[Snooze, Depends(body_of(Snooze))],
 ) -> Response:
     """Ask the watch no longer until a time; then it is asked again by itself."""
     parts = parts_of(request)
-    until_ms, now_ms = wanted.until.ToMilliseconds(), int(time.time() * 1000)
+    until_ms, now_ms = target.until.ToMilliseconds(), int(time.time() * 1000)
     if not now_ms < until_ms <= now_ms + _SNOOZE_MS:
         raise ProblemError(400, "until: a time later than now and within seven days is needed")
     with parts.writes.once(principal, asked, WATCHES.name) as written:
@@ -91,7 +91,7 @@ def snooze(
             off.active_from.FromMilliseconds(now_ms)
             on.CopyFrom(before)
             on.version, on.disabled = off.version + 1, False
-            on.active_from.CopyFrom(wanted.until)
+            on.active_from.CopyFrom(target.until)
             # Both in one batch of the client: of two records of one partition Kafka takes both, or none.
             rows = [(identity, checked(off)), (identity, checked(on))]
             places = parts.writes.write_only(principal, asked, WATCHES.name, rows)
@@ -113,33 +113,33 @@ def remove(request: Request, principal: Operator, asked: Asked, identity: _Id) -
 
 
 def _switch(parts: Parts, principal: Principal, asked: Asking, identity: str, *, disabled: bool) -> Response:
-    wanted = Watch()
-    wanted.CopyFrom(_own(parts, principal, identity))
-    wanted.disabled = disabled
-    return _change(parts, principal, asked, wanted, "watch.disable" if disabled else "watch.enable")
+    target = Watch()
+    target.CopyFrom(_own(parts, principal, identity))
+    target.disabled = disabled
+    return _change(parts, principal, asked, target, "watch.disable" if disabled else "watch.enable")
 
 
-def _change(parts: Parts, principal: Principal, asked: Asking, wanted: Watch, action: str) -> Response:
-    if not principal.owns_watch(wanted):
+def _change(parts: Parts, principal: Principal, asked: Asking, target: Watch, action: str) -> Response:
+    if not principal.owns_watch(target):
         raise ProblemError(403, "cameras, tenant: the watch asks cameras that you may not see; name yours")
     with parts.writes.once(principal, asked, WATCHES.name) as written:
         if written is None:
             standing = _standing(parts)
-            if wanted.id in standing.watches:
-                _own(parts, principal, wanted.id, standing.watches[wanted.id])
-            wanted.version = standing.version_after(wanted.id)
-            wanted.ClearField("active_from")
-            if wanted.version > 1:  # a first version also covers footage recorded before
-                wanted.active_from.GetCurrentTime()
-            check_crowd(wanted, standing.watches)
+            if target.id in standing.watches:
+                _own(parts, principal, target.id, standing.watches[target.id])
+            target.version = standing.version_after(target.id)
+            target.ClearField("active_from")
+            if target.version > 1:  # a first version also covers footage recorded before
+                target.active_from.GetCurrentTime()
+            check_crowd(target, standing.watches)
 
             def write(rows: Mapping[str, bytes | None]) -> None:
                 parts.writes.write(
-                    principal, asked, WATCHES.name, rows, entry(action, wanted.id, tenant=wanted.tenant)
+                    principal, asked, WATCHES.name, rows, entry(action, target.id, tenant=target.tenant)
                 )
 
-            change_watch(wanted, lambda: _standing(parts), write)
-    return answer(_watch(parts, principal, wanted.id))
+            change_watch(target, lambda: _standing(parts), write)
+    return answer(_watch(parts, principal, target.id))
 
 
 def _standing(parts: Parts) -> Standing:

@@ -23,6 +23,7 @@ def add(context: Context[GatewaySettings]) -> None:
     """
     parts = make_parts(context.settings)
     context.on_close(parts.database.close)
+    context.on_close(parts.media.close)
     context.health.block("history", "the history reads its tables")
     context.supervisor.start("history", parts.ingest.run)
     context.supervisor.start("events", parts.feed.run)

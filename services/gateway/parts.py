@@ -7,6 +7,7 @@ from typing import cast
 
 from starlette.requests import Request
 
+from lookout.past.erasures import Fence
 from lookout.services.gateway.access.limits import CallRate, Failures
 from lookout.services.gateway.access.links import SignInLink
 from lookout.services.gateway.access.sessions import Sessions
@@ -14,6 +15,9 @@ from lookout.services.gateway.access.tokens import Tokens
 from lookout.services.gateway.events import Feed
 from lookout.services.gateway.history.database import Database
 from lookout.services.gateway.history.ingest import Ingest
+from lookout.services.gateway.history.records import erased
+from lookout.services.gateway.media.footage import Footage
+from lookout.services.gateway.media.store import Media
 from lookout.services.gateway.settings import GatewaySettings
 from lookout.services.gateway.writes import Writes
 
@@ -32,6 +36,7 @@ class Parts:
     ingest: Ingest
     writes: Writes
     feed: Feed
+    media: Media
 
 
 def make_parts(settings: GatewaySettings) -> Parts:
@@ -54,7 +59,13 @@ def make_parts(settings: GatewaySettings) -> Parts:
         ingest,
         Writes(settings, database),
         Feed(database, ingest.changed),
+        Media(Footage(settings), lambda: _fence(database)),
     )
+
+
+def _fence(database: Database) -> Fence:
+    with database.reading() as connection:
+        return erased(connection)
 
 
 def parts_of(request: Request) -> Parts:

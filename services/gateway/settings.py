@@ -7,10 +7,10 @@ from typing import Self
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
-from lookout.runtime.worker import Listed, ServiceSettings
+from lookout.runtime.worker import FetchSettings, Listed
 
 
-class GatewaySettings(ServiceSettings):
+class GatewaySettings(FetchSettings):
     """What the gateway adds to every service's settings; each field is `LOOKOUT_<FIELD>`."""
 
     http_port: int = Field(0, ge=0, le=65535, description="port of the HTTP API; 0: any free port")

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         basis_of as basis_of,
         run_batch as run_batch,
     )
+    from lookout.streams.filmed import filmed_pictures as filmed_pictures
     from lookout.streams.player import (
         ClipWindow as ClipWindow,
         PlayedWindow as PlayedWindow,
@@ -85,6 +86,7 @@ _LAZY = {
         "basis_of",
         "run_batch",
     ],
+    "filmed": ["filmed_pictures"],
     "player": ["ClipWindow", "PlayedWindow", "Player", "answered_windows"],
     "replay": ["BlockGoneError", "ChainWindow", "ReplayedWindow", "replay_chain"],
     "requests": ["decode_request"],

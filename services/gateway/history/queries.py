@@ -326,6 +326,32 @@ def verdict_places(
     return places
 
 
+def verdict_near(connection: Connection, camera: str, at_ms: int) -> tuple[int, int] | None:
+    """Where in verdicts.v1 a verdict of a camera is whose window is near a time: partition and offset.
+
+    Args:
+        connection: Of the history.
+        camera: Its id.
+        at_ms: Unix milliseconds; windows of other hours are not near.
+    """
+    distance = sqlalchemy.func.abs(BUCKETS.c.start_ms - at_ms)
+    query = (
+        sqlalchemy.select(BUCKETS.c.partition, BUCKETS.c.first)
+        .join(SERIES, SERIES.c.key == BUCKETS.c.series)
+        .join(CAMERAS, CAMERAS.c.key == SERIES.c.camera)
+        .where(
+            CAMERAS.c.id == camera,
+            BUCKETS.c.level == MINUTE_MS,
+            BUCKETS.c.start_ms.between(at_ms - HOUR_MS, at_ms + HOUR_MS),
+            BUCKETS.c.first >= 0,
+        )
+        .order_by(distance)
+        .limit(1)
+    )
+    row = connection.execute(query).one_or_none()
+    return None if row is None else (row.partition, row.first)
+
+
 def letters(connection: Connection, principal: Principal, after: str, limit: int) -> tuple[list[bytes], str]:
     """Dead letters, newest first, and where the next page begins."""
     query = sqlalchemy.select(LETTERS).order_by(

@@ -469,18 +469,23 @@ class Records:
 
     def _erased(self, connection: Connection) -> Fence:
         if self._fence is None:
-            rows = connection.execute(
-                sqlalchemy.select(DOCUMENTS.c.key, DOCUMENTS.c.body).where(DOCUMENTS.c.topic == ERASURES.name)
-            )
-            erasures = []
-            for row in rows:
-                if "@" not in row.key:
-                    try:
-                        erasures.append(from_json(row.body, Erasure))
-                    except WireError:
-                        continue
-            self._fence = Fence(erasures)
+            self._fence = erased(connection)
         return self._fence
+
+
+def erased(connection: Connection) -> Fence:
+    """What was erased, as the history knows it."""
+    rows = connection.execute(
+        sqlalchemy.select(DOCUMENTS.c.key, DOCUMENTS.c.body).where(DOCUMENTS.c.topic == ERASURES.name)
+    )
+    erasures = []
+    for row in rows:
+        if "@" not in row.key:
+            try:
+                erasures.append(from_json(row.body, Erasure))
+            except WireError:
+                continue
+    return Fence(erasures)
 
 
 _KINDS: Final[dict[str, type[Any]]] = {

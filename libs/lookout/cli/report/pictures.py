@@ -17,13 +17,13 @@ from lookout.cli.connect import client_options, grpc_security
 from lookout.cli.report.run import CameraRun, EvidenceFrame, Place, place_of
 from lookout.runtime.kafka_clients import Consumer
 from lookout.runtime.store import Peers, Rows, StoreError, StoreSettings, TensorClient
-from lookout.streams import decode_request
-from lookout.v1.frames_pb2 import FramesRecord, Picture
+from lookout.streams import filmed_pictures
+from lookout.v1.frames_pb2 import FramesRecord
 from lookout.v1.lineage_pb2 import STAGE_FRAMES
 from lookout.video.motion import Fit
 from lookout.video.sandbox import open_recording
-from lookout.video.segments import CodecError, Limits
-from lookout.wire import MAX_MESSAGE_BYTES, WireError, from_bytes, prefixed
+from lookout.video.segments import CodecError
+from lookout.wire import WireError, from_bytes, prefixed
 
 U8 = npt.NDArray[np.uint8]
 
@@ -165,19 +165,8 @@ class Album:
         data = self._records.read(place_of(record.segment.segment))
         if data is None:
             return {}
-        width, height = _size(record.segment.picture)
-        rows = len(record.segment.frames)
-        indexes = {shot: record.segment.frames[shot.row].index for shot in shots if shot.row < rows}
-        frames = tuple(sorted(set(indexes.values())))
-        request = decode_request(
-            width,
-            height,
-            fit=Fit(record.segment.picture.fit or "stretch"),
-            frames=frames,
-            limits=Limits(bytes=MAX_MESSAGE_BYTES),
-        )
-        pixels = self._sandbox.decode(data, request).pixels
-        return {shot: pixels[frames.index(index)] for shot, index in indexes.items()}
+        pictures = filmed_pictures(self._sandbox, data, record.segment, {shot.row for shot in shots}, WIDTH)
+        return {shot: pictures[shot.row] for shot in shots if shot.row in pictures}
 
 
 class FootageAlbum:
@@ -206,17 +195,6 @@ class FootageAlbum:
     def seen(self, camera: CameraRun, shots: Sequence[EvidenceFrame]) -> dict[EvidenceFrame, U8]:
         """Return nothing: the model's input of a file is not kept."""
         return {}
-
-
-def _size(picture: Picture) -> tuple[int, int]:
-    """Return a display size that covers the model's input exactly, so that the grid of groups fits."""
-    width, height = picture.coded_width, picture.coded_height
-    if picture.rotation in (90, 270):
-        width, height = height, width
-    if picture.fit not in ("", "stretch"):
-        width, height = picture.width, picture.height
-    scale = min(1.0, WIDTH / width) if width >= picture.width else WIDTH / width
-    return max(2, round(width * scale) // 2 * 2), max(2, round(height * scale) // 2 * 2)
 
 
 def _shown(width: int, height: int) -> tuple[int, int]:

@@ -43,11 +43,11 @@ def _lacks_times(packet: Any) -> bool:
 
 def _fill(start: Sequence[Any]) -> None:
     """Give the packets before the last two, which have theirs, the times that they lack."""
-    first, rest = start[0], start[1:]
+    first, following = start[0], start[1:]
     step = start[-1].dts - start[-2].dts
-    if step <= 0 or not first.is_keyframe or any(packet.pts is None for packet in rest):
+    if step <= 0 or not first.is_keyframe or any(packet.pts is None for packet in following):
         return
     for place in range(len(start) - 3, -1, -1):
         start[place].dts = start[place + 1].dts - step
     # It is shown before all that follow; never before it is decoded.
-    first.pts = max(min(packet.pts for packet in rest) - step, first.dts)
+    first.pts = max(min(packet.pts for packet in following) - step, first.dts)

@@ -197,13 +197,13 @@ def _connected(segments: Iterable[list[_Picture]]) -> list[_Picture]:
     before: _Stream | None = None
     for pictures in segments:
         stream = pictures[0].stream
-        same = before is not None and before.place == stream.place
-        if before is not None and same and abs(stream.begins_us - before.ends_us) <= stream.nominal_us:
+        continues = before is not None and before.place == stream.place
+        if before is not None and continues and abs(stream.begins_us - before.ends_us) <= stream.nominal_us:
             connected += pictures
             before = stream
             continue
         own = _from_keyframe(pictures)
-        if not own or (before is not None and same and own[0].at_us < before.ends_us):
+        if not own or (before is not None and continues and own[0].at_us < before.ends_us):
             continue
         connected += own
         before = stream
@@ -243,10 +243,10 @@ def _in_range(pictures: list[_Picture], from_us: int, to_us: int) -> list[_Pictu
         if further == last:
             break
         last = further
-    chosen = _from_keyframe(pictures[: last + 1], first)
-    while chosen and chosen[-1].hidden:
-        chosen.pop()
-    return chosen
+    range_pictures = _from_keyframe(pictures[: last + 1], first)
+    while range_pictures and range_pictures[-1].hidden:
+        range_pictures.pop()
+    return range_pictures
 
 
 def _place(pictures: Sequence[_Picture], at_us: int) -> list[ClipSpan]:

@@ -1,0 +1,72 @@
+"""Pictures for people, out of the segments that frames records name."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Protocol
+
+from lookout.streams.requests import decode_request
+from lookout.v1.frames_pb2 import Picture, SegmentFrames
+from lookout.video.motion import Fit
+from lookout.video.motion.types import U8
+from lookout.video.segments import DecodedSegment, DecodeRequest, Limits
+from lookout.wire import MAX_MESSAGE_BYTES
+
+
+class SegmentDecoder(Protocol):
+    """A sandbox, or what decodes in this process."""
+
+    def decode(self, segment: bytes, request: DecodeRequest) -> DecodedSegment:
+        """Decode one segment."""
+        ...
+
+
+def filmed_pictures(
+    decoder: SegmentDecoder, data: bytes, segment: SegmentFrames, rows: Collection[int], width: int
+) -> dict[int, U8]:
+    """The sampled pictures of a segment as they were filmed.
+
+    Args:
+        decoder: Decodes the segment.
+        data: The segment's bytes.
+        segment: What decode learnt from it.
+        rows: Which of its frames; those that it does not have are left out.
+        width: Of the pictures, in pixels; their height follows.
+
+    Returns:
+        By row, uint8 [height, width, 3], RGB.
+
+    Raises:
+        CodecError: The segment cannot be decoded.
+    """
+    indexes = {row: segment.frames[row].index for row in rows if 0 <= row < len(segment.frames)}
+    if not indexes:
+        return {}
+    frames = tuple(sorted(set(indexes.values())))
+    across, down = filmed_size(segment.picture, width)
+    request = decode_request(
+        across,
+        down,
+        fit=Fit(segment.picture.fit or "stretch"),
+        frames=frames,
+        limits=Limits(bytes=MAX_MESSAGE_BYTES),
+    )
+    pixels = decoder.decode(data, request).pixels
+    return {row: pixels[frames.index(index)] for row, index in indexes.items()}
+
+
+def filmed_size(picture: Picture, width: int) -> tuple[int, int]:
+    """(width, height) for people whose whole area is the model's input, so that the grid of groups lies on
+    it; not larger than what was filmed, unless the model's input is.
+
+    Args:
+        picture: How coded pictures became model input.
+        width: The largest width.
+    """
+    across, down = picture.coded_width, picture.coded_height
+    if picture.rotation in (90, 270):
+        across, down = down, across
+    if picture.fit not in ("", "stretch"):
+        across, down = picture.width, picture.height
+    scale = min(1.0, width / across) if across >= picture.width else width / across
+    return max(2, round(across * scale) // 2 * 2), max(2, round(down * scale) // 2 * 2)

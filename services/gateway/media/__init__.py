@@ -1,0 +1,1 @@
+"""Pictures and clips out of the segments that Kafka holds."""

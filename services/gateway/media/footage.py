@@ -1,0 +1,255 @@
+"""What Kafka holds of a camera's time: frames records, and the segments that they name."""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from confluent_kafka import KafkaException
+
+from lookout.errors import RecordsGoneError, TransientError
+from lookout.runtime.net.fetch import UriFetcher, uri_of
+from lookout.runtime.worker import FetchSettings, Record
+from lookout.runtime.worker.record_reader import RecordReader
+from lookout.runtime.worker.topic_reader import End, TopicReader
+from lookout.v1.frames_pb2 import FramesRecord
+from lookout.v1.lineage_pb2 import RecordRef
+from lookout.v1.verdicts_pb2 import Verdict
+from lookout.video.segments.types import ClipSegment, Limits
+from lookout.wire import FRAMES, SEGMENTS, VERDICTS, WireError, from_bytes, headers, received
+
+#: requests that read Kafka at the same time
+_READERS: Final = 4
+_ANSWER_S: Final = 10.0
+#: a segment that covers a time may have begun so long before it
+_LONGEST_MS: Final = round(Limits().seconds * 1000)
+#: by which decode may be late, where nothing says when it read the segments of a time
+_LATE_MS: Final = 600_000
+#: the same from a record of that time on
+_NEAR_MS: Final = 180_000
+
+_Reader = TypeVar("_Reader", TopicReader, RecordReader)
+
+
+@dataclass(frozen=True, slots=True)
+class FilmedSegment:
+    """One frames record with a segment.
+
+    Attributes:
+        place: Partition and offset in frames.v1.
+        record: The record.
+    """
+
+    place: tuple[int, int]
+    record: FramesRecord
+
+    @property
+    def start_us(self) -> int:
+        """Unix time of its begin."""
+        return self.record.segment.start_us + self.record.wall_offset_us
+
+    @property
+    def end_us(self) -> int:
+        """Unix time of its end."""
+        return self.record.segment.end_us + self.record.wall_offset_us
+
+
+@dataclass(frozen=True, slots=True)
+class _Range:
+    """Records of frames.v1 by Kafka's time, Unix milliseconds."""
+
+    begin_ms: int
+    stop_ms: int
+
+
+class Footage:
+    """Reads what Kafka holds. Thread-safe.
+
+    Args:
+        settings: How Kafka and the hosts of segments are reached.
+    """
+
+    def __init__(self, settings: FetchSettings) -> None:
+        options = {"auto.offset.reset": "earliest"}
+        self._readers: queue.LifoQueue[TopicReader] = queue.LifoQueue()
+        self._segments: queue.LifoQueue[RecordReader] = queue.LifoQueue()
+        for _ in range(_READERS):
+            self._readers.put(TopicReader(settings, "media", options=options))
+            self._segments.put(RecordReader(settings))
+        self._uris = UriFetcher(
+            settings.uri_schemes,
+            settings.uri_hosts,
+            settings.uri_networks,
+            timeout_s=settings.uri_timeout_s,
+        )
+
+    def close(self) -> None:
+        """Leave Kafka."""
+        for _ in range(_READERS):
+            self._readers.get().close()
+            self._segments.get().close()
+
+    def at(self, camera: str, ref: RecordRef) -> FilmedSegment | None:
+        """A frames record of a camera by its place; None: Kafka has none there any more."""
+        if ref.topic != FRAMES.name:
+            return None
+        with self._taken(self._segments) as reader:
+            try:
+                records = reader.read(FRAMES.name, ref.partition, [ref.offset], _ANSWER_S)
+            except RecordsGoneError:
+                return None
+        filmed = _filmed(records[0].value, (ref.partition, ref.offset))
+        # A topic that was made again may have another camera's record at the same place.
+        return filmed if filmed is not None and filmed.record.camera == camera else None
+
+    def between(
+        self, camera: str, from_us: int, to_us: int, near: RecordRef | None = None
+    ) -> list[FilmedSegment]:
+        """The segments that a camera filmed in a time, by epoch and stream time.
+
+        Args:
+            camera: Its id.
+            from_us: Unix microseconds.
+            to_us: The end, which is excluded.
+            near: A frames record or verdict of about this time; without one they are looked for by Kafka's
+                time, and not found where decode was late by more than ten minutes.
+
+        Raises:
+            TransientError: Kafka does not answer in time.
+        """
+        where = self._where(camera, from_us, to_us, near)
+        segments: dict[tuple[int, int], FilmedSegment] = {}
+        with self._taken(self._readers) as reader:
+            for filmed in self._read(reader, camera, where, to_us):
+                if filmed.start_us < to_us and filmed.end_us > from_us:
+                    segments[filmed.record.epoch, filmed.record.segment.start_us] = filmed
+        return [segments[key] for key in sorted(segments)]
+
+    def segment(self, filmed: FilmedSegment) -> bytes | None:
+        """The bytes of a segment; None: Kafka or its host has them no longer.
+
+        Raises:
+            TransientError: Kafka or the host does not answer.
+        """
+        ref = filmed.record.segment.segment
+        if ref.topic != SEGMENTS.name:
+            return None
+        with self._taken(self._segments) as reader:
+            try:
+                record = reader.read(ref.topic, ref.partition, [ref.offset], _ANSWER_S)[0]
+            except RecordsGoneError:
+                return None
+        if record.camera != filmed.record.camera:
+            return None
+        kind = headers.text(record.headers, headers.CONTENT_TYPE) or ""
+        if kind.partition(";")[0].strip().lower() != headers.URI_LIST:
+            return record.value
+        return self._uris.fetch(uri_of(record.value))
+
+    def clip_segments(self, segments: Sequence[FilmedSegment], max_bytes: int) -> Iterator[ClipSegment]:
+        """Segments with their bytes, as long as these fit; those that are gone are left out."""
+        size = 0
+        for filmed in segments:
+            data = self.segment(filmed)
+            if data is None:
+                continue
+            size += len(data)
+            if size > max_bytes:
+                return
+            body = filmed.record.segment
+            origin_us = body.start_us - round(body.facts.first_pts * 1e6)
+            yield ClipSegment(data, filmed.record.epoch, origin_us, filmed.record.wall_offset_us)
+
+    def _where(self, camera: str, from_us: int, to_us: int, near: RecordRef | None) -> _Range:
+        """Where the records of a range are, by a record of about that time."""
+        plain = _Range(from_us // 1000, to_us // 1000 + _LATE_MS)
+        if near is None:
+            return plain
+        with self._taken(self._segments) as reader:
+            try:
+                record = reader.read(near.topic, near.partition, [near.offset], _ANSWER_S)[0]
+            except RecordsGoneError:
+                return plain
+        span = _span_of(record)
+        if span is None or record.camera != camera:
+            return plain
+        # Footage may be sent faster than it was filmed, and never earlier.
+        at_ms, begin_ms, end_ms = record.timestamp_ms, *span
+        before_ms, after_ms = max(0, end_ms - from_us // 1000), max(0, to_us // 1000 - begin_ms)
+        return _Range(at_ms - before_ms, at_ms + after_ms + _NEAR_MS)
+
+    def _read(self, reader: TopicReader, camera: str, where: _Range, to_us: int) -> Iterator[FilmedSegment]:
+        """The camera's records of a time, up to the first that begins much later than `to_us`."""
+        partitions = reader.partitions(FRAMES.name, _ANSWER_S)
+        starts = reader.at(FRAMES.name, partitions, max(0, where.begin_ms - _LONGEST_MS), _ANSWER_S)
+        ends = reader.ends(FRAMES.name, partitions, _ANSWER_S)
+        reading = {number for number in partitions if 0 <= starts[number] < ends[number]}
+        if not reading:
+            return
+        reader.read_from(FRAMES.name, {number: starts[number] for number in reading})
+        deadline = time.monotonic() + 3 * _ANSWER_S
+        key = camera.encode()
+        while reading:
+            message = reader.next(1.0)
+            if time.monotonic() > deadline:
+                raise TransientError(f"{FRAMES.name} cannot be read in time: ask for a shorter range")
+            if message is None:
+                continue
+            number = message.partition if isinstance(message, End) else message.partition() or 0
+            if isinstance(message, End) or number not in reading:
+                reading.discard(number)
+                continue
+            offset = message.offset() or 0
+            if message.timestamp()[1] > where.stop_ms or offset + 1 >= ends[number]:
+                reading.discard(number)
+            filmed = _filmed(message.value() or b"", (number, offset)) if message.key() == key else None
+            if filmed is None:
+                continue
+            if filmed.start_us >= to_us + 1000 * _LONGEST_MS:
+                reading.discard(number)
+            yield filmed
+
+    @contextmanager
+    def _taken(self, readers: queue.LifoQueue[_Reader]) -> Iterator[_Reader]:
+        """One reader for one caller.
+
+        Raises:
+            TransientError: Kafka does not answer.
+        """
+        reader = readers.get()
+        try:
+            yield reader
+        except KafkaException as error:
+            reader.close()
+            raise TransientError(f"Kafka does not answer: {error.args[0].str()}") from error
+        finally:
+            if isinstance(reader, TopicReader):
+                reader.stop_reading()
+            readers.put(reader)
+
+
+def _filmed(value: bytes, place: tuple[int, int]) -> FilmedSegment | None:
+    """A frames record with a segment, or None."""
+    try:
+        record = from_bytes(value, FramesRecord)
+    except WireError:
+        return None
+    return FilmedSegment(place, record) if record.HasField("segment") else None
+
+
+def _span_of(record: Record) -> tuple[int, int] | None:
+    """Unix milliseconds that a frames record or a verdict is about."""
+    if record.topic == FRAMES.name:
+        filmed = _filmed(record.value, (record.partition, record.offset))
+        return None if filmed is None else (filmed.start_us // 1000, filmed.end_us // 1000)
+    if record.topic != VERDICTS.name:
+        return None
+    try:
+        verdict = received(Verdict, record)
+    except WireError:
+        return None
+    return verdict.start.ToMilliseconds(), verdict.end.ToMilliseconds()

@@ -1,0 +1,37 @@
+"""Answers to requests for a range of bytes (RFC 9110, 14)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+_RANGE: Final = re.compile(r"bytes=(\d{0,15})-(\d{0,15})", re.IGNORECASE)
+
+
+def ranged(request: Request, data: bytes, media_type: str, headers: Mapping[str, str]) -> Response:
+    """The whole, or the range that is asked for.
+
+    Args:
+        request: With or without the headers range and if-range.
+        data: The whole.
+        media_type: Of it.
+        headers: Of the answer, with its etag.
+    """
+    headers = {**headers, "accept-ranges": "bytes"}
+    match = _RANGE.fullmatch(request.headers.get("range", "").strip())
+    # Of several ranges, or of another version, the whole is an answer as well.
+    if match is None or request.headers.get("if-range", headers["etag"]) != headers["etag"]:
+        return Response(data, 200, headers, media_type)
+    first, last = match.groups()
+    if not first and not last:
+        return Response(data, 200, headers, media_type)
+    begin = int(first) if first else max(0, len(data) - int(last))
+    end = min(int(last), len(data) - 1) if first and last else len(data) - 1
+    if begin >= len(data) or end < begin:
+        return Response(status_code=416, headers={**headers, "content-range": f"bytes */{len(data)}"})
+    headers["content-range"] = f"bytes {begin}-{end}/{len(data)}"
+    return Response(data[begin : end + 1], 206, headers, media_type)

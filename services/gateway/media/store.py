@@ -1,0 +1,269 @@
+"""Clips and pictures, made on demand and kept for a while."""
+
+from __future__ import annotations
+
+import io
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import numpy as np
+from cachetools import TLRUCache, TTLCache
+from PIL import Image
+
+from lookout.past.erasures import Fence
+from lookout.services.gateway.media.footage import FilmedSegment, Footage
+from lookout.services.gateway.problems import ProblemError
+from lookout.streams import filmed_pictures
+from lookout.v1.alerts_pb2 import Alert
+from lookout.v1.lineage_pb2 import RecordRef
+from lookout.video.motion.types import U8
+from lookout.video.sandbox import SandboxPool, SandboxSettings
+from lookout.video.segments.types import CodecError, JoinedClip, JoinRequest, Reason
+from lookout.wire import tenant_of
+
+#: of footage in one clip
+LONGEST_US: Final = 300_000_000
+#: by which the picture of a time may be earlier or later
+NEAREST_US: Final = 5_000_000
+#: of the segments of one clip
+_CLIP_BYTES: Final = 128 << 20
+_CACHE_BYTES: Final = 256 << 20
+#: a clip whose time may still come is made again after so long
+_OPEN_S: Final = 10.0
+_CLOSED_S: Final = 600.0
+#: after which nothing of a time comes any more
+_SETTLED_US: Final = 120_000_000
+_QUALITY: Final = 85
+_WORKERS: Final = 2
+#: views of one thing by one person within this time are one
+_VIEW_S: Final = 60.0
+
+#: whether the caller may see a camera of a tenant
+Sees = Callable[[str, str], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Something that was made: a clip or a picture.
+
+    Attributes:
+        data: Its bytes.
+        tenants: Whose it is.
+        spans: Unix microseconds that it shows.
+        clip: The clip; None: it is a picture.
+        settled: Nothing can change it.
+    """
+
+    data: bytes = field(repr=False)
+    tenants: frozenset[str]
+    spans: Sequence[tuple[int, int]]
+    clip: JoinedClip | None = None
+    settled: bool = True
+
+
+class Media:
+    """Makes clips and pictures. Thread-safe; the same one is made once at a time.
+
+    Args:
+        footage: Where segments come from.
+        fence: What was erased, as the history knows it now.
+    """
+
+    def __init__(self, footage: Footage, fence: Callable[[], Fence]) -> None:
+        self._footage, self._fence = footage, fence
+        self._sandbox = SandboxPool(_WORKERS, SandboxSettings())
+        self._cache: TLRUCache[Any, Piece] = TLRUCache(
+            _CACHE_BYTES,
+            ttu=lambda _key, piece, now: now + (_CLOSED_S if piece.settled else _OPEN_S),
+            getsizeof=lambda piece: len(piece.data),
+        )
+        self._lock = threading.Lock()
+        self._views: TTLCache[tuple[str, ...], bool] = TTLCache(10_000, ttl=_VIEW_S)
+        self._making: dict[Any, threading.Lock] = {}
+
+    def close(self) -> None:
+        """End the decoders and leave Kafka."""
+        self._sandbox.close()
+        self._footage.close()
+
+    def clip(self, camera: str, from_us: int, to_us: int, sees: Sees, near: RecordRef | None = None) -> Piece:
+        """A clip of a camera's time.
+
+        Args:
+            camera: Its id.
+            from_us: Unix microseconds.
+            to_us: The end, which is excluded.
+            sees: What the caller may see.
+            near: A frames record or verdict of about this time.
+
+        Raises:
+            ProblemError: Nothing was filmed then that the caller may see, or there is no clip of it.
+        """
+        key = ("clip", camera, from_us, to_us)
+        return self._checked(camera, self._made(key, lambda: self._clip(camera, from_us, to_us, near)), sees)
+
+    def evidence(self, alert: Alert, sees: Sees, width: int) -> Piece:
+        """The picture that an incident's newest alert names first.
+
+        Args:
+            alert: The alert.
+            sees: What the caller may see.
+            width: Of the picture at most, pixels.
+
+        Raises:
+            ProblemError: It names none, or Kafka has it no longer.
+        """
+        for evidence in alert.evidence:
+            place = evidence.record.partition, evidence.record.offset, evidence.row
+
+            def make(ref: RecordRef = evidence.record, row: int = evidence.row) -> Piece | None:
+                filmed = self._footage.at(alert.camera, ref)
+                return None if filmed is None else self._picture(filmed, row, width)
+
+            piece = self._made(("evidence", alert.camera, *place, width), make)
+            if piece is not None:
+                return self._checked(alert.camera, piece, sees)
+        raise ProblemError(404, f"incident {alert.incident}: Kafka holds no picture of it any more")
+
+    def picture(
+        self, camera: str, at_us: int, sees: Sees, width: int, near: RecordRef | None = None
+    ) -> Piece:
+        """The picture that a camera's sampled frames have nearest to a time.
+
+        Args:
+            camera: Its id.
+            at_us: Unix microseconds.
+            sees: What the caller may see.
+            width: Of the picture at most, pixels.
+            near: As of `clip`.
+
+        Raises:
+            ProblemError: Nothing was filmed then that the caller may see.
+        """
+        key = ("picture", camera, at_us, width)
+        return self._checked(camera, self._made(key, lambda: self._nearest(camera, at_us, width, near)), sees)
+
+    def is_new_view(self, *view: str) -> bool:
+        """Whether this view was not counted within the last minute.
+
+        Args:
+            view: Who sees what, and from where.
+        """
+        with self._lock:
+            is_new = view not in self._views
+            self._views.setdefault(view, True)
+        return is_new
+
+    def _checked(self, camera: str, piece: Piece | None, sees: Sees) -> Piece:
+        """A piece that the caller may see, and of which nothing was erased."""
+        if (
+            piece is None
+            or not all(sees(camera, tenant) for tenant in piece.tenants)
+            or _touches(self._fence(), camera, piece)
+        ):
+            raise ProblemError(404, f"camera {camera}: nothing of this time is there that you may see")
+        return piece
+
+    def _made(self, key: tuple[Any, ...], make: Callable[[], Piece | None]) -> Piece | None:
+        """A piece out of memory, or made now; `key` begins with its kind and its camera."""
+        with self._lock:
+            making = self._making.setdefault(key, threading.Lock())
+        try:
+            with making:
+                piece = self._known(key)
+                if piece is None and (piece := make()) is not None:
+                    with self._lock:
+                        if len(piece.data) <= self._cache.maxsize:
+                            self._cache[key] = piece
+                return piece
+        finally:
+            with self._lock:
+                self._making.pop(key, None)
+
+    def _known(self, key: tuple[Any, ...]) -> Piece | None:
+        """A piece out of memory; one that was erased since it was made goes."""
+        fence = self._fence()
+        with self._lock:
+            piece = self._cache.get(key)
+            if piece is not None and _touches(fence, key[1], piece):
+                del self._cache[key]
+                return None
+        return piece
+
+    def _clip(self, camera: str, from_us: int, to_us: int, near: RecordRef | None) -> Piece | None:
+        filmed_segments = self._shown(camera, self._footage.between(camera, from_us, to_us, near))
+        segments = tuple(self._footage.clip_segments(filmed_segments, _CLIP_BYTES))
+        if not segments:
+            return None
+        request = JoinRequest(segments, from_us, to_us, _CLIP_BYTES)
+        try:
+            clip = self._sandbox.join(request)
+        except CodecError as error:
+            if error.reason is Reason.NO_DECODER:
+                codec = filmed_segments[0].record.segment.facts.codec
+                raise ProblemError(
+                    404,
+                    f"camera {camera} films in {codec}, which browsers do not play: there are pictures, at "
+                    f"/v1/cameras/{camera}/frames/TIME.jpg, and no clips",
+                ) from None
+            detail = f"camera {camera}: there is no clip of this time: {error.detail}"
+            raise ProblemError(404, detail) from None
+        settled = to_us < time.time() * 1e6 - _SETTLED_US
+        spans = [(filmed.start_us, filmed.end_us) for filmed in filmed_segments]
+        return Piece(clip.data, _tenants(filmed_segments), spans, replace(clip, data=b""), settled)
+
+    def _shown(self, camera: str, filmed_segments: Sequence[FilmedSegment]) -> list[FilmedSegment]:
+        fence = self._fence()
+        return [
+            filmed for filmed in filmed_segments if not fence.hides(camera, filmed.start_us, filmed.end_us)
+        ]
+
+    def _nearest(self, camera: str, at_us: int, width: int, near: RecordRef | None) -> Piece | None:
+        span = at_us - NEAREST_US, at_us + NEAREST_US
+        filmed_segments = self._shown(camera, self._footage.between(camera, *span, near))
+        frames = [
+            (abs(frame.time_us + filmed.record.wall_offset_us - at_us), place, row)
+            for place, filmed in enumerate(filmed_segments)
+            for row, frame in enumerate(filmed.record.segment.frames)
+        ]
+        if not frames or min(frames)[0] > NEAREST_US:
+            return None
+        _, place, row = min(frames)
+        return self._picture(filmed_segments[place], row, width)
+
+    def _picture(self, filmed: FilmedSegment, row: int, width: int) -> Piece | None:
+        segment = filmed.record.segment
+        data = None if row >= len(segment.frames) else self._footage.segment(filmed)
+        if data is None:
+            return None
+        try:
+            pictures = filmed_pictures(self._sandbox, data, segment, [row], width)
+        except CodecError as error:
+            camera = filmed.record.camera
+            detail = f"camera {camera}: the picture cannot be decoded: {error.detail}"
+            raise ProblemError(404, detail) from None
+        at_us = segment.frames[row].time_us + filmed.record.wall_offset_us
+        return Piece(jpeg(pictures[row]), _tenants([filmed]), [(at_us, at_us + 1)])
+
+
+def jpeg(pixels: U8) -> bytes:
+    """A picture as JPEG.
+
+    Args:
+        pixels: uint8 [height, width, 3], RGB.
+    """
+    buffer = io.BytesIO()
+    Image.fromarray(np.asarray(pixels)).save(buffer, "JPEG", quality=_QUALITY)
+    return buffer.getvalue()
+
+
+def _touches(fence: Fence, camera: str, piece: Piece) -> bool:
+    """Whether something that a piece shows was erased."""
+    return any(fence.hides(camera, *span) is not None for span in piece.spans)
+
+
+def _tenants(filmed_segments: Sequence[FilmedSegment]) -> frozenset[str]:
+    return frozenset(tenant_of(filmed.record.labels.tenant) for filmed in filmed_segments)

@@ -1,0 +1,204 @@
+"""Pictures and clips of cameras and incidents."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Path, Query, Request
+from starlette.responses import Response
+
+from lookout.services.gateway.guard import Viewer
+from lookout.services.gateway.history import queries
+from lookout.services.gateway.media.ranges import ranged
+from lookout.services.gateway.media.store import LONGEST_US, Piece, Sees
+from lookout.services.gateway.messages import answer, route
+from lookout.services.gateway.parts import Parts, parts_of
+from lookout.services.gateway.principal import Principal
+from lookout.services.gateway.problems import ProblemError, not_found
+from lookout.services.gateway.times import parse_ms
+from lookout.services.gateway.writes import Asked, Asking, entry
+from lookout.v1.alerts_pb2 import Alert
+from lookout.v1.lineage_pb2 import RecordRef
+from lookout.v1.media_pb2 import ClipFacts
+from lookout.wire import VERDICTS, from_json
+
+router = APIRouter(prefix="/v1", tags=["media"])
+#: tells a program which codec a clip has before it plays it: not every browser plays hevc
+CODEC_HEADER: Final = "lookout-codec"
+_BEFORE_US: Final = 5_000_000
+_PICTURE: Final = {"image/jpeg": {"schema": {"type": "string", "format": "binary"}}}
+_VIDEO: Final = {"video/mp4": {"schema": {"type": "string", "format": "binary"}}}
+_PICTURES: Final[dict[str, Any]] = route(None, media=_PICTURE)
+_CLIPS: Final[dict[str, Any]] = route(
+    None,
+    media=_VIDEO,
+    responses={
+        206: {"description": "the range that was asked for", "content": _VIDEO},
+        416: {"description": "the range begins after the clip's end"},
+    },
+)
+_Incident = Annotated[str, Path(max_length=64)]
+_Camera = Annotated[str, Path(max_length=200)]
+_Width = Annotated[int, Query(ge=64, le=4096, description="of the picture at most, pixels")]
+_Begin = Annotated[str, Query(alias="from", max_length=40, description="RFC 3339")]
+_End = Annotated[str, Query(alias="to", max_length=40, description="RFC 3339, at most 5 minutes later")]
+_Pad = Annotated[float, Query(ge=0, le=60, description="seconds before and after the incident")]
+
+
+@router.get("/incidents/{identity}/picture.jpg", **_PICTURES)
+def incident_picture(
+    request: Request, principal: Viewer, asked: Asked, identity: _Incident, width: _Width = 1280
+) -> Response:
+    """The frame that got the most attention, as the incident's newest alert says."""
+    parts = parts_of(request)
+    alert = _alert(parts, principal, identity)
+    piece = parts.media.evidence(alert, principal.sees, width)
+    _note(parts, principal, asked, "picture.view", identity, alert.camera, piece)
+    return Response(piece.data, media_type="image/jpeg")
+
+
+@router.get("/incidents/{identity}/clip.mp4", **_CLIPS)
+def incident_clip(
+    request: Request, principal: Viewer, asked: Asked, identity: _Incident, pad: _Pad = 5.0
+) -> Response:
+    """The incident as it was filmed, nothing encoded again: at most its first five minutes."""
+    parts = parts_of(request)
+    alert, piece = _incident_clip(parts, principal, identity, pad)
+    _note(parts, principal, asked, "clip.view", identity, alert.camera, piece)
+    return _clip_answer(request, piece)
+
+
+@router.get("/incidents/{identity}/clip.json", **route(ClipFacts))
+def incident_clip_facts(
+    request: Request, principal: Viewer, identity: _Incident, pad: _Pad = 5.0
+) -> Response:
+    """What a player must know of the incident's clip before it loads it."""
+    alert, piece = _incident_clip(parts_of(request), principal, identity, pad)
+    return answer(_facts(alert.camera, piece))
+
+
+@router.get("/cameras/{camera:path}/frames/{time}.jpg", **_PICTURES)
+def camera_picture(
+    request: Request,
+    principal: Viewer,
+    asked: Asked,
+    camera: _Camera,
+    time: Annotated[str, Path(max_length=40, description="RFC 3339")],
+    width: _Width = 1280,
+) -> Response:
+    """The picture, of those that the model was given, nearest to a time."""
+    parts = parts_of(request)
+    at_us = (parse_ms("time", time) or 0) * 1000
+    sees = _sees(parts, principal, camera)
+    piece = parts.media.picture(camera, at_us, sees, width, _near(parts, camera, at_us))
+    _note(parts, principal, asked, "picture.view", f"{camera}@{time}", camera, piece)
+    return Response(piece.data, media_type="image/jpeg")
+
+
+@router.get("/cameras/{camera:path}/clip.mp4", **_CLIPS)
+def camera_clip(
+    request: Request, principal: Viewer, asked: Asked, camera: _Camera, begin: _Begin, end: _End
+) -> Response:
+    """A time of a camera as it was filmed, from the keyframe before it on; nothing is encoded again."""
+    parts = parts_of(request)
+    piece = _camera_clip(parts, principal, camera, begin, end)
+    _note(parts, principal, asked, "clip.view", f"{camera}@{begin}", camera, piece)
+    return _clip_answer(request, piece)
+
+
+@router.get("/cameras/{camera:path}/clip.json", **route(ClipFacts))
+def camera_clip_facts(
+    request: Request, principal: Viewer, camera: _Camera, begin: _Begin, end: _End
+) -> Response:
+    """What a player must know of a clip before it loads it."""
+    return answer(_facts(camera, _camera_clip(parts_of(request), principal, camera, begin, end)))
+
+
+def _alert(parts: Parts, principal: Principal, identity: str) -> Alert:
+    with parts.database.reading() as connection:
+        row_and_acts = queries.incident(connection, principal, identity)
+    if row_and_acts is None:
+        raise not_found("incident", identity)
+    return from_json(row_and_acts[0].alert, Alert)
+
+
+def _sees(parts: Parts, principal: Principal, camera: str) -> Sees:
+    """What a caller may see of a camera.
+
+    Raises:
+        ProblemError: Nothing.
+    """
+    with parts.database.reading() as connection:
+        tenants = queries.tenants_of(connection, camera)
+    if not any(principal.sees(camera, tenant) for tenant in tenants):
+        raise not_found("camera", camera)
+    return principal.sees
+
+
+def _near(parts: Parts, camera: str, at_us: int) -> RecordRef | None:
+    """A record of about a time: footage may have come long after it was filmed."""
+    with parts.database.reading() as connection:
+        place = queries.verdict_near(connection, camera, at_us // 1000)
+    return place and RecordRef(topic=VERDICTS.name, partition=place[0], offset=place[1])
+
+
+def _incident_clip(parts: Parts, principal: Principal, identity: str, pad: float) -> tuple[Alert, Piece]:
+    alert = _alert(parts, principal, identity)
+    begin_us = alert.start.ToMicroseconds() - round(pad * 1e6)
+    end_us = min(alert.end.ToMicroseconds() + round(pad * 1e6), begin_us + LONGEST_US)
+    near = alert.evidence[0].record if alert.evidence else None
+    return alert, parts.media.clip(alert.camera, begin_us, end_us, principal.sees, near)
+
+
+def _camera_clip(parts: Parts, principal: Principal, camera: str, begin: str, end: str) -> Piece:
+    begin_us, end_us = ((parse_ms(*pair) or 0) * 1000 for pair in (("from", begin), ("to", end)))
+    if not 0 < end_us - begin_us <= LONGEST_US:
+        raise ProblemError(400, "from, to: a clip has more than 0 and at most 300 seconds")
+    sees = _sees(parts, principal, camera)
+    return parts.media.clip(camera, begin_us, end_us, sees, _near(parts, camera, begin_us))
+
+
+def _note(
+    parts: Parts, principal: Principal, asked: Asking, action: str, subject: str, camera: str, piece: Piece
+) -> None:
+    """Write to the audit log who saw what. A player asks for many ranges of one clip: that is one view."""
+    if parts.media.is_new_view(principal.actor, asked.address, action, subject):
+        tenant = min(piece.tenants, default="")
+        parts.writes.note(principal, asked, entry(action, subject, camera=camera, tenant=tenant))
+
+
+def _clip_answer(request: Request, piece: Piece) -> Response:
+    assert piece.clip is not None
+    headers = {
+        CODEC_HEADER: piece.clip.codec,
+        "etag": f'"{hashlib.sha256(piece.data).hexdigest()[:32]}"',
+        "cache-control": "private, no-store",
+    }
+    return ranged(request, piece.data, _media_type(piece), headers)
+
+
+def _media_type(piece: Piece) -> str:
+    assert piece.clip is not None
+    return f'video/mp4; codecs="{piece.clip.codecs}"'
+
+
+def _facts(camera: str, piece: Piece) -> ClipFacts:
+    clip = piece.clip
+    assert clip is not None
+    begin_us = clip.spans[0].at_us
+    facts = ClipFacts(
+        camera=camera,
+        codec=clip.codec,
+        media_type=_media_type(piece),
+        width=clip.width,
+        height=clip.height,
+        frames=clip.frames,
+        bytes=len(piece.data),
+        seconds=(clip.end_us - begin_us) / 1e6,
+    )
+    for span in clip.spans:
+        shown = facts.spans.add(at_s=(span.at_us - begin_us) / 1e6)
+        shown.start.FromMicroseconds(span.start_us)
+        shown.end.FromMicroseconds(span.end_us)
+    return facts

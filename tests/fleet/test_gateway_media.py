@@ -1,0 +1,264 @@
+"""Pictures and clips over the API, out of segments in a real Kafka."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from contextlib import ExitStack
+from datetime import UTC, datetime
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from PIL import Image
+
+from lookout.local import KafkaServer
+from lookout.streams import filmed_pictures
+from lookout.v1.alerts_pb2 import Alert
+from lookout.video.segments import SoftwareDecoder
+from tests.eventually import eventually
+from tests.fleet.gateway_case import GatewayProcess, gateway
+from tests.fleet.gateway_footage import FilmedCamera
+from tests.fleet.gateway_records import BEGIN_MS, alert, publish, records, verdict, watch
+from tests.unit.video.segments.clips import encode
+from tests.unit.video.segments.test_joining import played
+
+pytestmark = pytest.mark.fleet
+
+#: codec of each camera, and what encodes it
+CAMERAS = {
+    "gate": ("ts", "libx264", {}),
+    "yard/north": ("mp4", "libx265", {"x265-params": "open-gop=0:log-level=none"}),
+    "attic": ("avi", "mpeg4", {}),
+    "cellar": ("ts", "libx264", {}),
+}
+SECRET = "cellar"
+
+
+@pytest.fixture(scope="module")
+def broker(quick_java: None) -> Iterator[KafkaServer]:
+    with KafkaServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def process(
+    broker: KafkaServer, redis_url: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[GatewayProcess]:
+    with ExitStack() as stack:
+        yield gateway(stack, tmp_path_factory.mktemp("gateway"), broker.bootstrap, redis_url)
+
+
+@pytest.fixture(scope="module")
+def cameras(broker: KafkaServer, process: GatewayProcess) -> dict[str, FilmedCamera]:
+    """Half a minute of each camera, in segments of a second, and an incident at its tenth second."""
+    filmed: dict[str, FilmedCamera] = {}
+    for name, (container, codec, options) in CAMERAS.items():
+        tenant = "secret" if name == SECRET else ""
+        camera = FilmedCamera(broker.bootstrap, name, BEGIN_MS - 10_000, tenant)
+        camera.film(encode(container, codec, frames=300, size=(352, 96), speed=1, options=options))
+        incident = alert(name, 0, Alert.KIND_CLOSED, tenant)
+        for ref, record in camera.frames:
+            if record.segment.start_us >= 12_000_000:
+                shown = incident.evidence.add(record=ref, row=1)
+                at_us = record.segment.frames[1].time_us + record.wall_offset_us
+                shown.time.FromMicroseconds(at_us)
+                break
+        publish(broker.bootstrap, [incident, verdict(name, 0, tenant=tenant)])
+        filmed[name] = camera
+    publish(broker.bootstrap, [watch()])
+    return filmed
+
+
+@pytest.fixture(scope="module")
+def client(process: GatewayProcess, cameras: dict[str, FilmedCamera]) -> Iterator[httpx.Client]:
+    with process.signed_in() as signed_in:
+        eventually(
+            lambda: (
+                len(signed_in.get("/v1/incidents").json().get("incidents", [])) == len(cameras)
+                and len(signed_in.get("/v1/cameras").json().get("cameras", [])) == len(cameras)
+            )
+        )
+        yield signed_in
+
+
+def incident_of(client: httpx.Client, camera: str) -> dict[str, Any]:
+    """The incident of a camera."""
+    return dict(client.get("/v1/incidents", params={"camera": camera}).json()["incidents"][0])
+
+
+def moment(at_ms: float) -> str:
+    """A time as the API takes it."""
+    return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat()
+
+
+def ranged(camera: FilmedCamera, begin_s: float, end_s: float) -> dict[str, str]:
+    """Parameters of a clip, seconds since the camera's begin."""
+    begin, end = (moment(camera.begin_ms + 1000 * at_s) for at_s in (begin_s, end_s))
+    return {"from": begin, "to": end}
+
+
+@pytest.mark.parametrize("name", ["gate", "yard/north"])
+def test_a_clip_has_every_picture_of_its_time(
+    client: httpx.Client, cameras: dict[str, FilmedCamera], name: str
+) -> None:
+    camera = cameras[name]
+    answer = client.get(f"/v1/cameras/{name}/clip.mp4", params=ranged(camera, 3.5, 8.0))
+    assert answer.status_code == 200, answer.text
+    assert answer.headers["lookout-codec"] == ("h264" if name == "gate" else "hevc")
+    expected = [frame.pixels for piece in camera.segments[3:8] for frame in played(piece.data)]
+    assert [frame.pixels for frame in played(answer.content)] == expected
+
+
+def test_the_clip_of_an_incident_has_five_seconds_before_and_after(client: httpx.Client) -> None:
+    incident = incident_of(client, "gate")
+    facts = client.get(f"/v1/incidents/{incident['id']}/clip.json").json()
+    start, end = (datetime.fromisoformat(incident[name]) for name in ("start", "end"))
+    (span,) = facts["spans"]
+    before = start - datetime.fromisoformat(span["start"])
+    after = datetime.fromisoformat(span["end"]) - end
+    assert 5 <= before.total_seconds() <= 6  # the keyframe before it
+    # The footage ends at 30 s; the incident at 30 s as well.
+    assert abs(after.total_seconds()) < 0.2
+    answer = client.get(f"/v1/incidents/{incident['id']}/clip.mp4")
+    assert len(played(answer.content)) == facts["frames"]
+    assert len(answer.content) == facts["bytes"]
+    assert answer.headers["content-type"] == facts["media_type"]
+    assert facts["media_type"].startswith('video/mp4; codecs="avc1.')
+
+
+def test_ranges_of_a_clip_make_up_the_whole(client: httpx.Client, cameras: dict[str, FilmedCamera]) -> None:
+    params = ranged(cameras["gate"], 0.0, 10.0)
+    url = "/v1/cameras/gate/clip.mp4"
+    whole = client.get(url, params=params)
+    size, tag = len(whole.content), whole.headers["etag"]
+    parts = b""
+    for begin in range(0, size, size // 3 + 1):
+        answer = client.get(
+            url, params=params, headers={"range": f"bytes={begin}-{begin + size // 3}", "if-range": tag}
+        )
+        assert answer.status_code == 206
+        assert answer.headers["content-range"].endswith(f"/{size}")
+        parts += answer.content
+    assert parts == whole.content
+    last = client.get(url, params=params, headers={"range": "bytes=-7"})
+    assert last.content == whole.content[-7:]
+    assert client.get(url, params=params, headers={"range": f"bytes={size}-"}).status_code == 416
+    other = client.get(url, params=params, headers={"range": "bytes=0-9", "if-range": '"other"'})
+    assert (other.status_code, other.content) == (200, whole.content)
+
+
+def test_the_picture_of_an_incident_is_its_best_evidence(
+    client: httpx.Client, cameras: dict[str, FilmedCamera]
+) -> None:
+    incident = incident_of(client, "gate")
+    answer = client.get(f"/v1/incidents/{incident['id']}/picture.jpg")
+    assert answer.headers["content-type"] == "image/jpeg"
+    shown = np.asarray(Image.open(io.BytesIO(answer.content)), np.int16)
+    _, record = next(pair for pair in cameras["gate"].frames if pair[1].segment.start_us >= 12_000_000)
+    data = cameras["gate"].segments[12].data
+    (filmed,) = filmed_pictures(SoftwareDecoder(), data, record.segment, [1], 1280).values()
+    assert shown.shape == filmed.shape
+    assert np.abs(shown - filmed).mean() < 4  # JPEG
+    small = client.get(f"/v1/incidents/{incident['id']}/picture.jpg", params={"width": 64})
+    assert Image.open(io.BytesIO(small.content)).width == 64
+
+
+def test_the_picture_of_a_time_is_the_nearest_sampled_one(
+    client: httpx.Client, cameras: dict[str, FilmedCamera]
+) -> None:
+    camera = cameras["gate"]
+    pictures = {
+        at_s: client.get(f"/v1/cameras/gate/frames/{moment(camera.begin_ms + 1000 * at_s)}.jpg").content
+        for at_s in (4.0, 4.1, 4.6)
+    }
+    assert pictures[4.0] == pictures[4.1] != pictures[4.6]
+    nothing = client.get(f"/v1/cameras/gate/frames/{moment(camera.begin_ms - 60_000)}.jpg")
+    assert nothing.status_code == 404
+
+
+def test_a_camera_whose_codec_browsers_do_not_play_has_pictures_and_no_clips(
+    client: httpx.Client, cameras: dict[str, FilmedCamera]
+) -> None:
+    problem = client.get("/v1/cameras/attic/clip.mp4", params=ranged(cameras["attic"], 0, 5))
+    assert problem.status_code == 404
+    assert "mpeg4" in problem.json()["detail"]
+    assert "/v1/cameras/attic/frames/" in problem.json()["detail"]
+    incident = incident_of(client, "attic")
+    assert client.get(f"/v1/incidents/{incident['id']}/picture.jpg").status_code == 200
+
+
+def test_a_time_without_footage_and_wrong_times_are_refused(
+    client: httpx.Client, cameras: dict[str, FilmedCamera]
+) -> None:
+    url = "/v1/cameras/gate/clip.mp4"
+    assert client.get(url, params=ranged(cameras["gate"], -900, -800)).status_code == 404
+    assert client.get(url, params=ranged(cameras["gate"], 5, 5)).status_code == 400
+    assert client.get(url, params=ranged(cameras["gate"], 0, 301)).status_code == 400
+    assert client.get(url, params={"from": "now", "to": "then"}).status_code == 400
+    assert client.get("/v1/cameras/nobody/clip.mp4", params=ranged(cameras["gate"], 0, 5)).status_code == 404
+
+
+def test_another_tenants_footage_is_not_shown(
+    client: httpx.Client, process: GatewayProcess, cameras: dict[str, FilmedCamera]
+) -> None:
+    secret = incident_of(client, SECRET)
+    token = client.post(
+        "/v1/tokens", json={"name": "other", "role": "viewer", "tenants": ["default"]}
+    ).json()["secret"]
+    params = ranged(cameras[SECRET], 0, 5)
+    at = moment(cameras[SECRET].begin_ms)
+    with process.client(headers={"authorization": f"Bearer {token}"}) as other:
+        eventually(lambda: other.get("/v1/session").status_code == 200)
+        assert other.get("/v1/cameras/gate/clip.mp4", params=params).status_code == 200
+        for path in (
+            f"/v1/incidents/{secret['id']}/picture.jpg",
+            f"/v1/incidents/{secret['id']}/clip.mp4",
+            f"/v1/incidents/{secret['id']}/clip.json",
+            f"/v1/cameras/{SECRET}/clip.mp4",
+            f"/v1/cameras/{SECRET}/clip.json",
+            f"/v1/cameras/{SECRET}/frames/{at}.jpg",
+        ):
+            assert other.get(path, params=params).status_code == 404, path
+            assert client.get(path, params=params).status_code == 200, path
+
+
+def test_every_look_is_in_the_audit_log_once(
+    client: httpx.Client, broker: KafkaServer, cameras: dict[str, FilmedCamera]
+) -> None:
+    params = ranged(cameras["gate"], 20, 25)
+    for _ in range(3):  # a player asks for ranges
+        client.get("/v1/cameras/gate/clip.mp4", params=params, headers={"range": "bytes=0-99"})
+    subject = f"gate@{params['from']}"
+    looks = [
+        entry for entry in records(broker.bootstrap, "audit.v1") if subject.encode() in (entry.value() or b"")
+    ]
+    assert len(looks) == 1
+    assert b'"clip.view"' in (looks[0].value() or b"")
+    assert b'"local"' in (looks[0].value() or b"")
+
+
+def test_what_was_erased_is_not_shown_from_kafka_or_from_memory(
+    client: httpx.Client, cameras: dict[str, FilmedCamera]
+) -> None:
+    camera = cameras["yard/north"]
+    url, params = "/v1/cameras/yard/north/clip.mp4", ranged(camera, 0, 10)
+    before = played(client.get(url, params=params).content)
+    erased = client.post(
+        "/v1/erasures",
+        json={
+            "camera": camera.camera,
+            "since": moment(camera.begin_ms + 4000),
+            "until": moment(camera.begin_ms + 6000),
+        },
+    )
+    assert erased.status_code < 300, erased.text
+    eventually(lambda: client.get(url, params=params).content != b"")
+    after = client.get(url, params=params)
+    kept = [*camera.segments[:3], *camera.segments[7:10]]
+    shown = {frame.pixels for frame in played(after.content)}
+    assert {frame.pixels for piece in kept for frame in played(piece.data)} <= shown
+    gone = [frame for piece in camera.segments[4:6] for frame in played(piece.data)]
+    assert len(before) == 100
+    assert not shown & {frame.pixels for frame in gone}

@@ -107,7 +107,14 @@ def demo(
     own.setdefault(Stage.DECODE, {}).setdefault("silence_s", f"{_SILENCE_S:g}")
     settings = {"model_dir": str(folder)}
     checked = settings_of_services({**settings, **common}, own, list(Stage))
-    fleet = Fleet(kafka=kafka, redis_url=redis, settings=settings, stage_settings=checked, announced=True)
+    fleet = Fleet(
+        kafka=kafka,
+        redis_url=redis,
+        settings=settings,
+        stage_settings=checked,
+        announced=True,
+        gateway=keep,
+    )
     with ending_quietly():
         try:
             with stage(console, "starting the fleet") as status:
@@ -398,6 +405,7 @@ def _write(fleet: Fleet, outcome: DemoResult, out: Path, model: Path) -> Path:
 def _keep(fleet: Fleet, page: Path) -> None:
     console.print(f"\n[green]✓[/] the page: {escaped(page)}")
     console.print("The fleet keeps running: lookout publish, watch and alerts use it. Ctrl-C stops it.")
+    console.print(f"HTTP: {escaped(str(fleet.address.sign_in_link()))}", soft_wrap=True)
     try:
         while True:
             time.sleep(_TEND_EVERY_S)

@@ -1,7 +1,7 @@
 """What people change in a fleet, as records: command line and gateway write them by the same functions."""
 
-from lookout.administration.erasures import erasure_requests as erasure_requests
-from lookout.administration.labels import label_rows as label_rows
+from typing import TYPE_CHECKING
+
 from lookout.administration.watches import (
     Standing as Standing,
     WatchError as WatchError,
@@ -9,9 +9,23 @@ from lookout.administration.watches import (
     check_crowd as check_crowd,
     standing_of as standing_of,
 )
-from lookout.administration.writing import (
-    Origin as Origin,
-    RecordPlace as RecordPlace,
-    WriteError as WriteError,
-    Writer as Writer,
-)
+from lookout.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from lookout.administration.erasures import erasure_requests as erasure_requests
+    from lookout.administration.labels import label_rows as label_rows
+    from lookout.administration.writing import (
+        Origin as Origin,
+        RecordPlace as RecordPlace,
+        WriteError as WriteError,
+        Writer as Writer,
+    )
+
+# `lookout watch` needs neither gRPC nor Redis, which signing and writing import.
+_LAZY = {
+    "erasures": ["erasure_requests"],
+    "labels": ["label_rows"],
+    "writing": ["Origin", "RecordPlace", "WriteError", "Writer"],
+}
+
+__getattr__ = lazy_names(__name__, _LAZY)

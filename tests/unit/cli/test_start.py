@@ -151,12 +151,18 @@ def test_a_recording_is_asked_without_the_compiler(words: list[str], tmp_path: P
 
 @pytest.mark.slow
 def test_the_library_s_import_loads_no_stock_model_and_no_compiler() -> None:
-    modules = ("analysis", "pipeline", "engines.transformers", "families.loading", "evaluation.check")
+    modules = (
+        "lookout.recordings.analysis",
+        "lookout.streams.pipeline",
+        "lookout.models.engines.transformers",
+        "lookout.models.families.loading",
+        "watchbench.evaluation.check",
+    )
     names = ("transformers", "torch._dynamo", "sympy", "scipy", "torchvision", "grpc", "confluent_kafka")
     script = (
         "import importlib, sys\n"
         f"for module in {modules!r}:\n"
-        "    importlib.import_module(f'lookout.{module}')\n"
+        "    importlib.import_module(module)\n"
         f"    print(end=' '.join(f'{{module}}:{{name}}' for name in {names!r} if name in sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

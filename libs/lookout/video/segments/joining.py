@@ -36,7 +36,12 @@ _HOLE_US: Final = 1_000_000  # shorter pauses are no holes
 _HIDDEN_US: Final = 1  # for which a picture that an edit list hides is shown: less than any screen can
 _TICKS: Final = 1_000_000  # of a second
 _NAL_CODECS: Final = ("h264", "hevc")
-_FLAGS: Final = "frag_keyframe+empty_moov+default_base_moof+frag_discont"
+# Of a whole clip: an edit list says that its first picture is shown at zero though others are decoded before.
+_WHOLE: Final = {"movflags": "frag_keyframe+delay_moov+default_base_moof+global_sidx", "use_editlist": "1"}
+_CONTINUED: Final = {
+    "movflags": "frag_keyframe+empty_moov+default_base_moof+frag_discont+skip_trailer",
+    "use_editlist": "0",
+}
 
 
 @dataclass(slots=True, eq=False)
@@ -295,11 +300,9 @@ def _muxed(pictures: Sequence[_Picture], spans: Sequence[ClipSpan], request: Joi
     streams = {id(picture.stream): picture.stream for picture in pictures}.values()
     changing = any(stream.changed or stream.configuration != first.configuration for stream in streams)
     buffer = io.BytesIO()
-    flags = f"{_FLAGS}+skip_trailer" if request.fragment else f"{_FLAGS}+global_sidx"
     options = {
-        "movflags": flags,
+        **(_CONTINUED if request.fragment else _WHOLE),
         "avoid_negative_ts": "disabled",
-        "use_editlist": "0",
         "video_track_timescale": str(_TICKS),
         "fragment_index": str(max(1, request.fragment)),
     }
@@ -343,16 +346,14 @@ def _muxed(pictures: Sequence[_Picture], spans: Sequence[ClipSpan], request: Joi
 
 
 def _stamps(shown_us: Sequence[int]) -> list[tuple[int, int]]:
-    """(presentation, decoding time) of pictures in decoding order: decoding times rise from zero or later,
-    and no picture is shown before it is decoded."""
+    """(presentation, decoding time) of pictures in decoding order: decoding times rise, and no picture is shown
+    before it is decoded. They may begin below zero: players begin with the first picture."""
     ordered = sorted(shown_us)
     delay = max(late - early for late, early in zip(ordered, shown_us, strict=True))
-    shift = max(0, delay - ordered[0])
     decoded: list[int] = []
     for time_us in ordered:
-        at_us = time_us - delay + shift
-        decoded.append(max(at_us, decoded[-1] + 1) if decoded else at_us)
-    return [(max(pts + shift, dts), dts) for pts, dts in zip(shown_us, decoded, strict=True)]
+        decoded.append(max(time_us - delay, decoded[-1] + 1) if decoded else time_us - delay)
+    return [(max(pts, dts), dts) for pts, dts in zip(shown_us, decoded, strict=True)]
 
 
 def codecs_of(data: bytes, codec: str) -> str:

@@ -346,8 +346,11 @@ def _muxed(pictures: Sequence[_Picture], spans: Sequence[ClipSpan], request: Joi
 
 
 def _stamps(shown_us: Sequence[int]) -> list[tuple[int, int]]:
-    """(presentation, decoding time) of pictures in decoding order: decoding times rise, and no picture is shown
-    before it is decoded. They may begin below zero: players begin with the first picture."""
+    """(presentation, decoding time) of pictures in decoding order.
+
+    Decoding times rise, and no picture is shown before it is decoded. They may begin below zero: players
+    begin with the first picture.
+    """
     ordered = sorted(shown_us)
     delay = max(late - early for late, early in zip(ordered, shown_us, strict=True))
     decoded: list[int] = []

@@ -5,12 +5,13 @@ from __future__ import annotations
 import importlib
 import time
 from collections import Counter
-from dataclasses import replace
+from collections.abc import Iterator
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Message, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from lookout.local import KafkaServer
 from lookout.runtime.worker import load_settings
 from lookout.services.prefill.settings import PrefillSettings
 from lookout.streams.chains import PastScope
@@ -27,17 +28,22 @@ HOURS, STRIDES_AN_HOUR = 4, 6
 KEY_EVERY = 3
 
 
-@pytest.fixture
-def begun_ms(kafka: str, prefix: str, monkeypatch: pytest.MonkeyPatch) -> int:
+@pytest.fixture(scope="module")
+def bootstrap(quick_java: None) -> Iterator[str]:
+    """A broker of these tests alone: a record is read by the name of its topic, which none may prefix."""
+    with KafkaServer() as server:
+        yield server.bootstrap
+
+
+@pytest.fixture(scope="module")
+def begun_ms(bootstrap: str) -> int:
     """Two topics with a few strides in each of the last four hours; the time of the first."""
-    for name, topic in (("VERDICTS", VERDICTS), ("TOKENS", TOKENS)):
-        monkeypatch.setattr(module, name, replace(topic, name=f"{prefix}{topic.name}"))
-    admin = AdminClient({"bootstrap.servers": kafka})
-    names = [f"{prefix}{topic.name}" for topic in (VERDICTS, TOKENS)]
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    names = [topic.name for topic in (VERDICTS, TOKENS)]
     for made in admin.create_topics([NewTopic(name, 2, 1) for name in names]).values():
         made.result()
     begun = round((time.time() - HOURS * 3600) * 1000)
-    producer = Producer({"bootstrap.servers": kafka})
+    producer = Producer({"bootstrap.servers": bootstrap})
     for hour in range(HOURS):
         for step in range(STRIDES_AN_HOUR):
             window = hour * STRIDES_AN_HOUR + step
@@ -55,41 +61,43 @@ def begun_ms(kafka: str, prefix: str, monkeypatch: pytest.MonkeyPatch) -> int:
     return begun
 
 
-def read(kafka: str, since_ms: int, monkeypatch: pytest.MonkeyPatch, window_s: float) -> tuple[int, int, int]:
+def read(
+    bootstrap: str, since_ms: int, monkeypatch: pytest.MonkeyPatch, window_s: float
+) -> tuple[int, int, int]:
     """Windows and blocks that were found, and how many records of verdicts.v1 were read for it."""
     seen: Counter[str] = Counter()
-    parse = module.from_json
+    parse = module.committed_verdict
 
-    def counted(value: bytes, kind: type[Verdict]) -> Verdict:
+    def counted(message: Message) -> Verdict | None:
         seen["verdicts"] += 1
-        found: Verdict = parse(value, kind)
+        found: Verdict | None = parse(message)
         return found
 
-    monkeypatch.setattr(module, "from_json", counted)
+    monkeypatch.setattr(module, "committed_verdict", counted)
     settings = load_settings(
-        PrefillSettings, {}, mode="local", bootstrap=kafka, window_s=window_s, key_every=KEY_EVERY
+        PrefillSettings, {}, mode="local", bootstrap=bootstrap, window_s=window_s, key_every=KEY_EVERY
     )
     (epoch,) = verify._epochs(settings, PastScope(since_ms=since_ms))
     return len(epoch.verdicts), len(epoch.blocks), seen["verdicts"]
 
 
-def test_old_records_are_not_read(kafka: str, begun_ms: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_old_records_are_not_read(bootstrap: str, begun_ms: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The last hour begins with a key window of one block: the strides of that hour are enough."""
-    found = read(kafka, begun_ms + 3 * 3_600_000, monkeypatch, window_s=2.0)
+    found = read(bootstrap, begun_ms + 3 * 3_600_000, monkeypatch, window_s=2.0)
     assert found == (STRIDES_AN_HOUR, STRIDES_AN_HOUR, STRIDES_AN_HOUR)
 
 
 def test_everything_is_read_where_a_chain_begins_earlier(
-    kafka: str, begun_ms: int, monkeypatch: pytest.MonkeyPatch
+    bootstrap: str, begun_ms: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first window of the last hour needs a block of the hour before."""
     everything = HOURS * STRIDES_AN_HOUR
-    found = read(kafka, begun_ms + 3 * 3_600_000, monkeypatch, window_s=4.0)
+    found = read(bootstrap, begun_ms + 3 * 3_600_000, monkeypatch, window_s=4.0)
     assert found == (everything, everything, STRIDES_AN_HOUR + everything)
 
 
 def test_without_a_time_everything_is_read(
-    kafka: str, begun_ms: int, monkeypatch: pytest.MonkeyPatch
+    bootstrap: str, begun_ms: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     everything = HOURS * STRIDES_AN_HOUR
-    assert read(kafka, 0, monkeypatch, window_s=2.0) == (everything, everything, everything)
+    assert read(bootstrap, 0, monkeypatch, window_s=2.0) == (everything, everything, everything)

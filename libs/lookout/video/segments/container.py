@@ -6,6 +6,7 @@ import io
 from collections.abc import Iterator
 from contextlib import suppress
 from fractions import Fraction
+from functools import partial
 from itertools import chain
 from types import TracebackType
 from typing import Any, NoReturn, Protocol, cast
@@ -222,11 +223,7 @@ class Video:
     def hides(self, packet: av.Packet) -> bool:
         """Whether a packet is decoded and not shown: an edit list leaves its picture out, or it lies before
         the zero of a Matroska file."""
-        return packet.is_discard or self._precedes_zero(packet.pts)
-
-    def _precedes_zero(self, pts: int | None) -> bool:
-        # FFmpeg gives such a packet of Matroska no time; only `_with_early_times` gives it one below zero.
-        return pts is not None and pts < 0 and self.container == "matroska"
+        return _is_hidden(packet, self.container)
 
     def packets(self) -> Iterator[av.Packet]:
         """The stream's packets in decoding order, with their times (`StreamClock`) and the parameter sets in
@@ -242,7 +239,7 @@ class Video:
                 self.fps,
                 wrap=WRAP_TICKS if self.container in WRAPPING else 0,
                 reorders=bool(self.context.has_b_frames),
-                hides=self.hides,
+                hides=partial(_is_hidden, container=self.container),  # no cycle: it would keep a picture
             )
             self._flow = self.clock.stamped(map(self.sets.mark, packets))
         return self._flow
@@ -295,7 +292,7 @@ class Video:
             return []
         for frame in frames:
             self.check_size(frame.width, frame.height)
-        return [frame for frame in frames if not self._precedes_zero(frame.pts)]
+        return [frame for frame in frames if not _precedes_zero(frame.pts, self.container)]
 
     def frames(self) -> Iterator[av.VideoFrame]:
         """Every frame in presentation order."""
@@ -315,6 +312,7 @@ class Video:
 
     def close(self) -> None:
         """Release FFmpeg's side; the source stays open."""
+        self._flow = None  # it holds the video, whose decoder holds a picture
         with suppress(av.error.FFmpegError):
             self._container.close()
 
@@ -325,6 +323,15 @@ class Video:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _is_hidden(packet: av.Packet, container: str) -> bool:
+    return packet.is_discard or _precedes_zero(packet.pts, container)
+
+
+def _precedes_zero(pts: int | None, container: str) -> bool:
+    # FFmpeg gives such a packet of Matroska no time; only `_with_early_times` gives it one below zero.
+    return pts is not None and pts < 0 and container == "matroska"
 
 
 def _with_early_times(packets: Iterator[av.Packet], video: Video) -> Iterator[av.Packet]:

@@ -46,8 +46,9 @@ def with_types(client: redis.Redis, kinds: Mapping[str, Kind], ask: Callable[[],
 
 
 def is_wrong_type(error: redis.ResponseError) -> bool:
-    """Whether Redis refused a command because its key holds another type. The code is the first word."""
-    return str(error).startswith("WRONGTYPE")
+    """Whether Redis refused a command because its key holds another type. The code is the first word of what
+    Redis said; of a pipeline, redis-py puts the command in front of it."""
+    return str(error).rpartition(" of pipeline caused error: ")[2].startswith("WRONGTYPE")
 
 
 def required(answers: list[Any]) -> list[Any]:

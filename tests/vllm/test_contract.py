@@ -184,7 +184,7 @@ def test_only_the_four_files_of_internals_import_vllm() -> None:
 
     folder = Path(lookout.__file__).parent
     touching = {
-        str(path.relative_to(folder / "engines/vllm"))
+        str(path.relative_to(folder / "models/engines/vllm"))
         for path in folder.rglob("*.py")
         if any(
             line.strip().startswith(("import vllm", "from vllm")) for line in path.read_text().splitlines()

@@ -15,6 +15,7 @@ from google.protobuf.message import Message
 
 from lookout.runtime.net import GrpcServer
 from lookout.runtime.store import Array, Node, StoreSettings
+from lookout.v1.frames_pb2 import FramesRecord
 from lookout.v1.lineage_pb2 import STAGE_FRAMES, RecordRef, TensorRef
 
 TENSORS = 24
@@ -35,6 +36,15 @@ def tensor_ref(n: int) -> TensorRef:
         dtype="uint8",
         length=BYTES,
     )
+
+
+def record_of(ref: TensorRef) -> FramesRecord:
+    """The record that names a tensor: a holder makes none from another."""
+    record = FramesRecord(camera=ref.camera)
+    record.segment.pixels.CopyFrom(ref)
+    for _ in range(ref.shape[0]):
+        record.segment.frames.add()
+    return record
 
 
 def make(ref: TensorRef, record: Message | None = None) -> Array:

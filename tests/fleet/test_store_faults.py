@@ -16,10 +16,9 @@ import pytest
 
 from lookout.local import RedisServer, free_ports, guarded
 from lookout.runtime.store import Node, StoreSettings, TensorUnavailableError
-from lookout.v1.frames_pb2 import FramesRecord
 from lookout.v1.lineage_pb2 import STAGE_FRAMES
 from tests.eventually import eventually
-from tests.fleet.store_holder import TENSORS, make, tensor_ref
+from tests.fleet.store_holder import TENSORS, make, record_of, tensor_ref
 
 pytestmark = pytest.mark.fleet
 
@@ -74,7 +73,7 @@ class Readers:
             first = draw.randrange(9)
             rows = draw.choice([None, [(first, 9)], [(first, first + 1), (0, first)]])
             try:
-                fetched = self._node.client.fetch(ref, FramesRecord(camera=ref.camera), rows)
+                fetched = self._node.client.fetch(ref, record_of(ref), rows)
             except TensorUnavailableError:
                 self.sources["unavailable"] += 1  # every holder is dead: a service would try again
                 time.sleep(0.05)
@@ -99,7 +98,12 @@ class Readers:
         A source that a fault feeds only for a while needs `since`: it may have ended before this is called.
         """
         before = since if since is not None else self.counted()
-        eventually(lambda: all(self.sources[each] >= before.get(each, 0) + 5 for each in sources))
+
+        def came() -> bool:
+            assert self.errors == []  # a reader that has ended feeds no source
+            return all(self.sources[each] >= before.get(each, 0) + 5 for each in sources)
+
+        eventually(came)
 
 
 def test_no_wrong_byte_whatever_dies(own_redis: RedisServer, tmp_path: Path) -> None:
@@ -116,7 +120,7 @@ def test_no_wrong_byte_whatever_dies(own_redis: RedisServer, tmp_path: Path) -> 
             only = range(TENSORS, 2 * TENSORS)  # only the first holder has these
             for n in only:
                 ref = tensor_ref(n)
-                node.peers.materialize(f"127.0.0.1:{holders[0].port}", ref, FramesRecord(camera=ref.camera))
+                node.peers.materialize(f"127.0.0.1:{holders[0].port}", ref, record_of(ref))
             before = readers.counted()
             holders[0].kill()
             readers.tensors = range(2 * TENSORS)

@@ -115,7 +115,7 @@ def erased(fleet: Fleet, answer: dict[str, Any], tmp_path: Path) -> None:
     }
     path = tmp_path / "receipt.json"
     path.write_text(json.dumps(receipt))
-    assert "the signature is right" in lookout(fleet, "erase", "--check", str(path))
+    assert "the signature is valid" in lookout(fleet, "erase", "--check", str(path))
     # The copies that were made before are the expected answer's.
     copies.close()
 

@@ -13,7 +13,7 @@ from lookout.models.engines.admission import Suffix
 from lookout.models.engines.transformers.attention import Pass, StreamPass, additive, chunks_of
 from lookout.models.engines.transformers.kv import StreamKV
 from lookout.models.engines.transformers.model import LanguageModel
-from lookout.models.engines.transformers.question_kv import QuestionKV, QuestionRows
+from lookout.models.engines.transformers.question_kv import QuestionKV, QuestionRows, seen_rows
 from lookout.models.engines.types import WindowRequest
 from lookout.models.windows import WindowPlan, rows_in
 from lookout.models.windows.types import Rows
@@ -94,6 +94,7 @@ class _Indices:
         take: Of the concatenated tokens of `frames` those that are computed.
         put: Their places among the computed rows.
         ends: The last row of each question, counted from the first one's first.
+        owners: The question of each row of earlier passes and of this one, [question rows].
     """
 
     frames: Sequence[Any]
@@ -105,6 +106,7 @@ class _Indices:
     take: torch.Tensor
     put: torch.Tensor
     ends: torch.Tensor
+    owners: torch.Tensor
 
 
 def _uploaded(works: Sequence[PassWork], device: torch.device) -> list[_Indices]:
@@ -125,6 +127,7 @@ def _uploaded(works: Sequence[PassWork], device: torch.device) -> list[_Indices]
             take,
             put,
             asked.ends,
+            asked.owners(work.past),
         ]
     flat = np.concatenate([part.ravel() for part in host]).astype(np.int64, copy=False)
     parts = torch.split(torch.from_numpy(flat).to(device), [part.size for part in host])
@@ -136,8 +139,7 @@ def _uploaded(works: Sequence[PassWork], device: torch.device) -> list[_Indices]
 def _share(model: LanguageModel, work: PassWork, index: _Indices) -> StreamPass:
     mask = None
     if work.suffixes:
-        seen = index.asked.mask(work.past, work.plan.rows)
-        mask = additive(torch.from_numpy(seen).to(model.device), model.dtype)
+        mask = additive(seen_rows(index.owners, len(index.asked.owner), work.plan.rows), model.dtype)
     work.share = StreamPass(
         kv=work.kv,
         rows=index.rows,

@@ -16,7 +16,7 @@ from lookout.models.engines.costs import written_flops
 from lookout.models.engines.transformers.attention import CHUNK, Chunk, additive
 from lookout.models.engines.transformers.engine import TransformersEngine
 from lookout.models.engines.transformers.group_pass import GroupPass, Ints, RecordingKV
-from lookout.models.engines.transformers.question_kv import QuestionKV, QuestionRows
+from lookout.models.engines.transformers.question_kv import QuestionKV, QuestionRows, seen_rows
 from lookout.models.engines.types import Answer, EngineError, Evidence, PlanError, PositionError, Question
 from lookout.models.flops import causal_pairs
 from lookout.models.windows import EncodedFrame
@@ -201,8 +201,8 @@ class GroupPrefill:
         places = np.broadcast_to(position + asked.steps, (axes, len(asked.steps))).astype(np.int64)
         mask = None
         if len(asked.owner):
-            seen = torch.from_numpy(asked.mask(past, before + count)).to(device)
-            mask = additive(seen, self.model.dtype)
+            owners = torch.from_numpy(asked.owners(past)).to(device)
+            mask = additive(seen_rows(owners, len(asked.owner), before + count), self.model.dtype)
         competing = fixed = None
         if plan is not None:
             competing = torch.from_numpy(plan.competing).to(device)

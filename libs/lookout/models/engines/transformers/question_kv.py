@@ -76,13 +76,22 @@ class QuestionRows:
         steps = [start + np.arange(count) for start, count in zip(before, lengths, strict=True)]
         return cls(np.repeat(own, lengths), np.concatenate([none, *steps]), np.cumsum(lengths) - 1)
 
-    def mask(self, past: QuestionKV | None, window: int) -> np.ndarray:
-        """What each row sees, bool [rows, window + `past` + rows]: the window, and its own question up to
-        to itself."""
-        before = np.zeros(0, np.int64) if past is None else past.owner
-        everyone = np.concatenate([before, self.owner])
-        rows = np.arange(len(self.owner))
-        seen = (self.owner[:, None] == everyone[None]) & (
-            np.arange(len(everyone)) <= len(before) + rows[:, None]
-        )
-        return np.concatenate([np.ones((len(rows), window), bool), seen], 1)
+    def owners(self, past: QuestionKV | None) -> Rows:
+        """Whose the rows of `past` and these are, int64 [`past` + rows]."""
+        return self.owner if past is None else np.concatenate([past.owner, self.owner])
+
+
+def seen_rows(owners: torch.Tensor, rows: int, window: int) -> torch.Tensor:
+    """What each question row sees: the window, and its own question up to itself.
+
+    Args:
+        owners: The number of the question of each row, int64 [rows of earlier passes + `rows`].
+        rows: Question rows of this pass, the last of `owners`.
+        window: Rows of the window.
+
+    Returns:
+        Bool [rows, window + owners], on the device of `owners`.
+    """
+    before = len(owners) - rows
+    own = (owners[before:, None] == owners[None]).tril(before)
+    return torch.cat([own.new_ones(rows, window), own], 1)

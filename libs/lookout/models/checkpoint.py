@@ -35,7 +35,7 @@ _DOCUMENTS: Final = frozenset(
             "vocab",
         ),
         *("preprocessor_config", "video_preprocessor_config", "processor_config", "chat_template"),
-        *("model.safetensors.index", "lookout_layout", "lookout_windows"),
+        *("model.safetensors.index", "lookout_layout", "lookout_questions", "lookout_windows"),
     )
 )
 #: bytes of the table of tensors in front of a safetensors file, as that format's own reader limits it

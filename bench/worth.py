@@ -1,4 +1,4 @@
-"""Whether the default is worth its FLOPs: `make bench-worth`, beside the simplest ways to look at a stream.
+"""Compare the default with the simplest ways to look at a stream, FLOPs and F1: `make bench-worth`.
 
 Windows of 80 frames that slide by 16 (40 s and 8 s), rendered cameras that no training met, the bundled
 model:
@@ -323,7 +323,7 @@ def per_camera(names: Sequence[str], ways: Mapping[str, Table]) -> dict[str, dic
 
 
 def real() -> dict[str, float | None]:
-    """F1 of the bundled model on real clips, by question; {} where there are none."""
+    """F1 of the bundled model on real clips, by question; empty if none were measured."""
     where = footage.folder()
     if where is None:
         return {}

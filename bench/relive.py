@@ -2,20 +2,16 @@
 
 Simulated: the pods' time. Batches are chosen by prefill's own `choose_windows`; partitions are moved as the
 sticky assignor moves them, to the pods that have the fewest. Assumed: an evenly loaded fleet whose pods
-compute `BUSY` of their time, and a group that needs `REBALANCE_S` after the session has run out. What a key
-window costs beside one that reuses KV, alone and in a batch, is measured on the tiny model that comes with
-Lookout (`key_costs`) and printed; the simulation takes `KEY`, which is above it.
+compute `BUSY` of their time, and a group that needs `REBALANCE_S` after the session has run out; a key
+window costs `KEY` times one that reuses KV.
 """
 
 from __future__ import annotations
 
 import json
 import random
-import statistics
-import time
 from collections import deque
 from collections.abc import Sequence
-from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -204,58 +200,9 @@ def _batch(cameras: Sequence[Camera], window_s: float, keys: KeyRoom, key: float
     return seconds
 
 
-def key_costs(streams: int = 8, rounds: int = 5) -> dict[str, float]:
-    """Real batches of the tiny model: what key windows cost.
-
-    Args:
-        streams: Windows of a batch.
-        rounds: Measured turns; key windows and windows that reuse KV take turns within each.
-
-    Returns:
-        `key`: a key window beside a window that reuses KV, both in batches; `batch`: a key window of a batch
-        beside a key window alone. Medians of the turns.
-    """
-    from bench.engines import BLOCKS, QUESTIONS, block
-    from lookout.models import TINY
-    from lookout.models.engines import WindowRequest, load_engine
-    from lookout.models.windows import Planner, WindowSettings
-
-    hidden = json.loads((TINY / "config.json").read_text())["text_config"]["hidden_size"]
-    ratios, gains = list[float](), list[float]()
-    with closing(load_engine(TINY)) as engine:
-        planner = Planner(engine.layout, WindowSettings(blocks=BLOCKS, key_every=10_000))
-
-        def seconds(*requests: WindowRequest) -> float:
-            begin = time.perf_counter()
-            for answer in engine.run(requests):
-                answer.unwrap()
-            return time.perf_counter() - begin
-
-        for turn in range(rounds):
-            names = [f"cam-{turn}-{number}/0" for number in range(streams)]
-            first, second = (
-                [[block(name, index, hidden) for index in range(begin, begin + BLOCKS)] for name in names]
-                for begin in (0, 1)
-            )
-            plans = [planner.plan(blocks) for blocks in first]
-            keys = [WindowRequest(plan, blocks, QUESTIONS) for plan, blocks in zip(plans, first, strict=True)]
-            alone = sum(seconds(request) for request in keys)
-            together = seconds(*keys)
-            slides = [
-                WindowRequest(planner.plan(blocks, plan), blocks, QUESTIONS)
-                for blocks, plan in zip(second, plans, strict=True)
-            ]
-            ratios.append(together / seconds(*slides))
-            gains.append(together / alone)
-    return {"key": statistics.median(ratios), "batch": statistics.median(gains)}
-
-
 def main() -> None:
-    """Measure, simulate and print; the last line is JSON."""
-    costs = key_costs()
+    """Simulate and print; the last line is JSON."""
     figures = {
-        "key_cost": round(costs["key"], 2),
-        "key_cost_batched": round(costs["batch"], 2),
         "relive_s_1000_before": relive_s(10, 1000, 120, key_limit=BEFORE),
         "relive_s_1000": relive_s(10, 1000, 120),
         "planned_before": relive_s(10, 1000, 120, key_limit=BEFORE, notice_s=0.0),

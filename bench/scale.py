@@ -3,8 +3,7 @@
 A real API server (custom resources alone), Kafka and Redis; the controller and one agent are the services.
 The other agents' reports and the verdicts are written by a script. Cameras are at addresses that the agent
 may not reach: its leases, table and reports are measured, streams are not. A lost pod (`bench.relive`) and
-the autoscaler (the replay of its tests) are simulations; what the first says is compared with real processes
-at a size that fits (`bench.relive_processes`, before the last line). Ends with one line of JSON.
+the autoscaler (the replay of its tests) are simulations. Ends with one line of JSON.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from bench.relive import BEFORE, relive_s, waited_s
-from bench.relive_processes import measure
 from bench.scale_world import ELSEWHERE, NAMESPACE, FakeAgents, FakeVerdicts, World, until
 from lookout.services.camera_agent.leases import LEASE
 from lookout.services.controller.cluster import CAMERA, WATCH
@@ -44,8 +42,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(f"an agent: {agent:.4f} cores", flush=True)
         figures = controller(world, options.agents, options.seconds)
     print(json.dumps({f"relive_s_1000_{name}": seconds for name, seconds in other_losses().items()}))
-    real = measure(pods=3, cameras=45, partitions=15, seconds=60.0)
-    print(json.dumps({f"relive_processes_{name}": figure for name, figure in real.items()}), flush=True)
     print(
         json.dumps(
             {

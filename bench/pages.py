@@ -7,9 +7,11 @@ five figures of the README are written between its marks. A test holds pages and
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import ROUND_HALF_UP, Decimal
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from lookout.models.questions import QUESTIONS_FILE
 from watchbench.questions import QUESTIONS
 
 DOCS = ROOT / "docs" / "results"
+PAPERS, TEMPLATE = ROOT / "docs" / "papers.md", ROOT / "bench" / "papers.template"
 BY_CAMERA = "per camera"
 """What intervals are drawn from: in the result's file alone."""
 BEGIN, END = "<!-- figures -->", "<!-- /figures -->"
@@ -422,6 +425,36 @@ def readme(text: str, records: dict[str, Record]) -> str:
     return f"{before}{BEGIN}\n{headlines(records)}\n{END}{after}"
 
 
+def written(template: str, records: Mapping[str, Record]) -> str:
+    """A page whose numbers are read from results.
+
+    `{{worth rivals/even 16/product .2}}` is the value at that path of the result `worth`, within its tables or
+    at its top. `.2` rounds to two digits and drops the zero before the point, `0` rounds to a whole number,
+    `%1` gives a percentage with one digit. The ends of an interval are joined by "to".
+
+    Raises:
+        KeyError: A result has nothing at that path.
+    """
+
+    def figure(found: re.Match[str]) -> str:
+        value: Any = records[found["result"]].figures
+        first, *rest = found["path"].split("/")
+        value = value["tables"][first] if first in value.get("tables", {}) else value[first]
+        for step in rest:
+            value = value[step]
+        numbers = value if isinstance(value, list) else [value]
+        return " to ".join(_rounded(number, found["form"]) for number in numbers)
+
+    return re.sub(r"\{\{(?P<result>\S+) (?P<path>[^{}]+) (?P<form>[.%]?\d)\}\}", figure, template)
+
+
+def _rounded(number: float, form: str) -> str:
+    places = Decimal(1).scaleb(-int(form[-1]))
+    scale = 100 if form.startswith("%") else 1
+    text = str((Decimal(str(number)) * scale).quantize(places, ROUND_HALF_UP)).replace("-", "−")
+    return re.sub(r"^(−?)0\.", r"\1.", text) if form.startswith(".") else text
+
+
 def pages() -> dict[Path, str]:
     """What every generated file holds."""
     records = results()
@@ -430,6 +463,7 @@ def pages() -> dict[Path, str]:
         DOCS / file: text for name, record in records.items() for file, text in plots(name, record).items()
     }
     files[DOCS / "index.md"] = index(records)
+    files[PAPERS] = written(TEMPLATE.read_text(), records)
     front = ROOT / "README.md"
     files[front] = readme(front.read_text(), records)
     files[TINY / QUESTIONS_FILE] = question_list(records["sight-20"])

@@ -16,7 +16,7 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *DOCS]
 WIDTH, SUMMARY = 120, 3
 EXAMPLES = {path.name: path.read_text() for path in sorted((ROOT / "examples").glob("*.py"))}
 #: not rewritten yet
-LATER = {"papers.md", "gateway.md"}
+LATER = {"gateway.md"}
 FENCE = re.compile(r"^ *```(\w*).*?\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
 #: what has no room for a line break, and what commands write
 KEPT_LONG = re.compile(r"^\s*\||^!\[|^<|^    options: |^#|https?://\S{60}")

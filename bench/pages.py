@@ -428,9 +428,9 @@ def readme(text: str, records: dict[str, Record]) -> str:
 def written(template: str, records: Mapping[str, Record]) -> str:
     """A page whose numbers are read from results.
 
-    `{{worth rivals/even 16/product .2}}` is the value at that path of the result `worth`, within its tables or
-    at its top. `.2` rounds to two digits and drops the zero before the point, `0` rounds to a whole number,
-    `%1` gives a percentage with one digit. The ends of an interval are joined by "to".
+    `{{worth rivals/even 16/product .2}}` is the value at that path of the result `worth`, within its tables
+    or at its top. `.2` rounds to two digits and drops the zero before the point, `0` rounds to a whole
+    number, `%1` gives a percentage with one digit. The ends of an interval are joined by "to".
 
     Raises:
         KeyError: A result has nothing at that path.

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-#: largest share of damaged samples of a window that is asked: up to it no answer changed sides when packets of
-#: real clips were dropped
+#: largest share of damaged samples of a window that is asked: up to it no answer changed sides when packets
+#: of real clips were dropped
 MAX_DAMAGE: Final = 0.1
 
 

@@ -27,6 +27,7 @@ def add(context: Context[GatewaySettings]) -> None:
     context.health.block("history", "the history reads its tables")
     context.supervisor.start("history", parts.ingest.run)
     context.supervisor.start("events", parts.feed.run)
+    context.supervisor.start("live", parts.live.run)
     retention = Retention(parts.database, context.settings)
     context.supervisor.start("retention", retention.run)
     context.on_close(retention.stop)
@@ -38,6 +39,7 @@ def add(context: Context[GatewaySettings]) -> None:
 
     def stop() -> None:
         parts.feed.stop()
+        parts.live.stop()
         parts.ingest.stop()
         server.stop()
         thread.join(10.0)

@@ -13,7 +13,7 @@ import sqlalchemy
 from lookout.services.gateway.history.database import GENERATION, Database
 from lookout.services.gateway.history.records import EVENT_NUMBER
 from lookout.services.gateway.history.tables import EVENTS
-from lookout.services.gateway.principal import Principal
+from lookout.services.gateway.principal import RECHECK_S, Principal
 from lookout.services.gateway.problems import ProblemError
 
 #: events of one read
@@ -107,12 +107,15 @@ class Feed:
         with self._database.reading() as connection:
             return list(connection.execute(query))
 
-    async def follow(self, position: Position, sees: Callable[[Any], bool]) -> AsyncIterator[bytes]:
+    async def follow(
+        self, position: Position, sees: Callable[[Any], bool], holds: Callable[[], bool]
+    ) -> AsyncIterator[bytes]:
         """Events as a stream of server-sent events.
 
         Args:
             position: The last event that the follower has.
             sees: Whether it may see a row of the table.
+            holds: Whether that still holds: the stream ends with a token or a session.
         """
         loop, woken = asyncio.get_running_loop(), asyncio.Event()
 
@@ -120,11 +123,15 @@ class Feed:
             loop.call_soon_threadsafe(woken.set)
 
         self._followers.add(wake)
-        silent_since = loop.time()
+        silent_since = checked_at = loop.time()
         try:
             yield b"retry: 2000\n\n"
             while not self._stopped:
                 woken.clear()
+                if loop.time() - checked_at > RECHECK_S:
+                    checked_at = loop.time()
+                    if not await asyncio.to_thread(holds):
+                        return
                 rows = await asyncio.to_thread(self.read, position)
                 for row in rows:
                     position = Position(position.generation, row.number, row.time_ms)
@@ -138,7 +145,7 @@ class Feed:
                     # With an id: events that it may not see are passed over when it comes back.
                     yield f"id: {position.text()}\n: nothing\n\n".encode()
                 try:
-                    await asyncio.wait_for(woken.wait(), _SILENCE_S)
+                    await asyncio.wait_for(woken.wait(), RECHECK_S)
                 except TimeoutError:
                     continue
         finally:

@@ -47,6 +47,14 @@ def caller(request: Request) -> Principal:
     return principal
 
 
+def still_is(request: Request, principal: Principal) -> bool:
+    """Whether a request would still be answered as this caller's; for answers that take long."""
+    try:
+        return _identify(request) == principal
+    except ProblemError:
+        return False
+
+
 def too_many(wait_s: float, why: str) -> ProblemError:
     """The answer to somebody who has to wait."""
     seconds = math.ceil(wait_s)

@@ -17,6 +17,7 @@ from lookout.services.gateway.history.database import Database
 from lookout.services.gateway.history.ingest import Ingest
 from lookout.services.gateway.history.records import erased
 from lookout.services.gateway.media.footage import Footage
+from lookout.services.gateway.media.live import Live
 from lookout.services.gateway.media.store import Media
 from lookout.services.gateway.settings import GatewaySettings
 from lookout.services.gateway.writes import Writes
@@ -37,6 +38,7 @@ class Parts:
     writes: Writes
     feed: Feed
     media: Media
+    live: Live
 
 
 def make_parts(settings: GatewaySettings) -> Parts:
@@ -48,6 +50,7 @@ def make_parts(settings: GatewaySettings) -> Parts:
     database = Database(settings.database_url.get_secret_value())
     database.migrate()
     ingest = Ingest(settings, database)
+    media = Media(Footage(settings), lambda: _fence(database))
     return Parts(
         settings,
         database,
@@ -59,7 +62,8 @@ def make_parts(settings: GatewaySettings) -> Parts:
         ingest,
         Writes(settings, database),
         Feed(database, ingest.changed),
-        Media(Footage(settings), lambda: _fence(database)),
+        media,
+        Live(settings, media),
     )
 
 

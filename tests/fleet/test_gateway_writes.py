@@ -169,6 +169,20 @@ def test_a_token_is_shown_once_and_can_be_revoked(process: GatewayProcess, clien
         assert program.get("/v1/session").status_code == 401
 
 
+def test_a_follower_of_events_ends_with_its_token(process: GatewayProcess, client: httpx.Client) -> None:
+    made = client.post("/v1/tokens", json={"name": "follower", "role": "viewer"}).json()
+    headers = {"authorization": f"Bearer {made['secret']}"}
+    with (
+        process.client(headers=headers) as program,
+        program.stream("GET", "/v1/events", timeout=120.0) as stream,
+    ):
+        lines = stream.iter_lines()
+        assert next(lines).startswith("retry: ")
+        assert client.delete(f"/v1/tokens/{made['token']['id']}").status_code == 204
+        # Without the token's end it would go on, with a comment every 15 s.
+        assert not [line for line in lines if line.startswith("data: ")]
+
+
 def walked(document: dict[str, Any], known: dict[str, str]) -> Iterator[tuple[str, str]]:
     """Every route with its parameters filled in by what is known."""
     for path, methods in document["paths"].items():

@@ -102,7 +102,7 @@ class Footage:
                 records = reader.read(FRAMES.name, ref.partition, [ref.offset], _ANSWER_S)
             except RecordsGoneError:
                 return None
-        filmed = _filmed(records[0].value, (ref.partition, ref.offset))
+        filmed = filmed_segment(records[0].value, (ref.partition, ref.offset))
         # A topic that was made again may have another camera's record at the same place.
         return filmed if filmed is not None and filmed.record.camera == camera else None
 
@@ -206,7 +206,9 @@ class Footage:
             offset = message.offset() or 0
             if message.timestamp()[1] > where.stop_ms or offset + 1 >= ends[number]:
                 reading.discard(number)
-            filmed = _filmed(message.value() or b"", (number, offset)) if message.key() == key else None
+            if message.key() != key:
+                continue
+            filmed = filmed_segment(message.value() or b"", (number, offset))
             if filmed is None:
                 continue
             if filmed.start_us >= to_us + 1000 * _LONGEST_MS:
@@ -232,8 +234,13 @@ class Footage:
             readers.put(reader)
 
 
-def _filmed(value: bytes, place: tuple[int, int]) -> FilmedSegment | None:
-    """A frames record with a segment, or None."""
+def filmed_segment(value: bytes, place: tuple[int, int]) -> FilmedSegment | None:
+    """A record of frames.v1 with a segment; None: it is an event, or no frames record.
+
+    Args:
+        value: Its bytes.
+        place: Its partition and offset.
+    """
     try:
         record = from_bytes(value, FramesRecord)
     except WireError:
@@ -244,7 +251,7 @@ def _filmed(value: bytes, place: tuple[int, int]) -> FilmedSegment | None:
 def _span_of(record: Record) -> tuple[int, int] | None:
     """Unix milliseconds that a frames record or a verdict is about."""
     if record.topic == FRAMES.name:
-        filmed = _filmed(record.value, (record.partition, record.offset))
+        filmed = filmed_segment(record.value, (record.partition, record.offset))
         return None if filmed is None else (filmed.start_us // 1000, filmed.end_us // 1000)
     if record.topic != VERDICTS.name:
         return None

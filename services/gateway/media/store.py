@@ -26,6 +26,9 @@ from lookout.wire import tenant_of
 
 #: of footage in one clip
 LONGEST_US: Final = 300_000_000
+#: where live fragments have their first picture: reordered pictures are decoded before it
+LIVE_US: Final = 60_000_000
+_ENDLESS_US: Final = 1 << 62
 #: by which the picture of a time may be earlier or later
 NEAREST_US: Final = 5_000_000
 #: of the segments of one clip
@@ -146,6 +149,20 @@ class Media:
         key = ("picture", camera, at_us, width)
         return self._checked(camera, self._made(key, lambda: self._nearest(camera, at_us, width, near)), sees)
 
+    def live(self, filmed: FilmedSegment, *, newest: bool) -> Piece:
+        """A segment as fragments that follow others, its first picture at `LIVE_US`.
+
+        Args:
+            filmed: The segment.
+            newest: From its newest keyframe that a sampled picture follows, instead of from its begin.
+
+        Raises:
+            ProblemError: There is no clip of it, or it was erased.
+        """
+        camera = filmed.record.camera
+        key = ("live", camera, filmed.place, newest)
+        return self._checked(camera, self._made(key, lambda: self._live(filmed, newest)), lambda *_: True)
+
     def is_new_view(self, *view: str) -> bool:
         """Whether this view was not counted within the last minute.
 
@@ -198,12 +215,31 @@ class Media:
         segments = tuple(self._footage.clip_segments(filmed_segments, _CLIP_BYTES))
         if not segments:
             return None
-        request = JoinRequest(segments, from_us, to_us, _CLIP_BYTES)
+        clip = self._joined(filmed_segments[0], JoinRequest(segments, from_us, to_us, _CLIP_BYTES))
+        settled = to_us < time.time() * 1e6 - _SETTLED_US
+        spans = [(filmed.start_us, filmed.end_us) for filmed in filmed_segments]
+        return Piece(clip.data, _tenants(filmed_segments), spans, replace(clip, data=b""), settled)
+
+    def _live(self, filmed: FilmedSegment, newest: bool) -> Piece | None:
+        segments = tuple(self._footage.clip_segments([filmed], _CLIP_BYTES))
+        if not segments:
+            return None
+        frames = filmed.record.segment.frames
+        # A clip begins with the last keyframe at or before its range.
+        from_us = frames[-1].time_us + filmed.record.wall_offset_us if newest and frames else 0
+        request = JoinRequest(segments, from_us, _ENDLESS_US, _CLIP_BYTES, LIVE_US, fragment=1)
+        clip = self._joined(filmed, request)
+        span = (filmed.start_us, filmed.end_us)
+        return Piece(clip.data, _tenants([filmed]), [span], replace(clip, data=b""), settled=False)
+
+    def _joined(self, filmed: FilmedSegment, request: JoinRequest) -> JoinedClip:
+        """Segments as a file; `filmed` is the first of them."""
+        camera = filmed.record.camera
         try:
-            clip = self._sandbox.join(request)
+            return self._sandbox.join(request)
         except CodecError as error:
             if error.reason is Reason.NO_DECODER:
-                codec = filmed_segments[0].record.segment.facts.codec
+                codec = filmed.record.segment.facts.codec
                 raise ProblemError(
                     404,
                     f"camera {camera} films in {codec}, which browsers do not play: there are pictures, at "
@@ -211,9 +247,6 @@ class Media:
                 ) from None
             detail = f"camera {camera}: there is no clip of this time: {error.detail}"
             raise ProblemError(404, detail) from None
-        settled = to_us < time.time() * 1e6 - _SETTLED_US
-        spans = [(filmed.start_us, filmed.end_us) for filmed in filmed_segments]
-        return Piece(clip.data, _tenants(filmed_segments), spans, replace(clip, data=b""), settled)
 
     def _shown(self, camera: str, filmed_segments: Sequence[FilmedSegment]) -> list[FilmedSegment]:
         fence = self._fence()

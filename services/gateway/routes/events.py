@@ -8,7 +8,7 @@ from fastapi import APIRouter, Header, Query, Request
 from starlette.responses import Response, StreamingResponse
 
 from lookout.services.gateway.events import sees_event
-from lookout.services.gateway.guard import Viewer
+from lookout.services.gateway.guard import Viewer, still_is
 from lookout.services.gateway.messages import reference, route
 from lookout.services.gateway.parts import parts_of
 from lookout.v1.gateway_pb2 import Event
@@ -31,7 +31,7 @@ def events(
     feed = parts_of(request).feed
     position = feed.begin(last_event_id or after)
     return StreamingResponse(
-        feed.follow(position, sees_event(principal)),
+        feed.follow(position, sees_event(principal), lambda: still_is(request, principal)),
         media_type="text/event-stream",
         headers={"X-Accel-Buffering": "no"},
     )

@@ -6,10 +6,12 @@ import hashlib
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Path, Query, Request
+from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from lookout.services.gateway.guard import Viewer
+from lookout.services.gateway.guard import Viewer, still_is
 from lookout.services.gateway.history import queries
+from lookout.services.gateway.media.live import LiveResponse, Viewer as LiveViewer
 from lookout.services.gateway.media.ranges import ranged
 from lookout.services.gateway.media.store import LONGEST_US, Piece, Sees
 from lookout.services.gateway.messages import answer, route
@@ -113,6 +115,27 @@ def camera_clip_facts(
 ) -> Response:
     """What a player must know of a clip before it loads it."""
     return answer(_facts(camera, _camera_clip(parts_of(request), principal, camera, begin, end)))
+
+
+@router.get("/cameras/{camera:path}/live", **route(None, media=_VIDEO))
+async def camera_live(request: Request, principal: Viewer, asked: Asked, camera: _Camera) -> Response:
+    """What a camera films now, from its newest keyframe on: fragmented MP4 without an end.
+
+    It ends when the camera sends nothing for half a minute, or another size or kind of video: ask again.
+    """
+    parts = parts_of(request)
+    sees = await run_in_threadpool(_sees, parts, principal, camera)
+    viewer = LiveViewer(principal.actor, sees, lambda: still_is(request, principal))
+    view = await parts.live.open(camera, viewer)
+    try:
+        seen = entry("live.view", camera, camera=camera, tenant=view.tenant)
+        await run_in_threadpool(parts.writes.note, principal, asked, seen)
+    except BaseException:
+        view.close()
+        raise
+    media_type = f'video/mp4; codecs="{view.clip.codecs}"'
+    headers = {CODEC_HEADER: view.clip.codec, "x-accel-buffering": "no"}
+    return LiveResponse(view, media_type=media_type, headers=headers)
 
 
 def _alert(parts: Parts, principal: Principal, identity: str) -> Alert:

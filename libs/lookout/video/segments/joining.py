@@ -41,6 +41,7 @@ _WHOLE: Final = {"movflags": "frag_keyframe+delay_moov+default_base_moof+global_
 _CONTINUED: Final = {
     "movflags": "frag_keyframe+empty_moov+default_base_moof+frag_discont+skip_trailer",
     "use_editlist": "0",
+    "write_btrt": "0",  # with a bit rate, every segment would have a head of its own
 }
 
 

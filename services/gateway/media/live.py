@@ -1,0 +1,387 @@
+"""Live view: the newest segments of a camera as one fragmented MP4 without an end.
+
+One thread follows frames.v1 while somebody watches. Nothing is kept for a viewer: one that is slow goes on
+with the newest segment, and one that takes nothing for a while is dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from confluent_kafka import KafkaException
+from starlette.responses import StreamingResponse
+from starlette.types import Message, Receive, Scope, Send
+
+from lookout.errors import LookoutError, RecordsGoneError
+from lookout.runtime.observe import logs
+from lookout.runtime.worker import FetchSettings
+from lookout.runtime.worker.topic_reader import End, TopicReader
+from lookout.services.gateway.media.footage import FilmedSegment, filmed_segment
+from lookout.services.gateway.media.store import LIVE_US, Media, Sees
+from lookout.services.gateway.principal import RECHECK_S
+from lookout.services.gateway.problems import ProblemError
+from lookout.video.segments.fragments import moved, split
+from lookout.video.segments.types import JoinedClip
+from lookout.wire import FRAMES, tenant_of
+
+#: views of the gateway, of one tenant's cameras, and of one viewer
+VIEWS: Final = 64
+_TENANT_VIEWS: Final = 16
+_VIEWER_VIEWS: Final = 4
+#: of footage between what a viewer is shown and what came
+BEHIND_US: Final = 3_000_000
+#: a camera whose newest segment came earlier sends nothing
+SILENT_S: Final = 30.0
+#: that a new viewer waits for a segment
+_FIRST_S: Final = 10.0
+#: a viewer that takes nothing for so long is dropped
+_SLOW_S: Final = 10.0
+#: nobody watches any more, and frames.v1 is still followed
+_LINGER_S: Final = 30.0
+#: of one write: what is buffered for a viewer
+_SLICE: Final = 64 << 10
+_PAUSE_S: Final = 1.0
+_ANSWER_S: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Viewer:
+    """Who watches.
+
+    Attributes:
+        name: Views are counted by it.
+        sees: What the caller may see.
+        holds: Whether that still holds; asked again and again.
+    """
+
+    name: str
+    sees: Sees
+    holds: Callable[[], bool]
+
+
+class _Camera:
+    """The newest segments of a camera id, of which a viewer may be `BEHIND_US` behind, and when one came."""
+
+    def __init__(self) -> None:
+        self.recent: deque[FilmedSegment] = deque()
+        self.arrived = 0.0
+
+    def add(self, filmed: FilmedSegment, arrived: float) -> None:
+        self.recent.append(filmed)
+        self.arrived = max(self.arrived, arrived)
+        while sum(map(_length_us, self.recent)) - _length_us(self.recent[0]) > BEHIND_US:
+            self.recent.popleft()
+
+
+def _length_us(filmed: FilmedSegment) -> int:
+    return filmed.record.segment.end_us - filmed.record.segment.start_us
+
+
+class Live:
+    """Live views of cameras. Thread-safe.
+
+    Args:
+        settings: How Kafka is reached.
+        media: Makes fragments of segments.
+    """
+
+    def __init__(self, settings: FetchSettings, media: Media) -> None:
+        self._media = media
+        self._reader = TopicReader(settings, "live", options={"auto.offset.reset": "latest"})
+        self._cameras: dict[str, _Camera] = {}
+        self._views: list[View] = []
+        self._unread: set[int] = set()  # partitions that were not yet read up to now
+        self._changed = threading.Condition()
+        self._viewed_at = 0.0
+        self._stopped = False
+
+    def run(self) -> None:
+        """Follow frames.v1 while somebody watches, until `stop`."""
+        while not self._stopped:
+            with self._changed:
+                self._changed.wait_for(lambda: self._stopped or self._views)
+            try:
+                self._follow()
+            except (KafkaException, RecordsGoneError) as error:
+                logs.get("gateway").warning("live views wait for Kafka", error=str(error)[:300])
+                self._reader.close()
+                time.sleep(_PAUSE_S)
+        self._reader.close()
+
+    def stop(self) -> None:
+        """End all views."""
+        with self._changed:
+            self._stopped = True
+            self._changed.notify_all()
+            for view in self._views:
+                view.wake()
+
+    async def open(self, camera: str, viewer: Viewer) -> View:
+        """Begin a view at the newest keyframe; it counts until its `close`.
+
+        Args:
+            camera: Its id.
+            viewer: Who watches.
+
+        Raises:
+            ProblemError: The camera sends nothing that the viewer may see or a browser plays, or there are
+                too many views.
+        """
+        view = View(self, self._media, camera, viewer)
+        with self._changed:
+            count = sum(1 for other in self._views if other.viewer.name == viewer.name)
+            self._check_room("you have", count, _VIEWER_VIEWS)
+            self._check_room("the gateway has", len(self._views), VIEWS)
+            self._views.append(view)
+            self._changed.notify_all()
+        try:
+            await view.begin()
+            with self._changed:
+                count = sum(1 for other in self._views if other.tenant == view.tenant and other is not view)
+                self._check_room(f"tenant {view.tenant} has", count, _TENANT_VIEWS)
+        except BaseException:
+            view.close()
+            raise
+        return view
+
+    def newest(self, camera: str) -> list[FilmedSegment]:
+        """The segments of a camera that are not too old to be shown, oldest first."""
+        with self._changed:
+            known = self._cameras.get(camera)
+            if known is None or self._unread or time.time() - known.arrived > SILENT_S:
+                return []
+            return list(known.recent)
+
+    def forget(self, view: View) -> None:
+        """A view has ended."""
+        with self._changed:
+            if view in self._views:
+                self._views.remove(view)
+                self._viewed_at = time.monotonic()
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the gateway ends."""
+        return self._stopped
+
+    @staticmethod
+    def _check_room(who: str, count: int, limit: int) -> None:
+        if count >= limit:
+            detail = f"{who} {limit} live views already: close one"
+            raise ProblemError(429, detail, {"Retry-After": "5"})
+
+    def _follow(self) -> None:
+        partitions = self._reader.partitions(FRAMES.name, _ANSWER_S)
+        since_ms = round((time.time() - SILENT_S) * 1000)
+        starts = self._reader.at(FRAMES.name, partitions, since_ms, _ANSWER_S)
+        with self._changed:
+            self._unread = set(partitions)
+        self._reader.read_from(FRAMES.name, starts)
+        try:
+            while self._is_watched():
+                message = self._reader.next(0.5)
+                if isinstance(message, End):
+                    self._read_to_now(message.partition)
+                    continue
+                if message is None:
+                    continue
+                place = message.partition() or 0, message.offset() or 0
+                filmed = filmed_segment(message.value() or b"", place)
+                if filmed is not None:
+                    self._take(filmed, message.timestamp()[1] / 1000)
+        finally:
+            self._reader.stop_reading()
+            with self._changed:
+                self._cameras.clear()
+
+    def _read_to_now(self, partition: int) -> None:
+        with self._changed:
+            if self._unread == {partition}:
+                for view in self._views:
+                    view.wake()
+            self._unread.discard(partition)
+
+    def _take(self, filmed: FilmedSegment, arrived: float) -> None:
+        for frame in filmed.record.segment.frames:  # most of a record, and nothing that is shown
+            frame.ClearField("motion")
+            frame.ClearField("residual")
+        camera = filmed.record.camera
+        with self._changed:
+            self._cameras.setdefault(camera, _Camera()).add(filmed, arrived)
+            for view in self._views:
+                if view.camera == camera:
+                    view.wake()
+
+    def _is_watched(self) -> bool:
+        with self._changed:
+            watched = bool(self._views) or time.monotonic() - self._viewed_at < _LINGER_S
+            return watched and not self._stopped
+
+
+class View:
+    """One live view; `Live.open` makes it.
+
+    Attributes:
+        camera: Id of the camera.
+        viewer: Who watches.
+        tenant: Whose the camera is.
+        clip: Codec and sizes of what is shown.
+    """
+
+    def __init__(self, live: Live, media: Media, camera: str, viewer: Viewer) -> None:
+        self.camera, self.viewer, self.tenant = camera, viewer, ""
+        self.clip: JoinedClip
+        self._live, self._media = live, media
+        self._loop, self._woken = asyncio.get_running_loop(), asyncio.Event()
+        self._head = self._first = b""
+        self._number = 1
+        self._last: FilmedSegment | None = None
+        self._ends_us = 0  # of what was shown, by the time of the stream that is sent
+        self._checked_at = self._loop.time()
+
+    def wake(self) -> None:
+        """Say that something of the camera came, or that the gateway ends."""
+        self._loop.call_soon_threadsafe(self._woken.set)
+
+    def close(self) -> None:
+        """End it."""
+        self._live.forget(self)
+
+    async def begin(self) -> None:
+        """Wait for the first piece.
+
+        Raises:
+            ProblemError: There is none that may be seen or be played.
+        """
+        deadline = self._loop.time() + _FIRST_S
+        while True:
+            self._woken.clear()
+            filmed = self._following()
+            if filmed is not None:
+                media = await asyncio.to_thread(self._media_of, filmed)
+                self._first = self._head + (media or b"")
+                return
+            wait_s = deadline - self._loop.time()
+            if wait_s <= 0 or self._live.stopped:
+                raise ProblemError(404, f"camera {self.camera} sends nothing now: `lookout doctor` says why")
+            await self._wait(wait_s)
+
+    async def parts(self) -> AsyncIterator[bytes]:
+        """The bytes of the view; they end with the camera, the caller's rights, or another kind of video."""
+        data: bytes | None = self._first
+        self._first = b""
+        while data is not None:
+            for begin in range(0, len(data), _SLICE):
+                yield data[begin : begin + _SLICE]
+            data = await self._next()
+
+    async def _next(self) -> bytes | None:
+        """The next piece; None: the view ends."""
+        silent_at = self._loop.time() + SILENT_S
+        while not self._live.stopped:
+            if self._loop.time() - self._checked_at > RECHECK_S:
+                self._checked_at = self._loop.time()
+                if not await asyncio.to_thread(self.viewer.holds):
+                    return None
+            self._woken.clear()
+            filmed = self._following()
+            if filmed is not None:
+                try:
+                    return await asyncio.to_thread(self._media_of, filmed)
+                except (ProblemError, LookoutError) as error:  # damaged or erased: a hole
+                    logs.get("gateway").info("not shown live", camera=self.camera, error=str(error)[:300])
+                    continue
+            if self._loop.time() > silent_at:
+                return None
+            await self._wait(1.0)
+        return None
+
+    async def _wait(self, seconds: float) -> None:
+        try:
+            await asyncio.wait_for(self._woken.wait(), seconds)
+        except TimeoutError:
+            return
+
+    def _following(self) -> FilmedSegment | None:
+        """The segment that is shown next: the newest for a new view, else the oldest that was not shown."""
+        segments = [
+            filmed
+            for filmed in self._live.newest(self.camera)
+            if self.viewer.sees(self.camera, tenant_of(filmed.record.labels.tenant))
+            and self._is_later(filmed)
+        ]
+        if not segments:
+            return None
+        return segments[-1] if self._last is None else segments[0]
+
+    def _is_later(self, filmed: FilmedSegment) -> bool:
+        if self._last is None:
+            return True
+        new, old = filmed.record, self._last.record
+        return (new.epoch, new.segment.start_us) > (old.epoch, old.segment.start_us)
+
+    def _media_of(self, filmed: FilmedSegment) -> bytes | None:
+        """The fragments of a segment at their time; None: they need another head, which ends the view."""
+        last, self._last = self._last, filmed
+        piece = self._media.live(filmed, newest=last is None)
+        clip = piece.clip
+        assert clip is not None
+        fragments = split(piece.data)
+        if last is None:
+            self.clip, self._head = clip, fragments.head
+            self.tenant = min(piece.tenants)
+            by_us = -fragments.begins_us
+        elif fragments.head != self._head:
+            return None
+        else:
+            by_us = self._ends_us - LIVE_US + _step_us(last, filmed, clip)
+        self._ends_us = clip.end_us + by_us
+        media = moved(fragments, by_us, self._number)
+        self._number += fragments.count
+        return media
+
+
+def _step_us(before: FilmedSegment, filmed: FilmedSegment, clip: JoinedClip) -> int:
+    """The time between two segments where it is less than a picture takes; holes are closed."""
+    if before.record.epoch != filmed.record.epoch:
+        return 0
+    step_us = filmed.record.segment.start_us - before.record.segment.end_us
+    return step_us if abs(step_us) * clip.frames < clip.end_us - LIVE_US else 0
+
+
+class LiveResponse(StreamingResponse):
+    """A view as an answer: it is closed in any case, and a viewer that takes nothing is dropped.
+
+    Args:
+        view: The view.
+        more: Arguments of `StreamingResponse`.
+    """
+
+    def __init__(self, view: View, **more: Any) -> None:
+        super().__init__(view.parts(), **more)
+        self._view = view
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._view.close()
+
+    async def stream_response(self, send: Send) -> None:
+        """Send the view."""
+
+        async def send_soon(message: Message) -> None:
+            async with asyncio.timeout(_SLOW_S):
+                await send(message)
+
+        try:
+            await super().stream_response(send_soon)
+        except TimeoutError:
+            logs.get("gateway").info("a live view was slow and is dropped", camera=self._view.camera)

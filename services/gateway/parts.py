@@ -10,6 +10,7 @@ from starlette.requests import Request
 from lookout.past.erasures import Fence
 from lookout.services.gateway.access.limits import CallRate, Failures
 from lookout.services.gateway.access.links import SignInLink
+from lookout.services.gateway.access.once import UsedOnce
 from lookout.services.gateway.access.sessions import Sessions
 from lookout.services.gateway.access.tokens import Tokens
 from lookout.services.gateway.events import Feed
@@ -32,6 +33,7 @@ class Parts:
     sessions: Sessions
     tokens: Tokens
     link: SignInLink | None
+    once: UsedOnce
     rate: CallRate
     failures: Failures
     ingest: Ingest
@@ -57,6 +59,7 @@ def make_parts(settings: GatewaySettings) -> Parts:
         Sessions(database, settings.session_hours * 3600),
         Tokens(database),
         None if settings.sign_in_file is None else SignInLink(settings.sign_in_file),
+        UsedOnce(database),
         CallRate(settings.calls_per_minute),
         Failures(),
         ingest,

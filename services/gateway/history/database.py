@@ -75,8 +75,11 @@ class Database:
         insert: Any = (sqlite if self.is_sqlite else postgresql).insert(table)
         return insert.on_conflict_do_nothing()
 
-    def migrate(self) -> None:
+    def migrate(self, revision: str = "head") -> None:
         """Bring the schema up to date.
+
+        Args:
+            revision: Of the schema; the newest by default.
 
         Raises:
             StartupError: The database cannot be used.
@@ -88,7 +91,7 @@ class Database:
                 if not self.is_sqlite:
                     connection.execute(sqlalchemy.select(sqlalchemy.func.pg_advisory_xact_lock(_SCHEMA_LOCK)))
                 config.attributes["connection"] = connection
-                command.upgrade(config, "head")
+                command.upgrade(config, revision)
                 connection.execute(self.insert_new(FACTS).values(name=GENERATION, value=secrets.token_hex(4)))
         except (SQLAlchemyError, CommandError, OSError) as error:
             reason = str(getattr(error, "orig", error)).strip().splitlines()

@@ -232,3 +232,11 @@ SESSIONS = Table(
     Column("expires_ms", BigInteger, nullable=False, index=True),
 )
 """Sessions of people; the cookie's value is stored as its digest."""
+
+USED = Table(
+    "used",
+    METADATA,
+    Column("digest", String(64), primary_key=True),
+    Column("expires_ms", BigInteger, nullable=False, index=True),
+)
+"""Digests of one-time values that were used, such as a sign-in link, so that no replica takes one again."""

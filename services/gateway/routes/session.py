@@ -17,6 +17,8 @@ from lookout.v1.access_pb2 import Role
 from lookout.v1.gateway_pb2 import SessionView
 
 router = APIRouter(tags=["session"])
+#: gateways that share the link's file might both read a secret before one of them replaces it
+_LINK_S = 86_400.0
 _REDIRECT: dict[str, Any] = route(None, status=303)
 
 
@@ -26,7 +28,7 @@ def sign_in(request: Request, secret: str) -> Response:
     parts, address = parts_of(request), address_of(request)
     if wait_s := parts.failures.wait_s(address):
         raise too_many(wait_s, "sign-ins failed from this address")
-    if parts.link is None or not parts.link.take(secret):
+    if parts.link is None or not parts.link.take(secret) or not parts.once.take(secret, _LINK_S):
         parts.failures.add(address)
         raise ProblemError(
             401, "this sign-in link was used, or is of another start: `lookout sign-in` prints a new one"

@@ -413,20 +413,6 @@ def test_the_tables_of_one_pass(whole: dict[str, list[Any]]) -> None:
     assert len(whole["acts"]) == 6
 
 
-def test_the_first_migration_makes_the_tables(tmp_path: Path) -> None:
-    from alembic.autogenerate import compare_metadata
-    from alembic.migration import MigrationContext
-
-    from lookout.services.gateway.history.tables import METADATA
-
-    database = made_database(str(tmp_path))
-    try:
-        with database.reading() as connection:
-            assert compare_metadata(MigrationContext.configure(connection), METADATA) == []
-    finally:
-        database.close()
-
-
 def test_alerts_of_an_erased_time_come_back_from_nowhere(tmp_path: Path) -> None:
     from lookout.past.erasures.records import new_erasure
     from lookout.wire import ERASURES

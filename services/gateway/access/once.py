@@ -1,0 +1,34 @@
+"""One-time values: whether one was used before, by any replica."""
+
+from __future__ import annotations
+
+import time
+
+from lookout.services.gateway.access.sessions import digest
+from lookout.services.gateway.history.database import Database
+from lookout.services.gateway.history.tables import USED
+
+
+class UsedOnce:
+    """The one-time values that were used.
+
+    Args:
+        database: The history's.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def take(self, value: str, seconds: float) -> bool:
+        """Whether this is the value's first use.
+
+        Args:
+            value: A secret that was checked already.
+            seconds: After which the value is of no use by itself, so that it may be forgotten.
+        """
+        now_ms = int(time.time() * 1000)
+        row = {"digest": digest(value), "expires_ms": now_ms + round(seconds * 1000)}
+        with self._database.writing() as connection:
+            connection.execute(USED.delete().where(USED.c.expires_ms < now_ms))
+            insert = self._database.insert_new(USED).returning(USED.c.digest)
+            return connection.scalar(insert, row) is not None

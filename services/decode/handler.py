@@ -19,6 +19,7 @@ from lookout.runtime.store import (
     Keeper,
     LineageBrokenError,
     StoreLifecycle,
+    TensorNotMadeError,
     TensorStore,
     Unread,
 )
@@ -654,6 +655,8 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
 
         Raises:
             LineageBrokenError: The segment is gone or gives other pixels.
+            TensorNotMadeError: The segment's host does not give it now.
+            TransientError: Kafka or the decoders are away.
         """
         if not isinstance(record, FramesRecord) or not record.HasField("segment"):
             raise LineageBrokenError(f"{ref.id}: pixels are made from a frames record with a segment")
@@ -672,12 +675,19 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
                 frames=tuple(frame.index for frame in body.frames),
                 limits=self._settings.limits,
             )
-            pixels = self._try(self._bytes(source), request).pixels
+            pixels = self._try(self._bytes_again(ref, source), request).pixels
         except (RecordsGoneError, BadRecordError) as error:
             raise LineageBrokenError(f"{ref.id}: {error}") from error
         if ref.length and google_crc32c.value(np.ascontiguousarray(pixels).tobytes()) != ref.crc32c:
             raise LineageBrokenError(f"{ref.id}: the segment gives other pixels than at first")
         return pixels
+
+    def _bytes_again(self, ref: TensorRef, source: Record) -> bytes:
+        """The segment's bytes, for those who wait for its pixels: an absent host is its camera's matter."""
+        try:
+            return self._bytes(source)
+        except TransientError as error:
+            raise TensorNotMadeError(f"{ref.id}: {error}") from error
 
 
 def _labels(record: Record) -> CameraLabels:

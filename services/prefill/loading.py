@@ -10,7 +10,7 @@ import structlog
 
 from lookout.errors import TransientError
 from lookout.models.windows import StrideBlock
-from lookout.runtime.store import LineageBrokenError, StoreError, TensorClient
+from lookout.runtime.store import LineageBrokenError, Patience, StoreError, TensorClient
 from lookout.streams import BlockFacts, NoAnswer
 from lookout.streams.chains import block_facts, empty_block, load_block, stream_name
 from lookout.v1.tokens_pb2 import TokensRecord
@@ -88,7 +88,7 @@ class BlockLoader:
         cache: Blocks that were loaded already.
         step_us: Microseconds of stream time between two samples.
         give_up_s: Seconds after which tokens that are not available count as lost.
-        clock: Unix seconds.
+        clock: Monotonic seconds.
     """
 
     def __init__(
@@ -97,11 +97,10 @@ class BlockLoader:
         cache: BlockCache,
         step_us: int,
         give_up_s: float,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._client, self._cache, self._step_us = client, cache, step_us
-        self._give_up_s, self._clock = give_up_s, clock
-        self._missing: dict[tuple[str, int], float] = {}  # stream and window: since when tokens are missing
+        self._patience = Patience(give_up_s, clock)
 
     def load(self, window: Sequence[WindowRecord]) -> list[StrideBlock]:
         """The window's blocks, oldest first; lost ones without frames.
@@ -124,16 +123,15 @@ class BlockLoader:
             except LineageBrokenError as error:
                 reason = str(error)
             except StoreError as error:
-                since = self._missing.setdefault(key, self._clock())
-                if self._clock() - since < self._give_up_s:
+                if not (why := self._patience.over(newest.record.camera, key, error)):
                     raise TransientError(str(error)) from error
-                reason = f"tokens were not available for {self._give_up_s:g} s: {error}"
+                reason = f"tokens {why}"
             member.lost = member.degraded = True
             _log.warning(
                 "a block's tokens are lost", stream=key[0], block=member.record.block.index, why=reason
             )
             blocks.append(empty_block(member.record))
-        self._missing.pop(key, None)
+        self._patience.done(newest.record.camera)
         if newest.lost:
             raise LostTokensError(reason)
         return blocks
@@ -141,9 +139,6 @@ class BlockLoader:
     def leave(self, stream: str, before: int | None = None) -> None:
         """Let go of what is held of a stream; with `before` only of blocks below that index."""
         self._cache.leave(stream, before)
-        if before is None:
-            for key in [key for key in list(self._missing) if key[0] == stream]:
-                self._missing.pop(key, None)
 
     def _block(self, each: WindowRecord) -> StrideBlock:
         cached = self._cache.get(each.record)

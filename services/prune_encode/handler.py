@@ -17,6 +17,7 @@ from lookout.runtime.store import (
     CameraQuotaError,
     Keeper,
     LineageBrokenError,
+    Patience,
     StoreError,
     StoreLifecycle,
     TensorClient,
@@ -159,7 +160,7 @@ class PruneEncodeHandler(StoreLifecycle, Handler[CameraState]):
     ) -> None:
         self._fence = fence or Fence()
         self._settings, self._encoder, self._model = settings, encoder, model_digest
-        self._store, self._client, self._records, self._clock = store, client, records, clock
+        self._store, self._client, self._records = store, client, records
         self._keeper = Keeper(store, clock)
         self._grid = (
             encoder.tower.grid_for(settings.input_height, settings.input_width)
@@ -174,7 +175,7 @@ class PruneEncodeHandler(StoreLifecycle, Handler[CameraState]):
             repr(self._policy),
         )
         self.shared_settings = {**settings.shared, "grid": f"{self._grid.height}x{self._grid.width}"}
-        self._waiting: dict[str, tuple[int, int, float]] = {}  # camera: epoch, block and since when it waits
+        self._patience = Patience(settings.pixels_wait_s, clock)
         self._other_sampling: set[str] = set()  # cameras of which it was told
         self._without_vectors: set[str] = set()  # as well
         store.makes(STAGE_TOKENS, self.materialize)
@@ -411,18 +412,15 @@ class PruneEncodeHandler(StoreLifecycle, Handler[CameraState]):
                 available += ours
                 continue
             _log.warning("frames are left out", record=str(block_record.ref.offset), reason=missing.reason)
-        self._waiting.pop(camera, None)
+        self._patience.done(camera)
         return pixels, available, missing
 
     def _late_pixels(self, camera: str, epoch: int, index: int, error: StoreError) -> str:
         """Why a block goes without pixels that are not available. Before its deadline: TransientError."""
-        waits = self._waiting.get(camera)
-        if waits is None or waits[:2] != (epoch, index):
-            waits = self._waiting[camera] = (epoch, index, self._clock())
-        limit = self._settings.pixels_wait_s
-        if self._clock() - waits[2] < limit:
+        why = self._patience.over(camera, (epoch, index), error)
+        if not why:
             raise TransientError(str(error)) from error
-        return f"pixels were not available for {limit:g} s: {error}"
+        return f"pixels {why}"
 
     def _encode(
         self,

@@ -16,6 +16,7 @@ from google.protobuf import json_format
 from google.protobuf.message import Message
 
 from lookout.errors import LookoutError
+from lookout.text import clean
 from lookout.wire.ranges import RangeError, check_ranges
 
 TIMESTAMP: Final = "google.protobuf.Timestamp"
@@ -76,9 +77,8 @@ def from_json(data: bytes, kind: type[M]) -> M:
 
 
 def _first_words(error: Exception) -> str:
-    """Why a parser refused, without the record: json_format quotes it whole."""
-    text = str(error)
-    return text if len(text) <= _QUOTED else f"{text[:_QUOTED]}…"
+    """Why a parser refused, without the record: json_format quotes it whole, half a surrogate pair too."""
+    return clean(error, _QUOTED)
 
 
 def enum_prefix(enum: str) -> str:

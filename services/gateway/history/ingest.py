@@ -14,6 +14,7 @@ from sqlalchemy import Connection
 from lookout.errors import LookoutRuntimeError
 from lookout.runtime.kafka_clients import Consumer
 from lookout.runtime.observe import logs
+from lookout.runtime.observe.limited_log import LimitedLog
 from lookout.runtime.worker import ServiceSettings
 from lookout.services.gateway.history.database import Database
 from lookout.services.gateway.history.records import STREAMS, TABLES, Records
@@ -46,6 +47,7 @@ class Ingest:
     def __init__(self, settings: ServiceSettings, database: Database, batch: int = _BATCH) -> None:
         self._settings, self._database, self._batch = settings, database, batch
         self._records = Records(database)
+        self._log = LimitedLog(logs.get("history"))
         self._next: dict[RecordPlace, int] = {}
         self._stopped = threading.Event()
         self.changed = threading.Condition()
@@ -139,18 +141,44 @@ class Ingest:
         return messages
 
     def _store(self, messages: list[Message]) -> None:
-        """Store records and their offsets, all or nothing.
+        """Store records and their offsets. A record that cannot be stored is left out alone.
 
         Raises:
             MovedOnError: Another process has stored some of them.
+            sqlalchemy.exc.DBAPIError: The database is away.
         """
         if not messages:
             return
+        try:
+            self._store_whole(messages)
+        except Exception as error:
+            if not _is_of_a_record(error):
+                raise
+            self._records.forget()
+            if len(messages) > 1:  # which one it is, in two halves
+                middle = len(messages) // 2
+                self._store(messages[:middle])
+                self._store(messages[middle:])
+                return
+            (message,) = messages
+            self._log.error(
+                message.topic(),
+                "a record is left out of the history",
+                topic=message.topic(),
+                partition=message.partition(),
+                offset=message.offset(),
+                error=repr(error),
+            )
+            self._store_whole(messages, left_out=True)
+
+    def _store_whole(self, messages: list[Message], *, left_out: bool = False) -> None:
+        """Store records and their offsets, all or nothing; of those that are left out the offsets alone."""
         moved: dict[RecordPlace, int] = {}
         with self._database.writing() as connection:
             batch = self._records.begin(connection)
             for message in messages:
-                self._records.take(batch, message)
+                if not left_out:
+                    self._records.take(batch, message)
                 moved[str(message.topic()), message.partition() or 0] = (message.offset() or 0) + 1
             self._records.end(batch)
             for place, offset in moved.items():
@@ -180,3 +208,12 @@ class Ingest:
         with self._database.reading() as connection:
             rows = connection.execute(sqlalchemy.select(OFFSETS)).all()
         return {(row.topic, row.partition): row.next for row in rows}
+
+
+def _is_of_a_record(error: Exception) -> bool:
+    """Whether an error says something about what was stored, rather than about the database."""
+    if isinstance(error, MovedOnError):
+        return False
+    if isinstance(error, sqlalchemy.exc.DBAPIError):
+        return isinstance(error, (sqlalchemy.exc.DataError, sqlalchemy.exc.IntegrityError))
+    return True

@@ -78,3 +78,5 @@ def pages(ports: Mapping[str, int]) -> Iterator[Place]:
                     yield f"{name}/{page}", answer.read()
             except urllib.error.HTTPError as error:
                 yield f"{name}/{page}", error.read()
+            except urllib.error.URLError:  # nobody listens: who counts on the page says so
+                continue

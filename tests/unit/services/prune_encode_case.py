@@ -15,6 +15,7 @@ from lookout.models.families import load_tower
 from lookout.runtime.store import (
     Fetched,
     LineageBrokenError,
+    TensorNotMadeError,
     TensorStore,
     TensorUnavailableError,
 )
@@ -45,13 +46,15 @@ class Pixels:
     """Stands for decode: gives rows of the pixels a record names; can be away, or have lost a record."""
 
     def __init__(self) -> None:
-        self.away = False
+        self.away = self.unmade = False
         self.lost: set[str] = set()
         self.noise = 0.0  # grey levels
 
     def fetch(self, ref: TensorRef, record: Any, rows: Sequence[tuple[int, int]] | None = None) -> Fetched:
         if self.away:
             raise TensorUnavailableError(ref.id)
+        if self.unmade:
+            raise TensorNotMadeError(ref.id)
         if ref.id in self.lost:
             raise LineageBrokenError(ref.id)
         (first, last), *_ = rows or [(0, ref.shape[0])]

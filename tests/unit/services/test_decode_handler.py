@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from lookout.errors import BadRecordError
-from lookout.runtime.store import LineageBrokenError
+from lookout.runtime.store import LineageBrokenError, TensorNotMadeError
 from lookout.runtime.worker import DeadLetter, Record
 from lookout.v1.frames_pb2 import Frame, FramesRecord
 from lookout.v1.lineage_pb2 import CAUSE_ENDED, CAUSE_MOVED, StreamEvent
-from lookout.wire import SEGMENTS
+from lookout.wire import SEGMENTS, headers
 from tests.unit.services.decode_case import START_MS, World, pieces, samples
 
 
@@ -314,6 +314,16 @@ def test_pixels_that_cannot_be_made_say_so() -> None:
         world.handler.materialize(ref, record)
     with pytest.raises(LineageBrokenError, match="with a segment"):
         world.handler.materialize(ref, FramesRecord(event=StreamEvent()))
+
+
+def test_an_absent_host_is_its_cameras_fault() -> None:
+    """Whoever waits for the pixels must not take it for an absence of decode."""
+    world = World(uri_schemes="http", uri_hosts="127.0.0.1", uri_networks="127.0.0.0/8")
+    record = world.send(pieces()[0])[0]
+    kind = ((headers.CONTENT_TYPE, headers.URI_LIST.encode()),)
+    world.topic.records[0] = Record(SEGMENTS.name, 0, 0, "yard", b"http://127.0.0.1:1/x", kind)
+    with pytest.raises(TensorNotMadeError, match="ConnectError"):
+        world.handler.materialize(record.segment.pixels, record)
 
 
 def test_uris_are_refused_unless_allowed() -> None:

@@ -9,6 +9,7 @@ from lookout.errors import TransientError
 from lookout.runtime.store import (
     Fetched,
     LineageBrokenError,
+    TensorNotMadeError,
     TensorUnavailableError,
 )
 from lookout.services.prefill.batcher import Batcher
@@ -88,6 +89,26 @@ class TestLostTokens:
         [found] = world.tell(block_record("cam", 0))
         assert found.outcome == Verdict.OUTCOME_DEGRADED
         assert "60 s" in found.reason
+
+    def test_a_camera_whose_tokens_cannot_be_made_uses_up_its_budget(self, batcher: Batcher) -> None:
+        """Its partition waits for 5 s, not for 60 s a window."""
+        world = World(batcher, FALL, give_up_s=60.0)
+        world.breaks = TensorNotMadeError("no such plane")
+        found: list[Verdict] = []
+        seconds = 0.0
+        for k in range(5):
+            while True:
+                try:
+                    found += world.tell(block_record("bad", k))
+                    break
+                except TransientError:
+                    world.now += 1.0
+                    seconds += 1.0
+        assert [verdict.outcome for verdict in found] == [Verdict.OUTCOME_DEGRADED] * 5
+        assert "could not be made" in found[0].reason
+        assert seconds <= 6.0
+        world.breaks = None
+        assert brief(world.tell(block_record("good", 0))) == [(0, 0, "ANSWERED")]
 
     def test_lost_lineage_degrades_its_window_only(self, batcher: Batcher) -> None:
         world = World(batcher, FALL)

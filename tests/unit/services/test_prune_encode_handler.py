@@ -209,6 +209,28 @@ def test_pixels_that_stay_away_have_a_deadline_and_an_outcome() -> None:
     assert (len(after.frames), after.missing) == (4, "")
 
 
+def test_pixels_that_decode_cannot_make_cost_a_camera_its_budget() -> None:
+    """Decode answers: the partition waits for 5 s a minute, not for 60 s a block."""
+    world = World(pixels_wait_s=60.0)
+    world.pixels.unmade = True
+    seconds, blocks = 0.0, []
+    for start in range(0, 20, 4):
+        message = world.frames(list(range(start, start + 4)), start / 2, start / 2 + 2)
+        while True:
+            try:
+                blocks += [record.block for record in world.send(message)]
+                break
+            except TransientError:
+                world.now += 1.0
+                seconds += 1.0
+    assert [len(block.frames) for block in blocks] == [0] * 5
+    assert blocks[0].missing.startswith("pixels could not be made")
+    assert seconds <= 6.0
+    world.now += 60.0  # the budget is whole again
+    with pytest.raises(TransientError):
+        world.send(world.frames([20, 21, 22, 23], 10, 12))
+
+
 def test_a_camera_whose_tokens_nobody_reads_waits_and_then_has_an_outcome() -> None:
     world = World(store={"camera_bytes": 20_000, "camera_wait_s": 60.0})  # a block's tokens: 10 752
     [first] = world.send(world.frames([0, 1, 2, 3], 0, 2))

@@ -11,6 +11,7 @@ from lookout.runtime.store.errors import (
     StoreError as StoreError,
     StoreFullError as StoreFullError,
     TensorCorruptError as TensorCorruptError,
+    TensorNotMadeError as TensorNotMadeError,
     TensorUnavailableError as TensorUnavailableError,
 )
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from lookout.runtime.store.lifecycle import StoreLifecycle as StoreLifecycle
     from lookout.runtime.store.metrics import store_numbers as store_numbers
     from lookout.runtime.store.node import Node as Node
+    from lookout.runtime.store.patience import Patience as Patience
     from lookout.runtime.store.peers import Peers as Peers
     from lookout.runtime.store.service import TensorService as TensorService
     from lookout.runtime.store.settings import StoreSettings as StoreSettings
@@ -38,6 +40,7 @@ _LAZY = {
     "lifecycle": ["StoreLifecycle"],
     "metrics": ["store_numbers"],
     "node": ["Node"],
+    "patience": ["Patience"],
     "peers": ["Peers"],
     "service": ["TensorService"],
     "settings": ["StoreSettings"],

@@ -13,6 +13,7 @@ from lookout.runtime.store.errors import (
     LineageBrokenError,
     StoreError,
     TensorCorruptError,
+    TensorNotMadeError,
     TensorUnavailableError,
 )
 from lookout.runtime.store.peers import Peers, rank
@@ -59,6 +60,7 @@ class TensorClient:
 
         Raises:
             LineageBrokenError: It can never be made again.
+            TensorNotMadeError: Nobody has it, and a replica of its stage answers and cannot make it.
             TensorUnavailableError: Nobody has it, or can make it, now.
         """
         if self._store is not None and (array := self._store.get(ref, rows)) is not None:
@@ -100,7 +102,10 @@ class TensorClient:
         broken = [error for error in failures if isinstance(error, LineageBrokenError)]
         if broken:
             raise broken[0]
-        raise TensorUnavailableError(f"{ref.id} could not be made again: {'; '.join(map(str, failures))}")
+        # All replicas make a tensor from the same record, so what one cannot make the others cannot either.
+        answered = any(isinstance(error, (TensorNotMadeError, TensorCorruptError)) for error in failures)
+        kind = TensorNotMadeError if answered else TensorUnavailableError
+        raise kind(f"{ref.id} could not be made again: {'; '.join(map(str, failures))}")
 
     def _makers(self, ref: TensorRef) -> list[str]:
         addresses = list(self._replicas.get(ref.stage, ()))

@@ -31,3 +31,8 @@ class LineageBrokenError(StoreError):
 
 class TensorUnavailableError(StoreError):
     """Nobody holds the tensor and no replica of its stage could make it just now (transient)."""
+
+
+class TensorNotMadeError(TensorUnavailableError):
+    """A replica of its stage answered and could not make this tensor: the fault is the tensor's, or its
+    camera's host is away (transient, within the camera's budget: `Patience`)."""

@@ -17,6 +17,7 @@ from lookout.runtime.store.errors import (
     LineageBrokenError,
     StoreError,
     TensorCorruptError,
+    TensorNotMadeError,
     TensorUnavailableError,
 )
 from lookout.runtime.store.settings import CHUNK_BYTES, StoreSettings
@@ -78,6 +79,7 @@ class Peers:
 
         Raises:
             LineageBrokenError: It can never be made again.
+            TensorNotMadeError: The pod answers and cannot make it.
             TensorUnavailableError: Nobody can send or make it now.
             TensorCorruptError: The bytes do not match the reference.
         """
@@ -228,6 +230,8 @@ def _translated(error: grpc.RpcError, address: str, ref: TensorRef) -> StoreErro
         return LineageBrokenError(text)  # no replica will ever make it
     if code in (grpc.StatusCode.DATA_LOSS, grpc.StatusCode.OUT_OF_RANGE):
         return TensorCorruptError(text)
+    if code is grpc.StatusCode.ABORTED:
+        return TensorNotMadeError(text)
     return TensorUnavailableError(text)
 
 

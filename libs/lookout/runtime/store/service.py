@@ -7,14 +7,22 @@ from typing import Any, TypeVar
 
 import grpc
 import numpy as np
+import structlog
 from google.protobuf.message import Message
 
 from lookout.runtime.net import PeerBytes
-from lookout.runtime.store.errors import LineageBrokenError, StoreError, TensorCorruptError
+from lookout.runtime.observe.limited_log import LimitedLog
+from lookout.runtime.store.errors import (
+    LineageBrokenError,
+    StoreError,
+    TensorCorruptError,
+    TensorNotMadeError,
+)
 from lookout.runtime.store.peers import HOSTED
 from lookout.runtime.store.settings import CHUNK_BYTES
 from lookout.runtime.store.store import TensorStore
 from lookout.runtime.store.tensors import Array, Rows, checksum, payload
+from lookout.runtime.worker import is_device_failure, is_transient
 from lookout.v1 import tensors_pb2_grpc
 from lookout.v1.lineage_pb2 import STAGE_SAMPLES, TensorRef
 from lookout.v1.tensors_pb2 import (
@@ -39,7 +47,8 @@ class TensorService(tensors_pb2_grpc.TensorServiceServicer):  # type: ignore[mis
 
     Codes: NOT_FOUND not held here; RESOURCE_EXHAUSTED too many bytes on their way to this peer, or too much
     being made again; FAILED_PRECONDITION it can never be made again; UNIMPLEMENTED another stage's tensor;
-    UNAVAILABLE it could not be made just now; OUT_OF_RANGE rows that the tensor does not have.
+    ABORTED this one could not be made, others may; UNAVAILABLE nothing can be made just now; OUT_OF_RANGE
+    rows that the tensor does not have.
     """
 
     NAME: str = DESCRIPTOR.services_by_name["TensorService"].full_name
@@ -48,6 +57,7 @@ class TensorService(tensors_pb2_grpc.TensorServiceServicer):  # type: ignore[mis
         self._store = store
         self._sending = PeerBytes(store.settings.peer_bytes)
         self._waiting = threading.BoundedSemaphore(WAITING)
+        self._failures = LimitedLog(structlog.get_logger(__name__))
 
     def register(self, server: grpc.Server) -> None:
         tensors_pb2_grpc.add_TensorServiceServicer_to_server(self, server)  # type: ignore[no-untyped-call]
@@ -88,13 +98,13 @@ class TensorService(tensors_pb2_grpc.TensorServiceServicer):  # type: ignore[mis
         if not self._waiting.acquire(blocking=False):
             context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many tensors are being made again")
         try:
-            with _rows_checked(context):
-                array = self._store.materialize(request.ref, getattr(request, which), _rows(request))
-        except LineageBrokenError as error:
-            context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
-            return
-        except (StoreError, OSError, TimeoutError) as error:
-            context.abort(grpc.StatusCode.UNAVAILABLE, f"{request.ref.id}: {error}")
+            array = self._store.materialize(request.ref, getattr(request, which), _rows(request))
+        except Exception as error:
+            code = _code(error)
+            if code is grpc.StatusCode.ABORTED:
+                camera = request.ref.camera
+                self._failures.warning(camera, "a tensor could not be made", camera=camera, error=repr(error))
+            context.abort(code, f"{request.ref.id}: {error}")
             return
         finally:
             self._waiting.release()
@@ -139,6 +149,22 @@ def _messages(message: Message, kind: type[M]) -> Iterator[M]:
 
 def _references(record: Message) -> Iterator[TensorRef]:
     yield from _messages(record, TensorRef)
+
+
+def _code(error: Exception) -> grpc.StatusCode:
+    """What a failure to make a tensor means for whoever asked: whether another attempt may help, and whether
+    the fault is this tensor's or this service's."""
+    if isinstance(error, LineageBrokenError):
+        return grpc.StatusCode.FAILED_PRECONDITION
+    if isinstance(error, TensorCorruptError):
+        return grpc.StatusCode.DATA_LOSS
+    if isinstance(error, IndexError):
+        return grpc.StatusCode.OUT_OF_RANGE
+    if isinstance(error, TensorNotMadeError):
+        return grpc.StatusCode.ABORTED
+    if isinstance(error, (StoreError, OSError)) or is_transient(error) or is_device_failure(error):
+        return grpc.StatusCode.UNAVAILABLE
+    return grpc.StatusCode.ABORTED
 
 
 def _rows(request: Any) -> Rows | None:

@@ -10,6 +10,7 @@ import grpc
 import numpy as np
 import pytest
 
+from lookout.errors import DeviceFailedError, TransientError
 from lookout.local import RedisServer
 from lookout.runtime.net import GrpcServer
 from lookout.runtime.store import (
@@ -17,7 +18,9 @@ from lookout.runtime.store import (
     Node,
     Peers,
     StoreSettings,
+    TensorClient,
     TensorCorruptError,
+    TensorNotMadeError,
     TensorService,
     TensorStore,
     TensorUnavailableError,
@@ -193,11 +196,40 @@ def test_lost_lineage_and_no_replicas_are_told_apart(fleet: Fleet) -> None:
     with pytest.raises(LineageBrokenError, match="retention is over"):
         client.fetch(ref("x"), record_of(ref("x")))
 
-    def breaks(wanted: TensorRef, record: object) -> np.ndarray:
-        raise RuntimeError("the device is busy")
 
-    pod.store.makes(STAGE_FRAMES, breaks)
-    with pytest.raises(TensorUnavailableError, match="device is busy"):
+@pytest.mark.parametrize(
+    ("failure", "answered"),
+    [
+        (ValueError("the frame has no such plane"), True),
+        (IndexError("row 7 of 4"), True),
+        (TensorCorruptError("its pixels differ"), True),
+        (TensorNotMadeError("its host does not answer"), True),
+        (TensorUnavailableError("nobody has its pixels"), False),
+        (TransientError("Kafka does not answer"), False),
+        (OSError("the disk is full"), False),
+        (DeviceFailedError("no memory left"), False),
+    ],
+)
+def test_a_maker_that_cannot_make_one_tensor_is_told_from_one_that_can_make_none(
+    fleet: Fleet, failure: Exception, answered: bool
+) -> None:
+    def fails(wanted: TensorRef, record: object) -> np.ndarray:
+        raise failure
+
+    fleet.pod("a").store.makes(STAGE_FRAMES, fails)
+    with pytest.raises(TensorUnavailableError, match=str(failure)) as caught:
+        fleet.client().fetch(ref("x"), record_of(ref("x")))
+    assert isinstance(caught.value, TensorNotMadeError) == answered
+
+
+def test_what_one_replica_cannot_make_does_not_wait_for_absent_ones(fleet: Fleet) -> None:
+    def fails(wanted: TensorRef, record: object) -> np.ndarray:
+        raise ValueError("the frame has no such plane")
+
+    pod = fleet.pod("a", lease=False)
+    pod.store.makes(STAGE_FRAMES, fails)
+    client = TensorClient(Peers(fleet.settings), replicas={STAGE_FRAMES: ["127.0.0.1:1", pod.address]})
+    with pytest.raises(TensorNotMadeError):
         client.fetch(ref("x"), record_of(ref("x")))
 
 

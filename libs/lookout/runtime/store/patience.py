@@ -1,0 +1,87 @@
+"""How long a camera waits for a tensor that it needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Final
+
+from lookout.runtime.store.errors import StoreError, TensorNotMadeError
+
+#: seconds that a camera may wait for tensors that their makers answered about and could not make. While it
+#: waits its partition commits nothing, so this is half of the 10 s that one camera may hold up another
+BUDGET_S: Final = 5.0
+#: seconds in which a used budget is whole again
+REGAINED_S: Final = 60.0
+_SWEPT: Final = 1024  # cameras that are remembered before those with a whole budget are dropped
+
+
+@dataclass(slots=True)
+class _Wait:
+    """A camera. since: when it began to wait for `wanted`; used: of its budget, at `at`."""
+
+    wanted: Hashable = None
+    since: float = 0.0
+    used: float = 0.0
+    at: float = 0.0
+    failed: bool = False  # a maker could not make `wanted` when it was asked last
+
+
+class Patience:
+    """Decides whether a camera goes on waiting. Not thread-safe for one camera.
+
+    Where nobody answers, the fault may be anybody's, and a deadline counts for each wait. Where a maker
+    answers and cannot make the tensor, the fault is the tensor's: such waits of a camera share a budget,
+    however many tensors it asks for.
+
+    Args:
+        limit_s: Seconds of one wait where nobody answers.
+        clock: Seconds.
+    """
+
+    def __init__(self, limit_s: float, clock: Callable[[], float]) -> None:
+        self._limit_s, self._clock = limit_s, clock
+        self._waits: dict[str, _Wait] = {}
+
+    def over(self, camera: str, wanted: Hashable, error: StoreError) -> str:
+        """Why a camera waits no longer; empty: it tries again.
+
+        Args:
+            camera: Whose tensor it is.
+            wanted: What the wait is for: equal at every attempt.
+            error: Of this attempt.
+        """
+        now = self._clock()
+        wait = self._waits.get(camera)
+        if wait is None:
+            self._sweep(now)
+            wait = self._waits[camera] = _Wait(at=now)
+        if wait.wanted != wanted:
+            wait.wanted, wait.since, wait.failed = wanted, now, False
+        self._pass(wait, now)
+        wait.failed = isinstance(error, TensorNotMadeError)
+        if wait.failed and wait.used >= BUDGET_S:
+            return f"could not be made, and the camera has waited {BUDGET_S:g} s for such: {error}"
+        if now - wait.since >= self._limit_s:
+            return f"were not available for {self._limit_s:g} s: {error}"
+        return ""
+
+    def done(self, camera: str) -> None:
+        """A camera waits for nothing now. What it used of its budget stays."""
+        if (wait := self._waits.get(camera)) is not None:
+            self._pass(wait, self._clock())
+            wait.wanted, wait.failed = None, False
+
+    @staticmethod
+    def _pass(wait: _Wait, now: float) -> None:
+        """Charge the time since the last look to the budget, or give it back."""
+        passed = max(0.0, now - wait.at)
+        change = passed if wait.failed else -passed * BUDGET_S / REGAINED_S
+        wait.used, wait.at = min(BUDGET_S, max(0.0, wait.used + change)), now
+
+    def _sweep(self, now: float) -> None:
+        if len(self._waits) < _SWEPT:
+            return
+        for camera, wait in list(self._waits.items()):
+            if wait.wanted is None and now - wait.at >= REGAINED_S:
+                del self._waits[camera]

@@ -339,12 +339,12 @@ class CommittedReader:
 
     def _hidden(self, message: Message) -> bool:
         from lookout.past.erasures.spans import FENCED_TOPICS, span_of
+        from lookout.runtime.worker.record_reader import record_of
 
         topic, camera = str(message.topic()), key_text(message.key() or b"")
         if topic not in FENCED_TOPICS or not self._fence.of(camera):
             return False
-        span = span_of(topic, message.value() or b"", message.timestamp()[1])
-        return span is not None and self._fence.hides(camera, *span) is not None
+        return self._fence.hides(camera, *span_of(record_of(message))) is not None
 
     def until_now(self) -> Iterator[Message]:
         """The records that are in the topics at this moment.

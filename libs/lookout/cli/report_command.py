@@ -61,7 +61,7 @@ def report(
         for name, port in fleet.grpc.items()
         if name.startswith("decode")
     ]
-    album = Album(address, decoders)
+    album = Album(address, decoders, len(run.cameras))
     try:
         with console.status("fetching key frames"):
             facts = PageFacts("What the cameras showed", shlex.join(["lookout", *sys.argv[1:]]))

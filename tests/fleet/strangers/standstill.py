@@ -14,8 +14,14 @@ from lookout.wire import RECORDING_FLOWS, Flow
 
 #: seconds without a commit, with records to read, since another partition of the stage began to commit
 LONGEST_S: Final = 10.0
-#: seconds after the first commit behind a kill in which the next process takes over its partitions
+#: seconds after the first commit that follows a kill in which the next process takes over its partitions
 TAKEOVER_S: Final = 30.0
+#: groups whose tensors a group reads: where they were killed, it waits for them
+_MAKERS: Final = {
+    "prune-encode": ("decode",),
+    "prefill": ("decode", "prune-encode"),
+    "recordings": ("decode", "prune-encode"),
+}
 #: seconds without a commit of the whole stage after which nobody holds anybody up
 _SILENT_S: Final = 2.0
 
@@ -99,7 +105,10 @@ class Standstill:
             if group in self._killed:
                 self._killed.discard(group)
                 self._back_at[group] = now
-        loading = group in self._killed or now - self._back_at.get(group, -TAKEOVER_S) < TAKEOVER_S
+        loading = any(
+            name in self._killed or now - self._back_at.get(name, -TAKEOVER_S) < TAKEOVER_S
+            for name in (group, *_MAKERS.get(group, ()))
+        )
         for number, (offset, waits) in behind.items():
             place = places[number]
             if number in moved or not waits or loading:

@@ -27,8 +27,8 @@ from tests.fleet.strangers.tally import Door, Tally
 
 #: strangers' cameras: they share the honest ones' partitions and never their names
 CAMERAS: Final = tuple(f"strange-{number}" for number in range(40))
-#: inputs of one way; ways that send a megabyte a record or cost a decoder are fewer
-MANY, SOME, FEW = 60, 20, 4
+#: inputs of one way, 30,000 in all; ways that send a megabyte a record or cost a decoder are fewer
+MANY, SOME, FEW = 34, 20, 4
 _LARGE: Final = frozenset({"large-text", "long-list", "nested", "long-key", "large-header"})
 Headers = list[tuple[str, bytes | None]]
 Chance = random.Random

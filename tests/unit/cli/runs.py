@@ -11,7 +11,7 @@ import numpy as np
 from lookout.cli.report.run import FleetRecord
 from lookout.v1.alerts_pb2 import Alert
 from lookout.v1.frames_pb2 import Frame, FramesRecord, Picture, SegmentFacts, SegmentFrames
-from lookout.v1.lineage_pb2 import RecordRef, StreamEvent, TensorRef
+from lookout.v1.lineage_pb2 import STAGE_FRAMES, RecordRef, StreamEvent, TensorRef
 from lookout.v1.tokens_pb2 import BlockFrame, StrideBlock, TemporalPatch, TokensRecord
 from lookout.v1.verdicts_pb2 import Cost, Evidence, Verdict
 from lookout.v1.watches_pb2 import Rule
@@ -47,6 +47,9 @@ class FakeMessage:
 
     def offset(self) -> int:
         return self.at
+
+    def timestamp(self) -> tuple[int, int]:
+        return 1, 0
 
     def headers(self) -> list[tuple[str, bytes]]:
         return list(self.head)
@@ -88,7 +91,7 @@ def frames(camera: str, k: int) -> FramesRecord:
         start_us=k * STRIDE * SECOND,
         end_us=(k + 1) * STRIDE * SECOND,
         frames=[Frame(time_us=(4 * k + i) * SECOND // 2, sample=4 * k + i, index=6 * i) for i in range(4)],
-        pixels=TensorRef(id=f"frames/{camera}/{k}"),
+        pixels=TensorRef(id=f"frames/{camera}/{k}", stage=STAGE_FRAMES, camera=camera),
         picture=Picture(coded_width=448, coded_height=448, width=112, height=112, patch=14, rows=8, cols=8),
         facts=SegmentFacts(codec="h264", decoded=25, container="mpegts"),
     )

@@ -27,6 +27,7 @@ SHOTS = 14
 _INCIDENTS_SHOWN = 8  # of a camera; the others unfold
 _CAMERAS_SHOWN = 24  # with incidents; the others unfold
 _INCIDENT_SHOTS = 8
+_LETTERS = 100  # records of a camera that could not be used; whoever floods a topic must not fill the page
 _NEAR_US = 1_500_000
 _OUTCOMES: dict[int, str] = {
     Verdict.OUTCOME_GAP: "gap",
@@ -240,7 +241,8 @@ def _camera(
         "costs": _costs(camera, axis, stride),
         **_shots(camera, axis, album, {name for name, label in run.labels.items() if not label.right}),
         "begin": camera.begin_ms,
-        "dead": [dataclasses.asdict(letter) for letter in camera.dead],
+        "dead": [dataclasses.asdict(letter) for letter in camera.dead[-_LETTERS:]],
+        "more_dead": max(0, len(camera.dead) - _LETTERS),
     }
 
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -17,19 +20,26 @@ from lookout.cli.connect import client_options, grpc_security
 from lookout.cli.report.run import CameraRun, EvidenceFrame, Place, place_of
 from lookout.runtime.kafka_clients import Consumer
 from lookout.runtime.store import Peers, Rows, StoreError, StoreSettings, TensorClient
+from lookout.runtime.worker import Record
+from lookout.runtime.worker.record_reader import record_of
 from lookout.streams import filmed_pictures
 from lookout.v1.frames_pb2 import FramesRecord
 from lookout.v1.lineage_pb2 import STAGE_FRAMES
 from lookout.video.motion import Fit
 from lookout.video.sandbox import open_recording
 from lookout.video.segments import CodecError
-from lookout.wire import WireError, from_bytes, prefixed
+from lookout.wire import WireError, prefixed, received
 
 U8 = npt.NDArray[np.uint8]
+T = TypeVar("T")
 
 WIDTH = 448
 _QUALITY = 78
-_ANSWER_S = 20.0
+#: seconds that all pictures which do not come may cost, shared equally by the page's cameras
+PATIENCE_S = 120.0
+#: seconds of that for a camera at least, and for one record, one holder and one maker at most
+_LEAST_S = 1.0
+_ANSWER_S, _FETCH_S, _MAKE_S = 5.0, 5.0, 20.0
 
 
 def data_uri(pixels: U8, quality: int = _QUALITY) -> str:
@@ -55,13 +65,13 @@ class RecordFetcher:
             }
         )
 
-    def read(self, place: Place) -> bytes | None:
-        """The bytes of one record, or None if it is gone."""
+    def read(self, place: Place) -> Record | None:
+        """One record, or None if it is gone."""
         self._consumer.assign([TopicPartition(*place)])
         message = self._consumer.poll(_ANSWER_S)
         if message is None or message.error() or message.offset() != place[2]:
             return None
-        return bytes(message.value() or b"")
+        return record_of(message)
 
     def close(self) -> None:
         self._consumer.close()
@@ -85,14 +95,19 @@ class Album:
     Args:
         bootstrap: Kafka, for the segments' bytes.
         decoders: gRPC addresses of decode, for the model's own pixels; none: only as filmed.
+        cameras: Number of cameras on the page. Records that refer to what does not exist cost time: a camera
+            has its share of it, and then the rest of its pictures is left out.
     """
 
-    def __init__(self, bootstrap: str, decoders: Sequence[str] = ()) -> None:
+    def __init__(self, bootstrap: str, decoders: Sequence[str] = (), cameras: int = 1) -> None:
         from lookout.video.sandbox.pool import SandboxPool, SandboxSettings
 
         self._records = RecordFetcher(bootstrap)
         self._sandbox = SandboxPool(1, SandboxSettings())
-        self._peers = Peers(StoreSettings(), security=grpc_security(bootstrap))
+        settings = StoreSettings(fetch_s=_FETCH_S, materialize_s=_MAKE_S)
+        self._peers = Peers(settings, security=grpc_security(bootstrap))
+        self._share_s = max(_LEAST_S, PATIENCE_S / max(1, cameras))
+        self._lost_s: defaultdict[str, float] = defaultdict(float)  # by camera, without a picture
         self._tensors = TensorClient(self._peers, replicas={STAGE_FRAMES: list(decoders)})
         self._decoders = list(decoders)
 
@@ -101,10 +116,7 @@ class Album:
         pictures: dict[EvidenceFrame, U8] = {}
         for place, group in self._by_record(camera, shots).items():
             record = camera.frames[place]
-            try:
-                pictures.update(self._decode(record, group))
-            except CodecError:
-                continue
+            pictures.update(self._tried(camera, partial(self._decode, record, group)) or {})
         return pictures
 
     def seen(self, camera: CameraRun, shots: Iterable[EvidenceFrame]) -> dict[EvidenceFrame, U8]:
@@ -113,15 +125,25 @@ class Album:
         if not self._decoders:
             return pictures
         for place, group in self._by_record(camera, shots).items():
-            record = camera.frames[place]
             ordered = sorted({shot.row for shot in group})
             rows: Rows = [(row, row + 1) for row in ordered]
-            try:
-                pixels = self._fetch(record, rows)
-            except StoreError:
-                continue
-            pictures.update({shot: pixels[ordered.index(shot.row)] for shot in group})
+            pixels = self._tried(camera, partial(self._fetch, camera.frames[place], rows))
+            if pixels is not None:
+                pictures.update({shot: pixels[ordered.index(shot.row)] for shot in group})
         return pictures
+
+    def _tried(self, camera: CameraRun, get: Callable[[], T | None]) -> T | None:
+        """What `get` gives; None, and the time charged to the camera, where nothing comes."""
+        if self._lost_s[camera.id] >= self._share_s:
+            return None
+        since = time.monotonic()
+        try:
+            result = get()
+        except (StoreError, CodecError):
+            result = None
+        if result is None:
+            self._lost_s[camera.id] += time.monotonic() - since
+        return result
 
     def _by_record(
         self, camera: CameraRun, shots: Iterable[EvidenceFrame]
@@ -129,19 +151,21 @@ class Album:
         """Shots by their frames record; one that was not taken yet is read by its place."""
         groups: dict[Place, list[EvidenceFrame]] = {}
         for shot in shots:
-            if shot.input not in camera.frames and (record := self._frames(camera, shot.input)) is not None:
-                camera.frames[shot.input] = record
+            if shot.input not in camera.frames:
+                record = self._tried(camera, partial(self._frames, camera, shot.input))
+                if record is not None:
+                    camera.frames[shot.input] = record
             if shot.input in camera.frames:
                 groups.setdefault(shot.input, []).append(shot)
         return groups
 
     def _frames(self, camera: CameraRun, place: Place) -> FramesRecord | None:
         """A frames record of a camera; None where Kafka has none there any more."""
-        data = self._records.read(place)
-        if data is None:
+        read = self._records.read(place)
+        if read is None:
             return None
         try:
-            record = from_bytes(data, FramesRecord)
+            record = received(FramesRecord, read)
         except WireError:
             return None
         # A topic that was made again may have another camera's record at the same place.
@@ -161,11 +185,15 @@ class Album:
                 continue
         return self._tensors.fetch(ref, record, rows).array
 
-    def _decode(self, record: FramesRecord, shots: Sequence[EvidenceFrame]) -> Mapping[EvidenceFrame, U8]:
-        data = self._records.read(place_of(record.segment.segment))
-        if data is None:
-            return {}
-        pictures = filmed_pictures(self._sandbox, data, record.segment, {shot.row for shot in shots}, WIDTH)
+    def _decode(
+        self, record: FramesRecord, shots: Sequence[EvidenceFrame]
+    ) -> Mapping[EvidenceFrame, U8] | None:
+        segment = self._records.read(place_of(record.segment.segment))
+        if segment is None:
+            return None
+        pictures = filmed_pictures(
+            self._sandbox, segment.value, record.segment, {shot.row for shot in shots}, WIDTH
+        )
         return {shot: pictures[shot.row] for shot in shots if shot.row in pictures}
 
 

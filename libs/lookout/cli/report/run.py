@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from confluent_kafka import Message
 
+from lookout.runtime.worker.record_reader import record_of
 from lookout.v1.alerts_pb2 import Alert
 from lookout.v1.frames_pb2 import FramesRecord
 from lookout.v1.labels_pb2 import Label
@@ -25,18 +26,15 @@ from lookout.wire import (
     VERDICTS,
     WireError,
     dead_letters,
-    from_bytes,
-    from_json,
+    received,
 )
 from lookout.wire.headers import DETAIL, REASON, SOURCE_OFFSET, SOURCE_PARTITION, number, text
 
 Place = tuple[str, int, int]
 
+_MESSAGES = (FRAMES.name, TOKENS.name, VERDICTS.name, ALERTS.name)
 TOPICS = (
-    FRAMES.name,
-    TOKENS.name,
-    VERDICTS.name,
-    ALERTS.name,
+    *_MESSAGES,
     *(flow.dead_letters.name for flow in PIPELINE.values()),
 )
 
@@ -181,18 +179,19 @@ class FleetRecord:
     def take(self, message: Message) -> Alert | UnusedRecord | None:
         """Take one record of any of `TOPICS`; returns what a person may want to read at once."""
         self.events += 1
-        topic, value = message.topic(), message.value() or b""
+        topic = message.topic()
+        if topic not in _MESSAGES:
+            return self._dead(message)
+        record = record_of(message)
         try:
             if topic == FRAMES.name:
-                self._frames(from_bytes(value, FramesRecord), (topic, message.partition(), message.offset()))
+                self._frames(received(FramesRecord, record), (topic, record.partition, record.offset))
             elif topic == TOKENS.name:
-                self._tokens(from_bytes(value, TokensRecord))
+                self._tokens(received(TokensRecord, record))
             elif topic == VERDICTS.name:
-                self._verdict(from_json(value, Verdict))
-            elif topic == ALERTS.name:
-                return self._alert(from_json(value, Alert))
+                self._verdict(received(Verdict, record))
             else:
-                return self._dead(message)
+                return self._alert(received(Alert, record))
         except WireError:
             return None
         return None

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from lookout.v1.alerts_pb2 import Alert
 from lookout.v1.frames_pb2 import FramesRecord
 from lookout.v1.tokens_pb2 import TokensRecord
 from lookout.v1.verdicts_pb2 import Verdict
-from lookout.wire import ALERTS, FRAMES, PIPELINE, TOKENS, VERDICTS, WireError, from_bytes, from_json
+from lookout.wire import ALERTS, FRAMES, PIPELINE, TOKENS, VERDICTS, Received, WireError, received
 
 #: topics whose records of an erased time commands do not show
 FENCED_TOPICS = frozenset(
@@ -15,28 +17,25 @@ FENCED_TOPICS = frozenset(
 )
 
 
-def span_of(topic: str, value: bytes, written_ms: int) -> tuple[int, int] | None:
-    """The wall time of a record, in Unix microseconds; None where it is none of its topic's.
+def span_of(record: Received) -> tuple[int, int]:
+    """The wall time of a record, in Unix microseconds.
 
     Args:
-        topic: One of `FENCED_TOPICS`.
-        value: Of the record.
-        written_ms: When Kafka got it, Unix milliseconds: of a dead letter nothing else is known.
+        record: Of one of `FENCED_TOPICS`. Of a dead letter, and of what its topic's parser rejects, only the
+            time when Kafka got it is known.
     """
-    try:
-        if topic == VERDICTS.name:
-            return _stamped(from_json(value, Verdict))
-        if topic == ALERTS.name:
-            return _stamped(from_json(value, Alert))
-        if topic == FRAMES.name:
-            frames = from_bytes(value, FramesRecord)
+    with suppress(WireError):
+        if record.topic == VERDICTS.name:
+            return _stamped(received(Verdict, record))
+        if record.topic == ALERTS.name:
+            return _stamped(received(Alert, record))
+        if record.topic == FRAMES.name:
+            frames = received(FramesRecord, record)
             return _of_stream(frames, frames.event if frames.HasField("event") else frames.segment)
-        if topic == TOKENS.name:
-            tokens = from_bytes(value, TokensRecord)
+        if record.topic == TOKENS.name:
+            tokens = received(TokensRecord, record)
             return _of_stream(tokens, tokens.event if tokens.HasField("event") else tokens.block)
-    except WireError:
-        return None
-    return written_ms * 1000, written_ms * 1000
+    return record.timestamp_ms * 1000, record.timestamp_ms * 1000
 
 
 def _stamped(record: Verdict | Alert) -> tuple[int, int]:

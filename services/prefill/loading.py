@@ -10,7 +10,7 @@ import structlog
 
 from lookout.errors import TransientError
 from lookout.models.windows import StrideBlock
-from lookout.runtime.store import LineageBrokenError, Patience, StoreError, TensorClient
+from lookout.runtime.store import LineageBrokenError, StoreError, TensorClient, WaitBudget
 from lookout.streams import BlockFacts, NoAnswer
 from lookout.streams.chains import block_facts, empty_block, load_block, stream_name
 from lookout.v1.tokens_pb2 import TokensRecord
@@ -100,7 +100,7 @@ class BlockLoader:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._client, self._cache, self._step_us = client, cache, step_us
-        self._patience = Patience(give_up_s, clock)
+        self._waits = WaitBudget(give_up_s, clock)
 
     def load(self, window: Sequence[WindowRecord]) -> list[StrideBlock]:
         """The window's blocks, oldest first; lost ones without frames.
@@ -123,7 +123,7 @@ class BlockLoader:
             except LineageBrokenError as error:
                 reason = str(error)
             except StoreError as error:
-                if not (why := self._patience.over(newest.record.camera, key, error)):
+                if not (why := self._waits.over(newest.record.camera, key, error)):
                     raise TransientError(str(error)) from error
                 reason = f"tokens {why}"
             member.lost = member.degraded = True
@@ -131,7 +131,7 @@ class BlockLoader:
                 "a block's tokens are lost", stream=key[0], block=member.record.block.index, why=reason
             )
             blocks.append(empty_block(member.record))
-        self._patience.done(newest.record.camera)
+        self._waits.done(newest.record.camera)
         if newest.lost:
             raise LostTokensError(reason)
         return blocks

@@ -17,12 +17,12 @@ from lookout.runtime.store import (
     CameraQuotaError,
     Keeper,
     LineageBrokenError,
-    Patience,
     StoreError,
     StoreLifecycle,
     TensorClient,
     TensorStore,
     Unread,
+    WaitBudget,
 )
 from lookout.runtime.worker import (
     Handler,
@@ -175,7 +175,7 @@ class PruneEncodeHandler(StoreLifecycle, Handler[CameraState]):
             repr(self._policy),
         )
         self.shared_settings = {**settings.shared, "grid": f"{self._grid.height}x{self._grid.width}"}
-        self._patience = Patience(settings.pixels_wait_s, clock)
+        self._waits = WaitBudget(settings.pixels_wait_s, clock)
         self._other_sampling: set[str] = set()  # cameras of which it was told
         self._without_vectors: set[str] = set()  # as well
         store.makes(STAGE_TOKENS, self.materialize)
@@ -412,12 +412,12 @@ class PruneEncodeHandler(StoreLifecycle, Handler[CameraState]):
                 available += ours
                 continue
             _log.warning("frames are left out", record=str(block_record.ref.offset), reason=missing.reason)
-        self._patience.done(camera)
+        self._waits.done(camera)
         return pixels, available, missing
 
     def _late_pixels(self, camera: str, epoch: int, index: int, error: StoreError) -> str:
         """Why a block goes without pixels that are not available. Before its deadline: TransientError."""
-        why = self._patience.over(camera, (epoch, index), error)
+        why = self._waits.over(camera, (epoch, index), error)
         if not why:
             raise TransientError(str(error)) from error
         return f"pixels {why}"

@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from lookout.runtime.store.lifecycle import StoreLifecycle as StoreLifecycle
     from lookout.runtime.store.metrics import store_numbers as store_numbers
     from lookout.runtime.store.node import Node as Node
-    from lookout.runtime.store.patience import Patience as Patience
     from lookout.runtime.store.peers import Peers as Peers
     from lookout.runtime.store.service import TensorService as TensorService
     from lookout.runtime.store.settings import StoreSettings as StoreSettings
     from lookout.runtime.store.store import TensorStore as TensorStore
     from lookout.runtime.store.tensors import Array as Array, Rows as Rows, ranges as ranges
     from lookout.runtime.store.unread import Unread as Unread
+    from lookout.runtime.store.wait_budget import WaitBudget as WaitBudget
 
 # The key that addresses are signed with is read by services that hold no tensor: they import no numpy.
 _LAZY = {
@@ -40,7 +40,7 @@ _LAZY = {
     "lifecycle": ["StoreLifecycle"],
     "metrics": ["store_numbers"],
     "node": ["Node"],
-    "patience": ["Patience"],
+    "wait_budget": ["WaitBudget"],
     "peers": ["Peers"],
     "service": ["TensorService"],
     "settings": ["StoreSettings"],

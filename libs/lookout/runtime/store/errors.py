@@ -35,4 +35,4 @@ class TensorUnavailableError(StoreError):
 
 class TensorNotMadeError(TensorUnavailableError):
     """A replica of its stage answered and could not make this tensor: the fault is the tensor's, or its
-    camera's host is away (transient, within the camera's budget: `Patience`)."""
+    camera's host is away (transient, within the camera's budget: `WaitBudget`)."""

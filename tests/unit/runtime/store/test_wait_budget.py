@@ -1,6 +1,6 @@
 """How long a camera waits for tensors, by whose fault it is that they do not come."""
 
-from lookout.runtime.store import Patience, TensorNotMadeError, TensorUnavailableError
+from lookout.runtime.store import TensorNotMadeError, TensorUnavailableError, WaitBudget
 
 AWAY = TensorUnavailableError("nobody answers")
 UNMADE = TensorNotMadeError("no such plane")
@@ -11,7 +11,7 @@ class World:
 
     def __init__(self) -> None:
         self.now = 0.0
-        self.patience = Patience(60.0, lambda: self.now)
+        self.patience = WaitBudget(60.0, lambda: self.now)
 
     def waits(self, camera: str, wanted: int, error: TensorUnavailableError) -> float:
         """Seconds of one wait."""

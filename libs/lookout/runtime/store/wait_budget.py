@@ -27,7 +27,7 @@ class _Wait:
     failed: bool = False  # a maker could not make `wanted` when it was asked last
 
 
-class Patience:
+class WaitBudget:
     """Decides whether a camera goes on waiting. Not thread-safe for one camera.
 
     Where nobody answers, the fault may be anybody's, and a deadline counts for each wait. Where a maker

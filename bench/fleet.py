@@ -219,7 +219,6 @@ class _Outcomes:
                 "isolation.level": "read_committed",
                 "auto.offset.reset": "earliest",
                 "enable.auto.commit": False,
-                "fetch.wait.max.ms": 20,
                 "log_level": 0,
             }
         )

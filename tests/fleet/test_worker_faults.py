@@ -182,7 +182,7 @@ class AbortedRebalance:
         self.active = True
         self.kept |= set(self._worker._ownership.current) - set(numbers)
         self._gate.set()
-        while len(self._worker._commits._finished) < len(self._worker._ownership.current):
+        while len(self._worker._commits._due) < len(self._worker._ownership.current):
             self._worker._take(self._worker._events.get(timeout=60.0))
         self._revoked(numbers)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, Protocol
 
 from lookout.runtime.observe import logs
@@ -15,6 +15,10 @@ from lookout.runtime.worker.transactions import Ended, Transaction, TransactionR
 
 MAX_SLOTS = 500  # of one partition in one transaction
 HANG_S = 5.0  # beyond the transaction's own time
+#: longest wait of results that nobody waits for; after a crash at most so much is computed again
+UNAWAITED_S = 2.0
+#: share of the latency between the beginnings of two transactions
+_INTERVAL_SHARE = 1 / 3
 
 
 class RunsTransactions(Protocol):
@@ -27,19 +31,32 @@ class RunsTransactions(Protocol):
 class Commits:
     """One transaction at a time. Only the polling thread calls it.
 
-    A finished slot is committed at once, unless the last transaction began less than `interval_s` ago: then
-    it waits for the rest of the interval, together with what finishes meanwhile.
+    A transaction costs Kafka and this process the same for one record as for many, so results are gathered:
+
+    | what finished                           | waits for others                                           |
+    | --------------------------------------- | ---------------------------------------------------------- |
+    | results of the pipeline's first stage   | `latency_s`, less where they come from a backlog           |
+    | results of later stages                 | while other records compute, a third of `latency_s` at most |
+    | checkpoints and offsets without outputs | `UNAWAITED_S`                                              |
+
+    The first stage's transactions set the rhythm: what it commits together reaches the later stages together.
+    Everywhere two transactions begin at least a third of `latency_s` apart. Whatever waits goes with the next
+    transaction. A partition that reads no more, or has half of what it may read ahead, is committed at once.
 
     Args:
         committer: runs transactions.
         handler: is called with what is durable and with what will never be written.
         refusals: forgotten once their record is committed.
         metrics: counted here, at the commit.
-        interval_s: between the beginnings of two transactions.
+        latency_s: what a record may wait to be committed with others.
+        first: whether this is the pipeline's first stage.
+        in_flight: records of a partition that may be read ahead of their commit.
+        paused: partitions that are not read on until something is committed.
         timeout_s: of a transaction.
         again: called with a partition, its slots that were not committed, and whether Kafka has to be asked
             what was.
         clock: monotonic seconds.
+        wall: Unix seconds.
     """
 
     def __init__(
@@ -49,42 +66,83 @@ class Commits:
         refusals: Refusals,
         metrics: Metrics,
         *,
-        interval_s: float,
+        latency_s: float,
+        first: bool,
+        in_flight: int,
+        paused: Callable[[], Collection[int]],
         timeout_s: float,
         again: Callable[[Partition, list[Slot], bool], None],
         clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
     ) -> None:
         self._committer = committer
         self._handler = handler
         self._refusals = refusals
         self._metrics = metrics
-        self._interval_s = interval_s
+        self._latency_s = latency_s
+        self._interval_s = latency_s * _INTERVAL_SHARE
+        self._first = first
+        self._half_full = max(1, in_flight // 2)
+        self._paused = paused
         self._timeout_s = timeout_s
         self._again = again
         self._clock = clock
+        self._wall = wall
         self._log = logs.get("committing")
-        self._finished: set[Partition] = set()  # may have a finished prefix
+        self._due: dict[Partition, float] = {}  # when what each partition has finished must be committed
+        self._awaited = False  # results of a later stage are among it: they wait only while others compute
         self._began = float("-inf")
         self._deadline = float("inf")
         self.transaction: Transaction | None = None
 
     def may_have(self, partition: Partition) -> None:
         """A slot of `partition` is finished."""
-        self._finished.add(partition)
+        now, due = self._clock(), float("inf")
+        for slot in partition.prefix():
+            awaited = slot.result is not None and slot.result.awaited
+            if slot.due is None:
+                slot.due = now + (self._patience_s(slot) if awaited else UNAWAITED_S)
+            due = min(due, slot.due)
+            self._awaited = self._awaited or (awaited and not self._first)
+        if due < float("inf"):
+            self._due[partition] = now if len(partition.slots) >= self._half_full else due
 
-    def wait_s(self) -> float | None:
-        """Seconds until something finished may be committed; None: nothing waits for that."""
-        if self.transaction is not None or not self._finished:
+    def _patience_s(self, slot: Slot) -> float:
+        """Seconds for which an awaited result may wait from now on."""
+        if not self._first:
+            return self._interval_s
+        # What comes from a backlog waits less, or not at all. The time stamp is another machine's: whatever
+        # it says, nothing waits longer than `latency_s`.
+        age_s = self._wall() - slot.arrived_ms / 1000 if slot.arrived_ms else 0.0
+        return min(max(0.0, 2 * self._latency_s - age_s), self._latency_s)
+
+    def wait_s(self, *, computing: bool = False) -> float | None:
+        """Seconds until something finished must be committed; None: nothing waits for that.
+
+        Args:
+            computing: whether other records are computed now.
+        """
+        if self.transaction is not None or not self._due:
             return None
-        return max(0.0, self._began + self._interval_s - self._clock())
+        at_once = self._awaited and not computing
+        due = self._began + self._interval_s
+        return max(0.0, (due if at_once else max(due, min(self._due.values()))) - self._clock())
 
-    def step(self, metadata: Callable[[], object], kafka_up: bool, *, at_once: bool = False) -> None:
+    def step(
+        self,
+        metadata: Callable[[], object],
+        kafka_up: bool,
+        *,
+        computing: bool = False,
+        at_once: bool = False,
+    ) -> None:
         """Begin a transaction if there is something to commit, or watch the one that runs.
 
         Args:
             metadata: the group's, asked for when a transaction begins.
             kafka_up: whether Kafka answers; a client that hangs while it does is replaced.
-            at_once: without waiting for the interval.
+            computing: whether other records are computed now.
+            at_once: without waiting for others.
         """
         now = self._clock()
         if self.transaction is not None:
@@ -94,7 +152,7 @@ class Commits:
                 # as hanging.
                 self._committer.replace(self.transaction)
             return
-        if not self._finished or (not at_once and now < self._began + self._interval_s):
+        if not self._due or not (at_once or self._must_begin(now, computing)):
             return
         batch = self._batch()
         if any(slot.record is not None or not _empty(slot) for _, slots in batch for slot in slots):
@@ -102,6 +160,14 @@ class Commits:
             self._deadline = now + HANG_S + self._timeout_s
             self.transaction = Transaction(batch, metadata())
             self._committer.submit(self.transaction)
+
+    def _must_begin(self, now: float, computing: bool) -> bool:
+        if now < self._began + self._interval_s:
+            return False
+        if now >= min(self._due.values()) or (self._awaited and not computing):
+            return True
+        paused = self._paused()
+        return any(partition.number in paused for partition in self._due)
 
     def kafka_is_back(self) -> None:
         """A transaction that could not go on gets its full time again."""
@@ -140,14 +206,15 @@ class Commits:
     def _batch(self) -> list[tuple[Partition, list[Slot]]]:
         batch = []
         # In the order of their numbers: one batch writes the same records in the same order at every try.
-        for partition in sorted(self._finished, key=lambda each: each.number):
+        for partition in sorted(self._due, key=lambda each: each.number):
             if partition.dead:
                 continue
             if slots := partition.finished(MAX_SLOTS):
                 batch.append((partition, slots))
-        # Only a partition cut off at the limit may have more; the others are named again by their next
-        # finished slot.
-        self._finished = {partition for partition, slots in batch if len(slots) == MAX_SLOTS}
+        self._due, self._awaited = {}, False
+        for partition, slots in batch:
+            if len(slots) == MAX_SLOTS:  # it may have more
+                self.may_have(partition)
         return batch
 
     def _on_committed(self, transaction: Transaction) -> None:

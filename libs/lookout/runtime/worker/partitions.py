@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any
 
 from lookout.runtime.worker.records import Loss, Slot, StoredCheckpoint
@@ -160,6 +161,10 @@ class Partition:
         """The camera's committed checkpoint."""
         checkpoint = self.checkpoints.get(camera)
         return StoredCheckpoint(checkpoint, self.number) if checkpoint is not None else None
+
+    def prefix(self) -> Iterator[Slot]:
+        """The finished slots before the first one that is not."""
+        return takewhile(lambda slot: slot.result is not None, self.slots)
 
     def finished(self, limit: int) -> list[Slot]:
         """Take the finished prefix, at most `limit` slots."""

@@ -97,6 +97,11 @@ class Result:
     counts: Mapping[str, int] = field(default_factory=dict)
 
     @property
+    def awaited(self) -> bool:
+        """Whether somebody waits for what it writes; a checkpoint or an offset alone is only for restarts."""
+        return bool(self.outputs) or self.dead_letter is not None
+
+    @property
     def empty(self) -> bool:
         """Whether committing it writes nothing."""
         return not (self.outputs or self.checkpoint is not None or self.dead_letter or self.forget)
@@ -246,6 +251,7 @@ class Slot:
     received: float = 0.0
     arrived_ms: int = 0  # when what the record came from reached Kafka
     traceparent: Headers = field(default=())
+    due: float | None = None  # when it has to be committed, monotonic seconds; None: it cannot be yet
 
     @property
     def size(self) -> int:

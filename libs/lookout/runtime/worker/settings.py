@@ -145,8 +145,12 @@ class ServiceSettings(Connections, SamplingSettings):
         description="seconds that a compute thread may take for one record; then it is a dead letter, and a "
         "process that cannot stop the work ends (exit code 1)",
     )
-    commit_interval_s: float = Field(
-        0.1, ge=0, le=10, description="shortest time between two transactions under load, in seconds"
+    latency_s: float = Field(
+        0.3,
+        ge=0,
+        le=10,
+        description="age in seconds up to which a segment waits for others, so that they share transactions "
+        "and batches; more saves CPU",
     )
     forget_after_days: float | None = Field(
         30.0, gt=0, description="days without a record after which a camera is forgotten; unset: never"

@@ -176,7 +176,10 @@ class Worker:
             handler,
             refusals,
             metrics,
-            interval_s=settings.commit_interval_s,
+            latency_s=settings.latency_s,
+            first=self._topics.source == SEGMENTS.name,
+            in_flight=settings.in_flight_records,
+            paused=lambda: self._backpressure.paused,
             timeout_s=settings.transaction_timeout_s,
             again=self._ownership.again,
         )
@@ -230,7 +233,7 @@ class Worker:
         partitions = self._ownership.current
         self._lanes.wake(partitions.values(), self._catches_up)
         self._look_for_overdue()
-        self._commits.step(self._source.metadata, self._kafka_up)
+        self._commits.step(self._source.metadata, self._kafka_up, computing=self._lanes.computing > 0)
         for number in self._backpressure.update(partitions):
             # What was sent meanwhile is read first: until then the worker cannot tell a backlog from silence.
             partitions[number].next_tick = time.monotonic() + CATCH_UP_S
@@ -273,7 +276,7 @@ class Worker:
     def _wait_s(self) -> float:
         """How long the next poll may wait for a message."""
         quiet = BUSY_S if self._lanes.computing or self._commits.transaction else IDLE_S
-        commit = self._commits.wait_s()
+        commit = self._commits.wait_s(computing=self._lanes.computing > 0)
         return quiet if commit is None else min(quiet, commit)
 
     def _take_events(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,11 +11,12 @@ import pytest
 from lookout.errors import FencedError
 from lookout.runtime.observe import Metrics
 from lookout.runtime.worker import DeadLetter, Delivery, Handler, Output, Record, Result
-from lookout.runtime.worker.committing import HANG_S, Commits
+from lookout.runtime.worker.committing import HANG_S, UNAWAITED_S, Commits
 from lookout.runtime.worker.partitions import Partition
 from lookout.runtime.worker.records import Slot
 from lookout.runtime.worker.refusals import Refusals
 from lookout.runtime.worker.transactions import Ended, Transaction, TransactionResult
+from lookout.v1.state_pb2 import Checkpoint
 
 
 class FakeCommitter:
@@ -49,9 +51,13 @@ class Plain(Handler[None]):
         self.durable.extend(deliveries)
 
 
+LATENCY_S = 0.375  # an eighth of a second between two transactions
+
+
 class World:
-    def __init__(self) -> None:
+    def __init__(self, *, first: bool = False) -> None:
         self.now = 100.0
+        self.paused: set[int] = set()
         self.committer, self.handler, self.metrics = FakeCommitter(), Plain(), Metrics("toy")
         self.again: list[tuple[int, int, bool]] = []
         self.commits = Commits(
@@ -59,23 +65,50 @@ class World:
             self.handler,
             Refusals(),
             self.metrics,
-            interval_s=0.125,
+            latency_s=LATENCY_S,
+            first=first,
+            in_flight=16,
+            paused=lambda: self.paused,
             timeout_s=30.0,
             again=lambda partition, slots, unknown: self.again.append(
                 (partition.number, len(slots), unknown)
             ),
             clock=lambda: self.now,
+            wall=lambda: self.now,
         )
         self.partition = Partition(3, loaded=True)
         self.offset = 0
 
-    def finish(self, **result: Any) -> Slot:
-        slot = Slot("cam", Record("in", 3, self.offset, "cam", b"", timestamp_ms=1))
+    def begin(self, *, age_s: float = 0.0) -> Slot:
+        arrived_ms = round(1000 * (self.now - age_s))
+        slot = Slot("cam", Record("in", 3, self.offset, "cam", b"", timestamp_ms=1), arrived_ms=arrived_ms)
         self.offset += 1
         self.partition.add(slot).waiting.pop()
-        slot.result = Result([Output("out", "cam", b"1")], **result)
-        self.commits.may_have(self.partition)
         return slot
+
+    def end_of(self, slot: Slot, *, outputs: bool = True, **result: Any) -> None:
+        slot.result = Result([Output("out", "cam", b"1")] if outputs else [], **result)
+        self.commits.may_have(self.partition)
+
+    def finish(self, *, age_s: float = 0.0, outputs: bool = True, **result: Any) -> Slot:
+        slot = self.begin(age_s=age_s)
+        self.end_of(slot, outputs=outputs, **result)
+        return slot
+
+    @property
+    def given(self) -> int:
+        """Transactions that began."""
+        return len(self.committer.given)
+
+    def wait(self, seconds: float) -> float:
+        """Turn as the worker does, ending transactions at once, until one begins; how long that took."""
+        begun, before = self.now, self.given
+        while self.now - begun < seconds and self.given == before:
+            self.now += min(0.01, max(0.001, self.commits.wait_s() or 0.01))
+            self.step()
+        if self.commits.transaction is not None:
+            self.end(TransactionResult.COMMITTED)
+        return self.now - begun
 
     def step(self, **more: Any) -> None:
         self.commits.step(lambda: "metadata", True, **more)
@@ -121,6 +154,134 @@ def test_the_rest_of_the_interval_is_not_waited_for_when_a_partition_leaves() ->
     assert len(world.committer.given) == 1
     world.step(at_once=True)
     assert len(world.committer.given) == 2
+
+
+def test_the_first_stage_gathers_what_arrives_within_the_latency() -> None:
+    """Four segments a second of 8 cameras: two share a transaction, and those of the later stages with it."""
+    world = World(first=True)
+    batches: list[int] = []
+    for _ in range(16):
+        world.finish(age_s=0.05)
+        for _ in range(25):
+            world.now += 0.01
+            world.step(computing=False)
+            if (transaction := world.commits.transaction) is not None:
+                batches.append(sum(len(slots) for _, slots in transaction.batch))
+                world.end(TransactionResult.COMMITTED)
+    assert batches == [2] * 8
+
+
+@pytest.mark.parametrize("age_s", [-3600.0, -0.1, 0.0, 0.1, 0.3, 0.5, 1.0, 3600.0])
+def test_nothing_waits_longer_than_the_latency(age_s: float) -> None:
+    """Whatever the time stamp says, which another machine's clock wrote."""
+    world = World(first=True)
+    world.finish(age_s=age_s)
+    assert world.wait(10.0) <= LATENCY_S + 0.011
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_random_records_wait_no_longer_than_their_share(seed: int) -> None:
+    chance = random.Random(seed)
+    world = World(first=bool(seed % 2))
+    can_be_committed: dict[int, float] = {}
+    most = {True: LATENCY_S if seed % 2 else LATENCY_S / 3, False: UNAWAITED_S}
+    committed = 0
+    open_slots: list[Slot] = []
+    for _ in range(4000):
+        if chance.random() < 0.02:
+            open_slots.append(world.begin(age_s=chance.choice([0.0, 0.2, 5.0])))
+        if open_slots and chance.random() < 0.05:
+            slot = open_slots.pop(chance.randrange(len(open_slots)))
+            world.end_of(slot, outputs=chance.random() < 0.5)
+        for slot in world.partition.prefix():
+            can_be_committed.setdefault(id(slot), world.now)
+        world.step(computing=bool(open_slots))
+        if (transaction := world.commits.transaction) is not None:
+            waits = [
+                (world.now - can_be_committed.pop(id(slot)), slot)
+                for _, slots in transaction.batch
+                for slot in slots
+            ]
+            committed += len(waits)
+            # The turn of the loop, and the interval since the transaction before.
+            late = [wait for wait, slot in waits if wait > most[_awaited(slot)] + LATENCY_S / 3 + 0.011]
+            assert not late
+            world.end(TransactionResult.COMMITTED)
+        world.now += 0.01
+    assert committed > 40
+
+
+def test_a_backlog_is_not_held_back() -> None:
+    world = World(first=True)
+    world.finish(age_s=2 * LATENCY_S)
+    world.step()
+    assert world.given == 1
+
+
+def test_a_later_stage_waits_only_for_what_computes() -> None:
+    world = World()
+    world.finish()
+    world.step(computing=True)
+    assert world.given == 0
+    world.finish()
+    world.step(computing=False)
+    assert [len(slots) for _, slots in world.committer.given[0].batch] == [2]
+    world.end(TransactionResult.COMMITTED)
+    world.now += 1.0
+    world.finish()
+    world.now += LATENCY_S / 3 + 0.001
+    world.step(computing=True)
+    assert world.given == 2
+
+
+def test_checkpoints_that_nobody_waits_for_share_transactions() -> None:
+    """An alerts service without incidents: 32 verdicts a second, a transaction every eighth record read
+    ahead (in the test a partition may have 16)."""
+    world = World()
+    for _ in range(4):
+        world.finish(outputs=False, checkpoint=Checkpoint())
+        world.step()
+    assert world.given == 0
+    assert world.wait(10.0) <= UNAWAITED_S + 0.011
+    for _ in range(8):
+        world.finish(outputs=False, checkpoint=Checkpoint())
+    world.now += 1.0
+    world.step()
+    assert [len(slots) for _, slots in world.committer.given[1].batch] == [8]
+
+
+@pytest.mark.parametrize("result", [{}, {"dead_letter": DeadLetter("bad"), "outputs": False}])
+def test_what_somebody_waits_for_takes_the_rest_along(result: dict[str, Any]) -> None:
+    world = World()
+    world.finish(outputs=False)
+    world.step()
+    assert world.given == 0
+    world.finish(**result)
+    world.step()
+    assert [len(slots) for _, slots in world.committer.given[0].batch] == [2]
+
+
+def test_an_output_after_a_hole_is_awaited_once_the_hole_is_filled() -> None:
+    world = World()
+    slow = world.begin()
+    world.finish()
+    world.now += 5.0
+    world.step(computing=True)
+    assert world.given == 0
+    world.end_of(slow, outputs=False)
+    world.step()
+    assert [len(slots) for _, slots in world.committer.given[0].batch] == [2]
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_partition_that_must_not_read_on_is_committed_at_once(first: bool) -> None:
+    world = World(first=first)
+    world.finish(outputs=first)
+    world.step(computing=True)
+    assert world.given == 0
+    world.paused = {3}
+    world.step(computing=True)
+    assert world.given == 1
 
 
 def test_one_transaction_runs_at_a_time() -> None:
@@ -206,3 +367,8 @@ def test_a_partition_in_which_only_time_passed_commits_its_offset_again() -> Non
     tick = Slot("cam", tick=True, result=Result([Output("out", "cam", b"gap")]))
     transaction = Transaction([(partition, [tick])], "metadata")
     assert [(each.partition, each.offset) for each in transaction.offsets("in")] == [(3, 17)]
+
+
+def _awaited(slot: Slot) -> bool:
+    assert slot.result is not None
+    return slot.result.awaited

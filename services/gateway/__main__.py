@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from lookout.errors import StartupError
+from lookout.past.erasures import join, live_fence
 from lookout.runtime.observe import logs
 from lookout.runtime.worker import Context, serve
 from lookout.services.gateway.app import make_app
 from lookout.services.gateway.history.ingest import Ingest
 from lookout.services.gateway.history.retention import Retention
+from lookout.services.gateway.media.keeping import Keeping
 from lookout.services.gateway.parts import make_parts
 from lookout.services.gateway.serving import HttpServer
 from lookout.services.gateway.settings import GatewaySettings
@@ -28,6 +30,8 @@ def add(context: Context[GatewaySettings]) -> None:
     context.supervisor.start("history", parts.ingest.run)
     context.supervisor.start("events", parts.feed.run)
     context.supervisor.start("live", parts.live.run)
+    if parts.keeping is not None:
+        _keep(context, parts.keeping)
     retention = Retention(parts.database, context.settings)
     context.supervisor.start("retention", retention.run)
     context.on_close(retention.stop)
@@ -49,6 +53,15 @@ def add(context: Context[GatewaySettings]) -> None:
         context.supervisor.check()
         raise StartupError(f"the HTTP server did not start within {_START_S:g} s")
     logs.get("gateway").info("serving", port=server.port)
+
+
+def _keep(context: Context[GatewaySettings], keeping: Keeping) -> None:
+    """Follow what is kept: its age, and erasures."""
+    _, erasures = live_fence(context)
+    # All gateways share the store: whichever erases first confirms, and an erasure waits until one does.
+    join(context, erasures, {"kept evidence": keeping.erase}, stays=True, member="kept-evidence")
+    context.supervisor.start("kept-evidence", keeping.run)
+    context.on_close(keeping.stop)
 
 
 def _tell_ready(context: Context[GatewaySettings], ingest: Ingest) -> None:

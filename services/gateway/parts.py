@@ -16,12 +16,16 @@ from lookout.services.gateway.access.tokens import Tokens
 from lookout.services.gateway.events import Feed
 from lookout.services.gateway.history.database import Database
 from lookout.services.gateway.history.ingest import Ingest
+from lookout.services.gateway.history.queries import newest_alert
 from lookout.services.gateway.history.records import erased
 from lookout.services.gateway.media.footage import Footage
+from lookout.services.gateway.media.keeping import Keeping
+from lookout.services.gateway.media.kept_store import KeptStore
 from lookout.services.gateway.media.live import Live
 from lookout.services.gateway.media.store import Media
 from lookout.services.gateway.settings import GatewaySettings
 from lookout.services.gateway.writes import Writes
+from lookout.v1.alerts_pb2 import Alert
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +45,7 @@ class Parts:
     feed: Feed
     media: Media
     live: Live
+    keeping: Keeping | None
 
 
 def make_parts(settings: GatewaySettings) -> Parts:
@@ -67,6 +72,22 @@ def make_parts(settings: GatewaySettings) -> Parts:
         Feed(database, ingest.changed),
         media,
         Live(settings, media),
+        None if settings.keep_url is None else _keeping(settings, database, media),
+    )
+
+
+def _keeping(settings: GatewaySettings, database: Database, media: Media) -> Keeping:
+    def newest(incident: str) -> Alert | None:
+        with database.reading() as connection:
+            return newest_alert(connection, incident)
+
+    return Keeping(
+        KeptStore(str(settings.keep_url)),
+        media,
+        lambda: _fence(database),
+        limit=settings.keep_bytes,
+        days=settings.history_days,
+        newest=newest,
     )
 
 

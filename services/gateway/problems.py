@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from lookout.administration import WriteError
-from lookout.errors import LookoutError
+from lookout.errors import LookoutError, TransientError
 from lookout.runtime.observe import logs
 from lookout.text import clean
 from lookout.v1.gateway_pb2 import Problem
@@ -82,6 +82,10 @@ def install(app: FastAPI) -> None:
     async def not_written(request: Request, error: WriteError) -> Response:
         # It may have been written all the same: the same idempotency key again writes it once.
         return problem_response(request, 503, f"{error}: send the same request again", {"Retry-After": "2"})
+
+    @app.exception_handler(TransientError)
+    async def away(request: Request, error: TransientError) -> Response:
+        return problem_response(request, 503, f"{error}: try again", {"Retry-After": "2"})
 
     @app.exception_handler(HTTPException)
     async def http_error(request: Request, error: HTTPException) -> Response:

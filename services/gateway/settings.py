@@ -47,6 +47,14 @@ class GatewaySettings(FetchSettings):
     history_bytes: int = Field(
         20 << 30, ge=1 << 20, description="bytes of the database; beyond them the oldest details go first"
     )
+    keep_url: str | None = Field(
+        None,
+        description="where the pictures and clips are stored that people keep beyond the retention of Kafka: "
+        "s3://bucket/prefix, or a folder that all gateways mount; unset: nothing can be kept",
+    )
+    keep_bytes: int = Field(
+        10 << 30, ge=1 << 20, description="bytes of kept pictures and clips; beyond them no more is kept"
+    )
     calls_per_minute: int = Field(
         1200, ge=1, description="calls of one person or token in a minute; beyond them the answer is 429"
     )

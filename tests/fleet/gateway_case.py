@@ -42,6 +42,7 @@ class GatewayProcess:
             "database_url": self.database,
             **(settings or {}),
         }
+        self.settings = own
         self.database = own["database_url"]
         environment = {f"LOOKOUT_{name.upper()}": value for name, value in own.items()}
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("LOOKOUT_")}

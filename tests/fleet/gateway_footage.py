@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 
+import av
+import numpy as np
 from confluent_kafka import Message
 
 from lookout.runtime.kafka_clients import Producer
@@ -16,6 +18,20 @@ from lookout.v1.lineage_pb2 import RecordRef
 from lookout.video.segments import Segment, SoftwareDecoder, cut
 from lookout.wire import FRAMES, SEGMENTS, headers
 from tests.unit.services.decode_case import Segments
+
+
+def noise(seconds: int, size: tuple[int, int]) -> bytes:
+    """A clip that cannot be compressed; 10 pictures a second, a keyframe each second."""
+    width, height = size
+    buffer, random = io.BytesIO(), np.random.default_rng(1)
+    with av.open(buffer, "w", format="mpegts") as out:
+        stream = out.add_stream("libx264", rate=10, options={"crf": "1", "preset": "ultrafast"})
+        stream.width, stream.height, stream.gop_size = width, height, 10
+        for _ in range(10 * seconds):
+            pixels = random.integers(0, 256, (height, width, 3), np.uint8)
+            out.mux(stream.encode(av.VideoFrame.from_ndarray(pixels, format="rgb24")))
+        out.mux(stream.encode())
+    return buffer.getvalue()
 
 
 class FilmedCamera:

@@ -12,9 +12,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
 
-import av
 import httpx
-import numpy as np
 import pytest
 
 from lookout.local import KafkaServer
@@ -22,7 +20,7 @@ from lookout.video.segments import Segment, cut
 from tests.browser import CHROMIUM, browser
 from tests.eventually import eventually
 from tests.fleet.gateway_case import GatewayProcess, gateway
-from tests.fleet.gateway_footage import FilmedCamera
+from tests.fleet.gateway_footage import FilmedCamera, noise
 from tests.fleet.gateway_records import publish, records, verdict
 from tests.unit.video.segments.clips import encode
 from tests.unit.video.segments.test_joining import played
@@ -110,21 +108,6 @@ def pieces_of(
     options = {"x265-params": "open-gop=0:log-level=none"} if codec == "libx265" else {}
     clip = encode(container, codec, frames=frames, size=size, speed=1, options=options)
     return list(cut(io.BytesIO(clip), target_s=1.0))
-
-
-def noise_pieces(count: int) -> list[Segment]:
-    """Segments of a second that cannot be compressed."""
-    buffer, random = io.BytesIO(), np.random.default_rng(1)
-    with av.open(buffer, "w", format="mpegts") as out:
-        stream = out.add_stream("libx264", rate=10, options={"crf": "1", "preset": "ultrafast"})
-        stream.width, stream.height, stream.gop_size = 640, 480, 10
-        for _ in range(10 * count):
-            frame = av.VideoFrame.from_ndarray(
-                random.integers(0, 256, (480, 640, 3), np.uint8), format="rgb24"
-            )
-            out.mux(stream.encode(frame))
-        out.mux(stream.encode())
-    return list(cut(io.BytesIO(buffer.getvalue()), target_s=1.0))
 
 
 def pictures(pieces: list[Segment]) -> list[bytes]:
@@ -241,7 +224,7 @@ def test_one_viewer_has_few_views_and_one_that_takes_nothing_loses_them(
     broker: KafkaServer, process: GatewayProcess, client: httpx.Client
 ) -> None:
     # Noise, so that what is not taken does not fit into the buffers of the connection.
-    pieces = noise_pieces(20)
+    pieces = list(cut(io.BytesIO(noise(20, (640, 480))), target_s=1.0))
     assert sum(len(piece.data) for piece in pieces) > 20_000_000
     sending = Sending(broker, client)
     sending.send(pieces[:1])

@@ -280,6 +280,7 @@ class Fleet(Startable):
         api = self._own.setdefault(GATEWAY, {})
         port = api.setdefault("http_port", str(free_ports(1)[0]))
         api.setdefault("sign_in_file", str(self.folder / f"{GATEWAY}-0" / "sign-in"))
+        api.setdefault("keep_url", str(self.folder / f"{GATEWAY}-0" / "kept"))
         self._stages = (*self._stages, GATEWAY)
         scheme = "https" if "http_cert_file" in api else "http"
         return api.get("public_url", f"{scheme}://127.0.0.1:{port}")

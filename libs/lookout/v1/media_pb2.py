@@ -23,17 +23,20 @@ _sym_db = _symbol_database.Default()
 
 
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
+from lookout.v1 import alerts_pb2 as lookout_dot_v1_dot_alerts__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16lookout/v1/media.proto\x12\nlookout.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xb2\x01\n\tClipFacts\x12\x0e\n\x06\x63\x61mera\x18\x01 \x01(\t\x12\r\n\x05\x63odec\x18\x02 \x01(\t\x12\x12\n\nmedia_type\x18\x03 \x01(\t\x12\r\n\x05width\x18\x04 \x01(\r\x12\x0e\n\x06height\x18\x05 \x01(\r\x12\x0e\n\x06\x66rames\x18\x06 \x01(\r\x12\r\n\x05\x62ytes\x18\x07 \x01(\x04\x12\x0f\n\x07seconds\x18\x08 \x01(\x01\x12#\n\x05spans\x18\t \x03(\x0b\x32\x14.lookout.v1.ClipSpan\"l\n\x08\x43lipSpan\x12\x0c\n\x04\x61t_s\x18\x01 \x01(\x01\x12)\n\x05start\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\'\n\x03\x65nd\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestampb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16lookout/v1/media.proto\x12\nlookout.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17lookout/v1/alerts.proto\"\xb2\x01\n\tClipFacts\x12\x0e\n\x06\x63\x61mera\x18\x01 \x01(\t\x12\r\n\x05\x63odec\x18\x02 \x01(\t\x12\x12\n\nmedia_type\x18\x03 \x01(\t\x12\r\n\x05width\x18\x04 \x01(\r\x12\x0e\n\x06height\x18\x05 \x01(\r\x12\x0e\n\x06\x66rames\x18\x06 \x01(\r\x12\r\n\x05\x62ytes\x18\x07 \x01(\x04\x12\x0f\n\x07seconds\x18\x08 \x01(\x01\x12#\n\x05spans\x18\t \x03(\x0b\x32\x14.lookout.v1.ClipSpan\"l\n\x08\x43lipSpan\x12\x0c\n\x04\x61t_s\x18\x01 \x01(\x01\x12)\n\x05start\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\'\n\x03\x65nd\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\xc9\x02\n\x0cKeptEvidence\x12\x10\n\x08incident\x18\x01 \x01(\t\x12\x0e\n\x06\x63\x61mera\x18\x02 \x01(\t\x12\x0f\n\x07tenants\x18\x03 \x03(\t\x12\x0f\n\x07kept_by\x18\x04 \x01(\t\x12(\n\x04kept\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12)\n\x05start\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\'\n\x03\x65nd\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x10\n\x08\x63omplete\x18\x08 \x01(\x08\x12\x0f\n\x07picture\x18\t \x01(\x08\x12#\n\x04\x63lip\x18\n \x01(\x0b\x32\x15.lookout.v1.ClipFacts\x12\r\n\x05\x62ytes\x18\x0b \x01(\x04\x12 \n\x05\x61lert\x18\x0c \x01(\x0b\x32\x11.lookout.v1.Alertb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'lookout.v1.media_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_CLIPFACTS']._serialized_start=72
-  _globals['_CLIPFACTS']._serialized_end=250
-  _globals['_CLIPSPAN']._serialized_start=252
-  _globals['_CLIPSPAN']._serialized_end=360
+  _globals['_CLIPFACTS']._serialized_start=97
+  _globals['_CLIPFACTS']._serialized_end=275
+  _globals['_CLIPSPAN']._serialized_start=277
+  _globals['_CLIPSPAN']._serialized_end=385
+  _globals['_KEPTEVIDENCE']._serialized_start=388
+  _globals['_KEPTEVIDENCE']._serialized_end=717
 # @@protoc_insertion_point(module_scope)

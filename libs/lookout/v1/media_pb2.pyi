@@ -1,6 +1,7 @@
 import datetime
 
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
+from lookout.v1 import alerts_pb2 as _alerts_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
@@ -40,3 +41,31 @@ class ClipSpan(_message.Message):
     start: _timestamp_pb2.Timestamp
     end: _timestamp_pb2.Timestamp
     def __init__(self, at_s: _Optional[float] = ..., start: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+
+class KeptEvidence(_message.Message):
+    __slots__ = ("incident", "camera", "tenants", "kept_by", "kept", "start", "end", "complete", "picture", "clip", "bytes", "alert")
+    INCIDENT_FIELD_NUMBER: _ClassVar[int]
+    CAMERA_FIELD_NUMBER: _ClassVar[int]
+    TENANTS_FIELD_NUMBER: _ClassVar[int]
+    KEPT_BY_FIELD_NUMBER: _ClassVar[int]
+    KEPT_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    COMPLETE_FIELD_NUMBER: _ClassVar[int]
+    PICTURE_FIELD_NUMBER: _ClassVar[int]
+    CLIP_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    ALERT_FIELD_NUMBER: _ClassVar[int]
+    incident: str
+    camera: str
+    tenants: _containers.RepeatedScalarFieldContainer[str]
+    kept_by: str
+    kept: _timestamp_pb2.Timestamp
+    start: _timestamp_pb2.Timestamp
+    end: _timestamp_pb2.Timestamp
+    complete: bool
+    picture: bool
+    clip: ClipFacts
+    bytes: int
+    alert: _alerts_pb2.Alert
+    def __init__(self, incident: _Optional[str] = ..., camera: _Optional[str] = ..., tenants: _Optional[_Iterable[str]] = ..., kept_by: _Optional[str] = ..., kept: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., start: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., complete: _Optional[bool] = ..., picture: _Optional[bool] = ..., clip: _Optional[_Union[ClipFacts, _Mapping]] = ..., bytes: _Optional[int] = ..., alert: _Optional[_Union[_alerts_pb2.Alert, _Mapping]] = ...) -> None: ...

@@ -31,6 +31,7 @@ from lookout.services.gateway.history.tables import (
 )
 from lookout.services.gateway.principal import Principal
 from lookout.services.gateway.problems import ProblemError
+from lookout.v1.alerts_pb2 import Alert
 from lookout.v1.watches_pb2 import Watch
 from lookout.wire import WATCHES, from_json, headers, names_id
 
@@ -175,6 +176,12 @@ def incident(connection: Connection, principal: Principal, identity: str) -> tup
         sqlalchemy.select(ACTS.c.body).where(ACTS.c.incident == identity).order_by(ACTS.c.offset)
     )
     return row, list(acts)
+
+
+def newest_alert(connection: Connection, identity: str) -> Alert | None:
+    """The newest alert of an incident; None: the history has none."""
+    body = connection.scalar(sqlalchemy.select(INCIDENTS.c.alert).where(INCIDENTS.c.id == identity))
+    return None if body is None else from_json(body, Alert)
 
 
 def open_incidents(connection: Connection) -> Mapping[int, int]:

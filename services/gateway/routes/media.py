@@ -9,8 +9,12 @@ from fastapi import APIRouter, Path, Query, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from lookout.services.gateway.guard import Viewer, still_is
+from lookout.errors import TransientError
+from lookout.runtime.observe import logs
+from lookout.services.gateway.guard import Operator, Viewer, still_is
 from lookout.services.gateway.history import queries
+from lookout.services.gateway.media.facts import clip_facts, media_type
+from lookout.services.gateway.media.keeping import PAD_S, Keeping, clip_span, near_of
 from lookout.services.gateway.media.live import LiveResponse, Viewer as LiveViewer
 from lookout.services.gateway.media.ranges import ranged
 from lookout.services.gateway.media.store import LONGEST_US, Piece, Sees
@@ -22,13 +26,12 @@ from lookout.services.gateway.times import parse_ms
 from lookout.services.gateway.writes import Asked, Asking, entry
 from lookout.v1.alerts_pb2 import Alert
 from lookout.v1.lineage_pb2 import RecordRef
-from lookout.v1.media_pb2 import ClipFacts
+from lookout.v1.media_pb2 import ClipFacts, KeptEvidence
 from lookout.wire import VERDICTS, from_json
 
 router = APIRouter(prefix="/v1", tags=["media"])
 #: tells a program which codec a clip has before it plays it: not every browser plays hevc
 CODEC_HEADER: Final = "lookout-codec"
-_BEFORE_US: Final = 5_000_000
 _PICTURE: Final = {"image/jpeg": {"schema": {"type": "string", "format": "binary"}}}
 _VIDEO: Final = {"video/mp4": {"schema": {"type": "string", "format": "binary"}}}
 _PICTURES: Final[dict[str, Any]] = route(None, media=_PICTURE)
@@ -54,15 +57,21 @@ def incident_picture(
 ) -> Response:
     """The frame that got the most attention, as the incident's newest alert says."""
     parts = parts_of(request)
-    alert = _alert(parts, principal, identity)
-    piece = parts.media.evidence(alert, principal.sees, width)
+    alert, kept = _alert(parts, principal, identity)
+    try:
+        piece = parts.media.evidence(alert, principal.sees, width)
+    except ProblemError:
+        kept_piece = None if kept is None else _keeping(parts).picture(kept)
+        if kept_piece is None:
+            raise
+        piece = kept_piece
     _note(parts, principal, asked, "picture.view", identity, alert.camera, piece)
     return Response(piece.data, media_type="image/jpeg")
 
 
 @router.get("/incidents/{identity}/clip.mp4", **_CLIPS)
 def incident_clip(
-    request: Request, principal: Viewer, asked: Asked, identity: _Incident, pad: _Pad = 5.0
+    request: Request, principal: Viewer, asked: Asked, identity: _Incident, pad: _Pad = PAD_S
 ) -> Response:
     """The incident as it was filmed, nothing encoded again: at most its first five minutes."""
     parts = parts_of(request)
@@ -73,11 +82,51 @@ def incident_clip(
 
 @router.get("/incidents/{identity}/clip.json", **route(ClipFacts))
 def incident_clip_facts(
-    request: Request, principal: Viewer, identity: _Incident, pad: _Pad = 5.0
+    request: Request, principal: Viewer, identity: _Incident, pad: _Pad = PAD_S
 ) -> Response:
     """What a player must know of the incident's clip before it loads it."""
     alert, piece = _incident_clip(parts_of(request), principal, identity, pad)
-    return answer(_facts(alert.camera, piece))
+    return answer(clip_facts(alert.camera, piece))
+
+
+@router.get("/incidents/{identity}/keep", **route(KeptEvidence))
+def get_kept(request: Request, principal: Viewer, identity: _Incident) -> Response:
+    """What is kept of an incident beyond the retention of Kafka."""
+    kept = _keeping(parts_of(request)).find(identity, principal.sees)
+    if kept is None:
+        raise not_found("kept evidence of incident", identity)
+    return answer(kept)
+
+
+@router.post("/incidents/{identity}/keep", **route(KeptEvidence))
+def keep(request: Request, principal: Operator, asked: Asked, identity: _Incident) -> Response:
+    """Keep the picture and the clip of an incident beyond the retention of Kafka, as long as the incident.
+
+    Of an incident that is open it keeps what there is, and all of it once the incident is closed.
+    """
+    parts = parts_of(request)
+    keeping = _keeping(parts)
+    alert, _ = _alert(parts, principal, identity)
+    kept = keeping.keep(alert, principal.sees, principal.actor)
+    tenant = min(kept.tenants, default="")
+    parts.writes.note(principal, asked, entry("evidence.keep", identity, camera=alert.camera, tenant=tenant))
+    return answer(kept)
+
+
+@router.delete("/incidents/{identity}/keep", **route(None, status=204))
+def release(request: Request, principal: Operator, asked: Asked, identity: _Incident) -> Response:
+    """Keep the evidence of an incident no longer; what Kafka has stays."""
+    parts = parts_of(request)
+    keeping = _keeping(parts)
+    kept = keeping.find(identity, principal.sees)
+    if kept is None:
+        raise not_found("kept evidence of incident", identity)
+    keeping.release(identity)
+    tenant = min(kept.tenants, default="")
+    parts.writes.note(
+        principal, asked, entry("evidence.release", identity, camera=kept.camera, tenant=tenant)
+    )
+    return Response(status_code=204)
 
 
 @router.get("/cameras/{camera:path}/frames/{time}.jpg", **_PICTURES)
@@ -114,7 +163,7 @@ def camera_clip_facts(
     request: Request, principal: Viewer, camera: _Camera, begin: _Begin, end: _End
 ) -> Response:
     """What a player must know of a clip before it loads it."""
-    return answer(_facts(camera, _camera_clip(parts_of(request), principal, camera, begin, end)))
+    return answer(clip_facts(camera, _camera_clip(parts_of(request), principal, camera, begin, end)))
 
 
 @router.get("/cameras/{camera:path}/live", **route(None, media=_VIDEO))
@@ -133,17 +182,25 @@ async def camera_live(request: Request, principal: Viewer, asked: Asked, camera:
     except BaseException:
         view.close()
         raise
-    media_type = f'video/mp4; codecs="{view.clip.codecs}"'
     headers = {CODEC_HEADER: view.clip.codec, "x-accel-buffering": "no"}
-    return LiveResponse(view, media_type=media_type, headers=headers)
+    return LiveResponse(view, media_type=media_type(view.clip), headers=headers)
 
 
-def _alert(parts: Parts, principal: Principal, identity: str) -> Alert:
+def _alert(parts: Parts, principal: Principal, identity: str) -> tuple[Alert, KeptEvidence | None]:
+    """The newest alert of an incident, and what is kept of it."""
+    kept = None
+    if parts.keeping is not None:
+        try:
+            kept = parts.keeping.find(identity, principal.sees)
+        except TransientError as error:  # what Kafka has is shown all the same
+            logs.get("gateway").warning("kept evidence is away", error=str(error)[:300])
     with parts.database.reading() as connection:
         row_and_acts = queries.incident(connection, principal, identity)
-    if row_and_acts is None:
+    if row_and_acts is not None:
+        return from_json(row_and_acts[0].alert, Alert), kept
+    if kept is None:
         raise not_found("incident", identity)
-    return from_json(row_and_acts[0].alert, Alert)
+    return kept.alert, kept  # the history may have been made again since alerts.v1 lost it
 
 
 def _sees(parts: Parts, principal: Principal, camera: str) -> Sees:
@@ -167,11 +224,26 @@ def _near(parts: Parts, camera: str, at_us: int) -> RecordRef | None:
 
 
 def _incident_clip(parts: Parts, principal: Principal, identity: str, pad: float) -> tuple[Alert, Piece]:
-    alert = _alert(parts, principal, identity)
-    begin_us = alert.start.ToMicroseconds() - round(pad * 1e6)
-    end_us = min(alert.end.ToMicroseconds() + round(pad * 1e6), begin_us + LONGEST_US)
-    near = alert.evidence[0].record if alert.evidence else None
-    return alert, parts.media.clip(alert.camera, begin_us, end_us, principal.sees, near)
+    alert, kept = _alert(parts, principal, identity)
+    if kept is not None and kept.complete and pad == PAD_S and (piece := _keeping(parts).clip(kept)):
+        return alert, piece
+    try:
+        return alert, parts.media.clip(alert.camera, *clip_span(alert, pad), principal.sees, near_of(alert))
+    except ProblemError:
+        if kept is None or (piece := _keeping(parts).clip(kept)) is None:
+            raise
+        return alert, piece
+
+
+def _keeping(parts: Parts) -> Keeping:
+    """Where evidence is kept.
+
+    Raises:
+        ProblemError: Nowhere.
+    """
+    if parts.keeping is None:
+        raise ProblemError(409, "this gateway keeps no evidence: set LOOKOUT_KEEP_URL")
+    return parts.keeping
 
 
 def _camera_clip(parts: Parts, principal: Principal, camera: str, begin: str, end: str) -> Piece:
@@ -198,30 +270,4 @@ def _clip_answer(request: Request, piece: Piece) -> Response:
         "etag": f'"{hashlib.sha256(piece.data).hexdigest()[:32]}"',
         "cache-control": "private, no-store",
     }
-    return ranged(request, piece.data, _media_type(piece), headers)
-
-
-def _media_type(piece: Piece) -> str:
-    assert piece.clip is not None
-    return f'video/mp4; codecs="{piece.clip.codecs}"'
-
-
-def _facts(camera: str, piece: Piece) -> ClipFacts:
-    clip = piece.clip
-    assert clip is not None
-    begin_us = clip.spans[0].at_us
-    facts = ClipFacts(
-        camera=camera,
-        codec=clip.codec,
-        media_type=_media_type(piece),
-        width=clip.width,
-        height=clip.height,
-        frames=clip.frames,
-        bytes=len(piece.data),
-        seconds=(clip.end_us - begin_us) / 1e6,
-    )
-    for span in clip.spans:
-        shown = facts.spans.add(at_s=(span.at_us - begin_us) / 1e6)
-        shown.start.FromMicroseconds(span.start_us)
-        shown.end.FromMicroseconds(span.end_us)
-    return facts
+    return ranged(request, piece.data, media_type(piece.clip), headers)

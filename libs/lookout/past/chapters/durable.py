@@ -20,7 +20,6 @@ from urllib.parse import unquote
 import obstore
 import structlog
 from obstore.exceptions import BaseError
-from obstore.store import LocalStore
 
 from lookout.past.chapters.checking import FORMAT, checked_chapter, read_manifest
 from lookout.past.chapters.service import PREFIXES, is_meant
@@ -65,11 +64,7 @@ class DurableTier:
         self._prefixes: dict[str, Prefix] = {}
         self._lock = threading.Lock()
         try:
-            if "://" in url:
-                self._store: Any = open_store(url)
-            else:
-                Path(url).mkdir(parents=True, exist_ok=True, mode=0o700)
-                self._store = LocalStore(url)
+            self._store = open_store(url)
         except (BaseError, OSError, ValueError) as error:
             raise HistoryError(f"{url}: the durable tier cannot be opened: {error}") from error
 

@@ -137,6 +137,7 @@ def join(
     steps: Mapping[str, Step],
     *,
     stays: bool,
+    member: str | None = None,
 ) -> Eraser:
     """Carry out in a service what was asked for, and go on doing so.
 
@@ -145,6 +146,8 @@ def join(
         erasures: What was asked for (`live_fence`).
         steps: What it erases.
         stays: Whether something outlives the process.
+        member: Who confirms where processes share what they erase and one of them is enough; None: this
+            process.
     """
     settings: ServiceSettings = context.settings
     producer = Producer(settings.kafka(**{"enable.idempotence": True}), logger=logs.client_logger("erasures"))
@@ -164,7 +167,7 @@ def join(
     eraser = Eraser(
         erasures.read,
         publish,
-        settings.instance,
+        member or settings.instance,
         context.name,
         steps,
         stays=stays,

@@ -19,18 +19,22 @@ FRESH: Final = timedelta(minutes=1)
 
 
 def open_store(url: str) -> Any:
-    """A store of obstore.
+    """A store of obstore: `s3://bucket/prefix`, `gs://...`, `az://...`, or a folder, which is made.
 
     Credentials come from the usual variables (`AWS_ACCESS_KEY_ID`, ...), or for s3:// from the two files that
     `AWS_ACCESS_KEY_ID_FILE` and `AWS_SECRET_ACCESS_KEY_FILE` name, which are followed.
 
     Raises:
+        OSError: The folder cannot be made.
         ValueError: The address cannot be used, or one of the files is not named.
         obstore.exceptions.BaseError: The same.
     """
     # Here, because not every service has it.
-    from obstore.store import from_url
+    from obstore.store import LocalStore, from_url
 
+    if "://" not in url:
+        Path(url).mkdir(parents=True, exist_ok=True, mode=0o700)
+        return LocalStore(url)
     files = [os.environ.get(name) for name in (ACCESS_KEY_FILE, SECRET_KEY_FILE)]
     if not url.startswith("s3://") or not any(files):
         return from_url(url)

@@ -1,0 +1,249 @@
+"""Evidence of incidents beyond the retention of Kafka: stored on demand, within a number of bytes."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+from lookout.errors import LookoutError, TransientError
+from lookout.past.erasures import Fence
+from lookout.runtime.observe import logs
+from lookout.services.gateway.media.facts import clip_facts, joined_clip
+from lookout.services.gateway.media.kept_store import CLIP, PICTURE, KeptStore
+from lookout.services.gateway.media.store import LONGEST_US, Media, Piece, Sees
+from lookout.services.gateway.problems import ProblemError
+from lookout.v1.alerts_pb2 import Alert
+from lookout.v1.erasures_pb2 import Erasure
+from lookout.v1.lineage_pb2 import RecordRef
+from lookout.v1.media_pb2 import KeptEvidence
+
+#: seconds before and after an incident that its clip has
+PAD_S: Final = 5.0
+WIDTH: Final = 1280
+_EVERY_S: Final = 60.0
+#: after which nothing of a closed incident's time comes any more
+_SETTLED_US: Final = 120_000_000
+
+
+class Keeping:
+    """Keeps pictures and clips. Thread-safe.
+
+    Args:
+        store: Where.
+        media: Makes them.
+        fence: What was erased.
+        limit: Bytes beyond which no more is kept.
+        days: Days after an incident's end for which its evidence is kept.
+        newest: The newest alert of an incident; None: the history has none.
+        clock: Unix seconds.
+    """
+
+    def __init__(
+        self,
+        store: KeptStore,
+        media: Media,
+        fence: Callable[[], Fence],
+        *,
+        limit: int,
+        days: float,
+        newest: Callable[[str], Alert | None],
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.store, self._media, self._fence = store, media, fence
+        self._limit, self._days, self._newest, self._clock = limit, days, newest, clock
+        # Of changes of the store: an erasure that is confirmed leaves nothing that is just being written.
+        self._lock = threading.Lock()
+        self._erased: list[Erasure] = []  # the history may know them later
+        self._stopped = threading.Event()
+
+    def find(self, incident: str, sees: Sees) -> KeptEvidence | None:
+        """What is kept of an incident, as far as the caller may see it and nothing of it was erased.
+
+        Raises:
+            TransientError: The store does not answer.
+        """
+        kept = self.store.find(incident)
+        visible = kept is not None and all(sees(kept.camera, tenant) for tenant in kept.tenants)
+        return kept if kept is not None and visible and not _is_erased(self._fence(), kept) else None
+
+    def keep(self, alert: Alert, sees: Sees, actor: str) -> KeptEvidence:
+        """Store the picture and the clip of an incident, unless all of it is kept already.
+
+        Args:
+            alert: Its newest alert.
+            sees: What the caller may see.
+            actor: Who keeps it.
+
+        Raises:
+            ProblemError: There is neither, it was erased, or the store is full.
+            TransientError: Kafka or the store does not answer.
+        """
+        kept_before = self.store.find(alert.incident)
+        if kept_before is not None and kept_before.complete:  # Kafka may have less of it by now
+            return kept_before
+        made = [
+            _tried(lambda: self._media.evidence(alert, sees, WIDTH)),
+            _tried(lambda: self._clip(alert, sees)),
+        ]
+        pieces = [piece for piece in made if isinstance(piece, Piece)]
+        if not pieces:
+            raise next(piece for piece in made if isinstance(piece, ProblemError))
+        kept = self._evidence(alert, actor, made, pieces)
+        with self._lock:
+            _, _, stored = self.store.list()
+            if stored - (kept_before.bytes if kept_before else 0) + kept.bytes > self._limit:
+                raise ProblemError(
+                    409,
+                    f"incident {alert.incident}: its {kept.bytes} bytes do not fit with the {stored} that "
+                    f"are kept (limit {self._limit}): release another incident, or raise LOOKOUT_KEEP_BYTES",
+                )
+            if _is_erased(self._fence(), kept) or _is_erased(Fence(self._erased), kept):
+                raise ProblemError(404, f"incident {alert.incident}: its footage was erased")
+            picture, clip = (piece.data if isinstance(piece, Piece) else None for piece in made)
+            self.store.put(kept, clip, picture)
+        return kept
+
+    def release(self, incident: str) -> None:
+        """Keep an incident's evidence no longer.
+
+        Raises:
+            TransientError: The store does not answer.
+        """
+        with self._lock:
+            self.store.remove(incident)
+
+    def clip(self, kept: KeptEvidence) -> Piece | None:
+        """The kept clip; None: there is none.
+
+        Raises:
+            TransientError: The store does not answer.
+        """
+        data = self.store.read(kept.incident, CLIP) if kept.HasField("clip") else None
+        if data is None:
+            return None
+        return replace(self._piece(kept, data), clip=joined_clip(kept.clip))
+
+    def picture(self, kept: KeptEvidence) -> Piece | None:
+        """The kept picture; None: there is none.
+
+        Raises:
+            TransientError: The store does not answer.
+        """
+        data = self.store.read(kept.incident, PICTURE) if kept.picture else None
+        return None if data is None else self._piece(kept, data)
+
+    def erase(self, erasure: Erasure) -> int:
+        """Remove everything that shows a part of an erased time.
+
+        Returns:
+            Of how many incidents.
+
+        Raises:
+            TransientError: The store does not answer; erase it again.
+        """
+        fence, count = Fence([erasure]), 0
+        with self._lock:
+            self._erased.append(erasure)
+            evidence, halves, _ = self.store.list()
+            hit = {kept.incident for kept in evidence if _is_erased(fence, kept)}
+            # Of which camera half an entry is nobody knows.
+            for incident in hit | halves:
+                self.store.remove(incident)
+                count += 1
+        return count
+
+    def run(self) -> None:
+        """Remove and complete every minute, until `stop`."""
+        while not self._stopped.wait(_EVERY_S):
+            try:
+                self.sweep()
+            except (LookoutError, TransientError) as error:
+                logs.get("gateway").warning("kept evidence waits", error=str(error)[:300])
+
+    def stop(self) -> None:
+        """End."""
+        self._stopped.set()
+
+    def sweep(self) -> None:
+        """Remove what is too old or was erased, and store again what was kept of an incident that was open.
+
+        Raises:
+            TransientError: Kafka or the store does not answer.
+        """
+        now_us, fence = round(self._clock() * 1e6), self._fence()
+        evidence, _, _ = self.store.list()
+        for kept in evidence:
+            is_old = kept.alert.end.ToMicroseconds() < now_us - self._days * 86_400e6
+            if is_old or _is_erased(fence, kept):
+                self.release(kept.incident)
+            elif (
+                not kept.complete
+                and (alert := self._newest(kept.incident)) is not None
+                and _is_whole(alert, now_us)
+            ):
+                try:
+                    self.keep(alert, lambda *_: True, kept.kept_by)
+                except ProblemError as error:  # what was stored stays
+                    logs.get("gateway").info("not kept again", incident=kept.incident, error=str(error))
+
+    def _clip(self, alert: Alert, sees: Sees) -> Piece:
+        return self._media.clip(alert.camera, *clip_span(alert, PAD_S), sees, near_of(alert))
+
+    def _evidence(
+        self, alert: Alert, actor: str, made: list[Piece | ProblemError], pieces: list[Piece]
+    ) -> KeptEvidence:
+        picture, clip = made
+        kept = KeptEvidence(
+            incident=alert.incident,
+            camera=alert.camera,
+            tenants=sorted({tenant for piece in pieces for tenant in piece.tenants}),
+            kept_by=actor,
+            complete=_is_whole(alert, round(self._clock() * 1e6)),
+            picture=isinstance(picture, Piece),
+            clip=clip_facts(alert.camera, clip) if isinstance(clip, Piece) else None,
+            bytes=sum(len(piece.data) for piece in pieces),
+            alert=alert,
+        )
+        kept.kept.FromMilliseconds(round(self._clock() * 1000))
+        kept.start.FromMicroseconds(min(begin for piece in pieces for begin, _ in piece.spans))
+        kept.end.FromMicroseconds(max(end for piece in pieces for _, end in piece.spans))
+        return kept
+
+    def _piece(self, kept: KeptEvidence, data: bytes) -> Piece:
+        span = kept.start.ToMicroseconds(), kept.end.ToMicroseconds()
+        return Piece(data, frozenset(kept.tenants), [span])
+
+
+def clip_span(alert: Alert, pad_s: float) -> tuple[int, int]:
+    """The time of an incident's clip, Unix microseconds: at most its first five minutes.
+
+    Args:
+        alert: Its newest alert.
+        pad_s: Seconds before and after it.
+    """
+    begin_us = alert.start.ToMicroseconds() - round(pad_s * 1e6)
+    return begin_us, min(alert.end.ToMicroseconds() + round(pad_s * 1e6), begin_us + LONGEST_US)
+
+
+def near_of(alert: Alert) -> RecordRef | None:
+    """A record of about an incident's time."""
+    return alert.evidence[0].record if alert.evidence else None
+
+
+def _tried(make: Callable[[], Piece]) -> Piece | ProblemError:
+    try:
+        return make()
+    except ProblemError as error:
+        return error
+
+
+def _is_whole(alert: Alert, now_us: int) -> bool:
+    """Whether an incident is closed, and nothing of its time comes any more."""
+    return alert.kind == Alert.KIND_CLOSED and alert.end.ToMicroseconds() < now_us - _SETTLED_US
+
+
+def _is_erased(fence: Fence, kept: KeptEvidence) -> bool:
+    return fence.hides(kept.camera, kept.start.ToMicroseconds(), kept.end.ToMicroseconds()) is not None

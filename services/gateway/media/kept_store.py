@@ -1,0 +1,158 @@
+"""Where kept evidence is stored: a folder or an object store. It alone knows what it has.
+
+INCIDENT/kept.json      the message KeptEvidence, written last
+INCIDENT/clip.mp4
+INCIDENT/picture.jpg
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import obstore
+from cachetools import TTLCache
+from obstore.exceptions import BaseError
+
+from lookout.errors import StartupError, TransientError
+from lookout.runtime.net.object_store import open_store
+from lookout.runtime.observe import logs
+from lookout.text import clean, public_url
+from lookout.v1.media_pb2 import KeptEvidence
+from lookout.wire import WireError, from_json, to_json
+
+CLIP: Final = "clip.mp4"
+PICTURE: Final = "picture.jpg"
+_MANIFEST: Final = "kept.json"
+#: ids of incidents are hexadecimal; nothing else may name an object
+_ID: Final = re.compile(r"[0-9A-Za-z_-]{1,64}")
+#: another gateway may have stored or removed something
+_FRESH_S: Final = 5.0
+
+
+class KeptStore:
+    """Evidence by incident. Thread-safe.
+
+    Args:
+        url: `s3://bucket/prefix` or the like, or a folder.
+
+    Raises:
+        StartupError: It cannot be used.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._url = public_url(url)
+        try:
+            self._store: Any = open_store(url)
+        except (BaseError, OSError, ValueError) as error:
+            raise StartupError(f"LOOKOUT_KEEP_URL={self._url}: it cannot be opened: {error}") from error
+        self._known: TTLCache[str, KeptEvidence | None] = TTLCache(10_000, ttl=_FRESH_S)
+        self._lock = threading.Lock()
+
+    def find(self, incident: str) -> KeptEvidence | None:
+        """What is kept of an incident; None: nothing.
+
+        Raises:
+            TransientError: The store does not answer.
+        """
+        if not _ID.fullmatch(incident):
+            return None
+        with self._lock:
+            if incident in self._known:
+                return self._known[incident]
+        evidence = self._manifest(f"{incident}/{_MANIFEST}")
+        with self._lock:
+            self._known[incident] = evidence
+        return evidence
+
+    def read(self, incident: str, name: str) -> bytes | None:
+        """A clip or picture; None: it is not there.
+
+        Raises:
+            TransientError: The store does not answer.
+        """
+        with self._answers():
+            try:
+                return bytes(obstore.get(self._store, f"{incident}/{name}").bytes())
+            except FileNotFoundError:
+                return None
+
+    def put(self, evidence: KeptEvidence, clip: bytes | None, picture: bytes | None) -> None:
+        """Store evidence, in place of what was kept of its incident.
+
+        Raises:
+            TransientError: The store does not answer; put it again.
+        """
+        with self._answers():
+            for name, data in ((CLIP, clip), (PICTURE, picture), (_MANIFEST, to_json(evidence))):
+                if data is not None:
+                    obstore.put(self._store, f"{evidence.incident}/{name}", data)
+        self._forget(evidence.incident)
+
+    def remove(self, incident: str) -> None:
+        """Remove what is kept of an incident; its manifest goes last, so that a removal can be continued.
+
+        Raises:
+            TransientError: The store does not answer; remove it again.
+        """
+        with self._answers():
+            for name in (CLIP, PICTURE, _MANIFEST):
+                try:
+                    obstore.delete(self._store, f"{incident}/{name}")
+                except FileNotFoundError:
+                    continue
+        self._forget(incident)
+
+    def list(self) -> tuple[list[KeptEvidence], set[str], int]:
+        """Everything: evidence, incidents of which files lie there without a manifest, and bytes.
+
+        Raises:
+            TransientError: The store does not answer.
+        """
+        evidence, incidents, count = [], set[str](), 0
+        with self._answers():
+            paths = []
+            for chunk in obstore.list(self._store):
+                for entry in chunk:
+                    paths.append(str(entry["path"]))
+                    count += int(entry["size"])
+        for path in paths:
+            incident, _, name = path.rpartition("/")
+            if not _ID.fullmatch(incident):
+                continue
+            incidents.add(incident)
+            manifest = self._manifest(path) if name == _MANIFEST else None
+            if manifest is not None and manifest.incident == incident:
+                evidence.append(manifest)
+        return evidence, incidents - {manifest.incident for manifest in evidence}, count
+
+    def _manifest(self, path: str) -> KeptEvidence | None:
+        with self._answers():
+            try:
+                data = bytes(obstore.get(self._store, path).bytes())
+            except FileNotFoundError:
+                return None
+        try:
+            return from_json(data, KeptEvidence)
+        except WireError as error:
+            logs.get("gateway").warning("kept evidence cannot be read", path=path, error=str(error))
+            return None
+
+    def _forget(self, incident: str) -> None:
+        with self._lock:
+            self._known.pop(incident, None)
+
+    @contextmanager
+    def _answers(self) -> Iterator[None]:
+        try:
+            yield
+        except FileNotFoundError:
+            raise
+        except (BaseError, OSError) as error:
+            detail = clean(str(error).splitlines()[0] if str(error) else type(error).__name__, 300)
+            raise TransientError(
+                f"{self._url}: the store of kept evidence does not answer: {detail}"
+            ) from error

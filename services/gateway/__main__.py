@@ -25,6 +25,8 @@ def add(context: Context[GatewaySettings]) -> None:
     """
     parts = make_parts(context.settings)
     context.on_close(parts.database.close)
+    if parts.provider is not None:
+        context.on_close(parts.provider.close)
     context.on_close(parts.media.close)
     context.health.block("history", "the history reads its tables")
     context.supervisor.start("history", parts.ingest.run)

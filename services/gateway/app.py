@@ -19,6 +19,7 @@ from lookout.services.gateway.routes import (
     jobs,
     labels,
     media,
+    oidc,
     operations,
     session,
     watches,
@@ -28,6 +29,7 @@ from lookout.services.gateway.routes import (
 _ROUTES = (
     health,
     session,
+    oidc,
     incidents,
     events,
     media,

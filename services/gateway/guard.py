@@ -8,8 +8,10 @@ from typing import Annotated, Final
 
 from fastapi import Depends, Request
 
+from lookout.services.gateway.access.people import person
+from lookout.services.gateway.access.provider import ProviderError, TokenError
 from lookout.services.gateway.access.sessions import COOKIE
-from lookout.services.gateway.parts import parts_of
+from lookout.services.gateway.parts import Parts, parts_of
 from lookout.services.gateway.principal import Principal
 from lookout.services.gateway.problems import ProblemError
 from lookout.v1.access_pb2 import Role
@@ -70,7 +72,7 @@ def _identify(request: Request) -> Principal | None:
     parts = parts_of(request)
     scheme, _, token = request.headers.get("authorization", "").partition(" ")
     if scheme:
-        return parts.tokens.find(token.strip()) if scheme.lower() == "bearer" else None
+        return _bearer(parts, token.strip()) if scheme.lower() == "bearer" else None
     cookie = request.cookies.get(COOKIE)
     principal = parts.sessions.find(cookie) if cookie else None
     if principal is not None and request.method not in _SAFE:
@@ -78,6 +80,18 @@ def _identify(request: Request) -> Principal | None:
         if not hmac.compare_digest(shown.encode(), principal.csrf.encode()):
             raise ProblemError(403, f"a change needs the header {CSRF_HEADER}: GET /v1/session has its value")
     return principal
+
+
+def _bearer(parts: Parts, token: str) -> Principal | None:
+    """Whose token this is: one of access.v1, or an access token of the provider."""
+    if parts.provider is None or token.count(".") != 2 or not (audience := parts.settings.oidc.audience):
+        return parts.tokens.find(token)
+    try:
+        return person(parts.settings.oidc, parts.provider.claims(token, audience))
+    except TokenError:
+        return None
+    except ProviderError as error:
+        raise ProblemError(503, f"the provider of OpenID Connect: {error}", {"Retry-After": "5"}) from error
 
 
 def _needs(role: Role) -> object:

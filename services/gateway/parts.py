@@ -11,6 +11,7 @@ from lookout.past.erasures import Fence
 from lookout.services.gateway.access.limits import CallRate, Failures
 from lookout.services.gateway.access.links import SignInLink
 from lookout.services.gateway.access.once import UsedOnce
+from lookout.services.gateway.access.provider import Provider
 from lookout.services.gateway.access.sessions import Sessions
 from lookout.services.gateway.access.tokens import Tokens
 from lookout.services.gateway.events import Feed
@@ -38,6 +39,7 @@ class Parts:
     tokens: Tokens
     link: SignInLink | None
     once: UsedOnce
+    provider: Provider | None
     rate: CallRate
     failures: Failures
     ingest: Ingest
@@ -65,6 +67,7 @@ def make_parts(settings: GatewaySettings) -> Parts:
         Tokens(database),
         None if settings.sign_in_file is None else SignInLink(settings.sign_in_file),
         UsedOnce(database),
+        _provider(settings),
         CallRate(settings.calls_per_minute),
         Failures(),
         ingest,
@@ -89,6 +92,12 @@ def _keeping(settings: GatewaySettings, database: Database, media: Media) -> Kee
         days=settings.history_days,
         newest=newest,
     )
+
+
+def _provider(settings: GatewaySettings) -> Provider | None:
+    if not settings.oidc.issuer or settings.public_url is None:
+        return None
+    return Provider(settings.oidc, settings.public_url)
 
 
 def _fence(database: Database) -> Fence:

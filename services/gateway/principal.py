@@ -38,6 +38,7 @@ class Principal:
         tenants: Whose cameras; empty: everybody's.
         csrf: Of a session with a cookie; changes must carry it.
         expires_ms: When it ends, Unix milliseconds; 0: never.
+        issuer: The provider of OpenID Connect that knows the person; empty: none.
     """
 
     actor: str
@@ -46,6 +47,7 @@ class Principal:
     tenants: tuple[str, ...] = ()
     csrf: str = ""
     expires_ms: int = 0
+    issuer: str = ""
 
     @property
     def unlimited(self) -> bool:
@@ -102,10 +104,19 @@ class Principal:
             has = f"{clean(self.actor, 60)} is {role_name(self.role)}"
             raise ProblemError(403, f"this needs the role {role_name(role)}; {has}")
 
-    def view(self) -> SessionView:
-        """What it is told about itself."""
+    def view(self, sign_out_url: str = "") -> SessionView:
+        """What it is told about itself.
+
+        Args:
+            sign_out_url: Where it ends its session of the provider.
+        """
         message = SessionView(
-            actor=self.actor, role=self.role, cameras=self.cameras, tenants=self.tenants, csrf=self.csrf
+            actor=self.actor,
+            role=self.role,
+            cameras=self.cameras,
+            tenants=self.tenants,
+            csrf=self.csrf,
+            sign_out_url=sign_out_url,
         )
         if self.expires_ms:
             message.expires.FromMilliseconds(self.expires_ms)
@@ -131,6 +142,7 @@ def as_token(principal: Principal, expires_ms: int) -> ApiToken:
         cameras=principal.cameras,
         tenants=principal.tenants,
         expires=_timestamp(expires_ms),
+        created_by=principal.issuer,
     )
 
 

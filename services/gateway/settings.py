@@ -8,6 +8,7 @@ from typing import Self
 from pydantic import Field, SecretStr, field_validator, model_validator
 
 from lookout.runtime.worker import FetchSettings, Listed
+from lookout.services.gateway.access.oidc_settings import OidcSettings
 
 
 class GatewaySettings(FetchSettings):
@@ -35,6 +36,9 @@ class GatewaySettings(FetchSettings):
         None,
         description="file with the secret of the one-time sign-in link (`lookout up` prints it); a used "
         "secret is replaced; unset: there is no link",
+    )
+    oidc: OidcSettings = Field(
+        default_factory=lambda: OidcSettings.model_validate({}), description="sign-in with OpenID Connect"
     )
     session_hours: float = Field(12.0, gt=0, le=720, description="hours after which a session ends")
     history_days: float = Field(
@@ -75,4 +79,8 @@ class GatewaySettings(FetchSettings):
     def _http_fits(self) -> Self:
         if (self.http_cert_file is None) != (self.http_key_file is None):
             raise ValueError("LOOKOUT_HTTP_CERT_FILE and LOOKOUT_HTTP_KEY_FILE go together")
+        if self.oidc.issuer and self.public_url is None:
+            raise ValueError(
+                "LOOKOUT_OIDC__ISSUER needs LOOKOUT_PUBLIC_URL, to which the provider sends people back"
+            )
         return self

@@ -20,20 +20,22 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class SessionView(_message.Message):
-    __slots__ = ("actor", "role", "cameras", "tenants", "csrf", "expires")
+    __slots__ = ("actor", "role", "cameras", "tenants", "csrf", "expires", "sign_out_url")
     ACTOR_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
     CAMERAS_FIELD_NUMBER: _ClassVar[int]
     TENANTS_FIELD_NUMBER: _ClassVar[int]
     CSRF_FIELD_NUMBER: _ClassVar[int]
     EXPIRES_FIELD_NUMBER: _ClassVar[int]
+    SIGN_OUT_URL_FIELD_NUMBER: _ClassVar[int]
     actor: str
     role: _access_pb2.Role
     cameras: _containers.RepeatedScalarFieldContainer[str]
     tenants: _containers.RepeatedScalarFieldContainer[str]
     csrf: str
     expires: _timestamp_pb2.Timestamp
-    def __init__(self, actor: _Optional[str] = ..., role: _Optional[_Union[_access_pb2.Role, str]] = ..., cameras: _Optional[_Iterable[str]] = ..., tenants: _Optional[_Iterable[str]] = ..., csrf: _Optional[str] = ..., expires: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    sign_out_url: str
+    def __init__(self, actor: _Optional[str] = ..., role: _Optional[_Union[_access_pb2.Role, str]] = ..., cameras: _Optional[_Iterable[str]] = ..., tenants: _Optional[_Iterable[str]] = ..., csrf: _Optional[str] = ..., expires: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., sign_out_url: _Optional[str] = ...) -> None: ...
 
 class Problem(_message.Message):
     __slots__ = ("type", "title", "status", "detail", "instance")

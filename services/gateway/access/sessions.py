@@ -59,8 +59,8 @@ class Sessions:
             row = connection.execute(query).one_or_none()
         if row is None or row.expires_ms < time.time() * 1000:
             return None
-        principal = of_token(from_json(row.body, ApiToken))
-        return replace(principal, csrf=row.csrf, expires_ms=row.expires_ms)
+        stored = from_json(row.body, ApiToken)
+        return replace(of_token(stored), csrf=row.csrf, expires_ms=row.expires_ms, issuer=stored.created_by)
 
     def end(self, secret: str) -> None:
         """End a session."""

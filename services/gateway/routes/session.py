@@ -7,6 +7,7 @@ from typing import Any
 from fastapi import APIRouter, Request
 from starlette.responses import RedirectResponse, Response
 
+from lookout.services.gateway.access.provider import SIGN_OUT
 from lookout.services.gateway.access.sessions import COOKIE
 from lookout.services.gateway.guard import Viewer, address_of, too_many
 from lookout.services.gateway.messages import answer, route
@@ -40,24 +41,30 @@ def sign_in(request: Request, secret: str) -> Response:
 def begin_session(parts: Parts, principal: Principal) -> Response:
     """The answer that begins a session: its cookie, and the way to the first page."""
     response = RedirectResponse("/", 303)
-    settings = parts.settings
-    secure = settings.http_cert_file is not None or (settings.public_url or "").startswith("https://")
     response.set_cookie(
         COOKIE,
         parts.sessions.begin(principal),
         max_age=round(parts.sessions.seconds),
         httponly=True,
-        secure=secure,
+        secure=is_secure(parts),
         samesite="lax",
         path="/",
     )
     return response
 
 
+def is_secure(parts: Parts) -> bool:
+    """Whether browsers reach this gateway over TLS, so that cookies need it."""
+    settings = parts.settings
+    return settings.http_cert_file is not None or (settings.public_url or "").startswith("https://")
+
+
 @router.get("/v1/session", **route(SessionView))
-def session(principal: Viewer) -> Response:
+def session(request: Request, principal: Viewer) -> Response:
     """Who calls, and what the caller may see."""
-    return answer(principal.view())
+    provider = parts_of(request).provider
+    of_provider = provider is not None and principal.issuer == provider.issuer
+    return answer(principal.view(SIGN_OUT if of_provider else ""))
 
 
 @router.delete("/v1/session", **route(None, status=204))

@@ -1,0 +1,94 @@
+"""How people sign in with a provider of OpenID Connect, and what they may do then."""
+
+from __future__ import annotations
+
+import ipaddress
+from pathlib import Path
+from typing import Literal, Self
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, Field, field_validator, model_validator
+
+from lookout.wire import WireError, check_tenant, is_camera_id
+
+
+class Grant(BaseModel, frozen=True, extra="forbid"):
+    """What people with one value of the claim may do."""
+
+    role: Literal["viewer", "operator", "administrator"]
+    cameras: tuple[str, ...] = ()
+    tenants: tuple[str, ...] = ()
+
+    @field_validator("cameras")
+    @classmethod
+    def _are_cameras(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if wrong := [pattern for pattern in value if not is_camera_id(pattern)]:
+            raise ValueError(f"{wrong[0][:40]!r} is neither an id nor a glob of cameras")
+        return value
+
+    @field_validator("tenants")
+    @classmethod
+    def _are_tenants(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for tenant in value:
+            try:
+                check_tenant(tenant)
+            except WireError as error:
+                raise ValueError(str(error)) from None
+        return value
+
+
+class OidcSettings(BaseModel, frozen=True, extra="forbid"):
+    """The provider; each field is `LOOKOUT_OIDC__<FIELD>`."""
+
+    issuer: str = Field(
+        "", description="issuer of the OpenID Connect provider, an https URL; empty: no provider"
+    )
+    client_id: str = Field("", description="client that the provider knows this gateway as")
+    client_secret_file: Path | None = Field(
+        None, description="file with the client's secret; unset: the provider asks for none (PKCE protects)"
+    )
+    scopes: tuple[str, ...] = Field(
+        ("profile",),
+        description="scopes beside openid, as a JSON list; some providers need one for the claim",
+    )
+    claim: str = Field(
+        "groups",
+        min_length=1,
+        description="claim with a person's groups or roles; dots lead into objects: realm_access.roles",
+    )
+    grants: dict[str, Grant] = Field(
+        {},
+        description='what groups may do, as JSON: {"guards": {"role": "operator", "tenants": ["north"], '
+        '"cameras": ["gate*"]}}; the first entry that names a group of a person counts alone',
+    )
+    audience: str = Field(
+        "",
+        description="audience of the provider's access tokens that programs show as Bearer; empty: such "
+        "tokens are not taken",
+    )
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if not self.issuer:
+            return self
+        address = urlsplit(self.issuer)
+        if address.scheme != "https" and not (address.scheme == "http" and _is_loopback(address.hostname)):
+            raise ValueError(
+                "issuer: it is not an https URL (http is taken on this machine's loopback alone)"
+            )
+        if address.query or address.fragment or "@" in address.netloc:
+            raise ValueError("issuer: it has a query, a fragment or a user name")
+        if not self.client_id:
+            raise ValueError("client_id: a provider needs one")
+        if not self.grants:
+            raise ValueError("grants: without them nobody may do anything; name a group and its role")
+        if self.audience == self.client_id:
+            raise ValueError("audience: it must differ from client_id, whose tokens are about people alone")
+        return self
+
+
+def _is_loopback(host: str | None) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host or "").is_loopback
+    except ValueError:
+        return False

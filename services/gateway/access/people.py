@@ -1,0 +1,67 @@
+"""Who a person of the provider is here."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any, Final
+
+from lookout.services.gateway.access.oidc_settings import OidcSettings
+from lookout.services.gateway.principal import Principal
+from lookout.text import clean
+from lookout.v1.access_pb2 import Role
+
+_NAME_CHARS: Final = 100
+_ROLES: Final = {
+    "viewer": Role.ROLE_VIEWER,
+    "operator": Role.ROLE_OPERATOR,
+    "administrator": Role.ROLE_ADMINISTRATOR,
+}
+
+
+def person(settings: OidcSettings, claims: Mapping[str, Any]) -> Principal | None:
+    """The caller whom checked claims describe; None: none of the groups has a grant.
+
+    The first grant that fits counts alone: a union of an operator of one tenant and a viewer of another would
+    be an operator of both.
+    """
+    groups = _groups(claims, settings.claim)
+    grant = next((grant for name, grant in settings.grants.items() if name in groups), None)
+    if grant is None:
+        return None
+    return Principal(
+        actor_of(claims),
+        _ROLES[grant.role],
+        grant.cameras,
+        grant.tenants,
+        expires_ms=int(claims["exp"] * 1000),
+        issuer=settings.issuer,
+    )
+
+
+def actor_of(claims: Mapping[str, Any]) -> str:
+    """A person's name, and a part of the digest of the subject: names may change hands or be chosen."""
+    name = next(
+        (
+            value
+            for key in ("preferred_username", "email", "name", "client_id")
+            if isinstance(value := claims.get(key), str) and value.strip()
+        ),
+        "",
+    )
+    subject = hashlib.sha256(f"{claims['iss']} {claims['sub']}".encode("utf-8", "surrogatepass")).hexdigest()
+    return f"{clean(name.strip(), _NAME_CHARS)}#{subject[:10]}"
+
+
+def _groups(claims: Mapping[str, Any], path: str) -> frozenset[str]:
+    value: Any = claims.get(path)  # a claim's own name may have dots, as a URL does
+    if value is None:
+        value = claims
+        for part in path.split("."):
+            value = value.get(part) if isinstance(value, Mapping) else None
+    values = [value] if isinstance(value, str) else value
+    return (
+        frozenset(entry for entry in values if isinstance(entry, str))
+        if isinstance(values, list)
+        else frozenset()
+    )

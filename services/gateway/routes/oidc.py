@@ -1,0 +1,108 @@
+"""Signing in with the provider of OpenID Connect."""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any, Final
+
+from fastapi import APIRouter, Request
+from starlette.responses import RedirectResponse, Response
+
+from lookout.services.gateway.access.people import person
+from lookout.services.gateway.access.provider import (
+    CALLBACK,
+    SIGN_OUT,
+    Provider,
+    ProviderError,
+    TokenError,
+    derived,
+)
+from lookout.services.gateway.guard import address_of, too_many
+from lookout.services.gateway.messages import route
+from lookout.services.gateway.parts import Parts, parts_of
+from lookout.services.gateway.problems import ProblemError
+from lookout.services.gateway.routes.session import begin_session, is_secure
+
+router = APIRouter(prefix="/oidc", tags=["session"])
+_REDIRECT: dict[str, Any] = route(None, status=303, openapi_extra={"security": []})
+_COOKIE: Final = "lookout-sign-in"
+_PATH: Final = "/oidc"
+#: seconds that a person has at the provider
+_PATIENCE_S: Final = 900
+#: after which no provider takes a code of the same sign-in any more
+_USED_S: Final = 86_400.0
+
+
+@router.get("/sign-in", **_REDIRECT)
+def begin(request: Request) -> Response:
+    """Send the browser to the provider, where the person signs in."""
+    parts = parts_of(request)
+    provider = _provider(parts)
+    if wait_s := parts.failures.wait_s(address_of(request)):
+        raise too_many(wait_s, "sign-ins failed from this address")
+    secret = secrets.token_urlsafe(32)
+    try:
+        response = RedirectResponse(provider.sign_in_url(secret), 303)
+    except ProviderError as error:
+        raise _away(error) from error
+    response.set_cookie(
+        _COOKIE,
+        secret,
+        max_age=_PATIENCE_S,
+        httponly=True,
+        secure=is_secure(parts),
+        samesite="lax",
+        path=_PATH,
+    )
+    return response
+
+
+@router.get(CALLBACK.removeprefix(_PATH), **_REDIRECT)
+def finish(request: Request) -> Response:
+    """Take the person who comes back from the provider: a session begins."""
+    parts, address = parts_of(request), address_of(request)
+    provider = _provider(parts)
+    if wait_s := parts.failures.wait_s(address):
+        raise too_many(wait_s, "sign-ins failed from this address")
+    secret = request.cookies.get(_COOKIE)
+    try:
+        if not secret:
+            raise TokenError("this browser began no sign-in, or too long ago")
+        claims = provider.finish(secret, dict(request.query_params))
+        if not parts.once.take(derived(secret, "state"), _USED_S):
+            raise TokenError("state: this sign-in is over")
+    except TokenError as error:
+        parts.failures.add(address)
+        raise ProblemError(401, f"{error}; begin again at {_PATH}/sign-in") from error
+    except ProviderError as error:
+        raise _away(error) from error
+    principal = person(parts.settings.oidc, claims)
+    if principal is None:
+        raise ProblemError(
+            403,
+            "none of your groups may use this gateway: ask its administrator for an entry in "
+            "LOOKOUT_OIDC__GRANTS",
+        )
+    parts.failures.clear(address)
+    response = begin_session(parts, principal)
+    response.delete_cookie(_COOKIE, path=_PATH)
+    return response
+
+
+@router.get(SIGN_OUT.removeprefix(_PATH), **_REDIRECT)
+def sign_out(request: Request) -> Response:
+    """Send the browser to where it ends the provider's session, after DELETE /v1/session."""
+    try:
+        return RedirectResponse(_provider(parts_of(request)).sign_out_url(), 303)
+    except ProviderError as error:
+        raise _away(error) from error
+
+
+def _provider(parts: Parts) -> Provider:
+    if parts.provider is None:
+        raise ProblemError(404, "this gateway has no provider of OpenID Connect: set LOOKOUT_OIDC__ISSUER")
+    return parts.provider
+
+
+def _away(error: ProviderError) -> ProblemError:
+    return ProblemError(503, f"the provider of OpenID Connect: {error}", {"Retry-After": "5"})

@@ -49,7 +49,7 @@ class OidcSettings(BaseModel, frozen=True, extra="forbid"):
     )
     scopes: tuple[str, ...] = Field(
         ("profile",),
-        description="scopes beside openid, as a JSON list; some providers need one for the claim",
+        description="scopes in addition to openid, as a JSON list; some providers need one for the claim",
     )
     claim: str = Field(
         "groups",

@@ -15,8 +15,9 @@ from lookout.services.decode.handler import DecodeHandler
 from lookout.services.decode.settings import DecodeSettings
 from lookout.v1.frames_pb2 import FramesRecord
 from lookout.v1.lineage_pb2 import RecordRef
+from lookout.v1.tokens_pb2 import TokensRecord
 from lookout.video.segments import Segment, SoftwareDecoder, cut
-from lookout.wire import FRAMES, SEGMENTS, headers
+from lookout.wire import FRAMES, SEGMENTS, TOKENS, headers
 from tests.unit.services.decode_case import Segments
 
 
@@ -86,13 +87,18 @@ class FilmedCamera:
                 if made.HasField("segment"):
                     self.frames.append((ref, made))
 
-    def _write(self, topic: str, value: bytes, pairs: headers.Headers) -> Message:
+    def write_tokens(self, record: TokensRecord, partition: int) -> None:
+        """Write what prune-encode would say of the camera."""
+        self._write(TOKENS.name, record.SerializeToString(), [], partition)
+
+    def _write(self, topic: str, value: bytes, pairs: headers.Headers, partition: int = -1) -> Message:
         messages: list[Message] = []
         self._producer.produce(
             topic,
             key=self.camera,
             value=value,
             headers=list(pairs),
+            partition=partition,
             on_delivery=lambda error, message: messages.append(message) if error is None else None,
         )
         self._producer.flush(30)

@@ -16,6 +16,8 @@ from PIL import Image
 from lookout.local import KafkaServer
 from lookout.streams import filmed_pictures
 from lookout.v1.alerts_pb2 import Alert
+from lookout.v1.tokens_pb2 import StrideBlock, TokensRecord
+from lookout.video.motion.grids import pack_mask
 from lookout.video.segments import SoftwareDecoder
 from tests.eventually import eventually
 from tests.fleet.gateway_case import GatewayProcess, gateway
@@ -163,6 +165,38 @@ def test_the_picture_of_an_incident_is_its_best_evidence(
     assert np.abs(shown - filmed).mean() < 4  # JPEG
     small = client.get(f"/v1/incidents/{incident['id']}/picture.jpg", params={"width": 64})
     assert Image.open(io.BytesIO(small.content)).width == 64
+
+
+def test_an_overlay_dims_what_was_not_computed(
+    client: httpx.Client, cameras: dict[str, FilmedCamera]
+) -> None:
+    camera = cameras["gate"]
+    ref, frames = next(pair for pair in camera.frames if pair[1].segment.start_us >= 15_000_000)
+    at = moment(camera.begin_ms + frames.segment.frames[1].time_us // 1000)
+    url = f"/v1/cameras/gate/frames/{at}.jpg"
+    unknown = client.get(url, params={"overlay": "patches"})
+    assert (unknown.status_code, "overlay" in unknown.json()["detail"]) == (404, True)
+    computed = np.zeros((4, 8), np.bool_)
+    computed[1, 2] = computed[3, 7] = True
+    block = StrideBlock(index=7, group_rows=4, group_cols=8, inputs=[ref])
+    for row in range(2):
+        block.frames.add(time_us=frames.segment.frames[row].time_us, input=0, row=row)
+    block.patches.add(frames=[0], anchor=True, keep=pack_mask(np.ones((4, 8), np.bool_)), kept=32)
+    block.patches.add(frames=[1], keep=pack_mask(computed), kept=2)
+    camera.write_tokens(TokensRecord(camera="gate", epoch=frames.epoch, block=block), ref.partition)
+    plain, shown = (
+        np.asarray(Image.open(io.BytesIO(client.get(url, params=params).content)), np.int16)
+        for params in ({}, {"overlay": "patches"})
+    )
+    height, width = plain.shape[0] // 4, plain.shape[1] // 8
+    for row in range(4):
+        for column in range(8):
+            cell = np.s_[
+                row * height + 4 : (row + 1) * height - 4, column * width + 4 : (column + 1) * width - 4
+            ]
+            expected = plain[cell] if computed[row, column] else plain[cell] // 4
+            assert np.abs(shown[cell] - expected).mean() < 5, (row, column)
+    assert client.get(url, params={"overlay": "other"}).status_code == 422
 
 
 def test_the_picture_of_a_time_is_the_nearest_sampled_one(

@@ -18,19 +18,24 @@ from lookout.runtime.worker.record_reader import RecordReader
 from lookout.runtime.worker.topic_reader import End, TopicReader
 from lookout.v1.frames_pb2 import FramesRecord
 from lookout.v1.lineage_pb2 import RecordRef
+from lookout.v1.tokens_pb2 import StrideBlock, TokensRecord
 from lookout.v1.verdicts_pb2 import Verdict
+from lookout.video.motion.grids import Mask, unpack_mask
 from lookout.video.segments.types import ClipSegment, Limits
-from lookout.wire import FRAMES, SEGMENTS, VERDICTS, WireError, from_bytes, headers, received
+from lookout.wire import FRAMES, SEGMENTS, TOKENS, VERDICTS, WireError, from_bytes, headers, received
 
 #: requests that read Kafka at the same time
 _READERS: Final = 4
 _ANSWER_S: Final = 10.0
 #: a segment that covers a time may have begun so long before it
 _LONGEST_MS: Final = round(Limits().seconds * 1000)
-#: by which decode may be late, where nothing says when it read the segments of a time
+#: by which a stage may be late, where nothing says when it read what it is about
 _LATE_MS: Final = 600_000
 #: the same from a record of that time on
 _NEAR_MS: Final = 180_000
+
+#: by which clocks of services may differ
+_CLOCKS_MS: Final = 60_000
 
 _Reader = TypeVar("_Reader", TopicReader, RecordReader)
 
@@ -42,10 +47,12 @@ class FilmedSegment:
     Attributes:
         place: Partition and offset in frames.v1.
         record: The record.
+        written_ms: When decode wrote it, Unix milliseconds.
     """
 
     place: tuple[int, int]
     record: FramesRecord
+    written_ms: int = 0
 
     @property
     def start_us(self) -> int:
@@ -102,7 +109,7 @@ class Footage:
                 records = reader.read(FRAMES.name, ref.partition, [ref.offset], _ANSWER_S)
             except RecordsGoneError:
                 return None
-        filmed = filmed_segment(records[0].value, (ref.partition, ref.offset))
+        filmed = filmed_segment(records[0].value, (ref.partition, ref.offset), records[0].timestamp_ms)
         # A topic that was made again may have another camera's record at the same place.
         return filmed if filmed is not None and filmed.record.camera == camera else None
 
@@ -149,6 +156,40 @@ class Footage:
         if kind.partition(";")[0].strip().lower() != headers.URI_LIST:
             return record.value
         return self._uris.fetch(uri_of(record.value))
+
+    def computed(self, filmed: FilmedSegment, row: int) -> Mask | None:
+        """Which merge groups of a sampled picture were computed, and not dropped; None: no record says so.
+
+        Args:
+            filmed: The picture's record.
+            row: Which of its frames.
+
+        Returns:
+            bool [rows, columns] of the grid of groups.
+
+        Raises:
+            TransientError: Kafka does not answer in time.
+        """
+        partition = filmed.place[0]  # a stage writes to the partition that it reads
+        since_ms = max(0, filmed.written_ms - _CLOCKS_MS)
+        with self._taken(self._readers) as reader:
+            start = reader.at(TOKENS.name, [partition], since_ms, _ANSWER_S)[partition]
+            if start < 0:
+                return None
+            reader.read_from(TOKENS.name, {partition: start})
+            deadline = time.monotonic() + _ANSWER_S
+            while time.monotonic() < deadline:
+                message = reader.next(1.0)
+                if isinstance(message, End):
+                    return None
+                if message is not None and message.timestamp()[1] > filmed.written_ms + _LATE_MS:
+                    return None
+                if message is None or message.key() != filmed.record.camera.encode():
+                    continue
+                block = _block(message.value() or b"", filmed)
+                if block is not None:
+                    return _computed(block, filmed, row)
+        raise TransientError(f"{TOKENS.name} cannot be read in time")
 
     def clip_segments(self, segments: Sequence[FilmedSegment], max_bytes: int) -> Iterator[ClipSegment]:
         """Segments with their bytes, as long as these fit; those that are gone are left out."""
@@ -208,7 +249,7 @@ class Footage:
                 reading.discard(number)
             if message.key() != key:
                 continue
-            filmed = filmed_segment(message.value() or b"", (number, offset))
+            filmed = filmed_segment(message.value() or b"", (number, offset), message.timestamp()[1])
             if filmed is None:
                 continue
             if filmed.start_us >= to_us + 1000 * _LONGEST_MS:
@@ -234,18 +275,49 @@ class Footage:
             readers.put(reader)
 
 
-def filmed_segment(value: bytes, place: tuple[int, int]) -> FilmedSegment | None:
+def filmed_segment(value: bytes, place: tuple[int, int], written_ms: int = 0) -> FilmedSegment | None:
     """A record of frames.v1 with a segment; None: it is an event, or no frames record.
 
     Args:
         value: Its bytes.
         place: Its partition and offset.
+        written_ms: When it was written.
     """
     try:
         record = from_bytes(value, FramesRecord)
     except WireError:
         return None
-    return FilmedSegment(place, record) if record.HasField("segment") else None
+    return FilmedSegment(place, record, written_ms) if record.HasField("segment") else None
+
+
+def _block(value: bytes, filmed: FilmedSegment) -> StrideBlock | None:
+    """The block of a record of tokens.v1, if it was made from a frames record."""
+    try:
+        record = from_bytes(value, TokensRecord)
+    except WireError:
+        return None
+    if record.epoch != filmed.record.epoch:
+        return None
+    return record.block if _input_of(record.block, filmed) is not None else None
+
+
+def _input_of(block: StrideBlock, filmed: FilmedSegment) -> int | None:
+    places = [(ref.partition, ref.offset) for ref in block.inputs]
+    return places.index(filmed.place) if filmed.place in places else None
+
+
+def _computed(block: StrideBlock, filmed: FilmedSegment, row: int) -> Mask | None:
+    source = _input_of(block, filmed)
+    frame = next(
+        (place for place, frame in enumerate(block.frames) if (frame.input, frame.row) == (source, row)), None
+    )
+    for patch in block.patches:
+        if frame in patch.frames:
+            try:
+                return unpack_mask(patch.keep, block.group_rows, block.group_cols)
+            except ValueError:
+                return None
+    return None
 
 
 def _span_of(record: Record) -> tuple[int, int] | None:

@@ -13,7 +13,7 @@ from lookout.past.erasures import Fence
 from lookout.runtime.observe import logs
 from lookout.services.gateway.media.facts import clip_facts, joined_clip
 from lookout.services.gateway.media.kept_store import CLIP, PICTURE, KeptStore
-from lookout.services.gateway.media.store import LONGEST_US, Media, Piece, Sees
+from lookout.services.gateway.media.store import LONGEST_US, Media, PictureSize, Piece, Sees
 from lookout.services.gateway.problems import ProblemError
 from lookout.v1.alerts_pb2 import Alert
 from lookout.v1.erasures_pb2 import Erasure
@@ -85,7 +85,7 @@ class Keeping:
         if kept_before is not None and kept_before.complete:  # Kafka may have less of it by now
             return kept_before
         made = [
-            _tried(lambda: self._media.evidence(alert, sees, WIDTH)),
+            _tried(lambda: self._media.evidence(alert, sees, PictureSize(WIDTH))),
             _tried(lambda: self._clip(alert, sees)),
         ]
         pieces = [piece for piece in made if isinstance(piece, Piece)]

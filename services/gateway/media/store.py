@@ -19,6 +19,7 @@ from lookout.services.gateway.problems import ProblemError
 from lookout.streams import filmed_pictures
 from lookout.v1.alerts_pb2 import Alert
 from lookout.v1.lineage_pb2 import RecordRef
+from lookout.video.motion.grids import Mask
 from lookout.video.motion.types import U8
 from lookout.video.sandbox import SandboxPool, SandboxSettings
 from lookout.video.segments.types import CodecError, JoinedClip, JoinRequest, Reason
@@ -40,12 +41,26 @@ _CLOSED_S: Final = 600.0
 #: after which nothing of a time comes any more
 _SETTLED_US: Final = 120_000_000
 _QUALITY: Final = 85
+_DIMMED: Final = 4
 _WORKERS: Final = 2
 #: views of one thing by one person within this time are one
 _VIEW_S: Final = 60.0
 
 #: whether the caller may see a camera of a tenant
 Sees = Callable[[str, str], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class PictureSize:
+    """How a picture is shown.
+
+    Attributes:
+        width: At most, pixels.
+        patches: Whether what was not computed is dimmed.
+    """
+
+    width: int
+    patches: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,13 +123,13 @@ class Media:
         key = ("clip", camera, from_us, to_us)
         return self._checked(camera, self._made(key, lambda: self._clip(camera, from_us, to_us, near)), sees)
 
-    def evidence(self, alert: Alert, sees: Sees, width: int) -> Piece:
+    def evidence(self, alert: Alert, sees: Sees, size: PictureSize) -> Piece:
         """The picture that an incident's newest alert names first.
 
         Args:
             alert: The alert.
             sees: What the caller may see.
-            width: Of the picture at most, pixels.
+            size: How the picture is shown.
 
         Raises:
             ProblemError: It names none, or Kafka has it no longer.
@@ -124,15 +139,15 @@ class Media:
 
             def make(ref: RecordRef = evidence.record, row: int = evidence.row) -> Piece | None:
                 filmed = self._footage.at(alert.camera, ref)
-                return None if filmed is None else self._picture(filmed, row, width)
+                return None if filmed is None else self._picture(filmed, row, size)
 
-            piece = self._made(("evidence", alert.camera, *place, width), make)
+            piece = self._made(("evidence", alert.camera, *place, size), make)
             if piece is not None:
                 return self._checked(alert.camera, piece, sees)
         raise ProblemError(404, f"incident {alert.incident}: Kafka holds no picture of it any more")
 
     def picture(
-        self, camera: str, at_us: int, sees: Sees, width: int, near: RecordRef | None = None
+        self, camera: str, at_us: int, sees: Sees, size: PictureSize, near: RecordRef | None = None
     ) -> Piece:
         """The picture that a camera's sampled frames have nearest to a time.
 
@@ -140,14 +155,14 @@ class Media:
             camera: Its id.
             at_us: Unix microseconds.
             sees: What the caller may see.
-            width: Of the picture at most, pixels.
+            size: How the picture is shown.
             near: As of `clip`.
 
         Raises:
             ProblemError: Nothing was filmed then that the caller may see.
         """
-        key = ("picture", camera, at_us, width)
-        return self._checked(camera, self._made(key, lambda: self._nearest(camera, at_us, width, near)), sees)
+        key = ("picture", camera, at_us, size)
+        return self._checked(camera, self._made(key, lambda: self._nearest(camera, at_us, size, near)), sees)
 
     def live(self, filmed: FilmedSegment, *, newest: bool) -> Piece:
         """A segment as fragments that follow others, its first picture at `LIVE_US`.
@@ -254,7 +269,7 @@ class Media:
             filmed for filmed in filmed_segments if not fence.hides(camera, filmed.start_us, filmed.end_us)
         ]
 
-    def _nearest(self, camera: str, at_us: int, width: int, near: RecordRef | None) -> Piece | None:
+    def _nearest(self, camera: str, at_us: int, size: PictureSize, near: RecordRef | None) -> Piece | None:
         span = at_us - NEAREST_US, at_us + NEAREST_US
         filmed_segments = self._shown(camera, self._footage.between(camera, *span, near))
         frames = [
@@ -265,21 +280,41 @@ class Media:
         if not frames or min(frames)[0] > NEAREST_US:
             return None
         _, place, row = min(frames)
-        return self._picture(filmed_segments[place], row, width)
+        return self._picture(filmed_segments[place], row, size)
 
-    def _picture(self, filmed: FilmedSegment, row: int, width: int) -> Piece | None:
+    def _picture(self, filmed: FilmedSegment, row: int, size: PictureSize) -> Piece | None:
         segment = filmed.record.segment
         data = None if row >= len(segment.frames) else self._footage.segment(filmed)
         if data is None:
             return None
+        camera = filmed.record.camera
+        computed = self._footage.computed(filmed, row) if size.patches else None
+        if size.patches and computed is None:
+            raise ProblemError(
+                404,
+                f"camera {camera}: no record says what was computed of this picture: ask without overlay",
+            )
         try:
-            pictures = filmed_pictures(self._sandbox, data, segment, [row], width)
+            pictures = filmed_pictures(self._sandbox, data, segment, [row], size.width)
         except CodecError as error:
-            camera = filmed.record.camera
             detail = f"camera {camera}: the picture cannot be decoded: {error.detail}"
             raise ProblemError(404, detail) from None
         at_us = segment.frames[row].time_us + filmed.record.wall_offset_us
-        return Piece(jpeg(pictures[row]), _tenants([filmed]), [(at_us, at_us + 1)])
+        picture = pictures[row] if computed is None else dimmed(pictures[row], computed)
+        return Piece(jpeg(picture), _tenants([filmed]), [(at_us, at_us + 1)])
+
+
+def dimmed(pixels: U8, computed: Mask) -> U8:
+    """A picture on which only what was computed has its light.
+
+    Args:
+        pixels: uint8 [height, width, 3].
+        computed: bool [rows, columns] of a grid over the whole picture.
+    """
+    height, width = pixels.shape[:2]
+    rows = np.arange(height) * computed.shape[0] // height
+    columns = np.arange(width) * computed.shape[1] // width
+    return np.where(computed[rows][:, columns, None], pixels, pixels // _DIMMED).astype(np.uint8)
 
 
 def jpeg(pixels: U8) -> bytes:

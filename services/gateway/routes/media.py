@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 from fastapi import APIRouter, Path, Query, Request
 from starlette.concurrency import run_in_threadpool
@@ -14,10 +14,10 @@ from lookout.runtime.observe import logs
 from lookout.services.gateway.guard import Operator, Viewer, still_is
 from lookout.services.gateway.history import queries
 from lookout.services.gateway.media.facts import clip_facts, media_type
-from lookout.services.gateway.media.keeping import PAD_S, Keeping, clip_span, near_of
+from lookout.services.gateway.media.keeping import PAD_S, WIDTH, Keeping, clip_span, near_of
 from lookout.services.gateway.media.live import LiveResponse, Viewer as LiveViewer
 from lookout.services.gateway.media.ranges import ranged
-from lookout.services.gateway.media.store import LONGEST_US, Piece, Sees
+from lookout.services.gateway.media.store import LONGEST_US, PictureSize, Piece, Sees
 from lookout.services.gateway.messages import answer, route
 from lookout.services.gateway.parts import Parts, parts_of
 from lookout.services.gateway.principal import Principal
@@ -46,6 +46,9 @@ _CLIPS: Final[dict[str, Any]] = route(
 _Incident = Annotated[str, Path(max_length=64)]
 _Camera = Annotated[str, Path(max_length=200)]
 _Width = Annotated[int, Query(ge=64, le=4096, description="of the picture at most, pixels")]
+_Overlay = Annotated[
+    Literal["patches"] | None, Query(description="patches: what the model was not given is dimmed")
+]
 _Begin = Annotated[str, Query(alias="from", max_length=40, description="RFC 3339")]
 _End = Annotated[str, Query(alias="to", max_length=40, description="RFC 3339, at most 5 minutes later")]
 _Pad = Annotated[float, Query(ge=0, le=60, description="seconds before and after the incident")]
@@ -53,15 +56,20 @@ _Pad = Annotated[float, Query(ge=0, le=60, description="seconds before and after
 
 @router.get("/incidents/{identity}/picture.jpg", **_PICTURES)
 def incident_picture(
-    request: Request, principal: Viewer, asked: Asked, identity: _Incident, width: _Width = 1280
+    request: Request,
+    principal: Viewer,
+    asked: Asked,
+    identity: _Incident,
+    width: _Width = WIDTH,
+    overlay: _Overlay = None,
 ) -> Response:
     """The frame that got the most attention, as the incident's newest alert says."""
     parts = parts_of(request)
     alert, kept = _alert(parts, principal, identity)
     try:
-        piece = parts.media.evidence(alert, principal.sees, width)
+        piece = parts.media.evidence(alert, principal.sees, PictureSize(width, overlay is not None))
     except ProblemError:
-        kept_piece = None if kept is None else _keeping(parts).picture(kept)
+        kept_piece = None if kept is None or overlay else _keeping(parts).picture(kept)
         if kept_piece is None:
             raise
         piece = kept_piece
@@ -136,13 +144,15 @@ def camera_picture(
     asked: Asked,
     camera: _Camera,
     time: Annotated[str, Path(max_length=40, description="RFC 3339")],
-    width: _Width = 1280,
+    width: _Width = WIDTH,
+    overlay: _Overlay = None,
 ) -> Response:
     """The picture, of those that the model was given, nearest to a time."""
     parts = parts_of(request)
     at_us = (parse_ms("time", time) or 0) * 1000
     sees = _sees(parts, principal, camera)
-    piece = parts.media.picture(camera, at_us, sees, width, _near(parts, camera, at_us))
+    size = PictureSize(width, overlay is not None)
+    piece = parts.media.picture(camera, at_us, sees, size, _near(parts, camera, at_us))
     _note(parts, principal, asked, "picture.view", f"{camera}@{time}", camera, piece)
     return Response(piece.data, media_type="image/jpeg")
 

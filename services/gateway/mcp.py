@@ -1,4 +1,8 @@
-"""Agents: the history as tools of the Model Context Protocol, behind the same guard as every route."""
+"""Agents: the API as tools of the Model Context Protocol, behind the same guard as every route.
+
+Tools that show or change something call the API as their caller would, so that roles, limits and the audit
+log hold for them too.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +11,14 @@ import contextvars
 import time
 from collections.abc import AsyncIterator
 from typing import Any, Final
+from urllib.parse import quote
 
+import httpx
 from fastapi import FastAPI
-from mcp.server.mcpserver import MCPServer
+from mcp.server.mcpserver import Image, MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
 from mcp.server.transport_security import TransportSecuritySettings
+from mcp.types import ResourceLink
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
@@ -28,14 +36,17 @@ from lookout.wire import to_json
 
 PATH: Final = "/mcp"
 _DAY_MS: Final = 86_400_000
+#: headers by which the API knows its caller
+_OF_CALLER: Final = ("authorization", "cookie", "x-csrf-token", "host")
 _caller: contextvars.ContextVar[Principal] = contextvars.ContextVar("caller")
+_api: contextvars.ContextVar[httpx.AsyncClient] = contextvars.ContextVar("api")
 
 
 def make_server(parts: Parts) -> MCPServer[Any]:
-    """The tools over the parts of a gateway; they read, and change nothing."""
+    """The tools over the parts of a gateway."""
     server: MCPServer[Any] = MCPServer(
         "lookout",
-        instructions="Incidents, cameras and coverage of a fleet of watched cameras. Times are RFC 3339.",
+        instructions="Incidents, pictures, clips and coverage of watched cameras. Times are RFC 3339.",
     )
 
     @server.tool()
@@ -83,7 +94,63 @@ def make_server(parts: Parts) -> MCPServer[Any]:
             lines.append(f"{entry.camera} / {entry.watch}: {named}")
         return "\n".join(lines) or "no verdict of this time"
 
+    @server.tool()
+    async def picture(incident: str = "", camera: str = "", time: str = "") -> Image:
+        """The picture of an incident, by its id; or of a camera, nearest to a time."""
+        path = f"/v1/cameras/{quote(camera)}/frames/{quote(time, safe='')}.jpg"
+        if incident:
+            path = f"/v1/incidents/{quote(incident, safe='')}/picture.jpg"
+        return Image(data=(await _asked("GET", path)).content, format="jpeg")
+
+    @server.tool()
+    async def clip(incident: str = "", camera: str = "", since: str = "", until: str = "") -> ResourceLink:
+        """Where the clip of an incident is, by its id; or of at most five minutes of a camera."""
+        path, query = f"/v1/cameras/{quote(camera)}/clip", {"from": since, "to": until}
+        if incident:
+            path, query = f"/v1/incidents/{quote(incident, safe='')}/clip", {}
+        facts = (await _asked("GET", f"{path}.json", params=query)).json()
+        base = parts.settings.public_url or str(_api.get().base_url).rstrip("/")
+        return ResourceLink(
+            type="resource_link",
+            uri=str(httpx.URL(f"{base}{path}.mp4", params=query)),
+            name=f"{facts['camera']} {facts['spans'][0]['start']}",
+            mime_type="video/mp4",
+            size=int(facts["bytes"]),
+        )
+
+    @server.tool()
+    async def ask(question: str, camera: str = "", since: str = "", until: str = "") -> str:
+        """Ask a yes/no question of what a camera saw, or all cameras; returns a job for the tool `answer`."""
+        watch = {"question": question, "cameras": [camera] if camera else [], "rule": {"threshold": 0.5}}
+        span = {name: value for name, value in (("since", since), ("until", until)) if value}
+        tenant = next(iter(_caller.get().tenants), "")
+        body = {"tenant": tenant, "backtest": {"watch": watch, **span}}
+        return (await _asked("POST", "/v1/backtests", json=body)).text
+
+    @server.tool()
+    async def answer(job: str) -> str:
+        """A job with its answers: incidents with their highest p(yes), and what was watched."""
+        return (await _asked("GET", f"/v1/backtests/{quote(job, safe='')}")).text
+
+    @server.tool()
+    async def act(incident: str, kind: str, note: str = "") -> str:
+        """Do something about an incident: claim, acknowledge, resolve, false-positive, reopen, or note."""
+        path = f"/v1/incidents/{quote(incident, safe='')}/actions"
+        return (await _asked("POST", path, json={"kind": kind, "note": note})).text
+
     return server
+
+
+async def _asked(method: str, path: str, **more: Any) -> httpx.Response:
+    """What the API answers to the caller of a tool.
+
+    Raises:
+        ToolError: A problem, in the words of the API.
+    """
+    answer = await _api.get().request(method, path, **more)
+    if answer.is_error:
+        raise ToolError(str(answer.json().get("detail", answer.reason_phrase)))
+    return answer
 
 
 def _lines(messages: Any) -> str:
@@ -109,9 +176,15 @@ def install(app: FastAPI, parts: Parts) -> None:
             answer = problem_response(request, error.status, str(error), error.headers)
             await answer(scope, receive, send)
             return
+        headers = {name: value for name in _OF_CALLER if (value := request.headers.get(name)) is not None}
+        address = (request.client.host, request.client.port) if request.client is not None else ("", 0)
+        transport = httpx.ASGITransport(app, raise_app_exceptions=False, client=address)
+        base = f"{request.url.scheme}://{request.url.netloc}"
         token = _caller.set(principal)
         try:
-            await inner(scope, receive, send)
+            async with httpx.AsyncClient(transport=transport, base_url=base, headers=headers) as api:
+                _api.set(api)
+                await inner(scope, receive, send)
         finally:
             _caller.reset(token)
 

@@ -146,3 +146,17 @@ def public_url(url: str) -> str:
         return shown if host and "@" not in shown else "(not a URL)"
     except ValueError:
         return "(not a URL)"
+
+
+#: an address within a text, with one slash too where a path took the other; a password may hold any
+#: character but the end of the line
+_USER_INFO = re.compile(r"(?<=:/)(/*)[^\n]*@")
+_QUERY = re.compile(r"(:/+[^\s?]*)\?[^\s'\")\]]*")
+
+
+def without_credentials(text: str) -> str:
+    """A text in which addresses have no user, password and query: what a person typed in a wrong place.
+
+    Where two addresses with passwords stand on one line, the first is lost with the password of the second.
+    """
+    return _QUERY.sub(r"\1", _USER_INFO.sub(r"\1", text))

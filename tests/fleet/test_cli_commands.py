@@ -281,6 +281,20 @@ def test_an_erasure_takes_footage_of_a_clock_that_is_ahead_as_well(broker: str) 
     assert (code, "clock is ahead" in said) == (0, False)
 
 
+def test_a_script_that_does_not_confirm_an_erasure_is_told_how(broker: str) -> None:
+    """Nobody is there to answer: nothing is erased, and the error names the option."""
+    words = ["erase", "-c", "unconfirmed", "--wait", "0", "-b", broker]
+    for answer in ("", "n\n"):
+        done = CliRunner().invoke(app, words, input=answer)
+        assert isinstance(done.exception, CliError)
+        assert str(done.exception) == "not confirmed, so nothing was erased; in scripts give --yes"
+        assert "Erase everything of camera unconfirmed for ever?" in done.output
+    erased = {erasure.camera for erasure in read_erasures(broker).erasures.values()}
+    assert "unconfirmed" not in erased
+    assert CliRunner().invoke(app, words, input="y\n").exit_code == 0
+    assert "unconfirmed" in {erasure.camera for erasure in read_erasures(broker).erasures.values()}
+
+
 def test_an_erasure_removes_labels_before_it_is_asked_for(
     broker: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

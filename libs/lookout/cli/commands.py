@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
 from importlib import import_module
@@ -12,8 +14,10 @@ from typing import Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
+from typer.exceptions import TyperException
 
 from lookout.cli.options import CliError
+from lookout.text import without_credentials
 
 
 def without_long_words(text: str, limit: int) -> str:
@@ -192,18 +196,31 @@ def log_plainly() -> None:
     )
 
 
+@contextmanager
+def _presentable() -> Iterator[None]:
+    """An error of usage repeats neither passwords of addresses nor thousands of characters of a value."""
+    try:
+        yield
+    except TyperException as error:
+        if isinstance(message := getattr(error, "message", None), str):
+            vars(error)["message"] = without_long_words(without_credentials(message), 80)
+        raise
+
+
 class CommandGroup(TyperGroup):
     """All commands; the list of them needs none."""
 
     _listing = False
 
+    def make_context(self, *arguments: Any, **more: Any) -> Any:
+        """Read the words before the command's name."""
+        with _presentable():
+            return super().make_context(*arguments, **more)
+
     def invoke(self, ctx: Any) -> Any:
-        """Run the command; an error does not repeat thousands of characters of a value."""
-        try:
+        """Run the command."""
+        with _presentable():
             return super().invoke(ctx)
-        except typer.BadParameter as error:
-            error.message = without_long_words(error.message, 80)
-            raise
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Names in the order of the list."""

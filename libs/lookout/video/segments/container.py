@@ -29,6 +29,12 @@ CODECS = (
     *("h264", "hevc", "mpeg4", "mpeg2video", "mpeg1video", "h263", "flv", "msmpeg4", "msmpeg4v2"),
     *("libdav1d", "av1", "vp8", "vp9", "vvc", "mjpeg"),
 )
+#: FFmpeg (tried: 9) writes no MPEG-TS, Matroska or NUT of a camera whose first pictures with B-frames have no time
+#: stamp; fragmented MP4 it does
+_NOTHING_CAME = (
+    "nothing came through the pipe: what writes into it says why. Where ffmpeg cannot copy a camera with "
+    "B-frames into MPEG-TS, let it write -f mp4 -movflags frag_keyframe+empty_moov"
+)
 # What recordings come in besides.
 RECORDING_FORMATS = (*FORMATS, "asf", "ogg", "mxf", "dv", "nut", "yuv4mpegpipe", "gif", "rm", "dhav")
 RECORDING_CODECS = (
@@ -128,9 +134,7 @@ class Video:
         except (av.error.FFmpegError, ValueError, PermissionError) as error:
             why = "this is not a video in a container that Lookout reads"
             if size is None and _is_empty(self._file):
-                raise CodecError(
-                    Reason.EMPTY, "nothing came through the pipe: what writes into it says why"
-                ) from None
+                raise CodecError(Reason.EMPTY, _NOTHING_CAME) from None
             if size is not None:
                 why = _named(self._file, size) or why
             raise CodecError(Reason.UNREADABLE, f"{why} ({_text(error)})") from None

@@ -47,9 +47,8 @@ def _words() -> list[list[str]]:
             if any(parameter.nargs == -1 for parameter in each.params):
                 continue  # any number of arguments: it would run
             rows.append([*path, *[ADDRESS] * 4])
-            for option in each.params:
-                if isinstance(option, TyperOption):
-                    rows.append([*path, *[ADDRESS] * 4, max(option.opts, key=len), ADDRESS])
+            options = [max(word.opts, key=len) for word in each.params if isinstance(word, TyperOption)]
+            rows += [[*path, *[ADDRESS] * 4, option, ADDRESS] for option in options]
     return rows
 
 

@@ -60,6 +60,8 @@ class StreamClock:
         hides: Whether a packet's picture is not shown; its stamps stay as they are.
         clock: Of a live stream, seconds that only grow: a step ahead of the stamps for which nobody waited is
             a jump.
+        whole: Whether the stream ends with its last packet. A segment goes on in the next one, which has
+            confirmed its last stamp.
 
     Attributes:
         jumps: In the order of decoding.
@@ -78,12 +80,13 @@ class StreamClock:
         reorders: bool = False,
         hides: Callable[[av.Packet], bool] = lambda _: False,
         clock: Callable[[], float] | None = None,
+        whole: bool = False,
     ) -> None:
         self.jumps: list[Jump] = []
         self.shift = 0
         self.filled = 0
         self.guessed = False
-        self._wrap, self._reorders, self._hides = wrap, reorders, hides
+        self._wrap, self._reorders, self._hides, self._whole = wrap, reorders, hides, whole
         second = 1 / time_base
         self._nominal = max(1, round(second / fps))
         self._outlier = round(second * OUTLIER_US / 1_000_000)
@@ -279,7 +282,7 @@ class StreamClock:
             return 0
         if at > self._last:
             # Of a picture that is near its decoding time is right, and what is wrong is when it is shown.
-            if at - expected > self._outlier and not all(later >= at for _, later in following):
+            if at - expected > self._outlier and not self._confirms_ahead(at, following):
                 return self._fill(final)
             if at - expected > self._jump or self._is_set_ahead(at - self._last):
                 self._step_to(expected, own)
@@ -322,6 +325,14 @@ class StreamClock:
                 if len(later_stamps) == _CONFIRM:
                     break
         return later_stamps
+
+    def _confirms_ahead(self, at: int, following: list[tuple[int, int]]) -> bool:
+        """Whether a stamp far ahead is true. Nothing follows the last one of a recording: it is true where
+        pictures are that far apart, as in a time lapse.
+        """
+        if following:
+            return all(later >= at for _, later in following)
+        return not self._whole or not self._steps or self._step() > self._outlier
 
     def _confirms(self, at: int, expected: int, following: list[tuple[int, int]]) -> bool:
         """Whether the stamps after one that went back go on from it, and not from those before it."""

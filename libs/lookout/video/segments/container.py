@@ -29,8 +29,8 @@ CODECS = (
     *("h264", "hevc", "mpeg4", "mpeg2video", "mpeg1video", "h263", "flv", "msmpeg4", "msmpeg4v2"),
     *("libdav1d", "av1", "vp8", "vp9", "vvc", "mjpeg"),
 )
-#: FFmpeg (tried: 9) writes no MPEG-TS, Matroska or NUT of a camera whose first pictures with B-frames have no time
-#: stamp; fragmented MP4 it does
+#: The first pictures of a camera with B-frames have no time stamp: FFmpeg (tried: 9) then writes no MPEG-TS,
+#: Matroska or NUT, but it writes fragmented MP4.
 _NOTHING_CAME = (
     "nothing came through the pipe: what writes into it says why. Where ffmpeg cannot copy a camera with "
     "B-frames into MPEG-TS, let it write -f mp4 -movflags frag_keyframe+empty_moov"
@@ -80,7 +80,7 @@ class Video:
     `source`: bytes or a seekable binary file. `stream`: index among the video streams. `threads` are slice
     threads: frame threads give wrong motion vectors and lose frames after an error. `probe`: let FFmpeg
     decode H.264 pictures to know the stream (60 ms at 1080p); the index of an MP4 file tells the same.
-    `recording`: also containers and codecs that no camera sends.
+    `recording`: a whole one, not a segment: also containers and codecs that no camera sends.
     Errors: `CodecError` with EMPTY, UNREADABLE, NO_VIDEO, NO_DECODER or DIMENSIONS."""
 
     def __init__(
@@ -97,6 +97,7 @@ class Video:
         self.limits = limits or Limits()
         self._formats = RECORDING_FORMATS if recording else FORMATS
         self._codecs = RECORDING_CODECS if recording else CODECS
+        self._whole = recording
         self._file = io.BytesIO(source) if isinstance(source, bytes) else source
         self._container = self._open(probe)
         try:
@@ -244,6 +245,7 @@ class Video:
                 wrap=WRAP_TICKS if self.container in WRAPPING else 0,
                 reorders=bool(self.context.has_b_frames),
                 hides=partial(_is_hidden, container=self.container),  # no cycle: it would keep a picture
+                whole=self._whole,
             )
             self._flow = self.clock.stamped(map(self.sets.mark, packets))
         return self._flow

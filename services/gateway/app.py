@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import FastAPI
 
 import lookout
-from lookout.services.gateway import mcp, openapi, problems
+from lookout.services.gateway import console_files, mcp, openapi, problems
 from lookout.services.gateway.access.protect import Protection
 from lookout.services.gateway.parts import Parts
 from lookout.services.gateway.routes import (
@@ -59,5 +59,6 @@ def make_app(parts: Parts) -> FastAPI:
     for module in _ROUTES:
         app.include_router(module.router)
     mcp.install(app, parts)
+    console_files.install(app)  # last: it takes what is left
     app.add_middleware(Protection)
     return app

@@ -1,0 +1,70 @@
+// Calls of the gateway's API.
+
+/** An answer that is no success, in the gateway's words. */
+export class Refused extends Error {
+  constructor(
+    readonly status: number,
+    detail: string,
+  ) {
+    super(detail);
+  }
+}
+
+let csrf = "";
+
+/** Remember the value that every change must send. */
+export function useCsrf(value: string): void {
+  csrf = value;
+}
+
+type Query = Record<string, string | number | boolean | string[] | undefined>;
+
+/** A path with its query; parts that are undefined or empty are left out. */
+export function withQuery(path: string, query: Query = {}): string {
+  const search = new URLSearchParams();
+  for (const [name, value] of Object.entries(query)) {
+    for (const one of Array.isArray(value) ? value : [value]) {
+      if (one !== undefined && one !== "") search.append(name, String(one));
+    }
+  }
+  const text = search.toString();
+  return text ? `${path}?${text}` : path;
+}
+
+async function call<T>(method: string, path: string, body?: unknown, signal?: AbortSignal): Promise<T> {
+  const headers: Record<string, string> = {};
+  if (method !== "GET") {
+    headers["x-csrf-token"] = csrf;
+    headers["idempotency-key"] = crypto.randomUUID();
+  }
+  if (body !== undefined) headers["content-type"] = "application/json";
+  const sent = body === undefined ? undefined : JSON.stringify(body);
+  const response = await fetch(path, { method, headers, body: sent, signal });
+  if (!response.ok) {
+    const text = await response.text();
+    let detail = text;
+    try {
+      detail = (JSON.parse(text) as { detail?: string }).detail ?? text;
+    } catch {
+      // no problem document: a proxy answered
+    }
+    throw new Refused(response.status, detail || `${response.status}`);
+  }
+  return (response.status === 204 ? undefined : await response.json()) as T;
+}
+
+export const get = <T>(path: string, query: Query = {}, signal?: AbortSignal): Promise<T> =>
+  call<T>("GET", withQuery(path, query), undefined, signal);
+export const post = <T>(path: string, body?: unknown): Promise<T> => call<T>("POST", path, body);
+export const put = <T>(path: string, body: unknown): Promise<T> => call<T>("PUT", path, body);
+export const remove = <T>(path: string): Promise<T> => call<T>("DELETE", path);
+
+/** The id of a camera or watch within a path: ids may hold slashes, which stay. */
+export const within = (id: string): string => id.split("/").map(encodeURIComponent).join("/");
+
+export const cameraPicture = (camera: string, time: string, width: number): string =>
+  withQuery(`/v1/cameras/${within(camera)}/frames/${encodeURIComponent(time)}.jpg`, { width });
+export const incidentPicture = (id: string, width: number): string =>
+  withQuery(`/v1/incidents/${encodeURIComponent(id)}/picture.jpg`, { width });
+export const cameraClip = (camera: string, from: string, to: string): string =>
+  withQuery(`/v1/cameras/${within(camera)}/clip.mp4`, { from, to });

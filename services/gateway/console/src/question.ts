@@ -1,0 +1,21 @@
+// What can be said about a question before it is asked.
+import { text } from "./text";
+import type { Watch } from "./types";
+
+const YES_NO = /^(is|are|am|was|were|do|does|did|has|have|had|can|could|will|would|should)\b/i;
+
+/** Doubts about a question, in words; none for a good one. */
+export function doubts(question: string, id: string, others: Watch[]): string[] {
+  const plain = question.trim();
+  const found: string[] = [];
+  if (!plain) return found;
+  if (!plain.endsWith("?")) found.push(text.watches.checks.mark);
+  if (!YES_NO.test(plain)) found.push(text.watches.checks.yesno);
+  if ((plain.match(/\?/g) ?? []).length > 1) found.push(text.watches.checks.one);
+  if (/\b(not|isn't|aren't|doesn't|without|no)\b/i.test(plain)) found.push(text.watches.checks.not);
+  const same = others.find(
+    (watch) => watch.id !== id && watch.question?.trim().toLowerCase() === plain.toLowerCase(),
+  );
+  if (same) found.push(text.watches.checks.same(same.id ?? ""));
+  return found;
+}

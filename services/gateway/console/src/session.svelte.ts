@@ -1,0 +1,89 @@
+// Who uses the console, and what happens in the fleet meanwhile.
+import { get, Refused, remove, useCsrf } from "./api";
+import { text } from "./text";
+import type { FeedEvent, Session } from "./types";
+
+type Listener = (event: FeedEvent) => void;
+const KINDS = ["incident", "action", "camera", "watch", "job", "dead-letter"];
+
+class State {
+  who = $state<Session>();
+  signedOut = $state(false);
+  /** Whether events arrive; false while the gateway cannot be reached. */
+  live = $state(false);
+  message = $state("");
+  now = $state(Date.now());
+  #listeners = new Set<Listener>();
+  #hide = 0;
+
+  constructor() {
+    setInterval(() => (this.now = Date.now()), 1000);
+  }
+
+  get mayAct(): boolean {
+    return this.who?.role === "operator" || this.mayAdminister;
+  }
+
+  get mayAdminister(): boolean {
+    return this.who?.role === "administrator";
+  }
+
+  async begin(): Promise<void> {
+    try {
+      this.who = await get<Session>("/v1/session");
+    } catch (error) {
+      this.failed(error);
+      return;
+    }
+    useCsrf(this.who.csrf ?? "");
+    this.#follow();
+  }
+
+  /** Be told of events until the returned function is called. */
+  listen(listener: Listener): () => void {
+    this.#listeners.add(listener);
+    return () => this.#listeners.delete(listener);
+  }
+
+  /** Say something for a few seconds. */
+  say(message: string): void {
+    this.message = message;
+    clearTimeout(this.#hide);
+    this.#hide = window.setTimeout(() => (this.message = ""), 8000);
+  }
+
+  /** Say why a call failed; a session that has ended leads to the sign-in page. */
+  failed(error: unknown): void {
+    if (error instanceof DOMException && error.name === "AbortError") return;
+    if (error instanceof Refused && error.status === 401) {
+      this.signedOut = true;
+    } else {
+      this.say(error instanceof Refused ? error.message : text.unreachable);
+    }
+  }
+
+  async end(): Promise<void> {
+    await remove("/v1/session").catch(() => undefined);
+    this.signedOut = true;
+  }
+
+  #follow(): void {
+    const source = new EventSource("/v1/events");
+    source.onopen = () => (this.live = true);
+    source.onerror = () => {
+      this.live = false;
+      // The browser connects again by itself, unless it was refused.
+      if (source.readyState === EventSource.CLOSED) {
+        void get<Session>("/v1/session").then(() => setTimeout(() => this.#follow(), 5000), (e) => this.failed(e));
+      }
+    };
+    for (const kind of KINDS) {
+      source.addEventListener(kind, (message) => {
+        const event = JSON.parse((message as MessageEvent<string>).data) as FeedEvent;
+        for (const listener of this.#listeners) listener(event);
+      });
+    }
+  }
+}
+
+export const session = new State();

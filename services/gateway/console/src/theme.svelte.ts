@@ -1,0 +1,31 @@
+// Light or dark: what the system prefers, until somebody switches.
+
+class Theme {
+  dark = $state(false);
+  #query = matchMedia("(prefers-color-scheme: dark)");
+
+  constructor() {
+    const chosen = localStorage.getItem("theme");
+    this.dark = chosen ? chosen === "dark" : this.#query.matches;
+    this.#query.addEventListener("change", (event) => {
+      if (!localStorage.getItem("theme")) this.#use(event.matches);
+    });
+    this.#use(this.dark);
+  }
+
+  turn(): void {
+    this.#use(!this.dark);
+    localStorage.setItem("theme", this.dark ? "dark" : "light");
+  }
+
+  #use(dark: boolean): void {
+    this.dark = dark;
+    document.documentElement.dataset.theme = dark ? "dark" : "light";
+  }
+}
+
+export const theme = new Theme();
+
+/** A colour of app.css as it is now. */
+export const colour = (name: string): string =>
+  getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();

@@ -1,0 +1,42 @@
+// Times in the viewer's zone.
+
+const whole = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
+const short = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit" });
+const relative = new Intl.RelativeTimeFormat(undefined, { numeric: "auto", style: "short" });
+
+export const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
+
+export const ms = (time: string | undefined): number => (time ? Date.parse(time) : NaN);
+
+export const iso = (time: number): string => new Date(time).toISOString();
+
+/** Date and time. */
+export const at = (time: string | number | undefined): string =>
+  time === undefined ? "–" : whole.format(new Date(time));
+
+/** The time of day. */
+export const clock = (time: string | number): string => short.format(new Date(time));
+
+/** "5 min ago". */
+export function ago(time: string | undefined, now: number): string {
+  if (!time) return "–";
+  const seconds = (ms(time) - now) / 1000;
+  const units: [Intl.RelativeTimeFormatUnit, number][] = [
+    ["day", 86_400],
+    ["hour", 3600],
+    ["minute", 60],
+  ];
+  for (const [unit, size] of units) {
+    if (Math.abs(seconds) >= size) return relative.format(Math.round(seconds / size), unit);
+  }
+  return relative.format(Math.round(Math.min(seconds, 0)), "second");
+}
+
+/** A length of time: "1 h 5 min". */
+export function span(seconds: number | undefined): string {
+  const rounded = Math.round(seconds ?? 0);
+  if (rounded < 60) return `${rounded} s`;
+  const [hours, minutes] = [Math.floor(rounded / 3600), Math.floor((rounded % 3600) / 60)];
+  if (!hours) return `${minutes} min`;
+  return minutes ? `${hours} h ${minutes} min` : `${hours} h`;
+}

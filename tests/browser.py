@@ -41,8 +41,8 @@ class Browser:
         assert "exceptionDetails" not in reply, reply["exceptionDetails"]
         return reply["result"].get("value")
 
-    def open(self, path: Path, width: int = 1280, height: int = 900) -> None:
-        """Load a file."""
+    def resize(self, width: int, height: int) -> None:
+        """Give the window a size, in CSS pixels; a narrow one is a phone's."""
         self.call(
             "Emulation.setDeviceMetricsOverride",
             width=width,
@@ -50,6 +50,20 @@ class Browser:
             deviceScaleFactor=1,
             mobile=width < 600,
         )
+
+    def go(self, url: str) -> None:
+        """Load an address, and whatever it leads to."""
+        self.call("Page.navigate", url=url)
+        eventually(
+            lambda: (
+                self.evaluate("document.readyState") == "complete"
+                and self.evaluate("location.href") != "about:blank"
+            )
+        )
+
+    def open(self, path: Path, width: int = 1280, height: int = 900) -> None:
+        """Load a file."""
+        self.resize(width, height)
         self.call("Page.navigate", url=path.resolve().as_uri())
         eventually(
             lambda: (

@@ -300,6 +300,25 @@ def sums(
     return result
 
 
+def minutes_seen(
+    connection: Connection, series: SeriesRow, since_ms: int, until_ms: int
+) -> tuple[int, int] | None:
+    """From which minute on a series has verdicts within a range, and until which; None: it has no minutes."""
+    query = (
+        sqlalchemy.select(BUCKETS.c.start_ms)
+        .where(
+            BUCKETS.c.level == MINUTE_MS,
+            BUCKETS.c.series == series.key,
+            BUCKETS.c.start_ms > since_ms - MINUTE_MS,
+            BUCKETS.c.start_ms < until_ms,
+        )
+        .limit(1)
+    )
+    first = connection.scalar(query.order_by(BUCKETS.c.start_ms))
+    last = connection.scalar(query.order_by(BUCKETS.c.start_ms.desc()))
+    return None if first is None or last is None else (first, last + MINUTE_MS)
+
+
 _SUMMED: Final = ("verdicts", "answers", "p_sum", "p_max", *TIMES, "shared", "own")
 
 

@@ -130,6 +130,8 @@ def coverage(
     with parts_of(request).database.reading() as connection:
         series = queries.series_of(connection, principal, camera, watch)
         sums = queries.sums(connection, series, begin_ms, end_ms, size_ms)
+        # Hours at the edges of a range may hold minutes in which the camera did not exist yet.
+        edges = {entry.key: queries.minutes_seen(connection, entry, begin_ms, end_ms) for entry in series}
     for entry in series:
         buckets = sums.get(entry.key)
         if not buckets:
@@ -138,7 +140,8 @@ def coverage(
         for bucket in buckets.values():
             for outcome, time_ms in zip(OUTCOMES, bucket.times, strict=True):
                 totals[outcome] += time_ms / 1000
-        first, last = max(min(buckets), begin_ms), min(max(buckets) + size_ms, end_ms)
+        first, last = edges[entry.key] or (min(buckets), max(buckets) + size_ms)
+        first, last = max(first, begin_ms), min(last, end_ms)
         row = CoverageRow(camera=entry.camera, tenant=entry.tenant, watch=entry.watch)
         row.coverage.CopyFrom(
             Coverage(

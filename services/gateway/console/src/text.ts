@@ -38,7 +38,7 @@ export const text = {
   cameraStates: {
     watched: "watched",
     idle: "idle: nothing moves",
-    gap: "gap: unreadable",
+    gap: "gap: nothing came",
     degraded: "damaged",
     skipped: "skipped: overloaded",
     unwatched: "no watch",
@@ -125,7 +125,7 @@ export const text = {
     camerasHelp: "Ids or patterns such as gate-*, separated by commas. Empty: every camera.",
     threshold: "Counts as yes from",
     rule: (k: number, n: number, p: string, cooldown: string) =>
-      `Raises an incident when ${k === n ? (n === 1 ? "an answer is" : `${n} answers in a row are`) : `${k} of the last ${n} answers are`} ${p} or more. After one closes it stays quiet for ${cooldown}.`,
+      `Raises an incident when ${k === n ? (n === 1 ? "an answer is" : `${n} answers in a row are`) : `${k} of the last ${n} answers are`} ${p} or more.${cooldown ? ` After one closes it stays quiet for ${cooldown}.` : ""}`,
     of: "of the last",
     windows: "answers",
     cooldown: "Quiet time after an incident, seconds",

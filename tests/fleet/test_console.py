@@ -1,0 +1,232 @@
+"""The console in a real Chromium, over a gateway whose history is written by records."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+import pytest
+
+from lookout.local import KafkaServer
+from lookout.services.gateway.console_files import BUILT
+from lookout.v1.alerts_pb2 import Alert
+from tests.browser import CHROMIUM, Browser, browser
+from tests.eventually import eventually
+from tests.fleet.gateway_case import GatewayProcess, gateway
+from tests.fleet.gateway_records import alert, publish, verdict, watch
+
+pytestmark = [
+    pytest.mark.fleet,
+    pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium"),
+    pytest.mark.skipif(not (BUILT / "index.html").exists(), reason="the console is not built: make console"),
+]
+HOSTILE: Final = "<img src=x onerror=window.hacked=1>"
+AXE: Final = BUILT.parent / "node_modules" / "axe-core" / "axe.min.js"
+VIEWS: Final = (
+    "",
+    "incidents",
+    "watches",
+    "watch",
+    "watch/lying",
+    "recordings",
+    "start",
+    "cameras/gate",
+    *(f"operations?tab={tab}" for tab in ("fleet", "coverage", "costs", "letters", "audit", "tokens")),
+)
+_FAULTS: Final = """
+window.faults = [];
+addEventListener("securitypolicyviolation", event => faults.push(event.violatedDirective + event.blockedURI));
+addEventListener("error", event => event.message && faults.push(event.message));
+addEventListener("unhandledrejection", event => faults.push(String(event.reason)));
+"""
+
+
+@pytest.fixture(scope="module")
+def broker(quick_java: None) -> Iterator[KafkaServer]:
+    with KafkaServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def process(
+    broker: KafkaServer, redis_url: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[GatewayProcess]:
+    with ExitStack() as stack:
+        yield gateway(stack, tmp_path_factory.mktemp("gateway"), broker.bootstrap, redis_url)
+
+
+@pytest.fixture(scope="module")
+def client(broker: KafkaServer, process: GatewayProcess) -> Iterator[httpx.Client]:
+    publish(
+        broker.bootstrap,
+        [
+            watch(),
+            *(alert("gate", number) for number in range(3)),
+            alert("gate", 2, Alert.KIND_CLOSED),
+            alert(HOSTILE, 0),
+            *(verdict("gate", window) for window in range(40)),
+            *(verdict(HOSTILE, window, None) for window in range(5)),
+        ],
+    )
+    with process.signed_in() as signed_in:
+        eventually(lambda: len(signed_in.get("/v1/incidents").json().get("incidents", [])) == 4)
+        yield signed_in
+
+
+@pytest.fixture(scope="module")
+def page(
+    process: GatewayProcess, client: httpx.Client, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Browser]:
+    with browser(tmp_path_factory.mktemp("profile")) as opened:
+        opened.call("Page.enable")
+        opened.call("Page.addScriptToEvaluateOnNewDocument", source=_FAULTS)
+        for cookie in client.cookies.jar:
+            opened.call(
+                "Network.setCookie", name=cookie.name, value=str(cookie.value), url=process.url, httpOnly=True
+            )
+        opened.resize(1280, 900)
+        opened.go(f"{process.url}/")
+        eventually(lambda: opened.evaluate("document.querySelector('main h1') !== null"))
+        yield opened
+
+
+def show(page: Browser, view: str) -> None:
+    """Go to a view, and wait until it says nothing of loading."""
+    page.evaluate(f"location.hash = '#/{view}'")
+    time.sleep(0.1)
+    eventually(lambda: not page.evaluate("document.querySelector('main').innerText.includes('Loading')"))
+
+
+def text(page: Browser) -> str:
+    """What the page says."""
+    return str(page.evaluate("document.body.innerText"))
+
+
+def fill(page: Browser, label: str, value: str) -> None:
+    """Write into the field of a label."""
+    found = page.evaluate(
+        f"""(() => {{
+  const label = [...document.querySelectorAll("label")].find(one => one.innerText.startsWith({label!r}));
+  const field = label?.querySelector("input, textarea");
+  if (!field) return false;
+  field.value = {json.dumps(value)};
+  field.dispatchEvent(new Event("input", {{bubbles: true}}));
+  return true;
+}})()"""
+    )
+    assert found, f"there is no field {label!r}"
+
+
+def press(page: Browser, name: str) -> None:
+    """Press the button, or follow the link, of this name."""
+    found = page.evaluate(
+        f"""(() => {{
+  const all = [...document.querySelectorAll("button:enabled, a")];
+  const button = all.find(one => one.innerText.trim() === {name!r});
+  button?.click();
+  return Boolean(button);
+}})()"""
+    )
+    assert found, f"there is no button {name!r}"
+
+
+def test_whoever_has_no_session_is_told_how_to_sign_in(process: GatewayProcess, tmp_path: Path) -> None:
+    with browser(tmp_path / "profile") as stranger:
+        stranger.go(f"{process.url}/")
+        eventually(lambda: "lookout sign-in" in text(stranger))
+
+
+def test_every_view_obeys_the_policy_and_fails_nowhere(page: Browser) -> None:
+    for view in VIEWS:
+        show(page, view)
+    assert page.evaluate("faults") == []
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_axe_finds_nothing_serious(page: Browser, theme: str, width: int) -> None:
+    page.resize(width, 900)
+    page.evaluate(f"document.documentElement.dataset.theme = {theme!r}")
+    page.evaluate(AXE.read_text() + "; undefined")
+    found: list[Any] = []
+    for view in VIEWS:
+        show(page, view)
+        results = page.evaluate(
+            "axe.run().then(r => r.violations.filter(v => ['serious', 'critical'].includes(v.impact))"
+            ".map(v => [v.id, v.nodes.slice(0, 3).map(n => n.html)]))"
+        )
+        found += [(view, *result) for result in results]
+        assert not page.evaluate("document.documentElement.scrollWidth > innerWidth"), f"{view} is too wide"
+    page.resize(1280, 900)
+    assert not found
+
+
+def test_hostile_names_are_text(page: Browser) -> None:
+    for view in ("", "incidents", "operations?tab=coverage"):
+        show(page, view)
+        eventually(lambda: HOSTILE in text(page))
+    assert page.evaluate("window.hacked") is None
+
+
+def test_an_incident_shows_without_a_reload(page: Browser, broker: KafkaServer) -> None:
+    show(page, "incidents")
+    page.evaluate("window.marked = true")
+    publish(broker.bootstrap, [alert("late-camera", 7)])
+    eventually(lambda: "late-camera" in text(page))
+    assert page.evaluate("window.marked") is True
+
+
+def test_an_incident_is_handled_with_keys_alone(page: Browser, client: httpx.Client) -> None:
+    show(page, "incidents?camera=gate")
+    eventually(lambda: page.evaluate("document.querySelectorAll('li a').length") == 3)
+    for key in ("j", "j", "c"):
+        page.evaluate(f"dispatchEvent(new KeyboardEvent('keydown', {{key: {key!r}}}))")
+        time.sleep(0.1)
+    chosen = str(page.evaluate("location.hash")).split("/")[2].split("?")[0]
+    eventually(lambda: client.get(f"/v1/incidents/{chosen}").json()["state"] == "claimed")
+    assert client.get(f"/v1/incidents/{chosen}").json()["assignee"] == "local"
+    eventually(lambda: "False positive" in text(page))
+    press(page, "False positive")
+    eventually(lambda: client.get(f"/v1/incidents/{chosen}").json()["state"] == "false-positive")
+
+
+def test_what_another_operator_does_shows(page: Browser, client: httpx.Client) -> None:
+    identity = client.get("/v1/incidents?camera=gate&state=new").json()["incidents"][0]["id"]
+    show(page, f"incidents/{identity}")
+    eventually(lambda: "Acknowledge" in text(page))
+    answer = client.post(f"/v1/incidents/{identity}/actions", json={"kind": "resolve"})
+    assert answer.status_code == 200, answer.text
+    eventually(lambda: "Reopen" in text(page))
+
+
+def test_a_watch_is_made_changed_and_removed(page: Browser, client: httpx.Client) -> None:
+    show(page, "watch")
+    fill(page, "Name", "bag-left")
+    fill(page, "Question", "A bag was left")
+    eventually(lambda: "end it with a question mark" in text(page))
+    fill(page, "Question", "Is a bag left behind?")
+    fill(page, "Cameras", "gate, hall-*")
+    assert "end it with a question mark" not in text(page)
+    press(page, "Save")
+    eventually(lambda: client.get("/v1/watches/bag-left").status_code == 200)
+    made = client.get("/v1/watches/bag-left").json()["watch"]
+    assert (made["question"], made["cameras"]) == ("Is a bag left behind?", ["gate", "hall-*"])
+    eventually(lambda: page.evaluate("location.hash") == "#/watch/bag-left")
+    eventually(lambda: "Pause" in text(page))
+    press(page, "Pause")
+    eventually(lambda: not client.get("/v1/watches/bag-left").json().get("enabled"))
+    eventually(lambda: "Resume" in text(page))
+    page.evaluate("window.confirm = () => true")
+    press(page, "Remove")
+    eventually(lambda: client.get("/v1/watches/bag-left").status_code == 404)
+
+
+def test_signing_out_ends_the_session(page: Browser, client: httpx.Client) -> None:
+    press(page, "Sign out")
+    eventually(lambda: "You are signed out" in text(page))
+    assert client.get("/v1/session").status_code == 401

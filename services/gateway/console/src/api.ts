@@ -64,7 +64,7 @@ export const within = (id: string): string => id.split("/").map(encodeURICompone
 
 export const cameraPicture = (camera: string, time: string, width: number): string =>
   withQuery(`/v1/cameras/${within(camera)}/frames/${encodeURIComponent(time)}.jpg`, { width });
-export const incidentPicture = (id: string, width: number): string =>
-  withQuery(`/v1/incidents/${encodeURIComponent(id)}/picture.jpg`, { width });
+export const incidentPicture = (id: string, width: number, overlay = ""): string =>
+  withQuery(`/v1/incidents/${encodeURIComponent(id)}/picture.jpg`, { width, overlay });
 export const cameraClip = (camera: string, from: string, to: string): string =>
   withQuery(`/v1/cameras/${within(camera)}/clip.mp4`, { from, to });

@@ -425,13 +425,19 @@ def test_doctor_names_what_is_missing_or_set_otherwise_and_ends_with_1(
     # On a busy machine a new broker may need longer than a user waits to answer for groups of consumers.
     monkeypatch.setattr("lookout.cli.doctor._ANSWER_S", 120.0)
     with KafkaServer() as bare:
-        missing = ask_doctor(bare.bootstrap)
+        missing = ask_doctor(bare.bootstrap)  # the first question about groups: their topic is made now
         by_producers_clocks = replace(SEGMENTS, broker_time=False)
         create_topics(
             bare.bootstrap, topics=[by_producers_clocks, *(each for each in all_topics() if each != SEGMENTS)]
         )
         wrong = ask_doctor(bare.bootstrap)
+        with monkeypatch.context() as patch:
+            patch.setattr("lookout.cli.doctor._lags", no_answer)
+            slow = ask_doctor(bare.bootstrap)
     assert missing["Kafka"]["state"] == "ok"
+    assert missing["stage decode"]["found"] == "no worker"
+    assert slow["Kafka"]["state"] == "bad"
+    assert "answered, then took longer" in slow["Kafka"]["found"]
     assert missing["topics"]["state"] == "bad"
     assert "camera.segments.v1" in missing["topics"]["found"]
     assert missing["topics"]["advice"]
@@ -441,7 +447,15 @@ def test_doctor_names_what_is_missing_or_set_otherwise_and_ends_with_1(
     assert said == "camera.segments.v1 message.timestamp.type=CreateTime, needs LogAppendTime"
 
 
+def no_answer(_: object) -> Iterator[object]:
+    raise TimeoutError
+
+
 def ask_doctor(bootstrap: str) -> dict[str, dict[str, str]]:
     code, said = lookout("doctor", "--json", "-b", bootstrap)
     assert code == 1
-    return {row["about"]: row for row in map(json.loads, said.strip().splitlines())}
+    rows = [json.loads(line) for line in said.strip().splitlines()]
+    assert not [row for row in rows if row["found"].rstrip().endswith(":")]
+    named = [row["about"] for row in rows if row["about"] != "topic settings"]
+    assert len(set(named)) == len(named), "two rows may contradict each other"
+    return {row["about"]: row for row in rows}

@@ -115,7 +115,9 @@ def main() -> None:
     except Exception as error:
         if not _is_kafka(error):
             raise
-        _fail(f"Kafka: {error.args[0].str()}", error)
+        from lookout.runtime.kafka_clients import error_text
+
+        _fail(f"Kafka: {error_text(error.args[0])}", error)
 
 
 def _check_prefix() -> None:

@@ -23,7 +23,7 @@ from confluent_kafka.admin import OffsetSpec
 from lookout.administration.writing import CONFIRM_S, WriteError, Writer
 from lookout.cli.options import CliError, Position, in_utf8
 from lookout.cli.output import TerminalConsole, say
-from lookout.runtime.kafka_clients import AdminClient, Consumer, Producer
+from lookout.runtime.kafka_clients import AdminClient, Consumer, Producer, error_text
 from lookout.wire import ERASURES, MAX_MESSAGE_BYTES, key_text, prefixed
 
 if TYPE_CHECKING:
@@ -161,7 +161,7 @@ def check_reachable(bootstrap: str, topic: str | None = None) -> None:
     try:
         topics = client.list_topics(timeout=_ANSWER_S).topics
     except KafkaException as error:
-        why = complaints.last or error.args[0].str()
+        why = complaints.last or error_text(error.args[0])
         raise CliError(f"Kafka at {bootstrap} does not answer ({why}): check that the fleet runs") from error
     if topic is not None and topic not in topics:
         raise CliError(
@@ -435,7 +435,7 @@ class CommittedReader:
                 raise TimeoutError(f"{_OPEN_S:g} s are over")
             yield left_s
         except (KafkaException, TimeoutError) as error:
-            why = error.args[0].str() if isinstance(error, KafkaException) else str(error)
+            why = error_text(error.args[0]) if isinstance(error, KafkaException) else str(error)
             raise CliError(f"Kafka at {self._bootstrap} does not answer: {why}") from error
 
 

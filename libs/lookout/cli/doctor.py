@@ -19,6 +19,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import ConfigResource, ResourceType
 from rich.markup import escape
 from rich.table import Table
+from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
 from lookout.cli import cluster_doctor
 from lookout.cli.connect import LibraryErrors, client_options, find_bootstrap, grpc_security
@@ -35,14 +36,15 @@ from lookout.local.kcat import kcat_fault
 from lookout.local.readiness import ask_ready
 from lookout.local.redis import find_redis_server
 from lookout.models import ModelError
-from lookout.runtime.kafka_clients import AdminClient
+from lookout.runtime.kafka_clients import AdminClient, coordinator_moves, error_text
 from lookout.runtime.net import Channels, RedisSecurity, load_connections
 from lookout.runtime.net.redis_errors import REDIS_ERRORS
 from lookout.runtime.net.serving import serving_fault
 from lookout.text import public_url
-from lookout.wire import PIPELINE, all_topics, camera_topics
+from lookout.wire import PIPELINE, Stage, all_topics, camera_topics
 
 _ANSWER_S = 10.0
+_ASK_AGAIN_S = 0.2
 _ROOM_GB = 2.0
 
 
@@ -214,21 +216,25 @@ def _kafka(given: str | None) -> Iterator[CheckResult]:
     try:
         metadata = admin.list_topics(timeout=_ANSWER_S)
     except KafkaException as error:
-        why = complaints.last or error.args[0].str()
+        why = complaints.last or error_text(error.args[0])
         advice = "is it up, and may this machine reach it? (`lookout up` starts one here)"
         yield CheckResult("Kafka", State.BAD, f"{address} does not answer: {why}", advice)
         return
-    yield CheckResult("Kafka", State.GOOD, f"{address}, {len(metadata.brokers)} broker(s)")
-    try:
-        yield _tiers(admin, next(iter(metadata.brokers)))
-        yield from _topics(admin, {name: len(topic.partitions) for name, topic in metadata.topics.items()})
-        yield from _lags(admin)
+    kafka = CheckResult("Kafka", State.GOOD, f"{address}, {len(metadata.brokers)} broker(s)")
+    partitions = {name: len(topic.partitions) for name, topic in metadata.topics.items()}
+    rows: list[CheckResult] = []
+    try:  # before the first row is shown: it must not say that all is well if the next answer does not come
+        rows.append(_tiers(admin, next(iter(metadata.brokers))))
+        rows.extend(_topics(admin, partitions))
+        rows.extend(_lags(admin))
     except TimeoutError:
-        yield CheckResult(
-            "Kafka", State.BAD, f"{address} took longer than {_ANSWER_S:g} s", "is it overloaded?"
-        )
+        why = f"{address} answered, then took longer than {_ANSWER_S:g} s"
+        kafka = CheckResult("Kafka", State.BAD, why, "is it overloaded?")
     except KafkaException as error:
-        yield CheckResult("Kafka", State.BAD, f"{address}: {error.args[0].str()}", "is it still up?")
+        why = f"{address} answered, then failed: {error_text(error.args[0])}"
+        kafka = CheckResult("Kafka", State.BAD, why, "is it still up?")
+    yield kafka
+    yield from rows
 
 
 def _tiers(admin: AdminClient, broker: int) -> CheckResult:
@@ -237,7 +243,7 @@ def _tiers(admin: AdminClient, broker: int) -> CheckResult:
     try:
         entry = pending.result(_ANSWER_S).get("remote.log.storage.system.enable")
     except KafkaException as error:
-        return CheckResult("tiered storage", State.NOTE, "unknown", error.args[0].str())
+        return CheckResult("tiered storage", State.NOTE, "unknown", error_text(error.args[0]))
     if entry is not None and entry.value == "true":
         return CheckResult("tiered storage", State.GOOD, "the broker has it (KIP-405)")
     return CheckResult(
@@ -278,23 +284,30 @@ def _settings(admin: AdminClient, name: str) -> dict[str, str]:
 
 def _lags(admin: AdminClient) -> Iterator[CheckResult]:
     """Which stages have members; a stage without one processes nothing."""
+    # A new broker first makes the topic of its groups.
+    retrying = Retrying(
+        stop=stop_after_delay(_ANSWER_S),
+        wait=wait_fixed(_ASK_AGAIN_S),
+        retry=retry_if_exception(coordinator_moves),
+        reraise=True,
+    )
     try:
-        groups = admin.describe_consumer_groups(
-            [flow.group for flow in PIPELINE.values()], request_timeout=_ANSWER_S
-        )
-        for stage, flow in PIPELINE.items():
-            members = len(groups[flow.group].result(_ANSWER_S).members)
+        for stage, members in retrying(_members, admin).items():
             if members:
                 yield CheckResult(f"stage {stage}", State.GOOD, f"{members} worker(s)")
             else:
-                yield CheckResult(
-                    f"stage {stage}",
-                    State.BAD,
-                    "no worker",
-                    f"start one: python -m {service_module(stage)}",
-                )
+                advice = f"start one: python -m {service_module(stage)}"
+                yield CheckResult(f"stage {stage}", State.BAD, "no worker", advice)
     except KafkaException as error:
-        yield CheckResult("stages", State.NOTE, f"unknown: {error.args[0].str()}")
+        yield CheckResult("stages", State.NOTE, f"unknown: {error_text(error.args[0])}")
+
+
+def _members(admin: AdminClient) -> dict[Stage, int]:
+    """Workers of every stage."""
+    groups = admin.describe_consumer_groups(
+        [flow.group for flow in PIPELINE.values()], request_timeout=_ANSWER_S
+    )
+    return {stage: len(groups[flow.group].result(_ANSWER_S).members) for stage, flow in PIPELINE.items()}
 
 
 def _redis(given: str | None, bootstrap: str | None) -> Iterator[CheckResult]:

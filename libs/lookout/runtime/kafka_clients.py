@@ -27,6 +27,28 @@ READ_EVERY_S: Final = 2.0
 _log = logging.getLogger("kafka.login")
 
 
+#: the group's coordinator moves, or reads its offsets first; the client does not ask again by itself
+_COORDINATOR_MOVES = frozenset(
+    {
+        confluent_kafka.KafkaError.NOT_COORDINATOR,
+        confluent_kafka.KafkaError.COORDINATOR_NOT_AVAILABLE,
+        confluent_kafka.KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    }
+)
+
+
+def coordinator_moves(error: BaseException) -> bool:
+    """Whether the same question may be answered a moment later: a group's coordinator moves or starts."""
+    return isinstance(error, confluent_kafka.KafkaException) and error.args[0].code() in _COORDINATOR_MOVES
+
+
+def error_text(error: confluent_kafka.KafkaError) -> str:
+    """What Kafka or its client says of an error; where that breaks off, with the meaning of its code."""
+    text = str(error.str()).strip()
+    meaning = str(confluent_kafka.KafkaError(error.code()).str())
+    return f"{text} {meaning}".strip() if not text or text.endswith(":") else text
+
+
 Login = Callable[[], tuple[str, str]]
 """Gives user name and password as the files have them now; raises `StartupError` where it cannot."""
 

@@ -14,7 +14,7 @@ from confluent_kafka import KafkaError, KafkaException
 from lookout.disk import replace_file
 from lookout.errors import StartupError
 from lookout.runtime import kafka_clients
-from lookout.runtime.kafka_clients import Consumer, FilePassword, Producer
+from lookout.runtime.kafka_clients import Consumer, FilePassword, Producer, error_text
 from tests.eventually import eventually
 
 
@@ -111,3 +111,12 @@ def test_a_consumer_takes_it_with_the_next_call_of_its_thread(file: Path) -> Non
         pass
     with pytest.raises(RuntimeError):
         consumer.poll(0)
+
+
+def test_an_error_that_breaks_off_is_told_with_its_meaning() -> None:
+    """librdkafka ends some texts after the name of the request."""
+    code = KafkaError.COORDINATOR_NOT_AVAILABLE
+    said = error_text(KafkaError(code, "ConsumerGroupDescribe: "))
+    assert said == "ConsumerGroupDescribe: Broker: Coordinator not available"
+    assert error_text(KafkaError(code, "it moves")) == "it moves"
+    assert error_text(KafkaError(code)) == "Broker: Coordinator not available"

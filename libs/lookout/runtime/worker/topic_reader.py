@@ -19,7 +19,7 @@ from confluent_kafka.admin import OffsetSpec
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
 from lookout.errors import RecordsGoneError, TransientError
-from lookout.runtime.kafka_clients import AdminClient, Consumer
+from lookout.runtime.kafka_clients import AdminClient, Consumer, coordinator_moves
 from lookout.runtime.observe import logs
 from lookout.runtime.worker.settings import ServiceSettings
 from lookout.wire import prefixed
@@ -31,14 +31,6 @@ BEGINNING = OFFSET_BEGINNING
 WAIT_MS: Final = 10
 _READ_S: Final = 60.0
 _GONE = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})
-#: the group's coordinator moves, or reads its offsets first; the client does not ask again by itself
-_COORDINATOR_MOVES = frozenset(
-    {
-        KafkaError.NOT_COORDINATOR,
-        KafkaError.COORDINATOR_NOT_AVAILABLE,
-        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-    }
-)
 _ASK_AGAIN_S: Final = 0.1
 
 
@@ -131,7 +123,7 @@ class TopicReader:
         retrying = Retrying(
             stop=stop_after_delay(timeout_s),
             wait=wait_fixed(_ASK_AGAIN_S),
-            retry=retry_if_exception(_coordinator_moves),
+            retry=retry_if_exception(coordinator_moves),
             reraise=True,
         )
         answers = retrying(self._committed, places, timeout_s)
@@ -241,10 +233,6 @@ class TopicReader:
             }
             self._consumer = Consumer(self._settings.kafka(**options), logger=logs.client_logger(self._name))
         return self._consumer
-
-
-def _coordinator_moves(error: BaseException) -> bool:
-    return isinstance(error, KafkaException) and error.args[0].code() in _COORDINATOR_MOVES
 
 
 def read_topic(settings: ServiceSettings, name: str, topic: str, start_ms: int = 0) -> Iterator[Message]:

@@ -21,7 +21,6 @@ import sys
 import tempfile
 import threading
 import time
-import urllib.request
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -38,6 +37,7 @@ from lookout.local import Fleet
 from lookout.v1.watches_pb2 import Rule, Watch
 from lookout.wire import SEGMENTS, VERDICTS, WATCHES, Stage, headers, to_json
 from tests.fleet.faults.footage import Piece, pieces
+from tests.local_http import open_local
 
 ROOT = Path(__file__).resolve().parents[1]
 MODEL = ROOT / "libs/lookout/models/tiny"
@@ -310,7 +310,7 @@ def _scrape(running: Fleet) -> dict[str, dict[str, float]]:
     """Counters of every service: name of the counter, name of the service, value."""
     found: dict[str, dict[str, float]] = {RECORDS: {}, TRANSACTIONS: {}}
     for name, port in running.address.metrics.items():
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30.0) as answer:
+        with open_local(f"http://127.0.0.1:{port}/metrics", timeout=30.0) as answer:
             text = answer.read().decode()
         for family in text_string_to_metric_families(text):
             for sample in family.samples:

@@ -7,7 +7,6 @@ import itertools
 import json
 import shutil
 import subprocess
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 from websockets.sync.client import ClientConnection, connect
 
 from tests.eventually import eventually
+from tests.local_http import open_local
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
@@ -109,9 +109,7 @@ def browser(folder: Path) -> Iterator[Browser]:
         note = folder / "DevToolsActivePort"
         eventually(lambda: note.is_file() and len(note.read_text().split()) == 2)
         port = note.read_text().split()[0]
-        # The list of targets is HTTP; a proxy of the environment must not be asked for it.
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with opener.open(f"http://127.0.0.1:{port}/json/list", timeout=30) as reply:
+        with open_local(f"http://127.0.0.1:{port}/json/list", timeout=30) as reply:
             address = next(t for t in json.load(reply) if t["type"] == "page")["webSocketDebuggerUrl"]
         with connect(address, max_size=None, proxy=None) as socket:
             yield Browser(socket)

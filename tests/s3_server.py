@@ -9,7 +9,6 @@ import os
 import shutil
 import subprocess
 import urllib.error
-import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -21,6 +20,7 @@ from filelock import FileLock
 from lookout.local import free_ports
 from lookout.local.addresses import cache_folder
 from tests.eventually import eventually
+from tests.local_http import open_local
 
 MODULE = "github.com/versity/versitygw/cmd/versitygw@v1.0.14"
 ACCESS, SECRET = "tests", "a-secret-of-the-tests"
@@ -97,7 +97,7 @@ class S3Server:
 
     def _answers(self) -> bool:
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/", timeout=2.0):
+            with open_local(f"http://127.0.0.1:{self.port}/", timeout=2.0):
                 return True
         except urllib.error.HTTPError:
             return True  # a refusal without credentials

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import urllib.request
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -21,6 +20,7 @@ from lookout.wire import Stage
 from tests.eventually import eventually
 from tests.fleet.faults import outcomes, run
 from tests.fleet.faults.footage import Piece, pieces
+from tests.local_http import open_local
 
 pytestmark = pytest.mark.fleet
 
@@ -76,7 +76,7 @@ def add_release(fleet: Fleet, model: Path) -> list[Service]:
 
 def partitions(service: Service) -> float:
     """How many the instance has taken over."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{service.metrics_port}/metrics", timeout=30.0) as answer:
+    with open_local(f"http://127.0.0.1:{service.metrics_port}/metrics", timeout=30.0) as answer:
         families = list(text_string_to_metric_families(answer.read().decode()))
     found = {sample.name: sample.value for family in families for sample in family.samples}
     return found.get("lookout_partitions", 0.0) - found.get("lookout_takeovers_waiting", 0.0)

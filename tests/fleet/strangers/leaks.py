@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import urllib.parse
-import urllib.request
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from confluent_kafka import Message
 from lookout.cli.connect import reading
 from lookout.cli.options import Position
 from lookout.wire import all_topics
+from tests.local_http import open_local
 
 Place = tuple[str, bytes]
 
@@ -74,7 +74,7 @@ def pages(ports: Mapping[str, int]) -> Iterator[Place]:
     for name, port in ports.items():
         for page in ("metrics", "readyz", "livez"):
             try:
-                with urllib.request.urlopen(f"http://127.0.0.1:{port}/{page}", timeout=20.0) as answer:
+                with open_local(f"http://127.0.0.1:{port}/{page}", timeout=20.0) as answer:
                     yield f"{name}/{page}", answer.read()
             except urllib.error.HTTPError as error:
                 yield f"{name}/{page}", error.read()

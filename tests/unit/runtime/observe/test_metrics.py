@@ -11,11 +11,12 @@ import urllib.request
 import pytest
 
 from lookout.runtime.observe import Health, Metrics, Probes
+from tests.local_http import open_local
 
 
 def get(port: int, path: str) -> tuple[int, str]:
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}") as answer:
+        with open_local(f"http://127.0.0.1:{port}{path}") as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()
@@ -38,7 +39,7 @@ def test_probes_follow_health_and_metrics_are_served() -> None:
         assert get(probes.port, "/other")[0] == 404
         accept = {"Accept": "application/openmetrics-text; version=1.0.0"}
         asked = urllib.request.Request(f"http://127.0.0.1:{probes.port}/metrics", headers=accept)
-        with urllib.request.urlopen(asked) as answer:
+        with open_local(asked) as answer:
             assert answer.headers["Content-Type"].startswith("application/openmetrics-text")
             assert answer.read().endswith(b"# EOF\n")
     finally:
@@ -72,7 +73,18 @@ def test_a_pod_is_probed_at_the_address_that_it_has(host: str, addresses: tuple[
     probes.start()
     try:
         for address in addresses:
-            with urllib.request.urlopen(f"http://{address}:{probes.port}/livez", timeout=10) as answer:
+            with open_local(f"http://{address}:{probes.port}/livez", timeout=10) as answer:
                 assert answer.status == 200
+    finally:
+        probes.stop()
+
+
+def test_a_proxy_of_the_environment_is_not_asked_for_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Benches and tests ask services here; with `http_proxy` set they asked a proxy, which cannot."""
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    probes = Probes(Metrics("decode"), Health(), 0)
+    probes.start()
+    try:
+        assert get(probes.port, "/livez")[0] == 200
     finally:
         probes.stop()

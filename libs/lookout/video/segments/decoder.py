@@ -30,6 +30,8 @@ from lookout.video.segments.types import (
     SegmentFacts,
 )
 
+_CUT_OFTEN = "let the camera send keyframes, at which segments are cut, more often"
+
 
 class Decoder(Protocol):
     """A back end: bytes of one segment to sampled frames. Errors: `CodecError`."""
@@ -91,18 +93,27 @@ def _bounded(video: Video, request: DecodeRequest) -> Iterator[av.Packet]:
     """The packets; an error where there are more of them than a segment may have frames."""
     for count, packet in enumerate(video.packets(), 1):
         if count > request.limits.frames + 1:
-            raise too_long(request)
+            raise _too_long(request)
         yield packet
 
 
-def too_long(request: DecodeRequest) -> CodecError:
-    """The error for a segment beyond the limits of length."""
+def _too_long(request: DecodeRequest) -> CodecError:
     limits = request.limits
     return CodecError(
         Reason.LENGTH,
-        f"the segment exceeds the limit of {limits.seconds:g} s (LOOKOUT_SEGMENT_SECONDS of decode), of "
-        f"{limits.frames} frames or of {SAMPLED_BYTES >> 20} MiB of sampled pixels: keyframes, at which "
-        "it is cut, must come more often",
+        f"the segment exceeds the limit of {limits.seconds:g} s (LOOKOUT_SEGMENT_SECONDS of decode), or of "
+        f"{limits.frames} frames: {_CUT_OFTEN}",
+    )
+
+
+def _too_many_samples(request: DecodeRequest) -> CodecError:
+    """A segment's samples are one result, and one tensor that prune-encode asks for: they are held whole."""
+    samples = SAMPLED_BYTES // (request.width * request.height * 3)
+    return CodecError(
+        Reason.LENGTH,
+        f"the segment has more than {samples} samples of {request.width}x{request.height} pixels, the limit "
+        f"of {SAMPLED_BYTES >> 20} MiB ({samples * request.grid.step_us / 1e6:g} s at "
+        f"{1e6 / request.grid.step_us:g} a second): lower LOOKOUT_FPS, or {_CUT_OFTEN}",
     )
 
 
@@ -332,7 +343,7 @@ class SinglePass:
         assert item.frame is not None
         size = self.request.width * self.request.height * 3
         if (len(self.pixels) + 1) * size > SAMPLED_BYTES:
-            raise too_long(self.request)
+            raise _too_many_samples(self.request)
         gather = self.request.gather
         if gather is not None:
             gather.sample(item.info)
@@ -342,7 +353,7 @@ class SinglePass:
     def _check_length(self, time_us: int) -> None:
         limits = self.request.limits
         if time_us > limits.seconds * 1e6 or len(self.timeline.times) > limits.frames:
-            raise too_long(self.request)
+            raise _too_long(self.request)
 
     def _result(self, geometry: Geometry) -> DecodedSegment:
         shape = (0, self.request.height, self.request.width, 3)

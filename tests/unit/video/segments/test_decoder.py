@@ -237,6 +237,20 @@ def test_a_segment_beyond_a_limit_is_refused_with_its_reason(limits: Limits, rea
     assert caught.value.reason is reason
 
 
+@pytest.mark.slow
+def test_samples_beyond_the_memory_of_one_result_say_what_to_do() -> None:
+    """Of a group of keyframes that is too long for a dense rate; at a lower one it is sampled whole."""
+    data = encode("h264", frames=150, gop=150)
+    side = 1024  # 85 samples in 256 MiB
+    dense = DecodeRequest(side, side, grid=SamplingGrid(40_000))
+    with pytest.raises(CodecError) as caught:
+        decode(data, dense)
+    assert caught.value.reason is Reason.LENGTH
+    assert "85 samples of 1024x1024 pixels, the limit of 256 MiB (3.4 s at 25 a second)" in str(caught.value)
+    assert "lower LOOKOUT_FPS" in str(caught.value)
+    assert decode(data, DecodeRequest(side, side)).facts.frames == 150
+
+
 def test_the_model_input_must_be_sane() -> None:
     with pytest.raises(CodecError, match="model input"):
         DecodeRequest(0, 28)

@@ -15,7 +15,7 @@ import av.error
 import numpy as np
 from av.bitstream import BitStreamFilterContext
 
-from lookout.video.segments.container import ByteSource, Video, missing_packets, ticks_to_us
+from lookout.video.segments.container import ByteSource, Video, missing_packets, source_size, ticks_to_us
 from lookout.video.segments.damage import CounterScan, with_breaks, with_damage
 from lookout.video.segments.edits import MOVIE_SCALE, Edit, with_edit
 from lookout.video.segments.nal import begins_clean, length_bytes
@@ -200,11 +200,22 @@ def _cut(
             yield writer.write(groups, following)
             written = True
         if not written:
-            why = f" ({video.damage})" if video.damage else ""
-            raise CodecError(Reason.NO_KEYFRAME, f"the {video.codec} stream holds no keyframe{why}")
+            raise _no_segment(video, scanned)
         why = video.damage or missing_packets(video.listed, video.demuxed)
         if why and broken_off is not None:
             broken_off(why)
+
+
+def _no_segment(video: Video, source: ByteSource) -> CodecError:
+    """Why a stream gave no segment."""
+    if not video.demuxed and video.container == "mp4" and source_size(source) is None:
+        return CodecError(
+            Reason.UNREADABLE,
+            "the index (moov) of this MP4 comes after its pictures, to which a pipe cannot go back: give the "
+            "file itself, or write it with -movflags faststart, or frag_keyframe+empty_moov",
+        )
+    why = f" ({video.damage})" if video.damage else ""
+    return CodecError(Reason.NO_KEYFRAME, f"the {video.codec} stream holds no keyframe{why}")
 
 
 class _ScannedSource:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import io
+import os
 import struct
+import threading
+from contextlib import suppress
 from fractions import Fraction
 
 import av
@@ -66,6 +69,31 @@ def test_playlists_and_fragments_are_named_as_such() -> None:
     fragment = whole[whole.index(b"moof") - 4 :]
     assert ".m4s" in str(error_of(fragment))
     assert ".m4s" in str(error_of(b"\0\0\0\x18stypmsdh\0\0\0\0msdhmsix" + fragment))
+
+
+@pytest.mark.parametrize("movflags", ["", "frag_keyframe+empty_moov"])
+def test_an_mp4_whose_index_comes_last_is_not_read_from_a_pipe(movflags: str) -> None:
+    whole = muxed(clip(800, gop=400), **({"movflags": movflags} if movflags else {}))
+    assert len(whole) > 1 << 16, "FFmpeg goes back within what it has buffered"
+    reading, writing = os.pipe()
+
+    def write() -> None:
+        with open(writing, "wb") as target, suppress(BrokenPipeError):
+            target.write(whole)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        with open(reading, "rb") as pipe:
+            if movflags:
+                assert len([*cut(pipe, target_s=10.0)]) == 2
+                return
+            with pytest.raises(CodecError, match=r"the index \(moov\) of this MP4 comes after") as raised:
+                list(cut(pipe))
+        assert raised.value.reason is Reason.UNREADABLE
+    finally:
+        writer.join()
+    assert len([*cut(io.BytesIO(whole), target_s=10.0)]) == 2
 
 
 def test_nothing_in_a_pipe_is_no_fault_of_a_container() -> None:

@@ -71,6 +71,7 @@ def test_playlists_and_fragments_are_named_as_such() -> None:
     assert ".m4s" in str(error_of(b"\0\0\0\x18stypmsdh\0\0\0\0msdhmsix" + fragment))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("movflags", ["", "frag_keyframe+empty_moov"])
 def test_an_mp4_whose_index_comes_last_is_not_read_from_a_pipe(movflags: str) -> None:
     whole = muxed(clip(800, gop=400), **({"movflags": movflags} if movflags else {}))

@@ -129,10 +129,20 @@ INCIDENTS = Table(
     Column("right", Boolean),
     Column("notes", Integer, nullable=False),
     Column("alert", LargeBinary, nullable=False),
-    Index("ix_incidents_start_ms", "start_ms", "id"),
-    Index("ix_incidents_camera_start_ms", "camera", "start_ms"),
-    Index("ix_incidents_watch_start_ms", "watch", "start_ms"),
-    Index("ix_incidents_state_start_ms", "state", "start_ms"),
+    # Lists are found in these alone, in their order, without the rows and their alerts.
+    Index(
+        "ix_incidents_start_ms",
+        "start_ms",
+        "id",
+        "camera",
+        "state",
+        "closed",
+        "question",
+        "watch",
+        "assignee",
+    ),
+    Index("ix_incidents_camera_start_ms", "camera", "start_ms", "id", "state", "closed", "question", "watch"),
+    Index("ix_incidents_watch_start_ms", "watch", "start_ms", "id", "camera", "state", "closed", "question"),
     Index("ix_incidents_assignee_start_ms", "assignee", "start_ms"),
 )
 """Incidents with their newest alert."""

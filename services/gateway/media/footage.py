@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -21,18 +21,22 @@ from lookout.v1.lineage_pb2 import RecordRef
 from lookout.v1.tokens_pb2 import StrideBlock, TokensRecord
 from lookout.v1.verdicts_pb2 import Verdict
 from lookout.video.motion.grids import Mask, unpack_mask
-from lookout.video.segments.types import ClipSegment, Limits
+from lookout.video.segments.types import ClipSegment
 from lookout.wire import FRAMES, SEGMENTS, TOKENS, VERDICTS, WireError, from_bytes, headers, received
 
 #: requests that read Kafka at the same time
 _READERS: Final = 4
 _ANSWER_S: Final = 10.0
-#: a segment that covers a time may have begun so long before it
-_LONGEST_MS: Final = round(Limits().seconds * 1000)
+#: footage that is sent before its time, as of clocks that are ahead
+_LONGEST_MS: Final = 86_400_000
 #: by which a stage may be late, where nothing says when it read what it is about
 _LATE_MS: Final = 600_000
 #: the same from a record of that time on
 _NEAR_MS: Final = 180_000
+#: how much earlier records may be than where they are expected: tried one after the other. Decode may have
+#: been less late then
+_EARLIER_MS: Final = (15_000, _LATE_MS)
+_EARLIER_ANYWHERE_MS: Final = (15_000, _LATE_MS, _LONGEST_MS)
 
 #: by which clocks of services may differ
 _CLOCKS_MS: Final = 60_000
@@ -67,10 +71,11 @@ class FilmedSegment:
 
 @dataclass(frozen=True, slots=True)
 class _Range:
-    """Records of frames.v1 by Kafka's time, Unix milliseconds."""
+    """Records of frames.v1 by Kafka's time, Unix milliseconds; partition None: all."""
 
     begin_ms: int
     stop_ms: int
+    partition: int | None = None
 
 
 class Footage:
@@ -131,9 +136,14 @@ class Footage:
         where = self._where(camera, from_us, to_us, near)
         segments: dict[tuple[int, int], FilmedSegment] = {}
         with self._taken(self._readers) as reader:
-            for filmed in self._read(reader, camera, where, to_us):
-                if filmed.start_us < to_us and filmed.end_us > from_us:
-                    segments[filmed.record.epoch, filmed.record.segment.start_us] = filmed
+            for earlier_ms in _EARLIER_MS if where.partition is not None else _EARLIER_ANYWHERE_MS:
+                filmed_segments = list(self._read(reader, camera, where, earlier_ms, to_us))
+                for filmed in filmed_segments:
+                    if filmed.start_us < to_us and filmed.end_us > from_us:
+                        segments[filmed.record.epoch, filmed.record.segment.start_us] = filmed
+                # A camera's records are in order: what precedes this one ended before it began.
+                if any(filmed.start_us <= from_us for filmed in filmed_segments):
+                    break
         return [segments[key] for key in sorted(segments)]
 
     def segment(self, filmed: FilmedSegment) -> bytes | None:
@@ -215,18 +225,26 @@ class Footage:
                 record = reader.read(near.topic, near.partition, [near.offset], _ANSWER_S)[0]
             except RecordsGoneError:
                 return plain
+            with suppress(RecordsGoneError):
+                # Of a verdict the frames that it shows: it came later than they did.
+                if (shown := _shown_by(record)) is not None:
+                    record = reader.read(FRAMES.name, shown.partition, [shown.offset], _ANSWER_S)[0]
         span = _span_of(record)
         if span is None or record.camera != camera:
             return plain
         # Footage may be sent faster than it was filmed, and never earlier.
         at_ms, begin_ms, end_ms = record.timestamp_ms, *span
         before_ms, after_ms = max(0, end_ms - from_us // 1000), max(0, to_us // 1000 - begin_ms)
-        return _Range(at_ms - before_ms, at_ms + after_ms + _NEAR_MS)
+        return _Range(at_ms - before_ms, at_ms + after_ms + _NEAR_MS, record.partition)
 
-    def _read(self, reader: TopicReader, camera: str, where: _Range, to_us: int) -> Iterator[FilmedSegment]:
-        """The camera's records of a time, up to the first that begins much later than `to_us`."""
-        partitions = reader.partitions(FRAMES.name, _ANSWER_S)
-        starts = reader.at(FRAMES.name, partitions, max(0, where.begin_ms - _LONGEST_MS), _ANSWER_S)
+    def _read(
+        self, reader: TopicReader, camera: str, where: _Range, earlier_ms: int, to_us: int
+    ) -> Iterator[FilmedSegment]:
+        """The camera's records of a time, up to the first that begins at its end."""
+        partitions = (
+            [where.partition] if where.partition is not None else reader.partitions(FRAMES.name, _ANSWER_S)
+        )
+        starts = reader.at(FRAMES.name, partitions, max(0, where.begin_ms - earlier_ms), _ANSWER_S)
         ends = reader.ends(FRAMES.name, partitions, _ANSWER_S)
         reading = {number for number in partitions if 0 <= starts[number] < ends[number]}
         if not reading:
@@ -252,8 +270,8 @@ class Footage:
             filmed = filmed_segment(message.value() or b"", (number, offset), message.timestamp()[1])
             if filmed is None:
                 continue
-            if filmed.start_us >= to_us + 1000 * _LONGEST_MS:
-                reading.discard(number)
+            if filmed.start_us >= to_us:
+                return
             yield filmed
 
     @contextmanager
@@ -318,6 +336,17 @@ def _computed(block: StrideBlock, filmed: FilmedSegment, row: int) -> Mask | Non
             except ValueError:
                 return None
     return None
+
+
+def _shown_by(record: Record) -> RecordRef | None:
+    """The first frames record that a verdict shows."""
+    if record.topic != VERDICTS.name:
+        return None
+    try:
+        verdict = received(Verdict, record)
+    except WireError:
+        return None
+    return next((shown.record for shown in verdict.evidence if shown.record.topic == FRAMES.name), None)
 
 
 def _span_of(record: Record) -> tuple[int, int] | None:

@@ -112,10 +112,24 @@ def _incidents() -> None:
         PrimaryKeyConstraint("id", name=op.f("pk_incidents")),
     )
     op.create_index("ix_incidents_assignee_start_ms", "incidents", ["assignee", "start_ms"], unique=False)
-    op.create_index("ix_incidents_camera_start_ms", "incidents", ["camera", "start_ms"], unique=False)
-    op.create_index("ix_incidents_start_ms", "incidents", ["start_ms", "id"], unique=False)
-    op.create_index("ix_incidents_state_start_ms", "incidents", ["state", "start_ms"], unique=False)
-    op.create_index("ix_incidents_watch_start_ms", "incidents", ["watch", "start_ms"], unique=False)
+    op.create_index(
+        "ix_incidents_camera_start_ms",
+        "incidents",
+        ["camera", "start_ms", "id", "state", "closed", "question", "watch"],
+        unique=False,
+    )
+    op.create_index(
+        "ix_incidents_start_ms",
+        "incidents",
+        ["start_ms", "id", "camera", "state", "closed", "question", "watch", "assignee"],
+        unique=False,
+    )
+    op.create_index(
+        "ix_incidents_watch_start_ms",
+        "incidents",
+        ["watch", "start_ms", "id", "camera", "state", "closed", "question"],
+        unique=False,
+    )
     op.create_table(
         "acts",
         Column("offset", BigInteger(), autoincrement=False, nullable=False),

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
 from importlib import import_module
-from typing import Any
+from typing import Any, Final
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -152,6 +152,7 @@ def load_command(name: str) -> Any:
         group.name = name
         for command in group.commands.values():
             _check_numbers(command)
+            _sort_help(command)
         return group
     app = typer.Typer(
         add_completion=False,
@@ -161,7 +162,47 @@ def load_command(name: str) -> Any:
     app.command(name)(found)
     command = typer.main.get_command(app)
     _check_numbers(command)
+    _sort_help(command)
     return command
+
+
+#: options that few people need, in the help of any command after those that many need
+_ADVANCED: Final = frozenset(
+    [
+        "anyway",
+        "decoder",
+        "device",
+        "dtype",
+        "gone",
+        "group",
+        "holder",
+        "kafka",
+        "key",
+        "open_servers",
+        "own",
+        "part",
+        "policy",
+        "preset",
+        "redis",
+        "rho",
+        "sandbox",
+        "setting",
+        "threads",
+        "tolerance",
+    ]
+)
+#: options of a command with --fleet that mean nothing without it
+_WITH_FLEET: Final = frozenset(["bootstrap", "identity", "recall", "tenant", "wait"])
+
+
+def _sort_help(command: Any) -> None:
+    """Show options that few people need under headings of their own, after the others."""
+    has_fleet = any(parameter.name == "fleet" for parameter in command.params)
+    for parameter in command.params:
+        if parameter.name in _ADVANCED and not parameter.required:
+            parameter.rich_help_panel = "Advanced"
+        elif has_fleet and parameter.name in _WITH_FLEET:
+            parameter.rich_help_panel = "With --fleet"
 
 
 def _check_numbers(command: Any) -> None:

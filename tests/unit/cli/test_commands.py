@@ -452,3 +452,12 @@ def test_a_stream_is_cut_from_a_pipe(tmp_path: Path) -> None:
         pieces = list(cut_pipe(pool, source.stdout, 2.0))
     assert len(pieces) == 3
     assert [piece.start_us for piece in pieces] == [0, 2_000_000, 4_000_000]
+
+
+def test_help_shows_what_many_need_first() -> None:
+    text = CliRunner().invoke(app, ["analyze", "--help"]).output
+    common, rest = text.split("─ Advanced ─")
+    advanced, fleet = rest.split("─ With --fleet ─")
+    assert all(option in common for option in ("--question", "--since", "--page", "--describe", "--fleet"))
+    assert all(option in advanced for option in ("--rho", "--group", "--threads", "--preset"))
+    assert all(option in fleet for option in ("--wait", "--tenant", "--bootstrap"))

@@ -53,7 +53,7 @@ class OpenedRecording:
                 source.check()
                 return source, reader
             self.close()
-        source = self._opened.enter_context(self._sources.open(part.uri, part.mark))
+        source = self._opened.enter_context(self._sources.open(part.uri, part.mark, part.job))
         reader = self._opened.enter_context(open_recording(source.data, sandbox=True, workers=self.decoders))
         self.reader = source, reader
         return source, reader

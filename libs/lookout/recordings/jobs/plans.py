@@ -129,7 +129,7 @@ def plan_job(job: RecordingJob, sources: Sources, part_frames: PartFrames, *, no
     uris = _listed(job, sources)
     check_begins(job, len(uris))
     for uri in uris:
-        recording = _cut(uri, sources, part_frames, settings)
+        recording = _cut(uri, sources, part_frames, settings, job.tenant)
         plan.recordings.append(recording)
         plan.parts += recording.parts
         plan.seconds += sum(span.end_s - span.start_s for span in recording.spans)
@@ -194,10 +194,15 @@ def _listed(job: RecordingJob, sources: Sources) -> list[str]:
     return list(uris)
 
 
-def _cut(uri: str, sources: Sources, part_frames: PartFrames, settings: AnalysisSettings) -> PlannedRecording:
+def _cut(
+    uri: str, sources: Sources, part_frames: PartFrames, settings: AnalysisSettings, tenant: str
+) -> PlannedRecording:
     """A recording and its parts."""
     try:
-        with sources.open(uri) as source, open_recording(source.data, sandbox=True, workers=1) as reader:
+        with (
+            sources.open(uri, asker=tenant) as source,
+            open_recording(source.data, sandbox=True, workers=1) as reader,
+        ):
             _, parts = cut_parts(reader, settings, part_frames(settings))
             source.check()
             facts = reader.facts

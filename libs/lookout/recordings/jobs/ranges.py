@@ -20,6 +20,10 @@ class SourceError(LookoutError):
     """A recording that may not be read, is gone, or changed while it was read."""
 
 
+class AwayError(SourceError):
+    """A recording whose host does not give it now."""
+
+
 class VersionRanges(Protocol):
     """Reads ranges of one version of a recording's bytes. `size`: its bytes; `version`: what names it."""
 
@@ -43,13 +47,19 @@ class RangedRecording(RangedSource):
         ranges: Read it.
         limit: Bytes that may be fetched until `renew`.
         pause: Waits between tries.
+        away: Called where the host is given up.
     """
 
     def __init__(
-        self, name: str, ranges: VersionRanges, limit: int, pause: Callable[[float], object]
+        self,
+        name: str,
+        ranges: VersionRanges,
+        limit: int,
+        pause: Callable[[float], object],
+        away: Callable[[], object] = lambda: None,
     ) -> None:
         super().__init__(name, ranges.size, self._fetched)
-        self._ranges, self._limit, self._pause = ranges, limit, pause
+        self._ranges, self._limit, self._pause, self._away = ranges, limit, pause, away
         self._spent = self._failures = 0
 
     def renew(self) -> None:
@@ -76,7 +86,8 @@ class RangedRecording(RangedSource):
                 failures = failures + 1 if len(body) - before <= least else 1
                 self._failures += 1
                 if failures == TRIES or self._failures == PART_TRIES:
-                    raise SourceError(f"{self.name} cannot be read now ({error})") from error
+                    self._away()
+                    raise AwayError(f"{self.name} cannot be read now ({error})") from error
                 self._pause(PAUSE_S)
         return bytes(body)
 

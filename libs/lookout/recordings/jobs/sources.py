@@ -7,19 +7,22 @@ import hashlib
 import os
 import posixpath
 import tempfile
+import threading
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from lookout.errors import BadRecordError, TransientError
 from lookout.recordings.jobs.ranges import (
     PAUSE_S,
     TRIES,
+    AwayError,
     ObjectRanges,
     RangedRecording,
     SourceError,
@@ -33,6 +36,10 @@ from lookout.video.files.names import SUFFIXES, video_files
 
 T = TypeVar("T")
 _PIECE = 1 << 20
+#: recordings or parts for which a host is given up before it is asked no more, and seconds until it is again
+GIVEN_UP: Final = 5
+FORGOTTEN_S: Final = 600.0
+_HOSTS: Final = 4096  # that are remembered
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 _OBJECTS = frozenset({"s3", "gs", "az"})
 
@@ -92,6 +99,7 @@ class Sources:
         self._fetcher = fetcher or UriFetcher((), ())
         self._stores = [store.rstrip("/") for store in stores]
         self._pause = pause
+        self._absent = _AbsentHosts()
 
     def listed(self, uri: str) -> list[str]:
         """A recording, or the video files of a folder (of a store: its URI ends with `/`).
@@ -116,13 +124,15 @@ class Sources:
         return [file.as_uri() for file in files]
 
     @contextmanager
-    def open(self, uri: str, mark: str | None = None) -> Iterator[OpenSource]:
+    def open(self, uri: str, mark: str | None = None, asker: str = "") -> Iterator[OpenSource]:
         """A recording's bytes, for as long as the block lasts: ranges where its host serves them and names a
         version of the bytes, else a copy.
 
         Args:
             uri: Which.
             mark: What `OpenSource.mark` was when the job was planned; None: any.
+            asker: For whom: a host that fails for one asker again and again is asked no more for it for a
+                while.
 
         Raises:
             SourceError: It may not be read, is not there, or is another one by now.
@@ -135,14 +145,17 @@ class Sources:
                 raise SourceError(f"{public_url(uri)} is a folder without a video file")
             yield _same(OpenSource(uri, path, _mark(uri, path)), mark)
             return
+        host = asker, url.netloc
+        self._absent.check(uri, host)
+        away = partial(self._absent.add, host)
         with ExitStack() as opened:
-            ranges = self._tried(uri, partial(self._ranges, uri, url, opened))
+            ranges = self._tried(uri, partial(self._ranges, uri, url, opened), away)
             if ranges is not None:
-                data = RangedRecording(public_url(uri), ranges, self._fetcher.limit, self._pause)
+                data = RangedRecording(public_url(uri), ranges, self._fetcher.limit, self._pause, away)
                 yield _same(OpenSource(uri, data, f"{ranges.size} bytes, version {ranges.version}"), mark)
                 return
         with tempfile.NamedTemporaryFile(prefix="lookout-recording-") as file:
-            size_and_digest = self._fetched(uri, url, file.name)
+            size_and_digest = self._fetched(uri, url, file.name, away)
             yield _same(OpenSource(uri, Path(file.name), size_and_digest, fetched=True), mark)
 
     def _ranges(self, uri: str, url: SplitResult, opened: ExitStack) -> VersionRanges | None:
@@ -155,7 +168,7 @@ class Sources:
             ranges = opened.enter_context(UriRanges(self._fetcher, uri))
         return ranges if ranges.begin() else None
 
-    def _fetched(self, uri: str, url: SplitResult, path: str) -> str:
+    def _fetched(self, uri: str, url: SplitResult, path: str, away: Callable[[], object]) -> str:
         """Fetch a recording into a file; its mark."""
 
         def fetch() -> str:
@@ -166,13 +179,14 @@ class Sources:
                     self._fetcher.stream(uri, copy.take)
                 return copy.mark
 
-        return self._tried(uri, fetch)
+        return self._tried(uri, fetch, away)
 
-    def _tried(self, uri: str, fetch: Callable[[], T]) -> T:
-        """What a few tries give.
+    def _tried(self, uri: str, fetch: Callable[[], T], away: Callable[[], object]) -> T:
+        """What a few tries give; `away` is called where they failed.
 
         Raises:
-            SourceError: They failed, or none more would help.
+            AwayError: They failed.
+            SourceError: None more would help.
             NoRoomError: The disk has no room now.
         """
         for last in (*[False] * (TRIES - 1), True):
@@ -184,7 +198,8 @@ class Sources:
                 raise
             except TransientError as error:
                 if last:
-                    raise SourceError(f"{public_url(uri)} cannot be read now ({error})") from error
+                    away()
+                    raise AwayError(f"{public_url(uri)} cannot be read now ({error})") from error
                 self._pause(PAUSE_S)
         raise AssertionError("unreachable")
 
@@ -248,6 +263,45 @@ class Sources:
                 f"{public_url(uri)} is in no store that may be read; LOOKOUT_RECORDING_STORES={stores}"
             )
         return key.rstrip("/")
+
+
+class _AbsentHosts:
+    """Hosts that were given up, by who asked. Thread-safe.
+
+    A job may name thousands of recordings of one host, and every part of a recording is read by itself: each
+    would wait for all its tries again.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock, self._lock = clock, threading.Lock()
+        self._times: OrderedDict[tuple[str, str], list[float]] = OrderedDict()
+
+    def add(self, host: tuple[str, str]) -> None:
+        """A recording of the host was given up."""
+        with self._lock:
+            self._times[host] = [*self._recent(host), self._clock()]
+            self._times.move_to_end(host)
+            while len(self._times) > _HOSTS:
+                self._times.popitem(last=False)
+
+    def check(self, uri: str, host: tuple[str, str]) -> None:
+        """Check that a host may be asked.
+
+        Raises:
+            AwayError: It was given up several times a short while ago.
+        """
+        with self._lock:
+            recent = self._recent(host)
+        if len(recent) >= GIVEN_UP:
+            again_s = recent[-GIVEN_UP] + FORGOTTEN_S - self._clock()
+            raise AwayError(
+                f"{public_url(uri)} is not asked for: its host was given up {len(recent)} times; "
+                f"it is asked again in {max(1.0, again_s):.0f} s"
+            )
+
+    def _recent(self, host: tuple[str, str]) -> list[float]:
+        since = self._clock() - FORGOTTEN_S
+        return [moment for moment in self._times.get(host, ()) if moment > since]
 
 
 class _Copy:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, Final
 from urllib.parse import SplitResult, urlsplit
 
 import httpcore
@@ -20,6 +20,10 @@ from lookout.errors import BadRecordError, TransientError
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Resolver = Callable[[str, int], Sequence[str]]
 PORTS = {"http": 80, "https": 443}
+#: a host that sends nothing for so many seconds, or fewer bytes a second over as many, is given up: else a
+#: byte now and then keeps a connection until the deadline of a whole recording
+QUIET_S: Final = 20.0
+LEAST_RATE: Final = 1 << 14
 # IPv6 addresses that carry an IPv4 address, with the bits to its right: RFC 4291 (compatible, mapped), 6052
 # (NAT64), 3056 (6to4). Teredo and local NAT64 (RFC 8215) hide theirs and are never reached.
 _CARRIERS = (("::/96", 0), ("::ffff:0:0/96", 0), ("64:ff9b::/96", 0), ("2002::/16", 80))
@@ -292,14 +296,26 @@ class _Pinned(httpcore.SyncBackend):
 
 
 class _Timed(httpcore.NetworkStream):
+    """A connection whose waits end with the deadline, and whose host must send at a rate."""
+
     def __init__(self, stream: httpcore.NetworkStream, deadline: Deadline) -> None:
         self._stream, self._deadline = stream, deadline
+        self._waited_s, self._came = 0.0, 0  # since the request, or since the rate was looked at
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        return self._stream.read(max_bytes, self._deadline.left())
+        since = time.monotonic()
+        data = self._stream.read(max_bytes, min(self._deadline.left(), QUIET_S))
+        self._waited_s += time.monotonic() - since  # not the time in which nobody reads
+        self._came += len(data)
+        if self._waited_s >= QUIET_S:
+            if self._came < QUIET_S * LEAST_RATE:
+                raise httpcore.ReadTimeout(f"{self._came} bytes in {self._waited_s:.0f} s")
+            self._waited_s, self._came = 0.0, 0
+        return data
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        self._stream.write(buffer, self._deadline.left())
+        self._waited_s, self._came = 0.0, 0
+        self._stream.write(buffer, min(self._deadline.left(), QUIET_S))
 
     def close(self) -> None:
         self._stream.close()

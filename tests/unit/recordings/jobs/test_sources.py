@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
@@ -15,7 +16,8 @@ from obstore.store import from_url
 
 from lookout.errors import TransientError
 from lookout.recordings.jobs import OpenSource, SourceError, Sources
-from lookout.recordings.jobs.ranges import LEAST_BYTES, PART_TRIES, TRIES, RangedRecording
+from lookout.recordings.jobs.ranges import LEAST_BYTES, PART_TRIES, TRIES, AwayError, RangedRecording
+from lookout.recordings.jobs.sources import FORGOTTEN_S, GIVEN_UP, _AbsentHosts
 from lookout.runtime.net.fetch import UriFetcher
 from lookout.video.files.ranged import PIECE
 from tests.s3_server import BUCKET, S3Server
@@ -241,6 +243,64 @@ def test_a_host_that_breaks_every_connection_is_given_up(given: int) -> None:
     with pytest.raises(SourceError, match="cannot be read now"):
         recording._fetched(0, 1 << 30)
     assert trickle.calls == (TRIES if given == 1 else PART_TRIES)
+
+
+def test_a_host_that_sends_a_byte_now_and_then_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each read is answered in time, and the whole recording would take for ever."""
+    monkeypatch.setattr("lookout.runtime.net.fetch.QUIET_S", 0.3)
+    ended = threading.Event()
+
+    class Drip(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("content-length", str(1 << 20))
+            self.end_headers()
+            with suppress(OSError):
+                while not ended.wait(0.05):
+                    self.wfile.write(b"x")
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Drip)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+    thread.start()
+    try:
+        pauses: list[float] = []
+        address = f"http://films.example:{server.server_port}/film.mp4"
+        assert "bytes in" in refusal(sources(pauses=pauses), address)
+        assert len(pauses) == TRIES - 1
+    finally:
+        ended.set()
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def test_a_host_that_is_away_is_not_asked_for_each_of_a_jobs_recordings() -> None:
+    """Nor does it become absent for another tenant, whose recordings of it may be there."""
+    pauses: list[float] = []
+    of = sources(pauses=pauses)
+    for asker in ("north", "south"):
+        answers = []
+        for number in range(100):
+            with pytest.raises(AwayError) as caught, of.open(f"http://a.example:1/{number}", asker=asker):
+                pass
+            answers.append(str(caught.value))
+        assert [("is not asked for" in answer) for answer in answers] == [False] * GIVEN_UP + [True] * 95
+    assert len(pauses) == 2 * GIVEN_UP * (TRIES - 1)
+
+
+def test_a_host_that_was_away_is_asked_again() -> None:
+    now = 0.0
+    hosts = _AbsentHosts(lambda: now)
+    for _ in range(GIVEN_UP):
+        hosts.check("http://a/x", ("north", "a"))
+        hosts.add(("north", "a"))
+    with pytest.raises(AwayError, match="again in 600 s"):
+        hosts.check("http://a/x", ("north", "a"))
+    now = FORGOTTEN_S
+    hosts.check("http://a/x", ("north", "a"))
 
 
 @pytest.mark.parametrize("uri", ["az://x/y", "gs://x/y", "s3://bucket/other.mp4"])

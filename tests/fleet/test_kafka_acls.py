@@ -47,9 +47,11 @@ from lookout.wire import (
     MAX_MESSAGE_BYTES,
     RECORDINGS,
     SEGMENTS,
+    TOKENS,
     VERDICTS,
     WATCHES,
     Stage,
+    all_topics,
     prefixed,
     to_json,
 )
@@ -347,6 +349,61 @@ def test_rights_to_names_with_a_prefix_are_enough_for_a_release_with_one() -> No
         env={**os.environ, "LOOKOUT_PREFIX": "site-a."},
     )
     assert done.returncode == 0, done.stdout[-4000:]
+
+
+def command(user: str, guarded: Guarded, token: str, *words: str) -> str:
+    """Standard output of a command that a principal runs with the fleet's token."""
+    environment = {**os.environ, **guarded.environment(user), "LOOKOUT_GRPC_TOKEN_FILE": token}
+    done = subprocess.run(
+        [sys.executable, "-m", "lookout.cli", *words],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env=environment,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_a_camera_is_erased_with_the_rights_of_the_table(guarded: Guarded, tmp_path: Path) -> None:
+    with acting_as(guarded, "topics"):
+        assert topics_job.main(["--partitions=2", "--replication=1"]) == 0
+    denied = guarded.denied.read_text()
+    (person,) = (user for user in table() if user.startswith("people who erase"))
+    place = "--bootstrap", guarded.checked
+    with fleet(guarded) as running:
+        token = running.address.grpc_token_file or ""
+        produce(guarded.kafka("camera-agent"), SEGMENTS.name, "yard", segments())
+        with reading(guarded.open, [TOKENS.name], Position(oldest=True)) as reader:
+            eventually(lambda: (record := reader.poll(0.5)) is not None and record.key() == b"yard")
+        words = ("erase", "--camera", "yard", "--yes", "--wait", "240", *place)
+        identity = command(person, guarded, token, *words).split()[0]
+        key = ("--key", str(tmp_path / "key.pem"))
+        receipt = json.loads(command(person, guarded, token, "erase", "--receipt", identity, *key, *place))
+        assert receipt["complete"], receipt
+        assert {"decode", "prune-encode", "prefill"} <= {each["service"] for each in receipt["erased"]}
+    assert guarded.denied.read_text() == denied
+
+
+@pytest.mark.parametrize("user", [user for user, rights in table().items() if rights.writes])
+def test_a_principal_writes_the_topics_of_its_row_and_no_others(guarded: Guarded, user: str) -> None:
+    with acting_as(guarded, "topics"):
+        assert topics_job.main(["--partitions=2", "--replication=1"]) == 0
+    outcomes: dict[str, str] = {}
+    producer = Producer({**guarded.kafka(user), "log_level": 0})
+    others = [topic.name for topic in all_topics() if topic.name not in table()[user].writes]
+    assert others
+    for topic in others:
+
+        def done(error: object, _: object, topic: str = topic) -> None:
+            outcomes[topic] = "written" if error is None else str(error)
+
+        producer.produce(topic, b"x", key="x", on_delivery=done)
+    assert producer.flush(60.0) == 0
+    assert set(outcomes) == set(others)
+    allowed = [topic for topic, outcome in outcomes.items() if "uthoriz" not in outcome.replace("_", "")]
+    assert not allowed, outcomes
 
 
 @pytest.mark.parametrize(

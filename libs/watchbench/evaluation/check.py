@@ -27,6 +27,7 @@ from lookout.models.families import (
     load_tower,
     read_config,
 )
+from lookout.models.families.trial import try_prompt
 from lookout.models.vision import Tower, VisionError
 from lookout.models.windows import (
     NEWLINE,
@@ -247,6 +248,7 @@ def _load(folder: Path, device: str, dtype: str) -> _Loaded:
 
     try:
         read_config(folder)
+        try_prompt(folder)
         layout = load_layout(folder)
         full_model, report = AutoModelForImageTextToText.from_pretrained(
             folder, dtype=getattr(torch, dtype), output_loading_info=True, trust_remote_code=False
@@ -256,7 +258,8 @@ def _load(folder: Path, device: str, dtype: str) -> _Loaded:
         processor = AutoProcessor.from_pretrained(folder, trust_remote_code=False)
         tower = load_tower(folder, device=device, dtype=getattr(torch, dtype))
     except (WindowError, VisionError, OSError, ValueError, KeyError) as error:
-        raise CheckError(f"{folder}: {error}") from error
+        text = str(error)
+        raise CheckError(text if text.startswith(str(folder)) else f"{folder}: {text}") from error
     return _Loaded(full_model, processor, tower, layout, dtype, (folder / LAYOUT_FILE).is_file())
 
 

@@ -21,6 +21,7 @@ ALLOWED = {
     "libs/lookout/streams/session/session.py": "one description; exceptions are handed over",
     "libs/lookout/video/files/parallel.py": "one job at a time; exceptions are handed over",
     "libs/lookout/video/sandbox/plain_passwords.py": "in the confined process: the connection ends with it",
+    "libs/lookout/video/sandbox/pool.py": "looks at idle decoders; without it they have a limit for life",
     "libs/lookout/video/sandbox/puller.py": "in the confined process, which ends with it",
     "libs/lookout/video/sandbox/serving.py": "serves one recording; its reader fails without it",
     "libs/lookout/video/sandbox/worker.py": "in the confined process, which ends with it",

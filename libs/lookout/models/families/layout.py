@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ from lookout.text import clean
 LAYOUT_FILE = "lookout_layout.json"
 _QUESTION = "lookout-question-goes-here"
 
+#: exception of the tokenizers library's Rust code; it is no `Exception`, and its class cannot be imported
+PANIC = "PanicException"
 _THOUGHT = re.compile(r"<([A-Za-z_]*(?:think|thought|reason)[A-Za-z_]*)>")
 
 Encode = Callable[[str], tuple[int, ...]]
@@ -53,11 +56,11 @@ def load_layout(checkpoint: Path | str) -> Layout:
         text = _template_text(family_of(config["model_type"]).prompt, tokenizer, folder)
 
     def encode(part: str) -> tuple[int, ...]:
-        return tuple(int(i) for i in tokenizer.encode(part, add_special_tokens=False))
+        return tuple(tokens_of(tokenizer, part, folder, add_special_tokens=False))
 
     layout = build_layout(config, text, encode)
     # A tokenizer that begins every text with a token of its own does so with the stock prompt too.
-    opening = [int(i) for i in tokenizer.encode("")][:1]
+    opening = tokens_of(tokenizer, "", folder)[:1]
     if opening and opening[0] == tokenizer.bos_token_id and not text.prefix.startswith(tokenizer.bos_token):
         return replace(layout, prefix=(opening[0], *layout.prefix))
     return layout
@@ -71,11 +74,67 @@ def load_tokenizer(folder: Path) -> Any:
     """
     from transformers import AutoTokenizer
 
-    try:
+    with _one_error(folder, "its tokenizer cannot be used"):
         return AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-    except Exception as error:
-        # Any: the tokenizers library raises bare exceptions, and transformers whatever a value leads to.
-        raise WindowError(f"{folder}: its tokenizer cannot be used: {clean(error, 300)}") from error
+
+
+def tokens_of(tokenizer: Any, text: str, folder: Path, **options: Any) -> list[int]:
+    """A text's tokens.
+
+    Raises:
+        WindowError: The tokenizer fails on it.
+    """
+    with _one_error(folder, "its tokenizer fails on a text"):
+        return [int(token) for token in tokenizer.encode(text, **options)]
+
+
+def rendered_prompts(folder: Path) -> list[str]:
+    """The prompt by each chat template of a checkpoint, after its tokenizer has taken it.
+
+    Raises:
+        WindowError: A template or the tokenizer fails.
+    """
+    tokenizer = load_tokenizer(folder)
+    templates = {tokenizer.chat_template, _processor_template(folder)}
+    path = folder / "chat_template.jinja"
+    if path.is_file():
+        templates.add(path.read_text())
+    prompts = [_rendered(tokenizer, template, folder) for template in templates if isinstance(template, str)]
+    for prompt in prompts:
+        tokens_of(tokenizer, prompt, folder)
+    return prompts
+
+
+def _rendered(tokenizer: Any, template: str | None, folder: Path) -> str:
+    content = [{"type": "video"}, {"type": "text", "text": _QUESTION}]
+    with _one_error(folder, "its chat template fails"):
+        return str(
+            tokenizer.apply_chat_template(
+                [{"role": "user", "content": content}],
+                chat_template=template,
+                tokenize=False,
+                add_generation_prompt=True,
+                enable_thinking=False,
+            )
+        )
+
+
+@contextmanager
+def _one_error(folder: Path, what: str) -> Iterator[None]:
+    """Around what a folder's files make happen: a template is a program, and a tokenizer a list of patterns.
+
+    Raises:
+        WindowError: Any failure but a lack of memory. The tokenizers library raises bare exceptions, and one
+            of no class where a pattern needs too many steps; transformers raises whatever a value leads to.
+    """
+    try:
+        yield
+    except MemoryError:
+        raise
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__name__ != PANIC:
+            raise
+        raise WindowError(f"{folder}: {what}: {clean(error, 300)}") from error
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -190,18 +249,10 @@ def _processor_template(folder: Path) -> str | None:
 
 
 def _template_text(prompt: Prompt, tokenizer: Any, folder: Path) -> LayoutText:
-    content = [{"type": "video"}, {"type": "text", "text": _QUESTION}]
     template = tokenizer.chat_template or _processor_template(folder)
     if not template:
         raise WindowError(f"{folder} has no chat template; add one, or a {LAYOUT_FILE}")
-    shown = tokenizer.apply_chat_template(
-        [{"role": "user", "content": content}],
-        chat_template=template,
-        tokenize=False,
-        add_generation_prompt=True,
-        enable_thinking=False,
-    )
-    prefix, video, remainder = str(shown).partition(prompt.video)
+    prefix, video, remainder = _rendered(tokenizer, template, folder).partition(prompt.video)
     head, question, tail = remainder.partition(_QUESTION)
     if not video or not question:
         raise WindowError(f"{folder}: the chat template shows no {prompt.video!r} before the question")

@@ -144,7 +144,7 @@ class OpenFileSource:
 
     def _size(self) -> int:
         if self._descriptor is not None:
-            return os.fstat(self._descriptor).st_size
+            return os.lseek(self._descriptor, 0, os.SEEK_END)  # a decoder may not ask for a file's facts
         with self._lock:
             return self._file.seek(0, io.SEEK_END)
 

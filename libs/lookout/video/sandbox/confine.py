@@ -14,6 +14,8 @@ import socket
 import struct
 import sys
 import sysconfig
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -27,42 +29,63 @@ _CAPABILITY_VERSION: Final = 0x20080522
 _LIBRARIES: Final = ("/lib", "/lib64", "/usr/lib", "/usr/lib64")
 
 
-def confine(*, strict: bool = True, landlock: bool = True, network: Network = Network.NONE) -> str:
-    """Confine this process permanently; says how.
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What a process needs once it is confined.
 
-    With Landlock, installed code can still be read, so that modules may be imported late. Without it the
-    system call filter refuses to open any file. Neither needs privileges.
+    Attributes:
+        network: What it reaches.
+        code: With Landlock it may still read installed code, to import it late. Otherwise, and without
+            Landlock, it can name no path: neither open one nor learn whether it exists.
+        folders: With Landlock and `code`, folders that it may read as well.
+        threads: It may start threads.
+        begin: Starts the threads that it needs from the beginning.
+    """
+
+    network: Network = Network.NONE
+    code: bool = False
+    folders: tuple[str, ...] = ()
+    threads: bool = True
+    begin: Callable[[], object] = lambda: None
+
+
+def confine(*, strict: bool = True, landlock: bool = True, needs: Needs | None = None) -> str:
+    """Confine this process permanently, without privileges; says how.
 
     Args:
         strict: fail where the kernel cannot do it; otherwise an audit hook stops Python code, but not FFmpeg.
         landlock: use Landlock where the kernel has it.
-        network: what the process can reach.
+        needs: what it needs; None: nothing.
 
     Raises:
         ConfinementError: strict, and it cannot be done.
     """
+    needs = needs or Needs()
     try:
-        return _confine(landlock and landlock_version() > 0, network)
+        return _confine(landlock and landlock_version() > 0, needs)
     except ConfinementError:
         if strict:
             raise
-        _audit(network)
+        _audit(needs.network)
+        needs.begin()
         return "audit hook"
 
 
-def _confine(landlock: bool, network: Network) -> str:
+def _confine(landlock: bool, needs: Needs) -> str:
     if sys.platform == "linux" and (threads := len(os.listdir("/proc/self/task"))) != 1:
         raise ConfinementError(f"{threads} threads are running already; they would not be confined")
     # Asked for while files can still be looked at.
-    folders = _code_folders()
+    folders = [*_code_folders(), *needs.folders] if needs.code else []
     hide_memory()
     _drop_capabilities()
     if landlock:
         allow_reading(folders)
+    # Threads that Landlock did not meet would keep what they could do; the filter takes in all there are.
+    needs.begin()
     # Last: what is called above is not on its list.
-    filter_calls(may_open=landlock, network=network)
+    filter_calls(may_open=landlock and needs.code, network=needs.network, threads=needs.threads)
     _check()
-    return "seccomp and Landlock" if landlock else "seccomp; no file can be opened (no Landlock here)"
+    return "seccomp and Landlock" if landlock else "seccomp (no Landlock here)"
 
 
 def hide_memory() -> None:

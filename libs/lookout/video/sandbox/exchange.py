@@ -16,6 +16,8 @@ _LENGTH = struct.Struct("<I")
 _PIPE_BYTES = 1 << 16
 _BODY_S = 30.0
 """How long the rest of a message may take once its length has come."""
+#: what comes with a job: a file, a pipe, a recording that the parent reads
+REGULAR, STREAM, SERVED = b"f", b"p", b"s"
 _WATCH_S = 0.1
 """How often a watch is called while nothing comes."""
 
@@ -113,7 +115,7 @@ def read_all(fd: int, size: int, offset: int = 0) -> bytearray:
     Raises:
         EOFError: The data ends too early.
     """
-    if not 0 <= size <= os.fstat(fd).st_size - offset:
+    if not 0 <= size <= os.lseek(fd, 0, os.SEEK_END) - offset:  # fstat may name a path: decoders may not
         raise EOFError(f"the other process announced {size} bytes but did not write them")
     out = bytearray(size)
     view, position = memoryview(out), 0

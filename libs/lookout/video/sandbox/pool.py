@@ -8,10 +8,13 @@ import os
 import queue
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import tempfile
 import threading
+import time
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -23,8 +26,16 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 from lookout.errors import LookoutError
 from lookout.video.files.clipping import RecordingClip
 from lookout.video.sandbox import sandbox_pb2 as pb
-from lookout.video.sandbox.child import bare_environment, cpu_seconds
-from lookout.video.sandbox.exchange import receive_message, send_message, shared_file, write_all
+from lookout.video.sandbox.child import bare_environment, cpu_seconds, thread_count
+from lookout.video.sandbox.exchange import (
+    REGULAR,
+    SERVED,
+    STREAM,
+    receive_message,
+    send_message,
+    shared_file,
+    write_all,
+)
 from lookout.video.sandbox.jobs import (
     ClipRequest,
     InspectRequest,
@@ -64,6 +75,9 @@ if TYPE_CHECKING:
 # A limit for a life, because the kernel's cannot be raised again by a confined process; `_check_cpu` holds
 # each job to its own.
 CPU_JOBS = 10
+#: CPU seconds that a decoder may use while it has no job, and seconds between looks
+IDLE_CPU_S = 0.5
+_LOOK_S = 1.0
 """The kernel ends a process after the CPU time of so many jobs; it is replaced before that."""
 _pipes = count()
 _log = logging.getLogger(__name__)
@@ -158,6 +172,9 @@ class _Worker:
         self._begun_cpu_s = 0.0  # CPU time of the process when it took its first job
         self._job_cpu_s = 0.0  # CPU time of the process at which its job has used too much
         self.means = ""
+        self._rest_cpu_s = 0.0
+        # Its own two, and what a codec starts where it may: some start a few more than they are told.
+        self._most_threads = 16 + 4 * settings.threads
 
     @property
     def pid(self) -> int:
@@ -198,7 +215,7 @@ class _Worker:
         try:
             write_all(self._in, job.data)
             if file is not None:
-                socket.send_fds(self._files, [b"f"], [file])
+                socket.send_fds(self._files, [_kind(file)], [file])
             send_message(self._jobs, message, self._settings.wall_s)
         except TimeoutError:
             raise _WorkerLostError("accepts no job") from None
@@ -236,6 +253,32 @@ class _Worker:
         if used is not None and used > self._job_cpu_s:
             self._process.kill()
             raise _WorkerLostError(f"used more than {self._settings.cpu_s:g} s of CPU")
+        if self._ready and self.threads > self._most_threads:
+            self._process.kill()
+            raise _WorkerLostError(f"started more than {self._most_threads} threads")
+
+    @property
+    def threads(self) -> int:
+        """Threads that the process has now."""
+        return thread_count(self.pid)
+
+    @property
+    def ended(self) -> bool:
+        """Whether the process has ended."""
+        return self._process.poll() is not None
+
+    def rest(self) -> None:
+        """It waits for a job: it has nothing to compute until `look` says otherwise."""
+        self._rest_cpu_s = cpu_seconds(self.pid) or 0.0
+
+    def look(self) -> None:
+        """End the process if it has computed or started threads since `rest`: nobody asked it to."""
+        used = cpu_seconds(self.pid)
+        if used is None or self.ended:
+            return
+        if used - self._rest_cpu_s > IDLE_CPU_S or self.threads > self._most_threads:
+            _log.warning("a decoder without a job used %.1f s of CPU: it is ended", used - self._rest_cpu_s)
+            self._process.kill()
 
     def _fate(self) -> str:
         try:
@@ -273,6 +316,7 @@ class SandboxPool:
         self.restarts = 0
         self._lock = threading.Lock()
         self._alive: set[_Worker] = set()
+        self._idle: set[_Worker] = set()
         self._closed = False
         # None is a seat without a process yet; last in, first out keeps few processes warm.
         self._seats: queue.LifoQueue[_Worker | None] = queue.LifoQueue()
@@ -452,7 +496,11 @@ class SandboxPool:
                 self._seats.put(seat)
                 raise CodecError(Reason.CLOSED, "the decoder pool is closed")
             if seat is not None:
-                return seat
+                self._idle.discard(seat)
+                if not seat.ended:
+                    return seat
+                self._alive.discard(seat)
+                seat.close()
             try:
                 worker = _Worker(self.settings)
             except BaseException:
@@ -466,7 +514,18 @@ class SandboxPool:
             self._retire(worker)
             self._seats.put(None)
         else:
+            worker.rest()
+            with self._lock:
+                self._idle.add(worker)
             self._seats.put(worker)
+            _idle_watch.add(self)
+
+    def look_at_idle(self) -> bool:
+        """End idle workers that compute. Whether there are idle ones."""
+        with self._lock:  # nobody takes one, or closes the pool, meanwhile
+            for worker in self._idle:
+                worker.look()
+            return bool(self._idle)
 
     def _drop(self, worker: _Worker, restart: bool = True) -> None:
         self._retire(worker)
@@ -478,6 +537,7 @@ class SandboxPool:
         with self._lock:
             mine = worker in self._alive
             self._alive.discard(worker)
+            self._idle.discard(worker)
         if mine:
             worker.close()
 
@@ -524,3 +584,38 @@ def _opened(path: str | os.PathLike[str]) -> Iterator[int]:
         raise CodecError(Reason.UNREADABLE, f"cannot be read ({error.strerror or error})") from None
     with file:
         yield file.fileno()
+
+
+def _kind(file: int) -> bytes:
+    """What a descriptor is: the decoder may not ask the kernel."""
+    mode = os.fstat(file).st_mode
+    return SERVED if stat.S_ISSOCK(mode) else REGULAR if stat.S_ISREG(mode) else STREAM
+
+
+class _IdleWatch:
+    """Looks at the idle workers of all pools of this process, on one thread while there are any."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._pools: weakref.WeakSet[SandboxPool] = weakref.WeakSet()
+        self._runs = False
+
+    def add(self, pool: SandboxPool) -> None:
+        """A pool has an idle worker."""
+        with self._lock:
+            self._pools.add(pool)
+            if not self._runs:
+                self._runs = True
+                threading.Thread(target=self._run, name="idle-decoders", daemon=True).start()
+
+    def _run(self) -> None:
+        while True:
+            time.sleep(_LOOK_S)
+            with self._lock:
+                idle = [pool for pool in self._pools if pool.look_at_idle()]
+                self._runs = bool(idle)
+                if not self._runs:
+                    return
+
+
+_idle_watch = _IdleWatch()

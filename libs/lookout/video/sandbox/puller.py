@@ -19,7 +19,7 @@ import av.error
 import av.logging
 
 from lookout.video.sandbox import sandbox_pb2 as pb
-from lookout.video.sandbox.confine import confine, limit_resources
+from lookout.video.sandbox.confine import Needs, confine, limit_resources
 from lookout.video.sandbox.confinement import ConfinementError
 from lookout.video.sandbox.cutter import Cutter
 from lookout.video.sandbox.exchange import receive_message, send_message
@@ -46,7 +46,7 @@ def main(arguments: list[str]) -> None:
         limit_resources(_ADDRESS_SPACE, 0, None, own_memory=job.memory_bytes)
         means = confine(
             strict=sys.platform == "linux",
-            network=Network.DATAGRAMS if job.datagrams else Network.CONNECTION,
+            needs=Needs(Network.DATAGRAMS if job.datagrams else Network.CONNECTION, code=True),
         )
     except (ConfinementError, ImportError, OSError, ValueError) as error:
         _fail(replies, str(error), unconfined=True)

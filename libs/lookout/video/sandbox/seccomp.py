@@ -20,9 +20,10 @@ from typing import Final
 
 from lookout.video.sandbox.confinement import ConfinementError
 
-PR_SET_SECCOMP: Final = 22
 PR_SET_NO_NEW_PRIVS: Final = 38
-SECCOMP_MODE_FILTER: Final = 2
+_SECCOMP: Final = (317, 277)
+_SET_MODE_FILTER: Final = 1
+_ALL_THREADS: Final = 1  # SECCOMP_FILTER_FLAG_TSYNC
 CLONE_THREAD: Final = 0x10000
 
 ALLOW: Final = 0x7FFF0000
@@ -62,20 +63,7 @@ _ALLOWED: Final[dict[str, tuple[int | None, int | None]]] = {
     "close": (3, 57),
     "close_range": (436, 436),
     "fstat": (5, 80),
-    "stat": (4, None),
-    "lstat": (6, None),
-    "newfstatat": (262, 79),
-    "statx": (332, 291),
-    "statfs": (137, 43),
     "fstatfs": (138, 44),
-    "access": (21, None),
-    "faccessat": (269, 48),
-    "faccessat2": (439, 439),
-    "readlink": (89, None),
-    "readlinkat": (267, 78),
-    "getdents": (78, None),
-    "getdents64": (217, 61),
-    "getcwd": (79, 17),
     "ftruncate": (77, 46),
     "fallocate": (285, 47),
     "fadvise64": (221, 223),
@@ -141,7 +129,25 @@ _ALLOWED: Final[dict[str, tuple[int | None, int | None]]] = {
     "sysinfo": (99, 179),
     "uname": (63, 160),
 }
-_OPEN: Final[dict[str, tuple[int | None, int | None]]] = {"open": (2, None), "openat": (257, 56)}
+#: calls that take a path. Landlock decides which files may be opened, and nothing about the other calls:
+#: whoever may ask for the facts of a path learns whether it exists
+_PATHS: Final[dict[str, tuple[int | None, int | None]]] = {
+    "open": (2, None),
+    "openat": (257, 56),
+    "stat": (4, None),
+    "lstat": (6, None),
+    "newfstatat": (262, 79),
+    "statx": (332, 291),
+    "statfs": (137, 43),
+    "access": (21, None),
+    "faccessat": (269, 48),
+    "faccessat2": (439, 439),
+    "readlink": (89, None),
+    "readlinkat": (267, 78),
+    "getdents": (78, None),
+    "getdents64": (217, 61),
+    "getcwd": (79, 17),
+}
 #: of a process that was given a connection: use it
 _CONNECTED: Final[dict[str, tuple[int | None, int | None]]] = {
     "recvfrom": (45, 207),
@@ -193,14 +199,17 @@ def _limited(pid: int) -> tuple[_Only, ...]:
     )
 
 
-def seccomp_program(machine: str, *, pid: int, may_open: bool, network: Network = Network.NONE) -> bytes:
+def seccomp_program(
+    machine: str, *, pid: int, may_open: bool, network: Network = Network.NONE, threads: bool = True
+) -> bytes:
     """The BPF filter for one architecture, as `struct sock_filter` entries.
 
     Args:
         machine: x86_64 or aarch64.
         pid: the process that will live under it.
-        may_open: whether opening files is left to Landlock; otherwise no file can be opened.
+        may_open: whether paths are left to Landlock; otherwise no call may name one.
         network: what it can reach.
+        threads: whether threads may be started.
     """
     which = _MACHINES.index(machine)
 
@@ -208,7 +217,7 @@ def seccomp_program(machine: str, *, pid: int, may_open: bool, network: Network 
         return struct.pack("=HBBI", code, yes, no, value)
 
     program = [step(LOAD, 4), step(EQUAL, AUDIT[machine], 1, 0), step(RETURN, KILL), step(LOAD, 0)]
-    allowed = {**_ALLOWED, **(_OPEN if may_open else {})}
+    allowed = {**_ALLOWED, **(_PATHS if may_open else {})}
     if network is not Network.NONE:
         allowed |= _CONNECTED
     if network is Network.DATAGRAMS:
@@ -231,10 +240,11 @@ def seccomp_program(machine: str, *, pid: int, may_open: bool, network: Network 
         program += [step(EQUAL, socket.SOCK_STREAM, 3, 0), step(EQUAL, socket.SOCK_DGRAM, 1, 0)]
         program += [step(RETURN, _refuse(errno.EPERM)), step(RETURN, datagrams), step(RETURN, _ANSWER_0)]
         program += [step(EQUAL, _CONNECT[which], 0, 1), step(RETURN, _ANSWER_0)]
-    # Threads are needed, processes are not. clone3 hides its flags, so libc is sent back to clone.
+    # Threads may be needed, processes are not. clone3 hides its flags, so libc is sent back to clone.
     program += [step(EQUAL, _CLONE3, 0, 1), step(RETURN, _refuse(errno.ENOSYS))]
-    program += [step(EQUAL, _CLONE[which], 0, 3), step(LOAD, 16), step(ANY_BIT, CLONE_THREAD, 0, 1)]
-    program += [step(RETURN, ALLOW), step(RETURN, _refuse(errno.EPERM))]
+    if threads:
+        program += [step(EQUAL, _CLONE[which], 0, 3), step(LOAD, 16), step(ANY_BIT, CLONE_THREAD, 0, 1)]
+        program += [step(RETURN, ALLOW), step(RETURN, _refuse(errno.EPERM))]
     if machine == "x86_64":  # the x32 table repeats every call under other numbers
         program += [step(AT_LEAST, 0x40000000, 0, 1), step(RETURN, _refuse(errno.EPERM))]
     program += [step(AT_LEAST, _LAST_KNOWN + 1, 0, 1), step(RETURN, _refuse(errno.ENOSYS))]
@@ -242,8 +252,8 @@ def seccomp_program(machine: str, *, pid: int, may_open: bool, network: Network 
     return b"".join(program)
 
 
-def filter_calls(*, may_open: bool, network: Network = Network.NONE) -> None:
-    """Put the calling thread, and those it will start, under the filter permanently.
+def filter_calls(*, may_open: bool, network: Network = Network.NONE, threads: bool = True) -> None:
+    """Put this process, with the threads that it has, under the filter permanently.
 
     Raises:
         ConfinementError: this system has no filter, or refuses it.
@@ -255,15 +265,17 @@ def filter_calls(*, may_open: bool, network: Network = Network.NONE) -> None:
     class Program(ctypes.Structure):
         _fields_ = (("length", ctypes.c_ushort), ("filter", ctypes.c_char_p))
 
-    code = seccomp_program(machine, pid=os.getpid(), may_open=may_open, network=network)
+    code = seccomp_program(machine, pid=os.getpid(), may_open=may_open, network=network, threads=threads)
     program = Program(len(code) // 8, code)
     libc = ctypes.CDLL(None, use_errno=True)
     zero = ctypes.c_ulong(0)
     if libc.prctl(PR_SET_NO_NEW_PRIVS, ctypes.c_ulong(1), zero, zero, zero) != 0:
         raise ConfinementError(f"no_new_privs was refused: {os.strerror(ctypes.get_errno())}")
-    mode = ctypes.c_ulong(SECCOMP_MODE_FILTER)
-    if libc.prctl(PR_SET_SECCOMP, mode, ctypes.byref(program), zero, zero) != 0:
-        raise ConfinementError(f"the system call filter was refused: {os.strerror(ctypes.get_errno())}")
+    number = ctypes.c_long(_SECCOMP[_MACHINES.index(machine)])
+    kind, flags = ctypes.c_uint(_SET_MODE_FILTER), ctypes.c_uint(_ALL_THREADS)
+    if (failed := libc.syscall(number, kind, flags, ctypes.byref(program))) != 0:
+        why = os.strerror(ctypes.get_errno()) if failed < 0 else f"thread {failed} has another one"
+        raise ConfinementError(f"the system call filter was refused: {why}")
 
 
 def _refuse(code: int) -> int:

@@ -10,7 +10,6 @@ import json
 import os
 import pkgutil
 import socket
-import stat
 import sys
 import threading
 import traceback
@@ -22,10 +21,10 @@ from typing import BinaryIO
 import av
 
 from lookout.video.sandbox import sandbox_pb2 as pb
-from lookout.video.sandbox.confine import confine, limit_resources
+from lookout.video.sandbox.confine import Needs, confine, limit_resources
 from lookout.video.sandbox.confinement import ConfinementError
 from lookout.video.sandbox.cuts import Cuts
-from lookout.video.sandbox.exchange import read_all, receive_message, send_message
+from lookout.video.sandbox.exchange import REGULAR, SERVED, read_all, receive_message, send_message
 from lookout.video.sandbox.jobs import (
     clip_request,
     cut_request,
@@ -77,14 +76,12 @@ def _queue(pipe: int) -> SimpleQueue[bytes]:
 
 
 def _file(channels: _Channels) -> BinaryIO:
-    """The file that the parent sent along with a job."""
-    _, descriptors, _, _ = socket.recv_fds(channels.files, 1, 1)
-    # A pipe gives what there is; through a buffer it would be read only when that is full.
-    mode = os.fstat(descriptors[0]).st_mode
-    if stat.S_ISSOCK(mode):
+    """The file that the parent sent along with a job, and one letter for what it is."""
+    kind, descriptors, _, _ = socket.recv_fds(channels.files, 1, 1)
+    if kind == SERVED:
         return BufferedReader(ServedFile(descriptors[0]), 16 * 1024)
-    regular = stat.S_ISREG(mode)
-    return os.fdopen(descriptors[0], "rb", buffering=-1 if regular else 0)
+    # A pipe gives what there is; through a buffer it would be read only when that is full.
+    return os.fdopen(descriptors[0], "rb", buffering=-1 if kind == REGULAR else 0)
 
 
 def _run(job: pb.Job, channels: _Channels, threads: int, jobs: _Jobs) -> Result:
@@ -143,11 +140,14 @@ def main(arguments: list[str]) -> None:
     try:
         _import_early(settings["modules"])
         limit_resources(settings["memory"], settings["result"], settings["life_cpu_s"])
-        means = confine(strict=settings["strict"], landlock=settings["landlock"])
+        # One thread reads jobs; FFmpeg starts some of its own only where it was allowed more than one.
+        queues: list[SimpleQueue[bytes]] = []
+        needs = Needs(threads=settings["threads"] > 1, begin=lambda: queues.append(_queue(jobs_fd)))
+        means = confine(strict=settings["strict"], landlock=settings["landlock"], needs=needs)
     except (ConfinementError, ImportError, OSError, ValueError) as error:
         send_message(replies_fd, replies.refusal(0, CodecError(Reason.UNAVAILABLE, str(error))))
         return
-    jobs = _queue(jobs_fd)  # after confinement: a thread keeps what it could do when it started
+    (jobs,) = queues
     send_message(replies_fd, replies.ready(means))
     begun = _Jobs(Cuts(), RecordingJobs())
     while True:

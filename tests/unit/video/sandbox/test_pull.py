@@ -358,9 +358,9 @@ def test_a_process_that_a_camera_took_over_is_not_believed(
 
 ESCAPES = """
 import os, socket, sys
-from lookout.video.sandbox.confine import confine
+from lookout.video.sandbox.confine import Needs, confine
 from lookout.video.sandbox.seccomp import Network
-confine(network=Network(sys.argv[1]))
+confine(needs=Needs(Network(sys.argv[1]), code=True))
 host, port = sys.argv[2].rsplit(":", 1)
 def tcp(fd):
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM, fileno=fd) as link:

@@ -241,10 +241,48 @@ def test_workers_are_replaced_after_their_share_of_jobs() -> None:
         assert len(seen) <= 2
 
 
+def test_a_decoder_starts_no_threads_and_learns_nothing_of_paths(tmp_path: Path) -> None:
+    """It cannot tell a path that exists from one that does not, installed code among them."""
+    there, missing = tmp_path / "there", tmp_path / "missing"
+    there.mkdir()
+    with SandboxPool(1, SandboxSettings(modules=("tests.unit.video.segments.clips",))) as pool:
+        for deed, said in (
+            ("threads", "0 threads"),
+            (f"paths {there} {missing} / /etc/passwd {os.__file__}", r"said: \['EPERM'\]"),
+        ):
+            with pytest.raises(SandboxError, match=said):
+                pool.decode(CLIP, DecodeRequest(28, 28, gather=FakeMalice(deed)))
+
+
+@pytest.mark.slow
+def test_a_decoder_with_threads_has_a_few_and_not_thousands() -> None:
+    settings = SandboxSettings(threads=2, modules=("tests.unit.video.segments.clips",))
+    with SandboxPool(1, settings) as pool:
+        assert pool.decode(CLIP, DecodeRequest(28, 28)).pixels.size
+        with pytest.raises((SandboxError, CodecError), match="started more than 24 threads"):
+            pool.decode(CLIP, DecodeRequest(28, 28, gather=FakeMalice("threads and sleep")))
+
+
+@pytest.mark.slow
+def test_an_idle_decoder_that_computes_is_ended() -> None:
+    with SandboxPool(1, SandboxSettings(modules=("tests.unit.video.segments.clips",))) as pool:
+        pool.decode(CLIP, DecodeRequest(28, 28))
+        (honest,) = pool.pids()
+        pool.decode(CLIP, DecodeRequest(28, 28, gather=FakeMalice("compute when idle")))
+        pool.decode(CLIP, DecodeRequest(28, 28))  # it computes after this answer
+        assert pool.pids() == [honest]
+        process = psutil.Process(honest)
+        eventually(lambda: not process.is_running() or process.status() == psutil.STATUS_ZOMBIE)
+        assert pool.decode(CLIP, DecodeRequest(28, 28)).pixels.size
+        assert pool.pids() != [honest]
+        assert pool.restarts == 0  # no job failed
+
+
+@pytest.mark.parametrize("threads", [True, False])
 @pytest.mark.parametrize("network", Network)
 @pytest.mark.parametrize("machine", AUDIT)
-def test_the_filter_jumps_within_itself(machine: str, network: Network) -> None:
-    code = seccomp_program(machine, pid=1234, may_open=True, network=network)
+def test_the_filter_jumps_within_itself(machine: str, network: Network, threads: bool) -> None:
+    code = seccomp_program(machine, pid=1234, may_open=True, network=network, threads=threads)
     steps = [struct.unpack("=HBBI", code[i : i + 8]) for i in range(0, len(code), 8)]
     for i, (operation, yes, no, _) in enumerate(steps):
         if operation & 0x07 == 0x05:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import os
@@ -11,6 +12,7 @@ import socket
 import struct
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -165,6 +167,43 @@ class Recorder:
         return [Motion(Basis.VECTORS, np.full((1, 1), count, np.float16)) for count in counts]
 
 
+def _threads(wanted: int) -> int:
+    """Start threads; how many came."""
+    for number in range(wanted):
+        try:
+            threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
+        except RuntimeError:
+            return number
+    return wanted
+
+
+def _said(paths: list[str]) -> list[str]:
+    """What the kernel says when it is asked for the facts of paths; each answer once."""
+    said = set()
+    for path in paths:
+        for ask in (os.stat, os.lstat, os.listdir, os.readlink, os.statvfs, lambda path: os.open(path, 0)):
+            try:
+                ask(path)
+                said.add("there")
+            except OSError as error:
+                said.add(errno.errorcode[error.errno or 0])
+        said.add("there" if os.access(path, 0) else "EPERM")
+    return sorted(said)
+
+
+def _compute_after_the_answer() -> None:
+    import __main__
+
+    send = __main__.send_message
+
+    def spin(*given: object) -> None:
+        send(*given)
+        while True:
+            pass
+
+    __main__.send_message = spin
+
+
 class FakeMalice(Recorder):
     """Stands for a decoder that hostile bytes have taken over."""
 
@@ -215,6 +254,15 @@ class FakeMalice(Recorder):
                 signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
                 while True:
                     pass
+            case "threads":
+                raise ZeroDivisionError(f"{_threads(3000)} threads")
+            case "threads and sleep":
+                _threads(3000)
+                time.sleep(600)
+            case paths if paths.startswith("paths "):
+                raise ZeroDivisionError(f"said: {_said(paths.split(' ')[1:])}")
+            case "compute when idle":
+                _compute_after_the_answer()
             case "sleep":
                 os.pwrite(_shared_files()[1], b"asleep", 0)
                 time.sleep(600)

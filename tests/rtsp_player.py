@@ -12,7 +12,7 @@ import re
 import socket
 import ssl
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 
 import av
@@ -38,6 +38,7 @@ class RtspPlayer:
         pause_s: Seconds between packets of the video.
         once: Plays the clip once and closes the connection.
         silent: Plays it once and keeps the connection.
+        packets: RTP that it plays in place of the clip's, as it is and for as long as somebody reads.
     """
 
     def __init__(
@@ -50,7 +51,9 @@ class RtspPlayer:
         pause_s: float = 0.01,
         once: bool = False,
         silent: bool = False,
+        packets: Callable[[], Iterator[bytes]] | None = None,
     ) -> None:
+        self.bomb = packets
         self.received: list[str] = []
         self.connections = 0
         self._packets = list(rtp_packets(clip))
@@ -98,7 +101,10 @@ class RtspPlayer:
         elif method == "SETUP":
             head += "Transport: RTP/AVP/TCP;unicast;interleaved=0-1\r\n"
         connection.sendall(f"RTSP/1.0 200 OK\r\n{head}\r\n".encode() + body)
-        if method == "PLAY":
+        if method == "PLAY" and self.bomb is not None:
+            for packet in self.bomb():
+                connection.sendall(b"$\x00" + len(packet).to_bytes(2, "big") + packet)
+        elif method == "PLAY":
             self._play(connection)
 
     def _play(self, connection: socket.socket) -> None:

@@ -29,6 +29,7 @@ from lookout.v1.labels_pb2 import Label
 from lookout.v1.verdicts_pb2 import Verdict
 from lookout.wire import VERDICTS, message_kind, to_json
 from tests import mutations
+from tests.browser import CHROMIUM, browser
 from tests.unit.cli.runs import FakeMessage, camera_records, example_run, verdict
 
 
@@ -210,6 +211,60 @@ def test_strange_records_are_left_out_and_the_page_is_written() -> None:
     headers = (("lookout-source-partition", b"\x1b[2J"), ("lookout-source-offset", b"9" * 5000))
     run.take(FakeMessage("camera.segments.v1.dlq", b"", 0, "room", headers))  # type: ignore[arg-type]
     assert "room" in render(page_data(run, None, FACTS), FACTS)
+
+
+HOSTILE = (
+    "<script>hit('script')</script>",
+    "<img src=x onerror=hit('image')>",
+    "\"><svg onload=hit('svg')>",
+    "' onmouseover='hit(1)' autofocus onfocus='hit(2)",
+    "</script><script>hit('end')</script>",
+    "</title></style><script>hit('title')</script>",
+    "javascript:hit('link')",
+    "{{7*7}}${hit('template')}",
+    "<!--<script>hit('comment')",
+    "&lt;script&gt;hit('entity')&lt;/script&gt;",
+    "\u2028hit('line')\u2029",
+    "a" * 5000,
+)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here")
+def test_names_that_are_programs_do_nothing_in_a_browser(tmp_path: Path) -> None:
+    """Cameras, watches, questions, reasons of dead letters and file names; no request leaves the page."""
+    run = FleetRecord()
+    for number, text in enumerate(HOSTILE):
+        camera, watch = text[:190], f"{text[:100]}{number}"
+        for message in camera_records(camera, 10, {watch: (2.0, 6.0)}):
+            run.take(message)  # type: ignore[arg-type]
+        run.questions[watch] = text
+        letter = (("lookout-reason", text.encode()), ("lookout-detail", text.encode()))
+        run.take(FakeMessage("frames.v1.dlq", b"", 0, camera, letter))  # type: ignore[arg-type]
+    facts = PageFacts(HOSTILE[0], HOSTILE[1])
+    page = write_page(tmp_path / "page.html", run, FakeAlbum(), facts)  # type: ignore[arg-type]
+    (tmp_path / "profile").mkdir()
+    with browser(tmp_path / "profile") as chromium:
+        chromium.call("Page.enable")
+        chromium.call(
+            "Page.addScriptToEvaluateOnNewDocument", source="window.hits = []; window.hit = x => hits.push(x)"
+        )
+        chromium.open(page)
+        chromium.evaluate(
+            "document.querySelectorAll('*').forEach(one => ['mouseover', 'focus', 'click'].forEach("
+            "kind => one.dispatchEvent(new Event(kind, {bubbles: true}))))"
+        )
+        assert chromium.evaluate("hits") == []
+        assert chromium.evaluate("document.querySelectorAll('script').length") == page.read_text().count(
+            "</script>"
+        )
+        links = chromium.evaluate("[...document.querySelectorAll('a')].map(one => one.href)")
+        assert not [link for link in links if link.startswith("javascript:")]
+        loaded = chromium.evaluate("performance.getEntriesByType('resource').map(one => one.name)")
+        assert not [name for name in loaded if not name.startswith("data:")]
+        shown = chromium.evaluate("document.body.innerText")
+        assert HOSTILE[0] in shown
 
 
 def test_an_empty_run_is_a_page_too() -> None:

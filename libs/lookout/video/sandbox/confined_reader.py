@@ -62,7 +62,9 @@ class SandboxedReader(RecordingReader):
         if self._source is None:
             with FileSource(name).open():  # refuses what cannot be read, before processes are started
                 pass
-        self._pool = SandboxPool(self.workers, SandboxSettings(start_s=300.0, wall_s=600.0, cpu_s=600.0))
+        self._pool = SandboxPool(
+            self.workers, SandboxSettings(start_s=300.0, wall_s=600.0, cpu_s=600.0, recordings=True)
+        )
         try:
             reply = self._pool.recording_table(self._name, self._source)
             table = _table(reply)

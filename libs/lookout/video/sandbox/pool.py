@@ -75,10 +75,10 @@ if TYPE_CHECKING:
 # A limit for a life, because the kernel's cannot be raised again by a confined process; `_check_cpu` holds
 # each job to its own.
 CPU_JOBS = 10
+"""The kernel ends a process after the CPU time of so many jobs; it is replaced before that."""
 #: CPU seconds that a decoder may use while it has no job, and seconds between looks
 IDLE_CPU_S = 0.5
 _LOOK_S = 1.0
-"""The kernel ends a process after the CPU time of so many jobs; it is replaced before that."""
 _pipes = count()
 _log = logging.getLogger(__name__)
 
@@ -94,6 +94,8 @@ class SandboxSettings:
         wall_s: seconds for one job.
         start_s: seconds to start.
         threads: slice threads of the decoder.
+        recordings: whether it samples whole recordings, which takes threads. A process with one slice thread
+            and without recordings can start none.
         jobs: jobs before a worker is replaced.
         strict: refuse to work where the kernel cannot confine a process.
         landlock: use Landlock where the kernel has it.
@@ -106,6 +108,7 @@ class SandboxSettings:
     wall_s: float = 90.0
     start_s: float = 120.0
     threads: int = 1
+    recordings: bool = False
     jobs: int = 2000
     strict: bool = True
     landlock: bool = True
@@ -142,7 +145,7 @@ class _Worker:
         # A worker that takes no job must not hold the caller up: writing to it has a deadline.
         os.set_blocking(self._jobs, False)
         self._files.settimeout(settings.wall_s)
-        fields = ("memory", "result", "threads", "strict", "landlock", "modules")
+        fields = ("memory", "result", "threads", "recordings", "strict", "landlock", "modules")
         options = json.dumps(
             {name: getattr(settings, name) for name in fields} | {"life_cpu_s": CPU_JOBS * settings.cpu_s}
         )

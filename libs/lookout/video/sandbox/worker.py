@@ -140,9 +140,10 @@ def main(arguments: list[str]) -> None:
     try:
         _import_early(settings["modules"])
         limit_resources(settings["memory"], settings["result"], settings["life_cpu_s"])
-        # One thread reads jobs; FFmpeg starts some of its own only where it was allowed more than one.
+        # One thread reads jobs. FFmpeg starts some where it was allowed more than one, a recording needs two.
         queues: list[SimpleQueue[bytes]] = []
-        needs = Needs(threads=settings["threads"] > 1, begin=lambda: queues.append(_queue(jobs_fd)))
+        threads = settings["threads"] > 1 or settings["recordings"]
+        needs = Needs(threads=threads, begin=lambda: queues.append(_queue(jobs_fd)))
         means = confine(strict=settings["strict"], landlock=settings["landlock"], needs=needs)
     except (ConfinementError, ImportError, OSError, ValueError) as error:
         send_message(replies_fd, replies.refusal(0, CodecError(Reason.UNAVAILABLE, str(error))))

@@ -13,6 +13,7 @@ import pytest
 
 from lookout.errors import BadRecordError, TransientError
 from lookout.runtime.net.fetch import UriFetcher, uri_of
+from lookout.runtime.net.ranges import UriRanges
 
 
 class Site(BaseHTTPRequestHandler):
@@ -167,6 +168,26 @@ def test_a_host_that_does_not_resolve_is_away() -> None:
     away = UriFetcher(("http",), ("*.example",), resolver=nowhere)
     with pytest.raises(TransientError, match="does not resolve"):
         away.fetch("http://cam.example/a")
+
+
+def test_a_name_that_changes_after_it_was_checked_leads_nowhere_else() -> None:
+    """It is looked up once for a fetch, and once for all ranges of a recording."""
+    with site() as (port, seen):
+        asked = []
+
+        def rebinding(host: str, port: int) -> list[str]:
+            asked.append(host)
+            return ["127.0.0.1"] if len(asked) % 2 else ["127.0.0.2"]
+
+        of = UriFetcher(("http",), ("*.example",), ("127.0.0.1/32",), resolver=rebinding)
+        assert of.fetch(f"http://cam.example:{port}/segment") == b"x" * 100
+        with pytest.raises(BadRecordError, match=r"resolves to 127\.0\.0\.2"):
+            of.fetch(f"http://cam.example:{port}/segment")
+        assert len(seen) == 1
+        with UriRanges(of, f"http://cam.example:{port}/segment") as ranges:
+            for _ in range(3):
+                assert not ranges.begin()  # the site serves no ranges; each attempt is a request
+        assert (len(asked), len(seen)) == (3, 4)
 
 
 @pytest.mark.parametrize(

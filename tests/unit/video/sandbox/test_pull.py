@@ -164,6 +164,54 @@ def test_an_announced_gigabyte_costs_nobody_memory(way: str) -> None:
         camera.close()
 
 
+def rtp(payload: bytes, number: int, stamp: int) -> bytes:
+    """An RTP packet of H.264, without the mark that ends a picture (RFC 3550, RFC 6184)."""
+    return b"\x80\x60" + (number % 65536).to_bytes(2, "big") + stamp.to_bytes(4, "big") + b"\0" * 4 + payload
+
+
+#: payloads of H.264 over RTP that announce or gather without end, by what is wrong with them
+BOMBS: dict[str, Callable[[int], bytes]] = {
+    # FU-A: one fragment begins a unit, and none ends it.
+    "fragments-without-end": lambda n: bytes([0x7C, 0x85 if n == 0 else 0x05]) + bytes(60_000),
+    "fragments-that-all-begin": lambda n: b"\x7c\x85" + bytes(60_000),
+    "fragments-without-begin": lambda n: b"\x7c\x05" + bytes(60_000),
+    # STAP-A: units in one packet, with sizes of their own.
+    "units-of-nothing": lambda n: b"\x78" + b"\0\0" * 30_000,
+    "units-larger-than-their-packet": lambda n: b"\x78" + b"\xff\xff\x65" * 20_000,
+    "one-picture-for-ever": lambda n: b"\x65" + bytes(60_000),
+    "parameter-sets-for-ever": lambda n: b"\x67" + bytes([n % 256]) * 60_000,
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", BOMBS)
+def test_rtp_without_end_costs_its_own_process_alone(way: str) -> None:
+    """Half a gigabyte of it: the process stays below its memory, what it gives is bounded, and it ends."""
+    sent = 0
+
+    def packets() -> Iterator[bytes]:
+        nonlocal sent
+        for number in range(9000):
+            payload = BOMBS[way](number)
+            sent += len(payload)
+            yield rtp(payload, number, 1)
+
+    camera = RtspPlayer(CLIP, packets=packets)
+    try:
+        before = psutil.Process().memory_info().rss
+        with pulling(camera.url, connect_s=2.0) as pull:
+            peak = Peak(pull.pid)
+            pull.begin()
+            sizes = []
+            with pytest.raises(PullError):
+                sizes += [len(segment.data) for segment in pull.segments()]
+            assert 0 < peak.stop() < MEMORY + (64 << 20)  # libraries are not its own
+            assert all(size <= 15 << 20 for size in sizes)
+        assert psutil.Process().memory_info().rss - before < 64 << 20
+    finally:
+        camera.close()
+
+
 class Peak:
     """The largest resident memory of a process until `stop`."""
 

@@ -271,10 +271,10 @@ class _Worker:
         return self._process.poll() is not None
 
     def rest(self) -> None:
-        """It waits for a job: it has nothing to compute until `look` says otherwise."""
+        """It waits for a job: it has nothing to compute until the next `run`."""
         self._rest_cpu_s = cpu_seconds(self.pid) or 0.0
 
-    def look(self) -> None:
+    def check_idle(self) -> None:
         """End the process if it has computed or started threads since `rest`: nobody asked it to."""
         used = cpu_seconds(self.pid)
         if used is None or self.ended:
@@ -523,11 +523,11 @@ class SandboxPool:
             self._seats.put(worker)
             _idle_watch.add(self)
 
-    def look_at_idle(self) -> bool:
+    def check_idle_workers(self) -> bool:
         """End idle workers that compute. Whether there are idle ones."""
         with self._lock:  # nobody takes one, or closes the pool, meanwhile
             for worker in self._idle:
-                worker.look()
+                worker.check_idle()
             return bool(self._idle)
 
     def _drop(self, worker: _Worker, restart: bool = True) -> None:
@@ -615,7 +615,7 @@ class _IdleWatch:
         while True:
             time.sleep(_LOOK_S)
             with self._lock:
-                idle = [pool for pool in self._pools if pool.look_at_idle()]
+                idle = [pool for pool in self._pools if pool.check_idle_workers()]
                 self._runs = bool(idle)
                 if not self._runs:
                     return

@@ -29,6 +29,7 @@ from lookout.runtime.net import Connections, without_security
 from lookout.runtime.store import Announcer, Directory, StoreSettings
 from lookout.services.recall.asking import PastQuestion
 from lookout.v1.lineage_pb2 import STAGE_CHAPTERS
+from tests.store_settings import store_settings
 from tests.tiny_models import checkpoint
 from tests.unit.models.engines.scenes import block
 
@@ -199,7 +200,7 @@ class World:
     stack: ExitStack
     holders: list[Holder] = field(default_factory=list)
     security: Connections = field(default_factory=without_security)
-    settings: StoreSettings = field(default_factory=lambda: StoreSettings(redis_retry_s=0.01))
+    settings: StoreSettings = field(default_factory=lambda: store_settings(redis_retry_s=0.01))
 
     def directory(self) -> Directory:
         """A connection to Redis."""

@@ -32,10 +32,11 @@ from lookout.past.memory import Past, RangeCache, RetrievalSettings
 from lookout.past.memory.chapters import ChapterFolder
 from lookout.past.memory.past import fetch_from
 from lookout.runtime.net import without_security
-from lookout.runtime.store import Directory, StoreSettings
+from lookout.runtime.store import Directory
 from lookout.services.recall.asking import Asker, NothingRememberedError, PastQuestion
 from tests.chapters_world import engine, fill, folder
 from tests.eventually import eventually
+from tests.store_settings import store_settings
 
 LITTLE = RetrievalSettings(frames=5, span=4)
 QUESTION = PastQuestion("Is anyone lying?", words=3, frames=5)
@@ -118,7 +119,7 @@ class Trial:
         return chapters
 
     def _reader(self) -> Asker:
-        directory = Directory(self.redis.url, StoreSettings(redis_retry_s=0.05))
+        directory = Directory(self.redis.url, store_settings(redis_retry_s=0.05))
         client = without_security().redis_client(self.redis.url, socket_timeout=0.5, retry=None)
         sources = ChapterSources(
             Holders(list_s=5.0, read_s=5.0),

@@ -25,7 +25,6 @@ from lookout.rules import watch_fault
 from lookout.runtime.store.directory import Announcer, Directory
 from lookout.runtime.store.errors import DirectoryDownError
 from lookout.runtime.store.labels import entry_of
-from lookout.runtime.store.settings import StoreSettings
 from lookout.runtime.worker import Table
 from lookout.runtime.worker.polling import static_name
 from lookout.runtime.worker.tables import REACH_S, ShorterTopicError
@@ -37,6 +36,7 @@ from lookout.wire.limits import ALL_WATCHES, CAMERA_WATCHES
 from tests.acceptor import Acceptor
 from tests.eventually import eventually
 from tests.fleet.bench import Bench, process, running
+from tests.store_settings import store_settings
 
 pytestmark = pytest.mark.fleet
 
@@ -184,7 +184,7 @@ def fill(client: redis.Redis, size: int) -> None:
 def test_a_redis_without_memory_is_a_directory_that_is_away() -> None:
     """Strangers' keys without an expiry are never evicted: writes fail until somebody removes them."""
     with RedisServer(max_memory_mb=3) as server, redis.Redis.from_url(server.url) as stranger:
-        directory = Directory(server.url, StoreSettings(redis_retry_s=0.1))
+        directory = Directory(server.url, store_settings(redis_retry_s=0.1))
         announcer = Announcer(directory, STAGE_FRAMES, "pod", "127.0.0.1:9", lambda: [entry_of(REF)])
         assert announcer.renew()
         for size in (10_000, 100):  # until there is no room for a lease either

@@ -15,10 +15,11 @@ import numpy as np
 import pytest
 
 from lookout.local import RedisServer, free_ports, guarded
-from lookout.runtime.store import Node, StoreSettings, TensorUnavailableError
+from lookout.runtime.store import Node, TensorUnavailableError
 from lookout.v1.lineage_pb2 import STAGE_FRAMES
 from tests.eventually import eventually
 from tests.fleet.store_holder import TENSORS, make, record_of, tensor_ref
+from tests.store_settings import store_settings
 
 pytestmark = pytest.mark.fleet
 
@@ -111,7 +112,7 @@ def test_no_wrong_byte_whatever_dies(own_redis: RedisServer, tmp_path: Path) -> 
         holders = [Holder(own_redis.url, f"holder-{n}", tmp_path) for n in range(2)]
         for holder in holders:
             stack.callback(holder.kill)
-        node = Node(StoreSettings(redis_retry_s=0.1, fetch_s=5.0), own_redis.url)
+        node = Node(store_settings(redis_retry_s=0.1, fetch_s=5.0), own_redis.url)
         stack.callback(node.close)
         with Readers(node) as readers:
             readers.until("peer")

@@ -13,6 +13,7 @@ from lookout.runtime.worker import DeadLetter, Output, Record
 from lookout.v1.lineage_pb2 import CAUSE_QUOTA, StreamEvent
 from lookout.video.segments import CodecError, DecodedSegment, DecodeRequest, Reason
 from lookout.wire import SEGMENTS, headers
+from tests.store_settings import store_settings
 from tests.unit.services.decode_case import World, pieces, samples
 
 
@@ -197,7 +198,9 @@ class UnavailableDecoder:
 
 
 def test_a_camera_whose_pixels_nobody_reads_waits_and_is_then_skipped_by_name() -> None:
-    world = World(store={"camera_bytes": 200_000, "camera_wait_s": 30.0})  # a segment's pixels: 150 528
+    world = World(
+        store=store_settings(camera_bytes=200_000, camera_wait_s=30.0)
+    )  # a segment's pixels: 150 528
     [first] = world.send(pieces()[0])
     with pytest.raises(TransientError, match="150528 bytes of camera yard wait"):
         world.send(pieces()[1])
@@ -220,7 +223,9 @@ def test_a_camera_whose_pixels_nobody_reads_waits_and_is_then_skipped_by_name() 
 
 
 def test_a_camera_over_its_quota_is_not_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World(store={"camera_bytes": 100_000, "camera_wait_s": 30.0})  # less than a segment's pixels
+    world = World(
+        store=store_settings(camera_bytes=100_000, camera_wait_s=30.0)
+    )  # less than a segment's pixels
     world.send(pieces()[0])
     monkeypatch.setattr(world.handler, "_decoder", None)
     with pytest.raises(TransientError):

@@ -27,6 +27,7 @@ from lookout.v1.lineage_pb2 import (
 from lookout.v1.state_pb2 import Checkpoint
 from lookout.v1.tokens_pb2 import TokensRecord
 from lookout.wire import FRAMES
+from tests.store_settings import store_settings
 from tests.tiny_models import SIZE
 from tests.unit.services.prune_encode_case import WALL, World, indices
 
@@ -232,7 +233,7 @@ def test_pixels_that_decode_cannot_make_cost_a_camera_its_budget() -> None:
 
 
 def test_a_camera_whose_tokens_nobody_reads_waits_and_then_has_an_outcome() -> None:
-    world = World(store={"camera_bytes": 20_000, "camera_wait_s": 60.0})  # a block's tokens: 10 752
+    world = World(store=store_settings(camera_bytes=20_000, camera_wait_s=60.0))  # a block's tokens: 10 752
     [first] = world.send(world.frames([0, 1, 2, 3], 0, 2))
     message = world.frames([4, 5, 6, 7], 2, 4)
     for seconds in (0.0, 59.0):
@@ -255,7 +256,7 @@ def test_a_camera_whose_tokens_nobody_reads_waits_and_then_has_an_outcome() -> N
 
 def test_one_record_with_more_tokens_than_the_quota_ends() -> None:
     """Its own first blocks hold the room that its last ones wait for."""
-    world = World(store={"camera_bytes": 20_000, "camera_wait_s": 60.0})
+    world = World(store=store_settings(camera_bytes=20_000, camera_wait_s=60.0))
     message = world.frames(list(range(12)), 0, 6)
     for seconds in (0.0, 30.0):
         world.now = seconds

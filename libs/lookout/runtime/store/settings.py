@@ -1,7 +1,7 @@
 """Settings of the tensor store, its directory and its peers."""
 
 from pathlib import Path
-from typing import Self
+from typing import ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -21,45 +21,37 @@ class StoreSettings(BaseModel):
     reserve_bytes: int = Field(
         default=128 * MIB, gt=0, description="bytes reserved for tensors that are made again on request"
     )
-    reserve_workers: int = Field(
-        default=2, gt=0, description="threads that make tensors again for other instances"
-    )
     unread_bytes: int = Field(
         default=384 * MIB, gt=0, description="bytes of unread tensors at which producing pauses"
-    )
-    unread_seconds: float = Field(
-        default=120.0, gt=0, description="seconds of unread stream time of a camera at which producing pauses"
     )
     camera_bytes: int = Field(
         default=128 * MIB, gt=0, description="bytes of unread tensors at which a camera must wait"
     )
-    camera_wait_s: float = Field(
-        default=120.0,
-        ge=0,
-        description="seconds that a camera over camera_bytes waits before it is left out",
-    )
-    redis_timeout_s: float = Field(
-        default=0.5, gt=0, description="seconds to wait for an answer of the directory"
-    )
-    redis_retry_s: float = Field(
-        default=1.0, gt=0, description="seconds until a failed directory is asked again"
-    )
     lease_s: float = Field(
         default=10.0, gt=0, description="seconds without renewal after which an instance counts as gone"
-    )
-    entry_s: float = Field(
-        default=600.0, gt=0, description="seconds until a directory entry expires; holders renew it"
-    )
-    peer_bytes: int = Field(
-        default=256 * MIB, gt=0, description="limit of the bytes in transfer to one instance"
-    )
-    tensor_bytes: int = Field(
-        default=1024 * MIB, gt=0, description="bytes of the largest tensor that another instance may send"
     )
     fetch_s: float = Field(default=10.0, gt=0, description="seconds for one fetch from a holder")
     materialize_s: float = Field(
         default=60.0, gt=0, description="seconds for a tensor to be made again by another instance"
     )
+
+    # What nobody could choose better:
+    reserve_workers: ClassVar[int] = 2
+    """Threads that make tensors again for other instances."""
+    unread_seconds: ClassVar[float] = 120.0
+    """Seconds of unread stream time of a camera at which producing pauses."""
+    camera_wait_s: ClassVar[float] = 120.0
+    """Seconds that a camera over camera_bytes waits before it is left out."""
+    redis_timeout_s: ClassVar[float] = 0.5
+    """Seconds to wait for an answer of the directory."""
+    redis_retry_s: ClassVar[float] = 1.0
+    """Seconds until a failed directory is asked again."""
+    entry_s: ClassVar[float] = 600.0
+    """Seconds until a directory entry expires; holders renew it."""
+    peer_bytes: ClassVar[int] = 256 * MIB
+    """Limit of the bytes in transfer to one instance."""
+    tensor_bytes: ClassVar[int] = 1024 * MIB
+    """Bytes of the largest tensor that another instance may send."""
 
     @model_validator(mode="after")
     def _budgets_fit(self) -> Self:

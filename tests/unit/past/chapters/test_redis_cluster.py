@@ -13,13 +13,14 @@ from lookout.errors import StartupError
 from lookout.past.chapters.announcing import chapters_key, scenes_key
 from lookout.runtime.net import without_security
 from lookout.runtime.net.redis_errors import REDIS_ERRORS
-from lookout.runtime.store import Announcer, StoreSettings, TensorStore
+from lookout.runtime.store import Announcer, TensorStore
 from lookout.runtime.store.labels import entry_of
 from lookout.services.camera_agent.leases import REPORT, Leases
 from lookout.services.recall.asking import Asker
 from lookout.v1.lineage_pb2 import STAGE_FRAMES, RecordRef, TensorRef
 from tests.chapters_world import QUESTION, World, engine, fill, folder
 from tests.redis_cluster import RedisCluster
+from tests.store_settings import store_settings
 
 CAMERAS = ("gate", "yard", "hall", "dock", "ramp")
 SECURITY = without_security().model_copy(update={"redis_cluster": True})
@@ -34,7 +35,7 @@ def cluster(tmp_path: Path) -> Iterator[RedisCluster]:
 @pytest.fixture
 def world(tmp_path: Path, cluster: RedisCluster) -> Iterator[World]:
     with ExitStack() as stack:
-        settings = StoreSettings(redis_retry_s=0.01, redis_timeout_s=2.0)
+        settings = store_settings(redis_retry_s=0.01, redis_timeout_s=2.0)
         yield World(tmp_path, cluster.url, stack, security=SECURITY, settings=settings)
 
 

@@ -20,6 +20,7 @@ from lookout.runtime.store import (
     TensorStore,
 )
 from lookout.v1.lineage_pb2 import STAGE_FRAMES, RecordRef, TensorRef
+from tests.store_settings import store_settings
 
 
 @pytest.fixture
@@ -84,7 +85,7 @@ def fleet_of(redis_url: str) -> Iterator[Callable[..., Fleet]]:
             "redis_timeout_s": 2.0,
             "redis_retry_s": 0.05,
         }
-        yield lambda **more: Fleet(redis_url, StoreSettings(**(base | more)), stack)
+        yield lambda **more: Fleet(redis_url, store_settings(**(base | more)), stack)
 
 
 @pytest.fixture

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from lookout.errors import TransientError
-from lookout.runtime.store import CameraQuotaError, Keeper, StoreSettings, TensorStore, Unread
+from lookout.runtime.store import CameraQuotaError, Keeper, TensorStore, Unread
+from tests.store_settings import store_settings
 from tests.unit.runtime.store.store_case import kib, ref
 
 
@@ -15,7 +16,7 @@ class Shelf:
     def __init__(self, **settings: float) -> None:
         self.now = 0.0
         given = {"memory_bytes": 4096, "unread_bytes": 4096, "camera_wait_s": 10.0}
-        self.store = TensorStore(StoreSettings(**{**given, **settings}))  # type: ignore[arg-type]
+        self.store = TensorStore(store_settings(**{**given, **settings}))
         self.keeper = Keeper(self.store, lambda: self.now)
 
     def put(self, name: str, camera: str = "cam") -> None:

@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
+import sqlite3
 import subprocess
 from collections.abc import Iterator
+from contextlib import closing
+from importlib.resources import files
 from pathlib import Path
 from typing import IO
 
 import pytest
+from confluent_kafka import Producer
 
-from lookout.local import KafkaServer
+from lookout.cli.connect import client_options, reading
+from lookout.cli.options import Position
+from lookout.cli.watches import write_watches
+from lookout.local import Fleet, KafkaServer, RedisServer
+from lookout.models import DEMO_QUESTIONS, TINY
+from lookout.v1.watches_pb2 import Rule, Watch
+from lookout.video.segments import cut
+from lookout.wire import SEGMENTS, VERDICTS
 from tests.eventually import eventually
 from tests.fleet.bench import Bench, running
 
@@ -81,3 +93,84 @@ def _send(bench: Bench, first: int, last: int) -> None:
     for n in range(first, last + 1):
         for camera in CAMERAS:
             bench.send(camera, n, padding="x" * 20_000)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_services_without_room_answer_all_the_same(small_disk: Path, tmp_path: Path) -> None:
+    """Every service's folder is on the full disk: spools, the past, the gateway's history, and the logs.
+
+    No window is lost, no service ends, and the history has everything once there is room again.
+    """
+    ballast = small_disk / "ballast"
+    parts = [segment.data for segment in cut(film())][:15]
+    # Little memory, so that tensors go to the disk as soon as they may.
+    store = {"store__memory_bytes": "2000000", "store__unread_bytes": "60000000"}
+    spools = {
+        name: {**store, "store__spool": str(small_disk / f"spool-{name}")}
+        for name in ("decode", "prune-encode")
+    }
+    with (
+        KafkaServer(tmp_path / "kafka") as server,
+        RedisServer(tmp_path / "redis") as redis,
+        Fleet(
+            small_disk / "fleet",
+            kafka=server.bootstrap,
+            redis_url=redis.url,
+            settings={"model_dir": str(TINY)},
+            stage_settings=spools,
+            memory="1h",
+            recordings=[film().parent],
+            gateway=True,
+        ) as fleet,
+    ):
+        question = DEMO_QUESTIONS["person"]
+        rule = Rule(threshold=0.5, k=1, n=1)
+        write_watches(fleet.bootstrap, [Watch(id="person", version=1, question=question, rule=rule)])
+        publish(fleet, parts[:5])
+        before = answered(fleet, 4)
+        fill(ballast)
+        publish(fleet, parts[5:10])
+        during = answered(fleet, before + 4)
+        assert fleet.supervise() == []
+        ballast.unlink()
+        publish(fleet, parts[10:])
+        total = answered(fleet, during + 4)
+        assert fleet.supervise() == []
+        (database,) = fleet.folder.rglob("history.db")
+        eventually(lambda: counted(database) >= total, every=0.5)
+
+
+def film() -> Path:
+    """A rendered film that comes with the package."""
+    (path,) = (Path(str(files("watchbench"))) / "films").glob("room-*.mp4")
+    return path
+
+
+def publish(fleet: Fleet, segments: list[bytes]) -> None:
+    """Send a camera's next segments."""
+    producer = Producer(client_options(fleet.bootstrap))
+    for segment in segments:
+        producer.produce(SEGMENTS.name, segment, key="yard")
+    assert producer.flush(60.0) == 0
+
+
+def answered(fleet: Fleet, least: int) -> int:
+    """How many windows have an answer, once there are so many."""
+
+    def now() -> int:
+        with reading(fleet.bootstrap, [VERDICTS.name], Position(oldest=True)) as reader:
+            outcomes = [json.loads(record.value() or b"")["outcome"] for record in reader.until_now()]
+        assert set(outcomes) <= {"answered"}, outcomes
+        return len(outcomes) if len(outcomes) >= least else 0
+
+    return int(eventually(now, every=1.0))
+
+
+def counted(database: Path) -> int:
+    """Verdicts in the gateway's history."""
+    with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection:
+        row = connection.execute(
+            "select sum(answers) from buckets where level = (select min(level) from buckets)"
+        ).fetchone()
+    return int(row[0] or 0)

@@ -146,6 +146,12 @@ def _check_notices(options: dict[str, str]) -> None:
         decode = DecodeState(epoch=(at_ms + opened_ms) * 1000 + partition, arrived_ms=at_ms + opened_ms)
         value = Checkpoint(decode=decode).SerializeToString()
         producer.produce(state, value, key=camera, partition=partition)
+    # Rows that decode did not write: none may tell a partition that a camera left which did not.
+    far = DecodeState(epoch=2**53 - 1, arrived_ms=at_ms + 9000)
+    for value in (Checkpoint(decode=far).SerializeToString(), b"\xff" * 50, b"{}"):
+        for key in (b"yard", b"gate", b"\xff\xfe", b"", b"k" * 100_000):
+            for partition in (0, 1, 5, 6):
+                producer.produce(state, value, key=key, partition=partition)
     assert producer.flush(30.0) == 0
     now = [0.0]
     moves = Moves(options, lambda: now.__setitem__(0, now[0] + 0.25) or now[0])

@@ -198,7 +198,7 @@ def _newest_epoch(address: str, camera: str) -> tuple[int, int] | None:
     span: tuple[int, int] | None = None
     with reading(address, [PIPELINE[Stage.DECODE].state.name], Position(oldest=True)) as reader:
         for message in reader.until_now():
-            state = decode_state(message.value()) if message.key() == camera.encode() else None
+            state = decode_state(message) if message.key() == camera.encode() else None
             if state is not None and state.epoch:
                 span = state.wall_offset_us, state.wall_offset_us + state.watermark_us
     return span

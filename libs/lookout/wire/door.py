@@ -158,6 +158,10 @@ def check_message(
         raise WireError(f"{kind.DESCRIPTOR.full_name} of {own!r} under the key {key!r}")
     if "epoch" in kind.DESCRIPTOR.fields_by_name:
         check_epoch(message.epoch, record_ms)  # type: ignore[attr-defined]
+    if isinstance(message, Checkpoint):  # its stage's state has the epoch
+        for field, state in message.ListFields():
+            if field.message_type is not None and "epoch" in field.message_type.fields_by_name:
+                check_epoch(state.epoch, record_ms)
     try:
         check_references(message, partition)
         if (check := _WHOLE.get(kind)) is not None:

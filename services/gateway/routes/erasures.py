@@ -96,7 +96,7 @@ def _newest_epoch(parts: Parts, camera: str) -> tuple[int, int] | None:
     """The wall time of a camera's newest epoch, in Unix microseconds, by decode's checkpoint."""
     span: tuple[int, int] | None = None
     for message in read_topic(parts.settings, "gateway-erasures", PIPELINE[Stage.DECODE].state.name):
-        state = decode_state(message.value()) if message.key() == camera.encode() else None
+        state = decode_state(message) if message.key() == camera.encode() else None
         if state is not None and state.epoch:
             span = state.wall_offset_us, state.wall_offset_us + state.watermark_us
     return span

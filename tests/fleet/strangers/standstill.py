@@ -39,6 +39,7 @@ class Standstill:
         self.found: dict[tuple[str, int], float] = {}
         self._flows, self._stopped = flows, threading.Event()
         self._options = {"bootstrap.servers": bootstrap, "enable.auto.commit": False, **options}
+        self._options["enable.partition.eof"] = True
         self._killed: set[str] = set()  # groups that have not committed since
         self._since: dict[tuple[str, int], _Place] = {}
         self._moved_at: dict[str, float] = {}
@@ -87,8 +88,16 @@ class Standstill:
         for place in places:
             offset = max(0, place.offset)
             _, high = consumer.get_watermark_offsets(place, timeout=5.0)
-            behind[place.partition] = offset, offset < high
+            waits = offset < high
+            if waits and self._seems_held(flow.group, place.partition, now):
+                # The end of a transaction takes an offset and is no record.
+                waits = _has_record(consumer, topic, place.partition, offset)
+            behind[place.partition] = offset, waits
         self.note(flow.group, behind, now)
+
+    def _seems_held(self, group: str, number: int, now: float) -> bool:
+        place = self._since.get((group, number))
+        return place is not None and place.others_since is not None and now - place.others_since > LONGEST_S
 
     def note(self, group: str, behind: Mapping[int, tuple[int, bool]], now: float) -> None:
         """Take one look at a group.
@@ -119,6 +128,16 @@ class Standstill:
             if alive and place.others_since is not None and now - place.others_since > LONGEST_S:
                 seconds = now - place.others_since
                 self.found[group, number] = max(self.found.get((group, number), 0.0), seconds)
+
+
+def _has_record(consumer: Consumer, topic: str, number: int, offset: int) -> bool:
+    """Whether a record that counts stands at an offset or after it."""
+    consumer.assign([TopicPartition(topic, number, offset)])
+    try:
+        message = consumer.poll(5.0)
+        return message is not None and message.error() is None
+    finally:
+        consumer.unassign()
 
 
 @dataclass(slots=True)

@@ -13,13 +13,14 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from confluent_kafka import OFFSET_BEGINNING, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import NewPartitions
 
 from lookout.errors import LookoutRuntimeError
 from lookout.runtime.kafka_clients import AdminClient, Consumer, Producer
+from lookout.runtime.worker.record_reader import record_of
 from lookout.v1.state_pb2 import Checkpoint, DecodeState
-from lookout.wire import PIPELINE, SEGMENTS, Stage, WireError, camera_topics, from_bytes, headers, prefixed
+from lookout.wire import PIPELINE, SEGMENTS, Stage, WireError, camera_topics, headers, prefixed, received
 
 #: as in the chart (`charts/derive.py`)
 MOST_PARTITIONS = 10_000
@@ -206,8 +207,10 @@ class Moves:
         while (left_s := until - self._clock()) > 0:
             for message in self._consumer.consume(1000, timeout=min(left_s, 0.5)):
                 if message.error() is None:
-                    camera = (message.key() or b"").decode("utf-8", "replace")
-                    self._places.note(camera, message.partition() or 0, decode_state(message.value()))
+                    record, state = record_of(message), decode_state(message)
+                    rejected = state is None and message.value() is not None
+                    if not rejected and not record.raw_key:  # a key that is not UTF-8 is no camera's
+                        self._places.note(record.camera, record.partition, state)
         return self._tell()
 
     def close(self) -> None:
@@ -234,9 +237,9 @@ class Moves:
         return due
 
 
-def decode_state(value: bytes | None) -> DecodeState | None:
-    """What a checkpoint says of the stream; None for a deleted one, or one that is no message."""
+def decode_state(message: Message) -> DecodeState | None:
+    """What a checkpoint says of the stream; None for a deleted one, and for one that is rejected."""
     try:
-        return None if value is None else from_bytes(value, Checkpoint).decode
+        return None if message.value() is None else received(Checkpoint, record_of(message)).decode
     except WireError:
         return None

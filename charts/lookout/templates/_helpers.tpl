@@ -310,6 +310,13 @@ annotations: {{- toYaml . | nindent 2 }}
 {{- if .passwordSecret }}{{ $files = append $files (dict "name" "redis-user" "secret" .passwordSecret "items" (dict "password" .passwordKey)) }}{{ end }}
 {{- end }}
 {{- end }}
+{{- if eq $component "gateway" }}
+{{- with .root.Values.gateway }}
+{{- if .database.secret }}{{ $files = append $files (dict "name" "database" "secret" .database.secret "items" (dict "url" .database.urlKey)) }}{{ end }}
+{{- if .tls.secret }}{{ $files = append $files (dict "name" "http" "secret" .tls.secret) }}{{ end }}
+{{- if .oidc.secret }}{{ $files = append $files (dict "name" "oidc" "secret" .oidc.secret "items" (dict "client-secret" .oidc.secretKey)) }}{{ end }}
+{{- end }}
+{{- end }}
 {{- $store := dict }}
 {{- if has $component (list "prefill" "recall") }}{{ $store = .root.Values.prefill.memory }}{{ end }}
 {{- if has $component (list "recordings" "recordings-plan") }}{{ $store = .root.Values.recordings.stores }}{{ end }}
@@ -335,6 +342,14 @@ annotations: {{- toYaml . | nindent 2 }}
       - {key: {{ $key }}, path: {{ $path }}}
       {{- end }}
     {{- end }}
+{{- end }}
+{{- end }}
+
+{{/* Where people reach the gateway; empty: nobody said. */}}
+{{- define "lookout.gatewayUrl" -}}
+{{- with .Values.gateway }}
+{{- if .publicUrl }}{{ .publicUrl }}
+{{- else if .ingress.enabled }}https://{{ .ingress.host }}{{ end }}
 {{- end }}
 {{- end }}
 

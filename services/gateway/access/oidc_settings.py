@@ -13,8 +13,9 @@ from lookout.wire import WireError, check_tenant, is_camera_id
 
 
 class Grant(BaseModel, frozen=True, extra="forbid"):
-    """What people with one value of the claim may do."""
+    """What people of one group may do."""
 
+    group: str
     role: Literal["viewer", "operator", "administrator"]
     cameras: tuple[str, ...] = ()
     tenants: tuple[str, ...] = ()
@@ -56,10 +57,10 @@ class OidcSettings(BaseModel, frozen=True, extra="forbid"):
         min_length=1,
         description="claim with a person's groups or roles; dots lead into objects: realm_access.roles",
     )
-    grants: dict[str, Grant] = Field(
-        {},
-        description='what groups may do, as JSON: {"guards": {"role": "operator", "tenants": ["north"], '
-        '"cameras": ["gate*"]}}; the first entry that names a group of a person counts alone',
+    grants: tuple[Grant, ...] = Field(
+        (),
+        description='what groups may do, as JSON: [{"group": "guards", "role": "operator", '
+        '"tenants": ["north"], "cameras": ["gate*"]}]; the first entry with a group of a person counts alone',
     )
     audience: str = Field(
         "",

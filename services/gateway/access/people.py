@@ -26,7 +26,7 @@ def person(settings: OidcSettings, claims: Mapping[str, Any]) -> Principal | Non
     be an operator of both.
     """
     groups = _groups(claims, settings.claim)
-    grant = next((grant for name, grant in settings.grants.items() if name in groups), None)
+    grant = next((grant for grant in settings.grants if grant.group in groups), None)
     if grant is None:
         return None
     return Principal(

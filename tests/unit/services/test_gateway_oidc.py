@@ -29,11 +29,11 @@ from lookout.v1.access_pb2 import Role
 from tests.fake_provider import CLIENT, FakeProvider, fake_provider, new_key
 
 HOME = "http://gateway.test"
-GRANTS = {
-    "admins": {"role": "administrator"},
-    "guards": {"role": "operator", "tenants": ["north"], "cameras": ["gate*"]},
-    "all": {"role": "viewer"},
-}
+GRANTS = [
+    {"group": "admins", "role": "administrator"},
+    {"group": "guards", "role": "operator", "tenants": ["north"], "cameras": ["gate*"]},
+    {"group": "all", "role": "viewer"},
+]
 
 
 @pytest.fixture
@@ -325,10 +325,10 @@ def test_people_of_one_name_are_different_actors(fake: FakeProvider) -> None:
     [
         ({"issuer": "http://login.example.org"}, "https"),
         ({"issuer": "https://login.example.org", "client_id": ""}, "client_id"),
-        ({"issuer": "https://login.example.org", "client_id": "a", "grants": {}}, "grants"),
+        ({"issuer": "https://login.example.org", "client_id": "a", "grants": []}, "grants"),
         ({"issuer": "https://login.example.org", "client_id": "a", "audience": "a"}, "audience"),
-        ({"grants": {"a": {"role": "king"}}}, "role"),
-        ({"grants": {"a": {"role": "viewer", "tenants": ["/"]}}}, "tenant"),
+        ({"grants": [{"group": "a", "role": "king"}]}, "role"),
+        ({"grants": [{"group": "a", "role": "viewer", "tenants": ["/"]}]}, "tenant"),
     ],
 )
 def test_wrong_settings_are_named(settings: dict[str, Any], reason: str) -> None:
@@ -347,7 +347,20 @@ def test_the_settings_come_from_the_environment() -> None:
     with pytest.raises(StartupError, match="LOOKOUT_PUBLIC_URL"):
         load_settings(GatewaySettings, environment)
     environment["LOOKOUT_PUBLIC_URL"] = "https://lookout.example.org"
-    assert list(load_settings(GatewaySettings, environment).oidc.grants) == list(GRANTS)
+    grants = load_settings(GatewaySettings, environment).oidc.grants
+    assert [grant.group for grant in grants] == ["admins", "guards", "all"]
+
+
+def test_the_address_of_the_database_may_be_in_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "url"
+    environment = {"LOOKOUT_BOOTSTRAP": "127.0.0.1:1", "LOOKOUT_MODE": "local"}
+    settings = load_settings(GatewaySettings, environment | {"LOOKOUT_DATABASE_URL_FILE": str(file)})
+    file.write_text("postgresql://lookout:secret@db/history\n")
+    assert settings.database() == "postgresql://lookout:secret@db/history"
+    file.write_text("secret")
+    with pytest.raises(StartupError, match="its content is not sqlite") as error:
+        settings.database()
+    assert "secret" not in str(error.value)
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from typing import cast
 from starlette.requests import Request
 
 from lookout.past.erasures import Fence
-from lookout.services.gateway.access.limits import CallRate, Failures
+from lookout.services.gateway.access.limits import CallRate, Failures, Followers
 from lookout.services.gateway.access.links import SignInLink
 from lookout.services.gateway.access.once import UsedOnce
 from lookout.services.gateway.access.provider import Provider
@@ -42,6 +42,7 @@ class Parts:
     provider: Provider | None
     rate: CallRate
     failures: Failures
+    followers: Followers
     ingest: Ingest
     writes: Writes
     feed: Feed
@@ -70,6 +71,7 @@ def make_parts(settings: GatewaySettings) -> Parts:
         _provider(settings),
         CallRate(settings.calls_per_minute),
         Failures(),
+        Followers(),
         ingest,
         Writes(settings, database),
         Feed(database, ingest.changed),

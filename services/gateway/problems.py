@@ -23,7 +23,7 @@ from lookout.wire import to_json
 
 MEDIA_TYPE: Final = "application/problem+json"
 #: what any route may answer
-STATUSES: Final = (400, 401, 403, 404, 405, 409, 411, 413, 415, 422, 429, 500, 503)
+STATUSES: Final = (400, 401, 403, 404, 405, 408, 409, 411, 413, 415, 422, 429, 500, 503)
 
 
 class ProblemError(LookoutError):

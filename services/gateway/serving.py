@@ -14,6 +14,7 @@ from fastapi import FastAPI
 
 from lookout.errors import StartupError
 from lookout.runtime.observe import logs
+from lookout.services.gateway.access.slow import PatientProtocol
 from lookout.services.gateway.settings import GatewaySettings
 
 _READ_EVERY_S: Final = 5.0
@@ -53,6 +54,7 @@ class HttpServer:
             forwarded_allow_ips=list(settings.trusted_proxies),
             timeout_graceful_shutdown=_GRACE_S,
             ws="websockets-sansio",
+            http=PatientProtocol,
         )
         config.load()
         if settings.http_cert_file is not None:
@@ -94,6 +96,8 @@ class HttpServer:
     def _load_certificate(self) -> None:
         cert, key = self._settings.http_cert_file, self._settings.http_key_file
         try:
+            # First into a context of its own: a certificate without its key would stay in the one in use.
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(str(cert), str(key))
             self._context.load_cert_chain(str(cert), str(key))
         except (OSError, ssl.SSLError) as error:
             raise StartupError(f"LOOKOUT_HTTP_CERT_FILE={cert}: {error}") from error

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 from typing import Final
 
 _CALLERS: Final = 10_000
 _FREE_FAILURES: Final = 5
+#: a person's tabs and devices; each costs a connection and a read of the database for each change
+_FOLLOWERS: Final = 20
 _LONGEST_WAIT_S: Final = 300.0
 
 
@@ -37,6 +39,34 @@ class CallRate:
             while len(self._buckets) > _CALLERS:
                 self._buckets.popitem(last=False)
         return 0.0 if allowed else (1 - calls) * 60 / self._size
+
+
+class Followers:
+    """How many streams of events a caller has open.
+
+    Args:
+        most: Of one caller.
+    """
+
+    def __init__(self, most: int = _FOLLOWERS) -> None:
+        self.most = most
+        self._lock = threading.Lock()
+        self._open: Counter[str] = Counter()
+
+    def begin(self, caller: str) -> bool:
+        """Open one more; False: the caller has as many as it may."""
+        with self._lock:
+            if self._open[caller] >= self.most:
+                return False
+            self._open[caller] += 1
+            return True
+
+    def end(self, caller: str) -> None:
+        """Close one."""
+        with self._lock:
+            self._open[caller] -= 1
+            if self._open[caller] <= 0:
+                del self._open[caller]
 
 
 class Failures:

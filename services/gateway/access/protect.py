@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Final
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -12,6 +13,8 @@ from lookout.services.gateway.problems import problem_response
 
 #: bytes of a request's body; recordings are uploaded by a route of their own
 BODY_BYTES: Final = 1 << 20
+#: seconds for the whole body, however slowly it comes
+BODY_S: Final = 30.0
 _POLICY: Final = "; ".join(
     (
         "default-src 'none'",
@@ -43,6 +46,10 @@ class _TooLargeError(Exception):
     """A body is larger than it may be."""
 
 
+class _TooSlowError(Exception):
+    """A body does not end within its time."""
+
+
 class Protection:
     """The middleware.
 
@@ -60,11 +67,19 @@ class Protection:
             await self._app(scope, receive, send)
             return
         limited = scope["path"] not in self._large
-        received, begun = 0, False
+        received, begun, whole = 0, False, False
+        deadline = asyncio.get_running_loop().time() + BODY_S
 
         async def receive_some() -> Message:
-            nonlocal received
-            message = await receive()
+            nonlocal received, whole
+            if whole or not limited:  # whoever asks again waits for the end of the connection
+                return await receive()
+            try:
+                async with asyncio.timeout_at(deadline):
+                    message = await receive()
+            except TimeoutError:
+                raise _TooSlowError from None
+            whole = not message.get("more_body", False)
             received += len(message.get("body", b""))
             if limited and received > BODY_BYTES:
                 raise _TooLargeError
@@ -89,4 +104,9 @@ class Protection:
             if not begun:
                 detail = f"the body has more than {BODY_BYTES} bytes: send less"
                 answer = problem_response(Request(scope), 413, detail)
+                await answer(scope, receive, send_protected)
+        except _TooSlowError:
+            if not begun:
+                detail = f"the body did not come within {BODY_S:g} s: send it faster"
+                answer = problem_response(Request(scope), 408, detail, {"Connection": "close"})
                 await answer(scope, receive, send_protected)

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import AsyncIterator, Callable
+from typing import Annotated, Final
 
 from fastapi import APIRouter, Header, Query, Request
 from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from lookout.services.gateway.events import sees_event
-from lookout.services.gateway.guard import Viewer, still_is
+from lookout.services.gateway.guard import Viewer, still_is, too_many
 from lookout.services.gateway.messages import reference, route
 from lookout.services.gateway.parts import parts_of
 from lookout.v1.gateway_pb2 import Event
 
 router = APIRouter(prefix="/v1/events", tags=["events"])
+_LATER_S: Final = 10.0
 _STREAM = {"text/event-stream": {"schema": {"type": "string", "description": "of Event"}}}
 
 
@@ -28,10 +31,26 @@ def events(
 
     A follower that comes back with the id of its last event misses none.
     """
-    feed = parts_of(request).feed
-    position = feed.begin(last_event_id or after)
-    return StreamingResponse(
-        feed.follow(position, sees_event(principal), lambda: still_is(request, principal)),
-        media_type="text/event-stream",
-        headers={"X-Accel-Buffering": "no"},
+    parts = parts_of(request)
+    position = parts.feed.begin(last_event_id or after)
+    if not parts.followers.begin(principal.actor):
+        raise too_many(_LATER_S, f"{parts.followers.most} streams of events are open already: close one")
+    return _Stream(
+        parts.feed.follow(position, sees_event(principal), lambda: still_is(request, principal)),
+        lambda: parts.followers.end(principal.actor),
     )
+
+
+class _Stream(StreamingResponse):
+    """A stream of events, and what is done when it is over, also where its caller left before the first."""
+
+    def __init__(self, events: AsyncIterator[bytes], over: Callable[[], None]) -> None:
+        super().__init__(events, media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
+        self._over = over
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._over()

@@ -1,0 +1,44 @@
+"""HTTP/1.1 connections whose callers must send the head of a request within a time."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+#: seconds from the first byte of a connection or request until its headers are there
+HEAD_S: Final = 15.0
+
+
+class PatientProtocol(H11Protocol):
+    """uvicorn's protocol, which would wait for headers as long as somebody sends a byte now and then."""
+
+    _late: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin to wait for the first request."""
+        super().connection_made(transport)
+        self._await_head()
+
+    def data_received(self, data: bytes) -> None:
+        """Take bytes; a whole head ends the wait, the begin of the next one begins another."""
+        super().data_received(data)
+        if self.conn.their_state is not h11.IDLE:
+            self._stop_waiting()
+        elif self._late is None:
+            self._await_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop waiting."""
+        self._stop_waiting()
+        super().connection_lost(exc)
+
+    def _await_head(self) -> None:
+        self._late = self.loop.call_later(HEAD_S, self.transport.close)
+
+    def _stop_waiting(self) -> None:
+        if self._late is not None:
+            self._late.cancel()
+            self._late = None

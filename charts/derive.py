@@ -456,7 +456,7 @@ CONSTRAINTS: dict[str, dict[str, Any]] = {
     "oidc.grants": _GRANTS,
     "ingress.className": _NAME,
     "ingress.host": _text(
-        r"^$|^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$",
+        r"^$|^[a-z0-9]([-a-z0-9.]{0,250}[a-z0-9])?$",
         "no host: lowercase letters, digits, - and ., as in lookout.example.org",
     ),
     "ingress.tlsSecret": _NAME,

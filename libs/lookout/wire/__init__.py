@@ -27,7 +27,12 @@ from lookout.wire.ids import (
     tensor_id as tensor_id,
     verdict_id as verdict_id,
 )
-from lookout.wire.message_json import WireError as WireError, from_json as from_json, to_json as to_json
+from lookout.wire.message_json import (
+    WireError as WireError,
+    from_json as from_json,
+    from_own_json as from_own_json,
+    to_json as to_json,
+)
 from lookout.wire.prefix import (
     NAME_PREFIX as NAME_PREFIX,
     REDIS_KEYS as REDIS_KEYS,

@@ -383,6 +383,17 @@ def verdict_near(connection: Connection, camera: str, at_ms: int) -> tuple[int, 
     return None if row is None else (row.partition, row.first)
 
 
+def letter(
+    connection: Connection, principal: Principal, topic: str, partition: int, offset: int
+) -> Any | None:
+    """The row of a dead letter; None: there is none that the caller may see."""
+    query = sqlalchemy.select(LETTERS).where(
+        LETTERS.c.topic == topic, LETTERS.c.partition == partition, LETTERS.c.offset == offset
+    )
+    row = connection.execute(query).one_or_none()
+    return row if row is not None and principal.sees(row.key, row.tenant) else None
+
+
 def letters(connection: Connection, principal: Principal, after: str, limit: int) -> tuple[list[bytes], str]:
     """Dead letters, newest first, and where the next page begins."""
     query = sqlalchemy.select(LETTERS).order_by(

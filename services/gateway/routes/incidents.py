@@ -16,7 +16,7 @@ from lookout.services.gateway.parts import Parts, parts_of
 from lookout.services.gateway.principal import Principal
 from lookout.services.gateway.problems import ProblemError, not_found
 from lookout.services.gateway.times import Moment, parse_ms
-from lookout.services.gateway.writes import Asked, entry
+from lookout.services.gateway.writes import Asked, Asking, entry
 from lookout.v1.actions_pb2 import IncidentAction, IncidentState
 from lookout.v1.gateway_pb2 import IncidentPage, IncidentView
 from lookout.wire import ACTIONS, from_json, stable_id, to_json
@@ -31,6 +31,7 @@ _Id = Annotated[str, Path(max_length=64)]
 def list_incidents(
     request: Request,
     principal: Viewer,
+    asked: Asked,
     camera: Annotated[str | None, Query(max_length=200, description="id or glob")] = None,
     watch: Annotated[str | None, Query(max_length=200)] = None,
     state: Annotated[
@@ -57,9 +58,18 @@ def list_incidents(
         q,
         closed,
     )
-    with parts_of(request).database.reading() as connection:
+    parts = parts_of(request)
+    if q:
+        _note_search(parts, principal, asked, q)
+    with parts.database.reading() as connection:
         rows, following = queries.incidents(connection, principal, criteria, after, limit)
     return answer(IncidentPage(incidents=[view_of_row(row, row.tenant) for row in rows], next=following))
+
+
+def _note_search(parts: Parts, principal: Principal, asked: Asking, words: str) -> None:
+    """Write to the audit log who searched for what. The pages of one search, and its repetition, are one."""
+    if parts.media.is_new_view(principal.actor, asked.address, "incident.search", words):
+        parts.writes.note(principal, asked, entry("incident.search", words))
 
 
 @router.get("/{identity}", **route(IncidentView))

@@ -45,18 +45,18 @@ class Followers:
     """How many streams of events a caller has open.
 
     Args:
-        most: Of one caller.
+        limit: Of one caller.
     """
 
-    def __init__(self, most: int = _FOLLOWERS) -> None:
-        self.most = most
+    def __init__(self, limit: int = _FOLLOWERS) -> None:
+        self.limit = limit
         self._lock = threading.Lock()
         self._open: Counter[str] = Counter()
 
     def begin(self, caller: str) -> bool:
         """Open one more; False: the caller has as many as it may."""
         with self._lock:
-            if self._open[caller] >= self.most:
+            if self._open[caller] >= self.limit:
                 return False
             self._open[caller] += 1
             return True

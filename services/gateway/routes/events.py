@@ -34,7 +34,7 @@ def events(
     parts = parts_of(request)
     position = parts.feed.begin(last_event_id or after)
     if not parts.followers.begin(principal.actor):
-        raise too_many(_LATER_S, f"{parts.followers.most} streams of events are open already: close one")
+        raise too_many(_LATER_S, f"{parts.followers.limit} streams of events are open already: close one")
     return _Stream(
         parts.feed.follow(position, sees_event(principal), lambda: still_is(request, principal)),
         lambda: parts.followers.end(principal.actor),

@@ -227,7 +227,7 @@ def test_a_caller_has_twenty_streams_of_events(tmp_path: Path) -> None:
     with served(tmp_path) as (port, parts), ExitStack() as stack:
         url, ada = f"http://127.0.0.1:{port}/v1/events", cookie(parts)
         client = stack.enter_context(httpx.Client(limits=httpx.Limits(max_connections=50)))
-        most = Followers().most
+        most = Followers().limit
         streams = [stack.enter_context(client.stream("GET", url, headers=ada)) for _ in range(most)]
         assert {stream.status_code for stream in streams} == {200}
         refused = client.get(url, headers=ada)

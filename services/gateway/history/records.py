@@ -57,9 +57,9 @@ from lookout.wire import (
     WATCHES,
     Stage,
     WireError,
-    from_bytes,
     from_json,
     headers,
+    is_camera_id,
     key_text,
     received,
     tenant_of,
@@ -350,14 +350,13 @@ class Records:
 
     def _state(self, batch: Batch, message: Message) -> None:
         """A checkpoint of decode says which cameras there are, also those that nothing watches."""
-        try:
-            state = from_bytes(message.value() or b"", Checkpoint).decode
-        except WireError:
+        camera, checkpoint = record_of(message).camera, _read(message, Checkpoint)
+        if checkpoint is None or not is_camera_id(camera):
             return
+        state = checkpoint.decode
         heard_ms = state.arrived_ms or state.last_arrival_ms
         if not heard_ms:
             return
-        camera = key_text(message.key())
         fence = self._erased(batch.connection)
         if not fence.ends(camera, heard_ms):
             self.book.seen(batch.connection, tenant_of(state.labels.tenant), camera, heard_ms)

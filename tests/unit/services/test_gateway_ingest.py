@@ -15,9 +15,10 @@ import sqlalchemy
 from lookout.runtime.worker import load_settings
 from lookout.services.gateway.history.database import Database
 from lookout.services.gateway.history.ingest import Ingest
-from lookout.services.gateway.history.records import DEAD_LETTERS, STREAMS, TABLES
-from lookout.services.gateway.history.tables import DOCUMENTS, LETTERS, OFFSETS
+from lookout.services.gateway.history.records import DEAD_LETTERS, DECODE_STATE, STREAMS, TABLES
+from lookout.services.gateway.history.tables import CAMERAS, DOCUMENTS, LETTERS, OFFSETS
 from lookout.services.gateway.settings import GatewaySettings
+from lookout.v1.state_pb2 import Checkpoint, DecodeState
 from lookout.wire import LABELS, WATCHES, to_json
 from tests.fleet.gateway_records import watch
 from tests.fleet.strangers import topics
@@ -99,6 +100,25 @@ def test_the_history_goes_on_after_every_strange_record(database: Database) -> N
         assert "honest" in connection.scalars(query).all()
     assert {place[0] for place in ingest._next if place[1] == 3} == {*TABLES, *STREAMS}
     assert LABELS.name in {place[0] for place in ingest._next}
+
+
+def test_only_cameras_that_decode_can_have_written_become_cameras(database: Database) -> None:
+    at_ms = FakeMessage("", 0, 0, b"", b"").timestamp()[1]
+    honest = DecodeState(epoch=at_ms * 1000, arrived_ms=at_ms)
+    far = DecodeState(epoch=2**53 - 1, arrived_ms=at_ms)
+    rows = [(b"gate", honest), (b"\xff\xfe", honest), (b"", honest), (b"k" * 100_000, honest), (b"yard", far)]
+    messages = [
+        FakeMessage(DECODE_STATE, 5, number, key, Checkpoint(decode=state).SerializeToString())
+        for number, (key, state) in enumerate(rows)
+    ]
+    with database.reading() as connection:
+        before = set(connection.scalars(sqlalchemy.select(CAMERAS.c.id)).all())
+    ingest = ingest_of(database)
+    ingest._store(messages)
+    with database.reading() as connection:
+        after = set(connection.scalars(sqlalchemy.select(CAMERAS.c.id)).all())
+    assert after - before == {"gate"}
+    assert ingest._next[DECODE_STATE, 5] == len(rows)
 
 
 def _headers(draft: topics.Draft) -> list[tuple[str, bytes]]:

@@ -16,9 +16,11 @@ from lookout.wire import RECORDING_FLOWS, Flow
 LONGEST_S: Final = 10.0
 #: seconds after the first commit that follows a kill in which the next process takes over its partitions
 TAKEOVER_S: Final = 30.0
-#: groups whose tensors a group reads: where they were killed, it waits for them
-_MAKERS: Final = {
-    "prune-encode": ("decode",),
+#: groups whose tensors a group reads, and those that read its own, of which its store holds so many only:
+#: where they were killed, it waits for them
+_WAITS_FOR: Final = {
+    "decode": ("prune-encode",),
+    "prune-encode": ("decode", "prefill"),
     "prefill": ("decode", "prune-encode"),
     "recordings": ("decode", "prune-encode"),
 }
@@ -116,7 +118,7 @@ class Standstill:
                 self._back_at[group] = now
         loading = any(
             name in self._killed or now - self._back_at.get(name, -TAKEOVER_S) < TAKEOVER_S
-            for name in (group, *_MAKERS.get(group, ()))
+            for name in (group, *_WAITS_FOR.get(group, ()))
         )
         for number, (offset, waits) in behind.items():
             place = places[number]

@@ -102,7 +102,7 @@ test-strangers: setup  ## strangers at every door while five cameras play (LONG=
 test-memory-faults: setup  ## questions about the past while holders, Redis and the durable tier die; ends with one line of JSON
 	$(BIN)/python -m tests.fleet.memory_faults $(MEMORY_FAULTS)
 
-test-gateway-faults: setup  ## people write over the API while gateway and Kafka are killed; ends with one line of JSON
+test-gateway-faults: setup  ## people write over the API while gateway, Kafka and PostgreSQL are killed; ends with one line of JSON
 	$(BIN)/python -m tests.fleet.gateway_faults $(GATEWAY_FAULTS)
 
 test-recordings-faults: setup  ## jobs about recordings while their services, Kafka and Redis are killed; ends with one line of JSON

@@ -196,11 +196,14 @@ def test_an_overlay_dims_what_was_not_computed(
     assert (unknown.status_code, "overlay" in unknown.json()["detail"]) == (404, True)
     computed = np.zeros((4, 8), np.bool_)
     computed[1, 2] = computed[3, 7] = True
+    # The segment's first frame lies in the block before.
+    before = StrideBlock(index=6, group_rows=4, group_cols=8, inputs=[ref])
+    before.frames.add(time_us=frames.segment.frames[0].time_us, input=0, row=0)
+    before.patches.add(frames=[0], anchor=True, keep=pack_mask(np.ones((4, 8), np.bool_)), kept=32)
+    camera.write_tokens(TokensRecord(camera="gate", epoch=frames.epoch, block=before), ref.partition)
     block = StrideBlock(index=7, group_rows=4, group_cols=8, inputs=[ref])
-    for row in range(2):
-        block.frames.add(time_us=frames.segment.frames[row].time_us, input=0, row=row)
-    block.patches.add(frames=[0], anchor=True, keep=pack_mask(np.ones((4, 8), np.bool_)), kept=32)
-    block.patches.add(frames=[1], keep=pack_mask(computed), kept=2)
+    block.frames.add(time_us=frames.segment.frames[1].time_us, input=0, row=1)
+    block.patches.add(frames=[0], keep=pack_mask(computed), kept=2)
     camera.write_tokens(TokensRecord(camera="gate", epoch=frames.epoch, block=block), ref.partition)
     plain, shown = (
         np.asarray(Image.open(io.BytesIO(client.get(url, params=params).content)), np.int16)

@@ -202,8 +202,10 @@ class Footage:
                 if message is None or message.key() != filmed.record.camera.encode():
                     continue
                 block = _block(message.value() or b"", filmed)
-                if block is not None:
-                    return _computed(block, filmed, row)
+                # A segment may lie in several blocks: its frames are in one of them.
+                computed = None if block is None else _computed(block, filmed, row)
+                if computed is not None:
+                    return computed
         raise TransientError(f"{TOKENS.name} cannot be read in time")
 
     def clip_segments(self, segments: Sequence[FilmedSegment], max_bytes: int) -> Iterator[ClipSegment]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 
 import av
@@ -120,11 +120,42 @@ def restamped(data: bytes, stamps: Mapping[int, int | None] | Sequence[int | Non
     return bytes(out)
 
 
-def _stamp(ticks: int) -> bytes:
-    """A presentation time as MPEG writes it (ISO/IEC 13818-1, 2.4.3.6)."""
+def with_clock_moved(data: bytes, fps: int, moved: Callable[[int], int]) -> bytes:
+    """MPEG-TS with two B-frames in a row whose clock was moved while it was recorded.
+
+    Args:
+        data: From `clip`.
+        fps: Pictures a second.
+        moved: Ticks of 90 kHz by which the clock is moved at a picture, by its number in order of
+            presentation. Decoding times follow two pictures later.
+    """
+    out = bytearray(data)
+    heads = [
+        at + 4 + (1 + out[at + 4] if out[at + 3] & 0x20 else 0)
+        for at in range(0, len(out), 188)
+        if (out[at + 1] & 0x1F, out[at + 2]) == (1, 0) and out[at + 1] & 0x40
+    ]
+    shown = [_ticks(out[head + 9 : head + 14]) for head in heads]
+    for place, head in enumerate(heads):
+        number = round((shown[place] - min(shown)) * fps / 90_000)
+        both = out[head + 7] >> 6 == 3
+        out[head + 9 : head + 14] = _stamp((shown[place] + moved(number)) % WRAP, 0x31 if both else 0x21)
+        if both:
+            decoded = _ticks(out[head + 14 : head + 19])
+            out[head + 14 : head + 19] = _stamp((decoded + moved(place - 2)) % WRAP, 0x11)
+    return bytes(out)
+
+
+def _ticks(stamp: bytes | bytearray) -> int:
+    low = (stamp[3] << 7) | (stamp[4] >> 1)
+    return ((stamp[0] >> 1 & 7) << 30) | (stamp[1] << 22) | ((stamp[2] >> 1) << 15) | low
+
+
+def _stamp(ticks: int, mark: int = 0x21) -> bytes:
+    """A time stamp as MPEG writes it (ISO/IEC 13818-1, 2.4.3.6)."""
     return bytes(
         [
-            0x21 | ticks >> 29 & 0x0E,
+            mark | ticks >> 29 & 0x0E,
             ticks >> 22 & 0xFF,
             0x01 | ticks >> 14 & 0xFE,
             ticks >> 7 & 0xFF,

@@ -32,6 +32,7 @@ _STEPS: Final = 9  # whose median is the usual distance of pictures
 _CONFIRM: Final = 2
 _RECENT: Final = 64  # pictures among which a presentation time must be unique
 _REORDERED: Final = 32  # pictures by which decoding may precede presentation
+_EARLY: Final = 8  # pictures by which stamps may say the contrary: MP4 files may count both from other places
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +166,7 @@ class StreamClock:
             return plain
         if last is not None:
             near = 0 < at - last <= self._step() + self._outlier
-            if not near or abs(shown - at) > self._longest_delay() or shown in self._shown:
+            if not near or not self._fits(shown, at) or shown in self._shown:
                 return False
         self._floor = None
         self._take(packet, shown, at)
@@ -186,7 +187,7 @@ class StreamClock:
 
     def _set(self, packet: av.Packet, at: int) -> None:
         """Give a packet its decoding time, and the presentation time that fits it."""
-        own, pts, longest = self._own(packet), packet.pts, self._longest_delay()
+        own, pts = self._own(packet), packet.pts
         candidates: list[int] = []
         if pts is not None and own is not None:
             candidates = [at + pts - own]
@@ -194,7 +195,7 @@ class StreamClock:
             near = abs(self._unwrapped(own) - at) <= self._outlier
             if self._reorders:
                 candidates.insert(0 if near else 1, self._unwrapped(pts))
-        fitting = [time for time in candidates if abs(time - at) <= longest and time not in self._shown]
+        fitting = [time for time in candidates if self._fits(time, at) and time not in self._shown]
         if fitting:
             shown = fitting[0]
         else:
@@ -211,6 +212,12 @@ class StreamClock:
     def _step(self) -> int:
         """The usual distance of pictures, in ticks."""
         return max(1, sorted(self._steps)[len(self._steps) // 2]) if self._steps else self._nominal
+
+    def _fits(self, shown: int, at: int) -> bool:
+        """Whether a picture may be shown then: not long before it is decoded. A clock that is set back within
+        a group leaves stamps of the new clock next to decoding times of the old one.
+        """
+        return -_EARLY * self._step() <= shown - at <= self._longest_delay()
 
     def _longest_delay(self) -> int:
         return max(self._outlier, _REORDERED * self._step())

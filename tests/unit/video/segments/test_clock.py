@@ -24,7 +24,7 @@ from lookout.video.sandbox.cutter import CutSegment, Cutter
 from lookout.video.segments import DecodeRequest, SamplingGrid, SoftwareDecoder, cut
 from lookout.video.segments.clock import StreamClock
 from lookout.video.segments.inspection import inspect_file
-from tests.numbered import HEIGHT, TICKS, WIDTH, WRAP, clip, number, restamped
+from tests.numbered import HEIGHT, TICKS, WIDTH, WRAP, clip, number, restamped, with_clock_moved
 
 STEP = TICKS // 25
 FRAMES, GOP = 100, 25
@@ -174,6 +174,26 @@ def test_the_pieces_of_a_file_or_pipe_show_the_same(name: str, kind: Callable[[b
     assert shown == list(enumerate(stream.times))
     holes = sum(b - a > 30_000 for a, b in pairwise(stream.times))
     assert stream.jumps <= jumps <= stream.jumps + holes
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seconds", [-5.0, -0.7])
+@pytest.mark.parametrize("at", [5, 28, 76])
+def test_a_clock_set_back_between_b_frames_loses_no_picture(at: int, seconds: float) -> None:
+    """Stamps of the new clock stood next to decoding times of the old one, and were believed: two pictures
+    were lost, and where they lay before the first one, all times were seconds late."""
+    stream = with_clock_moved(
+        clip(FRAMES, gop=GOP, start_s=10.0, bframes=2), 25, lambda n: round(seconds * TICKS) if n >= at else 0
+    )
+    with VideoReader(stream) as reader, reader.sample(indices=range(len(reader))) as frames:
+        shown = [(number(frame.pixels), round(frame.time_us / 1000)) for frame in frames]
+    assert shown == list(enumerate(evenly()))
+    # Which of the pictures at the step has which of their times is not known before they are decoded.
+    for kind in (io.BytesIO, Pipe):
+        shown, jumps = of_pieces(kind(stream))
+        assert [picture for picture, _ in shown] == [*range(FRAMES)]
+        assert all(abs(time - 40 * picture) <= 3 * 40 for picture, time in shown)
+        assert jumps <= 1
 
 
 @pytest.mark.parametrize("name", ["back 2 s at 60", "on keyframes alone", "outliers back", "repeat and hole"])

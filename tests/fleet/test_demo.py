@@ -10,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import httpx
 import psutil
 import pytest
 
@@ -72,3 +73,37 @@ def test_a_demo_that_is_cut_short_leaves_no_process(tmp_path: Path, number: sign
     assert len(gone) == len(children)
     if number != signal.SIGKILL:
         assert [path.name for path in tmp_path.iterdir()] == []
+
+
+def test_a_demo_that_keeps_running_ends_in_the_gateway(tmp_path: Path) -> None:
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    demo = start(tmp_path / "page.html", scratch, "--keep")
+    said: list[str] = []
+    try:
+        assert demo.stdout is not None
+        link = ""
+        while not link:
+            line = demo.stdout.readline()
+            assert line, "".join(said)
+            said.append(line)
+            link = line.strip() if "/sign-in/" in line else ""
+        url = link.partition("/sign-in/")[0]
+        with httpx.Client(base_url=url, timeout=60.0) as client:
+            assert client.get(link).status_code == 303
+            incidents = eventually(lambda: client.get("/v1/incidents").json().get("incidents"))
+            assert {"demo-room", "demo-carpark", "demo-doorway"} >= {each["camera"] for each in incidents}
+            for incident in incidents:
+                path = f"/v1/incidents/{incident['id']}"
+                picture, clip = (client.get(f"{path}/{what}") for what in ("picture.jpg", "clip.mp4"))
+                assert (picture.status_code, clip.status_code) == (200, 200), (picture.text, clip.text)
+                patches = client.get(f"{path}/picture.jpg", params={"overlay": "patches"})
+                assert patches.status_code == 200, patches.text
+        demo.send_signal(signal.SIGINT)
+        rest = demo.communicate(timeout=300)[0]
+        assert demo.returncode == 0, rest
+        assert rest.rstrip().splitlines()[-1] == str(tmp_path / "page.html")
+    finally:
+        if demo.poll() is None:
+            demo.send_signal(signal.SIGINT)
+            demo.communicate(timeout=300)

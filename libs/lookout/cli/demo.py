@@ -85,8 +85,13 @@ def demo(
         "out/lookout-demo.html"
     ),
     keep: Annotated[
-        bool, typer.Option("--keep", help="Keep the fleet running afterwards, until Ctrl-C.")
-    ] = False,
+        bool | None,
+        typer.Option(
+            "--keep/--end",
+            help="Keep the fleet and its console running afterwards, until Ctrl-C; or end. By default a "
+            "terminal keeps them.",
+        ),
+    ] = None,
     kafka: KafkaOption = None,
     redis: RedisOption = None,
     model: ModelOption = None,
@@ -96,10 +101,12 @@ def demo(
 ) -> None:
     """Play rendered cameras (and your footage) through a real fleet on this machine and watch the alerts.
 
-    Brings up Kafka, Redis and the four services, asks the product's questions of every camera, publishes
-    everything as fast as it goes, prints each incident with its score, and writes one HTML page. Fails if no
+    Brings up Kafka, Redis, the four services and the gateway, asks the product's questions of every camera,
+    publishes everything as fast as it goes, prints each incident with its score, and writes one HTML page. In
+    a terminal it ends with a link to the console, which shows the incidents with their clips. Fails if no
     window was answered.
     """
+    keep = sys.stdin.isatty() and sys.stdout.isatty() if keep is None else keep
     check_page(out, WEB_PAGES, "--out")
     files = [file for path in footage or [] for file in footage_files(path)]
     folder = find_model(model)
@@ -405,7 +412,8 @@ def _write(fleet: Fleet, outcome: DemoResult, out: Path, model: Path) -> Path:
 def _keep(fleet: Fleet, page: Path) -> None:
     console.print(f"\n[green]✓[/] the page: {escaped(page)}")
     console.print("The fleet keeps running: lookout publish, watch and alerts use it. Ctrl-C stops it.")
-    console.print(f"HTTP: {escaped(str(fleet.address.sign_in_link()))}", soft_wrap=True)
+    console.print("The incidents with their pictures and clips (this link signs you in once):")
+    console.print(escaped(str(fleet.address.sign_in_link())), soft_wrap=True)
     try:
         while True:
             time.sleep(_TEND_EVERY_S)

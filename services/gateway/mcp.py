@@ -48,6 +48,14 @@ def make_server(parts: Parts) -> MCPServer[Any]:
         "lookout",
         instructions="Incidents, pictures, clips and coverage of watched cameras. Times are RFC 3339.",
     )
+    _add_reading(server, parts)
+    _add_media(server, parts)
+    _add_acting(server)
+    return server
+
+
+def _add_reading(server: MCPServer[Any], parts: Parts) -> None:
+    """Tools that read the history."""
 
     @server.tool()
     def cameras(camera: str = "*") -> str:
@@ -94,6 +102,10 @@ def make_server(parts: Parts) -> MCPServer[Any]:
             lines.append(f"{entry.camera} / {entry.watch}: {named}")
         return "\n".join(lines) or "no verdict of this time"
 
+
+def _add_media(server: MCPServer[Any], parts: Parts) -> None:
+    """Tools that show what was filmed."""
+
     @server.tool()
     async def picture(incident: str = "", camera: str = "", time: str = "") -> Image:
         """The picture of an incident, by its id; or of a camera, nearest to a time."""
@@ -118,6 +130,10 @@ def make_server(parts: Parts) -> MCPServer[Any]:
             size=int(facts["bytes"]),
         )
 
+
+def _add_acting(server: MCPServer[Any]) -> None:
+    """Tools that ask and change something."""
+
     @server.tool()
     async def ask(question: str, camera: str = "", since: str = "", until: str = "") -> str:
         """Ask a yes/no question of what a camera saw, or all cameras; returns a job for the tool `answer`."""
@@ -137,8 +153,6 @@ def make_server(parts: Parts) -> MCPServer[Any]:
         """Do something about an incident: claim, acknowledge, resolve, false-positive, reopen, or note."""
         path = f"/v1/incidents/{quote(incident, safe='')}/actions"
         return (await _asked("POST", path, json={"kind": kind, "note": note})).text
-
-    return server
 
 
 async def _asked(method: str, path: str, **more: Any) -> httpx.Response:

@@ -10,7 +10,7 @@ from pydantic import Field, SecretStr, field_validator, model_validator
 from lookout.errors import StartupError
 from lookout.runtime.net.connections import read_secret, setting
 from lookout.runtime.worker import FetchSettings, Listed
-from lookout.services.gateway.access.oidc_settings import OidcSettings
+from lookout.services.gateway.oidc_settings import OidcSettings
 
 _DATABASES: Final = ("sqlite:///", "postgresql://")
 _NO_DATABASE: Final = "is not sqlite:///FILE or postgresql://user:password@host/name"

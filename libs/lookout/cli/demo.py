@@ -76,6 +76,16 @@ class DemoResult:
         return sum(camera.windows for camera in self.run.cameras.values())
 
 
+KeepOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--keep/--end",
+        help="Keep the fleet and its console running afterwards, until Ctrl-C; or end. By default a terminal "
+        "keeps them.",
+    ),
+]
+
+
 def demo(
     footage: Annotated[
         list[Path] | None,
@@ -84,14 +94,7 @@ def demo(
     out: Annotated[Path, typer.Option("--out", "-o", help="File to write the page to.")] = Path(
         "out/lookout-demo.html"
     ),
-    keep: Annotated[
-        bool | None,
-        typer.Option(
-            "--keep/--end",
-            help="Keep the fleet and its console running afterwards, until Ctrl-C; or end. By default a "
-            "terminal keeps them.",
-        ),
-    ] = None,
+    keep: KeepOption = None,
     kafka: KafkaOption = None,
     redis: RedisOption = None,
     model: ModelOption = None,

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any, Final
 
-from lookout.services.gateway.access.oidc_settings import OidcSettings
+from lookout.services.gateway.oidc_settings import OidcSettings
 from lookout.services.gateway.principal import Principal
 from lookout.text import clean
 from lookout.v1.access_pb2 import Role

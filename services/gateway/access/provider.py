@@ -20,7 +20,7 @@ from joserfc.jwk import KeySet
 from lookout.errors import LookoutError
 from lookout.runtime.net.connections import read_secret
 from lookout.runtime.observe import logs
-from lookout.services.gateway.access.oidc_settings import OidcSettings
+from lookout.services.gateway.oidc_settings import OidcSettings
 from lookout.text import clean
 
 #: signatures with a provider's private key; with a shared secret, its public key could be used to forge one

@@ -347,11 +347,7 @@ def _computed(block: StrideBlock, filmed: FilmedSegment, row: int) -> Mask | Non
 
 def _shown_by(record: Record) -> RecordRef | None:
     """The first frames record that a verdict shows."""
-    if record.topic != VERDICTS.name:
-        return None
-    try:
-        verdict = received(Verdict, record)
-    except WireError:
+    if (verdict := _verdict_of(record)) is None:
         return None
     return next((shown.record for shown in verdict.evidence if shown.record.topic == FRAMES.name), None)
 
@@ -361,10 +357,16 @@ def _span_of(record: Record) -> tuple[int, int] | None:
     if record.topic == FRAMES.name:
         filmed = filmed_segment(record.value, (record.partition, record.offset))
         return None if filmed is None else (filmed.start_us // 1000, filmed.end_us // 1000)
+    if (verdict := _verdict_of(record)) is None:
+        return None
+    return verdict.start.ToMilliseconds(), verdict.end.ToMilliseconds()
+
+
+def _verdict_of(record: Record) -> Verdict | None:
+    """The verdict of a record; None: it is of another topic, or none."""
     if record.topic != VERDICTS.name:
         return None
     try:
-        verdict = received(Verdict, record)
+        return received(Verdict, record)
     except WireError:
         return None
-    return verdict.start.ToMilliseconds(), verdict.end.ToMilliseconds()

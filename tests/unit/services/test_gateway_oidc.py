@@ -19,10 +19,10 @@ from starlette.testclient import TestClient
 
 from lookout.errors import StartupError
 from lookout.runtime.worker.settings import load_settings
-from lookout.services.gateway.access.oidc_settings import OidcSettings
 from lookout.services.gateway.access.people import actor_of, person
 from lookout.services.gateway.access.provider import LEEWAY_S, Provider, ProviderError, TokenError
 from lookout.services.gateway.app import make_app
+from lookout.services.gateway.oidc_settings import OidcSettings
 from lookout.services.gateway.parts import make_parts
 from lookout.services.gateway.settings import GatewaySettings
 from lookout.v1.access_pb2 import Role

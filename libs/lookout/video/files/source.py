@@ -144,7 +144,7 @@ class OpenFileSource:
 
     def _size(self) -> int:
         if self._descriptor is not None:
-            return os.lseek(self._descriptor, 0, os.SEEK_END)  # a decoder may not ask for a file's facts
+            return _file_size(self._descriptor)
         with self._lock:
             return self._file.seek(0, io.SEEK_END)
 
@@ -153,6 +153,21 @@ class OpenFileSource:
         if not Path(self.name).is_file():
             raise TypeError(f"{self.name} is open here only: another process cannot read it")
         return FileSource, (os.path.abspath(self.name),)
+
+
+def _file_size(descriptor: int) -> int:
+    """Bytes of an open file, whose position stays; 0 where nobody can tell."""
+    try:  # a confined decoder may not ask for the facts of a file, which others must not change to learn
+        return os.fstat(descriptor).st_size
+    except OSError:
+        pass
+    try:
+        place = os.lseek(descriptor, 0, os.SEEK_CUR)
+        size = os.lseek(descriptor, 0, os.SEEK_END)
+        os.lseek(descriptor, place, os.SEEK_SET)
+    except OSError:
+        return 0
+    return size
 
 
 def _reads_anywhere(file: BinaryIO) -> bool:

@@ -40,6 +40,7 @@ TITLES = {
     "console": "The console in a browser over a thousand cameras",
     "cuts": "What masks make of a cut",
     "kept_tokens": "Which tokens and which text bring a long window near its dense answer",
+    "gateway": "The gateway's history: rows a second, lists, timelines, clips",
     "motion": "What vectors find of what changed",
     "recordings-prefill": "Prefill by length, and overlap with decoding",
     "windows_fidelity-20": "What reuse does to answers in windows of 20 frames",

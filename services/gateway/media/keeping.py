@@ -23,7 +23,7 @@ from lookout.v1.media_pb2 import KeptEvidence
 #: seconds before and after an incident that its clip has
 PAD_S: Final = 5.0
 WIDTH: Final = 1280
-_EVERY_S: Final = 60.0
+_EVERY_S: Final = 15.0
 #: after which nothing of a closed incident's time comes any more
 _SETTLED_US: Final = 120_000_000
 
@@ -156,7 +156,7 @@ class Keeping:
         return count
 
     def run(self) -> None:
-        """Remove and complete every minute, until `stop`."""
+        """Remove and complete again and again, until `stop`."""
         while not self._stopped.wait(_EVERY_S):
             try:
                 self.sweep()

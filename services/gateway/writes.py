@@ -130,6 +130,10 @@ class Writes:
         """Write records and wait for Kafka alone."""
         return self._writer.write(topic, records, Origin(principal.actor, asked.key))
 
+    def write_beside(self, principal: Principal, topic: str, records: Records) -> None:
+        """Write records that a request implies and is not known by; wait until the history has them."""
+        self.await_places(self._writer.write(topic, records, Origin(principal.actor)))
+
     def note(self, principal: Principal, asked: Asking, audit: AuditEntry) -> None:
         """Write an entry of the audit log."""
         audit.id = stable_id("audit", principal.actor, asked.key, audit.action, audit.subject)

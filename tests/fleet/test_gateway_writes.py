@@ -122,8 +122,12 @@ def test_labels_come_from_opinions_and_from_acts(client: httpx.Client) -> None:
     assert len(client.get("/v1/labels").json()["labels"]) == 1
     assert client.delete(f"/v1/labels/{first}").status_code == 204
     assert "right" not in client.get(f"/v1/incidents/{first}").json()
-    client.post(f"/v1/incidents/{second}/actions", json={"kind": "resolve"})
-    assert client.get(f"/v1/incidents/{second}").json()["right"] is True
+    for kind, right in (("resolve", True), ("reopen", None), ("false-positive", False), ("reopen", None)):
+        assert client.post(f"/v1/incidents/{second}/actions", json={"kind": kind}).status_code == 200
+        assert client.get(f"/v1/incidents/{second}").json().get("right") is right
+        # What back-tests and reports read says the same.
+        labels = client.get("/v1/labels").json().get("labels", [])
+        assert [entry.get("right", False) for entry in labels] == ([] if right is None else [right])
 
 
 def test_a_camera_is_pulled_and_let_go(client: httpx.Client) -> None:

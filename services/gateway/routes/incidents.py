@@ -7,6 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Path, Query, Request
 from starlette.responses import Response
 
+from lookout.administration import label_rows
 from lookout.rules.triage import Triage, allowed
 from lookout.services.gateway.guard import Operator, Viewer
 from lookout.services.gateway.history import queries
@@ -19,11 +20,14 @@ from lookout.services.gateway.times import Moment, parse_ms
 from lookout.services.gateway.writes import Asked, Asking, entry
 from lookout.v1.actions_pb2 import IncidentAction, IncidentState
 from lookout.v1.gateway_pb2 import IncidentPage, IncidentView
-from lookout.wire import ACTIONS, from_json, stable_id, to_json
+from lookout.v1.labels_pb2 import Label
+from lookout.wire import ACTIONS, LABELS, from_json, stable_id, to_json
 from lookout.wire.message_json import enum_name
 
 router = APIRouter(prefix="/v1/incidents", tags=["incidents"])
 STATES = {enum_name("IncidentState", name): IncidentState.Value(name) for name, _ in IncidentState.items()}
+RESOLVE, FALSE_POSITIVE = IncidentAction.KIND_RESOLVE, IncidentAction.KIND_FALSE_POSITIVE
+REOPEN = IncidentAction.KIND_REOPEN
 _Id = Annotated[str, Path(max_length=64)]
 
 
@@ -115,6 +119,7 @@ def act(
             start=before.start,
             end=before.end,
         )
+        _label(parts, principal, record)
         record.time.GetCurrentTime()
         parts.writes.write(
             principal,
@@ -124,6 +129,26 @@ def act(
             entry(f"incident.{kind}", identity, camera=before.camera, tenant=before.tenant),
         )
     return answer(_incident(parts, principal, identity))
+
+
+def _label(parts: Parts, principal: Principal, act: IncidentAction) -> None:
+    """Write to labels.v1 what an act says of the answer, for back-tests and reports.
+
+    Before the act, and not as what the request wrote: a request that is repeated after a kill writes both.
+    """
+    if act.kind not in (RESOLVE, FALSE_POSITIVE, REOPEN):
+        return
+    label = Label(
+        camera=act.camera,
+        watch=act.watch,
+        incident=act.incident,
+        right=act.kind == RESOLVE,
+        question=act.question,
+        start=act.start,
+        end=act.end,
+    )
+    rows = label_rows([label], principal.actor, remove=act.kind == REOPEN)
+    parts.writes.write_beside(principal, LABELS.name, rows)
 
 
 def _incident(parts: Parts, principal: Principal, identity: str) -> IncidentView:

@@ -36,7 +36,7 @@ TITLES = {
     "codecsight-sweeps": "Strides, thresholds and groups of pictures, one varied at a time",
     "crowds-choosing": "Masks that keep more where many move: which one is chosen",
     "crowds": "Masks that keep more where many move",
-    "capacity": "What the fleet costs beside plain decoding",
+    "capacity": "What the fleet costs compared with plain decoding",
     "console": "The console in a browser over a thousand cameras",
     "cuts": "What masks make of a cut",
     "kept_tokens": "Which tokens and which text bring a long window near its dense answer",

@@ -1,4 +1,4 @@
-"""Agents: the API as tools of the Model Context Protocol, behind the same guard as every route.
+"""Agents use the API as tools of the Model Context Protocol. Every call is checked as a route's call is.
 
 Tools that show or change something call the API as their caller would, so that roles, limits and the audit
 log hold for them too.

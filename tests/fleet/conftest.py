@@ -14,6 +14,7 @@ import pytest
 
 from lookout.local import KafkaServer, RedisServer
 from lookout.local.kafka import quicken_broker
+from tests.fleet.gateway_case import GatewayProcess, gateway
 
 
 @pytest.fixture(scope="session")
@@ -67,3 +68,19 @@ def stack() -> Iterator[ExitStack]:
     """Closes what a test opens. The last of its arguments, so that servers end after their clients."""
     with ExitStack() as opened:
         yield opened
+
+
+@pytest.fixture(scope="module")
+def broker(quick_java: None) -> Iterator[KafkaServer]:
+    """A Kafka of the module."""
+    with KafkaServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def process(
+    broker: KafkaServer, redis_url: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[GatewayProcess]:
+    """A gateway of the module over that Kafka."""
+    with ExitStack() as stack:
+        yield gateway(stack, tmp_path_factory.mktemp("gateway"), broker.bootstrap, redis_url)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,7 +16,7 @@ from lookout.services.gateway.console_files import BUILT
 from lookout.v1.alerts_pb2 import Alert
 from tests.browser import CHROMIUM, Browser, browser
 from tests.eventually import eventually
-from tests.fleet.gateway_case import GatewayProcess, gateway
+from tests.fleet.gateway_case import GatewayProcess
 from tests.fleet.gateway_records import alert, publish, verdict, watch
 
 pytestmark = [
@@ -44,20 +43,6 @@ addEventListener("securitypolicyviolation", event => faults.push(event.violatedD
 addEventListener("error", event => event.message && faults.push(event.message));
 addEventListener("unhandledrejection", event => faults.push(String(event.reason)));
 """
-
-
-@pytest.fixture(scope="module")
-def broker(quick_java: None) -> Iterator[KafkaServer]:
-    with KafkaServer() as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def process(
-    broker: KafkaServer, redis_url: str, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[GatewayProcess]:
-    with ExitStack() as stack:
-        yield gateway(stack, tmp_path_factory.mktemp("gateway"), broker.bootstrap, redis_url)
 
 
 @pytest.fixture(scope="module")

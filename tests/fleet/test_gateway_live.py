@@ -19,7 +19,7 @@ from lookout.local import KafkaServer
 from lookout.video.segments import Segment, cut
 from tests.browser import CHROMIUM, browser
 from tests.eventually import eventually
-from tests.fleet.gateway_case import GatewayProcess, gateway
+from tests.fleet.gateway_case import GatewayProcess
 from tests.fleet.gateway_footage import FilmedCamera, noise
 from tests.fleet.gateway_records import publish, records, verdict
 from tests.unit.video.segments.clips import encode
@@ -27,20 +27,6 @@ from tests.unit.video.segments.test_joining import played
 
 pytestmark = pytest.mark.fleet
 _names = itertools.count()
-
-
-@pytest.fixture(scope="module")
-def broker(quick_java: None) -> Iterator[KafkaServer]:
-    with KafkaServer() as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def process(
-    broker: KafkaServer, redis_url: str, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[GatewayProcess]:
-    with ExitStack() as stack:
-        yield gateway(stack, tmp_path_factory.mktemp("gateway"), broker.bootstrap, redis_url)
 
 
 @pytest.fixture(scope="module")

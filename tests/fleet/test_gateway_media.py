@@ -44,12 +44,6 @@ SECRET = "cellar"
 
 
 @pytest.fixture(scope="module")
-def broker(quick_java: None) -> Iterator[KafkaServer]:
-    with KafkaServer() as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
 def process(
     broker: KafkaServer, redis_url: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[GatewayProcess]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -14,24 +13,10 @@ from lookout.local import KafkaServer
 from lookout.v1.watches_pb2 import Watch
 from lookout.wire import WATCHES, from_json, headers
 from tests.eventually import eventually
-from tests.fleet.gateway_case import GatewayProcess, gateway
+from tests.fleet.gateway_case import GatewayProcess
 from tests.fleet.gateway_records import QUESTION, alert, publish, records, verdict, watch
 
 pytestmark = pytest.mark.fleet
-
-
-@pytest.fixture(scope="module")
-def broker(quick_java: None) -> Iterator[KafkaServer]:
-    with KafkaServer() as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def process(
-    broker: KafkaServer, redis_url: str, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[GatewayProcess]:
-    with ExitStack() as stack:
-        yield gateway(stack, tmp_path_factory.mktemp("gateway"), broker.bootstrap, redis_url)
 
 
 @pytest.fixture(scope="module")

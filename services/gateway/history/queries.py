@@ -169,7 +169,7 @@ def _words(text: str) -> list[str]:
 
 
 def incident(connection: Connection, principal: Principal, identity: str) -> tuple[Any, list[bytes]] | None:
-    """An incident and its acts; None: there is none that the caller may see."""
+    """An incident and its acts, or None where the caller may see no such incident."""
     row = connection.execute(
         sqlalchemy.select(INCIDENTS, CAMERAS.c.tenant, CAMERAS.c.id.label("camera_id"))
         .join(CAMERAS, CAMERAS.c.key == INCIDENTS.c.camera)
@@ -386,7 +386,7 @@ def verdict_near(connection: Connection, camera: str, at_ms: int) -> tuple[int, 
 def letter(
     connection: Connection, principal: Principal, topic: str, partition: int, offset: int
 ) -> Any | None:
-    """The row of a dead letter; None: there is none that the caller may see."""
+    """The row of a dead letter, or None where the caller may see no such letter."""
     query = sqlalchemy.select(LETTERS).where(
         LETTERS.c.topic == topic, LETTERS.c.partition == partition, LETTERS.c.offset == offset
     )

@@ -116,7 +116,7 @@ class Keeping:
             self.store.remove(incident)
 
     def clip(self, kept: KeptEvidence) -> Piece | None:
-        """The kept clip; None: there is none.
+        """The kept clip, or None if no clip was kept.
 
         Raises:
             TransientError: The store does not answer.
@@ -127,7 +127,7 @@ class Keeping:
         return replace(self._piece(kept, data), clip=joined_clip(kept.clip))
 
     def picture(self, kept: KeptEvidence) -> Piece | None:
-        """The kept picture; None: there is none.
+        """The kept picture, or None if no picture was kept.
 
         Raises:
             TransientError: The store does not answer.

@@ -260,7 +260,7 @@ class Media:
                     f"camera {camera} films in {codec}, which browsers do not play: there are pictures, at "
                     f"/v1/cameras/{camera}/frames/TIME.jpg, and no clips",
                 ) from None
-            detail = f"camera {camera}: there is no clip of this time: {error.detail}"
+            detail = f"camera {camera}: no clip can be made of this time: {error.detail}"
             raise ProblemError(404, detail) from None
 
     def _shown(self, camera: str, filmed_segments: Sequence[FilmedSegment]) -> list[FilmedSegment]:

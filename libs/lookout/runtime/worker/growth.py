@@ -209,7 +209,7 @@ class Moves:
                 if message.error() is None:
                     record, state = record_of(message), decode_state(message)
                     rejected = state is None and message.value() is not None
-                    if not rejected and not record.raw_key:  # a key that is not UTF-8 is no camera's
+                    if not rejected and not record.raw_key:  # no camera has a key that is not UTF-8
                         self._places.note(record.camera, record.partition, state)
         return self._tell()
 

@@ -64,7 +64,7 @@ export const text = {
     selected: "selected",
     evidence: "The frame that the model looked at most",
     clip: "Clip",
-    noClip: "There is no clip: the footage is gone, or this browser does not play its format.",
+    noClip: "No clip to play: the footage has been deleted, or this browser cannot play its format.",
     chart: "p(yes) around the incident",
     actions: {
       claim: "Claim",

@@ -1,7 +1,7 @@
-"""See what pruning drops: python examples/masks.py clip.mp4 masks.png [default codecsight ...]
+"""See what pruning drops: python examples/masks.py clip.mp4 masks.png [default ...]
 
-One row for each policy or preset that is named (default and random where none is), one picture for each
-second; dropped patches are dark. `evs` keeps every patch here: it drops tokens after the vision tower.
+One row for each policy that is named (default and codecsight where none is), one picture for each
+second; dropped patches are dark.
 """
 
 import sys
@@ -41,7 +41,7 @@ def dimmed(clip: str, name: str) -> list[np.ndarray]:
 
 def main(clip: str, picture: str, *names: str) -> None:
     try:
-        rows = [np.concatenate(dimmed(clip, name)[:10], 1) for name in names or ("default", "random")]
+        rows = [np.concatenate(dimmed(clip, name)[:10], 1) for name in names or ("default", "codecsight")]
     except (lookout.LookoutError, OSError) as error:
         sys.exit(f"error: {error}")
     Image.fromarray(np.concatenate(rows)).save(picture)

@@ -11,7 +11,7 @@ import lookout
 from lookout.pruning import POLICIES
 
 WIDTH, HEIGHT, MARGIN = 1000, 320, 40
-COLOURS = ("#2f6db3", "#d9822b", "#3f9c63", "#a2468f", "#7a7a7a")
+COLOURS = ("#2f6db3", "#d9822b", "#3f9c63")
 
 
 def main(clip: str, picture: str) -> None:

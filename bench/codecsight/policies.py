@@ -12,13 +12,13 @@ import numpy as np
 import torch
 
 from bench.crowds.masks import of_groups
+from bench.floors import DissimilarTokens
 from bench.windows_fidelity import Setting, default
 from lookout.models.engines.transformers import attention, forward
 from lookout.models.windows import EncodedFrame, LabelPolicy, Policy, StrideBlock
 from lookout.pruning import (
     PRESETS as PRUNING,
     Carry,
-    DissimilarTokens,
     EncodedGroups,
     MaskPolicy,
     PrunePolicy,

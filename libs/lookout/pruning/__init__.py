@@ -33,11 +33,8 @@ from lookout.pruning.masks import (
 )
 from lookout.pruning.noise import NoiseThreshold as NoiseThreshold
 from lookout.pruning.policies import (
-    FLEET_POLICIES as FLEET_POLICIES,
     POLICIES as POLICIES,
-    DissimilarTokens as DissimilarTokens,
     PolicyError as PolicyError,
-    RandomPolicy as RandomPolicy,
     WholeFrames as WholeFrames,
     anchored_masks as anchored_masks,
     keeping_everything as keeping_everything,

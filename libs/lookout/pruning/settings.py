@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BaseModel, Field, WithJsonSchema, model_val
 
 from lookout.pruning.gather import GatherMethod
 from lookout.pruning.masks import Accumulation, Anchors, Change, MaskPolicy, PrunePolicy
-from lookout.pruning.policies import FLEET_POLICIES, POLICIES, PolicyError, keeping_everything, policy_of
+from lookout.pruning.policies import POLICIES, PolicyError, keeping_everything, policy_of
 
 
 class Preset(StrEnum):
@@ -50,18 +50,13 @@ PRESET_WORDS: Final = (
 """What descriptions of settings say of presets."""
 
 
-def _of_fleet(name: str) -> str:
+def _known(name: str) -> str:
     policy_of(name)
-    if name not in FLEET_POLICIES:
-        raise PolicyError(
-            f"pruning policy {name!r} drops tokens after the vision tower, which a fleet's records do not "
-            f"say: choose one of {', '.join(FLEET_POLICIES)}, or use it with Pipeline or lookout eval"
-        )
     return name
 
 
 PolicyName = Annotated[
-    str, AfterValidator(_of_fleet), WithJsonSchema({"type": "string", "enum": list(FLEET_POLICIES)})
+    str, AfterValidator(_known), WithJsonSchema({"type": "string", "enum": list(POLICIES)})
 ]
 
 
@@ -82,7 +77,7 @@ class PruningSettings(BaseModel):
     )
     pruning: PolicyName | None = Field(
         None,
-        description=f"policy that decides what is kept: {', '.join(FLEET_POLICIES)}; unset: the preset's",
+        description=f"policy that decides what is kept: {', '.join(POLICIES)}; unset: the preset's",
     )
     change: Change | None = Field(
         None, description="what says that a patch changed: luma, vectors, vectors-luma; unset: the preset's"

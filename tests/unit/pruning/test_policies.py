@@ -1,4 +1,4 @@
-"""The registry of pruning policies: names, settings, the floor, and what a policy of one's own must give."""
+"""The registry of pruning policies: names, settings, and what a policy of one's own must give."""
 
 from __future__ import annotations
 
@@ -12,22 +12,18 @@ import pytest
 from pydantic import ValidationError
 
 from lookout.pruning import (
-    FLEET_POLICIES,
     POLICIES,
     Accumulation,
     Anchors,
     Carry,
     Change,
-    DissimilarTokens,
     EncodedGroups,
     GatherMethod,
     GroupedPatches,
     MaskPolicy,
     PatchGrid,
-    PolicyError,
     PrunePolicy,
     PruningSettings,
-    RandomPolicy,
     Sample,
     TemporalMask,
     TokenPolicy,
@@ -90,24 +86,8 @@ def test_every_policy_has_one_whole_anchor_and_decides_the_same_again(name: str,
     assert (carry is None) == (left is None)
 
 
-@pytest.mark.parametrize(("share", "groups"), [(0.25, 4), (0.5, 8), (1.0, 16), (0.001, 1)])
-def test_the_floor_keeps_its_share_elsewhere_in_every_frame(share: float, groups: int) -> None:
-    masks, _ = prune_block(samples(6), GRID, RandomPolicy(share))
-    assert [mask.kept for mask in masks] == [16] + 5 * [groups]
-    places = {mask.keep.tobytes() for mask in masks[1:]}
-    assert len(places) == (1 if share == 1 else 5 if groups > 1 else len(places))
-    other, _ = prune_block(samples(6), GRID, RandomPolicy(share, seed=1))
-    assert share == 1 or any((a.keep != b.keep).any() for a, b in zip(masks, other, strict=True))
-
-
-@pytest.mark.parametrize("wrong", [{"share": 0.0}, {"share": 1.1}, {"share": float("nan")}, {"seed": -1}])
-def test_a_floor_that_makes_no_sense_is_refused(wrong: dict[str, float]) -> None:
-    with pytest.raises(PolicyError, match=f"{next(iter(wrong))} .* of a random policy"):
-        RandomPolicy(**wrong)  # type: ignore[arg-type]
-
-
 def test_masks_that_do_not_fit_are_refused_with_the_policys_name() -> None:
-    (mask,), _ = prune_block(samples(1), GRID, RandomPolicy())
+    (mask,), _ = prune_block(samples(1), GRID, PrunePolicy())
     for given, words in [
         ((), r"Fixed\(given=\(\)\) gives masks of frames \[\] for a block of frames \[\(0,\)\]"),
         ((replace(mask, frames=(1,)),), r"masks of frames \[\(1,\)\]"),
@@ -120,31 +100,19 @@ def test_masks_that_do_not_fit_are_refused_with_the_policys_name() -> None:
 
 def test_the_settings_choose_from_the_registry() -> None:
     schema = PruningSettings.model_json_schema()["properties"]["pruning"]
-    assert schema["anyOf"][0]["enum"] == list(FLEET_POLICIES)
-    for name in FLEET_POLICIES:
+    assert schema["anyOf"][0]["enum"] == list(POLICIES)
+    for name in POLICIES:
         assert PruningSettings(pruning=name).policy == policy_of(name)
     assert PruningSettings().policy == policy_of("default")
     assert PruningSettings(preset="codecsight").policy == policy_of("codecsight")
     assert PruningSettings(preset="codecsight", pruning="default").policy == policy_of("default")
-    with pytest.raises(
-        ValidationError, match=r"'nothing' is unknown: choose one of default, codecsight, random, evs"
-    ):
+    with pytest.raises(ValidationError, match=r"'nothing' is unknown: choose one of default, codecsight"):
         PruningSettings(pruning="nothing")
-
-
-def test_parameters_of_another_policy_are_refused() -> None:
-    with pytest.raises(
-        ValidationError, match=r"pruning policy 'random' has no tau, luma_tau: leave them unset"
-    ):
-        PruningSettings(pruning="random", tau=1.0, luma_tau=3.0)
 
 
 @pytest.mark.parametrize("name", POLICIES)
 def test_without_pruning_everything_is_kept(name: str) -> None:
-    policies = [keeping_everything(policy_of(name))]
-    if name in FLEET_POLICIES:
-        policies.append(PruningSettings(pruning=name, prune=False).policy)
-    for policy in policies:
+    for policy in (keeping_everything(policy_of(name)), PruningSettings(pruning=name, prune=False).policy):
         assert policy.gathers is None
         assert not isinstance(policy, TokenPolicy)
         masks, _ = prune_block(samples(4), GRID, policy)
@@ -167,56 +135,10 @@ def encoded(*tokens: Sequence[Sequence[float]], anchor: int = 0) -> list[Encoded
 
 
 STILL = [[1.0, 0.0], [0.0, 2.0], [1.0, 1.0], [3.0, 0.0]]
-MOVED = [[1.0, 0.0], [2.0, 0.0], [1.0, 0.5], [5.0, 0.0]]  # the second turned wholly, the third a little
-
-
-def test_dissimilar_tokens_are_kept_over_the_whole_block() -> None:
-    masks = drop_tokens(DissimilarTokens(0.25), encoded(STILL, STILL, MOVED))
-    assert [mask.tolist() for mask in masks] == [
-        [[True, True], [True, True]],  # the anchor
-        [[False, False], [False, False]],  # nothing changed: another length is the same direction
-        [[False, True], [True, False]],
-    ]
-    masks = drop_tokens(DissimilarTokens(0.25), encoded(MOVED, STILL, STILL, anchor=1))
-    assert [int(mask.sum()) for mask in masks] == [4, 4, 1], "what stands before the anchor is kept whole"
-    assert [mask.sum() for mask in drop_tokens(DissimilarTokens(1.0), encoded(STILL, STILL))] == [4, 4]
-    assert drop_tokens(DissimilarTokens(), encoded(STILL))[0].all()
-
-
-def test_dissimilar_tokens_are_compared_with_what_was_last_encoded_at_their_place() -> None:
-    first, last = encoded(STILL, MOVED)
-    keep = np.array([[True, True], [False, True]])
-    between = EncodedGroups(False, keep, np.array([STILL[0], MOVED[1], STILL[3]], np.float32))
-    masks = drop_tokens(DissimilarTokens(0.25), [first, between, last])
-    assert masks[0].all()
-    assert masks[1].tolist() == [[False, True], [False, False]]  # the second turned here, not in the last
-    assert masks[2].tolist() == [[False, False], [True, False]]  # the third turned since the anchor
-    masks = drop_tokens(DissimilarTokens(1.0), [first, between, last])
-    assert [mask.tolist() for mask in masks] == [frame.keep.tolist() for frame in (first, between, last)]
-    again = EncodedGroups(True, last.keep, last.tokens)
-    assert drop_tokens(DissimilarTokens(0.25), [first, between, again])[2].all(), "every anchor is whole"
-
-
-def test_what_is_encoded_for_dissimilar_tokens_is_decided_by_another_policy() -> None:
-    rule = policy_of("codecsight")
-    policy = DissimilarTokens(0.25, rule)
-    assert (policy.gathers, policy.residual) == (rule.gathers, rule.residual)
-    for own, other in zip(
-        prune_block(samples(4), GRID, DissimilarTokens(0.25, PrunePolicy()))[0],
-        prune_block(samples(4), GRID, PrunePolicy())[0],
-        strict=True,
-    ):
-        assert np.array_equal(own.keep, other.keep)
-
-
-def test_a_fleet_refuses_a_policy_that_drops_tokens_after_the_tower() -> None:
-    assert set(POLICIES) - set(FLEET_POLICIES) == {"evs"}
-    with pytest.raises(ValidationError, match=r"'evs' drops tokens after the vision tower.* Pipeline"):
-        PruningSettings(pruning="evs")
 
 
 @dataclass(frozen=True)
-class FixedTokens(RandomPolicy, TokenPolicy):
+class FixedTokens(PrunePolicy, TokenPolicy):
     """A policy that keeps the tokens that it was given."""
 
     given: tuple[np.ndarray, ...] = ()  # type: ignore[type-arg]

@@ -131,7 +131,7 @@ def test_a_job_is_of_the_resource_s_tenant() -> None:
 
 
 def test_a_resource_names_any_policy_that_a_recording_can_follow() -> None:
-    assert World(policy="random").request.settings.policy == "random"
+    assert World(policy="default").request.settings.policy == "default"
     crd = yaml.safe_load(CRD.read_text())
     (version,) = crd["spec"]["versions"]
     spec = version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import torch
 
+from bench.floors import DissimilarTokens
 from lookout.models.families import load_tower
 from lookout.models.vision import Tower
-from lookout.pruning import DissimilarTokens, PrunePolicy, Sample
+from lookout.pruning import PrunePolicy, Sample
 from lookout.streams import StrideFrame, encode_strides, stream_blocks, strides_of
 from lookout.video.motion import Basis
 from tests import tiny_models

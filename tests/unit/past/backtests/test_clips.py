@@ -12,7 +12,7 @@ import pytest
 from lookout import Pipeline, PipelineError
 from lookout.models.vision import FrameInput
 from lookout.past.backtests import Backtest, clip_backtest, clip_cameras
-from lookout.pruning.policies import RandomPolicy
+from lookout.pruning import PrunePolicy
 from lookout.rules import Outcome, Rule, RuleError, ScheduleEntry, Zone
 from lookout.v1.labels_pb2 import Label
 from tests.tiny_models import checkpoint
@@ -95,7 +95,7 @@ def test_an_empty_folder_and_a_missing_file_are_named(pipeline: Pipeline, tmp_pa
 
 @pytest.mark.slow
 def test_a_whole_window_of_every_patch_costs_what_dense_costs(film: Path) -> None:
-    everything = RandomPolicy(share=1.0)
+    everything = PrunePolicy(everything=True)
     with Pipeline(
         checkpoint("internvl"), [QUESTION], fps=2, stride_s=8, window_s=8, policy=everything
     ) as whole:

@@ -10,9 +10,9 @@ from weakref import ref
 
 import pytest
 
+from bench.floors import DissimilarTokens, RandomPolicy
 from lookout import models
 from lookout.models.engines import Question
-from lookout.pruning import RandomPolicy
 from lookout.recordings import Mode, PrefillSettings, RecordingError
 from lookout.recordings.analysis import (
     Analysis,
@@ -220,7 +220,7 @@ def test_a_preset_and_a_policy_say_which_patches_are_encoded() -> None:
     pruned, preset = run(**span, prune=True), run(**span, prune=True, preset="default")
     assert [part.tokens for part in preset.parts] == [part.tokens for part in pruned.parts]
     assert preset.answers == pruned.answers
-    whole, dropped = run(**span), run(**span, policy="evs")
+    whole, dropped = run(**span), run(**span, policy=DissimilarTokens())
     drawn = run(**span, policy=RandomPolicy(share=0.25))
     for fewer in (dropped, drawn):
         assert sum(part.tokens for part in fewer.parts) < sum(part.tokens for part in whole.parts)

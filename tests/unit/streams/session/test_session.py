@@ -21,7 +21,7 @@ import pytest
 
 import lookout
 from lookout.models.engines import PlanError, UnsupportedModelError
-from lookout.pruning.policies import RandomPolicy
+from lookout.pruning import WholeFrames
 from lookout.streams import read_clip
 from lookout.streams.session import (
     DeadlineError,
@@ -466,7 +466,7 @@ def test_sessions_of_one_model_share_it_until_the_last_ends() -> None:
         {"on_window": 5},
         {"preset": []},
         {"policy": 5},
-        {"policy": RandomPolicy},  # the class in place of an object
+        {"policy": WholeFrames},  # the class in place of an object
     ],
 )
 def test_settings_are_refused_before_the_model_is_loaded(

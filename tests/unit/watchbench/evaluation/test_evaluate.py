@@ -12,9 +12,10 @@ from hypothesis import given, strategies as st
 from typer.testing import CliRunner
 
 import watchbench
+from bench.floors import DissimilarTokens
 from lookout.cli.app import app
 from lookout.models import find_model
-from lookout.pruning import PolicyError, policy_of
+from lookout.pruning import PolicyError
 from tests.tiny_models import FAMILIES, published
 from watchbench.evaluation.evaluate import DENSE, PRUNED, REUSED, evaluate
 from watchbench.evaluation.labels import LabelError, LabelledClip, read_labels
@@ -151,7 +152,7 @@ def test_a_clip_without_answers_is_not_scored(tmp_path: Path) -> None:
 def test_a_policy_after_the_tower_saves_prefill_and_no_vision(tmp_path: Path) -> None:
     labels = labelled(tmp_path, "door.mp4,Anyone?,yes,2,5\n")
     clips = read_labels(labels)
-    ways = evaluate(find_model(None), clips, fps=1, stride_s=4, window_s=8, policy=policy_of("evs")).ways
+    ways = evaluate(find_model(None), clips, fps=1, stride_s=4, window_s=8, policy=DissimilarTokens()).ways
     assert ways[PRUNED].vision_flops == ways[DENSE].vision_flops
     assert ways[PRUNED].prefill_flops < 0.8 * ways[DENSE].prefill_flops
     assert 0.5 < ways[PRUNED].kept / ways[PRUNED].total < 0.8

@@ -128,7 +128,7 @@ def _series_rows(count: int, begin_ms: int) -> list[dict[str, Any]]:
     newest = 0
     for number in range(count):
         end = begin_ms + 10_000 + 2000 * number
-        row = VerdictRow("default", "c", "w", end - 10_000, end, 0, 0.25, 1.0, 1.0)
+        row = VerdictRow("default", "c", "w", end - 10_000, end, 0, 0.25, 1.0, 1.0, 1)
         for minute, start, stop, ends in pieces(row, newest):
             for level in LEVELS:
                 bucket = made.setdefault((level, minute // level * level), Bucket())

@@ -38,7 +38,7 @@ def views(page: Browser) -> dict[str, str]:
     found |= {"recordings": "recordings"}
     found |= {
         f"operations-{tab}": f"operations?tab={tab}"
-        for tab in ("fleet", "coverage", "costs", "letters", "erasures", "audit", "tokens")
+        for tab in ("fleet", "coverage", "costs", "usage", "letters", "erasures", "audit", "tokens")
     }
     if camera := first("/v1/cameras", "cameras", "id"):
         found["camera"] = f"cameras/{camera}"

@@ -2,13 +2,14 @@
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from threading import Event
 
 from lookout.errors import DeviceFailedError
 from lookout.models.engines import DeviceError, Engine, WindowAnswer, WindowRequest
 from lookout.runtime.worker import BatchingThread, Supervisor
-from lookout.services.prefill.shares import DeviceShares
+from lookout.services.prefill.shares import DeviceShares, rows_of
 
 #: share of the newest batch in the expected time of a row
 _NEWEST = 0.1
@@ -133,6 +134,7 @@ class Batcher:
             answers = self._engine.run(requests)
             seconds = time.perf_counter() - begun
             self._keys.measure(sum(request.plan.computed for request in requests), seconds)
+            answers = _timed(requests, answers, seconds)
             if self._tenants is not None:
                 self._tenants.charge(requests, seconds)
             if self._after is not None:
@@ -149,6 +151,18 @@ class Batcher:
         """Finish the running batch, refuse what waits, close the engine."""
         self._thread.close()
         self._engine.close()
+
+
+def _timed(
+    requests: Sequence[WindowRequest], answers: Sequence[WindowAnswer], seconds: float
+) -> list[WindowAnswer]:
+    """The answers of a batch, with the part of its seconds that each took."""
+    rows = [rows_of(request) for request in requests]
+    total = sum(rows) or 1
+    return [
+        replace(answer, cost=replace(answer.cost, seconds=seconds * count / total))
+        for answer, count in zip(answers, rows, strict=True)
+    ]
 
 
 def choose_windows(

@@ -314,7 +314,10 @@ class PrefillHandler(Handler[CameraState]):
             verdicts = self._asked(state, span, window, active, record)
             state.answered = self._remembered(window, verdicts)
         facts = self._facts(window)
+        # The tower encoded the newest block for all questions, whatever became of the window.
+        tower_us = window[-1].record.block.tower_us
         for verdict in verdicts:
+            verdict.cost.device_us += tower_us // len(verdicts)
             verdict.coverage = self._rule.coverage(facts)
             verdict.damaged = self._rule.damage(facts)
             verdict.model_digest = self._model_digest

@@ -14,6 +14,11 @@ from lookout.wire import DEFAULT_TENANT
 _QUESTION_ROWS = 16
 
 
+def rows_of(request: WindowRequest) -> int:
+    """Rows by which a batch's time is divided between its windows."""
+    return request.plan.computed + _QUESTION_ROWS * len(request.questions)
+
+
 class DeviceShares:
     """Whose window is computed next, and what a tenant's windows cost. Thread-safe.
 
@@ -42,7 +47,7 @@ class DeviceShares:
         """Divide the seconds of a batch between its tenants, by computed rows."""
         rows = Counter[str]()
         for request in requests:
-            rows[self._tenant(request)] += request.plan.computed + _QUESTION_ROWS * len(request.questions)
+            rows[self._tenant(request)] += rows_of(request)
         total = rows.total() or 1
         work = {tenant: seconds * count / total for tenant, count in rows.items()}
         self._shares.charge(work, len(requests))

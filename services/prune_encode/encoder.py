@@ -1,5 +1,6 @@
 """Frames of different cameras that wait at the same time share one batch of the vision tower."""
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -16,12 +17,21 @@ class Encoded:
     """Tokens of a block's frames one after another, as the store keeps them.
 
     tokens: [kept, hidden]; deepstack: [levels, kept, hidden], or None; dtype: the store's name of both
-    (bfloat16 travels as its bits).
+    (bfloat16 travels as its bits); seconds: the block's part, by tokens, of its batch's measured time.
     """
 
     tokens: Array
     deepstack: Array | None
     dtype: str
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Timed:
+    """Tokens of a block's frames, and its part of the batch's seconds."""
+
+    frames: list[FrameTokens]
+    seconds: float
 
 
 class Encoder:
@@ -48,7 +58,7 @@ class Encoder:
         self.frames = 0
         """Frames encoded since the start."""
         self._limit = limit
-        self._thread: BatchingThread[Sequence[FrameInput], list[FrameTokens]] = BatchingThread(
+        self._thread: BatchingThread[Sequence[FrameInput], _Timed] = BatchingThread(
             "tower", self._compute, choose=self._choose, halve=True, supervisor=supervisor, busy=busy
         )
 
@@ -64,7 +74,8 @@ class Encoder:
             TransientError: The service ends.
             Exception: What the tower raises.
         """
-        return _joined(self._thread.ask(frames))
+        timed = self._thread.ask(frames)
+        return _joined(timed.frames, timed.seconds)
 
     def close(self) -> None:
         """Finish the running batch and refuse what waits."""
@@ -83,21 +94,30 @@ class Encoder:
             frames += len(job)
         return batch
 
-    def _compute(self, batch: list[Sequence[FrameInput]]) -> list[list[FrameTokens]]:
+    def _compute(self, batch: list[Sequence[FrameInput]]) -> list[_Timed]:
+        begun = time.perf_counter()
         tokens = self.tower.encode([frame for frames in batch for frame in frames])
+        if any(frame.tokens.is_cuda for frame in tokens):
+            torch.cuda.synchronize()  # its calls return before it has worked; whoever asked waits for it next
+        seconds = time.perf_counter() - begun
         self.frames += len(tokens)
-        parts: list[list[FrameTokens]] = []
+        total = _count(tokens)
+        parts: list[_Timed] = []
         for frames in batch:
-            parts.append(tokens[: len(frames)])
-            tokens = tokens[len(frames) :]
+            part, tokens = tokens[: len(frames)], tokens[len(frames) :]
+            parts.append(_Timed(part, seconds * _count(part) / total if total else seconds / len(batch)))
         return parts
 
 
-def _joined(frames: Sequence[FrameTokens]) -> Encoded:
+def _count(frames: Sequence[FrameTokens]) -> int:
+    return sum(len(frame.tokens) for frame in frames)
+
+
+def _joined(frames: Sequence[FrameTokens], seconds: float) -> Encoded:
     tokens, dtype = _array(torch.cat([frame.tokens for frame in frames]))
     levels = [frame.deepstack for frame in frames if frame.deepstack is not None]
     deep = _array(torch.cat(levels, dim=1))[0] if levels else None
-    return Encoded(tokens, deep, dtype)
+    return Encoded(tokens, deep, dtype, seconds)
 
 
 def _array(tensor: torch.Tensor) -> tuple[Array, str]:

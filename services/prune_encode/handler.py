@@ -435,7 +435,7 @@ class PruneEncodeHandler(StoreLifecycle, Handler[CameraState]):
         frames = inputs_of(block.patches, pixels, self._grid)
         encoded = self._encoder.encode(frames)
         tower = self._encoder.tower
-        block.flops_vision = tower.flops(frames)
+        block.flops_vision, block.tower_us = tower.flops(frames), round(encoded.seconds * 1e6)
         # What the same frames would cost with every patch: the other side of the savings that verdicts
         # report.
         dense_frames = [replace(frame, keep=np.ones_like(frame.keep)) for frame in frames]

@@ -64,6 +64,7 @@ def verdict(
         tenant=tenant,
     )
     message.cost.flops_prefill, message.cost.flops_question = 1000, 10
+    message.cost.device_us = 250_000
     end_ms = BEGIN_MS + 10_000 + 2000 * window
     message.start.FromMilliseconds(end_ms - 10_000)
     message.end.FromMilliseconds(end_ms)

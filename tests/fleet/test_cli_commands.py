@@ -432,7 +432,7 @@ def test_doctor_names_what_is_missing_or_set_otherwise_and_ends_with_1(
         )
         wrong = ask_doctor(bare.bootstrap)
         with monkeypatch.context() as patch:
-            patch.setattr("lookout.cli.doctor._lags", no_answer)
+            patch.setattr("lookout.runtime.fleet_checks._stages", no_answer)
             slow = ask_doctor(bare.bootstrap)
     assert missing["Kafka"]["state"] == "ok"
     assert missing["stage decode"]["found"] == "no worker"
@@ -447,7 +447,7 @@ def test_doctor_names_what_is_missing_or_set_otherwise_and_ends_with_1(
     assert said == "camera.segments.v1 message.timestamp.type=CreateTime, needs LogAppendTime"
 
 
-def no_answer(_: object) -> Iterator[object]:
+def no_answer(*_: object) -> Iterator[object]:
     raise TimeoutError
 
 

@@ -35,7 +35,10 @@ VIEWS: Final = (
     "recordings",
     "start",
     "cameras/gate",
-    *(f"operations?tab={tab}" for tab in ("fleet", "coverage", "costs", "letters", "audit", "tokens")),
+    *(
+        f"operations?tab={tab}"
+        for tab in ("fleet", "coverage", "costs", "usage", "letters", "audit", "tokens")
+    ),
 )
 _FAULTS: Final = """
 window.faults = [];

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from datetime import UTC, datetime
 from typing import Any
 
 import httpx
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 
+import lookout
 from lookout.local import KafkaServer
-from lookout.wire import SEGMENTS, headers
+from lookout.runtime.worker.fleet_check import client_id
+from lookout.wire import PIPELINE, SEGMENTS, VERDICTS, Stage, headers
 from tests.eventually import eventually
 from tests.fleet.gateway_case import GatewayProcess, gateway
-from tests.fleet.gateway_records import alert, publish
+from tests.fleet.gateway_records import BEGIN_MS, alert, publish, verdict
 
 pytestmark = pytest.mark.fleet
 DEAD = f"{SEGMENTS.name}.dlq"
@@ -28,7 +30,8 @@ def process(
 ) -> Iterator[GatewayProcess]:
     with ExitStack() as stack:
         server = stack.enter_context(KafkaServer())
-        running = gateway(stack, tmp_path_factory.mktemp("gateway"), server.bootstrap, redis_url)
+        price = {"price_per_hour": "3600", "currency": "CHF"}
+        running = gateway(stack, tmp_path_factory.mktemp("gateway"), server.bootstrap, redis_url, price)
         producer = Producer({"bootstrap.servers": server.bootstrap})
         for camera, tenant in (("gate", "north"), ("yard", "south"), ("hall", "north")):
             pairs = [
@@ -121,7 +124,89 @@ def test_a_search_is_audited_once_for_all_its_pages(client: httpx.Client) -> Non
     assert {entry["subject"] for entry in audited(client, "incident.search")} == {"lying", "ground"}
 
 
-def test_every_group_of_the_fleet_has_its_lag(client: httpx.Client) -> None:
-    lag = client.get("/v1/fleet").json()["lag"]
-    groups = {row["group"] for row in lag}
+def test_a_fleet_that_has_caught_up_has_no_lag(process: GatewayProcess, client: httpx.Client) -> None:
+    """Marks of transactions and what was aborted is nothing to wait for; a record that waits is."""
+    kafka = process.settings["bootstrap"]
+    topic, group = PIPELINE[Stage.DECODE].source.name, PIPELINE[Stage.DECODE].group
+    producer = Producer({"bootstrap.servers": kafka, "transactional.id": "lag"})
+    producer.init_transactions(60.0)
+    for keep in (True, True, False):
+        producer.begin_transaction()
+        producer.produce(topic, b"segment", key=b"gate", partition=0)
+        producer.flush(60.0)
+        producer.commit_transaction(60.0) if keep else producer.abort_transaction(60.0)
+    with closing(Consumer({"bootstrap.servers": kafka, "group.id": group})) as consumer:
+        # Each transaction is a record and a mark; the newest record that counts is the second one's.
+        consumer.commit(offsets=[TopicPartition(topic, 0, 3)], asynchronous=False)
+        assert consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=60.0)[1] == 6
+        assert lag(client, group) == {0: 0, 1: 0}
+        consumer.commit(offsets=[TopicPartition(topic, 0, 2)], asynchronous=False)
+        assert lag(client, group) == {0: 4, 1: 0}
+
+
+def lag(client: httpx.Client, group: str) -> dict[int, int]:
+    """The lag of a group by partition."""
+    rows = client.get("/v1/fleet").json()["lag"]
+    return {row.get("partition", 0): row.get("lag", 0) for row in rows if row["group"] == group}
+
+
+def test_the_fleet_shows_its_groups_its_members_and_what_doctor_finds(
+    process: GatewayProcess, client: httpx.Client
+) -> None:
+    kafka, group = process.settings["bootstrap"], PIPELINE[Stage.ALERTS].group
+    member = Consumer(
+        {
+            "bootstrap.servers": kafka,
+            "group.id": group,
+            "group.instance.id": "alerts-0",
+            "client.id": client_id("alerts", {"fps": "2"}, "one", "9.8.7"),
+        }
+    )
+    with closing(member):
+        member.subscribe([VERDICTS.name])
+        eventually(lambda: member.poll(0.2) is None and bool(member.assignment()))
+        shown = client.get("/v1/fleet").json()
+    groups = {row["group"] for row in shown["lag"]}
     assert {"decode", "prune-encode", "prefill", "alerts", "recordings"} <= groups
+    assert shown["version"] == lookout.__version__
+    (service,) = shown["services"]
+    assert (service["group"], service["instance"], service["version"]) == (group, "alerts-0", "9.8.7")
+    found = {row["about"]: row for row in shown["findings"]}
+    assert found["Kafka"]["state"] == found["Redis"]["state"] == "ok"
+    assert found["topics"]["state"] == "ok"
+    assert found["stage alerts"]["found"] == "1 worker(s)"
+    assert (found["stage decode"]["state"], bool(found["stage decode"]["advice"])) == ("bad", True)
+
+
+def cost_rows(client: httpx.Client, when: dict[str, str]) -> list[dict[str, Any]]:
+    """The rows of the report of costs."""
+    return list(client.get("/v1/costs", params=when).json().get("rows", []))
+
+
+def test_costs_and_usage_add_up_the_time_of_devices(process: GatewayProcess, client: httpx.Client) -> None:
+    kafka = process.settings["bootstrap"]
+    for camera, watch in (("gate", "lying"), ("gate", "running"), ("hall-2", "lying")):
+        publish(kafka, [verdict(camera, number, tenant="north", watch=watch) for number in range(8)])
+    publish(kafka, [verdict("yard", number, tenant="south") for number in range(4)])
+    when = {"since": datetime.fromtimestamp(BEGIN_MS / 1000, UTC).isoformat()}
+    eventually(lambda: sum(row["verdicts"] for row in cost_rows(client, when)) == 28)
+    rows = {(row["camera"], row["watch"]): row for row in cost_rows(client, when)}
+    assert {key: row["device_s"] for key, row in rows.items()} == {
+        ("gate", "lying"): 2.0,
+        ("gate", "running"): 2.0,
+        ("hall-2", "lying"): 2.0,
+        ("yard", "lying"): 1.0,
+    }
+    # 3600 an hour is 1 a second.
+    assert all(row["money"] == row["device_s"] for row in rows.values())
+    assert rows["gate", "lying"]["flops"] == 8 * (1000 / 2 + 10)
+    assert sum(row["share"] for row in rows.values()) == pytest.approx(1.0)
+    report = client.get("/v1/usage", params=when).json()
+    usage = {row["tenant"]: row for row in report["rows"]}
+    north, south = usage["north"], usage["south"]
+    assert (north["cameras"], north["verdicts"], north["answers"], north["device_s"]) == (2, 24, 24, 6.0)
+    assert (north["incidents"], north["money"], report["currency"]) == (3, 6.0, "CHF")
+    assert (south["cameras"], south["device_s"], south.get("incidents", 0)) == (1, 1.0, 0)
+    made = client.post("/v1/tokens", json={"name": "usage", "role": "viewer", "tenants": ["south"]})
+    with process.client(headers={"authorization": f"Bearer {made.json()['secret']}"}) as program:
+        assert [row["tenant"] for row in program.get("/v1/usage", params=when).json()["rows"]] == ["south"]

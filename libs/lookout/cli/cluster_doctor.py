@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-from lookout.cli.findings import CheckResult, State
+from lookout.runtime.fleet_checks import CheckResult, State
 
 _OLDEST = (1, 30)
 _CLOCK_S = 5.0

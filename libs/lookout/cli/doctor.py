@@ -15,36 +15,27 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import ConfigResource, ResourceType
 from rich.markup import escape
 from rich.table import Table
-from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
 from lookout.cli import cluster_doctor
 from lookout.cli.connect import LibraryErrors, client_options, find_bootstrap, grpc_security
-from lookout.cli.findings import CheckResult, State
 from lookout.cli.options import BootstrapOption, CliError, refuse_given
 from lookout.cli.output import TerminalConsole, echo
-from lookout.errors import StartupError
 from lookout.local import LocalError, running_fleets
 from lookout.local.addresses import cache_folder
-from lookout.local.fleet import service_module
 from lookout.local.jars import locked_jars
 from lookout.local.java import find_java
 from lookout.local.kcat import kcat_fault
 from lookout.local.readiness import ask_ready
 from lookout.local.redis import find_redis_server
 from lookout.models import ModelError
-from lookout.runtime.kafka_clients import AdminClient, coordinator_moves, error_text
+from lookout.runtime.fleet_checks import CheckResult, State, kafka_checks, redis_check
+from lookout.runtime.kafka_clients import AdminClient
 from lookout.runtime.net import Channels, RedisSecurity, load_connections
-from lookout.runtime.net.redis_errors import REDIS_ERRORS
 from lookout.runtime.net.serving import serving_fault
-from lookout.text import public_url
-from lookout.wire import PIPELINE, Stage, all_topics, camera_topics
 
 _ANSWER_S = 10.0
-_ASK_AGAIN_S = 0.2
 _ROOM_GB = 2.0
 
 
@@ -212,102 +203,13 @@ def _kafka(given: str | None) -> Iterator[CheckResult]:
         yield CheckResult("Kafka", State.NOTE, "no address", str(error))
         return
     complaints = LibraryErrors()
-    admin = AdminClient(client_options(address, complaints))
-    try:
-        metadata = admin.list_topics(timeout=_ANSWER_S)
-    except KafkaException as error:
-        why = complaints.last or error_text(error.args[0])
-        advice = "is it up, and may this machine reach it? (`lookout up` starts one here)"
-        yield CheckResult("Kafka", State.BAD, f"{address} does not answer: {why}", advice)
-        return
-    kafka = CheckResult("Kafka", State.GOOD, f"{address}, {len(metadata.brokers)} broker(s)")
-    partitions = {name: len(topic.partitions) for name, topic in metadata.topics.items()}
-    rows: list[CheckResult] = []
-    try:  # before the first row is shown: it must not say that all is well if the next answer does not come
-        rows.append(_tiers(admin, next(iter(metadata.brokers))))
-        rows.extend(_topics(admin, partitions))
-        rows.extend(_lags(admin))
-    except TimeoutError:
-        why = f"{address} answered, then took longer than {_ANSWER_S:g} s"
-        kafka = CheckResult("Kafka", State.BAD, why, "is it overloaded?")
-    except KafkaException as error:
-        why = f"{address} answered, then failed: {error_text(error.args[0])}"
-        kafka = CheckResult("Kafka", State.BAD, why, "is it still up?")
-    yield kafka
-    yield from rows
-
-
-def _tiers(admin: AdminClient, broker: int) -> CheckResult:
-    """Whether topics can keep more than the brokers' disks hold."""
-    (pending,) = admin.describe_configs([ConfigResource(ResourceType.BROKER, str(broker))]).values()
-    try:
-        entry = pending.result(_ANSWER_S).get("remote.log.storage.system.enable")
-    except KafkaException as error:
-        return CheckResult("tiered storage", State.NOTE, "unknown", error_text(error.args[0]))
-    if entry is not None and entry.value == "true":
-        return CheckResult("tiered storage", State.GOOD, "the broker has it (KIP-405)")
-    return CheckResult(
-        "tiered storage", State.NOTE, "the broker has none", "records are kept as long as its disk holds them"
+    yield from kafka_checks(
+        AdminClient(client_options(address, complaints)),
+        address,
+        last_error=lambda: complaints.last,
+        advice="is it up, and may this machine reach it? (`lookout up` starts one here)",
+        answer_s=_ANSWER_S,
     )
-
-
-def _topics(admin: AdminClient, partitions: dict[str, int]) -> Iterator[CheckResult]:
-    table = {topic.name: topic for topic in all_topics()}
-    if missing := sorted(set(table) - set(partitions)):
-        advice = "`lookout up` creates them here, the chart on Kubernetes"
-        yield CheckResult("topics", State.BAD, f"missing: {', '.join(missing)}", advice)
-    present = [topic for name, topic in table.items() if name in partitions]
-    cameras = [topic for topic in camera_topics() if topic.name in partitions]
-    counts = {partitions[topic.name] for topic in cameras}
-    if len(counts) > 1:
-        yield CheckResult(
-            "partitions",
-            State.BAD,
-            ", ".join(f"{topic.name} {partitions[topic.name]}" for topic in cameras),
-            "the cameras' topics share one partition count: `lookout topics grow` completes it",
-        )
-    problems = [problem for topic in present for problem in topic.complaints(_settings(admin, topic.name))]
-    for problem in problems:
-        yield CheckResult(
-            "topic settings", State.BAD, problem, "change it with kafka-configs.sh --alter, see docs/wire.md"
-        )
-    if present and not missing and not problems and len(counts) == 1:
-        yield CheckResult(
-            "topics", State.GOOD, f"{len(present)}, {counts.pop()} partitions each in the pipeline"
-        )
-
-
-def _settings(admin: AdminClient, name: str) -> dict[str, str]:
-    (pending,) = admin.describe_configs([ConfigResource(ResourceType.TOPIC, name)]).values()
-    return {entry.name: entry.value for entry in pending.result(_ANSWER_S).values()}
-
-
-def _lags(admin: AdminClient) -> Iterator[CheckResult]:
-    """Which stages have members; a stage without one processes nothing."""
-    # A new broker first makes the topic of its groups.
-    retrying = Retrying(
-        stop=stop_after_delay(_ANSWER_S),
-        wait=wait_fixed(_ASK_AGAIN_S),
-        retry=retry_if_exception(coordinator_moves),
-        reraise=True,
-    )
-    try:
-        for stage, members in retrying(_members, admin).items():
-            if members:
-                yield CheckResult(f"stage {stage}", State.GOOD, f"{members} worker(s)")
-            else:
-                advice = f"start one: python -m {service_module(stage)}"
-                yield CheckResult(f"stage {stage}", State.BAD, "no worker", advice)
-    except KafkaException as error:
-        yield CheckResult("stages", State.NOTE, f"unknown: {error_text(error.args[0])}")
-
-
-def _members(admin: AdminClient) -> dict[Stage, int]:
-    """Workers of every stage."""
-    groups = admin.describe_consumer_groups(
-        [flow.group for flow in PIPELINE.values()], request_timeout=_ANSWER_S
-    )
-    return {stage: len(groups[flow.group].result(_ANSWER_S).members) for stage, flow in PIPELINE.items()}
 
 
 def _redis(given: str | None, bootstrap: str | None) -> Iterator[CheckResult]:
@@ -322,14 +224,7 @@ def _redis(given: str | None, bootstrap: str | None) -> Iterator[CheckResult]:
     if url is None:
         yield CheckResult("Redis", State.NOTE, "no address", "give --redis URL or LOOKOUT_REDIS to check one")
         return
-    try:
-        security = load_connections(RedisSecurity, environ)
-        with security.redis_client(url, socket_timeout=_ANSWER_S, socket_connect_timeout=_ANSWER_S) as client:
-            version = client.info("server")["redis_version"]
-        yield CheckResult("Redis", State.GOOD, f"{public_url(url)}, version {version}")
-    except (*REDIS_ERRORS, StartupError) as error:
-        advice = "without it tensors are made again: slower, marked degraded"
-        yield CheckResult("Redis", State.BAD, f"{public_url(url)}: {error}", advice)
+    yield redis_check(lambda: load_connections(RedisSecurity, environ), url, _ANSWER_S)
 
 
 def _services() -> Iterator[CheckResult]:

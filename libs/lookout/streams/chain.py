@@ -79,10 +79,12 @@ class Audit:
     Attributes:
         difference: Largest |p(yes) incremental - p(yes) in full| over the questions.
         flops: What the incremental answer cost.
+        seconds: The measured time of the incremental answer; 0 where nobody measures.
     """
 
     difference: float
     flops: int
+    seconds: float = 0.0
 
 
 def basis_of(plan: WindowPlan, answer: WindowAnswer) -> str:
@@ -342,4 +344,4 @@ def run_batch(engine: Engine, windows: Sequence[WindowSteps]) -> list[AnsweredWi
 def _audit(trial: WindowAnswer, full: WindowAnswer) -> Audit:
     pairs = zip(trial.answers, full.answers, strict=True)
     difference = max((abs(one.p_yes - other.p_yes) for one, other in pairs), default=0.0)
-    return Audit(difference, trial.cost.total_flops)
+    return Audit(difference, trial.cost.total_flops, trial.cost.seconds)

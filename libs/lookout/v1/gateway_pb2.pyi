@@ -374,7 +374,7 @@ class DeadLetterPage(_message.Message):
     def __init__(self, letters: _Optional[_Iterable[_Union[DeadLetterView, _Mapping]]] = ..., next: _Optional[str] = ...) -> None: ...
 
 class CostRow(_message.Message):
-    __slots__ = ("camera", "tenant", "watch", "verdicts", "flops", "share", "money")
+    __slots__ = ("camera", "tenant", "watch", "verdicts", "flops", "share", "money", "device_s")
     CAMERA_FIELD_NUMBER: _ClassVar[int]
     TENANT_FIELD_NUMBER: _ClassVar[int]
     WATCH_FIELD_NUMBER: _ClassVar[int]
@@ -382,6 +382,7 @@ class CostRow(_message.Message):
     FLOPS_FIELD_NUMBER: _ClassVar[int]
     SHARE_FIELD_NUMBER: _ClassVar[int]
     MONEY_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_S_FIELD_NUMBER: _ClassVar[int]
     camera: str
     tenant: str
     watch: str
@@ -389,7 +390,8 @@ class CostRow(_message.Message):
     flops: float
     share: float
     money: float
-    def __init__(self, camera: _Optional[str] = ..., tenant: _Optional[str] = ..., watch: _Optional[str] = ..., verdicts: _Optional[int] = ..., flops: _Optional[float] = ..., share: _Optional[float] = ..., money: _Optional[float] = ...) -> None: ...
+    device_s: float
+    def __init__(self, camera: _Optional[str] = ..., tenant: _Optional[str] = ..., watch: _Optional[str] = ..., verdicts: _Optional[int] = ..., flops: _Optional[float] = ..., share: _Optional[float] = ..., money: _Optional[float] = ..., device_s: _Optional[float] = ...) -> None: ...
 
 class CostReport(_message.Message):
     __slots__ = ("since", "until", "currency", "rows")
@@ -420,21 +422,69 @@ class LagRow(_message.Message):
     def __init__(self, group: _Optional[str] = ..., topic: _Optional[str] = ..., partition: _Optional[int] = ..., committed: _Optional[int] = ..., end: _Optional[int] = ..., lag: _Optional[int] = ...) -> None: ...
 
 class FleetView(_message.Message):
-    __slots__ = ("version", "lag", "findings")
+    __slots__ = ("version", "lag", "findings", "services")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     LAG_FIELD_NUMBER: _ClassVar[int]
     FINDINGS_FIELD_NUMBER: _ClassVar[int]
+    SERVICES_FIELD_NUMBER: _ClassVar[int]
     version: str
     lag: _containers.RepeatedCompositeFieldContainer[LagRow]
     findings: _containers.RepeatedCompositeFieldContainer[Finding]
-    def __init__(self, version: _Optional[str] = ..., lag: _Optional[_Iterable[_Union[LagRow, _Mapping]]] = ..., findings: _Optional[_Iterable[_Union[Finding, _Mapping]]] = ...) -> None: ...
+    services: _containers.RepeatedCompositeFieldContainer[ServiceRow]
+    def __init__(self, version: _Optional[str] = ..., lag: _Optional[_Iterable[_Union[LagRow, _Mapping]]] = ..., findings: _Optional[_Iterable[_Union[Finding, _Mapping]]] = ..., services: _Optional[_Iterable[_Union[ServiceRow, _Mapping]]] = ...) -> None: ...
 
 class Finding(_message.Message):
-    __slots__ = ("well", "what", "hint")
-    WELL_FIELD_NUMBER: _ClassVar[int]
-    WHAT_FIELD_NUMBER: _ClassVar[int]
-    HINT_FIELD_NUMBER: _ClassVar[int]
-    well: bool
-    what: str
-    hint: str
-    def __init__(self, well: _Optional[bool] = ..., what: _Optional[str] = ..., hint: _Optional[str] = ...) -> None: ...
+    __slots__ = ("about", "state", "found", "advice")
+    ABOUT_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    FOUND_FIELD_NUMBER: _ClassVar[int]
+    ADVICE_FIELD_NUMBER: _ClassVar[int]
+    about: str
+    state: str
+    found: str
+    advice: str
+    def __init__(self, about: _Optional[str] = ..., state: _Optional[str] = ..., found: _Optional[str] = ..., advice: _Optional[str] = ...) -> None: ...
+
+class ServiceRow(_message.Message):
+    __slots__ = ("group", "instance", "host", "version")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    INSTANCE_FIELD_NUMBER: _ClassVar[int]
+    HOST_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    instance: str
+    host: str
+    version: str
+    def __init__(self, group: _Optional[str] = ..., instance: _Optional[str] = ..., host: _Optional[str] = ..., version: _Optional[str] = ...) -> None: ...
+
+class UsageRow(_message.Message):
+    __slots__ = ("tenant", "cameras", "verdicts", "answers", "incidents", "flops", "device_s", "money")
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    CAMERAS_FIELD_NUMBER: _ClassVar[int]
+    VERDICTS_FIELD_NUMBER: _ClassVar[int]
+    ANSWERS_FIELD_NUMBER: _ClassVar[int]
+    INCIDENTS_FIELD_NUMBER: _ClassVar[int]
+    FLOPS_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_S_FIELD_NUMBER: _ClassVar[int]
+    MONEY_FIELD_NUMBER: _ClassVar[int]
+    tenant: str
+    cameras: int
+    verdicts: int
+    answers: int
+    incidents: int
+    flops: float
+    device_s: float
+    money: float
+    def __init__(self, tenant: _Optional[str] = ..., cameras: _Optional[int] = ..., verdicts: _Optional[int] = ..., answers: _Optional[int] = ..., incidents: _Optional[int] = ..., flops: _Optional[float] = ..., device_s: _Optional[float] = ..., money: _Optional[float] = ...) -> None: ...
+
+class UsageReport(_message.Message):
+    __slots__ = ("since", "until", "currency", "rows")
+    SINCE_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_FIELD_NUMBER: _ClassVar[int]
+    CURRENCY_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    since: _timestamp_pb2.Timestamp
+    until: _timestamp_pb2.Timestamp
+    currency: str
+    rows: _containers.RepeatedCompositeFieldContainer[UsageRow]
+    def __init__(self, since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., currency: _Optional[str] = ..., rows: _Optional[_Iterable[_Union[UsageRow, _Mapping]]] = ...) -> None: ...

@@ -27,7 +27,7 @@ class TokensRecord(_message.Message):
     def __init__(self, camera: _Optional[str] = ..., epoch: _Optional[int] = ..., wall_offset_us: _Optional[int] = ..., block: _Optional[_Union[StrideBlock, _Mapping]] = ..., event: _Optional[_Union[_lineage_pb2.StreamEvent, _Mapping]] = ..., sampling: _Optional[_Union[_lineage_pb2.Sampling, _Mapping]] = ..., labels: _Optional[_Union[_cameras_pb2.CameraLabels, _Mapping]] = ...) -> None: ...
 
 class StrideBlock(_message.Message):
-    __slots__ = ("index", "start_us", "end_us", "frames", "patches", "embeddings", "deepstack", "group_rows", "group_cols", "model_digest", "inputs", "patches_total", "patches_encoded", "flops_vision", "flops_vision_dense", "anchor_luma", "missing", "missing_cause")
+    __slots__ = ("index", "start_us", "end_us", "frames", "patches", "embeddings", "deepstack", "group_rows", "group_cols", "model_digest", "inputs", "patches_total", "patches_encoded", "flops_vision", "flops_vision_dense", "anchor_luma", "missing", "missing_cause", "tower_us")
     INDEX_FIELD_NUMBER: _ClassVar[int]
     START_US_FIELD_NUMBER: _ClassVar[int]
     END_US_FIELD_NUMBER: _ClassVar[int]
@@ -46,6 +46,7 @@ class StrideBlock(_message.Message):
     ANCHOR_LUMA_FIELD_NUMBER: _ClassVar[int]
     MISSING_FIELD_NUMBER: _ClassVar[int]
     MISSING_CAUSE_FIELD_NUMBER: _ClassVar[int]
+    TOWER_US_FIELD_NUMBER: _ClassVar[int]
     index: int
     start_us: int
     end_us: int
@@ -64,7 +65,8 @@ class StrideBlock(_message.Message):
     anchor_luma: bytes
     missing: str
     missing_cause: _lineage_pb2.Cause
-    def __init__(self, index: _Optional[int] = ..., start_us: _Optional[int] = ..., end_us: _Optional[int] = ..., frames: _Optional[_Iterable[_Union[BlockFrame, _Mapping]]] = ..., patches: _Optional[_Iterable[_Union[TemporalPatch, _Mapping]]] = ..., embeddings: _Optional[_Union[_lineage_pb2.TensorRef, _Mapping]] = ..., deepstack: _Optional[_Union[_lineage_pb2.TensorRef, _Mapping]] = ..., group_rows: _Optional[int] = ..., group_cols: _Optional[int] = ..., model_digest: _Optional[str] = ..., inputs: _Optional[_Iterable[_Union[_lineage_pb2.RecordRef, _Mapping]]] = ..., patches_total: _Optional[int] = ..., patches_encoded: _Optional[int] = ..., flops_vision: _Optional[int] = ..., flops_vision_dense: _Optional[int] = ..., anchor_luma: _Optional[bytes] = ..., missing: _Optional[str] = ..., missing_cause: _Optional[_Union[_lineage_pb2.Cause, str]] = ...) -> None: ...
+    tower_us: int
+    def __init__(self, index: _Optional[int] = ..., start_us: _Optional[int] = ..., end_us: _Optional[int] = ..., frames: _Optional[_Iterable[_Union[BlockFrame, _Mapping]]] = ..., patches: _Optional[_Iterable[_Union[TemporalPatch, _Mapping]]] = ..., embeddings: _Optional[_Union[_lineage_pb2.TensorRef, _Mapping]] = ..., deepstack: _Optional[_Union[_lineage_pb2.TensorRef, _Mapping]] = ..., group_rows: _Optional[int] = ..., group_cols: _Optional[int] = ..., model_digest: _Optional[str] = ..., inputs: _Optional[_Iterable[_Union[_lineage_pb2.RecordRef, _Mapping]]] = ..., patches_total: _Optional[int] = ..., patches_encoded: _Optional[int] = ..., flops_vision: _Optional[int] = ..., flops_vision_dense: _Optional[int] = ..., anchor_luma: _Optional[bytes] = ..., missing: _Optional[str] = ..., missing_cause: _Optional[_Union[_lineage_pb2.Cause, str]] = ..., tower_us: _Optional[int] = ...) -> None: ...
 
 class BlockFrame(_message.Message):
     __slots__ = ("time_us", "sample", "input", "row", "key", "corrupt")

@@ -97,7 +97,7 @@ class Verdict(_message.Message):
     def __init__(self, id: _Optional[str] = ..., camera: _Optional[str] = ..., epoch: _Optional[int] = ..., window: _Optional[int] = ..., stream_start_s: _Optional[float] = ..., stream_end_s: _Optional[float] = ..., start: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., watch: _Optional[str] = ..., watch_version: _Optional[int] = ..., question: _Optional[str] = ..., outcome: _Optional[_Union[Verdict.Outcome, str]] = ..., p_yes: _Optional[float] = ..., reason: _Optional[str] = ..., basis: _Optional[str] = ..., cost: _Optional[_Union[Cost, _Mapping]] = ..., evidence: _Optional[_Iterable[_Union[Evidence, _Mapping]]] = ..., coverage: _Optional[float] = ..., model_digest: _Optional[str] = ..., rule: _Optional[_Union[_watches_pb2.Rule, _Mapping]] = ..., activity: _Optional[bytes] = ..., activity_rows: _Optional[int] = ..., activity_cols: _Optional[int] = ..., degraded: _Optional[bool] = ..., description: _Optional[str] = ..., since_key: _Optional[int] = ..., audit: _Optional[float] = ..., key_every: _Optional[int] = ..., plan_digest: _Optional[str] = ..., damaged: _Optional[float] = ..., cause: _Optional[_Union[_lineage_pb2.Cause, str]] = ..., watches_offset: _Optional[int] = ..., tenant: _Optional[str] = ..., untrained: _Optional[bool] = ...) -> None: ...
 
 class Cost(_message.Message):
-    __slots__ = ("patches_total", "patches_encoded", "tokens_total", "tokens_kept", "tokens_reused", "tokens_refreshed", "tokens_text", "tokens_question", "flops_vision", "flops_prefill", "flops_question", "flops_dense")
+    __slots__ = ("patches_total", "patches_encoded", "tokens_total", "tokens_kept", "tokens_reused", "tokens_refreshed", "tokens_text", "tokens_question", "flops_vision", "flops_prefill", "flops_question", "flops_dense", "device_us")
     PATCHES_TOTAL_FIELD_NUMBER: _ClassVar[int]
     PATCHES_ENCODED_FIELD_NUMBER: _ClassVar[int]
     TOKENS_TOTAL_FIELD_NUMBER: _ClassVar[int]
@@ -110,6 +110,7 @@ class Cost(_message.Message):
     FLOPS_PREFILL_FIELD_NUMBER: _ClassVar[int]
     FLOPS_QUESTION_FIELD_NUMBER: _ClassVar[int]
     FLOPS_DENSE_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_US_FIELD_NUMBER: _ClassVar[int]
     patches_total: int
     patches_encoded: int
     tokens_total: int
@@ -122,7 +123,8 @@ class Cost(_message.Message):
     flops_prefill: int
     flops_question: int
     flops_dense: int
-    def __init__(self, patches_total: _Optional[int] = ..., patches_encoded: _Optional[int] = ..., tokens_total: _Optional[int] = ..., tokens_kept: _Optional[int] = ..., tokens_reused: _Optional[int] = ..., tokens_refreshed: _Optional[int] = ..., tokens_text: _Optional[int] = ..., tokens_question: _Optional[int] = ..., flops_vision: _Optional[int] = ..., flops_prefill: _Optional[int] = ..., flops_question: _Optional[int] = ..., flops_dense: _Optional[int] = ...) -> None: ...
+    device_us: int
+    def __init__(self, patches_total: _Optional[int] = ..., patches_encoded: _Optional[int] = ..., tokens_total: _Optional[int] = ..., tokens_kept: _Optional[int] = ..., tokens_reused: _Optional[int] = ..., tokens_refreshed: _Optional[int] = ..., tokens_text: _Optional[int] = ..., tokens_question: _Optional[int] = ..., flops_vision: _Optional[int] = ..., flops_prefill: _Optional[int] = ..., flops_question: _Optional[int] = ..., flops_dense: _Optional[int] = ..., device_us: _Optional[int] = ...) -> None: ...
 
 class Evidence(_message.Message):
     __slots__ = ("time", "record", "row")

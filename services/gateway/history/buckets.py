@@ -44,6 +44,7 @@ class Bucket:
     times: list[int] = field(default_factory=lambda: [0] * len(OUTCOMES))
     shared: float = 0.0
     own: float = 0.0
+    device_us: int = 0
     partition: int = 0
     first: int = -1
     last: int = -1
@@ -59,6 +60,7 @@ class Bucket:
             **dict(zip(TIMES, self.times, strict=True)),
             "shared": self.shared,
             "own": self.own,
+            "device_us": self.device_us,
             "partition": self.partition,
             "first": self.first,
             "last": self.last,
@@ -76,6 +78,7 @@ def bucket_of(row: Any) -> Bucket:
         [getattr(row, name) for name in TIMES],
         row.shared,
         row.own,
+        row.device_us,
         row.partition,
         row.first,
         row.last,
@@ -120,6 +123,7 @@ def add(bucket: Bucket, row: VerdictRow, covered_ms: int, at: tuple[int, int], *
     bucket.verdicts += 1
     bucket.shared += row.shared
     bucket.own += row.own
+    bucket.device_us += row.device_us
     partition, offset = at
     if bucket.first < 0 or partition != bucket.partition:  # the camera has moved: its newer records count
         bucket.partition, bucket.first = partition, offset

@@ -324,7 +324,7 @@ def minutes_seen(
     return None if first is None or last is None else (first, last + MINUTE_MS)
 
 
-_SUMMED: Final = ("verdicts", "answers", "p_sum", "p_max", *TIMES, "shared", "own")
+_SUMMED: Final = ("verdicts", "answers", "p_sum", "p_max", *TIMES, "shared", "own", "device_us")
 
 
 def _sum(bucket: Bucket, row: Any) -> None:
@@ -336,6 +336,82 @@ def _sum(bucket: Bucket, row: Any) -> None:
         bucket.times[place] += getattr(row, name)
     bucket.shared += row.shared
     bucket.own += row.own
+    bucket.device_us += row.device_us
+
+
+@dataclass(frozen=True, slots=True)
+class CostOf:
+    """What one question about one camera cost: FLOPs, and seconds of the devices."""
+
+    camera: str
+    tenant: str
+    watch: str
+    verdicts: int
+    answers: int
+    flops: float
+    device_s: float
+
+
+def costs(
+    connection: Connection, principal: Principal, camera: str | None, since_ms: int, until_ms: int
+) -> list[CostOf]:
+    """What the questions that a caller may see cost, by camera and watch, to the hour.
+
+    What the questions of a window share is divided evenly among them.
+    """
+    series = series_of(connection, principal, camera, None)
+    spent = sums(connection, series, since_ms, until_ms, HOUR_MS)
+    by_camera = defaultdict(list)
+    for member in series:
+        if spent.get(member.key):
+            by_camera[member.camera, member.tenant].append(member)
+    rows = []
+    for members in by_camera.values():
+        totals = {member.key: _total(spent[member.key].values()) for member in members}
+        shared = max(total.shared for total in totals.values()) / len(members)
+        for member in members:
+            total = totals[member.key]
+            rows.append(
+                CostOf(
+                    member.camera,
+                    member.tenant,
+                    member.watch,
+                    total.verdicts,
+                    total.answers,
+                    total.own + shared,
+                    total.device_us / 1e6,
+                )
+            )
+    return rows
+
+
+def _total(buckets: Iterable[Bucket]) -> Bucket:
+    total = Bucket()
+    for bucket in buckets:
+        total.verdicts += bucket.verdicts
+        total.answers += bucket.answers
+        total.shared += bucket.shared
+        total.own += bucket.own
+        total.device_us += bucket.device_us
+    return total
+
+
+def incidents_by_tenant(
+    connection: Connection, principal: Principal, since_ms: int, until_ms: int
+) -> dict[str, int]:
+    """How many incidents of each tenant that a caller may see began within a range."""
+    query = (
+        sqlalchemy.select(CAMERAS.c.id, CAMERAS.c.tenant, sqlalchemy.func.count())
+        .select_from(INCIDENTS)
+        .join(CAMERAS, CAMERAS.c.key == INCIDENTS.c.camera)
+        .where(INCIDENTS.c.start_ms >= since_ms, INCIDENTS.c.start_ms < until_ms)
+        .group_by(CAMERAS.c.id, CAMERAS.c.tenant)
+    )
+    counts: dict[str, int] = defaultdict(int)
+    for camera, tenant, count in connection.execute(query):
+        if principal.sees(camera, tenant):
+            counts[tenant] += count
+    return dict(counts)
 
 
 def verdict_places(

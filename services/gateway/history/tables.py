@@ -98,6 +98,7 @@ BUCKETS = Table(
     Column("first", BigInteger, nullable=False),
     Column("last", BigInteger, nullable=False),
     Column("detail", LargeBinary),
+    Column("device_us", BigInteger, nullable=False, server_default="0"),
     Index("ix_buckets_level_start_ms", "level", "start_ms"),
     sqlite_with_rowid=False,
 )

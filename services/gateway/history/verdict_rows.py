@@ -13,6 +13,7 @@ from lookout.rules.types import Rule, RuleError
 from lookout.v1.verdicts_pb2 import Verdict
 from lookout.wire import WireError, from_json, tenant_of
 from lookout.wire.limits import EPOCH_AHEAD_MS, ID_BYTES, TENANT_CHARS
+from lookout.wire.ranges import LARGEST
 
 OUTCOMES: Final = tuple(Outcome)
 _PLACES: Final = {outcome.value: place for place, outcome in enumerate(OUTCOMES)}
@@ -26,7 +27,7 @@ class VerdictRow(NamedTuple):
     """What is counted of a verdict.
 
     `outcome` is a place in `OUTCOMES`; `p_yes` is NaN where there is no answer; `shared` are FLOPs of the
-    window, `own` those of the question.
+    window, `own` those of the question, `device_us` the question's part of the devices' time.
     """
 
     tenant: str
@@ -38,6 +39,7 @@ class VerdictRow(NamedTuple):
     p_yes: float
     shared: float
     own: float
+    device_us: int
 
 
 def read_row(value: bytes, key: str, written_ms: int) -> VerdictRow | None:
@@ -82,7 +84,10 @@ def _fast(fields: dict[str, Any]) -> VerdictRow | None:
         return None
     cost = fields.get("cost") or {}
     shared, own = cost.get("flops_vision", 0) + cost.get("flops_prefill", 0), cost.get("flops_question", 0)
-    if type(shared) is not int or type(own) is not int or not (0 <= shared < 2**65 and 0 <= own < 2**64):
+    device_us = cost.get("device_us", 0)
+    if not (type(shared) is type(own) is type(device_us) is int) or not (
+        0 <= shared < 2**65 and 0 <= own < 2**64 and 0 <= device_us <= LARGEST
+    ):
         return None
     return VerdictRow(
         tenant_of(tenant),
@@ -94,6 +99,7 @@ def _fast(fields: dict[str, Any]) -> VerdictRow | None:
         float(p_yes) if answered and p_yes is not None else math.nan,
         float(shared),
         float(own),
+        device_us,
     )
 
 
@@ -114,4 +120,5 @@ def _slow(value: bytes) -> VerdictRow | None:
         message.p_yes if answered else math.nan,
         float(message.cost.flops_vision + message.cost.flops_prefill),
         float(message.cost.flops_question),
+        message.cost.device_us,
     )

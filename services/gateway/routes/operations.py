@@ -1,4 +1,4 @@
-"""Operations: dead letters, what cameras cost, how far the services have read."""
+"""Operations: dead letters, what cameras and tenants cost, how the fleet is."""
 
 from __future__ import annotations
 
@@ -6,29 +6,39 @@ import time
 from collections import defaultdict
 from typing import Annotated, Final
 
-from confluent_kafka import TopicPartition
+from confluent_kafka import KafkaException
 from fastapi import APIRouter, Path, Query, Request
 from starlette.responses import Response
 
 import lookout
 from lookout.errors import RecordsGoneError, TransientError
-from lookout.runtime.kafka_clients import Consumer
+from lookout.runtime.kafka_clients import error_text
+from lookout.runtime.observe import logs
 from lookout.runtime.worker.record_reader import RecordReader
+from lookout.services.gateway import fleet_state
 from lookout.services.gateway.guard import Administrator, Viewer
 from lookout.services.gateway.history import queries
-from lookout.services.gateway.history.buckets import HOUR_MS
+from lookout.services.gateway.history.buckets import DAY_MS
 from lookout.services.gateway.history.records import erased
 from lookout.services.gateway.messages import answer, route
 from lookout.services.gateway.parts import parts_of
 from lookout.services.gateway.problems import ProblemError, not_found
+from lookout.services.gateway.settings import GatewaySettings
 from lookout.services.gateway.times import Moment, parse_ms
 from lookout.services.gateway.writes import Asked, entry
-from lookout.v1.gateway_pb2 import CostReport, CostRow, DeadLetterPage, DeadLetterView, FleetView, LagRow
-from lookout.wire import PIPELINE, RECORDING_FLOWS, from_own_json
+from lookout.v1.gateway_pb2 import (
+    CostReport,
+    CostRow,
+    DeadLetterPage,
+    DeadLetterView,
+    FleetView,
+    UsageReport,
+    UsageRow,
+)
+from lookout.wire import from_own_json
 
 router = APIRouter(prefix="/v1", tags=["operations"])
 _ANSWER_S: Final = 10.0
-_DAY_MS: Final = 24 * HOUR_MS
 _BYTES: Final = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
 
 
@@ -87,6 +97,21 @@ def dead_letter(
     )
 
 
+def _day(since: str | None, until: str | None) -> tuple[int, int]:
+    """A range of time in Unix milliseconds; the last day by default."""
+    end_ms = parse_ms("until", until) or int(time.time() * 1000)
+    begin_ms = parse_ms("since", since)
+    begin_ms = max(0, end_ms - DAY_MS) if begin_ms is None else begin_ms
+    if begin_ms >= end_ms:
+        raise ProblemError(400, "since: it must be before until")
+    return begin_ms, end_ms
+
+
+def _money(settings: GatewaySettings, device_s: float) -> float | None:
+    """The price of a device's time; None where no price is set."""
+    return None if settings.price_per_hour is None else settings.price_per_hour * device_s / 3600
+
+
 @router.get("/costs", **route(CostReport))
 def costs(
     request: Request,
@@ -95,39 +120,61 @@ def costs(
     since: Moment = None,
     until: Moment = None,
 ) -> Response:
-    """What each camera's questions cost in FLOPs, by hours; the last day by default.
+    """What each camera's questions cost, by hours; the last day by default.
 
-    What the questions of a window share is divided evenly among them. Money is each row's share of the price
-    of one device over the time.
+    Seconds of devices are measured, and money is their price. What the questions of a window share is divided
+    evenly among them.
     """
     settings = parts_of(request).settings
-    end_ms = parse_ms("until", until) or int(time.time() * 1000)
-    begin_ms = parse_ms("since", since)
-    begin_ms = max(0, end_ms - _DAY_MS) if begin_ms is None else begin_ms
-    if begin_ms >= end_ms:
-        raise ProblemError(400, "since: it must be before until")
+    begin_ms, end_ms = _day(since, until)
     with parts_of(request).database.reading() as connection:
-        series = queries.series_of(connection, principal, camera, None)
-        sums = queries.sums(connection, series, begin_ms, end_ms, HOUR_MS)
-    cameras = defaultdict(list)
-    for member in series:
-        if member.key in sums:
-            cameras[member.camera, member.tenant].append(member)
-    rows = []
-    for (name, tenant), members in cameras.items():
-        shared = max(sum(bucket.shared for bucket in sums[member.key].values()) for member in members)
-        for member in members:
-            buckets = sums[member.key].values()
-            own = sum(bucket.own for bucket in buckets)
-            count = sum(bucket.verdicts for bucket in buckets)
-            flops = own + shared / len(members)
-            rows.append(CostRow(camera=name, tenant=tenant, watch=member.watch, verdicts=count, flops=flops))
+        spent = queries.costs(connection, principal, camera, begin_ms, end_ms)
+    rows = [
+        CostRow(
+            camera=cost.camera,
+            tenant=cost.tenant,
+            watch=cost.watch,
+            verdicts=cost.verdicts,
+            flops=cost.flops,
+            device_s=cost.device_s,
+            money=_money(settings, cost.device_s),
+        )
+        for cost in spent
+    ]
     total = sum(row.flops for row in rows)
     for row in rows:
         row.share = row.flops / total if total else 0.0
-        if settings.price_per_hour is not None:
-            row.money = row.share * settings.price_per_hour * (end_ms - begin_ms) / HOUR_MS
     message = CostReport(rows=rows, currency=settings.currency if settings.price_per_hour is not None else "")
+    message.since.FromMilliseconds(begin_ms)
+    message.until.FromMilliseconds(end_ms)
+    return answer(message)
+
+
+@router.get("/usage", **route(UsageReport))
+def usage(request: Request, principal: Viewer, since: Moment = None, until: Moment = None) -> Response:
+    """What each tenant used, by hours; the last day by default."""
+    settings = parts_of(request).settings
+    begin_ms, end_ms = _day(since, until)
+    with parts_of(request).database.reading() as connection:
+        spent = queries.costs(connection, principal, None, begin_ms, end_ms)
+        incidents = queries.incidents_by_tenant(connection, principal, begin_ms, end_ms)
+    rows = {tenant: UsageRow(tenant=tenant, incidents=count) for tenant, count in incidents.items()}
+    cameras = defaultdict(set)
+    for cost in spent:
+        row = rows.setdefault(cost.tenant, UsageRow(tenant=cost.tenant))
+        row.verdicts += cost.verdicts
+        row.answers += cost.answers
+        row.flops += cost.flops
+        row.device_s += cost.device_s
+        cameras[cost.tenant].add(cost.camera)
+    for row in rows.values():
+        row.cameras = len(cameras[row.tenant])
+        if (money := _money(settings, row.device_s)) is not None:
+            row.money = money
+    message = UsageReport(
+        rows=[rows[tenant] for tenant in sorted(rows)],
+        currency=settings.currency if settings.price_per_hour is not None else "",
+    )
     message.since.FromMilliseconds(begin_ms)
     message.until.FromMilliseconds(end_ms)
     return answer(message)
@@ -135,28 +182,19 @@ def costs(
 
 @router.get("/fleet", **route(FleetView))
 def fleet(request: Request, principal: Administrator) -> Response:
-    """The version, and how far the services have read their topics."""
-    message = FleetView(version=lookout.__version__)
-    for flow in (*PIPELINE.values(), *RECORDING_FLOWS):
-        options = {"group.id": flow.group, "enable.auto.commit": False}
-        consumer = Consumer(parts_of(request).settings.kafka(**options))
-        try:
-            topic = flow.source.name
-            partitions = consumer.list_topics(topic, timeout=_ANSWER_S).topics[topic].partitions
-            places = [TopicPartition(topic, number) for number in partitions]
-            for place in consumer.committed(places, timeout=_ANSWER_S):
-                low, high = consumer.get_watermark_offsets(place, timeout=_ANSWER_S)
-                committed = place.offset if place.offset >= 0 else low
-                message.lag.append(
-                    LagRow(
-                        group=flow.group,
-                        topic=topic,
-                        partition=place.partition,
-                        committed=committed,
-                        end=high,
-                        lag=max(0, high - committed),
-                    )
-                )
-        finally:
-            consumer.close()
-    return answer(message)
+    """The services with their versions, how far they have read, and what `lookout doctor` finds."""
+    settings = parts_of(request).settings
+    try:
+        return answer(
+            FleetView(
+                version=lookout.__version__,
+                lag=fleet_state.lag_rows(settings),
+                services=fleet_state.service_rows(settings),
+                findings=fleet_state.findings(settings),
+            )
+        )
+    except KafkaException as error:
+        # Findings of a Kafka that does not answer are worth more than an error.
+        found = list(fleet_state.findings(settings))
+        logs.get("gateway").warning("the fleet's lag is not known", error=error_text(error.args[0]))
+        return answer(FleetView(version=lookout.__version__, findings=found))

@@ -7,9 +7,9 @@ import os
 import pytest
 
 from lookout.cli import doctor
-from lookout.cli.findings import State
 from lookout.local import FleetAddress
 from lookout.local.readiness import ask_ready
+from lookout.runtime.fleet_checks import State
 from lookout.runtime.net import GrpcServer
 from lookout.runtime.observe import Health, Metrics, Probes
 

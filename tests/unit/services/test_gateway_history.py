@@ -100,6 +100,7 @@ def verdicts() -> st.SearchStrategy[Verdict]:
         if outcome == Verdict.OUTCOME_ANSWERED:
             message.p_yes, message.basis = p, "idle" if idle else "key"
         message.cost.flops_prefill, message.cost.flops_question = flops, flops // 3
+        message.cost.device_us = flops // 1024
         return message
 
     return st.builds(
@@ -124,6 +125,7 @@ def test_the_fast_reader_equals_the_parser_of_the_wire(message: Verdict) -> None
     assert (row.tenant, row.camera, row.watch) == (message.tenant or "default", "gate", "w")
     assert row.p_yes == message.p_yes if message.HasField("p_yes") else math.isnan(row.p_yes)
     assert row.own == float(message.cost.flops_question)
+    assert row.device_us == message.cost.device_us
     # The other form of the same message takes the other way, to the same row.
     fields = json.loads(to_json(message))
     fields["outcome"] = Verdict.Outcome.Name(message.outcome)
@@ -158,7 +160,9 @@ def rows() -> st.SearchStrategy[list[VerdictRow]]:
             end += ahead
             answered = OUTCOMES[outcome] in (Outcome.ANSWERED, Outcome.IDLE)
             out.append(
-                VerdictRow("t", "c", "w", end - length, end, outcome, p if answered else math.nan, 1.0, 2.0)
+                VerdictRow(
+                    "t", "c", "w", end - length, end, outcome, p if answered else math.nan, 1.0, 2.0, 3
+                )
             )
         return out
 
@@ -182,6 +186,7 @@ def test_sums_equal_those_of_the_rules(entries: list[VerdictRow], size_ms: int) 
         expected[outcome] for outcome in OUTCOMES
     ]
     assert sum(bucket.verdicts for bucket in minutes.values()) == len(entries)
+    assert sum(bucket.device_us for bucket in minutes.values()) == sum(row.device_us for row in entries)
     fine: list[Bucket] = []
     for minute, bucket in minutes.items():
         fine += fine_buckets(minute, bytes(bucket.detail or b""), size_ms).values()
@@ -316,13 +321,13 @@ def content(database: Database) -> dict[str, list[Any]]:
             return sorted(tuple(row) for row in connection.execute(query))
 
         camera = CAMERAS.c.tenant, CAMERAS.c.id
-        sums = [column for column in BUCKETS.c if column.name != "series"]
+        sums = [column for column in BUCKETS.c if column.name not in ("series", "detail")]
         return {
             "cameras": rows_of(
                 sqlalchemy.select(*camera, CAMERAS.c.seen_ms, CAMERAS.c.outcome, CAMERAS.c.decided_ms)
             ),
             "buckets": rows_of(
-                sqlalchemy.select(*camera, SERIES.c.watch, SERIES.c.newest_ms, *sums)
+                sqlalchemy.select(*camera, SERIES.c.watch, SERIES.c.newest_ms, *sums, BUCKETS.c.detail)
                 .join(SERIES, SERIES.c.key == BUCKETS.c.series)
                 .join(CAMERAS, CAMERAS.c.key == SERIES.c.camera)
             ),

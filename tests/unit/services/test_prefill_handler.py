@@ -210,15 +210,16 @@ class TestOutcomes:
 
     def test_costs_of_all_verdicts_add_up_to_what_was_computed(self, batcher: Batcher) -> None:
         """Key windows, audits, reuse, a hole, a skipped window, repeated answers, a new epoch, a takeover."""
-        spent = 0
+        spent, spent_s = 0, 0.0
 
         class Counted:
-            """The engine, and the FLOPs it says each window took."""
+            """The engine, and what it says each window took."""
 
             def answer(self, request: WindowRequest) -> WindowAnswer:
-                nonlocal spent
+                nonlocal spent, spent_s
                 answer = batcher.answer(request)
                 spent += answer.cost.total_flops
+                spent_s += answer.cost.seconds
                 return answer
 
             def forget(self, stream: str) -> None:
@@ -230,6 +231,8 @@ class TestOutcomes:
             *stream("cam", 9, epoch=1, holes=[3]),
             *[block_record("cam", k, epoch=2, still=k > 3) for k in range(12)],
         ]
+        for record in records:
+            record.block.tower_us = 1000 if record.block.patches else 0
         outcomes: list[Verdict] = []
         for place, record in enumerate(records):
             world.now = WALL_MS / 1000 + 6 * (place == 5)
@@ -243,6 +246,10 @@ class TestOutcomes:
         questions = sum(verdict.cost.flops_question for verdict in outcomes)
         vision = sum(record.block.flops_vision for record in records)
         assert shared + questions == pytest.approx(spent + vision, abs=len(outcomes))  # shares are rounded
+        device_us = sum(verdict.cost.device_us for verdict in outcomes)
+        tower_us = sum(record.block.tower_us for record in records)
+        assert device_us == pytest.approx(spent_s * 1e6 + tower_us, abs=len(outcomes))
+        assert spent_s > 0
         kinds = {verdict.outcome for verdict in outcomes}
         assert kinds == {Verdict.OUTCOME_ANSWERED, Verdict.OUTCOME_GAP, Verdict.OUTCOME_SKIPPED}
         assert {"key", "incremental", "idle"} <= {verdict.basis for verdict in outcomes}

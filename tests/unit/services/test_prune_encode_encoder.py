@@ -50,9 +50,11 @@ def test_frames_of_cameras_that_wait_share_a_batch(limit: int, room: int, sizes:
             asked.append(pool.submit(shared.encode, frames))
             eventually(lambda count=count: shared._thread.waiting() == count)
         held.go.set()
-        got = [each.result(60).tokens for each in asked]
+        encoded = [each.result(60) for each in asked]
+        got = [block.tokens for block in encoded]
     shared.close()
     assert held.sizes == sizes
+    assert all(block.seconds > 0 for block in encoded)
     assert shared.frames == 6
     for tokens, frames in zip(got, FRAMES, strict=True):
         [alone] = tower.encode(frames)

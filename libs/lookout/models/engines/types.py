@@ -124,7 +124,8 @@ class Cost:
     compared); `flops` counts 2 per multiply-add, by stage: "linear" (projections and MLP of window rows),
     "attention" (of window rows, over the rows they see), "place" (rotating K into the window), "select"
     (choosing rows), "questions" (everything the questions cost), "describe". `row_flops` and `pair_flops`
-    are what a row, and a pair of rows of which one sees the other, cost over all layers.
+    are what a row, and a pair of rows of which one sees the other, cost over all layers. `seconds` is the
+    window's part of its batch's measured time; 0 where nobody measures.
     """
 
     tokens_kept: int = 0
@@ -137,6 +138,7 @@ class Cost:
     flops: Mapping[str, int] = field(default_factory=dict)
     row_flops: int = 0
     pair_flops: int = 0
+    seconds: float = 0.0
 
     def __add__(self, other: Cost) -> Cost:
         """What two prompts of one model cost together."""
@@ -152,6 +154,7 @@ class Cost:
             {stage: self.flops.get(stage, 0) + other.flops.get(stage, 0) for stage in sorted(stages)},
             other.row_flops,
             other.pair_flops,
+            self.seconds + other.seconds,
         )
 
     @property

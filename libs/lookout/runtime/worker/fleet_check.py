@@ -20,12 +20,19 @@ _SAFE = re.compile(r"[^A-Za-z0-9.]+")
 PAUSE_S = 0.5
 
 
-def client_id(stage: str, shared: Mapping[str, str], release: str = "") -> str:
-    """`decode_fps-2_grid-16x16`: the stage, what it shares, and its release where that has a name;
-    letters, digits, `.`, `-` and `_` only.
+def client_id(stage: str, shared: Mapping[str, str], release: str = "", version: str = "") -> str:
+    """`decode_fps-2_grid-16x16_1.4.0`: the stage, what it shares, its release where that has a name, and its
+    version, which is not compared; letters, digits, `.`, `-` and `_` only.
     """
     facts = {**shared, **({RELEASE: release} if release else {})}
-    return "_".join([stage, *(f"{_safe(name)}-{_safe(value)}" for name, value in sorted(facts.items()))])
+    parts = [stage, *(f"{_safe(name)}-{_safe(value)}" for name, value in sorted(facts.items()))]
+    return "_".join([*parts, *([_safe(version)] if version else [])])
+
+
+def version_of(identity: str) -> str:
+    """The version in a client id; empty: it has none, as those of older releases."""
+    last = identity.rpartition("_")[2]
+    return last if last[:1].isdigit() else ""
 
 
 def differences(ours: str, theirs: str) -> list[str]:

@@ -18,6 +18,7 @@ from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from importlib import metadata
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -111,7 +112,12 @@ class Worker:
             StartupError: the group, or the checkpoints, belong to another configuration.
             ThreadDiedError: a supervised thread died.
         """
-        own = client_id(self._stage, self._handler.shared_settings, self._settings.release)
+        own = client_id(
+            self._stage,
+            self._handler.shared_settings,
+            self._settings.release,
+            metadata.version("lookout-fleet"),
+        )
         # Before it joins: a member of another configuration would already have taken partitions from the
         # others.
         check_group(self._settings, self._group, own)

@@ -189,10 +189,27 @@ def answered(
     if asked.audit is not None:
         verdict.audit = round(asked.audit.difference, DIGITS)
         verdict.cost.flops_prefill += asked.audit.flops
+    verdict.cost.device_us = _device_us(asked, verdict.cost.flops_question)
     shown = _attended(answer, blocks, span.wall_offset_us)
     verdict.evidence.extend(shown or evidence_of(blocks[-1], span.wall_offset_us))
     show_activity(verdict, watch, blocks[-1])
     return verdict
+
+
+def _device_us(asked: AnsweredWindow, own_flops: int) -> int:
+    """A question's part of the engine's measured time for its window: by its own FLOPs, and evenly of the
+    rest, so that the parts of all questions add up to the whole.
+
+    Args:
+        asked: How the window was computed.
+        own_flops: FLOPs of the question alone.
+    """
+    cost, count = asked.answer.cost, len(asked.answer.answers)
+    total = cost.total_flops
+    shared = total - cost.flops.get("questions", 0) - cost.flops.get("describe", 0)
+    part = (own_flops + shared / count) / total if total else 1 / count
+    seconds = cost.seconds * part + (0.0 if asked.audit is None else asked.audit.seconds / count)
+    return round(seconds * 1e6)
 
 
 def cost_of(
@@ -242,7 +259,7 @@ def repeated_verdict(
     verdict.p_yes, verdict.description, verdict.basis = before.p_yes, before.description, "idle"
     verdict.cost.CopyFrom(before.cost)
     # Nothing was computed but the newest block's tokens, which the vision tower has encoded already.
-    verdict.cost.flops_prefill = verdict.cost.flops_question = 0
+    verdict.cost.flops_prefill = verdict.cost.flops_question = verdict.cost.device_us = 0
     verdict.cost.flops_vision = newest.flops_vision
     verdict.cost.tokens_reused, verdict.cost.tokens_refreshed = before.cost.tokens_kept, 0
     verdict.evidence.extend(evidence_of(newest, span.wall_offset_us))

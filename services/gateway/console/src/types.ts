@@ -17,6 +17,7 @@ export type ClipFacts = Schemas["ClipFacts"];
 export type Job = Schemas["JobView"];
 export type Coverage = Schemas["CoverageRow"];
 export type Cost = Schemas["CostRow"];
+export type Usage = Schemas["UsageRow"];
 export type DeadLetter = Schemas["DeadLetterView"];
 export type Fleet = Schemas["FleetView"];
 export type Erasure = Schemas["ErasureView"];

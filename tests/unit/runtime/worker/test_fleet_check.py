@@ -6,7 +6,14 @@ import pytest
 
 from lookout.errors import StartupError
 from lookout.runtime.worker import ServiceSettings
-from lookout.runtime.worker.fleet_check import check_group, client_id, differences, is_compatible, mark
+from lookout.runtime.worker.fleet_check import (
+    check_group,
+    client_id,
+    differences,
+    is_compatible,
+    mark,
+    version_of,
+)
 
 SHARED = {"fps": "2", "grid": "16x16", "window_s": "10"}
 OTHER = {**SHARED, "grid": "32x32"}
@@ -48,6 +55,13 @@ def test_releases_are_told_apart_where_both_have_a_name() -> None:
     one, two, none = (client_id("decode", SHARED, release) for release in ("cams.one", "cams.two", ""))
     assert differences(one, two) == ["release is cams.two, here cams.one"]
     assert differences(one, one) == differences(one, none) == differences(none, one) == []
+
+
+def test_the_version_is_told_and_not_compared() -> None:
+    old, new = client_id("decode", SHARED), client_id("decode", SHARED, "cams.one", "1.4.0+cpu")
+    assert (version_of(old), version_of(new)) == ("", "1.4.0cpu")
+    assert differences(old, new) == differences(new, old) == []
+    assert differences(new, client_id("decode", OTHER, "cams.one", "1.5.0")) == ["grid is 32x32, here 16x16"]
 
 
 def test_an_empty_group_and_equal_members_are_joined_at_once() -> None:

@@ -1,0 +1,14 @@
+"""Measured time of the devices, in the sums of verdicts."""
+
+from __future__ import annotations
+
+from alembic import op
+from sqlalchemy import BigInteger, Column
+
+revision = "0003"
+down_revision = "0002"
+
+
+def upgrade() -> None:
+    """Add the column; sums that are there already have no time."""
+    op.add_column("buckets", Column("device_us", BigInteger(), nullable=False, server_default="0"))

@@ -16,7 +16,7 @@ from lookout.runtime.worker.fleet_check import version_of
 from lookout.services.gateway.settings import GatewaySettings
 from lookout.text import clean
 from lookout.v1.gateway_pb2 import Finding, LagRow, ServiceRow
-from lookout.wire import PIPELINE, RECORDING_FLOWS, Flow
+from lookout.wire import PIPELINE, RECORDING_FLOWS, Flow, prefixed
 
 FLOWS: Final[tuple[Flow, ...]] = (*PIPELINE.values(), *RECORDING_FLOWS)
 _ANSWER_S: Final = 10.0
@@ -71,7 +71,7 @@ def _drop_marks(settings: GatewaySettings, rows: list[LagRow]) -> None:
 def _read_one(settings: GatewaySettings, rows: Mapping[tuple[str, int], LagRow]) -> None:
     """Read from each row's place until a record or the end comes."""
     options = {
-        "group.id": "gateway-lag",
+        "group.id": prefixed("gateway-lag"),
         "enable.auto.commit": False,
         "isolation.level": "read_committed",
         "enable.partition.eof": True,

@@ -35,7 +35,7 @@ def caller(request: Request) -> Principal:
     if principal is None:
         shown = "authorization" in request.headers
         if shown:
-            parts.failures.add(address)
+            parts.sign_ins.failed(address, "token")
         raise ProblemError(
             401,
             "the token is not known or has expired: ask an administrator for another"

@@ -13,6 +13,7 @@ from lookout.services.gateway.access.links import SignInLink
 from lookout.services.gateway.access.once import UsedOnce
 from lookout.services.gateway.access.provider import Provider
 from lookout.services.gateway.access.sessions import Sessions
+from lookout.services.gateway.access.sign_ins import SignIns
 from lookout.services.gateway.access.tokens import Tokens
 from lookout.services.gateway.events import Feed
 from lookout.services.gateway.history.database import Database
@@ -42,6 +43,7 @@ class Parts:
     provider: Provider | None
     rate: CallRate
     failures: Failures
+    sign_ins: SignIns
     followers: Followers
     ingest: Ingest
     writes: Writes
@@ -61,6 +63,7 @@ def make_parts(settings: GatewaySettings) -> Parts:
     database.migrate()
     ingest = Ingest(settings, database)
     media = Media(Footage(settings), lambda: _fence(database))
+    failures, writes = Failures(), Writes(settings, database)
     return Parts(
         settings,
         database,
@@ -70,10 +73,11 @@ def make_parts(settings: GatewaySettings) -> Parts:
         UsedOnce(database),
         _provider(settings),
         CallRate(settings.calls_per_minute),
-        Failures(),
+        failures,
+        SignIns(failures, writes),
         Followers(),
         ingest,
-        Writes(settings, database),
+        writes,
         Feed(database, ingest.changed),
         media,
         Live(settings, media),

@@ -18,6 +18,7 @@ from fastapi import Depends, Request
 from lookout.administration import Origin, RecordPlace, Writer
 from lookout.administration.writing import Records
 from lookout.runtime.kafka_clients import Consumer
+from lookout.runtime.observe import logs
 from lookout.services.gateway.history.database import Database
 from lookout.services.gateway.history.tables import OFFSETS, REQUESTS
 from lookout.services.gateway.principal import Principal
@@ -136,11 +137,20 @@ class Writes:
 
     def note(self, principal: Principal, asked: Asking, audit: AuditEntry) -> None:
         """Write an entry of the audit log."""
-        audit.id = stable_id("audit", principal.actor, asked.key, audit.action, audit.subject)
-        audit.actor, audit.role = principal.actor, principal.role
-        audit.address, audit.request = asked.address, asked.key
-        audit.time.GetCurrentTime()
+        _complete(audit, principal, asked)
         self._writer.write(AUDIT.name, {audit.actor: to_json(audit)}, Origin(principal.actor, asked.key))
+
+    def note_soon(self, principal: Principal, asked: Asking, audit: AuditEntry) -> None:
+        """Write an entry of the audit log without waiting; where Kafka does not take it, the log has it."""
+        _complete(audit, principal, asked)
+
+        def failed(why: str) -> None:
+            logs.get("gateway").warning(
+                "an entry is not in the audit log", entry=to_json(audit).decode(), error=why
+            )
+
+        origin = Origin(principal.actor, asked.key)
+        self._writer.send(AUDIT.name, audit.actor, to_json(audit), origin, failed)
 
     def await_places(self, places: list[RecordPlace]) -> bool:
         """Wait until the history has these records; False: it takes longer."""
@@ -184,6 +194,14 @@ class Writes:
             return places
         finally:
             consumer.close()
+
+
+def _complete(audit: AuditEntry, principal: Principal, asked: Asking) -> None:
+    """Fill in who asks, when and from where."""
+    audit.id = stable_id("audit", principal.actor, asked.key, audit.action, audit.subject)
+    audit.actor, audit.role = principal.actor, principal.role
+    audit.address, audit.request = asked.address, asked.key
+    audit.time.GetCurrentTime()
 
 
 def entry(action: str, subject: str, *, camera: str = "", tenant: str = "") -> AuditEntry:

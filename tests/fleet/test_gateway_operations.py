@@ -115,6 +115,25 @@ def test_an_erasure_of_the_camera_hides_its_bytes(client: httpx.Client) -> None:
     assert client.get(path(letter)).status_code == 404
 
 
+def test_dead_letters_of_an_erased_camera_are_not_listed(client: httpx.Client) -> None:
+    assert "hall" not in letters(client)
+    assert "gate" in letters(client)
+
+
+def test_sign_ins_are_audited_good_and_failed(process: GatewayProcess, client: httpx.Client) -> None:
+    with process.signed_in():
+        pass
+    with process.client() as stranger:
+        assert stranger.get("/sign-in/none").status_code == 401
+        unknown = {"authorization": "Bearer unknown"}
+        assert stranger.get("/v1/session", headers=unknown).status_code == 401
+    worked = eventually(lambda: audited(client, "sign-in"))
+    assert (worked[0]["actor"], worked[0]["subject"], worked[0]["address"]) == ("local", "link", "127.0.0.1")
+    eventually(lambda: len(audited(client, "sign-in.failed")) == 2)
+    failed = audited(client, "sign-in.failed")
+    assert {(entry.get("actor", ""), entry["subject"]) for entry in failed} == {("", "link"), ("", "token")}
+
+
 def test_a_search_is_audited_once_for_all_its_pages(client: httpx.Client) -> None:
     first = client.get("/v1/incidents", params={"q": "lying", "limit": 1}).json()
     client.get("/v1/incidents", params={"q": "lying", "limit": 1, "after": first["next"]})

@@ -96,6 +96,7 @@ class Rights:
     """One row of the table in docs/kubernetes.md."""
 
     reads: tuple[str, ...]
+    described_topics: tuple[str, ...]
     writes: tuple[str, ...]
     groups: tuple[str, ...]
     described: tuple[str, ...]
@@ -109,7 +110,8 @@ def table() -> dict[str, Rights]:
         cells = [cell.strip() for cell in line.strip("|").split("|")]
         if len(cells) == 5 and cells[0] not in ("service", "---"):
             groups, _, described = cells[3].partition("; describes ")
-            named = (_names(cell) for cell in (cells[1], cells[2], groups, described, cells[4]))
+            reads, _, seen = cells[1].partition("; describes ")
+            named = (_names(cell) for cell in (reads, seen, cells[2], groups, described, cells[4]))
             rows[cells[0]] = Rights(*named)
     return rows
 
@@ -123,6 +125,7 @@ def bindings(user: str, rights: Rights) -> Iterator[AclBinding]:
     topics = (AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS)
     for names, kind, operations in (
         (rights.reads, ResourceType.TOPIC, (AclOperation.READ, *topics)),
+        (rights.described_topics, ResourceType.TOPIC, topics),
         (rights.writes, ResourceType.TOPIC, (AclOperation.WRITE, *topics)),
         (rights.groups, ResourceType.GROUP, (AclOperation.READ, AclOperation.DESCRIBE)),
         (rights.described, ResourceType.GROUP, (AclOperation.DESCRIBE,)),
@@ -218,6 +221,7 @@ def _introduce(admin: AdminClient) -> None:
         done.result(60)
     rights = {each for user, row in rows.items() for each in bindings(user, row)}
     rights |= {binding("topics", ResourceType.TOPIC, "*", operation) for operation in OF_THE_JOB}
+    rights.add(binding("gateway", ResourceType.BROKER, "kafka-cluster", AclOperation.DESCRIBE_CONFIGS))
     for done in admin.create_acls(list(rights)).values():
         done.result(60)
 
@@ -367,7 +371,10 @@ def test_a_gateway_reads_and_writes_with_the_rights_of_the_table(
             assert client.post("/v1/labels", json=opinion).status_code == 200
             read = client.get("/v1/verdicts", params={"camera": "gate", "since": BEGIN, "until": END})
             assert read.status_code == 200, read.text
-            assert client.get("/v1/fleet").status_code == 200
+            shown = client.get("/v1/fleet").json()
+            assert {row["group"] for row in shown["lag"]} >= {"decode", "recordings"}
+            found = {row["about"]: row["state"] for row in shown["findings"]}
+            assert found["Kafka"] == found["topics"] == "ok"
             erasure = {"camera": "yard", "since": begin.isoformat()}
             assert client.post("/v1/erasures", json=erasure).status_code in (200, 201, 202)
             assert client.get(f"/v1/incidents/{incident['id']}/picture.jpg").status_code == 404

@@ -128,6 +128,26 @@ class Writer:
             )
         return places
 
+    def send(
+        self, topic: str, key: str, value: bytes, origin: Origin, failed: Callable[[str], object]
+    ) -> None:
+        """Give a record to the client and return at once; `failed` is told why Kafka did not take it.
+
+        It is told on the thread of a later call.
+        """
+
+        def delivered(error: KafkaError | None, _message: Message) -> None:
+            if error is not None:
+                failed(self._explain(error))
+
+        self._producer.poll(0)
+        try:
+            self._producer.produce(
+                topic, key=key, value=value, headers=list(origin.headers()), on_delivery=delivered
+            )
+        except BufferError:
+            failed("the client's buffer is full")
+
     def _hand_over(self, topic: str, **record: Any) -> None:
         """Give a record to the client; waits while its buffer is full."""
         while True:

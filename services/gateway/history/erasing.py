@@ -12,6 +12,7 @@ from lookout.services.gateway.history.tables import (
     DOCUMENTS,
     EVENTS,
     INCIDENTS,
+    LETTERS,
     SERIES,
 )
 from lookout.v1.erasures_pb2 import Erasure
@@ -19,7 +20,8 @@ from lookout.wire import LABELS
 
 
 def erase(connection: Connection, erasure: Erasure) -> None:
-    """Remove what is known of a camera's erased time: sums, incidents and what people wrote of them, events.
+    """Remove what is known of a camera's erased time: sums, incidents and what people wrote of them, events,
+    dead letters.
 
     Sums that the range touches go whole: a day's sum does not survive the erasure of an hour of it.
     """
@@ -46,8 +48,9 @@ def erase(connection: Connection, erasure: Erasure) -> None:
             )
         )
         connection.execute(INCIDENTS.delete().where(INCIDENTS.c.id == incident))
-    # When an event was written is not when its footage was taken: all of the camera's go.
+    # When an event or a dead letter was written is not when its footage was taken: all of the camera's go.
     connection.execute(EVENTS.delete().where(EVENTS.c.camera == erasure.camera))
+    connection.execute(LETTERS.delete().where(LETTERS.c.key == erasure.camera))
     if erasure.whole:
         connection.execute(
             CAMERAS.update()

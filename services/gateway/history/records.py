@@ -362,12 +362,16 @@ class Records:
             self.book.seen(batch.connection, tenant_of(state.labels.tenant), camera, heard_ms)
 
     def _letter(self, batch: Batch, message: Message) -> None:
+        written_us, camera = message.timestamp()[1] * 1000, key_text(message.key())
+        erasures = self._erased(batch.connection).of(camera)
+        if any(written_us <= erasure.requested_us for erasure in erasures):
+            return  # as `erase` removes those that were read before it
         pairs = record_of(message).headers
         view = DeadLetterView(
             topic=str(message.topic()),
             partition=message.partition() or 0,
             offset=message.offset() or 0,
-            key=key_text(message.key())[:_KEY_CHARS],
+            key=camera[:_KEY_CHARS],
             stage=headers.text(pairs, headers.STAGE) or "",
             reason=headers.text(pairs, headers.REASON) or "",
             detail=(headers.text(pairs, headers.DETAIL) or "")[:1000],

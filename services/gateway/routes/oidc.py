@@ -8,7 +8,7 @@ from typing import Any, Final
 from fastapi import APIRouter, Request
 from starlette.responses import RedirectResponse, Response
 
-from lookout.services.gateway.access.people import person
+from lookout.services.gateway.access.people import actor_of, person
 from lookout.services.gateway.access.provider import (
     CALLBACK,
     SIGN_OUT,
@@ -72,18 +72,19 @@ def finish(request: Request) -> Response:
         if not parts.once.take(derived(secret, "state"), _USED_S):
             raise TokenError("state: this sign-in is over")
     except TokenError as error:
-        parts.failures.add(address)
+        parts.sign_ins.failed(address, "oidc")
         raise ProblemError(401, f"{error}; begin again at {_PATH}/sign-in") from error
     except ProviderError as error:
         raise _away(error) from error
     principal = person(parts.settings.oidc, claims)
     if principal is None:
+        parts.sign_ins.failed(address, "oidc", actor_of(claims))
         raise ProblemError(
             403,
             "none of your groups may use this gateway: ask its administrator for an entry in "
             "LOOKOUT_OIDC__GRANTS",
         )
-    parts.failures.clear(address)
+    parts.sign_ins.worked(principal, address, "oidc")
     response = begin_session(parts, principal)
     response.delete_cookie(_COOKIE, path=_PATH)
     return response

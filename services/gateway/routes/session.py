@@ -30,12 +30,13 @@ def sign_in(request: Request, secret: str) -> Response:
     if wait_s := parts.failures.wait_s(address):
         raise too_many(wait_s, "sign-ins failed from this address")
     if parts.link is None or not parts.link.take(secret) or not parts.once.take(secret, _LINK_S):
-        parts.failures.add(address)
+        parts.sign_ins.failed(address, "link")
         raise ProblemError(
             401, "this sign-in link was used, or is of another start: `lookout sign-in` prints a new one"
         )
-    parts.failures.clear(address)
-    return begin_session(parts, Principal("local", Role.ROLE_ADMINISTRATOR))
+    principal = Principal("local", Role.ROLE_ADMINISTRATOR)
+    parts.sign_ins.worked(principal, address, "link")
+    return begin_session(parts, principal)
 
 
 def begin_session(parts: Parts, principal: Principal) -> Response:

@@ -1,0 +1,57 @@
+"""Sign-ins that worked and those that failed: how long an address waits, and what audit.v1 has of them."""
+
+from __future__ import annotations
+
+import secrets
+from typing import Final
+
+from lookout.services.gateway.access.limits import CallRate, Failures
+from lookout.services.gateway.principal import Principal
+from lookout.services.gateway.writes import Asking, Writes, entry
+from lookout.v1.access_pb2 import Role
+
+#: entries of failed sign-ins in a minute, from all addresses: whoever floods the API must not flood the log
+FAILED_PER_MINUTE: Final = 60
+_NOBODY: Final = Principal("", Role.ROLE_UNSPECIFIED)
+
+
+class SignIns:
+    """Takes note of sign-ins.
+
+    Args:
+        failures: By address.
+        writes: Writes audit.v1, without waiting: people who look for the cause of an outage must be able to
+            sign in.
+    """
+
+    def __init__(self, failures: Failures, writes: Writes) -> None:
+        self._failures, self._writes = failures, writes
+        self._rate = CallRate(FAILED_PER_MINUTE)
+
+    def worked(self, principal: Principal, address: str, how: str) -> None:
+        """Somebody signed in.
+
+        Args:
+            principal: Who.
+            address: Where from.
+            how: By link or oidc.
+        """
+        self._failures.clear(address)
+        self._note(principal, address, "sign-in", how)
+
+    def failed(self, address: str, how: str, actor: str = "") -> None:
+        """Somebody did not get in.
+
+        Args:
+            address: Where from.
+            how: By link, oidc or token.
+            actor: Who, where that is known.
+        """
+        self._failures.add(address)
+        if not self._rate.wait_s(""):
+            who = Principal(actor, Role.ROLE_UNSPECIFIED) if actor else _NOBODY
+            self._note(who, address, "sign-in.failed", how)
+
+    def _note(self, principal: Principal, address: str, action: str, how: str) -> None:
+        asked = Asking(secrets.token_hex(16), repeated=False, address=address)
+        self._writes.note_soon(principal, asked, entry(action, how))

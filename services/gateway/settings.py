@@ -68,7 +68,9 @@ class GatewaySettings(FetchSettings):
         10 << 30, ge=1 << 20, description="bytes of kept pictures and clips; beyond them no more is kept"
     )
     calls_per_minute: int = Field(
-        1200, ge=1, description="calls of one person or token in a minute, at each gateway; beyond them the answer is 429"
+        1200,
+        ge=1,
+        description="calls of one person or token in a minute at each gateway; beyond them the answer is 429",
     )
     price_per_hour: float | None = Field(
         None, ge=0, description="price of one hour of a device, for the report of costs; unset: no money"

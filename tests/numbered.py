@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
 import av
@@ -120,14 +120,16 @@ def restamped(data: bytes, stamps: Mapping[int, int | None] | Sequence[int | Non
     return bytes(out)
 
 
-def with_clock_moved(data: bytes, fps: int, moved: Callable[[int], int]) -> bytes:
-    """MPEG-TS with two B-frames in a row whose clock was moved while it was recorded.
+def reordered(data: bytes, fps: int, shown: Sequence[int | None], decoded: Sequence[int | None]) -> bytes:
+    """MPEG-TS with two B-frames in a row whose pictures have other time stamps.
 
     Args:
         data: From `clip`.
         fps: Pictures a second.
-        moved: Ticks of 90 kHz by which the clock is moved at a picture, by its number in order of
-            presentation. Decoding times follow two pictures later.
+        shown: Presentation times by the number of a picture, in ticks of 90 kHz, taken modulo 2^33; None: the
+            picture has no stamps.
+        decoded: Of a recorder's clock by number: a picture has the decoding time of the one two places before
+            it.
     """
     out = bytearray(data)
     heads = [
@@ -135,14 +137,19 @@ def with_clock_moved(data: bytes, fps: int, moved: Callable[[int], int]) -> byte
         for at in range(0, len(out), 188)
         if (out[at + 1] & 0x1F, out[at + 2]) == (1, 0) and out[at + 1] & 0x40
     ]
-    shown = [_ticks(out[head + 9 : head + 14]) for head in heads]
+    stamps = [_ticks(out[head + 9 : head + 14]) for head in heads]
+    delay = 2 * 90_000 // fps
     for place, head in enumerate(heads):
-        number = round((shown[place] - min(shown)) * fps / 90_000)
+        pts = shown[round((stamps[place] - min(stamps)) * fps / 90_000)]
+        dts = decoded[max(0, place - 2)]
+        if pts is None or dts is None:
+            out[head + 7] &= 0x3F
+            out[head + 9 : head + 9 + out[head + 8]] = b"\xff" * out[head + 8]
+            continue
         both = out[head + 7] >> 6 == 3
-        out[head + 9 : head + 14] = _stamp((shown[place] + moved(number)) % WRAP, 0x31 if both else 0x21)
+        out[head + 9 : head + 14] = _stamp((pts + delay) % WRAP, 0x31 if both else 0x21)
         if both:
-            decoded = _ticks(out[head + 14 : head + 19])
-            out[head + 14 : head + 19] = _stamp((decoded + moved(place - 2)) % WRAP, 0x11)
+            out[head + 14 : head + 19] = _stamp((dts + delay - max(0, 2 - place) * delay // 2) % WRAP, 0x11)
     return bytes(out)
 
 

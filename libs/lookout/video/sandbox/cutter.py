@@ -6,6 +6,7 @@ import io
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import av
@@ -14,6 +15,7 @@ import av.error
 from lookout.video.sandbox.start_times import with_start_times
 from lookout.video.segments.clock import StreamClock
 from lookout.video.segments.container import DEFAULT_FPS
+from lookout.video.segments.display_order import display_order
 from lookout.video.segments.sets import SetsInForce, with_sets
 
 _STREAM_PACKETS = 100_000  # of one segment
@@ -90,6 +92,8 @@ class Cutter:
             self.stream.guessed_rate or self.stream.average_rate or DEFAULT_FPS,
             reorders=bool(context.has_b_frames),
             clock=self.clock,
+            whole=True,
+            order=partial(display_order, self.stream),
         )
         # Cameras may name their parameter sets in the answer to DESCRIBE alone.
         sets = SetsInForce(context.name, context.extradata, always=True)
@@ -147,7 +151,8 @@ def remux(stream: Any, packets: Iterable[Any], shift: int = 0) -> bytes:
         target = container.add_stream_from_template(stream)
         for source_packet in packets:
             packet = with_sets(source_packet)
-            packet.pts, packet.dts = source_packet.pts + shift, source_packet.dts + shift
+            dts = source_packet.dts + shift
+            packet.pts, packet.dts = max(source_packet.pts + shift, dts), dts  # muxers refuse others
             packet.stream = target
             container.mux(packet)
     return buffer.getvalue()

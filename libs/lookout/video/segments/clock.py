@@ -5,19 +5,21 @@ times rise; a stamp that is missing, repeated or falls back is filled from its n
 off, and that the next two contradict, is an outlier and is filled as well. A step back that the next two
 confirm is a jump: time goes on by one picture. A step ahead is a hole, which keeps its length, unless it is
 longer than a day: then it is a jump, too. The 33 bits of MPEG's stamps may begin again at zero: that is
-neither.
+neither. Where pictures are decoded in another order than shown, those whose stamps cannot be right get
+the times between their neighbours (`display_order`).
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Final
 
 import av
 
+from lookout.video.segments.display_order import Arranger
 from lookout.video.segments.timeline import BACKWARD_US, JUMP_US
 
 #: a stamp further than this from where it is expected must be confirmed by the next two
@@ -32,6 +34,7 @@ _STEPS: Final = 9  # whose median is the usual distance of pictures
 _CONFIRM: Final = 2
 _RECENT: Final = 64  # pictures among which a presentation time must be unique
 _REORDERED: Final = 32  # pictures by which decoding may precede presentation
+_LATE: Final = 8  # pictures by which a step of decoding times may come after that of presentation times
 _EARLY: Final = 8  # pictures by which stamps may say the contrary: MP4 files may count both from other places
 
 
@@ -63,6 +66,7 @@ class StreamClock:
             a jump.
         whole: Whether the stream ends with its last packet. A segment goes on in the next one, which has
             confirmed its last stamp.
+        order: The places of packets in order of presentation, see `display_order`; None: nobody knows.
 
     Attributes:
         jumps: In the order of decoding.
@@ -82,6 +86,7 @@ class StreamClock:
         hides: Callable[[av.Packet], bool] = lambda _: False,
         clock: Callable[[], float] | None = None,
         whole: bool = False,
+        order: Callable[[Sequence[av.Packet]], list[int]] | None = None,
     ) -> None:
         self.jumps: list[Jump] = []
         self.shift = 0
@@ -99,10 +104,16 @@ class StreamClock:
         self._steps: deque[int] = deque(maxlen=_STEPS)
         self._shown: deque[int] = deque(maxlen=_RECENT)
         self._floor: int | None = None  # shown last before decoding times, and they alone, fell back
-        self._clock, self._came_at = clock, 0.0
+        self._clock = clock
+        # of the newest packets: a picture that is shown later than decoded comes after the wait for it
+        self._came: deque[float] = deque(maxlen=_LATE if reorders else 1)
         self._arrivals: deque[float] = deque()  # of the waiting packets
         self._waiting: deque[av.Packet] = deque()
         self._bytes = 0
+        self._unsure: dict[int, list[int]] = {}  # by a packet's identity: when its stamps say it may be shown
+        self._arranger: Arranger | None = None
+        if reorders and order is not None:
+            self._arranger = Arranger(order, self._step, self._outlier, whole=whole)
 
     @property
     def steady(self) -> bool:
@@ -127,12 +138,37 @@ class StreamClock:
         Args:
             packets: In decoding order.
         """
+        if self._arranger is None:
+            yield from self._clocked(packets)
+            return
+        try:
+            for packet in self._clocked(packets):
+                yield from map(self._settled, self._arranger.take(packet, self._unsure.pop(id(packet), None)))
+        except (OSError, ValueError):
+            yield from map(self._settled, self._arranger.finish())
+            raise
+        yield from map(self._settled, self._arranger.finish())
+
+    def _settled(self, packet: av.Packet) -> av.Packet:
+        """Note when a packet is shown after all."""
+        assert self._arranger is not None
+        self.guessed = self.guessed or self._arranger.unread
+        for place in range(len(self.jumps) - 1, -1, -1):
+            jump = self.jumps[place]
+            if packet.pts is None or packet.dts is None or jump.at < packet.dts:
+                break
+            if jump.at == packet.dts:
+                self.jumps[place] = replace(jump, pts=packet.pts)
+        return packet
+
+    def _clocked(self, packets: Iterable[av.Packet]) -> Iterator[av.Packet]:
+        """The packets with their decoding times, and with the presentation times that fit these."""
         source = iter(packets)
         try:
             for packet in source:
                 came_at = self._clock() if self._clock is not None else 0.0
                 if not self._waiting and self._is_plain(packet):
-                    self._came_at = came_at
+                    self._came.append(came_at)
                     yield packet
                     continue
                 self._waiting.append(packet)
@@ -172,17 +208,19 @@ class StreamClock:
         self._take(packet, shown, at)
         return True
 
-    def _take(self, packet: av.Packet, shown: int, at: int) -> None:
-        """Give a packet its times."""
+    def _take(self, packet: av.Packet, shown: int, at: int, *, sure: bool = True) -> None:
+        """Give a packet its times; `sure`: it is shown then."""
         if packet.pts != shown:
             packet.pts = shown
         if packet.dts is not None and packet.dts != at:
             packet.dts = at
         if self._last is not None:
             self._steps.append(at - self._last)
+        self._last = at
+        if not sure:
+            return
         if packet.is_keyframe:
             self._key_delay = shown - at
-        self._last = at
         self._shown.append(shown)
 
     def _set(self, packet: av.Packet, at: int) -> None:
@@ -196,17 +234,20 @@ class StreamClock:
             if self._reorders:
                 candidates.insert(0 if near else 1, self._unwrapped(pts))
         fitting = [time for time in candidates if self._fits(time, at) and time not in self._shown]
+        unsure = not fitting and self._arranger is not None
         if fitting:
             shown = fitting[0]
         else:
             shown = at + self._key_delay
-            self.guessed = self.guessed or self._reorders
+            self.guessed = self.guessed or (self._reorders and not unsure)
             while shown in self._shown:
                 shown += 1
         before = packet.pts, packet.dts
         if packet.dts is None and packet.pts is None:
             packet.dts = at
-        self._take(packet, shown, at)
+        self._take(packet, shown, at, sure=not unsure)
+        if unsure:
+            self._unsure[id(packet)] = candidates
         self.filled += before != (packet.pts, packet.dts)
 
     def _step(self) -> int:
@@ -252,7 +293,8 @@ class StreamClock:
                 yield self._pop()
 
     def _pop(self) -> av.Packet:
-        packet, self._came_at = self._waiting.popleft(), self._arrivals.popleft()
+        packet = self._waiting.popleft()
+        self._came.append(self._arrivals.popleft())
         self._bytes -= packet.size
         return packet
 
@@ -303,9 +345,9 @@ class StreamClock:
 
     def _is_set_ahead(self, ticks: int) -> bool:
         """Whether the first waiting packet came much sooner than its stamps say."""
-        if self._clock is None:
+        if self._clock is None or not self._came:
             return False
-        waited_s = self._arrivals[0] - self._came_at
+        waited_s = self._arrivals[0] - self._came[0]
         return float(ticks * self._time_base) - waited_s > OUTLIER_US / 500_000
 
     def _is_shown_later(self, packet: av.Packet) -> bool:

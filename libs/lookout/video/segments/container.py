@@ -16,6 +16,7 @@ import av.container
 import av.error
 
 from lookout.video.segments.clock import WRAP_TICKS, StreamClock
+from lookout.video.segments.display_order import display_order
 from lookout.video.segments.sets import SetsInForce, with_sets
 from lookout.video.segments.types import CodecError, Limits, Reason
 
@@ -246,6 +247,7 @@ class Video:
                 reorders=bool(self.context.has_b_frames),
                 hides=partial(_is_hidden, container=self.container),  # no cycle: it would keep a picture
                 whole=self._whole,
+                order=partial(display_order, self.stream),
             )
             self._flow = self.clock.stamped(map(self.sets.mark, packets))
         return self._flow

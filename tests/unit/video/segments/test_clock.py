@@ -24,7 +24,7 @@ from lookout.video.sandbox.cutter import CutSegment, Cutter
 from lookout.video.segments import DecodeRequest, SamplingGrid, SoftwareDecoder, cut
 from lookout.video.segments.clock import StreamClock
 from lookout.video.segments.inspection import inspect_file
-from tests.numbered import HEIGHT, TICKS, WIDTH, WRAP, clip, number, restamped, with_clock_moved
+from tests.numbered import HEIGHT, TICKS, WIDTH, WRAP, clip, number, reordered, restamped
 
 STEP = TICKS // 25
 FRAMES, GOP = 100, 25
@@ -34,11 +34,15 @@ EVERY = DecodeRequest(WIDTH, HEIGHT, grid=SamplingGrid(1000))
 
 @dataclass(frozen=True)
 class Stream:
-    """Stamps of a stream in ticks, by picture, and when its pictures are shown, in milliseconds."""
+    """Stamps of a stream in ticks, by picture, and when its pictures are shown, in milliseconds.
+
+    `clock`: what its recorder's clock told, from which decoding times come; empty where that is the stamps.
+    """
 
     stamps: tuple[int | None, ...]
     times: tuple[int, ...]
     jumps: int = 0
+    clock: tuple[int | None, ...] = ()
 
 
 def plain(first: int = 20_000 * TICKS) -> list[int | None]:
@@ -67,18 +71,28 @@ def moved(at: int, seconds: float, first: int = 20_000 * TICKS) -> tuple[int | N
 P = plain()
 STREAMS = {
     "plain": Stream(tuple(P), evenly()),
-    "repeat": Stream(changed({30: P[29], 61: P[60], 62: P[60]}), evenly()),
-    "missing": Stream(changed({1: None, 30: None, 31: None, 32: None, 99: None}), evenly()),
-    "missing at the beginning": Stream(changed({0: None, 1: None}), evenly()),
-    "every other": Stream(tuple(s if i % 2 == 0 else None for i, s in enumerate(P)), evenly()),
-    "on keyframes alone": Stream(tuple(s if i % GOP == 0 else None for i, s in enumerate(P)), evenly()),
-    "outliers back": Stream(changed({i: (P[i] or 0) - 9800 * TICKS for i in (30, 60, 75)}), evenly()),
-    "outliers ahead": Stream(changed({i: (P[i] or 0) + 9800 * TICKS for i in (30, 31, 75)}), evenly()),
-    "last ahead": Stream(changed({99: (P[99] or 0) + 9800 * TICKS}), evenly()),
-    "last far ahead": Stream(changed({99: (P[99] or 0) + 40 * 86_400 * TICKS}), evenly()),
-    "last back": Stream(changed({99: (P[99] or 0) - 9800 * TICKS}), evenly()),
-    "last near": Stream(changed({99: (P[99] or 0) + 6 * TICKS}), evenly()),
-    "outlier near": Stream(changed({30: (P[30] or 0) - 6 * TICKS, 80: (P[80] or 0) + 6 * TICKS}), evenly()),
+    "repeat": Stream(changed({30: P[29], 61: P[60], 62: P[60]}), evenly(), clock=tuple(P)),
+    "missing": Stream(changed({1: None, 30: None, 31: None, 32: None, 99: None}), evenly(), clock=tuple(P)),
+    "missing at the beginning": Stream(changed({0: None, 1: None}), evenly(), clock=tuple(P)),
+    "every other": Stream(
+        tuple(s if i % 2 == 0 else None for i, s in enumerate(P)), evenly(), clock=tuple(P)
+    ),
+    "on keyframes alone": Stream(
+        tuple(s if i % GOP == 0 else None for i, s in enumerate(P)), evenly(), clock=tuple(P)
+    ),
+    "outliers back": Stream(
+        changed({i: (P[i] or 0) - 9800 * TICKS for i in (30, 60, 75)}), evenly(), clock=tuple(P)
+    ),
+    "outliers ahead": Stream(
+        changed({i: (P[i] or 0) + 9800 * TICKS for i in (30, 31, 75)}), evenly(), clock=tuple(P)
+    ),
+    "last ahead": Stream(changed({99: (P[99] or 0) + 9800 * TICKS}), evenly(), clock=tuple(P)),
+    "last far ahead": Stream(changed({99: (P[99] or 0) + 40 * 86_400 * TICKS}), evenly(), clock=tuple(P)),
+    "last back": Stream(changed({99: (P[99] or 0) - 9800 * TICKS}), evenly(), clock=tuple(P)),
+    "last near": Stream(changed({99: (P[99] or 0) + 6 * TICKS}), evenly(), clock=tuple(P)),
+    "outlier near": Stream(
+        changed({30: (P[30] or 0) - 6 * TICKS, 80: (P[80] or 0) + 6 * TICKS}), evenly(), clock=tuple(P)
+    ),
     **{
         f"back {seconds} s at {at}": Stream(moved(at, -seconds), evenly(), 1)
         for seconds in (0.7, 2, 5, 5.94, 3600)
@@ -95,41 +109,57 @@ STREAMS = {
     "repeat and hole": Stream(
         tuple(s if i != 60 else moved(75, 60.0)[59] for i, s in enumerate(moved(75, 60.0))),
         evenly((75, 60_000)),
+        clock=moved(75, 60.0),
     ),
     "wrap": Stream(tuple(plain(WRAP - 40 * STEP)), evenly()),
     "wrap at a keyframe": Stream(tuple(plain(WRAP - 50 * STEP)), evenly()),
     "wrap and outlier": Stream(
-        tuple(s if i != 60 else 5000 * TICKS for i, s in enumerate(plain(WRAP - 40 * STEP))), evenly()
+        tuple(s if i != 60 else 5000 * TICKS for i, s in enumerate(plain(WRAP - 40 * STEP))),
+        evenly(),
+        clock=tuple(plain(WRAP - 40 * STEP)),
     ),
     "join": Stream((*plain(0)[:50], *(STEP * i + STEP // 2 for i in range(50))), evenly(), 1),
 }
 
 
-@cache
-def source() -> bytes:
-    return clip(FRAMES, gop=GOP, start_s=10.0)
+def step(at: int, seconds: float) -> Stream:
+    """The clock steps before a picture."""
+    return Stream(moved(at, seconds), evenly((at, round(1000 * max(0, seconds)))), int(seconds < 0))
+
+
+#: steps at any picture of a group, and at the pictures around its ends
+STEPS = {
+    f"{seconds} s at {at}": step(at, seconds)
+    for seconds in (-3600, -0.7, 3, 60)
+    for at in (*range(26, 32), *range(47, 52))
+}
 
 
 @cache
-def data(name: str) -> bytes:
-    return restamped(source(), STREAMS[name].stamps)
+def source(bframes: int) -> bytes:
+    return clip(FRAMES, gop=GOP, start_s=10.0, bframes=bframes)
+
+
+@cache
+def data(name: str, bframes: int = 0) -> bytes:
+    stream = {**STREAMS, **STEPS}[name]
+    if not bframes:
+        return restamped(source(0), stream.stamps)
+    return reordered(source(bframes), 25, stream.stamps, stream.clock or stream.stamps)
 
 
 Shown = list[tuple[int, int]]
 """(number of a picture, when it is shown, milliseconds)."""
 
 
-def of_reader(name: str, threads: int) -> Shown:
-    with (
-        VideoReader(data(name)) as reader,
-        reader.sample(indices=range(len(reader)), threads=threads) as frames,
-    ):
+def of_reader(clip: bytes, threads: int) -> Shown:
+    with VideoReader(clip) as reader, reader.sample(indices=range(len(reader)), threads=threads) as frames:
         return [(number(frame.pixels), round(frame.time_us / 1000)) for frame in frames]
 
 
-def of_sandbox(name: str, tmp_path: Path) -> Shown:
+def of_sandbox(clip: bytes, tmp_path: Path) -> Shown:
     path = tmp_path / "clip.ts"
-    path.write_bytes(data(name))
+    path.write_bytes(clip)
     with SandboxedReader(path, workers=1) as reader, reader.sample(indices=range(len(reader))) as frames:
         return [(number(frame.pixels), round(frame.time_us / 1000)) for frame in frames]
 
@@ -157,74 +187,86 @@ class Pipe(io.BytesIO):
         raise OSError("a pipe")
 
 
+@pytest.mark.parametrize("bframes", [0, 2])
 @pytest.mark.parametrize("name", STREAMS)
-def test_a_file_shows_every_picture_in_its_time(name: str) -> None:
+def test_a_file_shows_every_picture_in_its_time(name: str, bframes: int) -> None:
     stream = STREAMS[name]
     truth = list(enumerate(stream.times))
-    assert of_reader(name, 1) == truth
-    assert of_reader(name, 2) == truth
-    assert inspect_file("clip", io.BytesIO(data(name))).jumps == stream.jumps
+    assert of_reader(data(name, bframes), 1) == truth
+    assert of_reader(data(name, bframes), 2) == truth
+    assert inspect_file("clip", io.BytesIO(data(name, bframes))).jumps == stream.jumps
 
 
+@pytest.mark.parametrize("bframes", [0, 2])
 @pytest.mark.parametrize("name", STREAMS)
 @pytest.mark.parametrize("kind", [io.BytesIO, Pipe])
-def test_the_pieces_of_a_file_or_pipe_show_the_same(name: str, kind: Callable[[bytes], io.BytesIO]) -> None:
+def test_the_pieces_of_a_file_or_pipe_show_the_same(
+    name: str, kind: Callable[[bytes], io.BytesIO], bframes: int
+) -> None:
     stream = STREAMS[name]
-    shown, jumps = of_pieces(kind(data(name)))
+    shown, jumps = of_pieces(kind(data(name, bframes)))
     assert shown == list(enumerate(stream.times))
     holes = sum(b - a > 30_000 for a, b in pairwise(stream.times))
     assert stream.jumps <= jumps <= stream.jumps + holes
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seconds", [-5.0, -0.7])
-@pytest.mark.parametrize("at", [5, 28, 76])
-def test_a_clock_set_back_between_b_frames_loses_no_picture(at: int, seconds: float) -> None:
-    """Stamps of the new clock stood next to decoding times of the old one, and were believed: two pictures
-    were lost, and where they lay before the first one, all times were seconds late."""
-    stream = with_clock_moved(
-        clip(FRAMES, gop=GOP, start_s=10.0, bframes=2), 25, lambda n: round(seconds * TICKS) if n >= at else 0
-    )
-    with VideoReader(stream) as reader, reader.sample(indices=range(len(reader))) as frames:
-        shown = [(number(frame.pixels), round(frame.time_us / 1000)) for frame in frames]
-    assert shown == list(enumerate(evenly()))
-    # Which of the pictures at the step has which of their times is not known before they are decoded.
-    for kind in (io.BytesIO, Pipe):
-        shown, jumps = of_pieces(kind(stream))
-        assert [picture for picture, _ in shown] == [*range(FRAMES)]
-        assert all(abs(time - 40 * picture) <= 3 * 40 for picture, time in shown)
-        assert jumps <= 1
+@pytest.mark.parametrize("bframes", [0, 2])
+@pytest.mark.parametrize("name", STEPS)
+def test_a_step_at_any_picture_is_told_alike_everywhere(name: str, bframes: int) -> None:
+    """With B-frames, decoding times step two pictures later than presentation times, and readers disagreed on
+    the pictures between."""
+    truth = list(enumerate(STEPS[name].times))
+    clip = data(name, bframes)
+    assert of_reader(clip, 2) == truth
+    assert of_pieces(io.BytesIO(clip))[0] == truth
+    assert of_pieces(Pipe(clip))[0] == truth
+    assert of_camera(clip, truth, bframes) == without_last(truth, bframes)
 
 
+@pytest.mark.parametrize("bframes", [0, 2])
 @pytest.mark.parametrize("name", ["back 2 s at 60", "on keyframes alone", "outliers back", "repeat and hole"])
-def test_a_sandboxed_reader_shows_the_same(name: str, tmp_path: Path) -> None:
-    assert of_sandbox(name, tmp_path) == list(enumerate(STREAMS[name].times))
+def test_a_sandboxed_reader_shows_the_same(name: str, bframes: int, tmp_path: Path) -> None:
+    """As `lookout analyze` reads files."""
+    assert of_sandbox(data(name, bframes), tmp_path) == list(enumerate(STREAMS[name].times))
 
 
+@pytest.mark.parametrize("bframes", [0, 2])
 @pytest.mark.parametrize("name", [name for name in STREAMS if "wrap" not in name])
-def test_segments_of_a_camera_show_the_same(name: str) -> None:
+def test_segments_of_a_camera_show_the_same(name: str, bframes: int) -> None:
     """FFmpeg unwraps the time stamps of RTP; a camera's own have no 33 bits."""
-    stream = STREAMS[name]
-    segments, cutter = of_camera(data(name), stream.times)
-    shown: Shown = []
-    for segment in segments:
-        found = list(decoded(segment.data, 0))
-        begin = stream.times[len(shown)]
-        shown += [(picture, begin + time) for picture, time in found]
-    assert shown == list(enumerate(stream.times))[:-1], "the last packet may be half a picture"
-    assert cutter.dropped_packets == 1
+    truth = list(enumerate(STREAMS[name].times))
+    assert of_camera(data(name, bframes), truth, bframes) == without_last(truth, bframes)
 
 
 def test_a_step_ahead_of_a_camera_for_which_nobody_waited_is_a_jump() -> None:
     """A hole in a recording keeps its length. A camera's pictures come when they are taken: its clock was
     set, and the group that is open goes on."""
-    segments, cutter = of_camera(data("hole in a group"), evenly())
+    segments, cutter = camera_segments(data("hole in a group"), evenly())
     times = [time for segment in segments[2:4] for _, time in decoded(segment.data, 0)]
     assert times[: 2 * GOP] == [40 * i for i in range(GOP)] + [40 * i for i in range(GOP - 1)]
     assert cutter.jumps == 1
 
 
-def of_camera(stream: bytes, times: Sequence[int]) -> tuple[list[CutSegment], Cutter]:
+def without_last(truth: Shown, bframes: int) -> Shown:
+    """Without the picture of the last packet, which may be half a picture."""
+    return [shown for shown in truth if shown[0] != (FRAMES - 2 if bframes else FRAMES - 1)]
+
+
+def of_camera(stream: bytes, truth: Shown, bframes: int) -> Shown:
+    """What the segments of a camera show. A segment's own time begins with its first picture."""
+    times = [time for _, time in truth]
+    # B-frames are sent after the picture that follows them.
+    segments, cutter = camera_segments(stream, [*times[bframes:], *times[-1:] * bframes])
+    assert cutter.dropped_packets == 1
+    shown: Shown = []
+    for segment in segments:
+        pictures = list(decoded(segment.data, 0))
+        shown += [(picture, times[pictures[0][0]] + time) for picture, time in pictures]
+    return shown
+
+
+def camera_segments(stream: bytes, times: Sequence[int]) -> tuple[list[CutSegment], Cutter]:
     """The segments of a camera's pictures, which come at times in milliseconds, and what cut them."""
     now = [0.0]
 
@@ -238,13 +280,14 @@ def of_camera(stream: bytes, times: Sequence[int]) -> tuple[list[CutSegment], Cu
         return list(cutter.cut(arriving(file.demux(video=0)))), cutter
 
 
+@pytest.mark.parametrize("bframes", [0, 2])
 @pytest.mark.parametrize("name", STREAMS)
-def test_an_epoch_begins_at_a_jump_and_nowhere_else(name: str) -> None:
+def test_an_epoch_begins_at_a_jump_and_nowhere_else(name: str, bframes: int) -> None:
     """As services/decode and `Pipeline` play pieces."""
     sampler = SegmentSampler.of(GRID, 40_000, policy_of("default"), window_us=8_000_000)
     stream = STREAMS[name]
     times: list[int] = []
-    for piece in cut(io.BytesIO(data(name)), target_s=1.0):
+    for piece in cut(io.BytesIO(data(name, bframes)), target_s=1.0):
         times += [
             sample.begun_us + sample.frame.time_us for sample in sampler.add(piece.data, piece.start_us)
         ]

@@ -1,0 +1,194 @@
+"""Times of pictures whose stamps do not say when they are shown: those between their neighbours."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+import av
+import av.error
+
+from lookout.video.segments.sets import with_sets
+
+#: packets that wait for one that repeats their stamp: more than encoders usually reorder
+_WINDOW: Final = 4
+#: of packets, and bytes of them, among which an order can be found; more pass as they are
+_MOST_PACKETS: Final = 5_000
+_MOST_BYTES: Final = 32 << 20
+
+
+def display_order(stream: av.video.stream.VideoStream, packets: Sequence[av.Packet]) -> list[int]:
+    """The places of packets in the order in which their pictures are shown.
+
+    Containers do not tell it: a decoder of its own shows them, without computing pixels where it can.
+
+    Args:
+        stream: The input's video stream.
+        packets: In decoding order, the first of them a keyframe.
+
+    Returns:
+        Places among `packets`, without those that cannot be decoded.
+    """
+    source = stream.codec_context
+    decoder = av.CodecContext.create(source.codec.name, "r")
+    decoder.extradata = source.extradata
+    decoder.thread_count, decoder.thread_type = 1, "NONE"
+    decoder.options = {"skip_loop_filter": "all", "skip_idct": "all", "flags": "output_corrupt"}
+    order: list[int] = []
+
+    def shown(packet: av.Packet | None) -> None:
+        with suppress(av.error.FFmpegError, ValueError):
+            order.extend(frame.pts for frame in decoder.decode(packet) if frame.pts is not None)
+
+    for place, packet in enumerate(packets):
+        copied = av.Packet(bytes(with_sets(packet)))
+        copied.pts = copied.dts = place
+        copied.is_keyframe = packet.is_keyframe
+        shown(copied)
+    shown(None)
+    return list(dict.fromkeys(order))
+
+
+@dataclass(slots=True)
+class _Timed:
+    """A packet; `time`: when it is shown. Where that is unknown, `stamps` say when it may be."""
+
+    packet: av.Packet
+    time: int | None
+    stamps: Sequence[int] | None = None
+
+    @property
+    def unknown(self) -> bool:
+        """Whether it has no time yet, but must get one."""
+        return self.time is None and self.stamps is not None
+
+
+class Arranger:
+    """Times the pictures of unknown time by those that are shown before and after them.
+
+    A packet of unknown time and all after it wait for the next keyframe whose time is known.
+
+    Args:
+        order: The places of packets in order of presentation, see `display_order`.
+        step: The usual distance of pictures, in ticks.
+        far: Pictures that are further apart, in ticks, have a hole between them.
+        whole: Whether the stream ends with its last packet: then nothing confirms a stamp far ahead there.
+
+    Attributes:
+        unread: Whether the order of some pictures could not be found.
+    """
+
+    def __init__(
+        self,
+        order: Callable[[Sequence[av.Packet]], list[int]],
+        step: Callable[[], int],
+        far: int,
+        *,
+        whole: bool,
+    ) -> None:
+        self.unread = False
+        self._order, self._step, self._far, self._whole = order, step, far, whole
+        self._group: list[_Timed] = []  # since the newest keyframe of a known time
+        self._bytes = 0
+        self._waiting = 0  # the last of the group, that are not given yet
+        self._unknown = False  # whether one of them has no time
+        self._shown: int | None = None  # the latest picture before the group
+
+    def take(self, packet: av.Packet, stamps: Sequence[int] | None) -> Iterator[av.Packet]:
+        """The packets whose times are known now, in decoding order.
+
+        Args:
+            packet: The next one with its time.
+            stamps: None where this is true; else when its own stamps say that it may be shown.
+        """
+        timed = _Timed(packet, packet.pts) if stamps is None else _Timed(packet, None, stamps)
+        large = len(self._group) >= _MOST_PACKETS or self._bytes >= _MOST_BYTES
+        if (packet.is_keyframe and stamps is None) or large:
+            yield from self._settle(timed.time)
+            self._begin()
+        self._group.append(timed)
+        self._bytes += packet.size
+        self._waiting += 1
+        if stamps is not None:
+            self._unknown = True
+            for earlier in self._group[-self._waiting : -1]:
+                if earlier.time in stamps:  # only one of them is right
+                    earlier.time, earlier.stamps = None, (earlier.packet.pts or 0,)
+        if not self._unknown and self._waiting > _WINDOW:
+            yield self._group[-self._waiting].packet
+            self._waiting -= 1
+
+    def finish(self) -> Iterator[av.Packet]:
+        """The packets that still wait, behind the last one."""
+        yield from self._settle(None)
+
+    def _begin(self) -> None:
+        times = [timed.time for timed in self._group if timed.time is not None]
+        self._shown = max(times, default=self._shown)
+        self._group, self._bytes = [], 0
+
+    def _settle(self, following: int | None) -> Iterator[av.Packet]:
+        """Time what waits, and give it.
+
+        Args:
+            following: When the next keyframe is shown; None: nobody knows.
+        """
+        waiting = self._group[len(self._group) - self._waiting :]
+        if self._unknown:
+            self._time_all(following)
+        self._waiting, self._unknown = 0, False
+        for timed in waiting:
+            self.unread = self.unread or timed.unknown
+            yield timed.packet
+
+    def _time_all(self, following: int | None) -> None:
+        order = [self._group[place] for place in self._order([timed.packet for timed in self._group])]
+        run: list[_Timed] = []
+        low = self._shown
+        for timed in order:
+            if timed.unknown:
+                run.append(timed)
+            if timed.time is None:
+                continue
+            self._fill(run, low, timed.time, ends=False)
+            run, low = [], timed.time
+        self._fill(run, low, following, ends=True)
+
+    def _fill(self, run: list[_Timed], low: int | None, high: int | None, *, ends: bool) -> None:
+        """Give pictures in a row times that rise between two: their own where possible, else even ones.
+
+        Args:
+            run: In order of presentation.
+            low: When the picture before them is shown; None: they are the first.
+            high: When the picture after them is shown; None: they are the last.
+            ends: Whether others, which lead the next keyframe, may be shown between them and `high`.
+        """
+        if not run:
+            return
+        step = self._step()
+        if low is None:
+            low = (run[0].packet.pts or 0) - step if high is None else high - (len(run) + 1) * step
+        known = [(-1, low)]
+        latest = low + len(run) * step + self._far if high is None and self._whole else high
+        for place, timed in enumerate(run):
+            fitting = (t for t in timed.stamps or () if known[-1][1] < t and (latest is None or t < latest))
+            if (time := next(fitting, None)) is not None:
+                known.append((place, time))
+        if high is not None:
+            known.append((len(run), high))
+        else:
+            known.append((len(run), known[-1][1] + (len(run) - known[-1][0]) * step))
+        for (before, early), (after, late) in pairwise(known):
+            count = after - before
+            stepped = late - early - count * step > self._far
+            stepped = stepped or (ends and after == len(run) and early + (count - 1) * step < late)
+            for i in range(1, count):
+                run[before + i].time = early + (i * step if stepped else (late - early) * i // count)
+        for place, time in known[1:]:
+            if place < len(run):
+                run[place].time = time
+        for timed in run:
+            timed.packet.pts = timed.time

@@ -15,6 +15,7 @@ from lookout.runtime.store import Peers, StoreSettings, TensorClient, TensorStor
 from lookout.runtime.worker import Record, Result, View, load_settings
 from lookout.services.decode.handler import DecodeHandler
 from lookout.services.decode.settings import DecodeSettings
+from lookout.services.prefill.asking import WindowAsker
 from lookout.services.prefill.batcher import Batcher
 from lookout.services.prefill.handler import PrefillHandler
 from lookout.services.prefill.loading import BlockCache, BlockLoader
@@ -71,13 +72,14 @@ class OneProcessFleet:
         self.prune = PruneEncodeHandler(
             prune, self.encoder, self.store, self.client, self, model_digest=self.digest
         )
-        self.prefill = PrefillHandler(
+        asker = WindowAsker(
             self.settings,
-            Watches(lambda: view),
             BlockLoader(self.client, BlockCache(1 << 26), self.settings.step_us, self.settings.give_up_s),
             ChainRunner(ChainRule(planner, audit_limit=self.settings.audit_limit), self.batcher),
-            log=self,
             model_digest=self.digest,
+        )
+        self.prefill = PrefillHandler(
+            self.settings, Watches(lambda: view), asker, records=self, model_digest=self.digest
         )
         self._decoded = self.decode.load(camera, None)
         self._pruned = self.prune.load(camera, None)

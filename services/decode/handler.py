@@ -509,7 +509,7 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
             message.segment.pixels.CopyFrom(self._keep(state.camera, stream.epoch, message, decoded))
             tags.append(message.segment.pixels)
         state.stream, state.reconfigured = after, False
-        output = Output(FRAMES.name, state.camera, message.SerializeToString(), tag=tags)
+        output = Output(FRAMES.name, state.camera, message.SerializeToString(), tensors=tags)
         counts = {
             "segments": 1,
             "frames": len(decoded.frames),

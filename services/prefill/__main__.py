@@ -25,8 +25,9 @@ from lookout.runtime.fairness import FairShares
 from lookout.runtime.observe import logs, traced
 from lookout.runtime.store import Announcer, Directory, Node, store_numbers
 from lookout.runtime.store.signing import AddressSigner
-from lookout.runtime.tenants import open_fleet_shares, open_usage
+from lookout.runtime.tenants import TenantUsage, open_fleet_shares, open_usage
 from lookout.runtime.worker import Context, checked_model, loading, main
+from lookout.services.prefill.asking import WindowAsker
 from lookout.services.prefill.batcher import Batcher, KeyRoom
 from lookout.services.prefill.handler import PrefillHandler
 from lookout.services.prefill.loading import BlockCache, BlockLoader
@@ -56,10 +57,7 @@ def make_handler(context: Context[PrefillSettings]) -> PrefillHandler:
     fence, erasures = live_fence(context, settings.memory_dir if settings.memory else None)
     memory = _memory(context, engine, model, fence, idle := Event())
     tenants = open_usage(context, settings, ("questions", "device_s"))
-    device = FairShares(settings.quotas.weight)
-    if settings.tenant_fair_after_s is not None:
-        open_fleet_shares(context, device)
-    shares = DeviceShares(device, tenants)
+    shares = _shares(context, tenants)
     batcher = Batcher(
         engine,
         settings.batch,
@@ -71,32 +69,34 @@ def make_handler(context: Context[PrefillSettings]) -> PrefillHandler:
         tenants=shares,
     )
     context.on_close(batcher.close)
-    replicas: dict[int, Sequence[str]] = {STAGE_TOKENS: settings.token_replicas}
-    node = Node(settings.store, settings.redis_url, traced=traced, replicas=replicas, security=settings)
-    context.on_close(node.close)
+    node = _node(context)
     table = context.table(WATCHES.name, check=watch_fault, limit=ALL_WATCHES)
     watches = Watches(table.view)
     context.health.note("crowded_cameras", watches.crowded)
     planner = Planner(engine.layout, settings.windows)
     runner = ChainRunner(ChainRule(planner, settings.reuse, settings.audit_limit), batcher)
     cache = BlockCache(settings.block_bytes)
-    audits = audit_histogram(context.metrics.registry)
-    handler = PrefillHandler(
+    asker = WindowAsker(
         settings,
-        watches,
         BlockLoader(node.client, cache, settings.step_us, settings.give_up_s),
         runner,
-        log=context.rereader,
         model_digest=model,
-        wait_for_watches=table.at_least,
-        on_audit=audits.observe,
-        memory=None if memory is None else memory.lanes,
-        fence=fence,
+        on_audit=audit_histogram(context.metrics.registry).observe,
         tenants=tenants,
         shares=shares,
         folder=folder,
     )
-    steps: dict[str, Step] = {"windows": lambda erasure: handler.erase(erasure.camera)}
+    handler = PrefillHandler(
+        settings,
+        watches,
+        asker,
+        records=context.rereader,
+        model_digest=model,
+        wait_for_watches=table.at_least,
+        memory=None if memory is None else memory.lanes,
+        fence=fence,
+    )
+    steps: dict[str, Step] = {"windows": lambda erasure: _free(erasure.camera, batcher, cache)}
     if memory is not None:
         steps |= memory.steps()
     # Before anything is announced: what was erased while this instance was away must not be offered again.
@@ -107,6 +107,29 @@ def make_handler(context: Context[PrefillSettings]) -> PrefillHandler:
     context.metrics.show(lambda: store_numbers(node.store))
     context.metrics.show(lambda: share_numbers(shares.numbers()))
     return handler
+
+
+def _shares(context: Context[PrefillSettings], tenants: TenantUsage) -> DeviceShares:
+    """How tenants share the device."""
+    device = FairShares(context.settings.quotas.weight)
+    if context.settings.tenant_fair_after_s is not None:
+        open_fleet_shares(context, device)
+    return DeviceShares(device, tenants)
+
+
+def _node(context: Context[PrefillSettings]) -> Node:
+    """The way to the tokens."""
+    settings = context.settings
+    replicas: dict[int, Sequence[str]] = {STAGE_TOKENS: settings.token_replicas}
+    node = Node(settings.store, settings.redis_url, traced=traced, replicas=replicas, security=settings)
+    context.on_close(node.close)
+    return node
+
+
+def _free(camera: str, batcher: Batcher, cache: BlockCache) -> int:
+    """Free what is computed of a camera: its next window is a key window, of blocks that were not erased."""
+    batcher.forget_camera(camera)
+    return cache.forget_camera(camera)
 
 
 @dataclass(slots=True)

@@ -9,6 +9,7 @@ from threading import Event
 from lookout.errors import DeviceFailedError
 from lookout.models.engines import DeviceError, Engine, WindowAnswer, WindowRequest
 from lookout.runtime.worker import BatchingThread, Supervisor
+from lookout.services.prefill.loading import camera_of
 from lookout.services.prefill.shares import DeviceShares, rows_of
 
 #: share of the newest batch in the expected time of a row
@@ -146,6 +147,16 @@ class Batcher:
     def forget(self, stream: str) -> None:
         """Free the KV of a stream before the next batch. Returns at once."""
         self._thread.call(partial(self._engine.close_stream, stream))
+
+    def forget_camera(self, camera: str) -> None:
+        """Free the KV of a camera's streams before the next batch. Returns at once."""
+
+        def close() -> None:
+            for memory in self._engine.memory():
+                if camera_of(memory.stream) == camera:
+                    self._engine.close_stream(memory.stream)
+
+        self._thread.call(close)
 
     def close(self) -> None:
         """Finish the running batch, refuse what waits, close the engine."""

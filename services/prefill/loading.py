@@ -1,10 +1,10 @@
-"""The blocks of a window with their tokens: fetched once, given up after one deadline."""
+"""The blocks of a window with their tokens: each is fetched once; one deadline counts for all."""
 
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import structlog
 
@@ -18,16 +18,16 @@ from lookout.v1.tokens_pb2 import TokensRecord
 _log = structlog.get_logger(__name__)
 
 
-class LostTokensError(Exception):
-    """The tokens of a window's newest block are lost permanently."""
-
-
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class WindowRecord:
     """One record of the open window.
 
-    `lost`: its tokens are lost permanently, or another model's; `degraded`: some were made again, or lost;
-    `foreign`: why it may stand in no window.
+    Attributes:
+        offset: Its offset in `tokens.v1`.
+        record: The block.
+        lost: Its tokens are lost permanently, or another model's.
+        degraded: Some of its tokens were made again, or lost.
+        foreign: Why it may stand in no window.
     """
 
     offset: int
@@ -39,6 +39,21 @@ class WindowRecord:
     def facts(self, samples: int) -> BlockFacts:
         """What decides whether a window with this block of `samples` grid points is asked."""
         return block_facts(self.record, samples, foreign=self.foreign, lost=self.lost)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedWindow:
+    """The tokens of a window.
+
+    Attributes:
+        records: The window's records, oldest first; they say what is lost.
+        blocks: Their blocks; lost ones without frames.
+        newest_lost: Why the newest block has no tokens; empty: it has them.
+    """
+
+    records: tuple[WindowRecord, ...]
+    blocks: tuple[StrideBlock, ...]
+    newest_lost: str = ""
 
 
 class BlockCache:
@@ -74,6 +89,14 @@ class BlockCache:
                 if before is None or key[1] < before:
                     self._remove(key)
 
+    def forget_camera(self, camera: str) -> int:
+        """Let go of the blocks of a camera's streams; how many streams there were."""
+        with self._lock:
+            streams = {key[0] for key in self._blocks if camera_of(key[0]) == camera}
+        for stream in streams:
+            self.leave(stream)
+        return len(streams)
+
     def _remove(self, key: tuple[str, int, str]) -> None:
         block = self._blocks.pop(key, None)
         if block is not None:
@@ -102,52 +125,56 @@ class BlockLoader:
         self._client, self._cache, self._step_us = client, cache, step_us
         self._waits = WaitBudget(give_up_s, clock)
 
-    def load(self, window: Sequence[WindowRecord]) -> list[StrideBlock]:
-        """The window's blocks, oldest first; lost ones without frames.
+    def load(self, window: Sequence[WindowRecord]) -> LoadedWindow:
+        """The window's blocks. Nothing of `window` changes.
 
         Raises:
             TransientError: Tokens are not available now; one deadline counts for all blocks of the window.
-            LostTokensError: The newest block is lost.
         """
-        newest = window[-1]
-        key = (stream_name(newest.record), newest.record.block.index)
-        blocks = []
+        newest = window[-1].record
+        key = (stream_name(newest), newest.block.index)
+        records: list[WindowRecord] = []
+        blocks: list[StrideBlock] = []
         reason = ""
         for member in window:
-            if member.lost:
-                blocks.append(empty_block(member.record))
-                continue
-            try:
-                blocks.append(self._block(member))
-                continue
-            except LineageBrokenError as error:
-                reason = str(error)
-            except StoreError as error:
-                if not (why := self._waits.over(newest.record.camera, key, error)):
-                    raise TransientError(str(error)) from error
-                reason = f"tokens {why}"
-            member.lost = member.degraded = True
-            _log.warning(
-                "a block's tokens are lost", stream=key[0], block=member.record.block.index, why=reason
-            )
+            why = ""
+            if not member.lost:
+                try:
+                    block, degraded = self._block(member)
+                    records.append(replace(member, degraded=member.degraded or degraded))
+                    blocks.append(block)
+                    continue
+                except LineageBrokenError as error:
+                    why = str(error)
+                except StoreError as error:
+                    if not (over := self._waits.over(newest.camera, key, error)):
+                        raise TransientError(str(error)) from error
+                    why = f"tokens {over}"
+                index = member.record.block.index
+                _log.warning("a block's tokens are lost", stream=key[0], block=index, why=why)
+            reason = why or reason
+            records.append(member if member.lost else replace(member, lost=True, degraded=True))
             blocks.append(empty_block(member.record))
-        self._waits.done(newest.record.camera)
-        if newest.lost:
-            raise LostTokensError(reason)
-        return blocks
+        self._waits.done(newest.camera)
+        return LoadedWindow(tuple(records), tuple(blocks), reason if records[-1].lost else "")
 
     def leave(self, stream: str, before: int | None = None) -> None:
         """Let go of what is held of a stream; with `before` only of blocks below that index."""
         self._cache.leave(stream, before)
 
-    def _block(self, each: WindowRecord) -> StrideBlock:
-        cached = self._cache.get(each.record)
+    def _block(self, member: WindowRecord) -> tuple[StrideBlock, bool]:
+        """A block with its tokens, and whether some of them were made again."""
+        cached = self._cache.get(member.record)
         if cached is not None:
-            return cached
-        loaded = load_block(each.record, self._client, self._step_us)
-        each.degraded |= loaded.degraded
-        self._cache.put(each.record, loaded.block)
-        return loaded.block
+            return cached, False
+        loaded = load_block(member.record, self._client, self._step_us)
+        self._cache.put(member.record, loaded.block)
+        return loaded.block, loaded.degraded
+
+
+def camera_of(stream: str) -> str:
+    """The camera of a stream (`stream_name`); its id may have slashes, the epoch has none."""
+    return stream.rpartition("/")[0]
 
 
 def _key(record: TokensRecord) -> tuple[str, int, str]:

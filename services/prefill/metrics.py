@@ -8,6 +8,22 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from lookout.services.prefill.batcher import Batcher
 from lookout.services.prefill.loading import BlockCache
 
+#: what is counted, in `lookout_events_total`
+EVENTS = {
+    "answered": "outcomes with an answer",
+    "gap": "outcomes of windows in which there was no picture",
+    "skipped": "outcomes of windows left out by overload or by a quota",
+    "degraded": "outcomes of windows that could not be answered",
+    "incomplete": "answers for which the tokens of some blocks were missing or came late",
+    "damaged": "outcomes of windows of which samples are damaged",
+    "key": "answers whose window was computed in full",
+    "full": "answers whose window continued a chain, but was computed in full",
+    "incremental": "answers whose window reused the KV of frames of the window before",
+    "idle": "answers repeated because nothing had changed",
+    "unwatched": "windows that no watch asks about",
+    "stale": "records of windows that were decided already",
+}
+
 
 def audit_histogram(registry: CollectorRegistry) -> Histogram:
     """Differences of p(yes) that key windows found: |incremental - in full|."""

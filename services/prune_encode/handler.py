@@ -373,7 +373,7 @@ class PruneEncodeHandler(StoreLifecycle, Handler[CameraState]):
         describe(block, chosen, pixels, masks, self._grid)
         segments = [member.held.record.segment.segment for member in chosen]
         tags = self._encode(record, pixels, segments, source, draft) if masks else []
-        draft.outputs.append(Output(TOKENS.name, camera, record.SerializeToString(), tag=tags))
+        draft.outputs.append(Output(TOKENS.name, camera, record.SerializeToString(), tensors=tags))
         draft.counts.update(
             blocks=1,
             empty_blocks=not chosen,

@@ -117,7 +117,7 @@ class Toy(Handler[State]):
         checkpoint = Checkpoint()
         checkpoint.decode.next_sample = state.count
         checkpoint.decode.watermark_us = state.total
-        return Result([Output(self.out, record.camera, value, tag=asked["n"])], checkpoint)
+        return Result([Output(self.out, record.camera, value)], checkpoint)
 
     def rejected(self, state: State, record: Record, reason: DeadLetter) -> Result:
         if b"huge twice" in record.value:

@@ -18,13 +18,16 @@ from lookout.runtime.store import (
     TensorStore,
 )
 from lookout.runtime.worker import Record, Result, StoredCheckpoint, View, load_settings
+from lookout.services.prefill.asking import WindowAsker
 from lookout.services.prefill.batcher import Batcher
-from lookout.services.prefill.handler import CameraState, PrefillHandler
+from lookout.services.prefill.handler import PrefillHandler
 from lookout.services.prefill.loading import BlockCache, BlockLoader
 from lookout.services.prefill.settings import PrefillSettings
 from lookout.services.prefill.watches import Watches
+from lookout.services.prefill.window import OpenWindow
 from lookout.streams import Answerer, ChainRule, ChainRunner
 from lookout.streams.chains import load_block
+from lookout.streams.stages import Camera
 from lookout.v1.lineage_pb2 import STAGE_TOKENS, TensorRef
 from lookout.v1.tokens_pb2 import TokensRecord
 from lookout.v1.verdicts_pb2 import Verdict
@@ -71,7 +74,7 @@ class World:
         for watch in watches:
             self.publish(watch)
         self.handler = self.restarted()
-        self.states: dict[str, CameraState] = {}
+        self.states: dict[str, Camera[OpenWindow]] = {}
         self.counts: Counter[str] = Counter()  # as if everything were committed
 
     def restarted(self, model: str = "m1", answers: Answerer | None = None) -> PrefillHandler:
@@ -81,16 +84,18 @@ class World:
         self.audits: list[float] = []
         planner = Planner(engine_of(self.batcher).layout, self.settings.windows)
         rule = ChainRule(planner, self.settings.reuse, self.settings.audit_limit)
-        runner = ChainRunner(rule, answers or self.batcher)
-        return PrefillHandler(
-            self.settings,
-            Watches(lambda: self.view),
-            BlockLoader(client, self.cache, self.settings.step_us, self.settings.give_up_s, lambda: self.now),
-            runner,
-            log=self,
+        self.runner = ChainRunner(rule, answers or self.batcher)
+        settings, clock = self.settings, lambda: self.now
+        self.asker = WindowAsker(
+            settings,
+            BlockLoader(client, self.cache, settings.step_us, settings.give_up_s, clock),
+            self.runner,
             model_digest=model,
             on_audit=self.audits.append,
-            clock=lambda: self.now,
+            clock=clock,
+        )
+        return PrefillHandler(
+            settings, Watches(lambda: self.view), self.asker, records=self, model_digest=model
         )
 
     def make(self, ref: TensorRef, record: Message) -> Array:
@@ -126,9 +131,14 @@ class World:
         self.counts.update(result.counts)
         return result
 
+    def release(self, camera: str) -> None:
+        """What the worker does when a camera is given away."""
+        self.handler.released(camera, 0)
+        self.handler.leave(self.states[camera])
+
     def abort(self, camera: str, result: Result | None) -> None:
         """What the worker does after an aborted transaction: load the committed state again."""
-        self.handler.released(camera, 0)
+        self.release(camera)
         stored = None
         if result is not None and result.checkpoint is not None:
             stored = StoredCheckpoint(result.checkpoint, 0)

@@ -66,7 +66,7 @@ class TestBatcher:
                 """The engine stays."""
 
         watched = Batcher(Watched(), 4, idle=idle)  # type: ignore[arg-type]
-        world.handler._runner._answers = watched
+        world.runner._answers = watched
         assert idle.is_set()
         world.tell(block_record("cam0", 0))
         with pytest.raises(DeviceFailedError):
@@ -95,7 +95,7 @@ class TestBatcher:
         slow = Batcher(SlowEngine(), 4)  # type: ignore[arg-type]
         world = World(batcher, FALL)
         want = {f"cam{n}": world.tell(block_record(f"cam{n}", 0))[0].p_yes for n in range(7)}
-        world.handler._runner._answers = slow
+        world.runner._answers = slow
         got: dict[str, float] = {}
 
         def ask(camera: str) -> None:
@@ -128,7 +128,7 @@ class TestBatcher:
 
         dead = Batcher(FakeDeadDevice(), 4)  # type: ignore[arg-type]
         world = World(batcher, FALL)
-        world.handler._runner._answers = dead
+        world.runner._answers = dead
         with pytest.raises(DeviceFailedError, match="illegal memory access"):
             world.handle(block_record("cam", 0))
         dead.close()
@@ -209,7 +209,7 @@ class TestBatcher:
 
         frail = Batcher(FakeBreakingEngine(), 4)  # type: ignore[arg-type]
         world = World(batcher, FALL)
-        world.handler._runner._answers = frail
+        world.runner._answers = frail
         with pytest.raises(torch.OutOfMemoryError):
             world.handle(block_record("cam", 0))
         assert brief(world.tell(block_record("cam", 0))) == [(0, 0, "ANSWERED")]

@@ -130,20 +130,11 @@ class TestReuse:
     def test_a_camera_that_is_released_leaves_no_kv(self, batcher: Batcher) -> None:
         world = World(batcher, FALL)
         world.tell(block_record("gone", 0), block_record("gone", 1), block_record("here", 0))
-        world.handler.released("gone", 0)
+        world.release("gone")
         world.tell(block_record("here", 1))
         streams = {each.stream for each in engine_of(batcher).memory()}
         assert "gone/0" not in streams
         assert "here/0" in streams
-
-    def test_what_was_released_while_it_was_computed_leaves_no_kv_either(self, batcher: Batcher) -> None:
-        world = World(batcher, FALL)
-        world.tell(block_record("late", 0))
-        state = world.states["late"]
-        world.handler.released("late", 0)
-        world.handler.handle(state, world.append(block_record("late", 1)))
-        world.tell(block_record("other", 0))
-        assert "late/0" not in {each.stream for each in engine_of(batcher).memory()}
 
 
 class TestAudits:

@@ -257,7 +257,7 @@ class TestOutcomes:
     def test_a_window_that_reuses_no_row_of_a_frame_is_not_incremental(self, batcher: Batcher) -> None:
         world = World(batcher, FALL, key_every=1000)
         world.tell(block_record("cam", 0), block_record("cam", 1))
-        plan = world.states["cam"].chain.plan
+        plan = world.states["cam"].unit.chain.plan
         assert plan is not None
         prefix = plan.parts[0].stop
         for reused, basis in ((prefix, "full"), (prefix + 1, "incremental")):

@@ -55,7 +55,7 @@ class TestFetching:
         world = World(batcher, FALL)
         world.tell(*[block_record("cam", k) for k in range(4)])
         world.cache.leave("cam/0")
-        client = world.handler._loader._client
+        client = world.asker._loader._client
         fetch = client.fetch
 
         def broken(ref: TensorRef, record: Message) -> Fetched:

@@ -47,7 +47,7 @@ class TestOldWindows:
                 return batcher.answer(request)
 
         world = World(batcher, FALL, Watch(id="told", version=1, question="?", describe=True), shed_after_s=5)
-        world.handler._runner._answers = Overheard()
+        world.runner._answers = Overheard()
         found = []
         for late in (4, 6):
             world.now = WALL_MS / 1000 + late

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from lookout.models.engines import load_engine
 from lookout.past.erasures import Fence, new_erasure
 from lookout.past.memory import HistoryError, Keep, MemorySettings
 from lookout.past.memory.chapters import Born, ChapterFolder, ChapterRules
-from lookout.runtime.worker import Delivery, Result
+from lookout.runtime.worker import Result
 from lookout.services.prefill.batcher import Batcher
 from lookout.services.prefill.remembering import Captures, ChapterLanes
 from tests.eventually import eventually
@@ -45,7 +46,8 @@ class Remembering:
         return result
 
     def commit(self, result: Result) -> None:
-        self.world.handler.committed([Delivery(output, 0, 0, None) for output in result.outputs])
+        if result.then is not None:
+            result.then()
 
     def close(self) -> None:
         self.lanes.close()
@@ -57,6 +59,14 @@ def remembering(tmp_path: Path) -> Iterator[Remembering]:
     made = Remembering(tmp_path)
     yield made
     made.close()
+
+
+def born_of(result: Result) -> Born:
+    """The block that a result remembers once it is committed."""
+    assert isinstance(result.then, partial)
+    (born,) = result.then.args
+    assert isinstance(born, Born)
+    return born
 
 
 def blocks_of(folder: ChapterFolder, camera: str = "gate") -> list[int]:
@@ -82,13 +92,12 @@ def test_every_committed_block_enters_once(remembering: Remembering) -> None:
 @pytest.mark.slow
 def test_what_is_remembered_is_what_the_engine_computed(remembering: Remembering) -> None:
     result = remembering.decide(block_record("gate", 0), commit=False)
-    tags = [output.tag for output in result.outputs]
-    assert [tag is None for tag in tags] == [False, True]  # one block for all watches
-    born: Born = tags[0]
+    assert len(result.outputs) == 2  # one block for all watches
+    born = born_of(result)
     state = remembering.world.states["gate"]
-    assert state.chain.plan is not None
-    held = remembering.engine.kv(state.chain.plan.stream)
-    rows = state.chain.plan.parts
+    assert state.unit.chain.plan is not None
+    held = remembering.engine.kv(state.unit.chain.plan.stream)
+    rows = state.unit.chain.plan.parts
     begin, end = rows[0].stop, rows[-1].stop
     assert np.array_equal(born.block.keys[0].numpy(), held.keys[0][:, begin:end].numpy())
     assert born.prefix.keys.shape[2] == begin
@@ -109,7 +118,7 @@ def test_an_aborted_window_is_not_remembered(remembering: Remembering) -> None:
 def test_a_camera_that_is_given_away_is_sealed_behind_its_last_block(remembering: Remembering) -> None:
     for index in range(3):
         remembering.decide(block_record("gate", index))
-    remembering.world.handler.released("gate", 0)
+    remembering.world.release("gate")
     eventually(lambda: [facts.sealed for facts in remembering.folder.chapters()] == [True])
     assert blocks_of(remembering.folder) == [0, 1, 2]
 
@@ -142,7 +151,7 @@ def test_a_quiet_camera_is_sealed_beside_busy_ones(tmp_path: Path) -> None:
 def test_a_block_whose_last_frame_was_erased_is_not_remembered(tmp_path: Path) -> None:
     last_us = WALL_US + 1_500_000
     made = Remembering(tmp_path, fence=Fence([new_erasure("gate", last_us, last_us + 1, last_us + 1, "me")]))
-    born: Born = made.decide(block_record("gate", 0)).outputs[0].tag
+    born = born_of(made.decide(block_record("gate", 0)))
     assert int(born.block.times_us[-1]) + born.origin_us == last_us
     made.decide(block_record("gate", 1))
     eventually(lambda: made.lanes.waiting_bytes == 0 and made.lanes.entered == 1)
@@ -211,7 +220,7 @@ def _outcome(value: bytes | None) -> str:
 def test_a_born_block_is_taken_right_after_its_window(remembering: Remembering) -> None:
     remembering.decide(block_record("gate", 0), commit=False)
     state = remembering.world.states["gate"]
-    assert state.chain.plan is not None
-    stale = state.chain.plan
+    assert state.unit.chain.plan is not None
+    stale = state.unit.chain.plan
     remembering.decide(block_record("gate", 1), commit=False)
     assert remembering.captures.take(stale) is None

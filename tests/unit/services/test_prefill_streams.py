@@ -59,7 +59,7 @@ def test_a_stream_has_the_windows_of_the_fleet(batcher: Batcher, name: str) -> N
         for verdict in world.tell(message):
             answered = verdict.outcome == Verdict.OUTCOME_ANSWERED
             fleet[verdict.window] = verdict.p_yes if answered else Verdict.Outcome.Name(verdict.outcome)
-    world.handler.released("cam", 0)
+    world.release("cam")
 
     engine = engine_of(batcher)
     planner = Planner(engine.layout, world.settings.windows)

@@ -50,9 +50,9 @@ class TestQuotas:
 
     def test_seconds_of_the_device_are_measured(self, batcher: Batcher) -> None:
         world = World(batcher, FALL, tenant_quotas='{"acme": {"device_s": 0.000001}}')
-        handler, engine = world.handler, batcher._engine
-        shared = Batcher(engine, 4, tenants=handler._shares)
-        handler._runner._answers = shared
+        engine = batcher._engine
+        shared = Batcher(engine, 4, tenants=world.asker._shares)
+        world.runner._answers = shared
         try:
             outcomes = [
                 world.tell(block(camera, index, tenant))[0].outcome
@@ -63,8 +63,8 @@ class TestQuotas:
             shared._thread.close()  # the engine stays
         answered, skipped = Verdict.OUTCOME_ANSWERED, Verdict.OUTCOME_SKIPPED
         assert outcomes == [answered, answered, skipped, answered]
-        assert handler._tenants.totals["default", "device_s"] > 0
-        assert set(handler._shares.numbers()) == {"acme", "default"}
+        assert world.asker._tenants.totals["default", "device_s"] > 0
+        assert set(world.asker._shares.numbers()) == {"acme", "default"}
 
     def test_a_quota_of_nothing_answers_nothing(self, batcher: Batcher) -> None:
         world = World(batcher, FALL, tenant_quotas='{"*": {"questions": 0}}')

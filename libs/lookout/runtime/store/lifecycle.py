@@ -12,7 +12,7 @@ from lookout.runtime.worker import Delivery, Output
 class StoreLifecycle:
     """The store's half of a `lookout.runtime.worker.Handler`; stands before it among the bases.
 
-    `Output.tag` of a record is the list of the references it carries. All methods return at once.
+    `Output.tensors` are the references that a record carries. All methods return at once.
     """
 
     _store: TensorStore
@@ -21,12 +21,12 @@ class StoreLifecycle:
     def committed(self, deliveries: Sequence[Delivery]) -> None:
         """The records are durable: their tensors wait for the next stage."""
         for delivery in deliveries:
-            self._store.published(delivery.output.tag or [], delivery.partition, delivery.offset)
+            self._store.published(delivery.output.tensors, delivery.partition, delivery.offset)
 
     def dropped(self, outputs: Sequence[Output]) -> None:
         """Records that never were: nobody reads their tensors."""
         for output in outputs:
-            self._store.release(output.tag or [])
+            self._store.release(output.tensors)
 
     def released(self, camera: str, partition: int) -> None:
         """The camera is loaded again, here or elsewhere."""

@@ -21,7 +21,6 @@ from lookout.runtime.store.errors import (
     TensorUnavailableError,
 )
 from lookout.runtime.store.settings import CHUNK_BYTES, StoreSettings
-from lookout.runtime.store.store import TensorStore
 from lookout.runtime.store.tensors import Array, Rows, numpy_dtype, shape_of_rows, tensor
 from lookout.runtime.store.turns import Turns
 from lookout.v1 import tensors_pb2_grpc
@@ -30,9 +29,6 @@ from lookout.v1.lineage_pb2 import TensorRef
 from lookout.v1.recordings_pb2 import RecordingPart
 from lookout.v1.tensors_pb2 import GetTensorRequest, MaterializeTensorRequest, RowRange, TensorHeader
 from lookout.v1.tokens_pb2 import TokensRecord
-
-HOSTED: dict[str, TensorStore] = {}
-"""Stores served by this very process, by address: their arrays are handed over without a copy."""
 
 Traced = Callable[[grpc.Channel], grpc.Channel]
 
@@ -63,11 +59,6 @@ class Peers:
             TensorUnavailableError: It does not, or does not answer.
             TensorCorruptError: The bytes do not match the reference.
         """
-        if address in HOSTED:
-            array = HOSTED[address].get(ref, rows)
-            if array is None:
-                raise TensorUnavailableError(f"{ref.id} is not in this store")
-            return array
         request = GetTensorRequest(ref=ref, rows=_ranges(rows))
         return self._receive(address, "GetTensor", request, self._settings.fetch_s)
 
@@ -83,8 +74,6 @@ class Peers:
             TensorUnavailableError: Nobody can send or make it now.
             TensorCorruptError: The bytes do not match the reference.
         """
-        if address in HOSTED:
-            return HOSTED[address].materialize(ref, record, rows)
         request = MaterializeTensorRequest(ref=ref, rows=_ranges(rows))
         if isinstance(record, FramesRecord):
             request.frames.CopyFrom(record)

@@ -1,7 +1,7 @@
 """The gRPC side of a store: streams of tensors to peers."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -18,7 +18,6 @@ from lookout.runtime.store.errors import (
     TensorCorruptError,
     TensorNotMadeError,
 )
-from lookout.runtime.store.peers import HOSTED
 from lookout.runtime.store.settings import CHUNK_BYTES
 from lookout.runtime.store.store import TensorStore
 from lookout.runtime.store.tensors import Array, Rows, checksum, payload
@@ -61,15 +60,6 @@ class TensorService(tensors_pb2_grpc.TensorServiceServicer):  # type: ignore[mis
 
     def register(self, server: grpc.Server) -> None:
         tensors_pb2_grpc.add_TensorServiceServicer_to_server(self, server)  # type: ignore[no-untyped-call]
-
-    def host(self, address: str) -> Callable[[], None]:
-        """Let readers in this very process take arrays as they are. Returns what ends that."""
-        HOSTED[address] = self._store
-
-        def end() -> None:
-            HOSTED.pop(address, None)
-
-        return end
 
     def GetTensor(  # noqa: N802
         self, request: GetTensorRequest, context: grpc.ServicerContext

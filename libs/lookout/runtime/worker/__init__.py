@@ -58,10 +58,10 @@ do")` for anything that must stop the service; `checked_model(settings, folder)`
   `lookout_events_total` at the commit; `events` names them all, with what each means.
   `forget(state)`: what to write when a camera is forgotten.
 - `over_budget()` names partitions to pause. `committed(deliveries)` tells which outputs are durable, and
-  their offsets (`Output.tag` comes back: put tensor references there); `dropped(outputs)` which never will
-  be. `released(camera, partition)`: drop what is cached for the camera, its state is loaded again here or
-  elsewhere; `revoked(partition)`: the whole partition belongs to another worker. All of these run on the
-  polling thread: return at once.
+  their offsets (`Output.tensors` names the tensors they carry); `dropped(outputs)` which never will be.
+  `Result.then` is called once a result is committed. `released(camera, partition)`: drop what is cached for
+  the camera, its state is loaded again here or elsewhere; `leave(state)`: free what the old state holds;
+  `revoked(partition)`: the whole partition belongs to another worker. All of these return at once.
 
 **Exit codes** of a service: 0 stopped, 1 failed, 2 misconfigured (the message names the setting), 3 fenced:
 another process runs with the same `LOOKOUT_INSTANCE`, 4 the device failed.

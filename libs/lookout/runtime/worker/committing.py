@@ -233,6 +233,8 @@ class Commits:
         assert result is not None
         for event, number in result.counts.items():
             metrics.events.labels(stage, event).inc(number)
+        if result.then is not None:
+            result.then()
         if result.forget:
             metrics.forgotten.labels(stage).inc()
         if slot.record is None:

@@ -98,6 +98,7 @@ class Lanes:
         if partition.dead:
             if event.result is not None and event.result.outputs:
                 self._handler.dropped(event.result.outputs)
+            lane.give_up(self._handler)
             return False
         if slot.result is not None:  # it was overdue and has its result already
             if event.result is not None and event.result.outputs:

@@ -267,6 +267,9 @@ class Ownership:
         for lane in partition.lanes.values():
             if lane.camera:
                 self._handler.released(lane.camera, partition.number)
+            # A thread still computes with the state of a busy lane: `Lanes.finish` gives that one up.
+            if not lane.busy:
+                lane.give_up(self._handler)
 
 
 def _first(records: list[Record]) -> int | None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any
 
-from lookout.runtime.worker.records import Loss, Slot, StoredCheckpoint
+from lookout.runtime.worker.records import Handler, Loss, Slot, StoredCheckpoint
 from lookout.v1.state_pb2 import Checkpoint
 
 UNLOADED: Any = object()
@@ -34,6 +34,12 @@ class Lane:
     def idle(self) -> bool:
         """Whether the camera has nothing to do."""
         return not self.busy and not self.waiting
+
+    def give_up(self, handler: Handler[Any]) -> None:
+        """Use the state no more; the handler frees what it holds."""
+        state, self.state = self.state, UNLOADED
+        if state is not UNLOADED:
+            handler.leave(state)
 
 
 @dataclass(slots=True)

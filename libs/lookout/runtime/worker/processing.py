@@ -153,7 +153,8 @@ class Processor:
                 (lane.camera, reason.reason), "dead letter", reason=reason.reason, detail=reason.detail
             )
         if result.forget:
-            lane.stored, lane.state = None, UNLOADED
+            lane.stored = None
+            lane.give_up(self._handler)
         elif result.checkpoint is not None:
             lane.stored = StoredCheckpoint(result.checkpoint, lane.partition.number)
         return Finished(lane, slot, result)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from google.protobuf.message import Message
 
+from lookout.v1.lineage_pb2 import TensorRef
 from lookout.v1.state_pb2 import Checkpoint
 from lookout.wire.headers import Headers
 
@@ -63,14 +64,15 @@ class Output:
     """One record to write, to the partition number that its input came from, or to `partition`. `value` None
     deletes (compacted topics).
 
-    `tag` stays in this process: it comes back with the record's offset in `Handler.committed`.
+    `tensors` are the references that the record carries: they come back with its offset in
+    `Handler.committed`, or in `Handler.dropped`.
     """
 
     topic: str
     key: str
     value: bytes | None
     headers: Headers = ()
-    tag: Any = None
+    tensors: Sequence[TensorRef] = ()
     partition: int | None = None
 
 
@@ -88,6 +90,7 @@ class Result:
 
     `checkpoint` None: unchanged. The worker fills in the config digest and the time. `forget` deletes the
     camera's checkpoint. `counts`: events by name, added to `lookout_events_total` once they are committed.
+    `then` is called once all of it is committed, on the polling thread: it returns at once.
     """
 
     outputs: Sequence[Output] = ()
@@ -95,6 +98,7 @@ class Result:
     dead_letter: DeadLetter | None = None
     forget: bool = False
     counts: Mapping[str, int] = field(default_factory=dict)
+    then: Callable[[], object] | None = None
 
     @property
     def awaited(self) -> bool:
@@ -218,7 +222,7 @@ class Handler(ABC, Generic[S]):
 
     def dropped(self, outputs: Sequence[Output]) -> None:
         """Outputs that will never be written (an aborted transaction, a partition given back): release their
-        tags.
+        tensors.
         """
 
     def revoked(self, partition: int) -> None:
@@ -226,6 +230,12 @@ class Handler(ABC, Generic[S]):
 
     def released(self, camera: str, partition: int) -> None:
         """The camera belongs to another worker now, or is started again. Polling thread: return at once."""
+
+    def leave(self, state: S) -> None:
+        """Free what a state holds outside itself: it is used no more, and nothing computes with it.
+
+        Unlike `released` it waits for a record that was being processed. Any thread: return at once.
+        """
 
     def over_budget(self) -> Collection[int]:
         """Partitions to stop reading for now (the store is full of unread tensors). Polling thread: return at

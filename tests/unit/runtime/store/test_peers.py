@@ -83,19 +83,6 @@ def test_the_own_store_comes_first(fleet: Fleet) -> None:
     assert fleet.client(store=pod.store).fetch(filled, RECORD).source == "local"
 
 
-def test_a_store_of_this_process_hands_its_array_over(fleet: Fleet) -> None:
-    pod, client = fleet.pod("a"), fleet.client()
-    sent = data(1)
-    filled = pod.store.put(ref("x"), sent)
-    end = TensorService(pod.store).host(pod.address)
-    try:
-        assert np.shares_memory(client.fetch(filled, RECORD).array, sent)
-        with pytest.raises(TensorUnavailableError, match="not in this store"):
-            Peers(fleet.settings).get(pod.address, ref("y"))
-    finally:
-        end()
-
-
 def test_what_nobody_holds_is_made_by_a_replica(fleet: Fleet) -> None:
     pods, client = [fleet.pod("a"), fleet.pod("b")], fleet.client()
     made: list[str] = []

@@ -131,6 +131,16 @@ def test_a_record_is_committed_at_once_when_nothing_was_for_a_while() -> None:
     assert len(world.committer.given) == 1
 
 
+@pytest.mark.parametrize("outcome", [TransactionResult.COMMITTED, TransactionResult.ABORTED])
+def test_what_a_result_asks_for_happens_once_it_is_committed(outcome: TransactionResult) -> None:
+    world, done = World(), list[str]()
+    world.finish(then=lambda: done.append("then"))
+    world.step()
+    assert done == []
+    world.end(outcome)
+    assert done == (["then"] if outcome is TransactionResult.COMMITTED else [])
+
+
 def test_a_trickle_of_records_shares_transactions() -> None:
     """32 records a second, one transaction in an eighth of a second: one for four records."""
     world = World()

@@ -66,6 +66,7 @@ class Plain(Handler[None]):
 
     def __init__(self) -> None:
         self.lost: list[Output] = []
+        self.left: list[Any] = []
         self.erased: set[str] = set()
 
     def ends(self, camera: str, active_ms: float) -> bool:
@@ -79,6 +80,9 @@ class Plain(Handler[None]):
 
     def dropped(self, outputs: Any) -> None:
         self.lost.extend(outputs)
+
+    def leave(self, state: Any) -> None:
+        self.left.append(state)
 
 
 class World:
@@ -130,6 +134,16 @@ def test_a_camera_computes_one_record_at_a_time_and_others_beside_it() -> None:
     world.compute()
     assert world.script.tried == ["a", "b", "a"]
     assert all(slot.result is not None for slot in world.partition.slots)
+
+
+def test_a_state_that_computed_while_its_partition_was_given_away_is_left_afterwards() -> None:
+    world = World()
+    world.send("a")
+    world.partition.lane("a").state = "state of a"
+    world.partition.dead = True
+    assert world.handler.left == []
+    world.compute()
+    assert world.handler.left == ["state of a"]
 
 
 def test_nothing_is_computed_before_the_partition_is_taken_over() -> None:

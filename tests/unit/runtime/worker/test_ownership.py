@@ -34,6 +34,7 @@ class Plain(Handler[None]):
         self.gone: list[int] = []
         self.cameras: list[str] = []
         self.lost: list[Output] = []
+        self.left: list[Any] = []
 
     def load(self, camera: str, stored: Any) -> None:
         raise AssertionError("ownership loads no camera")
@@ -46,6 +47,9 @@ class Plain(Handler[None]):
 
     def released(self, camera: str, partition: int) -> None:
         self.cameras.append(camera)
+
+    def leave(self, state: None) -> None:
+        self.left.append(state)
 
     def revoked(self, partition: int) -> None:
         self.gone.append(partition)
@@ -162,6 +166,17 @@ def test_an_aborted_prefix_is_read_again_from_what_is_committed() -> None:
     assert partition.dead
     assert world.handler.cameras == ["cam"]
     assert len(world.handler.lost) == len(slots) - len(taken)
+
+
+def test_the_states_of_a_partition_that_was_given_back_are_left_but_for_those_that_compute() -> None:
+    world = World()
+    partition = world.own()
+    for camera, busy in (("idle", False), ("busy", True)):
+        lane = partition.lane(camera)
+        lane.state, lane.busy = camera, busy
+    partition.lane("never loaded")
+    world.ownership.gone([3], "given back")
+    assert world.handler.left == ["idle"]
 
 
 def test_where_nobody_knows_what_is_committed_kafka_is_asked() -> None:

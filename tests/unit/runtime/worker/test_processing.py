@@ -38,6 +38,7 @@ class Scripted(Handler[list[str]]):
         self.loads: list[bool] = []
         self.told: list[str] = []
         self.gives_tick = self.gives_passed = False
+        self.left = 0
 
     def load(self, camera: str, stored: StoredCheckpoint | None) -> list[str]:
         self.loads.append(stored is not None)
@@ -64,6 +65,9 @@ class Scripted(Handler[list[str]]):
 
     def forget(self, state: list[str]) -> Result:
         return Result([Output("out", "cam", b"forgotten")])
+
+    def leave(self, state: list[str]) -> None:
+        self.left += 1
 
     def rejected(self, state: list[str], record: Record, reason: DeadLetter) -> Result:
         return Result([Output("out", record.camera, reason.reason.encode())])
@@ -241,6 +245,7 @@ def test_a_forgotten_camera_leaves_its_last_words_and_no_state() -> None:
     assert finished.result.forget
     assert [each.value for each in finished.result.outputs] == [b"forgotten"]
     assert world.lane.stored is None
+    assert world.handler.left == 1
 
 
 def test_a_refused_output_becomes_a_dead_letter_then_a_bare_one() -> None:

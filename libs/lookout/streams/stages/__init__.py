@@ -1,0 +1,24 @@
+"""The skeleton of a keyed stage: what decode, prune-encode and prefill share.
+
+A stage collects the records of one camera in an open **unit**: an epoch of segments, a stride block, a
+window. It says what a unit is, how a record joins one and what closing one computes (`KeyedStage`). The
+skeleton restores units from checkpoints, takes back what a failed record put into the tensor store, and knows
+what was erased.
+"""
+
+from lookout.streams.stages.events import (
+    CAUSES as CAUSES,
+    envelope as envelope,
+    forwarded as forwarded,
+    gap as gap,
+    late as late,
+    skipped as skipped,
+)
+from lookout.streams.stages.lineage import check_lineage as check_lineage, lineage_record as lineage_record
+from lookout.streams.stages.stage import (
+    Camera as Camera,
+    Draft as Draft,
+    KeyedStage as KeyedStage,
+    ProducingStage as ProducingStage,
+    reference_of as reference_of,
+)

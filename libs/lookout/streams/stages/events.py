@@ -1,0 +1,97 @@
+"""Events of a stream, and the envelope that they and the stages' results share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final, TypeVar
+
+from lookout.v1 import lineage_pb2
+from lookout.v1.cameras_pb2 import CameraLabels
+from lookout.v1.frames_pb2 import FramesRecord
+from lookout.v1.lineage_pb2 import Cause, RecordRef, Sampling, StreamEvent
+from lookout.v1.tokens_pb2 import TokensRecord
+
+M = TypeVar("M", FramesRecord, TokensRecord)
+
+CAUSES: Final[Mapping[str, Cause]] = MappingProxyType(
+    {
+        "silence": lineage_pb2.CAUSE_SILENCE,
+        "ended": lineage_pb2.CAUSE_ENDED,
+        "clock-jump": lineage_pb2.CAUSE_CLOCK_JUMP,
+        "clock-reset": lineage_pb2.CAUSE_CLOCK_RESET,
+        "configuration": lineage_pb2.CAUSE_CONFIGURATION,
+        "two-cameras": lineage_pb2.CAUSE_TWO_CAMERAS,
+        "retention": lineage_pb2.CAUSE_RETENTION,
+        "moved": lineage_pb2.CAUSE_MOVED,
+        "tenant": lineage_pb2.CAUSE_CONFIGURATION,
+    }
+)
+"""Why an epoch ended, by the reason that people read."""
+
+
+def envelope(  # noqa: PLR0917
+    kind: type[M], camera: str, epoch: int, wall_us: int, sampling: Sampling, labels: CameraLabels | None
+) -> M:
+    """A record of one epoch, without its body.
+
+    Args:
+        kind: Of which stage.
+        camera: The camera's id.
+        epoch: Number of the epoch.
+        wall_us: Unix time minus stream time, microseconds.
+        sampling: How the epoch is cut.
+        labels: What the camera's newest segment says of it; None: nothing but defaults.
+    """
+    return kind(camera=camera, epoch=epoch, wall_offset_us=wall_us, sampling=sampling, labels=labels)
+
+
+def forwarded(message: FramesRecord) -> TokensRecord:
+    """An event of decode as prune-encode passes it on."""
+    labels = message.labels if message.HasField("labels") else None
+    record = envelope(
+        TokensRecord, message.camera, message.epoch, message.wall_offset_us, message.sampling, labels
+    )
+    record.event.CopyFrom(message.event)
+    return record
+
+
+def gap(at_us: int, reason: str, until_us: int = 0) -> StreamEvent:
+    """The end of an epoch at stream time `at_us`; a gap whose end is known lasts until then.
+
+    Args:
+        at_us: Stream time up to which the epoch is covered, microseconds.
+        reason: One of `CAUSES`.
+        until_us: Stream time of the end; 0: not known.
+    """
+    return StreamEvent(
+        kind=StreamEvent.KIND_GAP,
+        start_us=at_us,
+        end_us=max(at_us, until_us),
+        reason=reason,
+        cause=CAUSES[reason],
+    )
+
+
+def late(segment: RecordRef, start_us: int, end_us: int) -> StreamEvent:
+    """A segment of which everything was covered before: nothing is reopened."""
+    return StreamEvent(
+        kind=StreamEvent.KIND_LATE,
+        start_us=max(0, start_us),
+        end_us=max(0, end_us),
+        reason="late",
+        cause=lineage_pb2.CAUSE_LATE,
+        segment=segment,
+    )
+
+
+def skipped(segment: RecordRef, at_us: int, reason: str, cause: Cause) -> StreamEvent:
+    """A segment that was left out; its time will be missing from its blocks."""
+    return StreamEvent(
+        kind=StreamEvent.KIND_SKIPPED,
+        start_us=at_us,
+        end_us=at_us,
+        reason=reason,
+        cause=cause,
+        segment=segment,
+    )

@@ -1,0 +1,55 @@
+"""Making a tensor again from the record that carries it: what every stage checks first."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from google.protobuf.message import Message
+
+from lookout.errors import RecordsGoneError
+from lookout.past.erasures import Fence, check_fence
+from lookout.runtime.store import LineageBrokenError
+from lookout.runtime.worker import Record, RecordSource
+from lookout.v1.frames_pb2 import FramesRecord
+from lookout.v1.lineage_pb2 import RecordRef, TensorRef
+from lookout.v1.tokens_pb2 import TokensRecord
+
+M = TypeVar("M", FramesRecord, TokensRecord)
+
+
+def check_lineage(ref: TensorRef, record: Message, kind: type[M], body: str, fence: Fence) -> M:
+    """The record that a tensor is made from.
+
+    Args:
+        ref: The tensor.
+        record: What came with the request.
+        kind: The stage's message.
+        body: The field of it that carries tensors; it has `start_us` and `end_us`.
+        fence: What was erased.
+
+    Raises:
+        LineageBrokenError: Another message, another camera, or an erased time.
+    """
+    if not isinstance(record, kind) or not record.HasField(body):  # type: ignore[arg-type]
+        raise LineageBrokenError(f"{ref.id}: it is made from a {kind.__name__} with a {body}")
+    if record.camera != ref.camera:
+        raise LineageBrokenError(f"{ref.id}: the record is of another camera")
+    span = getattr(record, body)
+    check_fence(fence, ref, record.wall_offset_us, span.start_us, span.end_us)
+    return record
+
+
+def lineage_record(records: RecordSource, at: RecordRef, ref: TensorRef) -> Record:
+    """One of the records that a tensor is made from, read again.
+
+    Raises:
+        LineageBrokenError: It is gone, or another camera's.
+        TransientError: Kafka does not answer in time.
+    """
+    try:
+        (record,) = records.read(at.topic, at.partition, [at.offset])
+    except RecordsGoneError as error:
+        raise LineageBrokenError(f"{ref.id}: {error}") from error
+    if record.camera != ref.camera:
+        raise LineageBrokenError(f"{ref.id}: offset {at.offset} is a record of another camera")
+    return record

@@ -1,0 +1,232 @@
+"""A window's outcomes: repeated, computed, or the reason why there is no answer."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from lookout import models
+from lookout.models.engines import EngineError, Question
+from lookout.models.windows import WindowError, WindowPlan
+from lookout.runtime.fairness import FairShares
+from lookout.runtime.tenants import TenantUsage
+from lookout.runtime.worker import Record
+from lookout.services.prefill.idle import Answered
+from lookout.services.prefill.loading import BlockLoader, LoadedWindow, WindowRecord
+from lookout.services.prefill.overload import OverloadPolicy, Standing
+from lookout.services.prefill.settings import PrefillSettings
+from lookout.services.prefill.shares import DeviceShares
+from lookout.services.prefill.window import OpenWindow
+from lookout.streams import BlockFacts, Cause, ChainRunner, NoAnswer, NoAnswerKind, WindowRule
+from lookout.streams.chains import plan_digest
+from lookout.streams.chains.verdicts import WindowTime, answered, unanswered
+from lookout.v1.verdicts_pb2 import Verdict
+from lookout.v1.watches_pb2 import Watch
+from lookout.wire import tenant_of
+
+
+@dataclass(frozen=True, slots=True)
+class DecidedWindow:
+    """The outcomes of a window.
+
+    Attributes:
+        verdicts: One for each watch, in their order.
+        records: The window's records, with what is known of their tokens now.
+        answered: What windows after this one may repeat.
+        plan: What the engine computed; None: nothing.
+    """
+
+    verdicts: list[Verdict]
+    records: tuple[WindowRecord, ...]
+    answered: Answered | None = None
+    plan: WindowPlan | None = None
+
+
+class WindowAsker:
+    """Decides windows. Any thread may ask, one at a time for a camera.
+
+    Args:
+        settings: Prefill's.
+        loader: Fetches tokens.
+        runner: Computes windows.
+        model_digest: Names the model.
+        on_audit: Told by how much p(yes) of a key window differs from its incremental answer.
+        clock: Unix seconds.
+        tenants: Quotas of tenants.
+        shares: How tenants share the device.
+        folder: The checkpoint, which may list the questions that it was trained for; None: no checkpoint.
+    """
+
+    def __init__(
+        self,
+        settings: PrefillSettings,
+        loader: BlockLoader,
+        runner: ChainRunner,
+        *,
+        model_digest: str = "",
+        on_audit: Callable[[float], object] = lambda difference: None,
+        clock: Callable[[], float] = time.time,
+        tenants: TenantUsage | None = None,
+        shares: DeviceShares | None = None,
+        folder: Path | None = None,
+    ) -> None:
+        self._settings, self._loader, self.runner = settings, loader, runner
+        self._model_digest, self._on_audit = model_digest, on_audit
+        self._writes = folder is None or models.writes_text(folder)
+        self._listed = None if folder is None else models.listed_questions(folder)
+        self._plan_digest = plan_digest(runner.rule.planner, reuse=runner.rule.reuse)
+        self._overload = OverloadPolicy(settings, clock)
+        self._rule = WindowRule(settings.window_blocks, settings.max_damage)
+        self._tenants = tenants or TenantUsage(
+            settings.quotas, ("questions", "device_s"), interval_s=settings.tenant_interval_s, clock=clock
+        )
+        self._shares = shares or DeviceShares(FairShares(), self._tenants)
+
+    def window(self, records: Sequence[WindowRecord]) -> tuple[WindowRecord, ...]:
+        """The records of the window that closes with the last of these."""
+        return tuple(records[-self._rule.length([member.record.block.index for member in records]) :])
+
+    def decide(
+        self,
+        unit: OpenWindow,
+        span: WindowTime,
+        records: tuple[WindowRecord, ...],
+        watches: Sequence[Watch],
+        source: Record,
+    ) -> DecidedWindow:
+        """The outcomes of a window.
+
+        Args:
+            unit: The camera's unit; its chain moves to this window.
+            span: The window's time.
+            records: Its records, oldest first.
+            watches: Those in force; none: nothing is decided.
+            source: The record that closed it.
+
+        Raises:
+            TransientError: Tokens are not available now.
+        """
+        if not watches:
+            return DecidedWindow([], records, unit.answered)
+        decided = self._repeated(unit, span, records, watches)
+        if decided is None:
+            decided = self._asked(unit, span, records, watches, source)
+        facts = self._facts(decided.records)
+        # The tower encoded the newest block for all questions, whatever became of the window.
+        tower_us = records[-1].record.block.tower_us // len(watches)
+        for verdict in decided.verdicts:
+            verdict.cost.device_us += tower_us
+            verdict.coverage = self._rule.coverage(facts)
+            verdict.damaged = self._rule.damage(facts)
+            verdict.model_digest = self._model_digest
+        return decided
+
+    def forget(self, camera: str) -> None:
+        """The camera belongs to another worker."""
+        self._shares.forget(camera)
+
+    def leave(self, stream: str, before: int | None = None) -> None:
+        """Let go of a stream's tokens, with `before` of those below that block; else of its KV, too."""
+        self._loader.leave(stream, before)
+        if before is None:
+            self.runner.forget(stream)
+
+    def _repeated(
+        self,
+        unit: OpenWindow,
+        span: WindowTime,
+        records: tuple[WindowRecord, ...],
+        watches: Sequence[Watch],
+    ) -> DecidedWindow | None:
+        """The last answers once more, where nothing has changed since."""
+        age = self._settings.idle_age_s
+        if age is None or unit.answered is None or records[-1].lost:
+            return None
+        verdicts = unit.answered.again(span, watches, records[-1].record.block, age)
+        return None if verdicts is None else DecidedWindow(verdicts, records, unit.answered)
+
+    def _asked(
+        self,
+        unit: OpenWindow,
+        span: WindowTime,
+        records: tuple[WindowRecord, ...],
+        watches: Sequence[Watch],
+        source: Record,
+    ) -> DecidedWindow:
+        refusal = self._refusal(span, records, source, watches)
+        if refusal is None:
+            shed = self._overload.sheds(source)
+            loaded = self._loader.load(records)
+            records = loaded.records
+            if loaded.newest_lost:
+                refusal = NoAnswer(Cause.TOKENS_LOST, loaded.newest_lost)
+            else:
+                try:
+                    return self._answer(unit, span, loaded, watches, shed=shed)
+                except (EngineError, WindowError) as error:
+                    refusal = NoAnswer(Cause.ENGINE, str(error))
+        newest = records[-1].record.block
+        return DecidedWindow([unanswered(span, watch, refusal, newest=newest) for watch in watches], records)
+
+    def _answer(
+        self,
+        unit: OpenWindow,
+        span: WindowTime,
+        loaded: LoadedWindow,
+        watches: Sequence[Watch],
+        *,
+        shed: bool,
+    ) -> DecidedWindow:
+        """The window as the engine answers it; with `shed` without descriptions and without an audit."""
+        describe = 0 if shed or not self._writes else self._settings.describe_tokens
+        questions = [
+            Question(watch.id, watch.question, describe if watch.describe else 0) for watch in watches
+        ]
+        tenant = tenant_of(span.tenant)
+        self._shares.note(span.camera, tenant)
+        self._tenants.add(tenant, "questions", len(questions))
+        window = self.runner.ask(unit.chain, loaded.blocks, questions, audited=not shed)
+        if window.audit is not None:
+            self._on_audit(window.audit.difference)
+        blocks = [member.record.block for member in loaded.records if not member.lost]
+        verdicts = []
+        for watch, answer in zip(watches, window.answer.answers, strict=True):
+            verdict = answered(span, watch, window, answer, blocks=blocks)
+            listed = self._listed
+            verdict.untrained = listed is not None and models.find_listed(listed, watch.question) is None
+            verdict.degraded = any(member.degraded for member in loaded.records)
+            verdict.key_every = unit.chain.key_every
+            verdict.plan_digest = self._plan_digest
+            if watch.describe and not describe:
+                verdict.reason = self._overload.shed_reason if shed else "the model writes no text"
+            verdicts.append(verdict)
+        repeatable = self._repeatable(loaded.records, verdicts)
+        return DecidedWindow(verdicts, loaded.records, repeatable, window.plan)
+
+    def _repeatable(self, records: Sequence[WindowRecord], verdicts: Sequence[Verdict]) -> Answered | None:
+        """What the windows after this one may repeat."""
+        settings, blocks = self._settings, [member.record.block for member in records]
+        full = len(blocks) == settings.window_blocks and not any(member.lost for member in records)
+        complete = all(verdict.outcome == Verdict.OUTCOME_ANSWERED for verdict in verdicts)
+        if settings.idle_age_s is None or not full or not complete:
+            return None
+        return Answered.of(blocks, verdicts, settings.block_samples, settings.idle_luma)
+
+    def _refusal(
+        self, span: WindowTime, records: Sequence[WindowRecord], source: Record, watches: Sequence[Watch]
+    ) -> NoAnswer | None:
+        """Why a window is not even tried. Overload is no reason for a window without a picture."""
+        refusal = self._rule.refusal(self._facts(records))
+        if refusal is not None and refusal.kind is not NoAnswerKind.DEGRADED:
+            return refusal
+        tenant = tenant_of(span.tenant)
+        if (quota := self._tenants.refusal(tenant)) is not None:
+            return NoAnswer(Cause.QUOTA, quota)
+        standing = Standing.of(records[-1].record.labels.priority, watches)
+        overload = self._overload.skips(
+            source, span.window, standing, lambda alone: self._shares.excess(tenant, alone=alone)
+        )
+        return refusal if overload is None else NoAnswer(Cause.OVERLOAD, overload)
+
+    def _facts(self, records: Sequence[WindowRecord]) -> list[BlockFacts]:
+        return [member.facts(self._settings.block_samples) for member in records]

@@ -1,0 +1,65 @@
+"""The open window of one camera, and its checkpoint."""
+
+from dataclasses import dataclass
+
+from lookout.services.prefill.idle import Answered
+from lookout.services.prefill.loading import WindowRecord
+from lookout.streams import WindowChain
+from lookout.streams.chains.verdicts import WindowTime
+from lookout.v1.state_pb2 import PrefillState
+
+
+@dataclass(frozen=True, slots=True)
+class OpenWindow:
+    """What the next window of a camera begins with.
+
+    Attributes:
+        chain: What the engine holds of the camera. Never restored: a camera that was loaded begins with a key
+            window.
+        epoch: The epoch of `records`.
+        records: The records of the window, but for the block that closes it.
+        last: The newest window decided in `epoch`.
+        watches_offset: How far the watches were read for it.
+        watermark_us: Stream time up to which `epoch` is decided.
+        answered: What idle windows may repeat; never restored either.
+    """
+
+    chain: WindowChain
+    epoch: int = 0
+    records: tuple[WindowRecord, ...] = ()
+    last: int | None = None
+    watches_offset: int = 0
+    watermark_us: int = 0
+    answered: Answered | None = None
+
+    def is_decided(self, epoch: int, window: int) -> bool:
+        """Whether a window was decided already."""
+        return epoch < self.epoch or (epoch == self.epoch and self.last is not None and window <= self.last)
+
+    def message(self, longest_chain: int) -> PrefillState:
+        """The checkpoint. `longest_chain`: strides between key windows as the settings have them."""
+        plan, key_every = self.chain.plan, self.chain.key_every
+        return PrefillState(
+            epoch=self.epoch,
+            offsets=[member.offset for member in self.records],
+            last_window=self.last or 0,
+            any=self.last is not None,
+            watches_offset=self.watches_offset,
+            watermark_us=self.watermark_us,
+            since_key=0 if plan is None else plan.since_key,
+            key_every=0 if key_every == longest_chain else key_every,
+        )
+
+
+def window_time(records: tuple[WindowRecord, ...]) -> WindowTime:
+    """The window that closes with the last of these records."""
+    newest = records[-1].record
+    return WindowTime(
+        newest.camera,
+        newest.epoch,
+        newest.wall_offset_us,
+        newest.block.index,
+        records[0].record.block.start_us,
+        newest.block.end_us,
+        newest.labels.tenant,
+    )

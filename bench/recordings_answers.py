@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -155,14 +156,24 @@ def right(p: np.ndarray, truth: np.ndarray) -> float:
     return float(((p > 0.5) == (truth > 0.5))[known].mean())
 
 
-def measure(results: Results, count: int, first: int, settings: Sequence[Setting]) -> None:
-    """Every clip in every setting that is not measured yet."""
-    left = [seed for seed in range(first, first + count) if f"clip {seed}" not in results]
+def measure(
+    results: Results,
+    seeds: Sequence[int],
+    settings: Sequence[Setting],
+    model: Path = models.TINY,
+    device: str = "cpu",
+) -> None:
+    """Every clip, by its seed, in every setting that is not measured yet."""
+    left = [seed for seed in seeds if f"clip {seed}" not in results]
     if not left:
         return
-    analyzer = Analyzer(models.TINY)
+    analyzer = Analyzer(model, device=device, dtype="float32")
+    count = len(seeds)
     with tqdm(
-        total=count * len(settings), initial=(count - len(left)) * len(settings), unit="prefill"
+        total=count * len(settings),
+        initial=(count - len(left)) * len(settings),
+        unit="prefill",
+        disable=None,
     ) as bar:
         for seed in left:
             clip = clip_of(analyzer, seed)
@@ -183,7 +194,7 @@ def measure(results: Results, count: int, first: int, settings: Sequence[Setting
 def quality(results: Results, count: int, first: int, cells: Sequence[str]) -> dict[str, object]:
     """The whole grid."""
     settings = grid(cells)
-    measure(results, count, first, settings)
+    measure(results, range(first, first + count), settings)
     clips = [results.found[f"clip {seed}"] for seed in range(first, first + count)]
     found: dict[Setting, Quality] = {}
     for setting in settings:

@@ -6,6 +6,9 @@ model:
 - `full`: every token, every window computed whole. `default`: the product's masks, windows that reuse KV.
 - `last N`: the last N frames of the window, whole, in a prompt of their own (SimpleStream). `even N`: N
   frames at even distances, the first and the last of the window among them.
+- `masks, whole`, `paper's refresh`, `faithful`, `front 8`, `cacheblend 8`, `vlcache 8`, `random 8`: the
+  default's masks, in windows that are computed whole or that reuse KV and compute other rows again; a number
+  is the budget in frames.
 - `strides`: each stride of 16 frames in a prompt of its own, under the product's masks, without any KV of the
   one before; p(yes) of a window is the largest of its five strides. `strides, mean`: their mean. `strides,
   every token`: the largest, without masks.
@@ -16,15 +19,20 @@ counted in; `tower`: what the tower encodes, as a share of all frames. `accuracy
 questions. `families`: F1 by family of questions, and what `strides` has more than `default`. `per camera` has
 what the intervals are drawn from: hits, misses, false and quiet windows of every question.
 
-Answers are kept under --keep, and a run continues where it was stopped. `--quick`: eight cameras. The last
-line is JSON.
+`dp`: mean
+|difference of p(yes)| from `masks, whole`, over all questions, weighed over a period.
+
+With `--model` another checkpoint answers (`watchbench smol --checkpoint` writes one); its recordings are then
+prefilled with half of the KV, too (`bench.recordings_answers`). Answers are kept under --keep, and a run
+continues where it was stopped; `--jobs` shares the cameras out. `--quick`: eight cameras. The last line is
+JSON.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
@@ -35,7 +43,8 @@ import torch
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from bench.codecsight.policies import WHOLE
+from bench import record
+from bench.codecsight.policies import EQUAL, WAYS, WHOLE, front
 from bench.codecsight.scores import Counts, by_window
 from bench.codecsight.streams import (
     CANDIDATES,
@@ -49,10 +58,14 @@ from bench.codecsight.streams import (
 )
 from bench.codecsight.table import CONTEXT_ROWS, PRODUCT_ROWS
 from bench.crowds.compare import Clip, blocks_of, print_tables, workplace
-from bench.windows_fidelity import QUESTIONS, Cut, default, over_period, prefill
-from lookout.models.engines import Engine, WindowRequest
+from bench.jobs import in_parallel
+from bench.recordings_answers import SIZE, Setting as HalfKept, measure
+from bench.results import Results
+from bench.windows_fidelity import QUESTIONS, Cut, Setting, default, interval, over_period, prefill
+from lookout.models.engines import Engine, Question, WindowRequest
 from lookout.models.windows import Planner, Policy, StrideBlock, WindowSettings
 from lookout.pruning import PrunePolicy
+from lookout.recordings import PrefillSettings, Score
 from lookout.streams import read_clip
 from watchbench import cameras, encode, footage, model as vlm, scenes, sight
 from watchbench.clips import CANDIDATES as FEW, chosen
@@ -68,7 +81,9 @@ FRAMES: Final = CUT.frames * CUT.blocks
 RIVALS: Final = ("default", "last 4", "last 8", "last 16", "even 8", "even 16", "strides")
 DENSE: Final = PrunePolicy(everything=True)
 FAMILIES: Final = tuple(dict.fromkeys(question.family for question in KNOWN))
+HALF: Final = tuple(HalfKept(PrefillSettings(SIZE, 0.5, score)) for score in Score)
 ROWS: Final = {"product": PRODUCT_ROWS, "contextual": CONTEXT_ROWS}
+MASKS: Final = "masks, whole"
 KINDS: Final = {
     f"{family}": [row for row, question in enumerate(KNOWN) if question.family == family]
     for family in FAMILIES
@@ -83,16 +98,18 @@ class Found:
         p: p(yes) [windows, questions].
         flops: Of the language model for a window, questions apart, key windows weighed as in a long stream.
         tower: Of what the tower would encode, the share that it does.
+        key: Which windows are key windows, where there are any.
     """
 
     p: NDArray[np.float64]
     flops: float
     tower: float
+    key: NDArray[np.bool_] | None = None
 
 
-def films(count: int, place: Workplace) -> Iterator[Clip]:
-    """The cameras; rendered on first use. Each shows for sure what its wish says."""
-    for number in range(count):
+def films(numbers: Iterable[int], place: Workplace) -> Iterator[Clip]:
+    """Cameras by number; rendered on first use. Each shows for sure what its wish says."""
+    for number in numbers:
         seed, wish = FIRST + number, WISHES[number % len(WISHES)]
         scene = chosen((wish,), SECONDS, round(SECONDS / STEP_S), seed, GRADE, CANDIDATES.get(wish, FEW))
         path = place.folder / f"{seed}-{cameras.LOOK}-{GRADE:g}-{SECONDS:g}s.mp4"
@@ -102,13 +119,15 @@ def films(count: int, place: Workplace) -> Iterator[Clip]:
         yield Clip(path.stem, read_clip(path, place.tower.grid), scene)
 
 
-def alone(engine: Engine, windows: Sequence[Sequence[StrideBlock]]) -> tuple[list[list[float]], list[int]]:
+def alone(
+    engine: Engine, windows: Sequence[Sequence[StrideBlock]], questions: Sequence[Question] = QUESTIONS
+) -> tuple[list[list[float]], list[int]]:
     """Windows that know nothing of one another: p(yes) of every question, and FLOPs without questions."""
     settings = WindowSettings(CUT.blocks, Policy.PRUNE_ONLY, samples=CUT.frames, stride_s=CUT.frames * STEP_S)
     planner = Planner(engine.layout, settings)
     p, flops = [], []
     for blocks in windows:
-        request = WindowRequest(planner.plan(blocks), blocks, tuple(QUESTIONS), keep=False)
+        request = WindowRequest(planner.plan(blocks), blocks, tuple(questions), keep=False)
         answer = engine.run([request])[0].unwrap()
         p.append([one.p_yes for one in answer.answers])
         flops.append(prefill(answer.cost))
@@ -160,6 +179,20 @@ def by_stride(p: NDArray[np.float64], of: Callable[..., NDArray[np.float64]]) ->
     return of(spans, axis=-1)
 
 
+SETTINGS: Final[Mapping[str, tuple[str, Setting]]] = {
+    "full": ("dense", WHOLE),
+    "default": ("pruned", default()),
+    MASKS: ("pruned", WHOLE),
+    "paper's refresh": ("pruned", WAYS["refresh only"][1]),
+    "faithful": ("pruned", default("faithful")),
+    f"front {EQUAL}": ("pruned", front(EQUAL)),
+    f"cacheblend {EQUAL}": ("pruned", WAYS[f"cacheblend {EQUAL}"][1]),
+    f"vlcache {EQUAL}": ("pruned", WAYS[f"vlcache {EQUAL}"][1]),
+    f"random {EQUAL}": ("pruned", WAYS[f"random-k {EQUAL}"][1]),
+}
+"""By name: the masks, and how windows are computed."""
+
+
 def found_of(clip: Clip, place: Workplace) -> dict[str, Found]:
     """Every way to look at a camera."""
     made: dict[str, list[StrideBlock]] = {}
@@ -179,14 +212,14 @@ def found_of(clip: Clip, place: Workplace) -> dict[str, Found]:
         return np.array(told["p"]), float(told["flops"])
 
     out: dict[str, Found] = {}
-    for name, kind, setting in (("full", "dense", WHOLE), ("default", "pruned", default())):
+    for name, (kind, setting) in SETTINGS.items():
         key = f"{clip.name}, {name}"
         own = () if key in place.results else blocks(kind)
         answered = outcome(key, own, setting, place).answered
         if f"{key}, tower" not in place.results:
             place.results.add(f"{key}, tower", encoded_share(blocks(kind)))
         flops = over_period(answered.flops, answered.key)
-        out[name] = Found(answered.p, flops, float(place.results.found[f"{key}, tower"]))
+        out[name] = Found(answered.p, flops, float(place.results.found[f"{key}, tower"]), answered.key)
     for name, places in SELECTED.items():
         p, flops = kept(
             name,
@@ -311,6 +344,35 @@ def families(ways: Mapping[str, Table]) -> dict[str, dict[str, Any]]:
     return out
 
 
+def apart(found: Mapping[str, Sequence[Found]]) -> dict[str, dict[str, Any]]:
+    """By way of computing windows: mean |difference of p(yes)| from windows that are computed whole under the
+    same masks, with 95 % over cameras."""
+    out = {}
+    for name, (kind, _) in SETTINGS.items():
+        if kind == "pruned" and name != MASKS:
+            pairs = zip(found[name], found[MASKS], strict=True)
+            dp = np.array([over_period(np.abs(a.p - b.p).mean(1), a.key) for a, b in pairs])  # type: ignore[arg-type]
+            out[name] = {"dp": round(float(dp.mean()), 5), "dp 95 %": interval(dp)}
+    return out
+
+
+def half_kept(results: Results, seeds: Sequence[int]) -> dict[str, dict[str, Any]]:
+    """By score: right answers about recordings from half of the KV, as a share of those from all of it, with
+    95 % over clips."""
+    clips = [results.found[f"clip {seed}"] for seed in seeds]
+    whole, drawn = np.array([clip["right"] for clip in clips]), Drawn.of(len(clips)).rows
+    out = {}
+    for setting in HALF:
+        own = np.array([clip["cells"][setting.name][2] for clip in clips])
+        kept = own[drawn].mean(1) / whole[drawn].mean(1)
+        out[setting.how.score.value] = {
+            "kept": round(float(own.mean() / whole.mean()), 4),
+            "kept 95 %": edges(kept),
+            "dp": round(float(np.mean([clip["cells"][setting.name][0] for clip in clips])), 4),
+        }
+    return out
+
+
 def per_camera(names: Sequence[str], ways: Mapping[str, Table]) -> dict[str, dict[str, str]]:
     """By way and camera: hits/misses/false/quiet of every question."""
     return {
@@ -331,22 +393,57 @@ def real() -> dict[str, float | None]:
     return {name: f1.get(name) for name in ("person", "vehicle", "lying")}
 
 
-def main() -> None:
-    """Measure and print."""
+def options_of() -> argparse.Namespace:
+    """What was asked for."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--cameras", type=int, default=44, help="rendered ones")
     parser.add_argument("--quick", action="store_true", help="eight cameras")
     parser.add_argument("--keep", type=Path, default=Path("out/worth"), help="folder for films and answers")
+    parser.add_argument("--model", type=Path, help="folder of a checkpoint; the bundled model by default")
+    parser.add_argument("--device", default="cpu", help="where it runs")
+    parser.add_argument("--jobs", type=int, default=1, help="processes")
     options = parser.parse_args()
-    count = 8 if options.quick else options.cameras
-    with workplace(options.keep, CUT) as place:
+    if options.quick:
+        options.cameras = 8
+    return options
+
+
+def share(options: argparse.Namespace, part: int) -> None:
+    """Answer every camera of one process of `--jobs`."""
+    numbers = range(part, options.cameras, options.jobs)
+    with workplace(options.keep, CUT, options.model, options.device) as place:
+        place.results.add("device", device_name(options.device))
+        for clip in tqdm(films(numbers, place), total=len(numbers), desc="cameras", disable=None):
+            found_of(clip, place)
+            truth_of(clip, place)
+        if options.model is not None:
+            seeds = recorded(options.cameras)[part :: options.jobs]
+            measure(place.results, seeds, HALF, options.model, options.device)
+
+
+def recorded(count: int) -> range:
+    """Seeds of the recordings."""
+    return range(HELD_BACK, HELD_BACK + count)
+
+
+def device_name(device: str) -> str:
+    """What computes."""
+    return torch.cuda.get_device_name(device) if device.startswith("cuda") else record.device()
+
+
+def main() -> None:
+    """Measure and print."""
+    options = options_of()
+    in_parallel(share, options, options.jobs)
+    with workplace(options.keep, CUT, options.model) as place:
         names, looks, truths = [], list[dict[str, Found]](), []
-        for clip in tqdm(films(count, place), total=count, desc="cameras", disable=None):
+        for clip in films(range(options.cameras), place):
             names.append(clip.name.partition("-")[0])
             looks.append(found_of(clip, place))
             truths.append(truth_of(clip, place))
+        results = place.results
     found = {way: [look[way] for look in looks] for way in looks[0]}
     ways = {way: counted(looks_of, truths) for way, looks_of in found.items()}
     tables = {
@@ -354,15 +451,39 @@ def main() -> None:
         "default less others": less_others(ways, "default"),
         "strides less others": less_others(ways, "strides"),
         "families": families(ways),
+        "apart": apart(found),
     }
+    real_model = options.model is not None
+    if real_model:
+        tables["half of the KV"] = half_kept(results, recorded(options.cameras))
     print_tables(tables)
     told = {
         name: {key: tables["rivals"][name][key] for key in ("flops", "product", "contextual")}
         for name in RIVALS
     }
     windows = sum(len(truth[0]) for truth in truths)
-    line = {"cameras": len(names), "windows": windows, "rivals": told, "smol": {}, "real": real()}
+    line = {
+        "cameras": len(names),
+        "windows": windows,
+        "answered on": results.found["device"],
+        "rivals": told,
+        "smol": smol_row(tables) if real_model else {},
+        "real": {} if real_model else real(),
+    }
     print(json.dumps(line | {"tables": tables, "per camera": per_camera(names, ways)}))
+
+
+def smol_row(tables: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> dict[str, float]:
+    """The figures of a real language model in one line."""
+    half = tables["half of the KV"]
+    return {
+        "dense": tables["rivals"]["full"]["product"],
+        "dense contextual": tables["rivals"]["full"]["contextual"],
+        "default": tables["rivals"]["default"]["product"],
+        "dp80": tables["apart"]["default"]["dp"],
+        "key_norm_rho50": half[Score.KEY_NORM.value]["kept"],
+        "random_rho50": half[Score.RANDOM.value]["kept"],
+    }
 
 
 if __name__ == "__main__":

@@ -276,14 +276,16 @@ def group_outcomes(
 
 
 @contextmanager
-def workplace(keep: Path, cut: Cut) -> Iterator[Workplace]:
-    """The tiny model that ships, on one thread, and what it answered before, kept in a folder."""
+def workplace(keep: Path, cut: Cut, folder: Path | None = None, device: str = "cpu") -> Iterator[Workplace]:
+    """A checkpoint (None: the tiny model that ships) in float32, on one thread of the host, and what it
+    answered before, kept in the folder `keep`."""
     torch.set_num_threads(1)
-    model = find_model()
+    model = find_model(folder)
     results = Results(keep / f"answers-{folder_digest(model)[:12]}.jsonl")
-    engine = load_engine(model)
+    engine = load_engine(model, device, "float32")
+    tower = load_tower(model, device=device, dtype="float32")
     try:
-        yield Workplace(load_tower(model), engine, results, keep / "films", cut, 0.0, time.monotonic())
+        yield Workplace(tower, engine, results, keep / "films", cut, 0.0, time.monotonic())
     finally:
         engine.close()
 

@@ -249,8 +249,10 @@ def distil(
 def smol(
     output: Output = None,
     folder: Progress = OUT,
-    steps: Annotated[int, typer.Option(min=1, help="Steps of 80 frames.")] = 1800,
+    steps: Annotated[int, typer.Option(min=1, help="Steps.")] = 2400,
+    rows: Annotated[int, typer.Option(min=80, help="Frames of a step.")] = 320,
     threads: Threads = 1,
+    device: Device = "cpu",
     seed: Seed = 201,
     estimate: Estimate = False,
     checkpoint: Annotated[
@@ -275,9 +277,9 @@ def smol(
         real.save(real.merged(vlm.weights(), read, real.learnt_in(adapter)), read.tokenizer, checkpoint)
         print(checkpoint)
         return
-    plan = real.SmolPlan(seed=seed, steps=steps, threads=threads)
+    plan = real.SmolPlan(seed=seed, steps=steps, rows=rows, threads=threads)
     with _plan_errors():
-        trainer = real.SmolTrainer(plan, folder / f"smol-{seed}", vlm.weights(), read)
+        trainer = real.SmolTrainer(plan, folder / f"smol-{seed}", vlm.weights(), read, _device(device))
     _learn(trainer, "smol", vlm.weights(), estimate=estimate, output=output, install=False)
 
 

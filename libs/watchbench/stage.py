@@ -21,6 +21,7 @@ from watchbench.questions import answers
 from watchbench.scenes import Truth
 from watchbench.training import CPU, truth_on
 
+TOLD_WEIGHT = 4.0  # of a question whose answer no frame alone tells, compared with the others of a lesson
 LABELS = 480  # frame numbers count from the key window, every 30 strides of up to 16 frames
 
 
@@ -61,7 +62,8 @@ class StagePlan:
 class Lesson:
     """What one step learns from: tokens [B, T, 16, hidden], keep bool [B, T, 16] or None, the truth of these
     frames, the parts of :func:`watchbench.model.answer`, the questions with the index of each, and how many
-    frames a set of 16 tokens shows: where it is two, tokens and keep have T / 2, the truth T."""
+    frames a set of 16 tokens shows: where it is two, tokens and keep have T / 2, the truth T. ``told``, bool
+    [B, n]: answers to questions that stand after those with an index."""
 
     tokens: Tensor
     keep: Tensor | None
@@ -71,16 +73,20 @@ class Lesson:
     asked: list[vlm.Asked]
     which: Tensor
     together: int = 1
+    told: Tensor | None = None
 
     def on(self, device: torch.device) -> Lesson:
         """The same on a device."""
         keep = None if self.keep is None else self.keep.to(device)
+        told = None if self.told is None else self.told.to(device)
         truth, which = truth_on(self.truth, device), self.which.to(device)
-        return replace(self, tokens=self.tokens.to(device), keep=keep, truth=truth, which=which)
+        return replace(self, tokens=self.tokens.to(device), keep=keep, truth=truth, which=which, told=told)
 
     @property
     def name(self) -> str:
         """What the progress bar calls lessons of this length."""
+        if self.told is not None:
+            return "far"
         return "history" if self.parts else str(self.tokens.shape[1] * self.together)
 
 
@@ -241,8 +247,11 @@ class QuestionStage(Stage[P]):
     def _asked(self, lesson: Lesson) -> tuple[Tensor, float]:
         lesson = lesson.on(self.device)
         yes, known = training.as_shown(answers(lesson.truth), lesson.together)
-        after = torch.tensor([question.after for question in lesson.asked])
+        after = torch.tensor([question.after for question in lesson.asked[: len(lesson.which)]])
         target, sure = yes[:, after, lesson.which], known[:, after, lesson.which].float()
+        if lesson.told is not None:
+            target = torch.cat([target, lesson.told], 1)
+            sure = torch.cat([sure, torch.full(lesson.told.shape, TOLD_WEIGHT)], 1)
         layers = self.heads.layers
         reading = vlm.answer(
             self.model, lesson.tokens, lesson.asked, lesson.keep, lesson.first, layers, lesson.parts

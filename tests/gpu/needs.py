@@ -30,6 +30,8 @@ NEEDS = (
     Need("typing-inspection", ("kv8",)),
     Need("av", ("oracles", "nvdec")),
     Need("hypothesis", ("oracles",)),
+    Need("tenacity", ("oracles",)),
+    Need("pydantic-settings", ("oracles",)),
     Need("pytest", ("oracles",)),
     Need("pytest-timeout", ("oracles",)),
     Need("PyNvVideoCodec", ("nvdec",)),

@@ -41,7 +41,7 @@ MEMORY: Final = MemorySettings(window=3, construct=4, cluster_tokens=12, visual_
 SUITES: Final = (
     "tests/unit/models/vision",
     "tests/unit/models/engines",
-    "tests/unit/recordings",
+    "tests/unit/recordings/analysis",
     "tests/unit/past/memory",
 )
 
@@ -165,7 +165,18 @@ def suites(scale: Scale) -> dict[str, Any]:
         "LOOKOUT_TEST_DEVICE": str(scale.device),
         "PYTHONPATH": os.pathsep.join(sys.path),
     }
-    command = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "tests.gpu.on_device", "-m", "not long")
+    command = (
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "tests.gpu.on_device",
+        "-m",
+        "not long",
+        "--continue-on-collection-errors",
+    )
     done = subprocess.run(
         [sys.executable, *command, "--timeout=60", *SUITES],
         cwd=ROOT,

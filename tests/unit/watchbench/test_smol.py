@@ -5,6 +5,7 @@ A tiny Llama with random weights stands for SmolLM2, whose package is not instal
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,15 +15,16 @@ import torch
 from typer.testing import CliRunner
 
 from tests.unit.watchbench.test_fleet_path import COUNT, STRIDE, fleet_answers
-from watchbench import cli, films, model as vlm, smol
+from watchbench import cli, far, films, model as vlm, smol
 from watchbench.clips import product_masks
 from watchbench.questions import PRODUCT
 from watchbench.smol import Adapter, Language, SmolPlan, SmolTrainer
 from watchbench.training import windows
 
 PLAN = SmolPlan(
-    steps=4, align=2, clips=4, stock=4, chosen=False, rank=4, prefixes=1, questions=2, history=0.0
-)
+    steps=4, rows=80, align=2, clips=4, stock=4, chosen=False, rank=4, prefixes=1, questions=2, history=0.0,
+    far=0.0, films=1,
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -158,6 +160,25 @@ def test_the_projector_first_learns_words_for_what_is_in_a_cell(
     first = trainer._loss(0)[0].item()
     assert trainer.run(lambda: False)
     assert trainer._loss(0)[0].item() < 0.7 * first
+
+
+@pytest.mark.slow
+def test_films_whose_answers_lie_in_no_stride_are_asked_their_own_question(
+    language: Language, clips: Path, tmp_path: Path
+) -> None:
+    trainer = _trainer(tmp_path, clips, language, rows=160)
+    kinds = set()
+    for step in range(8):
+        lesson = trainer._far(random.Random(step), step)
+        assert lesson.asked[-1].text in {question.text for question in far.FAR}
+        kinds.add(lesson.asked[-1].text)
+        assert lesson.told is not None
+        assert lesson.told[:, 0].tolist() == [True, False] * (len(lesson.told) // 2)
+        assert len(lesson.asked) == len(lesson.which) + 1
+    assert len(kinds) > 1
+    with_told, _ = trainer._asked(replace(lesson, tokens=trainer.model.adapter.projector(lesson.tokens)))
+    turned = replace(lesson, tokens=trainer.model.adapter.projector(lesson.tokens), told=~lesson.told)
+    assert with_told != trainer._asked(turned)[0]
 
 
 def test_a_missing_package_is_said_with_its_remedy(tmp_path: Path) -> None:

@@ -66,6 +66,8 @@ FIXED = frozenset(
         "instance",
         "kafka_options",
         "holders",
+        "keep_bytes",
+        "keep_url",
         "kubeconfig",
         "lease",
         "memory",
@@ -387,6 +389,11 @@ _OPTION = _form(
     "no option of librdkafka: lowercase letters, digits and ., as in socket.keepalive.enable",
 )
 
+_STORE_URL = _text(
+    r"^$|^[a-z0-9]+://[^\s@]+$|^/",
+    "no store: s3://BUCKET/PREFIX without a user, or the path of a folder that all pods mount",
+)
+
 #: constraints by the end of a value's path
 CONSTRAINTS: dict[str, dict[str, Any]] = {
     "commonLabels": _LABELS,
@@ -430,10 +437,12 @@ CONSTRAINTS: dict[str, dict[str, Any]] = {
         r"^$|^[0-9]+(\.[0-9]+)? ?([sS]|[mM]|[mM][iI][nN]|[hH]|[dD]|[kKmMgGtT]?[bB])$",
         "no time and no size: a number and s, min, h or d, or B, kB, MB, GB or TB, as in 2h or 500MB",
     ),
-    "memory.url": _text(
-        r"^$|^[a-z0-9]+://[^\s@]+$|^/",
-        "no durable tier: s3://BUCKET/PREFIX without a user, or the path of a folder that all pods mount",
-    ),
+    "memory.url": _STORE_URL,
+    "keep.url": _STORE_URL,
+    "keep.limit": {**_QUANTITY, "minLength": 1},
+    "keep.secret": _NAME,
+    "keep.endpoint": _ENDPOINT,
+    "keep.region": _REGION,
     "memory.endpoint": _ENDPOINT,
     "stores.endpoint": _ENDPOINT,
     "memory.region": _REGION,

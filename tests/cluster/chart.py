@@ -58,6 +58,10 @@ VARIANTS: dict[str, dict[str, str]] = {
         "gateway.oidc.secret": "oidc",
         "gateway.oidc.grants[0].group": "guards",
         "gateway.oidc.grants[0].role": "operator",
+        "gateway.keep.url": "s3://evidence/fleet",
+        "gateway.keep.limit": "2Gi",
+        "gateway.keep.endpoint": "https://objects.example:9000",
+        "gateway.keep.secret": "objects",
         "gateway.ingress.enabled": "true",
         "gateway.ingress.host": "lookout.example.org",
         "gateway.callerNamespaces.name": "ingress",
@@ -201,7 +205,7 @@ REFUSED = {
     "prefill.memory.keep=2h prefill.memory.endpoint=https://objects": "let prefill.memory.url begin with s3://",
     "prefill.memory.keep=long": 'prefill.memory.keep: "long" is no time and no size',
     "prefill.memory.keep=2h prefill.memory.url=s3://user@chapters": (
-        'prefill.memory.url: "s3://***@chapters" is no durable tier'
+        'prefill.memory.url: "s3://***@chapters" is no store'
     ),
     "prefill.settings.memory=2h": "additional properties 'memory' not allowed",
     "prefill.memory.keep=2h recall.enabled=true recall.callers.app=a networkPolicy.enabled=false": (
@@ -219,6 +223,14 @@ REFUSED = {
     "gateway.oidc.grants[0].role=viewer": "gateway.publicUrl: the provider sends people back there",
     "gateway.oidc.grants[0].group=a gateway.oidc.grants[0].role=king": "'/gateway/oidc/grants/0/role'",
     "gateway.publicUrl=https://a/b": 'gateway.publicUrl: "https://a/b" is no address of the API',
+    "gateway.enabled=true gateway.keep.url=s3://me@evidence": (
+        'gateway.keep.url: "s3://***@evidence" is no store'
+    ),
+    "gateway.enabled=true gateway.keep.url=/evidence gateway.keep.region=e": "let gateway.keep.url begin",
+    "gateway.enabled=true gateway.keep.url=s3://e gateway.keep.limit=much": "gateway.keep.limit",
+    "gateway.enabled=true gateway.keep.url=s3://e gateway.keep.region=e "
+    "gateway.pod.extraEnv[0].name=AWS_REGION": "AWS_REGION: the chart sets it from gateway.keep",
+    "gateway.settings.keep_url=s3://e": "additional properties 'keep_url' not allowed",
     "gateway.settings.database_url=sqlite:///x": "additional properties 'database_url' not allowed",
     "jobs.resources.request.cpu=1": "additional properties 'request' not allowed",
     "decode.resources.requests.memory=4Gi decode.resources.limits.memory=1Gi": "4Gi is more than its limit",
@@ -337,7 +349,8 @@ OPENED = {
     "gateway.enabled=true gateway.database.secret=db gateway.database.port=6432": {6432},
     "gateway.enabled=true gateway.publicUrl=https://a gateway.oidc.issuer=https://login:8444/r "
     "gateway.oidc.clientId=a gateway.oidc.grants[0].group=a gateway.oidc.grants[0].role=viewer": {8444},
-    "gateway.enabled=true gateway.settings.keep_url=s3://evidence": {443},
+    "gateway.enabled=true gateway.keep.url=s3://evidence": {443},
+    "gateway.enabled=true gateway.keep.url=s3://evidence gateway.keep.endpoint=http://objects:9000": {9000},
     "decode.settings.uri_hosts=media.example": {443},
     "prefill.memory.keep=2h prefill.memory.url=s3://chapters": {443},
     "prefill.memory.keep=2h prefill.memory.url=s3://chapters prefill.memory.endpoint=http://objects:9000": {

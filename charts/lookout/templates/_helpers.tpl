@@ -320,6 +320,7 @@ annotations: {{- toYaml . | nindent 2 }}
 {{- $store := dict }}
 {{- if has $component (list "prefill" "recall") }}{{ $store = .root.Values.prefill.memory }}{{ end }}
 {{- if has $component (list "recordings" "recordings-plan") }}{{ $store = .root.Values.recordings.stores }}{{ end }}
+{{- if eq $component "gateway" }}{{ $store = .root.Values.gateway.keep }}{{ end }}
 {{- with $store.secret }}
 {{- $files = append $files (dict "name" "object-store" "secret" . "items" (dict "access-key" $store.accessKey "secret-key" $store.secretKey)) }}
 {{- end }}

@@ -86,6 +86,7 @@ def watch(resource: Mapping[str, Any]) -> Watch:
             cameras=spec.get("cameras", ()),
             rule=rule,
             describe=bool(spec.get("describe", False)),
+            keep=bool(spec.get("keep", False)),
             disabled=bool(spec.get("disabled", False)),
             priority=PRIORITIES[spec.get("priority", "normal")],
             tenant=spec.get("tenant", ""),

@@ -20,6 +20,7 @@ from lookout.services.gateway.history.database import Database
 from lookout.services.gateway.history.ingest import Ingest
 from lookout.services.gateway.history.queries import newest_alert
 from lookout.services.gateway.history.records import erased
+from lookout.services.gateway.history.wanted import Wanted
 from lookout.services.gateway.media.footage import Footage
 from lookout.services.gateway.media.keeping import Keeping
 from lookout.services.gateway.media.kept_store import KeptStore
@@ -97,6 +98,7 @@ def _keeping(settings: GatewaySettings, database: Database, media: Media) -> Kee
         limit=settings.keep_bytes,
         days=settings.history_days,
         newest=newest,
+        wanted=Wanted(database),
     )
 
 

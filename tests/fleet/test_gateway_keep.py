@@ -19,7 +19,7 @@ from lookout.v1.alerts_pb2 import Alert
 from tests.eventually import eventually
 from tests.fleet.gateway_case import GatewayProcess, gateway
 from tests.fleet.gateway_footage import FilmedCamera, noise
-from tests.fleet.gateway_records import BEGIN_MS, alert, publish, records, verdict
+from tests.fleet.gateway_records import BEGIN_MS, QUESTION, alert, publish, records, verdict
 from tests.s3_server import BUCKET, S3Server, find_server
 from tests.unit.video.segments.clips import encode
 from tests.unit.video.segments.test_joining import played
@@ -34,19 +34,25 @@ class Keep:
         self.kafka, self.process, self.client = kafka, process, client
         self._store = open_store(url)
 
-    def film(self, name: str, kind: Alert.Kind = Alert.KIND_CLOSED, codec: str = "libx264") -> str:
+    def film(
+        self,
+        name: str,
+        kind: Alert.Kind = Alert.KIND_CLOSED,
+        codec: str = "libx264",
+        watch: str = "lying",
+    ) -> str:
         """Half a minute of a camera with an incident at its tenth second; the incident's path."""
         camera = FilmedCamera(self.kafka, name, BEGIN_MS - 10_000)
         container = "avi" if codec == "mpeg4" else "ts"
         camera.film(encode(container, codec, frames=300, size=(352, 96), speed=1))
-        self.incident(name, kind, camera)
-        path = f"/v1/incidents/{alert(name, 0).incident}"
+        self.incident(name, kind, camera, watch)
+        path = f"/v1/incidents/{alert(name, 0, watch=watch).incident}"
         eventually(lambda: self.client.get(path).status_code == 200)
         return path
 
-    def incident(self, name: str, kind: Alert.Kind, camera: FilmedCamera) -> None:
+    def incident(self, name: str, kind: Alert.Kind, camera: FilmedCamera, watch: str = "lying") -> None:
         """An alert of the camera's incident."""
-        message = alert(name, 0, kind)
+        message = alert(name, 0, kind, watch=watch)
         ref, record = next(pair for pair in camera.frames if pair[1].segment.start_us >= 12_000_000)
         shown = message.evidence.add(record=ref, row=1)
         shown.time.FromMicroseconds(record.segment.frames[1].time_us + record.wall_offset_us)
@@ -139,6 +145,17 @@ def test_kept_evidence_outlives_the_footage(keep: Keep, request: pytest.FixtureR
     actions = [record.value() or b"" for record in records(keep.kafka, "audit.v1")]
     for action in (b"evidence.keep", b"evidence.release"):
         assert [value for value in actions if action in value and incident.encode() in value]
+
+
+def test_a_watch_keeps_the_evidence_of_its_incidents(keep: Keep, request: pytest.FixtureRequest) -> None:
+    asked = keep.client.put("/v1/watches/keeps", json={"question": QUESTION, "cameras": ["x"], "keep": True})
+    assert (asked.status_code, asked.json()["watch"]["keep"]) == (200, True)
+    path = keep.film(name_of(request), watch="keeps")
+    eventually(lambda: keep.client.get(f"{path}/keep").status_code == 200)
+    kept = kept_of(keep, path)
+    assert (kept["kept_by"], kept["complete"], kept["picture"]) == ("watch keeps", True, True)
+    assert keep.client.get(f"{path}/clip.mp4").status_code == 200
+    assert keep.client.delete(f"{path}/keep").status_code == 204
 
 
 def test_a_camera_without_clips_keeps_its_picture(keep: Keep, request: pytest.FixtureRequest) -> None:

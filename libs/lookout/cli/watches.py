@@ -122,6 +122,10 @@ def add(
     describe: Annotated[
         bool, typer.Option("--describe", help="Add a sentence when the answer is yes.")
     ] = False,
+    keep: Annotated[
+        bool,
+        typer.Option("--keep", help="Gateways keep picture and clip of its incidents once they close."),
+    ] = False,
     priority: Annotated[
         Literal["low", "normal", "high"],
         typer.Option(help="What is left out last when the fleet falls behind."),
@@ -154,6 +158,7 @@ def add(
         cameras=camera or [],
         rule=rule,
         describe=describe,
+        keep=keep,
         priority=PRIORITIES[priority],
         tenant=tenant,
     )

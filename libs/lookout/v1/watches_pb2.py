@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18lookout/v1/watches.proto\x12\nlookout.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xda\x02\n\x05Watch\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\r\x12\x10\n\x08question\x18\x03 \x01(\t\x12\x0f\n\x07\x63\x61meras\x18\x04 \x03(\t\x12/\n\x0b\x61\x63tive_from\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x1e\n\x04rule\x18\x06 \x01(\x0b\x32\x10.lookout.v1.Rule\x12\x10\n\x08\x64\x65scribe\x18\x07 \x01(\x08\x12\x10\n\x08\x64isabled\x18\x08 \x01(\x08\x12,\n\x08priority\x18\t \x01(\x0e\x32\x1a.lookout.v1.Watch.Priority\x12\x0e\n\x06tenant\x18\n \x01(\t\"^\n\x08Priority\x12\x18\n\x14PRIORITY_UNSPECIFIED\x10\x00\x12\x10\n\x0cPRIORITY_LOW\x10\x01\x12\x13\n\x0fPRIORITY_NORMAL\x10\x02\x12\x11\n\rPRIORITY_HIGH\x10\x03\"\xaa\x01\n\x04Rule\x12\x11\n\tthreshold\x18\x01 \x01(\x01\x12\x17\n\x0f\x63lear_threshold\x18\x02 \x01(\x01\x12\t\n\x01k\x18\x03 \x01(\r\x12\t\n\x01n\x18\x04 \x01(\r\x12\x12\n\ncooldown_s\x18\x05 \x01(\x01\x12+\n\x08schedule\x18\x06 \x03(\x0b\x32\x19.lookout.v1.ScheduleEntry\x12\x1f\n\x05zones\x18\x07 \x03(\x0b\x32\x10.lookout.v1.Zone\"P\n\rScheduleEntry\x12\x10\n\x08weekdays\x18\x01 \x03(\r\x12\r\n\x05start\x18\x02 \x01(\t\x12\x0b\n\x03\x65nd\x18\x03 \x01(\t\x12\x11\n\ttime_zone\x18\x04 \x01(\t\"7\n\x04Zone\x12\x0c\n\x04name\x18\x01 \x01(\t\x12!\n\x06points\x18\x02 \x03(\x0b\x32\x11.lookout.v1.Point\"\x1d\n\x05Point\x12\t\n\x01x\x18\x01 \x01(\x01\x12\t\n\x01y\x18\x02 \x01(\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18lookout/v1/watches.proto\x12\nlookout.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xe8\x02\n\x05Watch\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\r\x12\x10\n\x08question\x18\x03 \x01(\t\x12\x0f\n\x07\x63\x61meras\x18\x04 \x03(\t\x12/\n\x0b\x61\x63tive_from\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x1e\n\x04rule\x18\x06 \x01(\x0b\x32\x10.lookout.v1.Rule\x12\x10\n\x08\x64\x65scribe\x18\x07 \x01(\x08\x12\x10\n\x08\x64isabled\x18\x08 \x01(\x08\x12,\n\x08priority\x18\t \x01(\x0e\x32\x1a.lookout.v1.Watch.Priority\x12\x0e\n\x06tenant\x18\n \x01(\t\x12\x0c\n\x04keep\x18\x0b \x01(\x08\"^\n\x08Priority\x12\x18\n\x14PRIORITY_UNSPECIFIED\x10\x00\x12\x10\n\x0cPRIORITY_LOW\x10\x01\x12\x13\n\x0fPRIORITY_NORMAL\x10\x02\x12\x11\n\rPRIORITY_HIGH\x10\x03\"\xaa\x01\n\x04Rule\x12\x11\n\tthreshold\x18\x01 \x01(\x01\x12\x17\n\x0f\x63lear_threshold\x18\x02 \x01(\x01\x12\t\n\x01k\x18\x03 \x01(\r\x12\t\n\x01n\x18\x04 \x01(\r\x12\x12\n\ncooldown_s\x18\x05 \x01(\x01\x12+\n\x08schedule\x18\x06 \x03(\x0b\x32\x19.lookout.v1.ScheduleEntry\x12\x1f\n\x05zones\x18\x07 \x03(\x0b\x32\x10.lookout.v1.Zone\"P\n\rScheduleEntry\x12\x10\n\x08weekdays\x18\x01 \x03(\r\x12\r\n\x05start\x18\x02 \x01(\t\x12\x0b\n\x03\x65nd\x18\x03 \x01(\t\x12\x11\n\ttime_zone\x18\x04 \x01(\t\"7\n\x04Zone\x12\x0c\n\x04name\x18\x01 \x01(\t\x12!\n\x06points\x18\x02 \x03(\x0b\x32\x11.lookout.v1.Point\"\x1d\n\x05Point\x12\t\n\x01x\x18\x01 \x01(\x01\x12\t\n\x01y\x18\x02 \x01(\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,15 +33,15 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'lookout.v1.watches_pb2', _g
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_WATCH']._serialized_start=74
-  _globals['_WATCH']._serialized_end=420
-  _globals['_WATCH_PRIORITY']._serialized_start=326
-  _globals['_WATCH_PRIORITY']._serialized_end=420
-  _globals['_RULE']._serialized_start=423
-  _globals['_RULE']._serialized_end=593
-  _globals['_SCHEDULEENTRY']._serialized_start=595
-  _globals['_SCHEDULEENTRY']._serialized_end=675
-  _globals['_ZONE']._serialized_start=677
-  _globals['_ZONE']._serialized_end=732
-  _globals['_POINT']._serialized_start=734
-  _globals['_POINT']._serialized_end=763
+  _globals['_WATCH']._serialized_end=434
+  _globals['_WATCH_PRIORITY']._serialized_start=340
+  _globals['_WATCH_PRIORITY']._serialized_end=434
+  _globals['_RULE']._serialized_start=437
+  _globals['_RULE']._serialized_end=607
+  _globals['_SCHEDULEENTRY']._serialized_start=609
+  _globals['_SCHEDULEENTRY']._serialized_end=689
+  _globals['_ZONE']._serialized_start=691
+  _globals['_ZONE']._serialized_end=746
+  _globals['_POINT']._serialized_start=748
+  _globals['_POINT']._serialized_end=777
 # @@protoc_insertion_point(module_scope)

@@ -29,6 +29,7 @@ from lookout.services.gateway.history.tables import (
     QUESTIONS,
     REQUESTS,
     VERSIONS,
+    WANTED,
 )
 from lookout.services.gateway.history.verdict_rows import read_row
 from lookout.services.gateway.history.views import incident_view
@@ -41,6 +42,7 @@ from lookout.v1.gateway_pb2 import DeadLetterView, Event, JobView
 from lookout.v1.labels_pb2 import Label
 from lookout.v1.recordings_pb2 import RecordingAnswers, RecordingJob
 from lookout.v1.state_pb2 import Checkpoint
+from lookout.v1.watches_pb2 import Watch
 from lookout.wire import (
     ACCESS,
     ACTIONS,
@@ -186,8 +188,21 @@ class Records:
                 "alert": to_json(alert),
             },
         )
+        self._want(connection, alert, message.timestamp()[1])
         view = incident_view(alert, triage, tenant=tenant)
         self._tell(batch, message, Event(kind="incident", camera=alert.camera, tenant=tenant, incident=view))
+
+    def _want(self, connection: Connection, alert: Alert, written_ms: int) -> None:
+        """Let the evidence of a closed incident be kept, where the version of its watch says so."""
+        if alert.kind != Alert.KIND_CLOSED or written_ms < time.time() * 1000 - _EVENT_AGE_MS:
+            return
+        query = sqlalchemy.select(VERSIONS.c.body).where(
+            VERSIONS.c.watch == alert.watch, VERSIONS.c.version == alert.watch_version
+        )
+        bodies = connection.scalars(query.order_by(VERSIONS.c.offset.desc()).limit(1)).all()
+        if bodies and from_json(bodies[0], Watch).keep:
+            row = {"incident": alert.incident, "watch": alert.watch, "time_ms": written_ms}
+            connection.execute(self._database.insert_new(WANTED), row)
 
     def _action(self, batch: Batch, message: Message) -> None:
         act = _read(message, IncidentAction)

@@ -22,6 +22,7 @@ from lookout.services.gateway.history.tables import (
     LETTERS,
     REQUESTS,
     SESSIONS,
+    WANTED,
 )
 from lookout.services.gateway.settings import GatewaySettings
 
@@ -86,7 +87,7 @@ class Retention:
             connection.execute(INCIDENTS.delete().where(INCIDENTS.c.end_ms < before))
             connection.execute(AUDIT.delete().where(AUDIT.c.time_ms < before))
             short = self._before(_SHORT_DAYS)
-            for table in (EVENTS, LETTERS, REQUESTS):
+            for table in (EVENTS, LETTERS, REQUESTS, WANTED):
                 connection.execute(table.delete().where(table.c.time_ms < short))
             now_ms = int(self._clock() * 1000)
             connection.execute(SESSIONS.delete().where(SESSIONS.c.expires_ms < now_ms))

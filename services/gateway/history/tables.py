@@ -251,3 +251,12 @@ USED = Table(
     Column("expires_ms", BigInteger, nullable=False, index=True),
 )
 """Digests of one-time values that were used, such as a sign-in link, so that no replica takes one again."""
+
+WANTED = Table(
+    "wanted",
+    METADATA,
+    Column("incident", String(64), primary_key=True),
+    Column("watch", String(200), nullable=False),
+    Column("time_ms", BigInteger, nullable=False, index=True),
+)
+"""Closed incidents whose evidence is to be kept because their watch says so."""

@@ -11,6 +11,7 @@ from typing import Final
 from lookout.errors import LookoutError, TransientError
 from lookout.past.erasures import Fence
 from lookout.runtime.observe import logs
+from lookout.services.gateway.history.wanted import Wanted
 from lookout.services.gateway.media.facts import clip_facts, joined_clip
 from lookout.services.gateway.media.kept_store import CLIP, PICTURE, KeptStore
 from lookout.services.gateway.media.store import LONGEST_US, Media, PictureSize, Piece, Sees
@@ -38,6 +39,7 @@ class Keeping:
         limit: Bytes beyond which no more is kept.
         days: Days after an incident's end for which its evidence is kept.
         newest: The newest alert of an incident; None: the history has none.
+        wanted: Incidents whose watches let their evidence be kept; None: no watch does.
         clock: Unix seconds.
     """
 
@@ -50,10 +52,12 @@ class Keeping:
         limit: int,
         days: float,
         newest: Callable[[str], Alert | None],
+        wanted: Wanted | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.store, self._media, self._fence = store, media, fence
         self._limit, self._days, self._newest, self._clock = limit, days, newest, clock
+        self._wanted = wanted
         # Of changes of the store: an erasure that is confirmed leaves nothing that is just being written.
         self._lock = threading.Lock()
         self._erased: list[Erasure] = []  # the history may know them later
@@ -168,11 +172,13 @@ class Keeping:
         self._stopped.set()
 
     def sweep(self) -> None:
-        """Remove what is too old or was erased, and store again what was kept of an incident that was open.
+        """Keep what watches want to be kept. Remove what is too old or was erased, and store again what was
+        kept of an incident that was open.
 
         Raises:
             TransientError: Kafka or the store does not answer.
         """
+        self._keep_wanted()
         now_us, fence = round(self._clock() * 1e6), self._fence()
         evidence, _, _ = self.store.list()
         for kept in evidence:
@@ -188,6 +194,24 @@ class Keeping:
                     self.keep(alert, lambda *_: True, kept.kept_by)
                 except ProblemError as error:  # what was stored stays
                     logs.get("gateway").info("not kept again", incident=kept.incident, error=str(error))
+
+    def _keep_wanted(self) -> None:
+        """Keep evidence of each incident whose watch wants it, once: whoever removes it has the last word."""
+        if self._wanted is None:
+            return
+        for incident, watch in self._wanted.incidents().items():
+            alert = self._newest(incident)
+            try:
+                if alert is not None:
+                    self.keep(alert, lambda *_: True, f"watch {watch}")
+            except ProblemError as error:
+                logs.get("gateway").warning(
+                    "a watch wants evidence that is not kept",
+                    watch=watch,
+                    incident=incident,
+                    error=str(error),
+                )
+            self._wanted.remove(incident)
 
     def _clip(self, alert: Alert, sees: Sees) -> Piece:
         return self._media.clip(alert.camera, *clip_span(alert, PAD_S), sees, near_of(alert))

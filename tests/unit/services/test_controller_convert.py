@@ -24,6 +24,7 @@ def test_a_watch_keeps_every_field() -> None:
             ofLast=3,
             cooldownSeconds=30,
             describe=True,
+            keep=True,
             tenant="acme",
             schedule=[{"start": "22:00", "end": "06:00", "weekdays": [1, 2], "timeZone": "Europe/Berlin"}],
             zones=[{"name": "bed", "points": [[0, 0], [1, 0], [1, 1]]}],
@@ -33,6 +34,7 @@ def test_a_watch_keeps_every_field() -> None:
     assert (found.rule.threshold, found.rule.clear_threshold, found.rule.k, found.rule.n) == (0.7, 0.4, 2, 3)
     assert found.rule.cooldown_s == 30
     assert found.describe
+    assert found.keep
     assert found.tenant == "acme"
     assert found.rule.schedule[0].time_zone == "Europe/Berlin"
     assert [(point.x, point.y) for point in found.rule.zones[0].points] == [(0, 0), (1, 0), (1, 1)]

@@ -45,9 +45,11 @@ from lookout.services.gateway.history.tables import (
     SERIES,
 )
 from lookout.services.gateway.history.verdict_rows import OUTCOMES, VerdictRow, read_row
+from lookout.services.gateway.history.wanted import Wanted
 from lookout.services.gateway.settings import GatewaySettings
 from lookout.v1.actions_pb2 import IncidentAction
 from lookout.v1.alerts_pb2 import Alert
+from lookout.v1.labels_pb2 import Label
 from lookout.v1.verdicts_pb2 import Verdict
 from lookout.wire import ACTIONS, ALERTS, LABELS, VERDICTS, WATCHES, to_json
 from tests.fleet.gateway_records import BEGIN_MS, alert, verdict, watch
@@ -472,6 +474,44 @@ def test_dead_letters_of_an_erased_camera_go_with_it(tmp_path: Path, erased_firs
         # What came after an erasure is of another time; before it is known, nobody can tell.
         assert keys == ({"yard", "hall"} if erased_first else {"yard"})
         assert told <= keys
+    finally:
+        database.close()
+
+
+def test_evidence_is_wanted_once_of_closed_incidents_whose_watch_says_so(tmp_path: Path) -> None:
+    def closed(number: int, version: int) -> bytes:
+        message = alert("gate", number, Alert.KIND_CLOSED)
+        message.watch_version = version
+        return to_json(message)
+
+    database = made_database(str(tmp_path))
+    wanted = Wanted(database)
+    plain, keeps = watch("lying", version=1), watch("lying", version=2)
+    keeps.keep = True
+
+    def take(*messages: FakeMessage) -> None:
+        records = Records(database)
+        with database.writing() as connection:
+            batch = records.begin(connection)
+            for message in messages:
+                records.take(batch, message)  # type: ignore[arg-type]
+            records.end(batch)
+
+    try:
+        take(
+            FakeMessage(WATCHES.name, 0, 0, b"lying", to_json(plain)),
+            FakeMessage(WATCHES.name, 0, 1, b"lying", to_json(keeps)),
+            FakeMessage(ALERTS.name, 0, 0, KEY, closed(0, 1)),
+            FakeMessage(ALERTS.name, 0, 1, KEY, closed(1, 2)),
+            FakeMessage(ALERTS.name, 0, 2, KEY, to_json(alert("gate", 2))),
+        )
+        incident = alert("gate", 1).incident
+        assert wanted.incidents() == {incident: "lying"}
+        wanted.remove(incident)
+        opinion = Label(camera="gate", watch="lying", incident=incident, right=True)
+        key = f"gate/lying/{incident}".encode()
+        take(FakeMessage(LABELS.name, 0, 0, key, to_json(opinion)))
+        assert wanted.incidents() == {}
     finally:
         database.close()
 

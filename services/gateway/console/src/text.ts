@@ -147,6 +147,7 @@ export const text = {
     finishZone: "Close this zone",
     clearZones: "Remove all zones",
     describe: "Write a sentence when the answer is yes",
+    keep: "Keep picture and clip of each incident once it closes",
     checks: {
       mark: "Ask a question: end it with a question mark.",
       one: "Ask one thing: of two questions the answer is about either.",

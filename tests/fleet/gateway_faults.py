@@ -1,8 +1,9 @@
 """`make test-gateway-faults`: people write while the gateway, Kafka and PostgreSQL are killed.
 
 Several writers send acts and watches with idempotency keys and repeat what was not answered; a follower reads
-events and comes back with its last id. Afterwards everything that was written is there once, no event is
-missing, and nobody without a token got an answer. The last line is one JSON object.
+events and comes back with its last id. On PostgreSQL there are two gateways, and whoever repeats or comes
+back does so at the other one. Afterwards everything that was written is there once, no event is missing or
+came twice, and nobody without a token got an answer. The last line is one JSON object.
 """
 
 from __future__ import annotations
@@ -39,45 +40,46 @@ _AGAIN: Final = (httpx.TransportError, httpx.TimeoutException)
 class Run:
     """What happens while everything fails."""
 
-    process: GatewayProcess
+    processes: list[GatewayProcess]
     token: str
     written: dict[str, str] = field(default_factory=dict)  # note: incident
     watches: dict[str, int] = field(default_factory=dict)
     events: list[dict[str, Any]] = field(default_factory=list)
     unauthorised: int = 0
     stopped: threading.Event = field(default_factory=threading.Event)
+    connections: int = 0  # of the follower
     faults: list[str] = field(default_factory=list)
     following: threading.Event = field(default_factory=threading.Event)
 
-    def client(self, *, known: bool = True) -> httpx.Client:
-        """A client with the token, or without."""
+    def client(self, *, known: bool = True, at: int = 0) -> httpx.Client:
+        """A client of one of the gateways, with the token, or without."""
         headers = {"authorization": f"Bearer {self.token}"} if known else {}
-        return httpx.Client(base_url=self.process.url, headers=headers, timeout=60.0)
+        url = self.processes[at % len(self.processes)].url
+        return httpx.Client(base_url=url, headers=headers, timeout=60.0)
 
     def write(self, number: int) -> None:
         """Send acts and watches until the end; each is repeated until it is answered."""
         count = 0
-        with self.client() as client:
-            while not self.stopped.is_set():
-                count += 1
-                key = f"w{number}-{count}"
-                if count % 10:
-                    incident = alert("gate", random.randrange(INCIDENTS)).incident
-                    path, body = f"/v1/incidents/{incident}/actions", {"kind": "note", "note": key}
-                    self._until_answered(client.build_request("POST", path, json=body, headers=_key(key)))
-                    self.written[key] = incident
-                else:
-                    name = f"watch-{number}"
-                    body = {"question": f"{QUESTION} {count}", "cameras": ["nowhere"]}
-                    path = f"/v1/watches/{name}"
-                    self._until_answered(client.build_request("PUT", path, json=body, headers=_key(key)))
-                    self.watches[name] = self.watches.get(name, 0) + 1
+        while not self.stopped.is_set():
+            count += 1
+            key = f"w{number}-{count}"
+            if count % 10:
+                incident = alert("gate", random.randrange(INCIDENTS)).incident
+                note = {"kind": "note", "note": key}
+                self._until_answered("POST", f"/v1/incidents/{incident}/actions", note, key)
+                self.written[key] = incident
+            else:
+                name = f"watch-{number}"
+                body = {"question": f"{QUESTION} {count}", "cameras": ["nowhere"]}
+                self._until_answered("PUT", f"/v1/watches/{name}", body, key)
+                self.watches[name] = self.watches.get(name, 0) + 1
 
-    def _until_answered(self, request: httpx.Request) -> None:
-        while True:
+    def _until_answered(self, method: str, path: str, body: dict[str, Any], key: str) -> None:
+        """Send one change to one gateway after the other until it is answered."""
+        for at in itertools.count():
             try:
-                with httpx.Client(timeout=60.0) as client:
-                    answer = client.send(request)
+                with self.client(at=at) as client:
+                    answer = client.request(method, path, json=body, headers={"idempotency-key": key})
             except _AGAIN:
                 time.sleep(0.2)
                 continue
@@ -91,25 +93,30 @@ class Run:
     def follow(self) -> None:
         """Read events; come back with the id of the last one whenever the connection ends."""
         last = ""
-        with self.client() as client:
-            while not self.stopped.is_set():
-                try:
-                    headers = {"last-event-id": last} if last else {}
-                    with client.stream("GET", "/v1/events", headers=headers) as stream:
-                        if stream.status_code != 200:
-                            time.sleep(0.2)
-                            continue
-                        for line in stream.iter_lines():
-                            self.following.set()
-                            if line.startswith("id: "):
-                                identity = line.removeprefix("id: ")
-                            if line.startswith("data: "):
-                                self.events.append(json.loads(line.removeprefix("data: ")))
-                                last = identity
-                            if self.stopped.is_set():
-                                break
-                except _AGAIN:
-                    time.sleep(0.2)
+        for at in itertools.count():
+            if self.stopped.is_set():
+                return
+            headers = {"last-event-id": last} if last else {}
+            try:
+                with (
+                    self.client(at=at) as client,
+                    client.stream("GET", "/v1/events", headers=headers) as stream,
+                ):
+                    if stream.status_code != 200:
+                        time.sleep(0.2)
+                        continue
+                    self.connections += 1
+                    for line in stream.iter_lines():
+                        self.following.set()
+                        if line.startswith("id: "):
+                            identity = line.removeprefix("id: ")
+                        if line.startswith("data: "):
+                            self.events.append(json.loads(line.removeprefix("data: ")))
+                            last = identity
+                        if self.stopped.is_set():
+                            break
+            except _AGAIN:
+                time.sleep(0.2)
 
     def intrude(self) -> None:
         """Ask without a token, and count what was answered."""
@@ -120,10 +127,6 @@ class Run:
                         self.unauthorised += client.get(path).status_code == 200
                     except _AGAIN:
                         continue
-
-
-def _key(key: str) -> dict[str, str]:
-    return {"idempotency-key": key}
 
 
 def tally(run: Run) -> dict[str, int]:
@@ -142,7 +145,7 @@ def tally(run: Run) -> dict[str, int]:
             # A writer that was not answered when the run ended may have one more.
             doubled += max(0, len(versions) - count - 1)
     numbers = [int(event["id"].split("-")[1]) for event in run.events]
-    print(f"{len(numbers)} events were followed", file=sys.stderr)
+    print(f"{len(numbers)} events were followed over {run.connections} connections", file=sys.stderr)
     if len(numbers) < len(run.written):
         raise SystemExit("the follower missed events: there are fewer of them than acts")
     holes = sum(1 for before, after in itertools.pairwise(numbers) if after != before + 1)
@@ -170,23 +173,26 @@ def main() -> int:
             database = stack.enter_context(postgres(folder))
             settings["database_url"] = database.new_database()
         create_topics(kafka.bootstrap, 2)
-        process = GatewayProcess(folder, kafka.bootstrap, redis.url, settings)
-        stack.callback(process.close)
-        process.start()
+        processes = []
+        for number in range(1 if database is None else 2):
+            (folder / str(number)).mkdir()
+            process = GatewayProcess(folder / str(number), kafka.bootstrap, redis.url, settings)
+            stack.callback(process.close)
+            processes.append(process.start())
         publish(kafka.bootstrap, [alert("gate", number) for number in range(INCIDENTS)])
-        figures = _attacked(kafka, process, database, options.kills)
+        figures = _attacked(kafka, processes, database, options.kills)
     print(json.dumps(figures))
     lost = figures["written"] != figures["stored"]
     return int(lost or any(figures[name] for name in ("doubled", "event_holes", "unauthorised_answers")))
 
 
 def _attacked(
-    kafka: KafkaServer, process: GatewayProcess, database: PostgresServer | None, kills: int
+    kafka: KafkaServer, processes: list[GatewayProcess], database: PostgresServer | None, kills: int
 ) -> dict[str, int]:
-    with process.signed_in() as admin:
+    with processes[0].signed_in() as admin:
         eventually(lambda: len(admin.get("/v1/incidents?limit=500").json().get("incidents", [])) == INCIDENTS)
         made = admin.post("/v1/tokens", json={"name": "writer", "role": "operator"}).json()
-    run = Run(process, made["secret"])
+    run = Run(processes, made["secret"])
     threads = [threading.Thread(target=run.follow), threading.Thread(target=run.intrude)]
     threads[0].start()
     run.following.wait(60)
@@ -204,6 +210,7 @@ def _attacked(
             time.sleep(0.5)
             database.start()
         else:
+            process = processes[kill % len(processes)]
             process.service.stop(0.0)
             process.start()
         print(f"kill {kill + 1} of {kills}; {len(run.written)} acts written", file=sys.stderr)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
@@ -26,6 +27,7 @@ from lookout.services.prune_encode.handler import PruneEncodeHandler
 from lookout.services.prune_encode.settings import PruneEncodeSettings
 from lookout.streams import ChainRule, ChainRunner
 from lookout.streams.chains import PlacedBlock
+from lookout.v1.lineage_pb2 import STAGE_TOKENS
 from lookout.v1.tokens_pb2 import TokensRecord
 from lookout.v1.verdicts_pb2 import Verdict
 from lookout.v1.watches_pb2 import Watch
@@ -107,7 +109,8 @@ class OneProcessFleet:
 
     def name_model(self, digest: str) -> None:
         """From now on records of tokens name another model, as during a rollout of one."""
-        self.prune._model = digest
+        self.prune.closer = replace(self.prune.closer, model=digest)
+        self.store.makes(STAGE_TOKENS, self.prune.closer.materialize)
 
     def end(self) -> None:
         """Silence, until decode writes the gap."""

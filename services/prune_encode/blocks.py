@@ -10,10 +10,12 @@ import numpy.typing as npt
 from lookout.errors import BadRecordError
 from lookout.models.vision import FrameInput, Grid
 from lookout.pruning import Sample, TemporalMask, luma, pack_mask, patch_luma, spread, unpack_mask
+from lookout.runtime.worker import Record
 from lookout.streams import empty_indices, frame_input
 from lookout.v1 import frames_pb2, tokens_pb2
 from lookout.v1.lineage_pb2 import RecordRef
 from lookout.video.motion import Basis
+from lookout.wire import WireError, received
 
 _BASIS = {
     frames_pb2.Frame.BASIS_VECTORS: Basis.VECTORS,
@@ -41,6 +43,21 @@ class Member:
     def frame(self) -> frames_pb2.Frame:
         """Its facts."""
         return self.held.record.segment.frames[self.row]
+
+
+def frames_of(record: Record) -> frames_pb2.FramesRecord:
+    """The message of a record.
+
+    Raises:
+        BadRecordError: It is malformed, or of no epoch.
+    """
+    try:
+        message = received(frames_pb2.FramesRecord, record)
+    except WireError as error:
+        raise BadRecordError("bad-frames", str(error)) from error
+    if message.WhichOneof("body") is None or not message.epoch:
+        raise BadRecordError("bad-frames", "neither a segment nor an event of an epoch")
+    return message
 
 
 def check_segment(record: frames_pb2.FramesRecord, grid: Grid, *, residual: bool = False) -> None:
@@ -133,6 +150,12 @@ def members(held: Sequence[BlockRecord], block: int, samples: int) -> list[Membe
             if frame.sample // samples == block:
                 members.setdefault(frame.sample, Member(entry, row))
     return [members[sample] for sample in sorted(members)]
+
+
+def reaches(entry: BlockRecord, block: int, samples: int) -> bool:
+    """Whether a record has frames of `block` or later ones."""
+    frames = entry.record.segment.frames
+    return bool(frames) and frames[-1].sample // samples >= block
 
 
 def sample_of(member: Member, pixels: npt.NDArray[np.uint8], grid: Grid) -> Sample:

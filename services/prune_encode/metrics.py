@@ -6,6 +6,19 @@ from prometheus_client.core import CounterMetricFamily, Metric
 
 from lookout.services.prune_encode.encoder import Encoder
 
+#: what is counted, in `lookout_events_total`
+EVENTS = {
+    "blocks": "stride blocks written",
+    "empty_blocks": "those of them without a frame",
+    "frames": "frames in blocks",
+    "lost_frames": "frames whose pixels were not available",
+    "patches": "patches of the frames",
+    "patches_encoded": "patches that went through the vision tower",
+    "tokens": "tokens kept",
+    "over_quota": "blocks left out because their camera used up its quota",
+    "stale": "records of epochs that had ended",
+}
+
 
 def tower_numbers(encoder: Encoder) -> Iterator[Metric]:
     """What the vision tower ran so far."""

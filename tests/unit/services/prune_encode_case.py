@@ -21,7 +21,7 @@ from lookout.runtime.store import (
 )
 from lookout.runtime.worker import Record, Result, StoredCheckpoint
 from lookout.services.prune_encode.encoder import Encoder
-from lookout.services.prune_encode.handler import CameraState, PruneEncodeHandler
+from lookout.services.prune_encode.handler import PruneEncodeHandler
 from lookout.services.prune_encode.settings import PruneEncodeSettings
 from lookout.v1.frames_pb2 import Frame, FramesRecord, Picture
 from lookout.v1.lineage_pb2 import STAGE_FRAMES, RecordRef, Sampling, StreamEvent, TensorRef
@@ -104,7 +104,7 @@ class World:
             clock=lambda: self.now,
         )
         self.grid = encoder(family).tower.grid
-        self.state: CameraState = self.handler.load("yard", None)
+        self.state = self.handler.load("yard", None)
         self.checkpoint = Checkpoint()
         self.counts: Counter[str] = Counter()  # as if everything were committed
         self.made = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -180,12 +181,12 @@ def test_late_events_are_passed_on_and_old_epochs_ignored() -> None:
 def test_pixels_that_are_away_are_waited_for_and_lost_ones_left_out() -> None:
     world = World()
     world.send(world.frames([0, 1], 0, 1))
-    before = world.state.open
+    before = world.state.unit
     world.pixels.away = True
     message = world.frames([2, 3], 1, 2)
     with pytest.raises(TransientError):
         world.send(message)
-    assert world.state.open == before
+    assert world.state.unit == before
     world.pixels.away = False
     world.pixels.lost.add("pixels/1/0")
     block = world.send(message)[0].block
@@ -343,26 +344,25 @@ def test_tokens_are_made_again_to_the_bit() -> None:
     for record in records:
         held = world.store.get(record.block.embeddings)
         assert held is not None
-        assert np.array_equal(world.handler.materialize(record.block.embeddings, record), held)
+        assert np.array_equal(world.handler.closer.materialize(record.block.embeddings, record), held)
     stolen = TokensRecord.FromString(records[0].SerializeToString())
     stolen.camera = "lobby"
     with pytest.raises(LineageBrokenError, match="another camera"):
-        world.handler.materialize(stolen.block.embeddings, stolen)
+        world.handler.closer.materialize(stolen.block.embeddings, stolen)
     stolen.block.embeddings.camera = "lobby"
     with pytest.raises(LineageBrokenError, match="another camera"):
-        world.handler.materialize(stolen.block.embeddings, stolen)
+        world.handler.closer.materialize(stolen.block.embeddings, stolen)
     other = TokensRecord.FromString(records[0].SerializeToString())
     other.block.model_digest = "m1"
     with pytest.raises(LineageBrokenError, match="m1"):
-        world.handler.materialize(other.block.embeddings, other)
+        world.handler.closer.materialize(other.block.embeddings, other)
     at_us = records[0].wall_offset_us + records[0].block.start_us
-    world.handler._fence = Fence([Erasure(id="e-1", camera="yard", begin_us=at_us, end_us=at_us + 1)])
+    fence = Fence([Erasure(id="e-1", camera="yard", begin_us=at_us, end_us=at_us + 1)])
     with pytest.raises(LineageBrokenError, match=r"erased \(e-1\)"):
-        world.handler.materialize(records[0].block.embeddings, records[0])
-    world.handler._fence = Fence()
+        replace(world.handler.closer, fence=fence).materialize(records[0].block.embeddings, records[0])
     world.topic.records.clear()
     with pytest.raises(LineageBrokenError, match="no offset"):
-        world.handler.materialize(records[0].block.embeddings, records[0])
+        world.handler.closer.materialize(records[0].block.embeddings, records[0])
 
 
 def test_qwen_takes_pairs_of_frames_and_stores_deepstack_beside() -> None:
@@ -378,7 +378,7 @@ def test_qwen_takes_pairs_of_frames_and_stores_deepstack_beside() -> None:
     assert list(first.deepstack.shape)[1:] == list(first.embeddings.shape)
     deep = world.store.get(first.deepstack)
     assert deep is not None
-    assert np.array_equal(world.handler.materialize(first.deepstack, records[0]), deep)
+    assert np.array_equal(world.handler.closer.materialize(first.deepstack, records[0]), deep)
 
 
 @pytest.mark.timeout(60)

@@ -1,0 +1,107 @@
+"""The open block of one camera, and its checkpoint."""
+
+from dataclasses import dataclass, field
+from typing import Self
+
+from lookout.pruning import Carry
+from lookout.services.prune_encode.blocks import BlockRecord
+from lookout.v1.cameras_pb2 import CameraLabels
+from lookout.v1.lineage_pb2 import CAUSE_LATE, CAUSE_UNSPECIFIED, Cause, Sampling
+from lookout.v1.state_pb2 import PruneState
+
+#: of the reason why samples are missing: what fits a checkpoint, and what a block says of it
+REASON_CHARS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """Why samples are missing: the cause for programs, the reason for people (empty: none was given)."""
+
+    cause: "Cause"
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class OpenBlock:
+    """The open block of an epoch, and what the next one must know.
+
+    Attributes:
+        epoch: 0: no epoch has begun.
+        wall_us: Unix time minus stream time, as the newest record says, microseconds.
+        sampling: Of the epoch.
+        block: Index of the open block.
+        records: Those with frames of the open block.
+        carry: What pruning compares the next frames with.
+        watermark_us: Stream time up to which the epoch is covered.
+        ended: The epoch was cut by a gap; `block` is its last one.
+        missing: Why samples of the open block are missing, where that is known.
+        late_block: The open block at the newest late segment.
+        labels: As the newest record says; None: nothing but defaults.
+    """
+
+    epoch: int = 0
+    wall_us: int = 0
+    sampling: Sampling = field(default_factory=Sampling)
+    block: int = 0
+    records: tuple[BlockRecord, ...] = ()
+    carry: Carry | None = None
+    watermark_us: int = 0
+    ended: bool = False
+    missing: Missing | None = None
+    late_block: int | None = None
+    labels: CameraLabels | None = None
+
+    @property
+    def running(self) -> bool:
+        """Whether an epoch has begun and not ended."""
+        return self.epoch > 0 and not self.ended
+
+    def why_missing(self, index: int) -> Missing | None:
+        """Why a block has fewer frames than samples, where that is known. A segment that comes after later
+        ones finds its blocks closed, so a late one explains the blocks of a window.
+        """
+        if self.missing is not None:
+            return self.missing
+        if self.late_block is None or index > self.late_block + self.sampling.window_blocks:
+            return None
+        return Missing(
+            CAUSE_LATE,
+            "late: the camera's segments do not come in order, and late ones find their time decided",
+        )
+
+    @classmethod
+    def of(cls, message: PruneState, sampling: Sampling) -> Self:
+        """The unit of a checkpoint, without its records. `sampling`: where the checkpoint names none."""
+        known = message.missing_cause != CAUSE_UNSPECIFIED or message.missing
+        return cls(
+            epoch=message.epoch,
+            wall_us=message.wall_offset_us,
+            sampling=message.sampling if message.sampling.step_us else sampling,
+            block=message.block,
+            watermark_us=message.watermark_us,
+            ended=message.any and message.last_block >= message.block,
+            missing=Missing(message.missing_cause, message.missing) if known else None,
+            # Also where no frame is open: a stream whose segments end with their blocks has nothing else.
+            carry=Carry.unpack(message.active),
+            late_block=message.late_block - 1 if message.late_block else None,
+            labels=message.labels if message.HasField("labels") else None,
+        )
+
+    def message(self) -> PruneState:
+        """The checkpoint."""
+        written = self.block + (1 if self.ended else 0)
+        return PruneState(
+            epoch=self.epoch,
+            wall_offset_us=self.wall_us,
+            block=self.block,
+            offsets=[record.ref.offset for record in self.records],
+            active=self.carry.pack() if self.carry is not None else b"",
+            last_block=max(0, written - 1),
+            any=written > 0,
+            watermark_us=self.watermark_us,
+            sampling=self.sampling,
+            missing=self.missing.reason if self.missing else "",
+            missing_cause=self.missing.cause if self.missing else CAUSE_UNSPECIFIED,
+            late_block=0 if self.late_block is None else self.late_block + 1,
+            labels=self.labels,
+        )

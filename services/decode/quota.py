@@ -3,9 +3,10 @@
 from dataclasses import dataclass, replace
 from typing import Self
 
-from lookout.runtime.worker import LeftOut, Record
+from lookout.runtime.worker import LeftOut, Output, Record, quota_letter
 from lookout.v1.lineage_pb2 import RecordRef
 from lookout.v1.state_pb2 import Quota
+from lookout.wire import SEGMENTS, Stage, dead_letters
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +100,22 @@ class LeftOutCount:
         if before is None:
             return LeftOutCount(LeftOut(record.topic, record.partition, at, at, 1), record.timestamp_ms)
         return replace(self, segments=replace(before, last=at, count=before.count + 1))
+
+    def letter(self, camera: str, why: str) -> Output:
+        """The dead letter that counts them; there is at least one.
+
+        Args:
+            camera: The camera's id.
+            why: Why the newest of them was left out; empty: not known.
+        """
+        segments = self.segments
+        assert segments is not None
+        detail = (
+            f"{segments.count} segments were left out, the first at offset {segments.first}, the last at "
+            f"offset {segments.last}: {why or 'the camera or its tenant was over a quota'}"
+        )
+        topic = dead_letters(SEGMENTS).name
+        return quota_letter(segments, camera, detail, stage=Stage.DECODE.value, topic=topic)
 
     def due(self, now_ms: float, limits: QuotaLimits) -> bool:
         """Whether its interval is over at `now_ms`. A clock that went back by as much ends it too."""

@@ -9,7 +9,7 @@ from lookout.v1.cameras_pb2 import CameraLabels
 from lookout.v1.state_pb2 import DecodeState
 from lookout.video import segments
 from lookout.video.segments import DecodedSegment
-from lookout.wire import headers, labelled
+from lookout.wire import WireError, headers, labelled, read_labels
 from lookout.wire.limits import EPOCH_AHEAD_MS
 
 #: what is no time of a record: after the year 2255, and, by a camera's clock, before the year 2000
@@ -193,6 +193,39 @@ def ended_ms(record: Record, decoded: DecodedSegment) -> int:
     """The end of a segment on the clock of `began_ms`: Kafka gets a segment once it has ended."""
     captured = captured_ms(record)
     return record.timestamp_ms if captured is None else captured + span_us(decoded) // 1000
+
+
+def labels_of(record: Record) -> CameraLabels:
+    """What a segment says of its camera.
+
+    Raises:
+        BadRecordError: It says something that no camera has.
+    """
+    try:
+        return read_labels(record.headers)
+    except WireError as error:
+        raise BadRecordError("bad-labels", str(error)) from error
+
+
+def late_end_us(stream: Stream, record: Record, decoded: DecodedSegment) -> int | None:
+    """Stream time at which a segment from before the watermark ends, as its producer's clock tells; None
+    where that is not so, or longer ago than an epoch survives: then the camera's clock was set back.
+    """
+    captured = captured_ms(record)
+    if captured is None:
+        return None
+    end_us = captured * 1000 - stream.wall_us + span_us(decoded)
+    return end_us if 0 < end_us <= stream.watermark_us else None
+
+
+def lost_before(stream: Stream, record: Record) -> bool:
+    """Whether retention removed records of the partition between the camera's newest segment and this one."""
+    return record.loss is not None and 0 < stream.arrived_ms < record.loss.until_ms
+
+
+def jump_of(stream: Stream, decoded: DecodedSegment) -> str:
+    """How the container's clock jumped."""
+    return "clock-reset" if decoded.facts.first_us < stream.next_us else "clock-jump"
 
 
 def is_other_footage(stream: Stream, record: Record, decoded: DecodedSegment) -> bool:

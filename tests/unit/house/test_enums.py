@@ -10,7 +10,8 @@ from lookout.v1 import alerts_pb2, frames_pb2, lineage_pb2, verdicts_pb2
 
 ROOT = Path(__file__).parents[3]
 WRITERS = {
-    "services/decode": (lineage_pb2.StreamEvent.Kind, frames_pb2.Frame.Basis),
+    "services/decode": (frames_pb2.Frame.Basis,),
+    "libs/lookout/streams/stages": (lineage_pb2.StreamEvent.Kind,),
     "libs/lookout/streams/chains": (verdicts_pb2.Verdict.Outcome,),
     "services/alerts": (alerts_pb2.Alert.Kind,),
     "services": (lineage_pb2.Stage,),

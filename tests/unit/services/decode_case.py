@@ -10,7 +10,7 @@ from lookout.errors import RecordsGoneError
 from lookout.runtime.store import TensorStore
 from lookout.runtime.worker import Output, Record, Result, StoredCheckpoint
 from lookout.runtime.worker.records import Loss
-from lookout.services.decode.handler import CameraState, DecodeHandler
+from lookout.services.decode.handler import DecodeHandler
 from lookout.services.decode.settings import DecodeSettings
 from lookout.v1.frames_pb2 import FramesRecord
 from lookout.v1.state_pb2 import Checkpoint
@@ -56,7 +56,7 @@ class World:
             clock=self.clock,
             wall_ms=lambda: 1000 * self.now - self.broker_ahead_ms,
         )
-        self.state: CameraState = self.handler.load("yard", None)
+        self.state = self.handler.load("yard", None)
         self.checkpoint: Checkpoint | None = None
         self.letters: list[Output] = []  # dead letters that stand for several segments
         self.counts: Counter[str] = Counter()  # as if everything were committed

@@ -261,11 +261,11 @@ def test_a_late_segment_of_a_camera_that_tells_its_clock_is_late_however_late() 
 def test_rubbish_is_refused_and_changes_nothing(value: bytes, reason: str) -> None:
     world = World()
     world.send(pieces()[0])
-    before = world.state.stream
+    before = world.state.unit.stream
     with pytest.raises(BadRecordError) as caught:
         world.send(value)
     assert caught.value.reason == reason
-    assert world.state.stream == before
+    assert world.state.unit.stream == before
     assert samples(world.send(pieces()[1])) == [4, 5, 6, 7]
 
 
@@ -284,7 +284,7 @@ def test_pixels_are_made_again_to_the_bit(change: str) -> None:
     assert list(ref.shape) == [4, 112, 112, 3]
     held = world.store.get(ref)
     assert held is not None
-    assert np.array_equal(world.handler.materialize(ref, record), held)
+    assert np.array_equal(world.handler.reader.materialize(ref, record), held)
     assert [each.offset for each in ref.segments] == [1]
 
 
@@ -295,10 +295,10 @@ def test_pixels_of_another_camera_are_not_made() -> None:
     stolen = FramesRecord.FromString(record.SerializeToString())
     stolen.camera = stolen.segment.pixels.camera = "lobby"
     with pytest.raises(LineageBrokenError, match="another camera"):
-        world.handler.materialize(stolen.segment.pixels, stolen)
+        world.handler.reader.materialize(stolen.segment.pixels, stolen)
     stolen.camera = "yard"
     with pytest.raises(LineageBrokenError, match="another camera"):
-        world.handler.materialize(stolen.segment.pixels, stolen)
+        world.handler.reader.materialize(stolen.segment.pixels, stolen)
 
 
 def test_pixels_that_cannot_be_made_say_so() -> None:
@@ -308,12 +308,12 @@ def test_pixels_that_cannot_be_made_say_so() -> None:
     other = Record(SEGMENTS.name, 0, 0, "yard", pieces()[1])
     world.topic.records[0] = other
     with pytest.raises(LineageBrokenError, match="other pixels"):
-        world.handler.materialize(ref, record)
+        world.handler.reader.materialize(ref, record)
     del world.topic.records[0]
     with pytest.raises(LineageBrokenError, match="no offset"):
-        world.handler.materialize(ref, record)
+        world.handler.reader.materialize(ref, record)
     with pytest.raises(LineageBrokenError, match="with a segment"):
-        world.handler.materialize(ref, FramesRecord(event=StreamEvent()))
+        world.handler.reader.materialize(ref, FramesRecord(event=StreamEvent()))
 
 
 def test_an_absent_host_is_its_cameras_fault() -> None:
@@ -323,7 +323,7 @@ def test_an_absent_host_is_its_cameras_fault() -> None:
     kind = ((headers.CONTENT_TYPE, headers.URI_LIST.encode()),)
     world.topic.records[0] = Record(SEGMENTS.name, 0, 0, "yard", b"http://127.0.0.1:1/x", kind)
     with pytest.raises(TensorNotMadeError, match="ConnectError"):
-        world.handler.materialize(record.segment.pixels, record)
+        world.handler.reader.materialize(record.segment.pixels, record)
 
 
 def test_uris_are_refused_unless_allowed() -> None:

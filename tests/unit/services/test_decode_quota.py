@@ -161,11 +161,12 @@ def test_a_count_that_is_due_waits_for_a_segment_that_is_tried_again() -> None:
     bad = BadSegments(world)
     bad.send(5)
     world.now += 60.0
-    decoder, world.handler._decoder = world.handler._decoder, UnavailableDecoder()
+    reader = world.handler.reader
+    decoder, reader.decoder = reader.decoder, UnavailableDecoder()
     with pytest.raises(TransientError):
         world.send(pieces()[0])
     assert world.letters == []
-    world.handler._decoder = decoder
+    reader.decoder = decoder
     world.again()
     [letter] = world.letters
     assert number(letter, headers.RECORDS) == 3
@@ -227,7 +228,7 @@ def test_a_camera_over_its_quota_is_not_decoded(monkeypatch: pytest.MonkeyPatch)
         store=store_settings(camera_bytes=100_000, camera_wait_s=30.0)
     )  # less than a segment's pixels
     world.send(pieces()[0])
-    monkeypatch.setattr(world.handler, "_decoder", None)
+    monkeypatch.setattr(world.handler.reader, "decoder", None)
     with pytest.raises(TransientError):
         world.send(pieces()[1])
 

@@ -208,15 +208,15 @@ def test_a_segment_of_an_erased_time_is_not_decoded_and_its_pixels_are_not_made_
     first, second = (world.send(piece)[0] for piece in pieces()[:2])
     begin_us = second.wall_offset_us + second.segment.start_us
     erasure = Erasure(id="e-1", camera="yard", begin_us=begin_us + 1, end_us=begin_us + 10_000_000)
-    world.handler._fence = Fence([erasure])
+    world.handler._fence = world.handler.reader.fence = Fence([erasure])
     for piece in pieces()[2:3]:  # it comes late: its time was erased before it was read
         (event,) = world.send(piece)
         assert (event.event.kind, event.event.cause) == (StreamEvent.KIND_SKIPPED, CAUSE_ERASED)
         assert event.event.reason == "erased: e-1"
     assert world.counts["erased"] == 1
-    assert len(world.handler.materialize(first.segment.pixels, first)) == len(first.segment.frames)
+    assert len(world.handler.reader.materialize(first.segment.pixels, first)) == len(first.segment.frames)
     with pytest.raises(LineageBrokenError, match=r"erased \(e-1\)"):
-        world.handler.materialize(second.segment.pixels, second)
+        world.handler.reader.materialize(second.segment.pixels, second)
     assert world.store.forget_camera("yard") == 2
     assert world.store.get(first.segment.pixels) is None
     assert world.store.forget_camera("yard") == 0

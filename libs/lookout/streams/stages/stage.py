@@ -48,20 +48,24 @@ class Draft:
         tensors: Put into the store for them; released again where the record fails.
         counts: Events by name.
         then: See `Result.then`.
+        forget: The camera is forgotten: its checkpoint is deleted.
     """
 
     outputs: list[Output] = field(default_factory=list)
     tensors: list[TensorRef] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
     then: Callable[[], object] | None = None
+    forget: bool = False
 
     def write(self, topic: str, camera: str, message: Message, tensors: Sequence[TensorRef] = ()) -> None:
         """Add a record to write."""
         self.outputs.append(Output(topic, camera, message.SerializeToString(), tensors=tensors))
 
-    def result(self, checkpoint: Checkpoint | None = None, *, forget: bool = False) -> Result:
+    def result(self, checkpoint: Checkpoint | None = None) -> Result:
         """All of it, to be committed together with the checkpoint."""
-        return Result(self.outputs, checkpoint, forget=forget, counts=self.counts, then=self.then)
+        if self.forget:
+            checkpoint = None
+        return Result(self.outputs, checkpoint, forget=self.forget, counts=self.counts, then=self.then)
 
 
 class KeyedStage(Handler[Camera[U]], Generic[U]):
@@ -135,21 +139,30 @@ class KeyedStage(Handler[Camera[U]], Generic[U]):
 
     def handle(self, state: Camera[U], record: Record) -> Result:
         """See `Handler.handle`."""
-        return self._done(state, lambda draft: self.join(state, record, draft))
+        return self._apply(state, lambda draft: self.join(state, record, draft))
 
     def rejected(self, state: Camera[U], record: Record, reason: DeadLetter) -> Result | None:
         """See `Handler.rejected`."""
-        result = self._done(state, lambda draft: self.turn_down(state, record, reason, draft))
-        return None if result.empty else result
+        return self.change(state, lambda draft: self.turn_down(state, record, reason, draft))
 
     def ends(self, camera: str, active_ms: float) -> bool:
         """A camera that was erased whole is forgotten once it is silent."""
         return self._fence.ends(camera, active_ms)
 
-    def _done(self, camera: Camera[U], joined: Callable[[Draft], U | None]) -> Result:
+    def change(self, camera: Camera[U], step: Callable[[Draft], U | None]) -> Result | None:
+        """What a step other than a record gives, such as a tick. None: nothing.
+
+        Args:
+            camera: The camera.
+            step: Gives its next unit; None: it is as before.
+        """
+        result = self._apply(camera, step)
+        return None if result.empty else result
+
+    def _apply(self, camera: Camera[U], step: Callable[[Draft], U | None]) -> Result:
         draft = Draft()
         try:
-            unit = joined(draft)
+            unit = step(draft)
         except BaseException:
             self._undo(draft, 0)
             raise

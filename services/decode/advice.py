@@ -1,0 +1,65 @@
+"""What people are told of cameras that are not set up right."""
+
+from collections.abc import Callable
+
+import structlog
+
+from lookout.runtime.worker import Record
+from lookout.services.decode.claims import Claims
+from lookout.services.decode.epoch import Seen
+
+_log = structlog.get_logger(__name__)
+
+
+class Advice:
+    """Warnings, each at most once in `keep_s` seconds for a camera.
+
+    Args:
+        keep_s: See above.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(self, keep_s: float, clock: Callable[[], float]) -> None:
+        self._keep_s, self._clock = keep_s, clock
+        self._claims = Claims(keep_s, clock)
+
+    def release(self, partition: int) -> None:
+        """The partition is another worker's now."""
+        self._claims.release(partition)
+
+    def two_partitions(self, record: Record) -> bool:
+        """Warn where a camera's records come in two partitions: its streams get mixed up downstream.
+
+        Returns:
+            Whether that was noticed now.
+        """
+        claimant = self._claims.take(record.camera, record.partition)
+        if claimant is None:
+            return False
+        _log.warning(
+            "a camera id is in two partitions: give every camera its own id, and let one producer "
+            "(or one partitioner) write it; while partitions are added it is seen once",
+            camera=record.camera,
+            partitions=sorted((claimant, record.partition)),
+            advice=True,
+        )
+        return True
+
+    def two_cameras(self, seen: Seen, camera: str) -> None:
+        """Warn that two cameras send under one id."""
+        self._warn(seen, camera, "two cameras send under one id: give every camera its own id")
+
+    def late(self, seen: Seen, camera: str) -> None:
+        """Warn that segments come late."""
+        self._warn(
+            seen,
+            camera,
+            "segments find their time decided: they were sent twice, or come after later ones; "
+            "send them once and in order",
+        )
+
+    def _warn(self, seen: Seen, camera: str, text: str) -> None:
+        now = self._clock()
+        if now >= seen.warned_until.get(text, 0.0):
+            seen.warned_until[text] = now + self._keep_s
+            _log.warning(text, camera=camera, advice=True)

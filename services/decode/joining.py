@@ -1,0 +1,159 @@
+"""How a segment joins its camera's epoch: continues it, comes late, or begins the next one."""
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+import google_crc32c
+
+from lookout.runtime.tenants import TenantUsage
+from lookout.runtime.worker import Record
+from lookout.services.decode.advice import Advice
+from lookout.services.decode.epoch import OpenEpoch
+from lookout.services.decode.segments import SegmentReader
+from lookout.services.decode.settings import DecodeSettings
+from lookout.services.decode.stream import (
+    began_ms,
+    captured_ms,
+    ended_ms,
+    is_other_footage,
+    jump_of,
+    labels_of,
+    late_end_us,
+    lost_before,
+)
+from lookout.services.decode.writing import FramesWriter
+from lookout.streams.stages import Camera, Draft, gap
+from lookout.v1.cameras_pb2 import CameraLabels
+from lookout.video.segments import DecodedSegment
+from lookout.wire import tenant_of
+
+
+class SegmentJoiner:
+    """Decides epochs. Any thread may ask, one at a time for a camera.
+
+    Args:
+        settings: Decode's.
+        reader: Decodes segments.
+        writer: Writes them.
+        advice: Warns of cameras that are not set up right.
+        tenants: Counts what tenants send.
+        clock: Monotonic seconds.
+        wall_ms: This machine's clock, Unix milliseconds.
+    """
+
+    def __init__(
+        self,
+        settings: DecodeSettings,
+        reader: SegmentReader,
+        writer: FramesWriter,
+        advice: Advice,
+        tenants: TenantUsage,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        wall_ms: Callable[[], float] = lambda: time.time() * 1000,
+    ) -> None:
+        self._settings, self._reader, self._writer = settings, reader, writer
+        self._advice, self._tenants, self._clock, self._wall_ms = advice, tenants, clock, wall_ms
+
+    def join(self, camera: Camera[OpenEpoch], unit: OpenEpoch, record: Record, draft: Draft) -> OpenEpoch:
+        """Decode a segment and write it; the unit after it.
+
+        Args:
+            camera: Its unit takes what the segment uses of the quota, whatever becomes of it.
+            unit: The unit before it.
+            record: The segment.
+            draft: Takes the records.
+
+        Raises:
+            BadRecordError: Nothing can be made of the segment.
+            TransientError: Its bytes, a decoder, or room for its pixels are not available now.
+            CameraQuotaError: The camera stayed over its quota for too long.
+        """
+        name, stream = camera.camera, unit.stream
+        captured_ms(record)  # refused before anything is decoded
+        labels = labels_of(record)
+        broken = self._broken(unit, record, labels)
+        continues = not broken and stream.open
+        started = self._clock()
+        try:
+            # Counted also where it fails: bytes that no decoder reads have cost the fetch and the try.
+            value = self._reader.fetch(record)
+            use(camera, size=len(value))
+            self._tenants.add(tenant_of(labels.tenant), "bytes", len(value))
+            decoded = self._reader.decode(value, stream if continues else None)
+        finally:
+            use(camera, work_s=self._clock() - started)
+        unit = replace(unit, usage=camera.unit.usage)
+        span = began_ms(record) * 1000, ended_ms(record, decoded) * 1000
+        if (erasure := self._reader.fence.hides(name, *span)) is not None:
+            return self._writer.left_out(name, unit, record, draft, erased=erasure.id)
+        facts = decoded.facts
+        # Before the segment is taken for late: two cameras under one id look like segments that come out of
+        # order. No window may mix them, so their turns are epochs of their own.
+        if unit.seen.lines.take(facts.first_us, facts.end_us, google_crc32c.value(value)):
+            self._advice.two_cameras(unit.seen, name)
+            if decoded.continued:
+                decoded = self._reader.decode(value)
+            unit = self._begin_epoch(name, unit, record, decoded, draft, reason="two-cameras")
+            draft.counts["two_cameras"] += 1
+            return unit
+        other = is_other_footage(stream, record, decoded)
+        if decoded.continued and other:
+            decoded = self._reader.decode(value)  # its time stamps repeat, its pictures do not
+        # All of it was written before: a producer that sends again after an error, or a segment twice.
+        if continues and decoded.continued:
+            end_us = decoded.end_stream_us if decoded.end_stream_us <= stream.watermark_us else None
+            if end_us is None:
+                return self._writer.segment(name, unit, record, decoded, draft, stream=stream)
+        else:
+            # After a silence, too: a producer may have waited for its answer for as long.
+            end_us = None if broken or other or not stream.epoch else late_end_us(stream, record, decoded)
+        if end_us is not None:
+            self._advice.late(unit.seen, name)
+            return self._writer.late(name, unit, record, decoded, draft, end_us=end_us)
+        # Retention is the cause where offsets are missing, whatever the camera's clock says.
+        reason = "retention" if lost_before(stream, record) else broken or jump_of(stream, decoded)
+        return self._begin_epoch(name, unit, record, decoded, draft, reason=reason)
+
+    def _begin_epoch(
+        self,
+        camera: str,
+        unit: OpenEpoch,
+        record: Record,
+        decoded: DecodedSegment,
+        draft: Draft,
+        *,
+        reason: str,
+    ) -> OpenEpoch:
+        """Write a segment that begins an epoch; `reason`: why one that is open ends."""
+        stream, ends = unit.stream, None
+        if stream.open:
+            until_us = max(0, began_ms(record) * 1000 - stream.wall_us) if reason == "retention" else 0
+            ends = gap(stream.watermark_us, reason, until_us)
+        begun = stream.following(record, decoded, self._wall_ms())
+        return self._writer.segment(camera, unit, record, decoded, draft, stream=begun, ends=ends)
+
+    def _broken(self, unit: OpenEpoch, record: Record, labels: CameraLabels) -> str | None:
+        """Why the segment cannot continue the epoch, before it is decoded."""
+        if unit.reconfigured:
+            return "configuration"
+        if unit.stream.is_ahead(self._wall_ms()):
+            return "clock-reset"  # no reader takes a record of this epoch
+        if labels.tenant != unit.stream.labels.tenant:
+            return "tenant"  # no window shows one tenant's footage to another's watch
+        quiet_ms = began_ms(record) - unit.stream.heard_ms
+        return unit.stream.silence if quiet_ms > self._settings.silence_s * 1000 else None
+
+
+def use(camera: Camera[OpenEpoch], size: int = 0, work_s: float = 0.0, failures: int = 0) -> None:
+    """Count what a camera uses of its quota, whatever becomes of its record.
+
+    Args:
+        camera: The camera; its unit changes.
+        size: Bytes that it sent.
+        work_s: Seconds that its segment occupied a decoder.
+        failures: Segments that nothing could be made of.
+    """
+    usage = camera.unit.usage.add(size=size, work_s=work_s, failures=failures)
+    camera.unit = replace(camera.unit, usage=usage)

@@ -1,0 +1,153 @@
+"""A segment's bytes and what decoding makes of them, now and again."""
+
+import google_crc32c
+import numpy as np
+from google.protobuf.message import Message
+
+from lookout.errors import BadRecordError, TransientError
+from lookout.past.erasures import Fence
+from lookout.runtime.net.fetch import UriFetcher, uri_of
+from lookout.runtime.store import Array, LineageBrokenError, TensorNotMadeError
+from lookout.runtime.worker import Record, RecordSource, digest
+from lookout.services.decode.backend import Decoder
+from lookout.services.decode.settings import DecodeSettings
+from lookout.services.decode.stream import Stream
+from lookout.streams import decode_request
+from lookout.streams.stages import check_lineage, lineage_record
+from lookout.v1.frames_pb2 import FramesRecord
+from lookout.v1.lineage_pb2 import STAGE_FRAMES, TensorRef
+from lookout.video.motion import Fit
+from lookout.video.segments import CodecError, DecodedSegment, DecodeRequest, Expected, Reason, Tail
+from lookout.wire import Stage, headers, tensor_id
+
+#: reasons of the decoder that say nothing about the segment
+_AWAY = frozenset({Reason.UNAVAILABLE, Reason.CLOSED})
+
+
+class SegmentReader:
+    """Reads and decodes segments. Thread-safe.
+
+    Args:
+        settings: Decode's.
+        decoder: Decodes.
+        records: Where segments are read again.
+        fence: What was erased.
+        backend: Names the decoder: others may give other pixels.
+    """
+
+    def __init__(
+        self, settings: DecodeSettings, decoder: Decoder, records: RecordSource, fence: Fence, backend: str
+    ) -> None:
+        self._settings, self._records = settings, records
+        self.decoder, self.fence = decoder, fence
+        self._uris = UriFetcher(
+            settings.uri_schemes,
+            settings.uri_hosts,
+            settings.uri_networks,
+            settings.segment_bytes,
+            settings.uri_timeout_s,
+        )
+        #: digest of all that pixels depend on
+        self.pixels = digest(settings.input.width, settings.input.height, settings.fit.value, backend)
+
+    def fetch(self, record: Record) -> bytes:
+        """The container's bytes.
+
+        Raises:
+            BadRecordError: The URI is not allowed, or its host has no such bytes.
+            TransientError: Their host does not give them now.
+        """
+        kind = headers.text(record.headers, headers.CONTENT_TYPE) or ""
+        if kind.split(";")[0].strip().lower() == headers.URI_LIST:
+            return self._uris.fetch(uri_of(record.value))
+        return record.value
+
+    def decode(self, value: bytes, continues: Stream | None = None) -> DecodedSegment:
+        """Decode a segment.
+
+        Args:
+            value: Its bytes.
+            continues: The epoch that it may continue; None: it begins one.
+
+        Raises:
+            BadRecordError: Nothing can be made of it.
+            TransientError: No decoder is available.
+        """
+        settings, expected = self._settings, None
+        if continues is not None:
+            expected = Expected(
+                epoch_us=continues.origin_us,
+                next_us=continues.next_us,
+                early_us=round(settings.overlap_s * 1e6),
+                late_us=settings.window_us,
+            )
+        request = decode_request(
+            settings.input.width,
+            settings.input.height,
+            gather=settings.gather,
+            grid=settings.grid,
+            fit=settings.fit,
+            expected=expected,
+            first_slot=0 if continues is None else continues.next_sample,
+            # The last sample of a segment may lie in the next one, which follows within the epoch.
+            tail=Tail.LEAVE,
+            limits=settings.limits,
+        )
+        return self._decoded(value, request)
+
+    def reference(self, message: FramesRecord) -> TensorRef:
+        """What names the pixels of a record of a segment."""
+        body, camera, epoch = message.segment, message.camera, message.epoch
+        made_by = f"{self.pixels}.{body.segment.partition}.{body.segment.offset}"
+        return TensorRef(
+            id=tensor_id(Stage.DECODE, camera, epoch, body.start_us, made_by),
+            stage=STAGE_FRAMES,
+            camera=camera,
+            epoch=epoch,
+            config_digest=self.pixels,
+            segments=[body.segment],
+            input=body.segment,
+        )
+
+    def materialize(self, ref: TensorRef, record: Message) -> Array:
+        """Pixels again, from the segment's bytes and the frames named in the record.
+
+        Raises:
+            LineageBrokenError: The segment is gone or gives other pixels.
+            TensorNotMadeError: The segment's host does not give it now.
+            TransientError: Kafka or the decoders are away.
+        """
+        message = check_lineage(ref, record, FramesRecord, "segment", self.fence)
+        body = message.segment
+        source = lineage_record(self._records, body.segment, ref)
+        request = decode_request(
+            body.picture.width,
+            body.picture.height,
+            grid=self._settings.grid,
+            fit=Fit(body.picture.fit),
+            # By index, not by time: the same frames whatever the sampling is by now.
+            frames=tuple(frame.index for frame in body.frames),
+            limits=self._settings.limits,
+        )
+        try:
+            pixels = self._decoded(self._fetch_again(ref, source), request).pixels
+        except BadRecordError as error:
+            raise LineageBrokenError(f"{ref.id}: {error}") from error
+        if ref.length and google_crc32c.value(np.ascontiguousarray(pixels).tobytes()) != ref.crc32c:
+            raise LineageBrokenError(f"{ref.id}: the segment gives other pixels than at first")
+        return pixels
+
+    def _fetch_again(self, ref: TensorRef, source: Record) -> bytes:
+        """The segment's bytes, for those who wait for its pixels: an absent host is its camera's matter."""
+        try:
+            return self.fetch(source)
+        except TransientError as error:
+            raise TensorNotMadeError(f"{ref.id}: {error}") from error
+
+    def _decoded(self, value: bytes, request: DecodeRequest) -> DecodedSegment:
+        try:
+            return self.decoder.decode(value, request)
+        except CodecError as error:
+            if error.reason in _AWAY:
+                raise TransientError(str(error)) from error
+            raise BadRecordError(error.reason.value, error.detail) from error

@@ -72,7 +72,7 @@ class DecodeHandler(ProducingStage[OpenEpoch]):
         self._settings = settings
         self._advice = Advice(settings.claim_s, clock)
         self._left: dict[str, Usage] = {}  # of cameras that continue in another partition
-        self.reader = SegmentReader(settings, decoder, records, self._fence, backend)
+        self.reader = SegmentReader(settings, decoder, records, self._fence, backend, clock=clock)
         self._writer = FramesWriter(settings, self.reader, self.put, LimitedLog(_log, clock))
         self._joiner = SegmentJoiner(
             settings, self.reader, self._writer, self._advice, self._tenants, clock=clock, wall_ms=wall_ms

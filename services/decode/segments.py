@@ -1,5 +1,9 @@
 """A segment's bytes and what decoding makes of them, now and again."""
 
+import time
+from collections.abc import Callable
+from functools import partial
+
 import google_crc32c
 import numpy as np
 from google.protobuf.message import Message
@@ -9,6 +13,7 @@ from lookout.past.erasures import Fence
 from lookout.runtime.net.fetch import UriFetcher, uri_of
 from lookout.runtime.store import Array, LineageBrokenError, TensorNotMadeError
 from lookout.runtime.worker import Record, RecordSource, digest
+from lookout.services.decode.away_hosts import AwayHosts
 from lookout.services.decode.backend import Decoder
 from lookout.services.decode.settings import DecodeSettings
 from lookout.services.decode.stream import Stream
@@ -33,10 +38,18 @@ class SegmentReader:
         records: Where segments are read again.
         fence: What was erased.
         backend: Names the decoder: others may give other pixels.
+        clock: Seconds that only grow.
     """
 
     def __init__(
-        self, settings: DecodeSettings, decoder: Decoder, records: RecordSource, fence: Fence, backend: str
+        self,
+        settings: DecodeSettings,
+        decoder: Decoder,
+        records: RecordSource,
+        fence: Fence,
+        backend: str,
+        *,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._settings, self._records = settings, records
         self.decoder, self.fence = decoder, fence
@@ -47,6 +60,7 @@ class SegmentReader:
             settings.segment_bytes,
             settings.uri_timeout_s,
         )
+        self._hosts = AwayHosts(self._uris.fetch, clock)
         #: digest of all that pixels depend on
         self.pixels = digest(settings.input.width, settings.input.height, settings.fit.value, backend)
 
@@ -54,12 +68,16 @@ class SegmentReader:
         """The container's bytes.
 
         Raises:
-            BadRecordError: The URI is not allowed, or its host has no such bytes.
+            BadRecordError: The URI is not allowed, its host has no such bytes, or has been away for too long.
             TransientError: Their host does not give them now.
         """
+        return self._bytes(record, partial(self._hosts.fetch, record.camera))
+
+    @staticmethod
+    def _bytes(record: Record, fetch: Callable[[str], bytes]) -> bytes:
         kind = headers.text(record.headers, headers.CONTENT_TYPE) or ""
         if kind.split(";")[0].strip().lower() == headers.URI_LIST:
-            return self._uris.fetch(uri_of(record.value))
+            return fetch(uri_of(record.value))
         return record.value
 
     def decode(self, value: bytes, continues: Stream | None = None) -> DecodedSegment:
@@ -140,7 +158,7 @@ class SegmentReader:
     def _fetch_again(self, ref: TensorRef, source: Record) -> bytes:
         """The segment's bytes, for those who wait for its pixels: an absent host is its camera's matter."""
         try:
-            return self.fetch(source)
+            return self._bytes(source, self._uris.fetch)
         except TransientError as error:
             raise TensorNotMadeError(f"{ref.id}: {error}") from error
 

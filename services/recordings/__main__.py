@@ -8,6 +8,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from google.protobuf.message import DecodeError
+
 from lookout.models.families import model_input
 from lookout.models.families.inference import inference_only
 from lookout.past.backtests.answers import Hidden, hidden_by
@@ -25,8 +27,9 @@ from lookout.services.recordings.quotas import RunningJobs
 from lookout.services.recordings.settings import RecordingsSettings
 from lookout.text import visible
 from lookout.v1.lineage_pb2 import STAGE_SAMPLES
-from lookout.v1.recordings_pb2 import RecordingJob
-from lookout.wire import PARTS, PLAN, RECORDINGS, REDUCE, Flow, WireError, from_json
+from lookout.v1.recordings_pb2 import PlanState
+from lookout.v1.state_pb2 import Checkpoint
+from lookout.wire import PARTS, PLAN, REDUCE, Flow, WireError, from_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -59,7 +62,8 @@ def plan(context: Context[RecordingsSettings]) -> Handler[Any]:
             return token_ranges(settings, since_ms, until_ms)
 
     reach_s = (2 * settings.key_every + settings.window_blocks) * settings.stride_s
-    return PlanHandler(
+    handler = PlanHandler(
+        context.rereader,
         folder,
         part_frames,
         _sources(context),
@@ -68,7 +72,10 @@ def plan(context: Context[RecordingsSettings]) -> Handler[Any]:
         stride_s=settings.stride_s,
         quotas=settings.job_quotas,
         running_jobs=_running_jobs(context),
+        retry_limit_s=settings.retry_limit_s,
     )
+    context.on_close(handler.close)
+    return handler
 
 
 def parts(context: Context[RecordingsSettings]) -> Handler[Any]:
@@ -82,7 +89,7 @@ def parts(context: Context[RecordingsSettings]) -> Handler[Any]:
     analyzer = _analyzer(folder, settings.device, settings.dtype)
     with loading(folder), inference_only():
         analyzer.load()
-    jobs = context.table(RECORDINGS.name)
+    plans = context.table(PLAN.state.name, kept=1)
     node = tensor_node(settings)
     context.on_close(node.close)
     past = PastParts(
@@ -93,7 +100,7 @@ def parts(context: Context[RecordingsSettings]) -> Handler[Any]:
         _sources(context),
         partitions=context.partitions,
         model_digest=digest,
-        cancelled=lambda job: is_cancelled(jobs.newest(job)),
+        cancelled=lambda job: is_cancelled(plans.newest(job)),
         past=past,
         ahead=_ahead(node.client, analyzer) if settings.ahead else None,
         decoders=settings.decoders,
@@ -157,13 +164,15 @@ ROLES: Final[dict[str, tuple[Flow, MakeHandler[RecordingsSettings]]]] = {
 
 
 def is_cancelled(row: bytes | None) -> bool:
-    """Whether the newest record of a job cancels it."""
-    if row is None:
-        return False
+    """Whether the checkpoint of a job's plan says that it is cancelled. Its newest request does not count: others
+    may write one with its id.
+    """
+    state = PlanState()
     try:
-        return from_json(row, RecordingJob).cancelled
-    except WireError:
+        from_bytes(row or b"", Checkpoint).own.Unpack(state)
+    except (WireError, DecodeError):
         return False
+    return state.cancelled
 
 
 def erased_now(settings: RecordingsSettings) -> Callable[[], Hidden]:

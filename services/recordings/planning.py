@@ -5,12 +5,16 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future, wait as wait_for
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+import structlog
 
 from lookout import models
-from lookout.errors import BadRecordError
+from lookout.errors import BadRecordError, RecordsGoneError, TransientError
 from lookout.models import QuestionError
 from lookout.recordings import RecordingError
 from lookout.recordings.analysis import AnalysisError
@@ -21,12 +25,14 @@ from lookout.runtime.worker import (
     Handler,
     Output,
     Record,
+    RecordSource,
     Result,
     StoredCheckpoint,
     own_checkpoint,
 )
 from lookout.runtime.worker.settings import digest
 from lookout.services.recordings.quotas import JobQuota, RunningJobs, Use, quota_of, use_of
+from lookout.services.recordings.tenant_threads import TenantThreads
 from lookout.v1.recordings_pb2 import PlanState, RecordingJob, RecordingOutcome, RecordingPlan
 from lookout.v1.state_pb2 import Checkpoint
 from lookout.wire import RECORDING_RESULTS, RECORDINGS, WireError, received, tenant_of
@@ -34,9 +40,13 @@ from lookout.wire import RECORDING_RESULTS, RECORDINGS, WireError, received, ten
 if TYPE_CHECKING:
     from lookout.streams.chains import ChainRange
 
+_log = structlog.get_logger(__name__)
 Ranges = Callable[[int, int], "Mapping[int, ChainRange]"]
 #: how far clocks of cameras may be from Kafka's
 _SLACK_S = 600.0
+#: how long a request waits for its plan in its turn; a longer one is planned while others go on
+PATIENCE_S: Final = 0.5
+_CANCELLED_EARLY: Final = "cancelled before it was planned"
 EVENTS = {
     "planned": "jobs cut into parts",
     "refused": "jobs that are not followed",
@@ -54,23 +64,31 @@ class JobState:
         digest: Of what it asks; empty before it was planned.
         cancelled: It is cancelled.
         refused: It has no parts, so another request may take its id.
+        request_offset: Of a request that is not planned yet.
+        partition: Of the request.
     """
 
     job: str
     digest: str = ""
     cancelled: bool = False
     refused: bool = False
+    request_offset: int | None = None
+    partition: int = 0
 
     @property
     def stands(self) -> bool:
-        """Whether it has parts."""
+        """Whether it has parts, or may get some."""
         return bool(self.digest) and not self.refused
 
 
 class PlanHandler(Handler[JobState]):
     """Plans jobs.
 
+    Hosts of recordings may be slow or away: a plan that takes long is made on threads that tenants share, and
+    is written when time passes. Until then the checkpoint says where the request is, and other jobs go on.
+
     Args:
+        records: Reads requests again.
         folder: The model's checkpoint.
         part_frames: How many samples of a part the model reads at once.
         sources: Where recordings are read.
@@ -79,14 +97,18 @@ class PlanHandler(Handler[JobState]):
         stride_s: Seconds of footage behind a record of tokens.v1.
         quotas: By tenant; None: no job is refused for its size.
         running_jobs: The jobs that run; None: there are none.
+        patience_s: How long a request waits for its plan in its turn.
+        retry_limit_s: How long a job that finds no room is tried again.
         clock: Unix seconds.
     """
 
     config_digest = digest("recordings-plan", 1)
     events = EVENTS
+    tick_every = 5.0
 
     def __init__(
         self,
+        records: RecordSource,
         folder: Path,
         part_frames: PartFrames,
         sources: Sources,
@@ -96,35 +118,112 @@ class PlanHandler(Handler[JobState]):
         stride_s: float = 0.0,
         quotas: Mapping[str, JobQuota] | None = None,
         running_jobs: RunningJobs | None = None,
+        patience_s: float = PATIENCE_S,
+        retry_limit_s: float = 3600.0,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._folder, self._part_frames, self._sources = folder, part_frames, sources
         self._ranges, self._reach_ms = ranges, round(1000 * (reach_s + _SLACK_S))
         self._stride_s, self._quotas, self._running_jobs = stride_s, quotas or {}, running_jobs
         self._clock, self._counting = clock, threading.Lock()
+        self._records, self._patience_s, self._retry_limit_s = records, patience_s, retry_limit_s
+        self._threads: TenantThreads[RecordingPlan] = TenantThreads()
+        self._plans: dict[str, Future[RecordingPlan]] = {}  # that are being made, by job
 
     def load(self, camera: str, stored: StoredCheckpoint | None) -> JobState:
         """What is known of a job."""
         own = stored.own(PlanState) if stored is not None else None
         if own is None:
             return JobState(camera)
-        return JobState(camera, own.digest, own.cancelled, own.refused)
+        offset = own.request_offset if own.HasField("request_offset") else None
+        assert stored is not None
+        return JobState(camera, own.digest, own.cancelled, own.refused, offset, stored.partition)
 
     def handle(self, state: JobState, record: Record) -> Result:
         """Plan a request, pass its cancellation on, or leave out what is known."""
         if not record.value:  # it was deleted
+            self._drop(state.job)
             return Result(forget=True)
         job = _job(record)
         asked = job_digest(job)
         if not state.stands:
-            return _result(state, asked, self._within_quota(self._planned(job, record)), job.cancelled)
+            return self._begin(state, job, asked, record)
         if asked != state.digest:
             raise BadRecordError("job-exists", f"job {job.id} asks something else already: give another id")
         if not job.cancelled or state.cancelled:
             return Result(counts={"repeated": 1})
+        if state.request_offset is not None:
+            self._drop(job.id)
+            return _result(state, asked, refused(job, _CANCELLED_EARLY), True)
         state.cancelled = True
         outcome = RecordingOutcome(job=job.id, cancelled=True)
         return Result([_to_reduce(outcome)], checkpoint=_checkpoint(state), counts={"cancelled": 1})
+
+    def tick(self, state: JobState, now: float) -> Result | None:
+        """A plan that took long."""
+        if state.request_offset is None:
+            return None
+        future = self._plans.get(state.job) or self._read_and_plan(state)
+        return self._finish(state, state.digest, future)
+
+    def passed(self, state: JobState, record_ms: int) -> Result | None:
+        """The same, while requests keep coming."""
+        return self.tick(state, 0.0)
+
+    def released(self, camera: str, partition: int) -> None:
+        """Another worker plans the job."""
+        self._drop(camera)
+
+    def close(self) -> None:
+        """Begin no further plan."""
+        self._threads.close()
+
+    def _begin(self, state: JobState, job: RecordingJob, asked: str, record: Record) -> Result:
+        """Plan a request at once, or say in the checkpoint that it waits for its plan."""
+        if job.cancelled:
+            return _result(state, asked, refused(job, _CANCELLED_EARLY), True)
+        alone = self._threads.is_idle(tenant_of(job.tenant))
+        future = self._submit(job, record)
+        if future is not None and alone:
+            wait_for([future], self._patience_s)
+        if (result := self._finish(state, asked, future)) is not None:
+            return result
+        state.digest, state.cancelled, state.refused = asked, False, False
+        state.request_offset, state.partition = record.offset, record.partition
+        return Result(checkpoint=_checkpoint(state))
+
+    def _submit(self, job: RecordingJob, record: Record) -> Future[RecordingPlan] | None:
+        future = self._threads.submit(tenant_of(job.tenant), partial(self._planned, job, record))
+        if future is not None:
+            self._plans[job.id] = future
+        return future
+
+    def _read_and_plan(self, state: JobState) -> Future[RecordingPlan] | None:
+        """Plan a request that another worker took, or that found too many of its tenant's before it."""
+        assert state.request_offset is not None
+        try:
+            (record,) = self._records.read(RECORDINGS.name, state.partition, [state.request_offset])
+            return self._submit(_job(record), record)
+        except (RecordsGoneError, BadRecordError) as error:
+            future: Future[RecordingPlan] = Future()
+            future.set_result(refused(RecordingJob(id=state.job), f"its request is gone ({error})"))
+            return future
+
+    def _finish(self, state: JobState, asked: str, future: Future[RecordingPlan] | None) -> Result | None:
+        """The plan, if it is made; one for which there was no room is made again later."""
+        if future is None or not future.done():
+            return None
+        self._plans.pop(state.job, None)
+        try:
+            plan = future.result()
+        except TransientError as error:
+            _log.warning("a job is planned again later", job=state.job, error=str(error))
+            return None
+        return _result(state, asked, self._within_quota(plan), False)
+
+    def _drop(self, job: str) -> None:
+        if (future := self._plans.pop(job, None)) is not None:
+            future.cancel()
 
     def rejected(self, state: JobState, record: Record, reason: DeadLetter) -> Result | None:
         """The answer of a request that becomes a dead letter says so; that of a job that exists stays."""
@@ -139,8 +238,6 @@ class PlanHandler(Handler[JobState]):
         return Result([Output(RECORDINGS.name, state.job, None)])
 
     def _planned(self, job: RecordingJob, record: Record) -> RecordingPlan:
-        if job.cancelled:
-            return refused(job, "cancelled before it was planned")
         try:
             if job.HasField("backtest"):
                 return self._backtest(job, record)
@@ -149,6 +246,13 @@ class PlanHandler(Handler[JobState]):
             return plan_job(job, self._sources, self._part_frames, now_ms=self._now_ms(record))
         except (JobError, QuestionError, RecordingError, AnalysisError) as error:
             return refused(job, str(error))
+        except TransientError as error:
+            if self._clock() - self._now_ms(record) / 1000 < self._retry_limit_s:
+                raise
+            return refused(job, f"unavailable for {self._retry_limit_s:g} s: {error}")
+        except Exception as error:  # whatever it is, the job has an answer
+            _log.exception("a job cannot be planned", job=job.id)
+            return refused(job, f"internal-error: {type(error).__name__}: {error}")
 
     def _within_quota(self, plan: RecordingPlan) -> RecordingPlan:
         """A plan, refused where its tenant's jobs would use too much together."""
@@ -183,6 +287,7 @@ class PlanHandler(Handler[JobState]):
 def _result(state: JobState, asked: str, plan: RecordingPlan, cancelled: bool) -> Result:
     """A plan; the service that collects outcomes writes its parts."""
     state.digest, state.cancelled, state.refused = asked, cancelled, not plan.parts
+    state.request_offset = None
     outcome = RecordingOutcome(job=state.job, plan=plan)
     event = "refused" if plan.reason else "planned"
     return Result([_to_reduce(outcome)], checkpoint=_checkpoint(state), counts={event: 1})
@@ -200,5 +305,10 @@ def _to_reduce(outcome: RecordingOutcome) -> Output:
 
 
 def _checkpoint(state: JobState) -> Checkpoint:
-    own = PlanState(digest=state.digest[:64], cancelled=state.cancelled, refused=state.refused)
+    own = PlanState(
+        digest=state.digest[:64],
+        cancelled=state.cancelled,
+        refused=state.refused,
+        request_offset=state.request_offset,
+    )
     return own_checkpoint(own)

@@ -15,7 +15,7 @@ from lookout.runtime.tenants import read_by_tenant
 from lookout.runtime.tenants.quotas import OTHERS
 from lookout.v1.recordings_pb2 import RecordingPlan, ReduceState
 from lookout.v1.state_pb2 import Checkpoint
-from lookout.wire import tenant_of
+from lookout.wire import WireError, from_bytes, tenant_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,7 @@ def _state_in(value: bytes | None) -> ReduceState:
     """A checkpoint's own message; an empty one where there is none."""
     state = ReduceState()
     try:
-        Checkpoint.FromString(value or b"").own.Unpack(state)
-    except DecodeError:  # the service that owns it names it
+        from_bytes(value or b"", Checkpoint).own.Unpack(state)
+    except (WireError, DecodeError):  # the service that owns it names it
         state.Clear()
     return state

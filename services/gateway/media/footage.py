@@ -15,7 +15,7 @@ from lookout.errors import BadRecordError, RecordsGoneError, TransientError
 from lookout.runtime.net.fetch import UriFetcher, uri_of
 from lookout.runtime.observe import logs
 from lookout.runtime.worker import FetchSettings, Record
-from lookout.runtime.worker.record_reader import RecordReader
+from lookout.runtime.worker.record_reader import RecordReader, record_of
 from lookout.runtime.worker.topic_reader import End, TopicReader
 from lookout.v1.frames_pb2 import FramesRecord
 from lookout.v1.lineage_pb2 import RecordRef
@@ -23,7 +23,7 @@ from lookout.v1.tokens_pb2 import StrideBlock, TokensRecord
 from lookout.v1.verdicts_pb2 import Verdict
 from lookout.video.motion.grids import Mask, unpack_mask
 from lookout.video.segments.types import ClipSegment
-from lookout.wire import FRAMES, SEGMENTS, TOKENS, VERDICTS, WireError, from_bytes, headers, received
+from lookout.wire import FRAMES, SEGMENTS, TOKENS, VERDICTS, WireError, headers, received
 
 #: requests that read Kafka at the same time
 _READERS: Final = 4
@@ -115,7 +115,7 @@ class Footage:
                 records = reader.read(FRAMES.name, ref.partition, [ref.offset], _ANSWER_S)
             except RecordsGoneError:
                 return None
-        filmed = filmed_segment(records[0].value, (ref.partition, ref.offset), records[0].timestamp_ms)
+        filmed = filmed_segment(records[0])
         # A topic that was made again may have another camera's record at the same place.
         return filmed if filmed is not None and filmed.record.camera == camera else None
 
@@ -201,7 +201,7 @@ class Footage:
                     return None
                 if message is None or message.key() != filmed.record.camera.encode():
                     continue
-                block = _block(message.value() or b"", filmed)
+                block = _block(record_of(message), filmed)
                 # A segment may lie in several blocks: its frames are in one of them.
                 computed = None if block is None else _computed(block, filmed, row)
                 if computed is not None:
@@ -274,7 +274,7 @@ class Footage:
                 reading.discard(number)
             if message.key() != key:
                 continue
-            filmed = filmed_segment(message.value() or b"", (number, offset), message.timestamp()[1])
+            filmed = filmed_segment(record_of(message))
             if filmed is None:
                 continue
             if filmed.start_us >= to_us:
@@ -300,30 +300,25 @@ class Footage:
             readers.put(reader)
 
 
-def filmed_segment(value: bytes, place: tuple[int, int], written_ms: int = 0) -> FilmedSegment | None:
-    """A record of frames.v1 with a segment; None: it is an event, or no frames record.
-
-    Args:
-        value: Its bytes.
-        place: Its partition and offset.
-        written_ms: When it was written.
-    """
+def filmed_segment(record: Record) -> FilmedSegment | None:
+    """A record of frames.v1 with a segment; None: it is an event, or cannot be used."""
     try:
-        record = from_bytes(value, FramesRecord)
+        frames = received(FramesRecord, record)
     except WireError:
         return None
-    return FilmedSegment(place, record, written_ms) if record.HasField("segment") else None
+    place = record.partition, record.offset
+    return FilmedSegment(place, frames, record.timestamp_ms) if frames.HasField("segment") else None
 
 
-def _block(value: bytes, filmed: FilmedSegment) -> StrideBlock | None:
+def _block(record: Record, filmed: FilmedSegment) -> StrideBlock | None:
     """The block of a record of tokens.v1, if it was made from a frames record."""
     try:
-        record = from_bytes(value, TokensRecord)
+        tokens = received(TokensRecord, record)
     except WireError:
         return None
-    if record.epoch != filmed.record.epoch:
+    if tokens.epoch != filmed.record.epoch:
         return None
-    return record.block if _input_of(record.block, filmed) is not None else None
+    return tokens.block if _input_of(tokens.block, filmed) is not None else None
 
 
 def _input_of(block: StrideBlock, filmed: FilmedSegment) -> int | None:
@@ -355,7 +350,7 @@ def _shown_by(record: Record) -> RecordRef | None:
 def _span_of(record: Record) -> tuple[int, int] | None:
     """Unix milliseconds that a frames record or a verdict is about."""
     if record.topic == FRAMES.name:
-        filmed = filmed_segment(record.value, (record.partition, record.offset))
+        filmed = filmed_segment(record)
         return None if filmed is None else (filmed.start_us // 1000, filmed.end_us // 1000)
     if (verdict := _verdict_of(record)) is None:
         return None

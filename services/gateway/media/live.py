@@ -21,6 +21,7 @@ from starlette.types import Message, Receive, Scope, Send
 from lookout.errors import LookoutError, RecordsGoneError
 from lookout.runtime.observe import logs
 from lookout.runtime.worker import FetchSettings
+from lookout.runtime.worker.record_reader import record_of
 from lookout.runtime.worker.topic_reader import End, TopicReader
 from lookout.services.gateway.media.footage import FilmedSegment, filmed_segment
 from lookout.services.gateway.media.store import LIVE_US, Media, Sees
@@ -191,8 +192,7 @@ class Live:
                     continue
                 if message is None:
                     continue
-                place = message.partition() or 0, message.offset() or 0
-                filmed = filmed_segment(message.value() or b"", place)
+                filmed = filmed_segment(record_of(message))
                 if filmed is not None:
                     self._take(filmed, message.timestamp()[1] / 1000)
         finally:

@@ -168,7 +168,8 @@ class Services:
             clock=lambda: self.now,
         )
         self.reduce = Running(reduce, self.topics)
-        plan = PlanHandler(
+        self.plan_handler = PlanHandler(
+            self.topics,
             analyzer.folder,
             analyzer.part_frames,
             sources,
@@ -176,8 +177,9 @@ class Services:
             quotas=quotas,
             running_jobs=RunningJobs(FakeTable(self.reduce)),
             ranges=lambda since_ms, until_ms: ranges or {},
+            patience_s=120.0,
         )
-        self.plan = Running(plan, self.topics)
+        self.plan = Running(self.plan_handler, self.topics)
 
     def ask(self, job: RecordingJob) -> None:
         """Send a request, plan it and write its first parts."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 
-from lookout.errors import BadRecordError
+from lookout.errors import BadRecordError, TransientError
 from lookout.runtime.store import LineageBrokenError, TensorNotMadeError
 from lookout.runtime.worker import DeadLetter, Record
+from lookout.services.decode.away_hosts import GIVEN_UP_S, WAIT_S
 from lookout.v1.frames_pb2 import Frame, FramesRecord
 from lookout.v1.lineage_pb2 import CAUSE_ENDED, CAUSE_MOVED, StreamEvent
 from lookout.wire import SEGMENTS, headers
@@ -324,6 +327,28 @@ def test_an_absent_host_is_its_cameras_fault() -> None:
     world.topic.records[0] = Record(SEGMENTS.name, 0, 0, "yard", b"http://127.0.0.1:1/x", kind)
     with pytest.raises(TensorNotMadeError, match="ConnectError"):
         world.handler.reader.materialize(record.segment.pixels, record)
+
+
+def test_a_host_that_is_away_holds_up_its_camera_for_seconds_not_for_an_hour() -> None:
+    """While a segment is tried again its partition commits nothing, also for other cameras."""
+    world = World(uri_schemes="http", uri_hosts="127.0.0.1", uri_networks="127.0.0.0/8")
+    away = partial(world.send, b"http://127.0.0.1:1/x", content_type=headers.URI_LIST)
+    began = world.monotonic
+    for _ in range(100):
+        with pytest.raises((TransientError, BadRecordError)) as caught:
+            away()
+        if isinstance(caught.value, BadRecordError):
+            break
+        world.monotonic += 1.0
+    assert caught.value.reason == "uri-away"  # type: ignore[union-attr]
+    assert WAIT_S <= world.monotonic - began <= WAIT_S + 2.0
+    for _ in range(5):  # and its next segments for no time at all
+        with pytest.raises(BadRecordError, match="the camera's host did not answer"):
+            away()
+    assert samples(world.send(pieces()[0])) == [0, 1, 2, 3], "what needs no host is read"
+    world.monotonic += GIVEN_UP_S
+    with pytest.raises(TransientError, match="ConnectError"):
+        away()
 
 
 def test_uris_are_refused_unless_allowed() -> None:

@@ -17,10 +17,12 @@ from confluent_kafka import KafkaError, KafkaException
 from lookout.runtime.observe import logs
 from lookout.runtime.worker.growth import added_by_hand
 from lookout.runtime.worker.partitions import Partition
+from lookout.runtime.worker.record_reader import record_of
+from lookout.runtime.worker.records import Record
 from lookout.runtime.worker.settings import ServiceSettings
 from lookout.runtime.worker.topic_reader import BEGINNING, End, TopicReader
 from lookout.v1.state_pb2 import Checkpoint
-from lookout.wire import WireError, from_bytes
+from lookout.wire import WireError, check_message, from_bytes
 
 #: partitions that are read at the same time
 CONCURRENT = 4
@@ -142,7 +144,7 @@ class StateReader:
                 waited_since = time.monotonic()
                 if isinstance(message, End):
                     break
-                _keep(takeover, message.key(), message.value(), message.offset() or 0)
+                _keep(takeover, record_of(message), deleted=message.value() is None)
                 # The last offset may be the end of a transaction, which is never delivered; then the end of
                 # the partition is.
                 if (message.offset() or 0) >= end - 1:
@@ -151,20 +153,23 @@ class StateReader:
             self._reader.stop_reading()
 
 
-def _keep(takeover: Takeover, key: bytes | None, value: bytes | None, offset: int) -> None:
+def _keep(takeover: Takeover, record: Record, *, deleted: bool) -> None:
     """Put one state record in its place."""
-    camera = (key or b"").decode("utf-8", "replace")
+    camera = record.camera
     if camera.startswith("\x00"):
         return  # an earlier release wrote its owner here
     for part in (takeover.checkpoints, takeover.unreadable, takeover.places):
         part.pop(camera, None)
-    if value is None:
+    if deleted:
         return
-    takeover.places[camera] = offset
+    takeover.places[camera] = record.offset
     try:
-        takeover.checkpoints[camera] = from_bytes(value, Checkpoint)
+        checkpoint = from_bytes(record.value, Checkpoint)  # of any service: the topic table knows ours alone
+        check_message(checkpoint, partition=record.partition, record_ms=record.timestamp_ms)
     except WireError:
-        takeover.unreadable[camera] = value
+        takeover.unreadable[camera] = record.value
+    else:
+        takeover.checkpoints[camera] = checkpoint
 
 
 class Takeovers:

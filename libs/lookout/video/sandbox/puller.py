@@ -1,4 +1,4 @@
-"""The process that reads one camera. Started by `Pull`, imported by nobody.
+"""The process that reads one camera. Started by `Pull`.
 
 Its standard input is the connection to the camera, and the only one it has. Arguments: descriptors of the
 pipe that the job comes through and of the pipe for replies."""
@@ -11,7 +11,7 @@ import pkgutil
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from urllib.parse import urlsplit
 
 import av
@@ -43,20 +43,24 @@ def main(arguments: list[str]) -> None:
         secret = urlsplit(job.url).password is not None
         guarded = secret and not job.basic and not job.url.startswith("rtsps:")
         start_guard = guard_input(lambda: _end(replies, REFUSED)) if guarded else None
+        redirects = _Redirects(replies)
+
+        def begin() -> None:
+            """Start every thread that it will have: confined it starts none."""
+            threading.Thread(target=_end_with_parent, args=(jobs,), name="parent", daemon=True).start()
+            threading.Thread(target=redirects.watch, name="redirect", daemon=True).start()
+            if start_guard is not None:
+                start_guard()
+
         limit_resources(_ADDRESS_SPACE, 0, None, own_memory=job.memory_bytes)
-        means = confine(
-            strict=sys.platform == "linux",
-            needs=Needs(Network.DATAGRAMS if job.datagrams else Network.CONNECTION, code=True),
-        )
+        network = Network.DATAGRAMS if job.datagrams else Network.CONNECTION
+        means = confine(strict=sys.platform == "linux", needs=needs_of(network, begin))
     except (ConfinementError, ImportError, OSError, ValueError) as error:
         _fail(replies, str(error), unconfined=True)
         return
-    threading.Thread(target=_end_with_parent, args=(jobs,), name="parent", daemon=True).start()
-    if start_guard is not None:
-        start_guard()
     send_message(replies, pb.PullReply(ready=pb.Ready(confinement=means)).SerializeToString())
     try:
-        _pull(job, replies)
+        _pull(job, replies, redirects)
         _fail(replies, "the camera ended the stream")
     except MemoryError:
         _fail(replies, f"the stream needs more than {job.memory_bytes >> 20} MiB of memory")
@@ -64,13 +68,23 @@ def main(arguments: list[str]) -> None:
         _fail(replies, str(error))
 
 
-def _pull(job: pb.PullJob, replies: int) -> None:
+def needs_of(network: Network, begin: Callable[[], object]) -> Needs:
+    """What the process needs: its connection and the threads that it has; no file, and no further thread.
+
+    Args:
+        network: How it reaches the camera.
+        begin: Starts its threads.
+    """
+    return Needs(network, threads=False, begin=begin)
+
+
+def _pull(job: pb.PullJob, replies: int, redirects: _Redirects) -> None:
     options = {
         "rtsp_transport": "udp" if job.datagrams else "tcp",
         "protocol_whitelist": "rtsp,rtsps,rtp,tcp,udp,tls,crypto",
         "timeout": str(round(job.connect_s * 1e6)),
     }
-    with _opened(job, options, replies) as source:
+    with _opened(job, options, redirects) as source:
         stream = next(iter(source.streams.video), None)
         if stream is None:
             raise ValueError("the camera sends no video")
@@ -83,7 +97,7 @@ def _pull(job: pb.PullJob, replies: int) -> None:
             send_message(replies, reply.SerializeToString())
 
 
-def _opened(job: pb.PullJob, options: dict[str, str], replies: int) -> av.container.InputContainer:
+def _opened(job: pb.PullJob, options: dict[str, str], redirects: _Redirects) -> av.container.InputContainer:
     """The camera's stream.
 
     Raises:
@@ -93,10 +107,8 @@ def _opened(job: pb.PullJob, options: dict[str, str], replies: int) -> av.contai
     """
     asked_at = time.monotonic()
     av.logging.set_level(av.logging.INFO)  # FFmpeg tells of a redirect in its log alone
-    opened = threading.Event()
     with av.logging.Capture() as lines:
-        arguments = (lines, opened, replies)
-        threading.Thread(target=_end_when_redirected, args=arguments, name="redirect", daemon=True).start()
+        redirects.lines = lines
         try:
             return av.open(job.url, format="rtsp", options=options, timeout=job.connect_s)
         except av.error.FFmpegError as error:
@@ -104,18 +116,26 @@ def _opened(job: pb.PullJob, options: dict[str, str], replies: int) -> av.contai
                 raise ValueError(_REDIRECTED) from None
             raise _cause(error, asked_at, job) from None
         finally:
-            opened.set()
+            redirects.opened.set()
             av.logging.set_level(None)
 
 
-def _end_when_redirected(lines: list[tuple[int, str, str]], opened: threading.Event, replies: int) -> None:
-    """End the process when the camera names another address.
+class _Redirects:
+    """Ends the process when the camera names another address.
 
     FFmpeg closes the connection then, gets no other, and asks for one without a pause until its time is over.
     """
-    while not opened.wait(_LOOK_S):
-        if _is_redirect(lines):
-            _end(replies, _REDIRECTED)
+
+    def __init__(self, replies: int) -> None:
+        self._replies = replies
+        self.lines: list[tuple[int, str, str]] = []  # FFmpeg's log
+        self.opened = threading.Event()
+
+    def watch(self) -> None:
+        """Look at the log until the stream is opened."""
+        while not self.opened.wait(_LOOK_S):
+            if _is_redirect(self.lines):
+                _end(self._replies, _REDIRECTED)
 
 
 def _is_redirect(lines: list[tuple[int, str, str]]) -> bool:

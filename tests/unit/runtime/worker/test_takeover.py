@@ -7,8 +7,9 @@ from collections.abc import Callable
 from queue import SimpleQueue
 
 from lookout.runtime.worker.partitions import Partition
+from lookout.runtime.worker.records import Record
 from lookout.runtime.worker.takeover import NotYetError, Takeover, Takeovers, _keep
-from lookout.v1.state_pb2 import Checkpoint
+from lookout.v1.state_pb2 import Checkpoint, DecodeState
 
 
 class FakeReader:
@@ -93,13 +94,17 @@ def test_closing_ends_every_thread() -> None:
 
 
 def test_the_newest_checkpoint_of_a_camera_stands() -> None:
+    """One that is no message, or whose stream begins in the future, is none."""
     takeover = Takeover(3, 5)
     good = Checkpoint(config_digest="x").SerializeToString()
+    now_ms = 1_700_000_000_000
+    future = Checkpoint(decode=DecodeState(epoch=1000 * (now_ms + 90 * 86_400_000))).SerializeToString()
     for offset, (key, value) in enumerate((
-        (b"a", good), (b"b", b"\xff\xff"), (b"c", b"\xff"), (b"c", good), (b"d", good), (b"d", None),
-        (b"\x00owner", b"\xff"),
+        ("a", good), ("b", b"\xff\xff"), ("c", b"\xff"), ("c", good), ("d", good), ("d", None),
+        ("\x00owner", b"\xff"), ("e", future),
     )):  # fmt: skip
-        _keep(takeover, key, value, offset)
+        record = Record("decode.state.v1", 3, offset, key, value or b"", timestamp_ms=now_ms)
+        _keep(takeover, record, deleted=value is None)
     assert set(takeover.checkpoints) == {"a", "c"}
-    assert takeover.unreadable == {"b": b"\xff\xff"}
-    assert takeover.places == {"a": 0, "b": 1, "c": 3}
+    assert takeover.unreadable == {"b": b"\xff\xff", "e": future}
+    assert takeover.places == {"a": 0, "b": 1, "c": 3, "e": 7}

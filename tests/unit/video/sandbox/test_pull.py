@@ -405,10 +405,9 @@ def test_a_process_that_a_camera_took_over_is_not_believed(
 
 
 ESCAPES = """
-import os, socket, sys
-from lookout.video.sandbox.confine import Needs, confine
-from lookout.video.sandbox.seccomp import Network
-confine(needs=Needs(Network(sys.argv[1]), code=True))
+import os, socket, sys, threading
+from lookout.video.sandbox.puller import Network, confine, needs_of
+confine(needs=needs_of(Network(sys.argv[1]), lambda: None))
 host, port = sys.argv[2].rsplit(":", 1)
 def tcp(fd):
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM, fileno=fd) as link:
@@ -426,12 +425,15 @@ attempts = {
     "file": lambda: open("/etc/passwd").read(),
     "program": lambda: os.execv("/bin/true", ["true"]),
     "process": os.fork,
+    "thread": threading.Thread(target=print).start,
+    "whether a path exists": lambda: os.stat("/etc/passwd"),
+    "its own code": lambda: os.stat(os.__file__),
 }
 for name, attempt in attempts.items():
     try:
         attempt()
         print(name, flush=True)
-    except OSError:
+    except (OSError, RuntimeError):
         pass
 """
 

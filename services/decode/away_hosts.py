@@ -1,0 +1,74 @@
+"""Hosts of segments that are away: how long a camera's partition waits for them."""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from lookout.errors import BadRecordError, TransientError
+
+T = TypeVar("T")
+#: seconds for which a segment is tried again. Meanwhile its partition commits nothing, so this is half of the
+#: 10 s that one camera may hold up another
+WAIT_S: Final = 5.0
+#: seconds in which a camera's segments are not asked for after that
+GIVEN_UP_S: Final = 30.0
+_CAMERAS: Final = 4096  # that are remembered
+
+
+class AwayHosts:
+    """Fetches segments of cameras, and gives up hosts that do not answer. A camera has one thread.
+
+    Args:
+        fetch: Fetches what a URI names.
+        clock: Seconds that only grow.
+    """
+
+    def __init__(self, fetch: Callable[[str], bytes], clock: Callable[[], float] = time.monotonic) -> None:
+        self._fetch, self._clock = fetch, clock
+        self._failing: OrderedDict[str, tuple[float, float]] = OrderedDict()  # (since, tried last), by camera
+        self._given_up: OrderedDict[str, float] = OrderedDict()  # until when
+
+    def fetch(self, camera: str, uri: str) -> bytes:
+        """The bytes of a segment.
+
+        Args:
+            camera: Whose it is.
+            uri: Where it is.
+
+        Raises:
+            BadRecordError: `uri-away`: its host has been away for too long; or it may not be fetched.
+            TransientError: The host does not answer; it is worth another try.
+        """
+        now = self._clock()
+        if now < self._given_up.get(camera, now):
+            raise BadRecordError(
+                "uri-away", f"the camera's host did not answer; it is asked every {GIVEN_UP_S:g} s"
+            )
+        since, tried = self._failing.get(camera, (now, now))
+        if now - tried > GIVEN_UP_S:  # another worker had the camera meanwhile
+            since = now
+        try:
+            value = self._fetch(uri)
+        except TransientError as error:
+            failed = self._clock()
+            if failed - since < WAIT_S:
+                self._remember(self._failing, camera, (since, failed))
+                raise
+            self._failing.pop(camera, None)
+            self._remember(self._given_up, camera, failed + GIVEN_UP_S)
+            raise BadRecordError("uri-away", f"for {WAIT_S:g} s: {error}") from error
+        except BadRecordError:
+            self._failing.pop(camera, None)
+            raise
+        self._failing.pop(camera, None)
+        self._given_up.pop(camera, None)
+        return value
+
+    @staticmethod
+    def _remember(cameras: OrderedDict[str, T], camera: str, what: T) -> None:
+        cameras[camera] = what
+        while len(cameras) > _CAMERAS:
+            cameras.popitem(last=False)

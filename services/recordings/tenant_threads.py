@@ -1,0 +1,82 @@
+"""Threads that tenants share: work that waits for hosts holds up its own tenant's alone."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Final, Generic, TypeVar
+
+T = TypeVar("T")
+THREADS: Final = 16
+#: threads of one tenant at a time, so that it takes many slow tenants to use up all
+THREADS_OF_A_TENANT: Final = 2
+#: of one tenant, that wait for a thread; further work is not taken
+WAITING_OF_A_TENANT: Final = 64
+
+
+class TenantThreads(Generic[T]):
+    """Runs work of tenants in turn. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="tenants")
+        self._waiting: OrderedDict[str, deque[tuple[Future[T], Callable[[], T]]]] = OrderedDict()
+        self._running: Counter[str] = Counter()
+
+    def is_idle(self, tenant: str) -> bool:
+        """Whether nothing of a tenant runs or waits."""
+        with self._lock:
+            return not self._running[tenant] and tenant not in self._waiting
+
+    def submit(self, tenant: str, work: Callable[[], T]) -> Future[T] | None:
+        """Run some work when its tenant's turn comes; None: too much of the tenant's waits already."""
+        with self._lock:
+            waiting = self._waiting.setdefault(tenant, deque())
+            if len(waiting) >= WAITING_OF_A_TENANT:
+                return None
+            future: Future[T] = Future()
+            waiting.append((future, work))
+            self._begin()
+        return future
+
+    def close(self) -> None:
+        """Begin nothing more; what runs is not waited for."""
+        with self._lock:
+            self._waiting.clear()
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _begin(self) -> None:
+        """Hand out free threads: the tenant that got one longest ago comes first."""
+        for tenant in list(self._waiting):
+            if self._running.total() >= THREADS:
+                return
+            waiting = self._waiting[tenant]
+            while waiting and self._running[tenant] < THREADS_OF_A_TENANT:
+                future, work = waiting.popleft()
+                if future.set_running_or_notify_cancel():
+                    self._running[tenant] += 1
+                    self._waiting.move_to_end(tenant)
+                    self._pool.submit(self._run, tenant, future, work)
+                    break
+            if not waiting:
+                del self._waiting[tenant]
+
+    def _run(self, tenant: str, future: Future[T], work: Callable[[], T]) -> None:
+        try:
+            result = work()
+        except BaseException as error:
+            self._free(tenant)
+            future.set_exception(error)
+        else:
+            self._free(tenant)
+            future.set_result(result)
+
+    def _free(self, tenant: str) -> None:
+        """The tenant's thread is free: before its result is seen, so that the next one finds it so."""
+        with self._lock:
+            self._running[tenant] -= 1
+            if not self._running[tenant]:
+                del self._running[tenant]
+            self._begin()

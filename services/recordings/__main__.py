@@ -164,8 +164,8 @@ ROLES: Final[dict[str, tuple[Flow, MakeHandler[RecordingsSettings]]]] = {
 
 
 def is_cancelled(row: bytes | None) -> bool:
-    """Whether the checkpoint of a job's plan says that it is cancelled. Its newest request does not count: others
-    may write one with its id.
+    """Whether the checkpoint of a job's plan says that it is cancelled. The newest request does not count:
+    others may write one with its id.
     """
     state = PlanState()
     try:

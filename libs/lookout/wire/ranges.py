@@ -291,6 +291,7 @@ NUMBERS: Final[dict[str, tuple[float, float]]] = {
     "RecordingQuestionAnswer.end_s": _LENGTH_S,
     "RecordingRange.start_s": _LENGTH_S,
     "RecordingRange.end_s": _LENGTH_S,
+    "PlanState.request_offset": _INDEX,
     "ReduceState.plan_offset": _INDEX,
     "ReduceState.parts": (0, limits.JOB_PARTS),
     "ReduceState.numbers": (0, limits.JOB_PARTS - 1),

@@ -11,13 +11,16 @@ from typing import Any, Final
 import httpx
 import pytest
 
+from lookout.administration import Writer
 from lookout.local import KafkaServer
 from lookout.services.gateway.console_files import BUILT
 from lookout.v1.alerts_pb2 import Alert
+from lookout.v1.recordings_pb2 import RecordingAnswers
+from lookout.wire import ANSWERS, to_json
 from tests.browser import CHROMIUM, Browser, browser
 from tests.eventually import eventually
 from tests.fleet.gateway_case import GatewayProcess
-from tests.fleet.gateway_records import alert, publish, verdict, watch
+from tests.fleet.gateway_records import BEGIN_MS, alert, publish, verdict, watch
 
 pytestmark = [
     pytest.mark.fleet,
@@ -212,6 +215,39 @@ def test_a_watch_is_made_changed_and_removed(page: Browser, client: httpx.Client
     page.evaluate("window.confirm = () => true")
     press(page, "Remove")
     eventually(lambda: client.get("/v1/watches/bag-left").status_code == 404)
+
+
+def test_a_backtest_is_judged_and_a_threshold_chosen(
+    page: Browser, broker: KafkaServer, client: httpx.Client
+) -> None:
+    """The fleet's answer is written here; what the page makes of it is counted by hand."""
+    show(page, "watch")
+    fill(page, "Question", "Is the gate open?")
+    press(page, "Try it on the last day")
+    (job,) = eventually(lambda: client.get("/v1/backtests").json().get("jobs"))
+    assert job["request"]["backtest"]["watch"]["rule"]["threshold"] == 0.3
+    answers = RecordingAnswers(id=job["request"]["id"], state=RecordingAnswers.STATE_DONE, parts=1, done=1)
+    past = answers.backtest
+    past.threshold, past.cameras, past.watched_s, past.incidents_total = 0.3, 1, 43_200, 4
+    for number, score in enumerate((0.35, 0.65, 0.7, 0.9)):
+        moment = past.incidents.add(camera="gate", score=score, peak=score, windows=2)
+        moment.opened.FromMilliseconds(BEGIN_MS + 60_000 * number)
+    past.labels.add(camera="gate", watch="lying", incident="i", right=False, score=0.5)
+    Writer({"bootstrap.servers": broker.bootstrap}).write(ANSWERS.name, {answers.id: to_json(answers)})
+    eventually(lambda: "Precision" in text(page))
+    for place, button in ((0, 0), (1, 0), (2, 1), (3, 0)):  # right, right, wrong, right
+        row = f"document.querySelectorAll('section li')[{place}]"
+        page.evaluate(f"{row}.querySelectorAll('button')[{button}].click()")
+    told = "document.querySelector('section dl').innerText"
+    eventually(lambda: "2 of 3 reported and judged" in page.evaluate(told))
+    assert "2 of 3 that are right" in page.evaluate(told)
+    assert "6.0" in page.evaluate(told)  # three reach 60 % in half a day
+    fill(page, "Counts as yes from", "0.8")
+    eventually(lambda: "1 of 1 reported and judged" in page.evaluate(told))
+    assert "1 of 3 that are right" in page.evaluate(told)
+    assert "2.0" in page.evaluate(told)
+    fill(page, "Counts as yes from", "0.4")
+    eventually(lambda: "2 of 4 reported and judged" in page.evaluate(told))  # with the earlier opinion
 
 
 def test_signing_out_ends_the_session(page: Browser, client: httpx.Client) -> None:

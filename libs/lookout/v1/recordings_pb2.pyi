@@ -400,7 +400,7 @@ class LabelScore(_message.Message):
     def __init__(self, camera: _Optional[str] = ..., watch: _Optional[str] = ..., incident: _Optional[str] = ..., right: _Optional[bool] = ..., score: _Optional[float] = ...) -> None: ...
 
 class PastIncident(_message.Message):
-    __slots__ = ("camera", "opened", "end", "peak", "windows", "reason", "evidence", "raised")
+    __slots__ = ("camera", "opened", "end", "peak", "windows", "reason", "evidence", "raised", "score")
     CAMERA_FIELD_NUMBER: _ClassVar[int]
     OPENED_FIELD_NUMBER: _ClassVar[int]
     END_FIELD_NUMBER: _ClassVar[int]
@@ -409,6 +409,7 @@ class PastIncident(_message.Message):
     REASON_FIELD_NUMBER: _ClassVar[int]
     EVIDENCE_FIELD_NUMBER: _ClassVar[int]
     RAISED_FIELD_NUMBER: _ClassVar[int]
+    SCORE_FIELD_NUMBER: _ClassVar[int]
     camera: str
     opened: _timestamp_pb2.Timestamp
     end: _timestamp_pb2.Timestamp
@@ -417,7 +418,8 @@ class PastIncident(_message.Message):
     reason: str
     evidence: _containers.RepeatedCompositeFieldContainer[_verdicts_pb2.Evidence]
     raised: _timestamp_pb2.Timestamp
-    def __init__(self, camera: _Optional[str] = ..., opened: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., peak: _Optional[float] = ..., windows: _Optional[int] = ..., reason: _Optional[str] = ..., evidence: _Optional[_Iterable[_Union[_verdicts_pb2.Evidence, _Mapping]]] = ..., raised: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    score: float
+    def __init__(self, camera: _Optional[str] = ..., opened: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., peak: _Optional[float] = ..., windows: _Optional[int] = ..., reason: _Optional[str] = ..., evidence: _Optional[_Iterable[_Union[_verdicts_pb2.Evidence, _Mapping]]] = ..., raised: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., score: _Optional[float] = ...) -> None: ...
 
 class OutcomeCount(_message.Message):
     __slots__ = ("outcome", "windows")

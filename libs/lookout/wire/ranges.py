@@ -241,6 +241,7 @@ NUMBERS: Final[dict[str, tuple[float, float]]] = {
     "BacktestAnswer.replanned": _INDEX,
     "BacktestAnswer.threshold": _SHARE,
     "PastIncident.peak": _SHARE,
+    "PastIncident.score": _SHARE,
     "PastIncident.windows": _INDEX,
     "OutcomeCount.windows": _INDEX,
     "LabelScore.score": _SHARE,

@@ -172,6 +172,7 @@ def incident_of(message: recordings_pb2.PastIncident) -> PastIncident:
         tuple(frame.SerializeToString(deterministic=True) for frame in message.evidence),
         # An answer of before this was told: its first window begins the incident.
         (message.raised if message.HasField("raised") else message.opened).ToMilliseconds(),
+        message.score,
     )
 
 
@@ -181,6 +182,7 @@ def incident_message(past: PastIncident) -> recordings_pb2.PastIncident:
         camera=past.camera,
         peak=past.peak,
         windows=past.windows,
+        score=past.score,
         reason=past.reason,
         evidence=[Evidence.FromString(frame) for frame in past.evidence[:_PICTURES]],
     )

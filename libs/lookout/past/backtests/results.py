@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import resource
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from lookout import rules
 from lookout.rules import EventKind, Outcome, Rule, WatchVerdict
+from lookout.rules.zones import inside_any
 
 if TYPE_CHECKING:
     from lookout.v1.recordings_pb2 import LabelScore
@@ -49,6 +50,7 @@ class PastIncident:
         reason: Why it closed; empty: it is open at the end.
         evidence: References to the frames that show it, strongest window first.
         raised_ms: When it was raised: the end of the window that did it.
+        score: Highest threshold at which the rule still reports it: of n answers in a row, the k-th largest.
     """
 
     camera: str
@@ -59,6 +61,7 @@ class PastIncident:
     reason: str = ""
     evidence: tuple[bytes, ...] = ()
     raised_ms: int = 0
+    score: float = 0.0
 
     def as_json(self) -> dict[str, Any]:
         """For JSON."""
@@ -68,6 +71,7 @@ class PastIncident:
             "raised_ms": self.raised_ms,
             "end_ms": self.end_ms,
             "peak": round(self.peak, 4),
+            "score": round(self.score, 4),
             "windows": self.windows,
             "reason": self.reason,
         }
@@ -114,6 +118,7 @@ class Backtest:
     timeline: dict[str, list[PastOutcome]] | None = None
     _states: dict[str, rules.WatchState] = field(default_factory=dict)
     _open: dict[str, PastIncident] = field(default_factory=dict)
+    _recent: dict[str, deque[float]] = field(default_factory=dict)
 
     @property
     def incidents_a_camera_day(self) -> float:
@@ -154,6 +159,8 @@ class Backtest:
         )
         for event in events:
             self._follow(camera, event)
+        if self._states[camera] is not before:
+            self._rate(verdict)
 
     def shift(self, camera: str, by_ms: int) -> None:
         """Tell the times of a camera by another clock, once all its windows are taken."""
@@ -182,11 +189,31 @@ class Backtest:
             if device != "cpu":
                 self.device_s += time.perf_counter() - began
 
+    def _rate(self, verdict: WatchVerdict) -> None:
+        """Raise the score of the camera's open incident to that of the newest answers."""
+        camera, rule = verdict.camera, self.rule
+        recent = self._recent.setdefault(camera, deque(maxlen=rule.n))
+        counted = self._states[camera].recent  # the answers that the rule counts
+        if counted and verdict.outcome in (Outcome.ANSWERED, Outcome.IDLE):
+            inside = not rule.zones or inside_any(rule.zones, verdict.activity)
+            recent.append(verdict.p_yes if inside else 0.0)
+        while len(recent) > len(counted):
+            recent.popleft()
+        past = self._open.get(camera)
+        if past is not None and len(recent) >= rule.k:
+            past.score = max(past.score, sorted(recent)[-rule.k])
+
     def _follow(self, camera: str, event: rules.IncidentEvent) -> None:
         incident = event.incident
         if event.kind is EventKind.OPENED:
             self._open[camera] = PastIncident(
-                camera, incident.opened_ms, event.end_ms, incident.peak, 1, raised_ms=event.end_ms
+                camera,
+                incident.opened_ms,
+                event.end_ms,
+                incident.peak,
+                1,
+                raised_ms=event.end_ms,
+                score=self.rule.threshold,
             )
             self.opened += 1
             if self.most_incidents is None or len(self.incidents) < self.most_incidents:

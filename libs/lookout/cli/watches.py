@@ -57,6 +57,10 @@ ScheduleOption = Annotated[
         "repeat for more.  [default: always]"
     ),
 ]
+DescribeOption = Annotated[bool, typer.Option("--describe", help="Add a sentence when the answer is yes.")]
+KeepOption = Annotated[
+    bool, typer.Option("--keep", help="Gateways keep picture and clip of its incidents once they close.")
+]
 ZoneOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -119,13 +123,8 @@ def add(
     cooldown: CooldownOption = 0.0,
     schedule: ScheduleOption = None,
     zone: ZoneOption = None,
-    describe: Annotated[
-        bool, typer.Option("--describe", help="Add a sentence when the answer is yes.")
-    ] = False,
-    keep: Annotated[
-        bool,
-        typer.Option("--keep", help="Gateways keep picture and clip of its incidents once they close."),
-    ] = False,
+    describe: DescribeOption = False,
+    keep: KeepOption = False,
     priority: Annotated[
         Literal["low", "normal", "high"],
         typer.Option(help="What is left out last when the fleet falls behind."),

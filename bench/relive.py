@@ -156,7 +156,7 @@ def key_room(key_limit: int | None, window_s: float) -> KeyRoom:
     """How many key windows a batch of the simulated pod may have."""
     if key_limit is not None:
         return KeyRoom(key_limit)
-    room = KeyRoom(_default("key_batch"), _default("batch_rows"), _default("key_delay_s"))
+    room = KeyRoom(rows=_default("batch_rows"), delay_s=PrefillSettings.key_delay_s)
     room.measure(ROWS, window_s)
     return room
 

@@ -1,6 +1,6 @@
 """Settings of decode."""
 
-from typing import Self
+from typing import ClassVar, Self
 
 from pydantic import Field, model_validator
 
@@ -44,12 +44,10 @@ class DecodeSettings(FetchSettings, PruningSettings, TenantSettings):
         description="seconds by which segments may overlap; a larger step back begins a new epoch",
     )
 
-    wall_anchor_s: float = Field(
-        300.0, gt=0, description="seconds after which the wall offset of stream time is measured again"
-    )
-    claim_s: float = Field(
-        60.0, gt=0, description="seconds for which a camera id belongs to the partition in which it was seen"
-    )
+    #: seconds after which the wall offset of stream time is measured again
+    wall_anchor_s: ClassVar[float] = 300.0
+    #: seconds for which a camera id belongs to the partition in which it was seen
+    claim_s: ClassVar[float] = 60.0
 
     quota_interval_s: float = Field(
         60.0, gt=0, description="interval of the quotas, in seconds of record time"
@@ -73,8 +71,10 @@ class DecodeSettings(FetchSettings, PruningSettings, TenantSettings):
     decoder_memory: int = Field(
         2 << 30, ge=256 << 20, description="bytes of address space of one decoder process"
     )
-    decoder_cpu_s: float = Field(60.0, gt=0, description="limit of CPU seconds for one segment")
-    decoder_wall_s: float = Field(90.0, gt=0, description="limit of seconds for one segment")
+    #: limit of CPU seconds for one segment
+    decoder_cpu_s: ClassVar[float] = 60.0
+    #: limit of seconds for one segment
+    decoder_wall_s: ClassVar[float] = 90.0
 
     store: StoreSettings = Field(default_factory=StoreSettings, description="the tensor store")
 

@@ -61,7 +61,7 @@ def make_handler(context: Context[PrefillSettings]) -> PrefillHandler:
     batcher = Batcher(
         engine,
         settings.batch,
-        KeyRoom(settings.key_batch, settings.batch_rows, settings.key_delay_s),
+        KeyRoom(rows=settings.batch_rows, delay_s=settings.key_delay_s),
         context.supervisor,
         context.metrics.computing(),
         after=None if memory is None else memory.lanes.captures.after,

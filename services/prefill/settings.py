@@ -1,7 +1,7 @@
 """Settings of prefill."""
 
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -65,18 +65,9 @@ class PrefillSettings(WindowPlanSettings, TenantSettings):
     )
     cuda_graphs: bool = Field(False, description="vllm: replay captured CUDA graphs instead of eager steps")
 
-    key_batch: int | None = Field(
-        None,
-        ge=1,
-        description="limit of key windows in one batch; the key windows of other cameras wait; unset: as "
-        "many as batch_rows and key_delay_s allow",
-    )
-    key_delay_s: float = Field(
-        0.5,
-        gt=0,
-        description="seconds by which key windows may delay the windows of other cameras in one batch, by "
-        "the measured time of a row; one key window always may",
-    )
+    #: seconds by which key windows may delay the windows of other cameras in one batch, by the measured
+    #: time of a row; one key window always may
+    key_delay_s: ClassVar[float] = 0.5
     audit_limit: float | None = Field(
         0.05,
         gt=0,
@@ -84,11 +75,8 @@ class PrefillSettings(WindowPlanSettings, TenantSettings):
         description="difference of p(yes) between a key window and its incremental answer that halves the "
         "camera's interval between key windows; unset: no audits",
     )
-    block_bytes: int = Field(
-        256 << 20,
-        ge=0,
-        description="limit of the bytes of open windows' tokens in memory, all cameras together",
-    )
+    #: limit of the bytes of open windows' tokens in memory, all cameras together
+    block_bytes: ClassVar[int] = 256 << 20
     describe_tokens: int = Field(
         32, ge=1, le=512, description="longest description that a watch may ask for, in tokens"
     )
@@ -118,12 +106,8 @@ class PrefillSettings(WindowPlanSettings, TenantSettings):
         gt=0,
         description="seconds for which an answer is repeated while nothing changes; unset: never",
     )
-    idle_luma: int = Field(
-        6,
-        ge=0,
-        le=255,
-        description="difference, in grey levels, up to which a patch counts as unchanged between anchors",
-    )
+    #: difference, in grey levels, up to which a patch counts as unchanged between anchors
+    idle_luma: ClassVar[int] = 6
     memory: Annotated[str | None, BeforeValidator(_kept)] = Field(
         None,
         description="how much of its past a camera keeps for questions: a duration (2h) or a size (500MB); "
@@ -143,28 +127,18 @@ class PrefillSettings(WindowPlanSettings, TenantSettings):
     memory_chapter_s: float = Field(
         600.0, gt=0, description="seconds of stream time after which a chapter is sealed"
     )
-    memory_chapter_bytes: int = Field(
-        256 << 20, ge=1 << 16, description="bytes of KV after which a chapter is sealed"
-    )
-    memory_queue_bytes: int = Field(
-        256 << 20,
-        ge=1 << 20,
-        description="limit of the bytes of blocks that wait to be written; a block beyond it is left out",
-    )
-    memory_readers: int = Field(
-        4, ge=1, le=64, description="questions that may read chapters of this instance at the same time"
-    )
-    memory_yield_s: float = Field(
-        0.1,
-        ge=0,
-        description="seconds that a read of chapters waits at most for windows that are computed",
-    )
-    memory_redis_bytes: int = Field(
-        32 << 20,
-        ge=0,
-        description="bytes of a camera's scenes in Redis; older ones are read from their holder",
-    )
-    memory_lanes: int = Field(1, ge=1, le=64, description="threads that write chapters")
+    #: bytes of KV after which a chapter is sealed
+    memory_chapter_bytes: ClassVar[int] = 256 << 20
+    #: limit of the bytes of blocks that wait to be written; a block beyond it is left out
+    memory_queue_bytes: ClassVar[int] = 256 << 20
+    #: questions that may read chapters of this instance at the same time
+    memory_readers: ClassVar[int] = 4
+    #: seconds that a read of chapters waits at most for windows that are computed
+    memory_yield_s: ClassVar[float] = 0.1
+    #: bytes of a camera's scenes in Redis; older ones are read from their holder
+    memory_redis_bytes: ClassVar[int] = 32 << 20
+    #: threads that write chapters
+    memory_lanes: ClassVar[int] = 1
     store: StoreSettings = Field(default_factory=StoreSettings, description="how tokens are fetched")
 
     @property

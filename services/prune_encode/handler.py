@@ -230,7 +230,7 @@ class PruneEncodeHandler(ProducingStage[OpenBlock]):
         if needed is not None and gathered != needed.value and self._warns(camera, "vectors"):
             _log.warning(
                 "masks need motion vectors, which decode did not gather; luma is used: give decode the "
-                "same LOOKOUT_PRESET, LOOKOUT_PRUNING, LOOKOUT_CHANGE and LOOKOUT_GATHER_METHOD",
+                "same LOOKOUT_PRESET, LOOKOUT_PRUNING and LOOKOUT_CHANGE",
                 camera=camera,
                 needed=needed.value,
                 gathered=gathered or "nothing",

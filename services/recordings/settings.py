@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Self
+from typing import ClassVar, Self
 
 from pydantic import Field, model_validator
 
@@ -31,9 +31,8 @@ class RecordingsSettings(FetchSettings, WindowPlanSettings):
         description="bytes that are fetched for a part; the whole recording, into the temporary folder, "
         "where its host serves no ranges",
     )
-    uri_timeout_s: float = Field(
-        600.0, gt=0, description="limit of seconds for one fetch; a range has 60 at most"
-    )
+    #: limit of seconds for one fetch; a range has 60 at most
+    uri_timeout_s: ClassVar[float] = 600.0
     decoders: int | None = Field(
         None, ge=1, le=1024, description="decoding processes of a part; unset: the cores that it may use"
     )

@@ -32,7 +32,7 @@ RECORDINGS_ROLES = {"recordings-plan": "plan", "recordings": "parts", "recording
 """The services of recordings as jobs, with the argument that their module takes."""
 RECORDINGS_DECODE = "recordings-decode"
 """The service that decodes parts of recordings ahead; it reads no topic."""
-PLAN_SETTINGS = ("reuse", "refresh_frames", "refresh_surplus", "labels", "key_every", "max_damage")
+PLAN_SETTINGS = ("reuse", "key_every", "max_damage")
 """Settings of prefill that back-tests must have as well (`lookout.runtime.worker.WindowPlanSettings`)."""
 
 

@@ -8,7 +8,6 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, Field, WithJsonSchema, model_validator
 
-from lookout.pruning.gather import GatherMethod
 from lookout.pruning.masks import Accumulation, Anchors, Change, MaskPolicy, PrunePolicy
 from lookout.pruning.policies import POLICIES, PolicyError, keeping_everything, policy_of
 
@@ -82,9 +81,6 @@ class PruningSettings(BaseModel):
     change: Change | None = Field(
         None, description="what says that a patch changed: luma, vectors, vectors-luma; unset: the preset's"
     )
-    gather_method: GatherMethod | None = Field(
-        None, description="how motion vectors are gathered: union, signed-sum; unset: the preset's"
-    )
     tau: float | None = Field(
         None,
         ge=0,
@@ -129,7 +125,6 @@ class PruningSettings(BaseModel):
         """What is set of the rule of changes, by the name of the setting."""
         names = (
             "change",
-            "gather_method",
             "tau",
             "alpha",
             "luma_tau",
@@ -144,8 +139,5 @@ class PruningSettings(BaseModel):
         """How patches are judged."""
         base, named = policy_of(self.pruning or masks_of(self.preset)), self._parameters
         if isinstance(base, PrunePolicy):
-            if "gather_method" in named:
-                named["rule"] = named.pop("gather_method")
-                named.setdefault("tau", None)  # a threshold belongs to its gathering method
             base = replace(base, **named)
         return base if self.prune else keeping_everything(base)

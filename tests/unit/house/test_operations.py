@@ -67,10 +67,25 @@ KINDS = {
 
 def settings_table() -> str:
     """Every setting with its default, shared ones first."""
-    parts = ["### Every service\n\n" + _table(_settings(ServiceSettings))]
-    for stage, kind in STAGES.items():
-        own = {name: each for name, each in _settings(kind).items() if name not in _settings(ServiceSettings)}
-        parts.append(f"### {stage}\n\n" + _table(own))
+    base = _settings(ServiceSettings)
+    own = {
+        stage: {name: row for name, row in _settings(kind).items() if name not in base}
+        for stage, kind in STAGES.items()
+    }
+    readers: dict[tuple[str, str, str], list[str]] = {}
+    for stage, rows in own.items():
+        for name, (default, text) in rows.items():
+            readers.setdefault((name, default, text), []).append(stage)
+    shared = {row: stages for row, stages in readers.items() if len(stages) > 1}
+    lines = [
+        f"| `{name}` | {_cell(default)} | {', '.join(stages)} | {_cell(text)} |"
+        for (name, default, text), stages in sorted(shared.items())
+    ]
+    head = "| setting | default | services | meaning |\n| --- | --- | --- | --- |\n"
+    parts = ["### Every service\n\n" + _table(base), "### Several services\n\n" + head + "\n".join(lines)]
+    for stage, rows in own.items():
+        alone = {name: row for name, row in rows.items() if (name, *row) not in shared}
+        parts.append(f"### {stage}\n\n" + _table(alone))
     return "\n\n".join(parts)
 
 

@@ -33,12 +33,6 @@ def test_the_pipeline_and_the_services_agree_on_a_preset(name: str) -> None:
     assert [getattr(prefill, name) for name in names] == [getattr(preset.windows, name) for name in names]
 
 
-def test_a_number_of_frames_takes_the_place_of_the_presets_share() -> None:
-    given = {"mode": "local", "preset": "faithful", "model_dir": Path("x")}
-    windows = PrefillSettings(**given, refresh_frames=3).windows
-    assert (windows.refresh_frames, windows.refresh_share) == (3, None)
-
-
 def test_the_faithful_preset_has_the_defaults_masks_and_computes_no_less() -> None:
     default, faithful = preset_of("default"), preset_of("faithful")
     assert faithful.masks == default.masks

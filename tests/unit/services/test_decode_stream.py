@@ -10,6 +10,7 @@ from lookout.errors import BadRecordError
 from lookout.past.erasures import Fence
 from lookout.runtime.store import LineageBrokenError
 from lookout.runtime.worker.records import Loss
+from lookout.services.decode.settings import DecodeSettings
 from lookout.v1.erasures_pb2 import Erasure
 from lookout.v1.frames_pb2 import Frame, FramesRecord
 from lookout.v1.lineage_pb2 import CAUSE_CONFIGURATION, CAUSE_ERASED, CAUSE_RETENTION, StreamEvent
@@ -168,9 +169,10 @@ def test_an_epoch_is_above_its_predecessor_whatever_record_time_says() -> None:
     assert records[1].epoch == before + 1000
 
 
-def test_stream_time_is_anchored_to_the_wall_clock_anew() -> None:
+def test_stream_time_is_anchored_to_the_wall_clock_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     """The camera's clock runs slow: 2 s of video come every 2.1 s; one segment comes late by itself."""
-    world = World(wall_anchor_s=4.0)
+    monkeypatch.setattr(DecodeSettings, "wall_anchor_s", 4.0)
+    world = World()
     delays = [2100, 2100, 5000, -800]
     records = [r for piece, after in zip(pieces(), delays, strict=True) for r in world.send(piece, after)]
     walls = [r.wall_offset_us - START_MS * 1000 for r in records]

@@ -7,6 +7,7 @@ import pytest
 
 from lookout.runtime.worker import StoredCheckpoint
 from lookout.services.prefill.batcher import Batcher
+from lookout.services.prefill.settings import PrefillSettings
 from lookout.v1.lineage_pb2 import StreamEvent
 from lookout.wire import verdict_id
 from tests.prefill_world import (
@@ -49,7 +50,9 @@ class TestIdle:
         assert world.counts["answered"] == 12
 
     @pytest.mark.slow
-    def test_only_what_a_full_answer_would_say_again(self, batcher: Batcher) -> None:
+    def test_only_what_a_full_answer_would_say_again(
+        self, batcher: Batcher, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         """The oracle: the same stream without gating, and the rule by brute force over all blocks."""
         draw = np.random.default_rng(4)
         still = draw.random(60) < 0.85
@@ -59,7 +62,8 @@ class TestIdle:
             for k, (s, grey) in enumerate(zip(still, luma, strict=True))
         ]
         asked = World(batcher, FALL, reuse=False).tell(*records)
-        gated = World(batcher, FALL, reuse=False, idle_age_s=self.AGE_S, idle_luma=2).tell(*records)
+        monkeypatch.setattr(PrefillSettings, "idle_luma", 2)
+        gated = World(batcher, FALL, reuse=False, idle_age_s=self.AGE_S).tell(*records)
         assert [each.id for each in gated] == [each.id for each in asked]
         answered: int | None = None
         for k, (one, other) in enumerate(zip(gated, asked, strict=True)):

@@ -12,7 +12,7 @@ import os
 import re
 import socket
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 from pydantic_settings import NoDecode, SettingsConfigDict
@@ -135,7 +135,8 @@ class ServiceSettings(Connections, SamplingSettings):
     model_digest: str | None = Field(None, description="the digest that model_dir must have; unset: any")
 
     threads: int = Field(2, ge=1, le=256, description="cameras computed at the same time")
-    in_flight_records: int = Field(64, ge=1, description="records of a partition read ahead of their commit")
+    #: records of a partition read ahead of their commit
+    in_flight_records: ClassVar[int] = 64
     in_flight_bytes: int = Field(
         128 << 20, ge=1, description="bytes read ahead of their commit, shared by this process's partitions"
     )
@@ -169,27 +170,21 @@ class ServiceSettings(Connections, SamplingSettings):
     device_retry_s: float = Field(
         10.0, ge=0, description="seconds of device failures after which the process ends (exit code 4)"
     )
-    stall_s: float = Field(
-        30.0, gt=1, description="seconds without a poll after which the process counts as dead"
-    )
-    load_limit_s: float = Field(
-        1800.0, gt=0, description="seconds of loading its model after which a process counts as dead"
-    )
+    #: seconds without a poll after which the process counts as dead
+    stall_s: ClassVar[float] = 30.0
+    #: seconds of loading its model after which a process counts as dead
+    load_limit_s: ClassVar[float] = 1800.0
     start_timeout_s: float = Field(
         60.0, gt=0, description="seconds that dependencies may take to answer at start-up"
     )
-    takeover_limit_s: float = Field(
-        1200.0,
-        gt=0,
-        description="seconds of waiting to take a partition over after which the process ends (exit code 1); "
-        "longer than transactions may last (the brokers' transaction.max.timeout.ms)",
-    )
+    #: seconds of waiting to take a partition over after which the process ends (exit code 1); longer than
+    #: transactions may last (the brokers' transaction.max.timeout.ms)
+    takeover_limit_s: ClassVar[float] = 1200.0
     outage_s: float = Field(
         3600.0, ge=0, description="longest outage after which nothing may be lost, in seconds"
     )
-    retention_margin_s: float = Field(
-        600.0, ge=0, description="seconds added to window and outage when topic retention is checked"
-    )
+    #: seconds added to window and outage when topic retention is checked
+    retention_margin_s: ClassVar[float] = 600.0
     on_config_change: Literal["refuse", "restart"] = Field(
         "refuse",
         description="what to do with checkpoints of other shared settings: refuse (stop), or restart "
@@ -289,7 +284,8 @@ class FetchSettings(ServiceSettings):
     uri_networks: Listed = Field(
         (), description="private networks (CIDR) that allowed hosts may resolve to, comma-separated"
     )
-    uri_timeout_s: float = Field(30.0, gt=0, description="limit of seconds for one fetch")
+    #: limit of seconds for one fetch
+    uri_timeout_s: ClassVar[float] = 30.0
 
     @field_validator("uri_schemes")
     @classmethod
@@ -348,21 +344,6 @@ class WindowPlanSettings(ModelSettings):
     """What decides how a window is computed: prefill and back-tests of its windows agree on it."""
 
     reuse: bool = Field(True, description="keep KV between windows; false: compute every window in full")
-    refresh_frames: int | None = Field(
-        None,
-        ge=0,
-        le=1024,
-        description="budget of rows that are computed again, in frames; unset: the preset's",
-    )
-    refresh_surplus: float | None = Field(
-        None,
-        gt=0,
-        description="a block that saw a burst of movement leave is computed again from this surplus on, a "
-        "share of the tokens it sees; unset: the preset's",
-    )
-    labels: Literal["frame", "kept", "block"] | None = Field(
-        None, description="which frames get a label: frame, kept or block; unset: the preset's"
-    )
     key_every: int = Field(
         30, ge=1, description="strides from one key window, which is computed in full, to the next"
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -261,12 +260,14 @@ def _settings(options: Mapping[str, Any]) -> AnalysisSettings:
     """
     from lookout.recordings.analysis.settings import AnalysisSettings, with_options
 
-    try:
-        return with_options(AnalysisSettings(), options)
-    except LookoutError as error:
-        setting, _, rest = re.split(r"(?<=\w)([= ])", str(error), maxsplit=1)
-        option = _OPTIONS.get(setting)
-        raise CliError(f"{option} {rest}" if option else str(error)) from None
+    settings = AnalysisSettings()
+    for name, value in options.items():  # one at a time, so that an error is that of its option
+        try:
+            settings = with_options(settings, {name: value})
+        except LookoutError as error:
+            option = _OPTIONS.get(name)
+            raise CliError(f"{option}: {error}" if option else str(error)) from None
+    return settings
 
 
 def _begin(text: str | None) -> datetime | None:
@@ -280,7 +281,7 @@ def _begin(text: str | None) -> datetime | None:
     try:
         return None if text is None else given_begin(text.strip())
     except LookoutError as error:
-        raise CliError(f"--{str(error).replace('=', ' ', 1)}") from None
+        raise CliError(f"--begins: {error}") from None
 
 
 @dataclass

@@ -12,14 +12,15 @@ from tests.unit.house.source import walk
 
 ROOT = Path(__file__).parents[3]
 #: torch and vLLM hand errors of a device on as RuntimeError or text, without a class of their own; the code
-#: of a Redis error is the first word of its text (WRONGTYPE)
+#: of a Redis error is the first word of its text (WRONGTYPE); pydantic-settings names fields only in texts
 FOREIGN = {
     "libs/lookout/models/engines/faults.py",
     "libs/lookout/runtime/worker/failures.py",
     "libs/lookout/runtime/net/redis_values.py",
+    "libs/lookout/runtime/net/connections.py",
 }
 #: methods that look into a text
-LOOKS = {"startswith", "endswith", "find", "index", "count", "lower", "casefold", "__contains__"}
+LOOKS = {"startswith", "endswith", "find", "index", "count", "lower", "casefold", "split", "partition"}
 #: attributes that are texts for people
 TEXTS = {"reason", "detail", "missing", "why", "description"}
 
@@ -62,6 +63,10 @@ def findings(source: str) -> Iterator[int]:
                     yield node.lineno
             case ast.Attribute(value=value, attr=attr) if attr in LOOKS and is_message(value):
                 yield node.lineno
+            case ast.Call(func=ast.Attribute(value=ast.Name(id="re")), args=args) if any(
+                map(is_message, args)
+            ):
+                yield node.lineno
 
 
 @pytest.mark.parametrize(
@@ -72,6 +77,8 @@ def findings(source: str) -> Iterator[int]:
         ('if error.args[0] == "gone": raise', 1),
         ('if block.missing.startswith("quota"): raise', 1),
         ('if letter.reason == "late": raise', 1),
+        ('option, _, rest = str(error).partition(" ")', 1),
+        ('option, rest = re.split("[= ]", str(error), maxsplit=1)', 1),
         ("if error.code is Code.GONE: raise", 0),
         ('log.info("failed", why=str(error)); raise', 0),
         ("if not block.missing: raise", 0),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -11,18 +13,28 @@ import transformers
 from lookout.errors import StartupError
 from lookout.models.engines.transformers import TransformersEngine, load_engine
 from lookout.models.families.inference import inference_only
+from lookout.models.windows import Planner, StrideBlock
+from lookout.past.backtests import PastWindows
 from lookout.past.chapters.announcing import ScenesDirectory
+from lookout.past.chapters.landmarks import LandmarkReader
 from lookout.past.chapters.reading import ChapterSources, ChapterStore, Holders
-from lookout.past.erasures import join, live_fence
+from lookout.past.erasures import Fence, join, live_fence
+from lookout.past.find.finding import Finder
+from lookout.past.find.records import KafkaRecords
 from lookout.past.memory import HistoryError
 from lookout.runtime.observe import traced
-from lookout.runtime.store import Directory
+from lookout.runtime.store import Directory, Node
 from lookout.runtime.store.signing import AddressSigner
 from lookout.runtime.worker import Context, checked_model, loading, serve
 from lookout.services.recall.asking import Asker
+from lookout.services.recall.searching import Finders, FleetMemory
 from lookout.services.recall.servicer import RecallService
 from lookout.services.recall.settings import RecallSettings
+from lookout.streams.chains import load_block, windows_of
 from lookout.text import public_url
+from lookout.v1.erasures_pb2 import Erasure
+from lookout.v1.lineage_pb2 import STAGE_TOKENS
+from lookout.v1.tokens_pb2 import TokensRecord
 
 
 def add(context: Context[RecallSettings]) -> None:
@@ -35,28 +47,6 @@ def add(context: Context[RecallSettings]) -> None:
     os.nice(settings.niceness)  # windows of cameras come first where they share a processor
     folder, digest = checked_model(settings, settings.model_dir)
     fence, erasures = live_fence(context)
-    asker = Asker(
-        _engine(settings, folder),
-        _sources(context),
-        model_digest=digest,
-        cache_bytes=settings.cache_bytes,
-        foresee=settings.device != "cpu" if settings.foresee is None else settings.foresee,
-        fence=fence,
-    )
-    join(context, erasures, {"cache": lambda erasure: asker.erase(erasure.camera)}, stays=False)
-    service = RecallService(asker, settings, context.metrics)
-    context.grpc.add(service.register, service.NAME)
-
-
-def _engine(settings: RecallSettings, folder: Path) -> TransformersEngine:
-    transformers.utils.logging.disable_progress_bar()
-    with loading(folder), inference_only():
-        return load_engine(folder, settings.device, getattr(torch, settings.dtype), budget_bytes=1)
-
-
-def _sources(context: Context[RecallSettings]) -> ChapterSources:
-    """Where chapters are read."""
-    settings = context.settings
     directory = Directory(settings.redis_url, settings.store, settings, AddressSigner.of(settings))
     client = settings.redis_client(
         settings.redis_url,
@@ -64,17 +54,65 @@ def _sources(context: Context[RecallSettings]) -> ChapterSources:
         socket_connect_timeout=settings.store.redis_timeout_s,
         retry=None,
     )
-    holders = Holders(settings, traced=traced, list_s=settings.list_s, read_s=settings.read_s)
-    sources = ChapterSources(
-        holders,
-        directory,
-        ScenesDirectory(directory, client),
-        replicas=settings.holders,
-        durable=_durable(settings),
-    )
+    landmarks = LandmarkReader(directory, client)
+    sources = _sources(context, directory, ScenesDirectory(directory, client))
     for close in (directory.close, client.close, sources.close):
         context.on_close(close)
-    return sources
+    asker = Asker(
+        _engine(settings, folder),
+        sources,
+        model_digest=digest,
+        cache_bytes=settings.cache_bytes,
+        foresee=settings.device != "cpu" if settings.foresee is None else settings.foresee,
+        fence=fence,
+    )
+
+    def erase(erasure: Erasure) -> int:
+        landmarks.forget(erasure.camera)
+        return asker.erase(erasure.camera)
+
+    join(context, erasures, {"cache": erase}, stays=False)
+    service = RecallService(asker, settings, context.metrics, _finders(context, asker, landmarks, fence))
+    context.grpc.add(service.register, service.NAME)
+
+
+def _engine(settings: RecallSettings, folder: Path) -> TransformersEngine:
+    transformers.utils.logging.disable_progress_bar()
+    with loading(folder), inference_only():
+        return load_engine(folder, settings.device, getattr(torch, settings.dtype))
+
+
+def _finders(
+    context: Context[RecallSettings], asker: Asker, landmarks: LandmarkReader, fence: Fence
+) -> Finders:
+    """Searches, each with readers of its own."""
+    settings, engine = context.settings, asker.engine
+    replicas: dict[int, Sequence[str]] = {STAGE_TOKENS: settings.token_replicas}
+    node = Node(settings.store, settings.redis_url, replicas=replicas, security=settings)
+    context.on_close(node.close)
+    planner = Planner(engine.layout, windows_of(settings))
+
+    def load(record: TokensRecord) -> StrideBlock:
+        return load_block(record, node.client, settings.step_us).block
+
+    windows = PastWindows(settings, engine, planner, load, asker.model_digest)
+
+    @contextmanager
+    def finder() -> Iterator[Finder]:
+        with KafkaRecords(settings, planner) as records:
+            memory = FleetMemory(asker, landmarks)
+            yield Finder(memory, records, windows, lambda *time: fence.hides(*time) is not None)
+
+    return finder
+
+
+def _sources(
+    context: Context[RecallSettings], directory: Directory, scenes: ScenesDirectory
+) -> ChapterSources:
+    """Where chapters are read."""
+    settings = context.settings
+    holders = Holders(settings, traced=traced, list_s=settings.list_s, read_s=settings.read_s)
+    return ChapterSources(holders, directory, scenes, replicas=settings.holders, durable=_durable(settings))
 
 
 def _durable(settings: RecallSettings) -> ChapterStore | None:

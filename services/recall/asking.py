@@ -136,6 +136,16 @@ class Asker:
                     out.setdefault(chapter.name, (chapter, cause))
         return list(out.values())
 
+    @property
+    def engine(self) -> TransformersEngine:
+        """Gives the model."""
+        return self._engine
+
+    @property
+    def model_digest(self) -> str:
+        """Of the model whose chapters are read."""
+        return self._model_digest
+
     def erase(self, camera: str) -> int:
         """Let go of everything of a camera's chapters, once no question reads them.
 
@@ -254,37 +264,38 @@ class Asker:
 
         A camera with a chapter that is lost on the way is asked again alone.
         """
-        out: dict[str, Asked | NothingRememberedError] = {}
-        pasts: dict[str, Past] = {}
-        again: list[str] = []
+        answers = self.ask_each([(resolved, question) for resolved in cameras.values()])
+        return dict(zip(cameras, answers, strict=True))
+
+    def ask_each(
+        self, questions: Sequence[tuple[Resolved, PastQuestion]]
+    ) -> list[Asked | NothingRememberedError]:
+        """As `ask_many`, with a time of its own for each past; the text is that of the first."""
+        out: dict[int, Asked | NothingRememberedError] = {}
+        pasts: dict[int, Past] = {}
         with self._turn:
-            for camera, resolved in cameras.items():
+            for number, (resolved, question) in enumerate(questions):
                 try:
-                    pasts[camera] = self._past(camera, question, resolved)
-                    self._check_erased(camera, pasts[camera])
+                    past = self._past(resolved.camera, question, resolved)
+                    self._check_erased(resolved.camera, past)
+                    pasts[number] = past
                 except NothingRememberedError as error:
-                    out[camera] = error
+                    out[number] = error
                 except LostChapterError:
-                    again.append(camera)
-                    pasts.pop(camera, None)
-            answers = ask_many(
-                self._engine,
-                list(pasts.values()),
-                question.text,
-                since_us=question.since_us,
-                until_us=question.until_us,
-            )
-        for (camera, past), answer in zip(pasts.items(), answers, strict=True):
-            if isinstance(answer, HistoryError):
-                again.append(camera)
-            else:
-                out[camera] = _asked(camera, question, cameras[camera], past, answer)
-        for camera in again:
-            try:
-                out[camera] = self.ask(camera, question)
-            except NothingRememberedError as error:
-                out[camera] = error
-        return out
+                    continue  # it is asked alone
+            text = questions[0][1].text if questions else ""
+            answers = ask_many(self._engine, list(pasts.values()), text)
+        for (number, past), answer in zip(pasts.items(), answers, strict=True):
+            if not isinstance(answer, HistoryError):
+                resolved, question = questions[number]
+                out[number] = _asked(resolved.camera, question, resolved, past, answer)
+        for number, (resolved, question) in enumerate(questions):
+            if number not in out:
+                try:
+                    out[number] = self.ask(resolved.camera, question)
+                except NothingRememberedError as error:
+                    out[number] = error
+        return [out[number] for number in range(len(questions))]
 
 
 def _asked(

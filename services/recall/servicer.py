@@ -15,9 +15,12 @@ from lookout.errors import LookoutError
 from lookout.models import asks_yes_no, check_question
 from lookout.models.engines import EngineError
 from lookout.past.chapters.service import is_meant
+from lookout.past.find.messages import find_response
+from lookout.past.find.types import FindQuestion
 from lookout.past.memory.past import Chapter
 from lookout.runtime.observe import Metrics, logs
 from lookout.services.recall.asking import Asked, Asker, NothingRememberedError, PastQuestion
+from lookout.services.recall.searching import Finders
 from lookout.services.recall.settings import RecallSettings
 from lookout.text import question_text
 from lookout.v1 import memory_pb2_grpc
@@ -30,6 +33,8 @@ from lookout.v1.memory_pb2 import (
     AskSummary,
     AskText,
     CameraAnswer,
+    FindRequest,
+    FindResponse,
     Moment,
     TimeRange,
 )
@@ -37,10 +42,11 @@ from lookout.wire.ids import CAMERA_ID_BYTES, is_camera_id
 
 _log = logs.get("recall")
 _END = object()
+MOST_HITS = 1000
 
 
 class RecallService(memory_pb2_grpc.RecallServiceServicer):  # type: ignore[misc]
-    """Answers one question after the other; those that wait beyond `queue` are refused.
+    """Answers questions one after the other, and searches; those that wait beyond `queue` are refused.
 
     Codes: INVALID_ARGUMENT the question or its times cannot be; NOT_FOUND nothing is remembered of that time;
     RESOURCE_EXHAUSTED too many questions wait; INTERNAL the model failed.
@@ -48,8 +54,8 @@ class RecallService(memory_pb2_grpc.RecallServiceServicer):  # type: ignore[misc
 
     NAME: str = DESCRIPTOR.services_by_name["RecallService"].full_name
 
-    def __init__(self, asker: Asker, settings: RecallSettings, metrics: Metrics) -> None:
-        self._asker, self._settings = asker, settings
+    def __init__(self, asker: Asker, settings: RecallSettings, metrics: Metrics, finders: Finders) -> None:
+        self._asker, self._settings, self._finders = asker, settings, finders
         self._room = threading.BoundedSemaphore(settings.queue)
         registry = metrics.registry
         self._asks = Counter(
@@ -88,6 +94,50 @@ class RecallService(memory_pb2_grpc.RecallServiceServicer):  # type: ignore[misc
             context.abort(code, str(error))
         finally:
             self._room.release()
+
+    def Find(  # noqa: N802
+        self, request: FindRequest, context: grpc.ServicerContext
+    ) -> Iterator[FindResponse]:
+        question = self._search(request, context)
+        if not self._room.acquire(blocking=False):
+            self._asks.labels("refused").inc()
+            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many questions wait: ask again later")
+        try:
+            with self._finders() as finder:
+                for event in finder.find(question, lambda: not context.is_active()):
+                    yield find_response(event)
+            self._asks.labels("answered").inc()
+        except LookoutError as error:
+            self._asks.labels("failed").inc()
+            code = grpc.StatusCode.INTERNAL if isinstance(error, EngineError) else grpc.StatusCode.UNAVAILABLE
+            context.abort(code, str(error))
+        finally:
+            self._room.release()
+
+    def _search(self, request: FindRequest, context: grpc.ServicerContext) -> FindQuestion:
+        since = request.since_us if request.HasField("since_us") else None
+        until = request.until_us if request.HasField("until_us") else None
+        threshold = request.threshold if request.HasField("threshold") else 0.5
+        share = request.share if request.HasField("share") else 0.1
+        cameras = tuple(request.cameras) or ("*",)
+        try:
+            text = question_text(request.question, LookoutError)
+            if self._settings.model_dir is not None:
+                check_question(self._settings.model_dir, text, anyway=True)
+        except LookoutError as error:
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        refusal = ""
+        if not all(map(is_camera_id, cameras)):
+            refusal = f"cameras: ids, or patterns with *: printable, 1 to {CAMERA_ID_BYTES} bytes in UTF-8"
+        elif since is not None and until is not None and since >= until:
+            refusal = f"the time asked for is empty: from {since} to {until}"
+        elif not 0 < threshold <= 1 or not 0 < share <= 1:
+            refusal = "threshold and share are above 0, and 1 at most"
+        elif request.limit > MOST_HITS:
+            refusal = f"limit is {MOST_HITS} at most"
+        if refusal:
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, refusal)
+        return FindQuestion(text, cameras, since, until, request.limit or 20, threshold, share)
 
     def _question(self, request: AskRequest, context: grpc.ServicerContext) -> PastQuestion:
         settings = self._settings

@@ -7,10 +7,10 @@ from pathlib import Path
 from pydantic import Field
 
 from lookout.runtime.store import StoreSettings
-from lookout.runtime.worker import Listed, ModelSettings
+from lookout.runtime.worker import Listed, WindowPlanSettings
 
 
-class RecallSettings(ModelSettings):
+class RecallSettings(WindowPlanSettings):
     """What recall adds to every service's settings; each field is `LOOKOUT_<FIELD>`."""
 
     model_dir: Path | None = Field(None, description="folder of the checkpoint that prefill runs")
@@ -48,4 +48,6 @@ class RecallSettings(ModelSettings):
         description="fetch what the next layer probably needs ahead; unset: unless the model is on the CPU, "
         "which has no time to spare for it",
     )
-    store: StoreSettings = Field(default_factory=StoreSettings, description="how Redis is asked")
+    store: StoreSettings = Field(
+        default_factory=StoreSettings, description="how Redis is asked, and how tokens of windows are fetched"
+    )

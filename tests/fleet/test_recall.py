@@ -194,9 +194,32 @@ def restarted(fleet: Fleet, prefill: Any) -> None:
     eventually(lambda: bool(fleet.supervise() or True) and prefill.ready(), START_S, every=0.1)
 
 
+def find_equals_verdicts(fleet: Fleet) -> None:
+    """A search over real Kafka, Redis and holders says what the watch has committed; a search for the rest
+    of the film's time finds nothing."""
+    port = fleet.address.grpc["recall-0"]
+    found = ["find", QUESTION, "--camera", "r*", "--json", "--recall", f"127.0.0.1:{port}"]
+    *hits, last = [json.loads(line) for line in lookout(fleet, *found).splitlines()]
+    summary = last["summary"]
+    assert summary["cameras"] == 1
+    assert summary["cost"]["windows"] > 0
+    committed_p: dict[int, float] = {}
+    with reading(fleet.bootstrap, [VERDICTS.name], Position(oldest=True)) as reader:
+        for message in reader.until_now():
+            verdict = from_json(message.value() or b"", Verdict)
+            committed_p[verdict.window] = verdict.p_yes
+    assert max(committed_p.values()) >= 0.5
+    assert hits
+    for line in hits:
+        verdict = line["hit"]["verdict"]
+        assert verdict["p_yes"] == pytest.approx(committed_p[int(verdict["window"])], abs=1e-4)
+        assert line["hit"]["segments"]
+
+
 @pytest.mark.timeout(600)
 def test_the_past_is_written_asked_and_served_again(tmp_path: Path) -> None:
     with remembering(tmp_path) as fleet:
+        find_equals_verdicts(fleet)
         growing, summary = asked(fleet, "--camera", "r*")
         assert summary == {"summary": {"cameras": 1, "answered": 1}}
         assert "missing" not in growing

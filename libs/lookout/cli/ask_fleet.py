@@ -43,7 +43,7 @@ def ask_fleet(
     from lookout.v1.memory_pb2 import AskRequest
 
     begin_ms, end_ms = parse_span(since or "start", until or "now")
-    address, security = _recall(bootstrap, recall)
+    address, security = recall_of(bootstrap, recall)
     request = AskRequest(
         question=question,
         cameras=camera,
@@ -73,13 +73,17 @@ def ask_fleet(
                     case "summary":
                         _summary(response.summary, as_json)
     except grpc.RpcError as error:
-        raise CliError(_failure(error, address)) from None
+        raise CliError(failure(error, address)) from None
     finally:
         channel.close()
 
 
-def _recall(bootstrap: str | None, recall: str | None) -> tuple[str, Any]:
-    """Return recall's address and a channel to it."""
+def recall_of(bootstrap: str | None, recall: str | None) -> tuple[str, Any]:
+    """Recall's address, and how a channel to it is secured.
+
+    Raises:
+        CliError: No recall is known.
+    """
     from lookout.local import RECALL, running_fleets
 
     given = recall or os.environ.get("LOOKOUT_RECALL")
@@ -98,7 +102,8 @@ def _recall(bootstrap: str | None, recall: str | None) -> tuple[str, Any]:
     )
 
 
-def _failure(error: Any, address: str) -> str:
+def failure(error: Any, address: str) -> str:
+    """What recall refused, or why it did not answer, in words."""
     code, detail = error.code(), error.details()
     if code in (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND):
         return str(detail)

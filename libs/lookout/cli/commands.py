@@ -69,6 +69,11 @@ COMMANDS = {
         "ask",
         "Ask what a file or a camera showed earlier: p(yes) or text, the times behind it, coverage, cost.",
     ),
+    "find": CommandPlace(
+        "find",
+        "find",
+        "Find moments in what the cameras of a fleet saw: proposed by their memory, verified exactly.",
+    ),
     "recordings": CommandPlace(
         "recordings",
         "app",

@@ -1,3 +1,5 @@
+from lookout.v1 import lineage_pb2 as _lineage_pb2
+from lookout.v1 import verdicts_pb2 as _verdicts_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
@@ -255,3 +257,111 @@ class AskSummary(_message.Message):
     answered: int
     not_asked: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, cameras: _Optional[int] = ..., answered: _Optional[int] = ..., not_asked: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class FindRequest(_message.Message):
+    __slots__ = ("question", "cameras", "since_us", "until_us", "limit", "threshold", "share")
+    QUESTION_FIELD_NUMBER: _ClassVar[int]
+    CAMERAS_FIELD_NUMBER: _ClassVar[int]
+    SINCE_US_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_US_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    THRESHOLD_FIELD_NUMBER: _ClassVar[int]
+    SHARE_FIELD_NUMBER: _ClassVar[int]
+    question: str
+    cameras: _containers.RepeatedScalarFieldContainer[str]
+    since_us: int
+    until_us: int
+    limit: int
+    threshold: float
+    share: float
+    def __init__(self, question: _Optional[str] = ..., cameras: _Optional[_Iterable[str]] = ..., since_us: _Optional[int] = ..., until_us: _Optional[int] = ..., limit: _Optional[int] = ..., threshold: _Optional[float] = ..., share: _Optional[float] = ...) -> None: ...
+
+class FindResponse(_message.Message):
+    __slots__ = ("progress", "hit", "summary")
+    PROGRESS_FIELD_NUMBER: _ClassVar[int]
+    HIT_FIELD_NUMBER: _ClassVar[int]
+    SUMMARY_FIELD_NUMBER: _ClassVar[int]
+    progress: FindProgress
+    hit: FindHit
+    summary: FindSummary
+    def __init__(self, progress: _Optional[_Union[FindProgress, _Mapping]] = ..., hit: _Optional[_Union[FindHit, _Mapping]] = ..., summary: _Optional[_Union[FindSummary, _Mapping]] = ...) -> None: ...
+
+class FindProgress(_message.Message):
+    __slots__ = ("stage", "camera", "done", "total", "note")
+    STAGE_FIELD_NUMBER: _ClassVar[int]
+    CAMERA_FIELD_NUMBER: _ClassVar[int]
+    DONE_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_FIELD_NUMBER: _ClassVar[int]
+    NOTE_FIELD_NUMBER: _ClassVar[int]
+    stage: str
+    camera: str
+    done: int
+    total: int
+    note: str
+    def __init__(self, stage: _Optional[str] = ..., camera: _Optional[str] = ..., done: _Optional[int] = ..., total: _Optional[int] = ..., note: _Optional[str] = ...) -> None: ...
+
+class FindHit(_message.Message):
+    __slots__ = ("number", "verdict", "begin_us", "end_us", "windows", "proposed", "segments", "merged")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    VERDICT_FIELD_NUMBER: _ClassVar[int]
+    BEGIN_US_FIELD_NUMBER: _ClassVar[int]
+    END_US_FIELD_NUMBER: _ClassVar[int]
+    WINDOWS_FIELD_NUMBER: _ClassVar[int]
+    PROPOSED_FIELD_NUMBER: _ClassVar[int]
+    SEGMENTS_FIELD_NUMBER: _ClassVar[int]
+    MERGED_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    verdict: _verdicts_pb2.Verdict
+    begin_us: int
+    end_us: int
+    windows: int
+    proposed: float
+    segments: _containers.RepeatedCompositeFieldContainer[_lineage_pb2.RecordRef]
+    merged: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, number: _Optional[int] = ..., verdict: _Optional[_Union[_verdicts_pb2.Verdict, _Mapping]] = ..., begin_us: _Optional[int] = ..., end_us: _Optional[int] = ..., windows: _Optional[int] = ..., proposed: _Optional[float] = ..., segments: _Optional[_Iterable[_Union[_lineage_pb2.RecordRef, _Mapping]]] = ..., merged: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class FindSummary(_message.Message):
+    __slots__ = ("hits", "cameras", "ranked", "asked", "not_searched", "cost", "ended")
+    HITS_FIELD_NUMBER: _ClassVar[int]
+    CAMERAS_FIELD_NUMBER: _ClassVar[int]
+    RANKED_FIELD_NUMBER: _ClassVar[int]
+    ASKED_FIELD_NUMBER: _ClassVar[int]
+    NOT_SEARCHED_FIELD_NUMBER: _ClassVar[int]
+    COST_FIELD_NUMBER: _ClassVar[int]
+    ENDED_FIELD_NUMBER: _ClassVar[int]
+    hits: _containers.RepeatedScalarFieldContainer[int]
+    cameras: int
+    ranked: int
+    asked: int
+    not_searched: _containers.RepeatedCompositeFieldContainer[NotSearched]
+    cost: FindCost
+    ended: str
+    def __init__(self, hits: _Optional[_Iterable[int]] = ..., cameras: _Optional[int] = ..., ranked: _Optional[int] = ..., asked: _Optional[int] = ..., not_searched: _Optional[_Iterable[_Union[NotSearched, _Mapping]]] = ..., cost: _Optional[_Union[FindCost, _Mapping]] = ..., ended: _Optional[str] = ...) -> None: ...
+
+class NotSearched(_message.Message):
+    __slots__ = ("camera", "begin_us", "end_us", "reason")
+    CAMERA_FIELD_NUMBER: _ClassVar[int]
+    BEGIN_US_FIELD_NUMBER: _ClassVar[int]
+    END_US_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    camera: str
+    begin_us: int
+    end_us: int
+    reason: str
+    def __init__(self, camera: _Optional[str] = ..., begin_us: _Optional[int] = ..., end_us: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class FindCost(_message.Message):
+    __slots__ = ("windows", "windows_total", "flops", "flops_total", "fetched_bytes", "share")
+    WINDOWS_FIELD_NUMBER: _ClassVar[int]
+    WINDOWS_TOTAL_FIELD_NUMBER: _ClassVar[int]
+    FLOPS_FIELD_NUMBER: _ClassVar[int]
+    FLOPS_TOTAL_FIELD_NUMBER: _ClassVar[int]
+    FETCHED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    SHARE_FIELD_NUMBER: _ClassVar[int]
+    windows: int
+    windows_total: int
+    flops: int
+    flops_total: int
+    fetched_bytes: int
+    share: float
+    def __init__(self, windows: _Optional[int] = ..., windows_total: _Optional[int] = ..., flops: _Optional[int] = ..., flops_total: _Optional[int] = ..., fetched_bytes: _Optional[int] = ..., share: _Optional[float] = ...) -> None: ...

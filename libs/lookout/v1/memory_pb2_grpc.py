@@ -204,6 +204,11 @@ class RecallServiceStub:
                 request_serializer=lookout_dot_v1_dot_memory__pb2.AskRequest.SerializeToString,
                 response_deserializer=lookout_dot_v1_dot_memory__pb2.AskResponse.FromString,
                 _registered_method=True)
+        self.Find = channel.unary_stream(
+                '/lookout.v1.RecallService/Find',
+                request_serializer=lookout_dot_v1_dot_memory__pb2.FindRequest.SerializeToString,
+                response_deserializer=lookout_dot_v1_dot_memory__pb2.FindResponse.FromString,
+                _registered_method=True)
 
 
 class RecallServiceServicer:
@@ -218,6 +223,13 @@ class RecallServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Find(self, request, context):
+        """Moments of many cameras, the best first: proposed by their memory, verified by computing their windows.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_RecallServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -225,6 +237,11 @@ def add_RecallServiceServicer_to_server(servicer, server):
                     servicer.Ask,
                     request_deserializer=lookout_dot_v1_dot_memory__pb2.AskRequest.FromString,
                     response_serializer=lookout_dot_v1_dot_memory__pb2.AskResponse.SerializeToString,
+            ),
+            'Find': grpc.unary_stream_rpc_method_handler(
+                    servicer.Find,
+                    request_deserializer=lookout_dot_v1_dot_memory__pb2.FindRequest.FromString,
+                    response_serializer=lookout_dot_v1_dot_memory__pb2.FindResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -255,6 +272,33 @@ class RecallService:
             '/lookout.v1.RecallService/Ask',
             lookout_dot_v1_dot_memory__pb2.AskRequest.SerializeToString,
             lookout_dot_v1_dot_memory__pb2.AskResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Find(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/lookout.v1.RecallService/Find',
+            lookout_dot_v1_dot_memory__pb2.FindRequest.SerializeToString,
+            lookout_dot_v1_dot_memory__pb2.FindResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from lookout.cli.app import app
+from lookout.past.find.finding import Finder
 from lookout.past.memory import HistoryError, MemorySettings, Past
 from lookout.runtime.net import GrpcServer
 from lookout.runtime.observe import Metrics
@@ -28,6 +29,13 @@ from tests.chapters_world import SMALL, WALL_US, World, engine, fill, folder
 
 CAMERAS = ("gate", "yard-1", "yard-2", "yard-[3]")
 YES_NO, TEXT = "Is anyone lying?", "What happened?"
+
+
+@contextmanager
+def nothing_to_find() -> Iterator[Finder]:
+    """Searches are tested elsewhere."""
+    raise AssertionError("nobody searches here")
+    yield
 
 
 class Service:
@@ -51,7 +59,9 @@ class Service:
         self.asker = Asker(engine(), world.sources(directory=False), model_digest="m1")
         self.metrics = Metrics("recall")
         values: dict[str, Any] = {"mode": "local", "instance": "recall-0", "best": 2, "words": 3, **settings}
-        service = RecallService(self.asker, load_settings(RecallSettings, {}, **values), self.metrics)
+        service = RecallService(
+            self.asker, load_settings(RecallSettings, {}, **values), self.metrics, nothing_to_find
+        )
         server = GrpcServer("127.0.0.1", 0)
         server.add(service.register, service.NAME)
         server.start()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Container, Generator
 from dataclasses import dataclass, replace
 
 from lookout.models.engines import Engine, Question
@@ -61,7 +61,7 @@ class PastWindows:
         watch: Watch,
         scope: PastScope,
         chosen: Container[int] | None = None,
-    ) -> Iterator[PastVerdict]:
+    ) -> Generator[PastVerdict, None, None]:
         """The outcomes of a watch's windows in scope, in their order.
 
         A window is computed by the chain by which the fleet computed it, where verdicts of other watches say

@@ -6,9 +6,9 @@ Keys (the part in braces is the hash tag: everything of a camera is in one slot)
 - `lookout:{camera}:scenes:chapter`: hash of `version` and, for each layer by its number, the layer's scenes
   (`lookout.past.memory.catalogue`), as one value
 
-Both have a TTL, which the holder renews. A camera's budget is filled from its newest chapter on: the scenes
-of the oldest are left out first, and read from the holder. Redis holds no truth: whoever reads scenes
-compares them with the checksums of the head, which comes from the holder.
+Landmarks come first (`landmarks`). All have a TTL, which the holder renews. A camera's budget is filled from
+its newest chapter on: the scenes of the oldest are left out first, and read from the holder. Redis holds no
+truth: whoever reads scenes compares them with the checksums of the head, which comes from the holder.
 """
 
 from __future__ import annotations
@@ -21,6 +21,12 @@ from typing import Any
 import redis
 import structlog
 
+from lookout.past.chapters.directory_keys import (
+    DirectoryFacts,
+    chapter_facts,
+    chapters_key,
+)
+from lookout.past.chapters.landmarks import LandmarkWriter
 from lookout.past.memory import HistoryError
 from lookout.past.memory.chapters import ChapterFacts, ChapterFolder
 from lookout.runtime.net.redis_values import Kind, is_wrong_type, text_of, with_types
@@ -30,11 +36,6 @@ from lookout.runtime.store.labels import camera_entries
 from lookout.runtime.worker import Supervisor
 
 _log = structlog.get_logger(__name__)
-
-
-def chapters_key(camera: str) -> str:
-    """The hash of a camera's chapters."""
-    return f"{camera_entries(camera)}chapters"
 
 
 def scenes_key(camera: str, chapter: str) -> str:
@@ -68,6 +69,7 @@ class ChapterAnnouncer:
     ) -> None:
         self._directory, self._client, self._folder, self._pod = directory, client, folder, pod
         self._budget, self._entry_ms = camera_bytes, int(entry_s * 1000)
+        self._landmarks = LandmarkWriter(client, folder, self._entry_ms)
         self._wake = threading.Event()
         self._changed: set[str] = set()
         self._known: set[str] = set()
@@ -119,6 +121,7 @@ class ChapterAnnouncer:
             for chapter in {*filter(None, map(text_of, names)), *(fact.name for fact in facts)}:
                 removed += int(self._client.delete(scenes_key(camera, chapter)))  # type: ignore[arg-type]
             self._client.delete(key)
+            removed += self._landmarks.erase(camera)
             self._say(camera, facts)
             return removed + len(names)
 
@@ -159,7 +162,8 @@ class ChapterAnnouncer:
             if facts:
                 pipe.pexpire(key, self._entry_ms)
             pipe.execute()
-        room = self._budget
+        left = sorted(filter(None, map(text_of, own - {name.encode() for name in names})))
+        room = self._budget - self._landmarks.write(camera, facts, left, self._budget)
         for chapter in reversed(facts):
             room -= self._say_scenes(camera, chapter, room)
         self._known.add(camera)
@@ -245,7 +249,7 @@ class ScenesDirectory:
     def __init__(self, directory: Directory, client: redis.Redis) -> None:
         self._directory, self._client = directory, client
 
-    def chapters(self, camera: str) -> dict[str, dict[str, Any]]:
+    def chapters(self, camera: str) -> dict[str, DirectoryFacts]:
         """What Redis says of a camera's chapters, by name; nothing where it does not answer."""
         try:
             key = chapters_key(camera)
@@ -254,15 +258,7 @@ class ScenesDirectory:
             )
         except DirectoryDownError:
             return {}
-        out = {}
-        for name, value in stored.items():
-            try:
-                facts = json.loads(value)
-                begin, end = int(facts["begin_us"]), int(facts["end_us"])
-                out[name.decode()] = {"pod": str(facts["pod"]), "begin_us": begin, "end_us": end}
-            except (ValueError, KeyError, TypeError, RecursionError):
-                continue
-        return out
+        return chapter_facts(stored)
 
     def scenes(self, camera: str, layers: Mapping[str, Sequence[int]]) -> dict[str, list[bytes | None]]:
         """The scenes of layers of a camera's chapters, by chapter, in one round trip; None where Redis does

@@ -24,6 +24,7 @@ from lookout.streams.chains.partition import (
     PlacedBlock as PlacedBlock,
     RangeRecords as RangeRecords,
     read_range as read_range,
+    token_partitions as token_partitions,
     token_ranges as token_ranges,
 )
 from lookout.streams.chains.plans import plan_digest as plan_digest

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol, Self
 
@@ -114,6 +115,12 @@ class KafkaPartition:
     def __exit__(self, *error: object) -> None:
         self._reader.close()
 
+    def at(self, time_ms: int) -> int:
+        """The offset of the first record of tokens.v1 with this time in Kafka (Unix milliseconds) or a later
+        one; the end where there is none."""
+        offset = self._reader.at(TOKENS.name, [self._partition], max(0, time_ms), _READ_S)[self._partition]
+        return offset if offset >= 0 else self._end
+
     def blocks(self, first: int, stop: int) -> tuple[list[PlacedBlock], bool]:
         """As `PartitionLog.blocks`."""
         blocks: list[PlacedBlock] = []
@@ -151,6 +158,16 @@ class KafkaPartition:
             if isinstance(message, End):
                 return
             yield message
+
+
+def token_partitions(settings: ServiceSettings) -> list[int]:
+    """The partitions of tokens.v1.
+
+    Raises:
+        KafkaException: Kafka does not answer, or refuses.
+    """
+    with closing(TopicReader(settings, "replay")) as reader:
+        return reader.partitions(TOKENS.name, _READ_S)
 
 
 def token_ranges(settings: ServiceSettings, since_ms: int, until_ms: int) -> dict[int, ChainRange]:

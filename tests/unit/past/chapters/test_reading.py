@@ -17,7 +17,8 @@ import pytest
 from lookout.local import RedisServer
 from lookout.models.engines.transformers.memory import ask
 from lookout.past.chapters import MemoryLimits, reading, service
-from lookout.past.chapters.announcing import chapters_key, scenes_key
+from lookout.past.chapters.announcing import scenes_key
+from lookout.past.chapters.directory_keys import chapters_key
 from lookout.past.chapters.reading import Holders
 from lookout.past.chapters.service import is_meant, split_calls
 from lookout.past.erasures import Fence

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from lookout.errors import StartupError
-from lookout.past.chapters.announcing import chapters_key, scenes_key
+from lookout.past.chapters.announcing import scenes_key
+from lookout.past.chapters.directory_keys import chapters_key
 from lookout.runtime.net import without_security
 from lookout.runtime.net.redis_errors import REDIS_ERRORS
 from lookout.runtime.store import Announcer, TensorStore

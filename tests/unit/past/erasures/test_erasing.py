@@ -13,7 +13,8 @@ import pytest
 
 from lookout.local import RedisServer
 from lookout.past.chapters import ChapterAnnouncer
-from lookout.past.chapters.announcing import chapters_key, scenes_key
+from lookout.past.chapters.announcing import scenes_key
+from lookout.past.chapters.directory_keys import chapters_key
 from lookout.past.chapters.durable import DurableTier, Uploader
 from lookout.past.erasures import Eraser, Step, new_erasure, read_log
 from lookout.past.memory import HistoryError

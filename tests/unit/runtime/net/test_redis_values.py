@@ -10,7 +10,8 @@ import redis
 
 from lookout.local import RedisServer
 from lookout.past.chapters import ChapterAnnouncer
-from lookout.past.chapters.announcing import ScenesDirectory, chapters_key, scenes_key
+from lookout.past.chapters.announcing import ScenesDirectory, scenes_key
+from lookout.past.chapters.directory_keys import chapters_key
 from lookout.runtime.net.redis_values import number_of, text_of, with_types
 from lookout.runtime.store import Announcer, Directory, StoreSettings
 from lookout.runtime.tenants.counters import RedisCounters

@@ -144,7 +144,7 @@ def ask_many(
         engine: As in `ask`.
         pasts: Of each camera its chapters.
         question: As in `ask`; no text is written.
-        since_us: As in `ask`; `until_us` likewise.
+        since_us: As in `ask`, and `until_us` likewise; without both, each past's own range counts.
 
     Returns:
         In the order of the pasts; an error where one has no frame of that time, or could not be read.
@@ -292,7 +292,10 @@ def _allowed(snapshot: Snapshot | Past, since_us: int | None, until_us: int | No
     Raises:
         HistoryError: The memory holds none of them.
     """
-    allowed = snapshot.choice(since_us, until_us)
+    if isinstance(snapshot, Past) and since_us is None and until_us is None:
+        allowed = snapshot.span  # pasts that are asked together may be of different times
+    else:
+        allowed = snapshot.choice(since_us, until_us)
     if not allowed.whole and not allowed.holds(snapshot.held_frames()).any():
         raise HistoryError(
             f"nothing is remembered between {_seconds(since_us)} and {_seconds(until_us)} of the stream: the "

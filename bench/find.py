@@ -1,0 +1,396 @@
+"""Find beside simpler searches over many rendered cameras: `make bench-find`.
+
+Half of the cameras show people, falls and vehicles, the other half bags and crowds; four questions are asked
+of each half, so that half of the searches have no moment. The truth is (b), every window asked. Searches:
+
+- find: the product's
+- memory (a): the spans that the memory answers with yes, by their p(yes), nothing is verified
+- even (c): windows at even distances, each computed whole, for find's FLOPs
+- embedding (d): windows whose block is nearest to that of the clearest such moment on any camera
+- newest (e): the last windows of every camera
+
+Frames are drawn at the model's input, without a codec; FLOPs are those of the language model and of the tower
+for every block that is loaded. Recall at k: moments of the truth among the first k, of k or of all.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from lookout.models import DEMO_QUESTIONS
+from lookout.models.engines.born import frame_embeddings
+from lookout.models.engines.transformers.memory.queries import question_queries
+from lookout.past.backtests import PastWindows
+from lookout.past.backtests.windows import PastVerdict
+from lookout.past.find.finding import Finder
+from lookout.past.find.spans import PastSpan, ranked_spans
+from lookout.past.find.types import FindProgress, FindQuestion, FindSummary, Hit
+from lookout.past.memory.ranking import CameraPast
+from tests.find_world import (
+    START_US,
+    Filmed,
+    FolderMemory,
+    Spec,
+    World,
+    WorldRecords,
+    engine,
+    moments,
+    past_windows,
+    settings,
+)
+
+KINDS = ("room", "carpark", "doorway")
+HALVES = {"a": ("lying", "vehicle", "person"), "b": ("left", "many", "left")}
+QUESTIONS = ("lying", "vehicle", "left", "many")
+RANKS = (1, 5, 20)
+Moment = tuple[str, int, int]
+"""Camera, first and last window of the truth."""
+
+
+@dataclass(slots=True)
+class Found:
+    """What a search names, the best first: camera and window of each. `flops`: what it cost."""
+
+    windows: list[tuple[str, int]]
+    flops: float = 0.0
+    first_s: float | None = None
+    whole_s: float = 0.0
+
+
+class Checked(PastWindows):
+    """Compares every window that a search computes with the truth."""
+
+    def __init__(self, base: PastWindows, truth: Mapping[str, Mapping[int, float]]) -> None:
+        super().__init__(base.settings, base.engine, base.planner, base.load, base.model_digest)
+        object.__setattr__(self, "truth", truth)
+        object.__setattr__(self, "differences", [])
+
+    __slots__ = ("differences", "truth")
+    truth: Mapping[str, Mapping[int, float]]
+    differences: list[float]
+
+    def verdicts(self, epoch: Any, *more: Any) -> Iterator[PastVerdict]:  # type: ignore[override]
+        """As ever."""
+        for past in PastWindows.verdicts(self, epoch, *more):
+            expected = self.truth[epoch.camera][past.verdict.window]
+            self.differences.append(abs(past.verdict.p_yes - expected))
+            yield past
+
+
+@dataclass(slots=True)
+class Search:
+    """A question to one half of the cameras, and its truth."""
+
+    question: str
+    cameras: dict[str, Filmed]
+    truth: list[Moment] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        for camera, filmed in self.cameras.items():
+            self.truth += [(camera, *own) for own in moments(filmed.p_yes[self.question])]
+
+    @property
+    def flops(self) -> float:
+        """Of asking every window."""
+        return sum(
+            sum(filmed.flops.values()) + sum(filmed.vision.values()) for filmed in self.cameras.values()
+        )
+
+    def hit(self, camera: str, window: int) -> Moment | None:
+        """The moment of the truth that a window is of."""
+        for moment in self.truth:
+            if moment[0] == camera and moment[1] <= window <= moment[2]:
+                return moment
+        return None
+
+    def moments_in(self, windows: Sequence[tuple[str, int]]) -> list[Moment | None]:
+        """What each window is of; further windows of a moment are left out."""
+        out: list[Moment | None] = []
+        for camera, window in windows:
+            moment = self.hit(camera, window)
+            if moment is None or moment not in out:
+                out.append(moment)
+        return out
+
+
+def filmed_world(cameras: int, minutes: int, root: Path) -> World:
+    """The cameras; two minutes of each have an event."""
+    world = World(root)
+    for number in range(cameras):
+        half = "a" if number % 2 == 0 else "b"
+        draw = np.random.default_rng([7, number])
+        where = draw.choice(minutes, 2, replace=False).tolist()
+        what = draw.choice(HALVES[half], 2).tolist()
+        world.film(
+            Spec(
+                f"{half}-{number}",
+                KINDS[number % 3],
+                300 + number,
+                minutes,
+                dict(zip(where, what, strict=True)),
+            )
+        )
+    return world
+
+
+def find(world: World, search: Search, share: float) -> tuple[Found, FindSummary, list[float]]:
+    """The product's search."""
+    truth = {camera: filmed.p_yes[search.question] for camera, filmed in search.cameras.items()}
+    checked = Checked(past_windows(world), truth)
+    finder = Finder(FolderMemory(world), WorldRecords(world), checked)
+    world.loaded.clear()
+    begun = time.perf_counter()
+    hits: dict[int, Hit] = {}
+    first_s: float | None = None
+    summary: FindSummary | None = None
+    question = FindQuestion(DEMO_QUESTIONS[search.question], tuple(search.cameras), share=share)
+    for event in finder.find(question):
+        if isinstance(event, Hit):
+            hits[event.number] = event
+            first_s = first_s or time.perf_counter() - begun
+        elif not isinstance(event, FindProgress):
+            summary = event
+    assert summary is not None
+    whole_s = time.perf_counter() - begun
+    vision = np.mean([flops for filmed in search.cameras.values() for flops in filmed.vision.values()])
+    cost = summary.cost.flops + float(vision) * sum(world.loaded.values())
+    windows = [(hits[number].camera, hits[number].verdict.window) for number in summary.hits]
+    return Found(windows, cost, first_s, whole_s), summary, checked.differences
+
+
+def memory_alone(world: World, search: Search) -> Found:
+    """The spans that find asks, by the memory's p(yes); each stands for its last window."""
+    memory = FolderMemory(world)
+    queries = question_queries(engine(), DEMO_QUESTIONS[search.question])
+    spans = ranked_spans(memory.pasts(tuple(search.cameras))[0], queries, settings().window_us)
+    asked = spans.part(0, max(64, len(spans) // 4))
+    answers = memory.ask(asked, DEMO_QUESTIONS[search.question])
+    order = sorted(zip(answers, asked, strict=True), key=lambda entry: -entry[0].p_yes)
+    chosen: list[PastSpan] = []
+    for answer, span in order:
+        if answer.p_yes >= 0.5 and not {span.before, span.after} & set(chosen):
+            chosen.append(span)
+    windows = [(span.camera, (span.end_us - START_US) // settings().stride_us - 1) for span in chosen]
+    return Found(windows, sum(answer.flops for answer in answers))
+
+
+def by_answer(search: Search, windows: Sequence[tuple[str, int]]) -> Found:
+    """Windows that were computed, those that say yes, the most probable first."""
+    p_yes = {place: search.cameras[place[0]].p_yes[search.question][place[1]] for place in windows}
+    return Found(sorted((place for place in p_yes if p_yes[place] >= 0.5), key=lambda place: -p_yes[place]))
+
+
+def price(search: Search, key: bool) -> float:
+    """FLOPs of a key window with the tower for its blocks, or of one in a chain with its newest block."""
+    filmed = list(search.cameras.values())
+    costs = [
+        own.flops[index]
+        for own in filmed
+        for index, verdicts in own.epoch.verdicts.items()
+        if (verdicts[0].basis == "key") == key
+    ]
+    vision = np.mean([flops for own in filmed for flops in own.vision.values()])
+    return float(np.mean(costs) + vision * (settings().window_blocks if key else 1))
+
+
+def even(search: Search, budget: float) -> Found:
+    """Windows at even distances over all cameras, each computed whole."""
+    places = [(camera, index) for camera, filmed in search.cameras.items() for index in filmed.blocks]
+    count = max(1, round(budget / price(search, key=True)))
+    return by_answer(search, [places[i] for i in np.linspace(0, len(places) - 1, count).round().astype(int)])
+
+
+def newest(search: Search, budget: float) -> Found:
+    """The last windows of every camera, as one chain each."""
+    count = max(1, round(budget / price(search, key=False) / len(search.cameras)))
+    return by_answer(
+        search,
+        [
+            (camera, index)
+            for camera, filmed in search.cameras.items()
+            for index in sorted(filmed.blocks)[-count:]
+        ],
+    )
+
+
+def embedding(world: World, search: Search, budget: float) -> Found:
+    """Windows whose newest block is nearest to an example's; a camera of the other searches shows it."""
+    example = _example(world, search)
+    places = [(camera, index) for camera, filmed in search.cameras.items() for index in filmed.blocks]
+    vectors = torch.stack([_vector(world.cameras[camera].blocks[index]) for camera, index in places])
+    near = torch.nn.functional.cosine_similarity(vectors, example[None]).argsort(descending=True, stable=True)
+    count = max(1, round(budget / price(search, key=True)))
+    return by_answer(search, [places[i] for i in near[:count].tolist()])
+
+
+def _example(world: World, search: Search) -> torch.Tensor:
+    """The newest block of the clearest window of that kind on any camera."""
+    best = max(
+        (
+            (filmed.p_yes[search.question][i], camera, i)
+            for camera, filmed in world.cameras.items()
+            for i in filmed.blocks
+        ),
+    )
+    return _vector(world.cameras[best[1]].blocks[best[2]])
+
+
+def _vector(block: Any) -> torch.Tensor:
+    return frame_embeddings(block).mean(0)
+
+
+def interval(values: Sequence[tuple[float, float]], rounds: int = 2000) -> list[float]:
+    """95 % interval of a ratio of sums over cameras, drawn with replacement."""
+    array = np.array(values, float).reshape(-1, 2)
+    draw = np.random.default_rng(0)
+    sums = array[draw.integers(0, len(array), (rounds, len(array)))].sum(1)
+    ratios = sums[:, 0] / np.maximum(sums[:, 1], 1e-9)
+    return [round(float(edge), 3) for edge in np.quantile(ratios[sums[:, 1] > 0], [0.025, 0.975])]
+
+
+def scored(searches: Sequence[Search], results: Sequence[Found]) -> dict[str, Any]:
+    """Recall at each rank and precision over all searches, with intervals over cameras."""
+    out: dict[str, Any] = {}
+    for rank in RANKS:
+        reached = possible = 0
+        cameras: list[tuple[float, float]] = []
+        for search, result in zip(searches, results, strict=True):
+            first = [moment for moment in search.moments_in(result.windows)[:rank] if moment is not None]
+            reached, possible = reached + len(first), possible + min(rank, len(search.truth))
+            cameras += [
+                (
+                    sum(moment[0] == camera for moment in first),
+                    sum(moment[0] == camera for moment in search.truth),
+                )
+                for camera in search.cameras
+            ]
+        out[f"recall_{rank}"] = round(reached / max(1, possible), 3)
+        if rank == RANKS[-1]:
+            out["recall_20_interval"] = interval(cameras)
+    right = sum(
+        sum(m is not None for m in s.moments_in(r.windows)) for s, r in zip(searches, results, strict=True)
+    )
+    named = sum(len(s.moments_in(r.windows)) for s, r in zip(searches, results, strict=True))
+    out["precision"] = round(right / named, 3) if named else 1.0
+    out["cost_share"] = round(sum(r.flops for r in results) / sum(s.flops for s in searches), 4)
+    return out
+
+
+def rank_ms(world: World, cameras: int = 1000) -> dict[str, float]:
+    """Ranking as many cameras as are wanted, each with the minutes of one of the world's."""
+    pasts = FolderMemory(world).pasts(("*",))[0]
+    names = sorted(pasts)
+    many: dict[str, CameraPast] = {f"{n}": replace(pasts[names[n % len(names)]]) for n in range(cameras)}
+    queries = question_queries(engine(), DEMO_QUESTIONS["lying"])
+    times = []
+    for _ in range(5):
+        begun = time.perf_counter()
+        ranked_spans(many, queries, settings().window_us)
+        times.append(1000 * (time.perf_counter() - begun))
+    sizes = [len(mark.packed()) for past in pasts.values() for mark in past.landmarks]
+    minutes = len(next(iter(world.cameras.values())).blocks) * settings().stride_s / 60
+    return {
+        "rank_ms_1000": round(float(np.median(times)), 1),
+        "landmark_bytes_camera_hour": round(sum(sizes) / len(pasts) * 60 / minutes),
+    }
+
+
+def ranked_first(world: World, searches: Sequence[Search], first: int = 20) -> dict[str, float]:
+    """Moments with a span among the first that are ranked: by landmarks, and by chance."""
+    reached = possible = 0
+    chance = 0.0
+    for search in searches:
+        queries = question_queries(engine(), DEMO_QUESTIONS[search.question])
+        pasts = FolderMemory(world).pasts(tuple(search.cameras))[0]
+        spans = ranked_spans(pasts, queries, settings().window_us)
+        seen = {
+            moment
+            for span in spans.part(0, first)
+            for index in range(
+                (span.begin_us - START_US) // settings().stride_us,
+                (span.end_us - START_US) // settings().stride_us,
+            )
+            if (moment := search.hit(span.camera, index)) is not None
+        }
+        reached, possible = reached + len(seen), possible + min(first, len(search.truth))
+        chance += len(search.truth) * first / max(1, len(spans))
+    return {
+        "ranked_20": round(reached / max(1, possible), 3),
+        "by_chance": round(chance / max(1, possible), 3),
+    }
+
+
+def main() -> None:
+    """Film, search, print a table and one line of JSON."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--cameras", type=int, default=40)
+    parser.add_argument("--minutes", type=int, default=10)
+    parser.add_argument("--share", type=float, default=0.08, help="of the windows that find may compute")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    world = filmed_world(options.cameras, options.minutes, Path(tempfile.mkdtemp()))
+    searches = [
+        Search(question, {name: own for name, own in world.cameras.items() if name.startswith(half)})
+        for half in HALVES
+        for question in QUESTIONS
+    ]
+    rows: dict[str, list[Found]] = {name: [] for name in ("find", "memory", "even", "embedding", "newest")}
+    differences: list[float] = []
+    for search in searches:
+        found, summary, own = find(world, search, options.share)
+        differences += own
+        rows["find"].append(found)
+        rows["memory"].append(memory_alone(world, search))
+        others: dict[str, Callable[[], Found]] = {
+            "even": lambda search=search, found=found: even(search, found.flops),  # type: ignore[misc]
+            "embedding": lambda search=search, found=found: embedding(world, search, found.flops),  # type: ignore[misc]
+            "newest": lambda search=search, found=found: newest(search, found.flops),  # type: ignore[misc]
+        }
+        for name, run in others.items():
+            rows[name].append(replace(run(), flops=found.flops))
+        print(
+            f"{search.question:8} {min(search.cameras):6} moments {len(search.truth):3}, "
+            f"hits {len(found.windows):3}, "
+            f"{summary.cost.windows} of {summary.cost.windows_total} windows, ended: {summary.ended}",
+            flush=True,
+        )
+    table = {name: scored(searches, results) for name, results in rows.items()}
+    print(f"{'':10}" + "".join(f"{name:>20}" for name in next(iter(table.values()))))
+    for name, row in table.items():
+        print(f"{name:10}" + "".join(f"{value!s:>20}" for value in row.values()))
+    firsts = [found.first_s for found in rows["find"] if found.first_s is not None]
+    wholes = [found.whole_s for found in rows["find"]]
+    world.folder.close()
+    print(
+        json.dumps(
+            {
+                "first_hit_s": round(float(np.median(firsts)), 2) if firsts else None,
+                "last_hit_s": round(float(np.median(wholes)), 2),
+                **{name: table["find"][name] for name in ("recall_20", "precision", "cost_share")},
+                **rank_ms(world),
+                **ranked_first(world, searches),
+                "verified_equal": sum(difference <= 1e-4 for difference in differences),
+                "differ": sum(difference > 1e-4 for difference in differences),
+                "live_latency": None,
+                "cameras": options.cameras,
+                "minutes": options.minutes,
+                "moments": sum(len(search.truth) for search in searches),
+                "searches": len(searches),
+                "table": table,
+            }
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()

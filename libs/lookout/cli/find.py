@@ -1,0 +1,126 @@
+"""`lookout find`: moments of a fleet's cameras, ranked by their memory and verified by their windows."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from google.protobuf.json_format import MessageToDict
+
+from lookout.cli.ask import RecallOption
+from lookout.cli.ask_fleet import failure, recall_of
+from lookout.cli.options import BootstrapOption, CliError, asked
+from lookout.cli.output import TerminalConsole, echo, say
+from lookout.cli.times import parse_span
+
+if TYPE_CHECKING:
+    from lookout.v1.memory_pb2 import FindHit, FindProgress, FindSummary
+
+_LISTED = 20
+"""Times that were not searched and are printed one by one."""
+
+
+def find(
+    question: Annotated[
+        str, typer.Argument(help='What to look for: a yes/no question, such as "Is anyone lying down?"')
+    ],
+    camera: Annotated[
+        list[str] | None,
+        typer.Option("--camera", "-c", help="Id, or pattern ('yard-*'); repeat for more.  [default: all]"),
+    ] = None,
+    since: Annotated[
+        str | None, typer.Option(help="Start: how long ago (2h), or 2026-05-01T13:30.  [default: the oldest]")
+    ] = None,
+    until: Annotated[str | None, typer.Option(help="Only before this time.  [default: now]")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="End with this many hits.")] = 20,
+    threshold: Annotated[float, typer.Option(min=0.01, max=1.0, help="Least p(yes) of a hit.")] = 0.5,
+    share: Annotated[
+        float, typer.Option(min=0.001, max=1.0, help="Most windows to compute, as a share of all.")
+    ] = 0.1,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")] = False,
+    bootstrap: BootstrapOption = None,
+    recall: RecallOption = None,
+) -> None:
+    """Find moments in what the cameras of a fleet saw: proposed by their memory, verified exactly."""
+    import grpc
+
+    from lookout.past.find.client import find as search
+
+    begin_ms, end_ms = parse_span(since or "start", until or "now")
+    address, security = recall_of(bootstrap, recall)
+    console = TerminalConsole(stderr=True)
+    shown: dict[int, FindHit] = {}
+    try:
+        with console.status("ranking") as status:
+            for response in search(
+                asked(question),
+                camera or ["*"],
+                _time(begin_ms),
+                _time(end_ms),
+                limit,
+                recall=address,
+                threshold=threshold,
+                share=share,
+                security=security,
+            ):
+                match response.WhichOneof("part"):
+                    case "progress":
+                        _progress(response.progress, status, console, as_json)
+                    case "hit":
+                        _hit(response.hit, shown, as_json)
+                    case "summary":
+                        _summary(response.summary, shown, as_json)
+    except grpc.RpcError as error:
+        raise CliError(failure(error, address)) from None
+
+
+def _time(ms: int | None) -> datetime | None:
+    return None if ms is None else datetime.fromtimestamp(ms / 1000, UTC)
+
+
+def _clock(time_us: int) -> str:
+    return datetime.fromtimestamp(time_us / 1e6, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _progress(progress: FindProgress, status: Any, console: TerminalConsole, as_json: bool) -> None:
+    if progress.note and not as_json:
+        say(console, "{}: {}", progress.stage, progress.note)
+    status.update(f"{progress.stage} {progress.camera} {progress.done} of {progress.total}")
+
+
+def _hit(hit: FindHit, shown: dict[int, FindHit], as_json: bool) -> None:
+    grown = hit.number in shown
+    for number in hit.merged:
+        shown.pop(number, None)
+    shown[hit.number] = hit
+    if as_json:
+        echo(json.dumps({"hit": MessageToDict(hit, preserving_proto_field_name=True)}))
+        return
+    if not grown and len(shown) == 1 and hit.number == 1:
+        echo(f"{'hit':>4}  {'p(yes)':6}  {'from':19}  {'to':8}  {'basis':11}  camera")
+    end = _clock(hit.end_us).partition(" ")[2]
+    echo(
+        f"{hit.number:>4}  {hit.verdict.p_yes:6.3f}  {_clock(hit.begin_us)}  {end}  {hit.verdict.basis:11}  "
+        f"{hit.verdict.camera}{'  (longer than before)' if grown else ''}"
+    )
+
+
+def _summary(summary: FindSummary, shown: dict[int, FindHit], as_json: bool) -> None:
+    if as_json:
+        echo(json.dumps({"summary": MessageToDict(summary, preserving_proto_field_name=True)}))
+        return
+    cost = summary.cost
+    echo(
+        f"{len(summary.hits)} hits on {len({hit.verdict.camera for hit in shown.values()})} of "
+        f"{summary.cameras} cameras; {summary.asked} of {summary.ranked} spans asked, {cost.windows} of "
+        f"{cost.windows_total} windows computed; ended: {summary.ended}"
+    )
+    if cost.HasField("share"):
+        echo(f"cost: {cost.share:.1%} of asking every window ({cost.flops / 1e9:.1f} GFLOP)")
+    for entry in summary.not_searched[:_LISTED]:
+        times = f" {_clock(entry.begin_us)} to {_clock(entry.end_us)}" if entry.HasField("begin_us") else ""
+        echo(f"not searched: {entry.camera or 'all'}{times}: {entry.reason}")
+    if len(summary.not_searched) > _LISTED:
+        echo(f"not searched: {len(summary.not_searched) - _LISTED} more; --json prints all")

@@ -1,0 +1,39 @@
+"""What Redis calls a camera's chapters, and how their facts are read there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, TypedDict
+
+from lookout.runtime.store.labels import camera_entries
+
+
+class DirectoryFacts(TypedDict):
+    """What Redis says of a chapter: its holder, and the wall times of its first and last frame."""
+
+    pod: str
+    begin_us: int
+    end_us: int
+
+
+def chapters_key(camera: str) -> str:
+    """The hash of a camera's chapters."""
+    return f"{camera_entries(camera)}chapters"
+
+
+def chapter_facts(stored: Mapping[Any, Any]) -> dict[str, DirectoryFacts]:
+    """The chapters of a camera by name, from their hash; what cannot be read is left out."""
+    out: dict[str, DirectoryFacts] = {}
+    for name, value in stored.items():
+        try:
+            facts = json.loads(value)
+            own: DirectoryFacts = {
+                "pod": str(facts["pod"]),
+                "begin_us": int(facts["begin_us"]),
+                "end_us": int(facts["end_us"]),
+            }
+            out[name.decode()] = own
+        except (ValueError, KeyError, TypeError, RecursionError):
+            continue
+    return out

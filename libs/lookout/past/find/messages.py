@@ -1,0 +1,65 @@
+"""Events of a search as messages."""
+
+from __future__ import annotations
+
+from lookout.past.find.types import FindEvent, FindProgress, FindSummary, Hit
+from lookout.v1 import memory_pb2
+
+
+def find_response(event: FindEvent) -> memory_pb2.FindResponse:
+    """An event of a search for the wire."""
+    if isinstance(event, FindProgress):
+        return memory_pb2.FindResponse(
+            progress=memory_pb2.FindProgress(
+                stage=event.stage,
+                camera=event.camera,
+                done=event.done,
+                total=event.total,
+                note=event.note,
+            )
+        )
+    if isinstance(event, Hit):
+        return memory_pb2.FindResponse(hit=_hit(event))
+    return memory_pb2.FindResponse(summary=_summary(event))
+
+
+def _hit(hit: Hit) -> memory_pb2.FindHit:
+    message = memory_pb2.FindHit(
+        number=hit.number,
+        verdict=hit.verdict,
+        begin_us=hit.begin_us,
+        end_us=hit.end_us,
+        windows=hit.windows,
+        segments=hit.segments,
+        merged=hit.merged,
+    )
+    if hit.proposed is not None:
+        message.proposed = hit.proposed
+    return message
+
+
+def _summary(summary: FindSummary) -> memory_pb2.FindSummary:
+    cost = summary.cost
+    message = memory_pb2.FindSummary(
+        hits=summary.hits,
+        cameras=summary.cameras,
+        ranked=summary.ranked,
+        asked=summary.asked,
+        not_searched=[
+            memory_pb2.NotSearched(
+                camera=entry.camera, begin_us=entry.begin_us, end_us=entry.end_us, reason=entry.reason
+            )
+            for entry in summary.not_searched
+        ],
+        cost=memory_pb2.FindCost(
+            windows=cost.windows,
+            windows_total=cost.windows_total,
+            flops=cost.flops,
+            flops_total=cost.flops_total,
+            fetched_bytes=cost.fetched_bytes,
+        ),
+        ended=summary.ended,
+    )
+    if cost.flops_total:
+        message.cost.share = cost.share
+    return message

@@ -1,0 +1,135 @@
+"""What Kafka holds of cameras, for searches: a few windows of one camera, or everything of a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Final, Self
+
+from confluent_kafka import KafkaException
+
+from lookout.errors import LookoutError
+from lookout.models.windows import Planner
+from lookout.runtime.worker import WindowPlanSettings
+from lookout.streams.chains import (
+    ChainRange,
+    EpochRecords,
+    KafkaPartition,
+    PartitionLog,
+    PastScope,
+    PlacedBlock,
+    read_range,
+    token_partitions,
+    token_ranges,
+)
+from lookout.v1.verdicts_pb2 import Verdict
+
+MOST_RECORDS: Final = 100_000
+"""Records of tokens.v1 that a walk reads: eleven hours of five cameras at a stride of two seconds."""
+_SLACK_MS: Final = 60_000
+_LATE_MS: Final = 120_000
+
+
+class FindError(LookoutError):
+    """Records that a search needs cannot be read."""
+
+
+@dataclass(slots=True)
+class KafkaRecords:
+    """Records of one search, out of Kafka (`Records`). A context manager: it keeps readers open.
+
+    Attributes:
+        settings: How Kafka is reached, and how windows are planned.
+        planner: Plans windows with the settings of the fleet.
+    """
+
+    settings: WindowPlanSettings
+    planner: Planner
+    _logs: dict[int, KafkaPartition] = field(default_factory=dict)
+    _homes: dict[str, int] = field(default_factory=dict)
+    _open: ExitStack = field(default_factory=ExitStack)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._open.close()
+
+    def near(self, camera: str, begin_ms: int, end_ms: int) -> list[EpochRecords]:
+        """A camera's epochs with all that its windows ending in [begin, end] need.
+
+        Raises:
+            FindError: Kafka does not answer, or refuses.
+        """
+        scope = PastScope(since_ms=begin_ms, until_ms=end_ms + 1, cameras=(camera,))
+        out: list[EpochRecords] = []
+        with _named("tokens.v1"):
+            home = self._homes.get(camera)
+            for partition in token_partitions(self.settings) if home is None else [home]:
+                log = self._log(partition)
+                first = log.at(begin_ms - self._reach_ms)
+                span = ChainRange(partition, 0, log.at(end_ms + _SLACK_MS), first)
+                records = read_range(_Near(log, log.lowest), span, scope, self.planner)
+                # A camera's blocks are of one partition; others are looked at until it is known.
+                self._homes |= {epoch.camera: partition for epoch in records.epochs if epoch.blocks}
+                out += [epoch for epoch in records.epochs if records.windows[epoch.stream]]
+        return out
+
+    def all(self, cameras: Sequence[str], since_ms: int, until_ms: int) -> list[EpochRecords] | str:
+        """The epochs of cameras in a time; or why there are too many records to read.
+
+        Raises:
+            FindError: Kafka does not answer, or refuses.
+        """
+        scope = PastScope(since_ms=since_ms, until_ms=until_ms, cameras=tuple(cameras))
+        with _named("tokens.v1"):
+            ranges = token_ranges(self.settings, max(0, since_ms - self._reach_ms), until_ms + _SLACK_MS)
+            count = sum(span.stop - span.read_from for span in ranges.values())
+            if count > MOST_RECORDS:
+                return (
+                    f"what no memory covers was not looked for: tokens.v1 has {count} records of that time, "
+                    f"{MOST_RECORDS} are read at most; ask about a shorter time"
+                )
+            out: list[EpochRecords] = []
+            for partition, span in sorted(ranges.items()):
+                records = read_range(self._log(partition), span, scope, self.planner)
+                out += [epoch for epoch in records.epochs if records.windows[epoch.stream]]
+        return out
+
+    @property
+    def _reach_ms(self) -> int:
+        """How far before a window its chain, and a window before that, may begin."""
+        settings = self.planner.settings
+        strides = settings.longest_chain + settings.blocks
+        return round(1000 * strides * self.settings.stride_s) + _SLACK_MS
+
+    def _log(self, partition: int) -> KafkaPartition:
+        if partition not in self._logs:
+            self._logs[partition] = self._open.enter_context(KafkaPartition(self.settings, partition))
+        return self._logs[partition]
+
+
+@dataclass(slots=True)
+class _Near:
+    """A partition of which verdicts soon after their blocks are enough."""
+
+    log: PartitionLog
+    lowest: int
+    newest_ms: int = 0
+
+    def blocks(self, first: int, stop: int) -> tuple[Sequence[PlacedBlock], bool]:
+        placed, at_end = self.log.blocks(first, stop)
+        self.newest_ms = max(self.newest_ms, *(block.time_ms for block in placed), 0)
+        return placed, at_end
+
+    def verdicts(self, since_ms: int, until_ms: int) -> Iterator[Verdict]:
+        yield from self.log.verdicts(since_ms, min(until_ms, self.newest_ms + _LATE_MS))
+
+
+@contextmanager
+def _named(what: str) -> Iterator[None]:
+    try:
+        yield
+    except (KafkaException, TimeoutError) as error:
+        raise FindError(f"{what} cannot be read: {error}") from error

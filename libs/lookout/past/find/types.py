@@ -1,0 +1,143 @@
+"""What a search is asked and what it gives: progress, hits, and at the end what was searched."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from lookout.v1.lineage_pb2 import RecordRef
+from lookout.v1.verdicts_pb2 import Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class FindQuestion:
+    """A search. Times are Unix microseconds.
+
+    Attributes:
+        text: The question, one of yes or no.
+        cameras: Ids, and patterns with `*`.
+        since_us: Only windows that end from here on; None: from the beginning.
+        until_us: Only windows that end before; None: up to now.
+        limit: The search ends with so many hits.
+        threshold: p(yes) of a hit's best window at least.
+        share: The most windows that are computed, as a share of all windows of that time.
+    """
+
+    text: str
+    cameras: Sequence[str] = ("*",)
+    since_us: int | None = None
+    until_us: int | None = None
+    limit: int = 20
+    threshold: float = 0.5
+    share: float = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class FindProgress:
+    """What the search does now: `stage` is rank, ask, verify or walk.
+
+    Attributes:
+        stage: The step.
+        camera: That is looked at; empty: all.
+        done: Spans or windows that are done; `total` of so many at most.
+        note: A sentence, where there is something to announce.
+    """
+
+    stage: str
+    camera: str = ""
+    done: int = 0
+    total: int = 0
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A moment: consecutive windows of a camera whose p(yes) is at the threshold or above.
+
+    Attributes:
+        number: Of the hit in this search. A hit that is given again under its number has grown.
+        verdict: Of its best window, as a live watch would have committed it: p(yes), basis, cost, evidence.
+        begin_us: When its first window begins (Unix microseconds); `end_us` when its last one ends.
+        windows: So many windows were computed of it.
+        proposed: p(yes) that the memory gave its span; None: it was found by walking.
+        segments: The records of camera.segments.v1 that show its best window, for a clip.
+        merged: Numbers of hits that were given before and are a part of this one.
+    """
+
+    number: int
+    verdict: Verdict
+    begin_us: int
+    end_us: int
+    windows: int
+    proposed: float | None
+    segments: tuple[RecordRef, ...]
+    merged: tuple[int, ...] = ()
+
+    @property
+    def camera(self) -> str:
+        """Its camera."""
+        return self.verdict.camera
+
+    @property
+    def p_yes(self) -> float:
+        """Of its best window."""
+        return self.verdict.p_yes
+
+
+@dataclass(frozen=True, slots=True)
+class NotSearched:
+    """A time that was not searched, and why. Empty camera: no camera in particular."""
+
+    camera: str
+    begin_us: int | None
+    end_us: int | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class FindCost:
+    """What a search cost.
+
+    Attributes:
+        windows: That were computed; `windows_total` of so many in the time that was asked for.
+        flops: Of the language model, for spans and windows; `flops_total` what asking every window would
+            take, by the windows that were computed; 0: none was.
+        fetched_bytes: Of the memory.
+    """
+
+    windows: int = 0
+    windows_total: int = 0
+    flops: int = 0
+    flops_total: int = 0
+    fetched_bytes: int = 0
+
+    @property
+    def share(self) -> float:
+        """The cost relative to asking every window."""
+        return self.flops / self.flops_total if self.flops_total else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class FindSummary:
+    """The last message of a search.
+
+    Attributes:
+        hits: Numbers of all hits, the most probable first.
+        cameras: That have anything of the time.
+        ranked: Spans that were ranked by their representatives.
+        asked: Spans that the memory was asked about.
+        not_searched: What was left out, and why.
+        cost: What it cost.
+        ended: Why it ended: done, limit, budget, or cancelled.
+    """
+
+    hits: tuple[int, ...]
+    cameras: int
+    ranked: int
+    asked: int
+    not_searched: tuple[NotSearched, ...]
+    cost: FindCost
+    ended: str
+
+
+FindEvent = FindProgress | Hit | FindSummary

@@ -1,0 +1,162 @@
+"""What ranking compares: one mean key for each visual cluster and layer of a chapter, with its times.
+
+A directory holds it in place of the chapter, so that spans of many cameras are ranked before any KV is read.
+Blocks that are still read whole count as clusters of their own: a chapter that grows is ranked to its end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+
+from lookout.past.memory.catalogue import Files, LayerScenes
+from lookout.past.memory.errors import HistoryError
+from lookout.past.memory.packing import pack, unpack_file
+from lookout.past.memory.past import Chapter
+from lookout.past.memory.types import Ints, KVShape
+
+FORMAT = 1
+LAYERS = 4
+"""Layers that are compared, evenly spaced over the upper half of the model. Lower ones rank worse, and tell
+some questions not at all (docs/find.md)."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Landmarks:
+    """The visual clusters of a chapter as ranking sees them, in order of time.
+
+    Attributes:
+        keys: float16 [layers, clusters, width], mean raw key of each.
+        layers: int64 [layers], their numbers in the model.
+        begin_us: int64 [clusters], wall time of the first frame of each (Unix microseconds); `end_us` of the
+            last.
+        tokens: int64 [clusters], tokens of each in one layer.
+        version: of the chapter.
+        model_digest: of the model whose keys they are.
+    """
+
+    keys: np.ndarray
+    layers: Ints
+    begin_us: Ints
+    end_us: Ints
+    tokens: Ints
+    version: int
+    model_digest: str = ""
+
+    def packed(self) -> bytes:
+        """The landmarks as one value."""
+        arrays = {
+            "keys": self.keys,
+            "layers": self.layers,
+            "begin": self.begin_us,
+            "end": self.end_us,
+            "tokens": self.tokens,
+        }
+        header = {"format": FORMAT, "version": self.version, "model_digest": self.model_digest}
+        return pack(header, arrays)
+
+    @classmethod
+    def unpacked(cls, data: bytes, where: str) -> Landmarks:
+        """Landmarks from their value, which may be anything.
+
+        Raises:
+            HistoryError: They are damaged, or contradict themselves.
+        """
+        record = unpack_file(data, where)
+        try:
+            own = cls(
+                keys=record.arrays["keys"].numpy(),
+                layers=record.arrays["layers"].numpy(),
+                begin_us=record.arrays["begin"].numpy(),
+                end_us=record.arrays["end"].numpy(),
+                tokens=record.arrays["tokens"].numpy(),
+                version=int(record.header["version"]),
+                model_digest=str(record.header["model_digest"]),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise HistoryError(f"{where}: not landmarks: {error!r}") from error
+        count = len(own.begin_us)
+        columns = (own.begin_us, own.end_us, own.tokens)
+        if (
+            own.keys.ndim != 3
+            or own.keys.shape[:2] != (len(own.layers), count)
+            or own.layers.ndim != 1
+            or not (own.begin_us <= own.end_us).all()
+            or own.keys.dtype != np.float16
+            or any(column.shape != (count,) or column.dtype != np.int64 for column in columns)
+        ):
+            raise HistoryError(f"{where}: not landmarks: their shapes do not fit")
+        return own
+
+
+@dataclass(slots=True, eq=False)
+class CameraPast:
+    """What a directory says of a camera.
+
+    Attributes:
+        chapters: Wall times of the first and last frame of each chapter (Unix microseconds).
+        landmarks: Of those chapters that have any there.
+    """
+
+    chapters: list[tuple[int, int]] = field(default_factory=list)
+    landmarks: list[Landmarks] = field(default_factory=list)
+
+    def covers(self, begin_us: int, end_us: int) -> bool:
+        """Whether a chapter reaches into a time."""
+        return any(first < end_us and last >= begin_us for first, last in self.chapters)
+
+
+def landmarks_of(chapter: Chapter, files: Files) -> Landmarks:
+    """The landmarks of a chapter.
+
+    Args:
+        chapter: The chapter, growing or sealed.
+        files: Its bytes.
+
+    Raises:
+        HistoryError: They are not available.
+    """
+    head, shape = chapter.head, chapter.head.shape
+    blocks = [block for block in head.window if block.rows]
+    layers = compared_layers(shape.layers)
+    compared = [head.scenes[layer] for layer in layers]
+    places = [place for place, _ in compared]
+    places += [block.data[layer] for layer in layers for block in blocks]
+    data = iter(files.read(places))
+    scenes = [LayerScenes.unpacked(next(data), visual, shape) for _, visual in compared]
+    keys = np.stack(
+        [
+            np.concatenate([own.keys.float().numpy(), *(_mean_key(next(data), shape) for _ in blocks)])
+            for own in scenes
+        ]
+    )
+    first = np.concatenate([scenes[0].frames[0], [block.first_frame for block in blocks]]).astype(np.int64)
+    ends = [block.first_frame + block.frames - 1 for block in blocks]
+    last = np.concatenate([scenes[0].frames[1], ends]).astype(np.int64)
+    tokens = np.concatenate([scenes[0].counts.numpy(), [block.rows for block in blocks]]).astype(np.int64)
+    order = np.argsort(first, kind="stable")
+    times = head.times_us + chapter.origin_us
+    return Landmarks(
+        keys=keys[:, order].astype(np.float16),
+        layers=layers,
+        begin_us=times[first[order]],
+        end_us=times[last[order]],
+        tokens=tokens[order],
+        version=head.version,
+        model_digest=str(head.about.get("model_digest", "")),
+    )
+
+
+def compared_layers(count: int) -> Ints:
+    """The layers of a model that are compared, int64, ascending; `count`: how many it has."""
+    layers: Ints = np.unique(np.linspace(count // 2, count - 1, LAYERS).round().astype(np.int64))
+    return layers
+
+
+def _mean_key(data: bytes, shape: KVShape) -> np.ndarray:
+    """The mean key [1, width] of a block's rows in one layer."""
+    rows = torch.frombuffer(bytearray(data), dtype=shape.dtype).view(-1, 2, shape.width)
+    mean: np.ndarray = rows[:, 0].to(shape.wide).mean(0, keepdim=True).numpy()
+    return mean

@@ -1,0 +1,93 @@
+"""The memory of a fleet as a search reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+
+import torch
+
+from lookout.models.engines.transformers.memory.queries import question_queries
+from lookout.past.chapters.landmarks import LandmarkReader
+from lookout.past.chapters.reading import Resolved
+from lookout.past.find.finding import Finder, SpanAnswer
+from lookout.past.find.spans import PastSpan
+from lookout.past.memory.ranking import CameraPast
+from lookout.runtime.store import DirectoryDownError
+from lookout.services.recall.asking import Asked, Asker, NothingRememberedError, PastQuestion
+
+Finders = Callable[[], AbstractContextManager[Finder]]
+"""A finder for one search."""
+
+
+@dataclass(slots=True)
+class FleetMemory:
+    """The memory of a fleet, for one search (`lookout.past.find.finding.Memory`).
+
+    Attributes:
+        asker: Reads chapters.
+        landmarks: What Redis has of them; None: there is no Redis.
+    """
+
+    asker: Asker
+    landmarks: LandmarkReader | None
+    _resolved: dict[str, Resolved] = field(default_factory=dict)
+
+    def pasts(self, cameras: Sequence[str]) -> tuple[dict[str, CameraPast], list[str]]:
+        """The cameras that match, from Redis alone; from the holders where Redis knows none of them."""
+        reasons: list[str] = []
+        if self.landmarks is not None:
+            try:
+                if pasts := self.landmarks.pasts(cameras, self.asker.model_digest):
+                    return pasts, reasons
+            except DirectoryDownError as error:
+                reasons.append(f"spans were looked at in no order, newest first: {error}")
+        for pattern in cameras:
+            self._resolved |= self.asker.find(pattern, PastQuestion(""))
+        pasts = {
+            camera: CameraPast(
+                [
+                    (int(times[0]) + chapter.origin_us, int(times[-1]) + chapter.origin_us)
+                    for chapter in resolved.chapters
+                    if len(times := chapter.head.times_us)
+                ]
+            )
+            for camera, resolved in self._resolved.items()
+        }
+        missing = {
+            f"camera {camera}: {reason}"
+            for camera, resolved in self._resolved.items()
+            for reason in resolved.missing
+        }
+        return {camera: past for camera, past in pasts.items() if past.chapters}, [
+            *reasons,
+            *sorted(missing),
+        ]
+
+    def queries(self, question: str) -> torch.Tensor:
+        """The question's query in each layer."""
+        return question_queries(self.asker.engine, question)
+
+    def ask(self, spans: Sequence[PastSpan], question: str) -> list[SpanAnswer]:
+        """The answer over each span alone, in one pass through the layers."""
+        answers = self.asker.ask_each(
+            [
+                (self._chapters(span.camera), PastQuestion(question, span.begin_us, span.end_us))
+                for span in spans
+            ]
+        )
+        return [_span_answer(answer) for answer in answers]
+
+    def _chapters(self, camera: str) -> Resolved:
+        if camera not in self._resolved:
+            chapters = self.asker.find(camera, PastQuestion(""))
+            self._resolved[camera] = chapters.get(camera, Resolved(camera))
+        return self._resolved[camera]
+
+
+def _span_answer(answer: Asked | NothingRememberedError) -> SpanAnswer:
+    if isinstance(answer, NothingRememberedError):
+        return SpanAnswer(missing=str(answer))
+    cost = answer.answer.cost
+    return SpanAnswer(answer.answer.p_yes, cost.flops, answer.traffic.fetched_bytes)

@@ -1,0 +1,239 @@
+"""A search over a rendered world, against asking every window by the replay of back-tests."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from lookout.models import DEMO_QUESTIONS
+from lookout.past.find.finding import Finder
+from lookout.past.find.types import FindEvent, FindProgress, FindQuestion, FindSummary, Hit
+from lookout.streams.chains import PastScope
+from lookout.v1.verdicts_pb2 import Verdict
+from lookout.v1.watches_pb2 import Rule, Watch
+from tests.find_world import (
+    START_US,
+    FolderMemory,
+    Spec,
+    World,
+    WorldRecords,
+    moments,
+    past_windows,
+)
+
+pytestmark = pytest.mark.slow
+
+LYING, VEHICLE = DEMO_QUESTIONS["lying"], DEMO_QUESTIONS["vehicle"]
+MINUTE_US = 60_000_000
+
+
+@cache
+def world() -> World:
+    """Somebody falls in front of `ward`, `dark` and `half`; `dark` has no memory, `half` of one minute."""
+    made = World(Path(tempfile.mkdtemp()))
+    made.film(Spec("ward", "room", 5, 2, {1: "lying"}))
+    made.film(Spec("yard", "carpark", 6, 2, {1: "vehicle"}))
+    made.film(Spec("dark", "room", 8, 2, {1: "lying"}), remembered=range(0))
+    made.film(Spec("half", "doorway", 9, 2, {1: "lying"}), remembered=range(30))
+    return made
+
+
+@pytest.fixture(scope="module", autouse=True)
+def closed() -> Iterator[None]:
+    """Close the world's chapters at the end."""
+    yield
+    world().folder.close()
+    for cached in (world, truth, searched):
+        cached.cache_clear()
+
+
+@cache
+def truth(question: str) -> dict[str, dict[int, Verdict]]:
+    """Every window of every camera, asked by the replay of a back-test."""
+    watch = Watch(id="truth", version=1, question=question, rule=Rule(threshold=0.5))
+    asked = past_windows(world())
+    return {
+        camera: {
+            past.verdict.window: past.verdict
+            for past in asked.verdicts(filmed.epoch, watch, PastScope(cameras=(camera,)))
+        }
+        for camera, filmed in world().cameras.items()
+    }
+
+
+def happened(question: str, camera: str) -> list[tuple[int, int]]:
+    """The moments of a camera by the truth: first and last window."""
+    return moments({index: verdict.p_yes for index, verdict in truth(question)[camera].items()})
+
+
+def finder(memory: FolderMemory | None = None, records: WorldRecords | None = None) -> Finder:
+    return Finder(memory or FolderMemory(world()), records or WorldRecords(world()), past_windows(world()))
+
+
+def kept(events: Sequence[FindEvent]) -> list[Hit]:
+    """The hits that stand at the end."""
+    hits: dict[int, Hit] = {}
+    for event in events:
+        if isinstance(event, Hit):
+            hits = {number: hit for number, hit in hits.items() if number not in event.merged}
+            hits[event.number] = event
+    return list(hits.values())
+
+
+def summary(events: Sequence[FindEvent]) -> FindSummary:
+    last = events[-1]
+    assert isinstance(last, FindSummary)
+    assert not any(isinstance(event, FindSummary) for event in events[:-1])
+    return last
+
+
+@cache
+def searched(question: str) -> tuple[FindEvent, ...]:
+    return tuple(finder().find(FindQuestion(question)))
+
+
+def reasons(found: FindSummary, camera: str) -> str:
+    return "; ".join(entry.reason for entry in found.not_searched if entry.camera == camera)
+
+
+@pytest.mark.parametrize("question", [LYING, VEHICLE])
+def test_a_hit_has_the_answer_of_asking_every_window(question: str) -> None:
+    hits = kept(searched(question))
+    assert hits
+    for hit in hits:
+        expected = truth(question)[hit.camera][hit.verdict.window]
+        assert hit.p_yes == pytest.approx(expected.p_yes, abs=1e-4)
+        assert (hit.verdict.basis, hit.verdict.since_key) == (expected.basis, expected.since_key)
+        assert hit.verdict.cost.flops_prefill == expected.cost.flops_prefill
+        assert [own.time for own in hit.verdict.evidence] == [own.time for own in expected.evidence]
+        assert hit.begin_us <= expected.start.ToMicroseconds() < expected.end.ToMicroseconds() <= hit.end_us
+
+
+@pytest.mark.parametrize("question", [LYING, VEHICLE])
+def test_every_moment_that_memory_covers_is_one_hit(question: str) -> None:
+    hits = kept(searched(question))
+    for camera in ("ward", "yard"):
+        windows = [hit.verdict.window for hit in hits if hit.camera == camera]
+        expected = happened(question, camera)
+        assert len(windows) == len(expected)
+        for first, last in expected:
+            assert any(first <= window <= last for window in windows)
+    assert sorted(summary(searched(question)).hits) == sorted(hit.number for hit in hits)
+
+
+def test_what_no_memory_covers_is_walked_after_its_cost_is_announced() -> None:
+    events = searched(LYING)
+    notes = [number for number, event in enumerate(events) if isinstance(event, FindProgress) and event.note]
+    walk = events[notes[-1]]
+    assert isinstance(walk, FindProgress)
+    assert (walk.stage, walk.done) == ("walk", 0)
+    uncovered = len(world().cameras["dark"].blocks) + 30
+    assert walk.note.startswith(f"no memory covers {uncovered} windows")
+    walked = [event for event in events if isinstance(event, Hit) and event.camera == "dark"]
+    assert walked
+    assert all(events.index(hit) > notes[-1] for hit in walked)
+    assert all(hit.proposed is None for hit in walked)
+    window = walked[-1].verdict.window
+    assert any(first <= window <= last for first, last in happened(LYING, "dark"))
+
+
+def test_the_walk_names_what_its_limit_left_out() -> None:
+    found = summary(list(finder().find(FindQuestion(LYING, cameras=("dark",), limit=1))))
+    assert (found.ended, len(found.hits)) == ("limit", 1)
+    windows = len(world().cameras["dark"].blocks)
+    assert reasons(found, "dark") == (
+        f"no memory covers it; {found.cost.windows} of its {windows} windows were computed"
+    )
+
+
+def test_a_span_of_which_nothing_could_be_read_is_named_and_not_scored() -> None:
+    memory, records = FolderMemory(world()), WorldRecords(world())
+    memory.lost = {"ward"}
+    records.gone = {"ward"}
+    events = list(finder(memory, records).find(FindQuestion(LYING, cameras=("ward", "yard"))))
+    assert not [hit for hit in kept(events) if hit.camera == "ward"]
+    asked = [event.camera for event in events if isinstance(event, FindProgress) and event.stage == "verify"]
+    assert "ward" not in asked
+    assert "no holder has it" in reasons(summary(events), "ward")
+    assert summary(events).asked == sum(span.camera == "yard" for span in memory.calls)
+
+
+def test_records_that_are_gone_are_named() -> None:
+    records = WorldRecords(world())
+    records.gone = {"ward"}
+    found = summary(list(finder(records=records).find(FindQuestion(LYING, cameras=("ward",)))))
+    assert not found.hits
+    assert "tokens.v1 has no records of it" in reasons(found, "ward")
+
+
+def test_the_summary_counts_what_was_searched_and_its_cost() -> None:
+    found = summary(searched(LYING))
+    every = sum(sum(filmed.flops.values()) for filmed in world().cameras.values())
+    total = sum(len(filmed.blocks) for filmed in world().cameras.values())
+    assert found.cameras == len(world().cameras)
+    assert found.cost.windows_total == total
+    assert 0 < found.cost.windows < total
+    assert found.cost.flops_total == pytest.approx(every, rel=0.15)
+    assert 0 < found.cost.share < 1
+    assert 0 < found.asked <= found.ranked
+
+
+def test_a_cancelled_search_computes_no_further_window() -> None:
+    asked: list[int] = []
+    counting = past_windows(world())
+    stop_after = 3
+
+    def cancelled() -> bool:
+        asked.append(0)
+        return computed() >= stop_after
+
+    def computed() -> int:
+        return sum(event.windows for event in events if isinstance(event, Hit)) + len(running)
+
+    running: list[object] = []
+    events: list[FindEvent] = []
+
+    class Counted(type(counting)):  # type: ignore[misc]
+        """Counts the windows as they are computed."""
+
+        def verdicts(self, *arguments: object) -> Iterator[object]:
+            for past in super().verdicts(*arguments):
+                running.append(past)
+                yield past
+
+    windows = Counted(
+        counting.settings, counting.engine, counting.planner, counting.load, counting.model_digest
+    )
+    searching = Finder(FolderMemory(world()), WorldRecords(world()), windows)
+    events += searching.find(FindQuestion(LYING), cancelled)
+    assert len(running) == stop_after
+    found = summary(events)
+    assert found.ended == "cancelled"
+    assert found.cost.windows <= stop_after
+
+
+def test_an_erased_time_is_no_hit() -> None:
+    erased = START_US + MINUTE_US, START_US + 2 * MINUTE_US
+
+    def hidden(camera: str, begin_us: int, end_us: int) -> bool:
+        return camera == "ward" and begin_us < erased[1] and end_us > erased[0]
+
+    made = finder()
+    events = list(
+        Finder(made.memory, made.records, made.windows, hidden).find(FindQuestion(LYING, ("ward",)))
+    )
+    assert not kept(events)
+    assert "erased" in reasons(summary(events), "ward")
+
+
+def test_times_bound_the_search() -> None:
+    first = FindQuestion(LYING, ("ward",), until_us=START_US + MINUTE_US)
+    events = list(finder().find(first))
+    assert not kept(events)
+    assert summary(events).ranked == 6 or summary(events).ranked == 7
+    later = FindQuestion(LYING, ("ward",), since_us=START_US + MINUTE_US)
+    assert len(kept(list(finder().find(later)))) == len(happened(LYING, "ward"))

@@ -1,0 +1,114 @@
+"""Landmarks: what they are of a chapter, and what is not taken for landmarks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from lookout.past.find.spans import PastSpan, ranked_spans
+from lookout.past.memory import HistoryError, Past, RangeCache
+from lookout.past.memory.past import fetch_from
+from lookout.past.memory.ranking import CameraPast, Landmarks, compared_layers, landmarks_of
+from tests.chapters_world import fill, folder
+
+SECOND_US = 1_000_000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sealed", [False, True])
+def test_landmarks_are_the_mean_keys_of_a_chapter_to_its_newest_block(tmp_path: Path, sealed: bool) -> None:
+    chapters = folder(tmp_path)
+    fill(chapters, range(8))
+    if sealed:
+        chapters.seal("gate")
+    (facts,) = chapters.chapters()
+    chapter, files = chapters.read(facts.name)
+    marks = landmarks_of(chapter, files)
+    past = Past([chapter], RangeCache(fetch_from({chapter.name: files}), 1 << 30))
+    assert marks.layers.tolist() == compared_layers(chapter.head.shape.layers).tolist()
+    for place, layer in enumerate(marks.layers.tolist()):
+        expected = past.scenes[0][layer].keys.to(torch.float16).numpy()
+        for key in expected:
+            assert (marks.keys[place] == key).all(1).any()
+        blocks = [block.block.keys[layer].transpose(0, 1).flatten(1).mean(0) for block in past.window]
+        for mean in blocks:
+            assert np.isclose(marks.keys[place], mean.numpy(), atol=1e-2).all(1).any()
+    assert marks.tokens.sum() == chapter.head.tokens
+    assert (marks.begin_us[0], marks.end_us.max()) == (facts.begin_us, facts.end_us)
+    again = Landmarks.unpacked(marks.packed(), "here")
+    assert all(
+        np.array_equal(getattr(marks, name), getattr(again, name))
+        for name in ("keys", "layers", "begin_us", "end_us", "tokens")
+    )
+    assert (again.version, again.model_digest) == (chapter.head.version, "m1")
+    chapters.close()
+
+
+def marks_at(*seconds: tuple[int, int, float]) -> Landmarks:
+    """Clusters from one second to another whose key points so far along the query."""
+    return Landmarks(
+        keys=np.array([[[height, 1.0] for _, _, height in seconds]], np.float16),
+        layers=np.array([1]),
+        begin_us=np.array([begin * SECOND_US for begin, _, _ in seconds]),
+        end_us=np.array([end * SECOND_US for _, end, _ in seconds]),
+        tokens=np.ones(len(seconds), np.int64),
+        version=1,
+    )
+
+
+QUERY = torch.tensor([[0.0, 9.0], [1.0, 0.0]])
+
+
+def test_spans_are_ranked_over_cameras_by_their_best_cluster() -> None:
+    pasts = {
+        "a": CameraPast([(0, 39 * SECOND_US)], [marks_at((0, 9, 0.0), (10, 29, 2.0), (30, 39, 1.0))]),
+        "b": CameraPast([(0, 19 * SECOND_US)], [marks_at((0, 9, 3.0), (10, 19, -1.0))]),
+    }
+    ranked = ranked_spans(pasts, QUERY, 10 * SECOND_US).part(0)
+    names = [(span.camera, span.begin_us // SECOND_US) for span in ranked]
+    assert names[0] == ("b", 0)
+    assert names[1:3] == [("a", 20), ("a", 10)]
+    assert names[-1] == ("b", 10)
+    assert len(names) == 6
+    assert ranked[0].after == PastSpan("b", 10 * SECOND_US, 20 * SECOND_US)
+    assert ranked[0].after.before == ranked[0]
+
+
+def test_a_span_without_landmarks_counts_as_an_average_one() -> None:
+    pasts = {
+        "known": CameraPast([(0, 19 * SECOND_US)], [marks_at((0, 9, 5.0), (10, 19, -5.0))]),
+        "new": CameraPast([(0, 9 * SECOND_US)]),
+    }
+    assert [span.camera for span in ranked_spans(pasts, QUERY, 10 * SECOND_US).part(0)] == [
+        "known",
+        "new",
+        "known",
+    ]
+
+
+def test_a_time_limits_the_spans() -> None:
+    pasts = {"a": CameraPast([(0, 99 * SECOND_US)])}
+    ranked = ranked_spans(
+        pasts, QUERY, 10 * SECOND_US, since_us=20 * SECOND_US, until_us=40 * SECOND_US
+    ).part(0)
+    assert sorted(span.begin_us // SECOND_US for span in ranked) == [20, 30]
+    assert not len(ranked_spans({}, QUERY, SECOND_US))
+
+
+def test_what_is_not_landmarks_is_refused() -> None:
+    marks = marks_at((0, 9, 1.0), (10, 19, 1.0))
+    for broken in (
+        replace(marks, keys=marks.keys[:, :1]),
+        replace(marks, keys=marks.keys.astype(np.float32)),
+        replace(marks, layers=np.array([1, 2])),
+        replace(marks, begin_us=marks.end_us + 1),
+        replace(marks, tokens=marks.tokens[:1]),
+    ):
+        with pytest.raises(HistoryError, match="not landmarks"):
+            Landmarks.unpacked(broken.packed(), "gate")
+    with pytest.raises(HistoryError):
+        Landmarks.unpacked(marks.packed()[:-1], "gate")

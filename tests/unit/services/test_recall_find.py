@@ -1,0 +1,177 @@
+"""A search at recall: real holders, Redis and gRPC; hits are those of asking every window."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from typer.testing import CliRunner
+
+from lookout.cli.app import app
+from lookout.local import RedisServer
+from lookout.models import DEMO_QUESTIONS
+from lookout.past.chapters.landmarks import CAMERAS, LandmarkReader, landmarks_key
+from lookout.past.find import find
+from lookout.past.find.finding import Finder
+from lookout.runtime.net import GrpcServer
+from lookout.runtime.observe import Metrics
+from lookout.runtime.worker import load_settings
+from lookout.services.recall.asking import Asker
+from lookout.services.recall.searching import FleetMemory
+from lookout.services.recall.servicer import RecallService
+from lookout.services.recall.settings import RecallSettings
+from lookout.v1 import memory_pb2_grpc
+from lookout.v1.memory_pb2 import FindHit, FindRequest, FindResponse, FindSummary
+from tests import chapters_world
+from tests.find_world import Spec, World, WorldRecords, digest, engine, moments, past_windows
+
+pytestmark = pytest.mark.slow
+
+LYING = DEMO_QUESTIONS["lying"]
+ENTRY_MS = 600_000
+
+
+class Service:
+    """One recall over the chapters of two cameras: somebody falls in front of `ward`."""
+
+    def __init__(self, root: Path, stack: ExitStack) -> None:
+        self.world = World(root / "chapters")
+        stack.callback(self.world.folder.close)
+        self.world.film(Spec("ward", "room", 5, 2, {1: "lying"}))
+        self.world.film(Spec("yard", "carpark", 6, 1, {}))
+        self.redis = stack.enter_context(RedisServer())
+        holders = chapters_world.World(root, self.redis.url, stack)
+        self.holder = holders.hold(self.world.folder)
+        self.client = holders.client()
+        self.landmarks = LandmarkReader(holders.directory(), holders.client())
+        self.asker = Asker(engine(), holders.sources(), model_digest=digest())
+        self.records = WorldRecords(self.world)
+
+        @contextmanager
+        def finder() -> Iterator[Finder]:
+            memory = FleetMemory(self.asker, self.landmarks)
+            yield Finder(memory, self.records, past_windows(self.world))
+
+        settings = load_settings(RecallSettings, {}, mode="local", instance="recall-0")
+        service = RecallService(self.asker, settings, Metrics("recall"), finder)
+        server = GrpcServer("127.0.0.1", 0)
+        server.add(service.register, service.NAME)
+        server.start()
+        stack.callback(server.stop, 0)
+        self.address = f"127.0.0.1:{server.port}"
+
+    def find(self, **request: Any) -> list[FindResponse]:
+        """All messages of a search."""
+        with grpc.insecure_channel(self.address) as channel:
+            stub: Any = memory_pb2_grpc.RecallServiceStub(channel)  # type: ignore[no-untyped-call]
+            return list(stub.Find(FindRequest(**{"question": LYING, **request}), timeout=300.0))
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    with ExitStack() as stack:
+        yield Service(tmp_path_factory.mktemp("find"), stack)
+
+
+def hits_of(messages: list[FindResponse]) -> list[FindHit]:
+    hits: dict[int, FindHit] = {}
+    for message in messages:
+        if message.HasField("hit"):
+            hits = {number: hit for number, hit in hits.items() if number not in message.hit.merged}
+            hits[message.hit.number] = message.hit
+    return list(hits.values())
+
+
+def summary_of(messages: list[FindResponse]) -> FindSummary:
+    assert messages[-1].HasField("summary")
+    return messages[-1].summary
+
+
+def check_hits(service: Service, messages: list[FindResponse]) -> None:
+    """Every moment of the truth is one hit, with the truth's p(yes)."""
+    hits = hits_of(messages)
+    p_yes = service.world.cameras["ward"].p_yes["lying"]
+    assert len(hits) == len(moments(p_yes))
+    for hit in hits:
+        assert hit.verdict.camera == "ward"
+        assert hit.verdict.p_yes == pytest.approx(p_yes[hit.verdict.window], abs=1e-4)
+
+
+def test_hits_are_those_of_asking_every_window(service: Service) -> None:
+    messages = service.find()
+    check_hits(service, messages)
+    assert all(hit.proposed >= 0.5 for hit in hits_of(messages))
+    found = summary_of(messages)
+    assert (found.cameras, list(found.hits)) == (2, [hit.number for hit in hits_of(messages)])
+    assert found.cost.windows_total == 90
+    assert found.ended in ("done", "budget")
+    assert messages[0].progress.stage == "rank"
+    assert not summary_of(service.find(cameras=["yard"])).hits
+
+
+def test_redis_ranks_chapters_that_grow_and_is_not_needed(service: Service) -> None:
+    assert not any(facts.sealed for facts in service.world.folder.chapters())
+    pasts = service.landmarks.pasts(["*"], digest())
+    assert sorted(pasts) == ["ward", "yard"]
+    assert all(past.landmarks for past in pasts.values())
+    assert not any(past.landmarks for past in service.landmarks.pasts(["*"], "another model").values())
+    service.client.hset(landmarks_key("ward"), "made-up@1", b"nothing of ours")
+    assert len(service.landmarks.pasts(["ward"])["ward"].landmarks) == 1
+    service.client.flushall()
+    check_hits(service, service.find(cameras=["ward"]))
+
+
+def test_what_cannot_be_searched_is_refused_by_name(service: Service) -> None:
+    for request, words in (
+        ({"question": " "}, "the question is empty"),
+        ({"cameras": ["yard\0"]}, "cameras: ids, or patterns"),
+        ({"since_us": 5, "until_us": 5}, "the time asked for is empty"),
+        ({"threshold": 1.5}, "threshold and share"),
+        ({"share": 0.0}, "threshold and share"),
+        ({"limit": 1001}, "limit is 1000 at most"),
+    ):
+        with pytest.raises(grpc.RpcError, match=words) as refused:
+            service.find(**request)
+        assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
+def test_a_caller_that_leaves_ends_the_search(service: Service) -> None:
+    search = find(LYING, recall=service.address)
+    assert next(search).progress.stage == "rank"
+    search.close()
+    check_hits(service, service.find(cameras=["ward"]))  # there is room for the next one
+
+
+def test_the_command_prints_hits_and_what_was_searched(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOOKOUT_RECALL", service.address)
+    shown = CliRunner().invoke(app, ["find", LYING, "--camera", "ward"])
+    assert shown.exit_code == 0, shown.output
+    assert "p(yes)" in shown.stdout
+    assert "of asking every window" in shown.stdout
+    lines = CliRunner().invoke(app, ["find", LYING, "-c", "ward", "--json"]).stdout.splitlines()
+    *hits, last = [json.loads(line) for line in lines]
+    assert {hit["hit"]["verdict"]["camera"] for hit in hits} == {"ward"}
+    assert last["summary"]["cost"]["share"] > 0
+
+
+def test_erasing_removes_landmarks_and_a_lost_holder_is_named(service: Service) -> None:
+    announcer = service.holder.announcer
+    assert announcer is not None
+    announcer.announce()
+    assert service.client.hlen(landmarks_key("ward")) == 1
+    announcer.erase("ward")
+    # The folder still has it, so it is announced again; what others had written is gone.
+    assert service.client.hlen(landmarks_key("ward")) == 1
+    assert {name.decode() for name in service.client.zrange(CAMERAS, 0, -1)} == {"ward", "yard"}
+    service.holder.kill()
+    messages = service.find(cameras=["ward"])
+    reasons = " ".join(entry.reason for entry in summary_of(messages).not_searched)
+    assert "ward" in reasons
+    assert summary_of(messages).asked == 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -13,7 +13,7 @@ import av
 import av.error
 
 from lookout.video.sandbox.start_times import with_start_times
-from lookout.video.segments.clock import StreamClock
+from lookout.video.segments.clock import StreamClock, decodable
 from lookout.video.segments.container import DEFAULT_FPS
 from lookout.video.segments.display_order import display_order
 from lookout.video.segments.sets import SetsInForce, with_sets
@@ -144,15 +144,15 @@ class Cutter:
         yield CutSegment(remux(self.stream, packets, -shift), seconds, self.clock() - self._came_at)
 
 
-def remux(stream: Any, packets: Iterable[Any], shift: int = 0) -> bytes:
+def remux(stream: Any, packets: Sequence[Any], shift: int = 0) -> bytes:
     """Return packets of one stream as MPEG-TS, their time stamps moved by `shift` ticks."""
     buffer = io.BytesIO()
+    stamps = decodable([(packet.pts + shift, packet.dts + shift) for packet in packets])
     with av.open(buffer, "w", format="mpegts", options={"mpegts_copyts": "1"}) as container:
         target = container.add_stream_from_template(stream)
-        for source_packet in packets:
+        for source_packet, (pts, dts) in zip(packets, stamps, strict=True):
             packet = with_sets(source_packet)
-            dts = source_packet.dts + shift
-            packet.pts, packet.dts = max(source_packet.pts + shift, dts), dts  # muxers refuse others
+            packet.pts, packet.dts = max(pts, 0), max(dts, 0)  # a stream that just began
             packet.stream = target
             container.mux(packet)
     return buffer.getvalue()

@@ -34,6 +34,7 @@ _STEPS: Final = 9  # whose median is the usual distance of pictures
 _CONFIRM: Final = 2
 _RECENT: Final = 64  # pictures among which a presentation time must be unique
 _REORDERED: Final = 32  # pictures by which decoding may precede presentation
+_USUAL: Final = 5  # pictures by which decoding usually precedes presentation
 _LATE: Final = 8  # pictures by which a step of decoding times may come after that of presentation times
 _EARLY: Final = 8  # pictures by which stamps may say the contrary: MP4 files may count both from other places
 
@@ -100,6 +101,7 @@ class StreamClock:
         self._jump = round(second * JUMP_US / 1_000_000)
         self._time_base = time_base
         self._last: int | None = None  # decoding time of the newest packet
+        self._least = self._longest = 0  # by which pictures are shown later than decoded
         self._key_delay = 0  # by which the newest keyframe is shown later than decoded
         self._steps: deque[int] = deque(maxlen=_STEPS)
         self._shown: deque[int] = deque(maxlen=_RECENT)
@@ -110,7 +112,8 @@ class StreamClock:
         self._arrivals: deque[float] = deque()  # of the waiting packets
         self._waiting: deque[av.Packet] = deque()
         self._bytes = 0
-        self._unsure: dict[int, list[int]] = {}  # by a packet's identity: when its stamps say it may be shown
+        # By a packet's identity: when its stamps say that it may be shown; None: that is what was decided.
+        self._doubted: dict[int, list[int] | None] = {}
         self._arranger: Arranger | None = None
         if reorders and order is not None:
             self._arranger = Arranger(order, self._step, self._outlier, whole=whole)
@@ -143,7 +146,9 @@ class StreamClock:
             return
         try:
             for packet in self._clocked(packets):
-                yield from map(self._settled, self._arranger.take(packet, self._unsure.pop(id(packet), None)))
+                doubted = id(packet) in self._doubted
+                given = self._arranger.take(packet, self._doubted.pop(id(packet), None), doubted=doubted)
+                yield from map(self._settled, given)
         except (OSError, ValueError):
             yield from map(self._settled, self._arranger.finish())
             raise
@@ -153,6 +158,10 @@ class StreamClock:
         """Note when a packet is shown after all."""
         assert self._arranger is not None
         self.guessed = self.guessed or self._arranger.unread
+        if packet.pts is not None and packet.dts is not None:
+            delay = packet.pts - packet.dts
+            if abs(delay) <= _REORDERED * self._step():
+                self._least, self._longest = min(self._least, delay), max(self._longest, delay)
         for place in range(len(self.jumps) - 1, -1, -1):
             jump = self.jumps[place]
             if packet.pts is None or packet.dts is None or jump.at < packet.dts:
@@ -202,11 +211,17 @@ class StreamClock:
             return plain
         if last is not None:
             near = 0 < at - last <= self._step() + self._outlier
-            if not near or not self._fits(shown, at) or shown in self._shown:
+            if not near or not self._is_usual(shown - at) or shown in self._shown:
                 return False
         self._floor = None
         self._take(packet, shown, at)
         return True
+
+    def _is_usual(self, delay: int) -> bool:
+        """Whether a picture is shown as much later than decoded as others: else the order is asked."""
+        if self._arranger is None:
+            return self._fits(delay, 0)
+        return min(self._least, 0) <= delay <= max(self._longest, _USUAL * self._step())
 
     def _take(self, packet: av.Packet, shown: int, at: int, *, sure: bool = True) -> None:
         """Give a packet its times; `sure`: it is shown then."""
@@ -246,8 +261,8 @@ class StreamClock:
         if packet.dts is None and packet.pts is None:
             packet.dts = at
         self._take(packet, shown, at, sure=not unsure)
-        if unsure:
-            self._unsure[id(packet)] = candidates
+        if self._arranger is not None:
+            self._doubted[id(packet)] = candidates if unsure else None
         self.filled += before != (packet.pts, packet.dts)
 
     def _step(self) -> int:
@@ -422,3 +437,17 @@ class StreamClock:
                 return 0
         self._set(self._waiting[0], begin + step)
         return 1
+
+
+def decodable(stamps: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """(presentation, decoding time) of packets: decoding times rise, and none is after its presentation time.
+
+    Where a clock trembled, pictures may be shown before their own decoding times: these give way.
+
+    Args:
+        stamps: In decoding order.
+    """
+    decoded = [min(pts, dts) for pts, dts in stamps]
+    for i in range(len(decoded) - 2, -1, -1):
+        decoded[i] = min(decoded[i], decoded[i + 1] - 1)
+    return [(pts, dts) for (pts, _), dts in zip(stamps, decoded, strict=True)]

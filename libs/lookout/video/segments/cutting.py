@@ -15,6 +15,7 @@ import av.error
 import numpy as np
 from av.bitstream import BitStreamFilterContext
 
+from lookout.video.segments.clock import decodable
 from lookout.video.segments.container import ByteSource, Video, missing_packets, source_size, ticks_to_us
 from lookout.video.segments.damage import CounterScan, with_breaks, with_damage
 from lookout.video.segments.edits import MOVIE_SCALE, Edit, with_edit
@@ -507,4 +508,7 @@ def _times(packets: list[av.Packet], nominal: int, least: int | None = None) -> 
     for i in range(1, len(decoded)):
         # Muxers refuse decoding times that do not rise.
         decoded[i] = max(decoded[i], decoded[i - 1] + 1)
+    times = decodable(list(zip(shown, decoded, strict=True)))
+    if least is None or times[0][1] >= least:
+        return times
     return [(max(pts, dts), dts) for pts, dts in zip(shown, decoded, strict=True)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -60,10 +61,33 @@ class _Timed:
     time: int | None
     stamps: Sequence[int] | None = None
 
+    def forget(self) -> None:
+        """Its time is doubtful: it is only one that its stamps say."""
+        if (time := self.time) is not None:
+            self.time, self.stamps = None, (time,)
+
     @property
     def unknown(self) -> bool:
         """Whether it has no time yet, but must get one."""
         return self.time is None and self.stamps is not None
+
+
+def rising_subsequence(times: Sequence[int]) -> list[int]:
+    """The places of a longest strictly rising subsequence (Fredman, 1975)."""
+    ends: list[int] = []  # last place of a subsequence, by length
+    lasts: list[int] = []
+    before: list[int] = []
+    for place, time in enumerate(times):
+        length = bisect_left(lasts, time)
+        before.append(ends[length - 1] if length else -1)
+        ends[length : length + 1] = [place]
+        lasts[length : length + 1] = [time]
+    chosen: list[int] = []
+    place = ends[-1] if ends else -1
+    while place >= 0:
+        chosen.append(place)
+        place = before[place]
+    return chosen[::-1]
 
 
 class Arranger:
@@ -94,30 +118,32 @@ class Arranger:
         self._group: list[_Timed] = []  # since the newest keyframe of a known time
         self._bytes = 0
         self._waiting = 0  # the last of the group, that are not given yet
-        self._unknown = False  # whether one of them has no time
+        self._doubted = False  # whether a time of them is unknown or doubtful
         self._shown: int | None = None  # the latest picture before the group
 
-    def take(self, packet: av.Packet, stamps: Sequence[int] | None) -> Iterator[av.Packet]:
+    def take(
+        self, packet: av.Packet, stamps: Sequence[int] | None = None, *, doubted: bool = False
+    ) -> Iterator[av.Packet]:
         """The packets whose times are known now, in decoding order.
 
         Args:
             packet: The next one with its time.
-            stamps: None where this is true; else when its own stamps say that it may be shown.
+            stamps: None where this is known; else when its own stamps say that it may be shown.
+            doubted: Whether something is wrong here: the times of its group are compared with the order.
         """
         timed = _Timed(packet, packet.pts) if stamps is None else _Timed(packet, None, stamps)
         large = len(self._group) >= _MOST_PACKETS or self._bytes >= _MOST_BYTES
-        if (packet.is_keyframe and stamps is None) or large:
+        if (packet.is_keyframe and stamps is None and not doubted) or large:
             yield from self._settle(timed.time)
             self._begin()
         self._group.append(timed)
         self._bytes += packet.size
         self._waiting += 1
-        if stamps is not None:
-            self._unknown = True
-            for earlier in self._group[-self._waiting : -1]:
-                if earlier.time in stamps:  # only one of them is right
-                    earlier.time, earlier.stamps = None, (earlier.packet.pts or 0,)
-        if not self._unknown and self._waiting > _WINDOW:
+        self._doubted = self._doubted or doubted or stamps is not None
+        for earlier in self._group[-self._waiting : -1]:
+            if earlier.time in (stamps or ()):  # only one of them is right
+                earlier.forget()
+        if not self._doubted and self._waiting > _WINDOW:
             yield self._group[-self._waiting].packet
             self._waiting -= 1
 
@@ -137,25 +163,56 @@ class Arranger:
             following: When the next keyframe is shown; None: nobody knows.
         """
         waiting = self._group[len(self._group) - self._waiting :]
-        if self._unknown:
+        if self._doubted:
             self._time_all(following)
-        self._waiting, self._unknown = 0, False
+        self._waiting, self._doubted = 0, False
         for timed in waiting:
             self.unread = self.unread or timed.unknown
             yield timed.packet
 
     def _time_all(self, following: int | None) -> None:
-        order = [self._group[place] for place in self._order([timed.packet for timed in self._group])]
+        given = len(self._group) - self._waiting
+        places = self._order([timed.packet for timed in self._group])
+        rising = self._rising(places, given)
         run: list[_Timed] = []
         low = self._shown
-        for timed in order:
+        for place in places:
+            timed = self._group[place]
+            if place >= given and timed.time is not None and place not in rising:
+                timed.forget()
             if timed.unknown:
                 run.append(timed)
-            if timed.time is None:
+            if timed.time is None or place not in rising:
                 continue
             self._fill(run, low, timed.time, ends=False)
             run, low = [], timed.time
         self._fill(run, low, following, ends=True)
+
+    def _rising(self, places: Sequence[int], given: int) -> set[int]:
+        """Which packets have times that rise in order of presentation: those that are given already first.
+
+        Args:
+            places: Of packets, in order of presentation.
+            given: How many of the group are.
+        """
+        times = {place: time for place in places if (time := self._group[place].time) is not None}
+        fixed = [place for place in times if place < given]
+        rising = {fixed[i] for i in rising_subsequence([times[place] for place in fixed])}
+        between: list[int] = []
+        low = self._shown
+        for place in [*times, None]:
+            if place is not None and place not in rising:
+                between += [place] if place >= given else []
+                continue
+            high = None if place is None else times[place]
+            fitting = [
+                other
+                for other in between
+                if (low is None or low < times[other]) and (high is None or times[other] < high)
+            ]
+            rising |= {fitting[i] for i in rising_subsequence([times[other] for other in fitting])}
+            between, low = [], high
+        return rising
 
     def _fill(self, run: list[_Timed], low: int | None, high: int | None, *, ends: bool) -> None:
         """Give pictures in a row times that rise between two: their own where possible, else even ones.
@@ -169,7 +226,7 @@ class Arranger:
         if not run:
             return
         step = self._step()
-        if low is None:
+        if low is None or (high is not None and low >= high):
             low = (run[0].packet.pts or 0) - step if high is None else high - (len(run) + 1) * step
         known = [(-1, low)]
         latest = low + len(run) * step + self._far if high is None and self._whole else high

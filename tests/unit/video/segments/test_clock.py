@@ -224,6 +224,39 @@ def test_a_step_at_any_picture_is_told_alike_everywhere(name: str, bframes: int)
     assert of_camera(clip, truth, bframes) == without_last(truth, bframes)
 
 
+FAULTS = st.tuples(
+    st.sampled_from(["missing", "repeated", "off", "off with its clock", "step"]),
+    st.integers(1, FRAMES - 2),
+    st.sampled_from([-4000, -7, -0.7, 0.4, 2, 60]),
+)
+
+
+@pytest.mark.slow
+@settings(max_examples=20, deadline=None)
+@given(st.lists(FAULTS, min_size=1, max_size=4))
+def test_whatever_is_wrong_between_b_frames_everything_shows_all_pictures_alike(
+    faults: list[tuple[str, int, float]],
+) -> None:
+    stamps, clock = plain(), plain()
+    for kind, at, seconds in faults:
+        ticks = round(seconds * TICKS)
+        if kind == "missing":
+            stamps[at] = None
+        elif kind == "repeated":
+            stamps[at] = stamps[at - 1]
+        for i in range(at, FRAMES if kind == "step" else at + 1):
+            stamp, own = stamps[i], clock[i]
+            if kind in ("off", "off with its clock", "step") and stamp is not None:
+                stamps[i] = stamp + ticks
+            if kind in ("off with its clock", "step") and own is not None:
+                clock[i] = own + ticks
+    data = reordered(source(2), 25, stamps, clock)
+    shown = of_reader(data, 2)
+    assert [picture for picture, _ in shown] == [*range(FRAMES)]
+    assert of_pieces(io.BytesIO(data))[0] == shown
+    assert of_pieces(Pipe(data))[0] == shown
+
+
 @pytest.mark.parametrize("bframes", [0, 2])
 @pytest.mark.parametrize("name", ["back 2 s at 60", "on keyframes alone", "outliers back", "repeat and hole"])
 def test_a_sandboxed_reader_shows_the_same(name: str, bframes: int, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ question each; ours is asked every 2 s of the chunk as well, at 8 FPS.
 from __future__ import annotations
 
 import statistics
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -50,20 +51,19 @@ def run(scale: Scale) -> dict[str, Any]:
     return out | {"peak_bytes": peak_bytes(scale.device)}
 
 
-def _blocks(engine: TransformersEngine, scale: Scale, keep: list[float], stream: str) -> list[StrideBlock]:
-    count = windows.BLOCKS + scale.windows
-    blocks = [windows.block(i, keep, engine.model.hidden, scale.grid) for i in range(count)]
-    return [
-        replace(
-            block,
-            stream=stream,
-            frames=tuple(
-                replace(frame, tokens=frame.tokens.to(engine.model.device, engine.model.dtype))
-                for frame in block.frames
-            ),
-        )
-        for block in blocks
-    ]
+def _blocks(
+    engine: TransformersEngine, scale: Scale, keep: list[float], streams: Sequence[str]
+) -> dict[str, list[StrideBlock]]:
+    """The blocks of each stream; all have the same tokens on the device, which takes long to fill."""
+    made = []
+    for index in range(windows.BLOCKS + scale.windows):
+        block = windows.block(index, keep, engine.model.hidden, scale.grid)
+        frames = [
+            replace(frame, tokens=frame.tokens.to(engine.model.device, engine.model.dtype))
+            for frame in block.frames
+        ]
+        made.append(replace(block, frames=tuple(frames)))
+    return {stream: [replace(block, stream=stream) for block in made] for stream in streams}
 
 
 def _settings() -> WindowSettings:
@@ -73,12 +73,12 @@ def _settings() -> WindowSettings:
 def _whole(engine: TransformersEngine, scale: Scale, keep: list[float], streams: int) -> float:
     """Seconds a stream of windows that are computed whole, in a batch."""
     planner = Planner(engine.layout, _settings())
-    blocks = [_blocks(engine, scale, keep, f"whole-{n}") for n in range(streams)]
+    blocks = _blocks(engine, scale, keep, [f"whole-{n}" for n in range(streams)])
     requests = [
         WindowRequest(
             planner.plan(part[: windows.BLOCKS]), part[: windows.BLOCKS], [windows.QUESTION], keep=False
         )
-        for part in blocks
+        for part in blocks.values()
     ]
     seconds = []
     for _ in range(1 + scale.windows):  # the first warms up
@@ -93,7 +93,7 @@ def _slide(engine: TransformersEngine, scale: Scale, keep: list[float], streams:
     """Milliseconds of steady slides in a batch of streams, by stage."""
     planner = Planner(engine.layout, _settings())
     names = [f"slide-{number}" for number in range(streams)]
-    blocks = {name: _blocks(engine, scale, keep, name) for name in names}
+    blocks = _blocks(engine, scale, keep, names)
     plans: dict[str, Any] = dict.fromkeys(names)
     spent: dict[str, list[float]] = {"plan": [], "window": [], "question": []}
     for last in range(windows.BLOCKS, windows.BLOCKS + scale.windows + 1):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.gpu import __main__ as campaign, needs, on_device, oracles
+from tests.gpu import __main__ as campaign, attention, needs, on_device, oracles
 from tests.gpu.scale import scale_of
 
 
@@ -33,12 +33,30 @@ def leaves(value: Any) -> Any:
             yield inner
 
 
-def test_a_device_that_computes_something_else_fails_the_oracles() -> None:
-    same = oracles.largest([np.zeros(2)], [np.zeros(2)])
-    oracles.judge({"same": same})
-    for other in (np.full(2, 0.01), np.array([0, np.nan])):
-        with pytest.raises(oracles.OracleError, match="windows"):
-            oracles.judge({"windows": oracles.largest([np.zeros(2)], [other])})
+def test_a_device_that_computes_something_else_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = iter([0.0, 0.01, 0.01, 0.0, np.nan, np.nan, 0.0, 0.0, 0.0])
+
+    def check(*_: object) -> list[np.ndarray]:
+        return [np.full(2, next(values))]
+
+    monkeypatch.setattr(oracles, "CHECKS", {"other": check, "nothing": check, "same": check})
+    figures = oracles.run(scale_of("tiny", "cpu"))
+    assert set(figures["wrong"]) == {"internvl: other", "internvl: nothing"}
+    assert figures["wrong"]["internvl: other"] == {"arrays": [0.01], "twice on the device": 0.0}
+
+
+def test_attention_that_sees_other_keys_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    def corner(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: object, scale: float) -> torch.Tensor:
+        if mask is None and q.shape[1] < k.shape[1]:
+            k, v = k[:, : q.shape[1]], v[:, : q.shape[1]]
+        return usual(q, k, v, mask, scale)  # type: ignore[arg-type]
+
+    usual = attention.sdpa
+    assert not attention.run(scale_of("tiny", "cpu"))["wrong"]
+    monkeypatch.setattr(attention, "sdpa", corner)
+    wrong = attention.run(scale_of("tiny", "cpu"))["wrong"]
+    assert wrong
+    assert all("last rows" in name for name in wrong)
 
 
 def test_lines_are_resumed_by_device_shape_and_commit(

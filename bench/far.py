@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -30,7 +29,7 @@ from bench.codecsight.streams import Workplace
 from bench.crowds.compare import Clip, blocks_of, print_tables, workplace
 from bench.jobs import in_parallel
 from bench.windows_fidelity import Cut, answered, default
-from bench.worth import DENSE, MASKS, Drawn, alone, device_name, edges, even, shown
+from bench.worth import DENSE, MASKS, Drawn, alone, answered_on, edges, even, shown
 from lookout.models.engines import Question
 from lookout.models.windows import StrideBlock
 from lookout.pruning import PrunePolicy
@@ -47,25 +46,22 @@ SECONDS: Final = CUT.seconds
 WAYS: Final = ("full", "default", MASKS, "even 16", "strides", "strides, mean")
 
 
-def films(kind: str, unit: int, folder: Path) -> Iterator[tuple[str, Path]]:
-    """The films of a unit with their names; rendered on first use. Every second one is a Yes."""
+def film(kind: str, unit: int, row: int, folder: Path) -> Path:
+    """A film of a unit, of which every second one is a Yes; rendered on first use."""
     seed = FIRST + unit
-    found = far.films(kind, 1, seed)
-    for row in range(len(found.yes)):
-        name = f"{kind}-{seed}-{row}"
-        path = folder / f"{name}-{cameras.LOOK}.mp4"
-        if not path.is_file():
-            scene = scenes.some_of(found.scene, torch.tensor([row]))
-            pictures = cameras.frames(scene, SECONDS, fps=FPS, begin=-LEAD * far.STRIDE * STEP_S)
-            how = replace(encode.varied(seed), loss=0.0, crf=28, bitrate=None)
-            encode.write(pictures, path, FPS, how)
-        yield name, path
+    path = folder / f"{kind}-{seed}-{row}-{cameras.LOOK}.mp4"
+    if not path.is_file():
+        scene = scenes.some_of(far.films(kind, 1, seed).scene, torch.tensor([row]))
+        pictures = cameras.frames(scene, SECONDS, fps=FPS, begin=-LEAD * far.STRIDE * STEP_S)
+        encode.write(pictures, path, FPS, replace(encode.varied(seed), loss=0.0, crf=28, bitrate=None))
+    return path
 
 
-def p_of(name: str, path: Path, question: Question, place: Workplace) -> dict[str, float]:
+def p_of(kind: str, unit: int, row: int, place: Workplace) -> dict[str, float]:
     """p(yes) at the end of a film, by way."""
+    name, question = f"{kind}-{FIRST + unit}-{row}", question_of(kind)
     if name not in place.results:
-        clip = Clip(name, read_clip(path, place.tower.grid))
+        clip = Clip(name, read_clip(film(kind, unit, row, place.folder), place.tower.grid))
         pruned, dense = (blocks_of(clip, masks, place) for masks in (PrunePolicy(), DENSE))
         window = dense[-far.STRIDES :]
         strides, _ = alone(place.engine, [[block] for block in pruned[-far.STRIDES :]], [question])
@@ -100,7 +96,7 @@ def units_right(kind: str, units: int, place: Workplace) -> dict[str, NDArray[np
     """By way: the share answered right of every unit's films."""
     right: dict[str, list[float]] = {way: [] for way in WAYS}
     for unit in range(units):
-        told = [p_of(*film, question_of(kind), place) for film in films(kind, unit, place.folder)]
+        told = [p_of(kind, unit, row, place) for row in range(far.UNIT.get(kind, 2))]
         for way, shares in right.items():
             shares.append(float(np.mean([(p[way] > 0.5) == (row % 2 == 0) for row, p in enumerate(told)])))
     return {way: np.array(shares) for way, shares in right.items()}
@@ -121,12 +117,12 @@ def table_of(right: dict[str, NDArray[np.float64]]) -> dict[str, Any]:
 def share(options: argparse.Namespace, part: int) -> None:
     """Answer the units of one process of `--jobs`."""
     with workplace(options.keep, CUT, options.model, options.device) as place:
-        place.results.add("device", device_name(options.device))
+        answered_on(place.results, options.device)
         units = range(part, options.units, options.jobs)
         for unit in tqdm(units, desc="units", disable=None):
             for kind in far.KINDS:
-                for film in films(kind, unit, place.folder):
-                    p_of(*film, question_of(kind), place)
+                for row in range(far.UNIT.get(kind, 2)):
+                    p_of(kind, unit, row, place)
 
 
 def main() -> None:

@@ -32,9 +32,10 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -107,16 +108,28 @@ class Found:
     key: NDArray[np.bool_] | None = None
 
 
-def films(numbers: Iterable[int], place: Workplace) -> Iterator[Clip]:
-    """Cameras by number; rendered on first use. Each shows for sure what its wish says."""
-    for number in numbers:
-        seed, wish = FIRST + number, WISHES[number % len(WISHES)]
-        scene = chosen((wish,), SECONDS, round(SECONDS / STEP_S), seed, GRADE, CANDIDATES.get(wish, FEW))
-        path = place.folder / f"{seed}-{cameras.LOOK}-{GRADE:g}-{SECONDS:g}s.mp4"
+@dataclass(frozen=True, slots=True)
+class Camera:
+    """A camera that may have no film yet."""
+
+    name: str
+    seed: int
+    scene: scenes.Scene
+
+    def clip(self, place: Workplace) -> Clip:
+        """Its samples; its film is rendered on first use."""
+        path = place.folder / f"{self.name}.mp4"
         if not path.is_file():
-            how = replace(encode.varied(seed), loss=0.0, crf=28, bitrate=None)
-            encode.write(cameras.frames(scene, SECONDS, fps=FPS), path, FPS, how)
-        yield Clip(path.stem, read_clip(path, place.tower.grid), scene)
+            how = replace(encode.varied(self.seed), loss=0.0, crf=28, bitrate=None)
+            encode.write(cameras.frames(self.scene, SECONDS, fps=FPS), path, FPS, how)
+        return Clip(self.name, read_clip(path, place.tower.grid), self.scene)
+
+
+def camera(number: int) -> Camera:
+    """Camera `number`. It shows for sure what its wish says."""
+    seed, wish = FIRST + number, WISHES[number % len(WISHES)]
+    scene = chosen((wish,), SECONDS, round(SECONDS / STEP_S), seed, GRADE, CANDIDATES.get(wish, FEW))
+    return Camera(f"{seed}-{cameras.LOOK}-{GRADE:g}-{SECONDS:g}s", seed, scene)
 
 
 def alone(
@@ -193,18 +206,18 @@ SETTINGS: Final[Mapping[str, tuple[str, Setting]]] = {
 """By name: the masks, and how windows are computed."""
 
 
-def found_of(clip: Clip, place: Workplace) -> dict[str, Found]:
+def found_of(camera: Camera, place: Workplace) -> dict[str, Found]:
     """Every way to look at a camera."""
-    made: dict[str, list[StrideBlock]] = {}
+    clip = cache(lambda: camera.clip(place))
 
+    @cache
     def blocks(name: str) -> list[StrideBlock]:
-        masks = DENSE if name == "dense" else PrunePolicy()
-        return made.setdefault(name, made.get(name) or blocks_of(clip, masks, place))
+        return blocks_of(clip(), DENSE if name == "dense" else PrunePolicy(), place)
 
     def kept(
         name: str, make: Callable[[], tuple[list[list[float]], list[int]]]
     ) -> tuple[NDArray[np.float64], float]:
-        key = f"{clip.name}, {name}"
+        key = f"{camera.name}, {name}"
         if key not in place.results:
             p, flops = make()
             place.results.add(key, {"p": np.round(p, 6).tolist(), "flops": float(np.mean(flops))})
@@ -213,7 +226,7 @@ def found_of(clip: Clip, place: Workplace) -> dict[str, Found]:
 
     out: dict[str, Found] = {}
     for name, (kind, setting) in SETTINGS.items():
-        key = f"{clip.name}, {name}"
+        key = f"{camera.name}, {name}"
         own = () if key in place.results else blocks(kind)
         answered = outcome(key, own, setting, place).answered
         if f"{key}, tower" not in place.results:
@@ -236,15 +249,14 @@ def found_of(clip: Clip, place: Workplace) -> dict[str, Found]:
     return out
 
 
-def truth_of(clip: Clip, place: Workplace) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+def truth_of(camera: Camera, place: Workplace) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     """What is true of every window, and where that is known: bool [windows, questions]."""
-    assert clip.scene is not None
-    key = f"{clip.name}, times"
+    key = f"{camera.name}, times"
     if key not in place.results:
-        times = window_times(blocks_of(clip, PrunePolicy(), place), CUT)
+        times = window_times(blocks_of(camera.clip(place), PrunePolicy(), place), CUT)
         place.results.add(key, [window.tolist() for window in times])
     pairs = [
-        answers(scenes.observe(clip.scene, torch.tensor(times)).truth) for times in place.results.found[key]
+        answers(scenes.observe(camera.scene, torch.tensor(times)).truth) for times in place.results.found[key]
     ]
     yes, known = (torch.stack([pair[part][0, -1] for pair in pairs]).numpy() for part in (0, 1))
     return yes, known
@@ -414,10 +426,10 @@ def share(options: argparse.Namespace, part: int) -> None:
     """Answer every camera of one process of `--jobs`."""
     numbers = range(part, options.cameras, options.jobs)
     with workplace(options.keep, CUT, options.model, options.device) as place:
-        place.results.add("device", device_name(options.device))
-        for clip in tqdm(films(numbers, place), total=len(numbers), desc="cameras", disable=None):
-            found_of(clip, place)
-            truth_of(clip, place)
+        answered_on(place.results, options.device)
+        for number in tqdm(numbers, desc="cameras", disable=None):
+            found_of(camera(number), place)
+            truth_of(camera(number), place)
         if options.model is not None:
             seeds = recorded(options.cameras)[part :: options.jobs]
             measure(place.results, seeds, HALF, options.model, options.device)
@@ -428,9 +440,12 @@ def recorded(count: int) -> range:
     return range(HELD_BACK, HELD_BACK + count)
 
 
-def device_name(device: str) -> str:
-    """What computes."""
-    return torch.cuda.get_device_name(device) if device.startswith("cuda") else record.device()
+def answered_on(results: Results, device: str) -> None:
+    """Keep what computes, beside what computed before."""
+    name = torch.cuda.get_device_name(device) if device.startswith("cuda") else record.device()
+    before = results.found.get("device", "")
+    if name not in before:
+        results.add("device", f"{before}; {name}" if before else name)
 
 
 def main() -> None:
@@ -439,10 +454,10 @@ def main() -> None:
     in_parallel(share, options, options.jobs)
     with workplace(options.keep, CUT, options.model) as place:
         names, looks, truths = [], list[dict[str, Found]](), []
-        for clip in films(range(options.cameras), place):
-            names.append(clip.name.partition("-")[0])
-            looks.append(found_of(clip, place))
-            truths.append(truth_of(clip, place))
+        for one in map(camera, range(options.cameras)):
+            names.append(one.name.partition("-")[0])
+            looks.append(found_of(one, place))
+            truths.append(truth_of(one, place))
         results = place.results
     found = {way: [look[way] for look in looks] for way in looks[0]}
     ways = {way: counted(looks_of, truths) for way, looks_of in found.items()}

@@ -385,8 +385,7 @@ def answer(  # noqa: PLR0917
     q_ids = torch.tensor([i for text in texts for i in text])
     of = [n for n, text in enumerate(texts) for _ in text]
     q_of = torch.tensor(of)
-    ends = torch.tensor(prompt.ends)
-    after = torch.tensor([asked[n].after for n in of])
+    ends, after = torch.tensor(prompt.ends), torch.tensor([asked[n].after for n in of])
     q_row = torch.tensor([i for text in texts for i in range(len(text))])
     last = torch.tensor([len(text) for text in texts]).cumsum(0) - 1
     past = (ends[after][None, :, None] > row[:, None]) & valid[:, None]

@@ -66,6 +66,7 @@ class JobState:
         refused: It has no parts, so another request may take its id.
         request_offset: Of a request that is not planned yet.
         partition: Of the request.
+        tenant: Of the request.
     """
 
     job: str
@@ -74,6 +75,7 @@ class JobState:
     refused: bool = False
     request_offset: int | None = None
     partition: int = 0
+    tenant: str = ""
 
     @property
     def stands(self) -> bool:
@@ -137,7 +139,7 @@ class PlanHandler(Handler[JobState]):
             return JobState(camera)
         offset = own.request_offset if own.HasField("request_offset") else None
         assert stored is not None
-        return JobState(camera, own.digest, own.cancelled, own.refused, offset, stored.partition)
+        return JobState(camera, own.digest, own.cancelled, own.refused, offset, stored.partition, own.tenant)
 
     def handle(self, state: JobState, record: Record) -> Result:
         """Plan a request, pass its cancellation on, or leave out what is known."""
@@ -163,7 +165,9 @@ class PlanHandler(Handler[JobState]):
         """A plan that took long."""
         if state.request_offset is None:
             return None
-        future = self._plans.get(state.job) or self._read_and_plan(state)
+        future = self._plans.get(state.job)
+        if future is None and self._threads.has_room(tenant_of(state.tenant)):
+            future = self._read_and_plan(state)
         return self._finish(state, state.digest, future)
 
     def passed(self, state: JobState, record_ms: int) -> Result | None:
@@ -189,7 +193,7 @@ class PlanHandler(Handler[JobState]):
         if (result := self._finish(state, asked, future)) is not None:
             return result
         state.digest, state.cancelled, state.refused = asked, False, False
-        state.request_offset, state.partition = record.offset, record.partition
+        state.request_offset, state.partition, state.tenant = record.offset, record.partition, job.tenant
         return Result(checkpoint=_checkpoint(state))
 
     def _submit(self, job: RecordingJob, record: Record) -> Future[RecordingPlan] | None:
@@ -310,5 +314,6 @@ def _checkpoint(state: JobState) -> Checkpoint:
         cancelled=state.cancelled,
         refused=state.refused,
         request_offset=state.request_offset,
+        tenant="" if state.request_offset is None else state.tenant,
     )
     return own_checkpoint(own)

@@ -30,6 +30,11 @@ class TenantThreads(Generic[T]):
         with self._lock:
             return not self._running[tenant] and tenant not in self._waiting
 
+    def has_room(self, tenant: str) -> bool:
+        """Whether further work of a tenant is taken."""
+        with self._lock:
+            return len(self._waiting.get(tenant, ())) < WAITING_OF_A_TENANT
+
     def submit(self, tenant: str, work: Callable[[], T]) -> Future[T] | None:
         """Run some work when its tenant's turn comes; None: too much of the tenant's waits already."""
         with self._lock:

@@ -482,16 +482,18 @@ class RecordingRange(_message.Message):
     def __init__(self, start_s: _Optional[float] = ..., end_s: _Optional[float] = ...) -> None: ...
 
 class PlanState(_message.Message):
-    __slots__ = ("digest", "cancelled", "refused", "request_offset")
+    __slots__ = ("digest", "cancelled", "refused", "request_offset", "tenant")
     DIGEST_FIELD_NUMBER: _ClassVar[int]
     CANCELLED_FIELD_NUMBER: _ClassVar[int]
     REFUSED_FIELD_NUMBER: _ClassVar[int]
     REQUEST_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
     digest: str
     cancelled: bool
     refused: bool
     request_offset: int
-    def __init__(self, digest: _Optional[str] = ..., cancelled: _Optional[bool] = ..., refused: _Optional[bool] = ..., request_offset: _Optional[int] = ...) -> None: ...
+    tenant: str
+    def __init__(self, digest: _Optional[str] = ..., cancelled: _Optional[bool] = ..., refused: _Optional[bool] = ..., request_offset: _Optional[int] = ..., tenant: _Optional[str] = ...) -> None: ...
 
 class ReduceState(_message.Message):
     __slots__ = ("plan_offset", "parts", "numbers", "offsets", "expires", "ended", "sent", "tenant", "seconds", "questions")

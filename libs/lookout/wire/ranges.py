@@ -414,6 +414,7 @@ SIZES: Final[dict[str, int]] = {
     "RecordingJob.uris": limits.URI_CHARS,
     "RecordingJob.questions": MAX_QUESTION,
     "RecordingJob.tenant": limits.TENANT_CHARS,
+    "PlanState.tenant": limits.TENANT_CHARS,
     "ReduceState.tenant": limits.TENANT_CHARS,
     "RecordingSettings.policy": 32,
     "RecordingPart.job": limits.JOB_BYTES,

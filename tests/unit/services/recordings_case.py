@@ -31,6 +31,7 @@ class FakeTopics:
 
     def __init__(self) -> None:
         self.records: dict[str, list[Record]] = {}
+        self.reads = 0
 
     def write(self, result: Result, partition: int) -> list[Record]:
         """Append a result's outputs."""
@@ -52,6 +53,7 @@ class FakeTopics:
 
     def read(self, topic: str, partition: int, offsets: Iterable[int]) -> Sequence[Record]:
         """The records at `offsets`."""
+        self.reads += 1
         found = [self.records[topic][offset] for offset in offsets]
         assert {record.partition for record in found} <= {partition}
         return found

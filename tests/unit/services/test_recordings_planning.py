@@ -171,6 +171,7 @@ def test_a_silent_host_holds_up_its_own_jobs_alone(planning: Planning, host: Sil
     assert planning.planned("quick-1").parts
     assert all(planning.plan(f"slow-{number}") is None for number in range(many))
     assert len(host.connections) <= THREADS_OF_A_TENANT, "its own jobs take turns"
+    assert planning.topics.reads == 0, "those that must wait are not read again"
 
 
 def test_a_job_of_a_slow_host_is_planned_once_by_whoever_owns_it(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import json
+import csv
+import io
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +20,7 @@ from lookout.v1.recordings_pb2 import RecordingAnswers
 from lookout.wire import ANSWERS, to_json
 from tests.browser import CHROMIUM, Browser, browser
 from tests.eventually import eventually
+from tests.fleet.console_case import console, fill, press, show, text
 from tests.fleet.gateway_case import GatewayProcess
 from tests.fleet.gateway_records import BEGIN_MS, alert, publish, verdict, watch
 
@@ -43,12 +45,6 @@ VIEWS: Final = (
         for tab in ("fleet", "coverage", "costs", "usage", "letters", "audit", "tokens")
     ),
 )
-_FAULTS: Final = """
-window.faults = [];
-addEventListener("securitypolicyviolation", event => faults.push(event.violatedDirective + event.blockedURI));
-addEventListener("error", event => event.message && faults.push(event.message));
-addEventListener("unhandledrejection", event => faults.push(String(event.reason)));
-"""
 
 
 @pytest.fixture(scope="module")
@@ -73,57 +69,8 @@ def client(broker: KafkaServer, process: GatewayProcess) -> Iterator[httpx.Clien
 def page(
     process: GatewayProcess, client: httpx.Client, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Browser]:
-    with browser(tmp_path_factory.mktemp("profile")) as opened:
-        opened.call("Page.enable")
-        opened.call("Page.addScriptToEvaluateOnNewDocument", source=_FAULTS)
-        for cookie in client.cookies.jar:
-            opened.call(
-                "Network.setCookie", name=cookie.name, value=str(cookie.value), url=process.url, httpOnly=True
-            )
-        opened.resize(1280, 900)
-        opened.go(f"{process.url}/")
-        eventually(lambda: opened.evaluate("document.querySelector('main h1') !== null"))
+    with console(process, client, tmp_path_factory.mktemp("profile")) as opened:
         yield opened
-
-
-def show(page: Browser, view: str) -> None:
-    """Go to a view, and wait until it says nothing of loading."""
-    page.evaluate(f"location.hash = '#/{view}'")
-    time.sleep(0.1)
-    eventually(lambda: not page.evaluate("document.querySelector('main').innerText.includes('Loading')"))
-
-
-def text(page: Browser) -> str:
-    """What the page says."""
-    return str(page.evaluate("document.body.innerText"))
-
-
-def fill(page: Browser, label: str, value: str) -> None:
-    """Write into the field of a label."""
-    found = page.evaluate(
-        f"""(() => {{
-  const label = [...document.querySelectorAll("label")].find(one => one.innerText.startsWith({label!r}));
-  const field = label?.querySelector("input, textarea");
-  if (!field) return false;
-  field.value = {json.dumps(value)};
-  field.dispatchEvent(new Event("input", {{bubbles: true}}));
-  return true;
-}})()"""
-    )
-    assert found, f"there is no field {label!r}"
-
-
-def press(page: Browser, name: str) -> None:
-    """Press the button, or follow the link, of this name."""
-    found = page.evaluate(
-        f"""(() => {{
-  const all = [...document.querySelectorAll("button:enabled, a")];
-  const button = all.find(one => one.innerText.trim() === {name!r});
-  button?.click();
-  return Boolean(button);
-}})()"""
-    )
-    assert found, f"there is no button {name!r}"
 
 
 def test_whoever_has_no_session_is_told_how_to_sign_in(process: GatewayProcess, tmp_path: Path) -> None:
@@ -248,6 +195,50 @@ def test_a_backtest_is_judged_and_a_threshold_chosen(
     assert "2.0" in page.evaluate(told)
     fill(page, "Counts as yes from", "0.4")
     eventually(lambda: "2 of 4 reported and judged" in page.evaluate(told))  # with the earlier opinion
+
+
+def test_a_recording_is_asked_about_and_its_answers_are_files(
+    page: Browser, broker: KafkaServer, client: httpx.Client
+) -> None:
+    """The fleet's answers are written here."""
+    show(page, "recordings")
+    fill(page, "Addresses", "https://films.example/yard.mp4")
+    fill(page, "Questions", "Is anyone {i}lying<b> there?")
+    press(page, "Ask")
+    (job,) = eventually(lambda: client.get("/v1/recordings").json().get("jobs"))
+    identity = job["request"]["id"]
+    writer = Writer({"bootstrap.servers": broker.bootstrap})
+    answers = RecordingAnswers(id=identity, state=RecordingAnswers.STATE_RUNNING, parts=3, done=1)
+    writer.write(ANSWERS.name, {identity: to_json(answers)})
+    eventually(lambda: "1 of 3 parts" in text(page))
+    answers.state, answers.done = RecordingAnswers.STATE_DONE, 3
+    recording = answers.recordings.add(uri=job["request"]["uris"][0], seconds=72.0)
+    answer = recording.answers.add(question=job["request"]["questions"][0], p_yes=0.9)
+    answer.yes.add(start_s=24.0, end_s=48.5)
+    for number, p_yes in enumerate((0.1, 0.9, None)):
+        part = recording.parts.add(number=number, reason="" if p_yes is not None else "=broken off")
+        part.span.start_s, part.span.end_s = 24.0 * number, 24.0 * (number + 1)
+        if p_yes is not None:
+            part.answers.add(p_yes=p_yes)
+    writer.write(ANSWERS.name, {identity: to_json(answers)})
+    eventually(lambda: "0:24–0:48" in text(page))
+    assert "0:48–1:12: =broken off" in text(page)
+    bars = "[...document.querySelectorAll('main svg rect.yes')]"
+    ((begin, width),) = page.evaluate(
+        f"{bars}.map(bar => [bar.x, bar.width].map(side => side.baseVal.value))"
+    )
+    assert (begin, width) == (pytest.approx(1000 / 3, abs=1), pytest.approx(1000 / 3, abs=2))
+    page.evaluate(
+        "window.saved = []; URL.createObjectURL = blob => (saved.push(blob), 'blob:none'); undefined"
+    )
+    press(page, "Subtitles (SRT)")
+    press(page, "Table (CSV)")
+    srt, table = page.evaluate("Promise.all(saved.map(blob => blob.text()))")
+    assert srt == "1\n00:00:24,000 --> 00:00:48,500\nIs anyone (i)lying<\u2060b> there?\n"
+    rows = list(csv.reader(io.StringIO(table)))
+    assert [row[2:5] for row in rows[1:]] == [["0", "24", "0.1"], ["24", "48", "0.9"], ["48", "72", ""]]
+    assert rows[3][6] == "'=broken off"  # no spreadsheet computes it
+    assert page.evaluate("faults") == []
 
 
 def test_signing_out_ends_the_session(page: Browser, client: httpx.Client) -> None:

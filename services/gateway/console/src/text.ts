@@ -47,6 +47,7 @@ export const text = {
     unspecified: "unknown",
   } as Record<string, string>,
   wall: {
+    notLive: "This camera cannot be shown live now.",
     filter: "Filter cameras",
     empty: "No camera sends anything yet.",
     none: "No camera matches.",
@@ -198,8 +199,12 @@ export const text = {
     job: "Job",
     parts: (done: number, parts: number) => `${done} of ${parts} parts`,
     cancelJob: "Cancel this job",
-    yes: "highest p(yes)",
-    file: "Recording",
+    highest: (percent: number) => `highest p(yes) ${percent} %`,
+    over: "p(yes) over the recording",
+    yesAt: "Yes at",
+    never: "No part says yes.",
+    srt: "Subtitles (SRT)",
+    csv: "Table (CSV)",
     states: {
       waiting: "waiting",
       planned: "planned",

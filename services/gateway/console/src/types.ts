@@ -15,6 +15,7 @@ export type Bucket = Schemas["TimelineBucket"];
 export type Verdict = Schemas["Verdict"];
 export type ClipFacts = Schemas["ClipFacts"];
 export type Job = Schemas["JobView"];
+export type RecordingAnswer = Schemas["RecordingAnswer"];
 export type Label = Schemas["Label"];
 export type Past = Schemas["BacktestAnswer"];
 export type PastIncident = Schemas["PastIncident"];

@@ -1,0 +1,85 @@
+"""The console of a test: a real Chromium that is signed in, and what a person does in it."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import httpx
+
+from tests.browser import Browser, browser
+from tests.eventually import eventually
+from tests.fleet.gateway_case import GatewayProcess
+
+_FAULTS: Final = """
+window.faults = [];
+addEventListener("securitypolicyviolation", event => faults.push(event.violatedDirective + event.blockedURI));
+addEventListener("error", event => event.message && faults.push(event.message));
+addEventListener("unhandledrejection", event => faults.push(String(event.reason)));
+"""
+
+
+@contextmanager
+def console(process: GatewayProcess, client: httpx.Client, profile: Path) -> Iterator[Browser]:
+    """A page with the session of a client.
+
+    Args:
+        process: Serves it.
+        client: Whose cookies it takes.
+        profile: An empty folder.
+    """
+    with browser(profile) as opened:
+        opened.call("Page.enable")
+        opened.call("Page.addScriptToEvaluateOnNewDocument", source=_FAULTS)
+        for cookie in client.cookies.jar:
+            opened.call(
+                "Network.setCookie", name=cookie.name, value=str(cookie.value), url=process.url, httpOnly=True
+            )
+        opened.resize(1280, 900)
+        opened.go(f"{process.url}/")
+        eventually(lambda: opened.evaluate("document.querySelector('main h1') !== null"))
+        yield opened
+
+
+def show(page: Browser, view: str) -> None:
+    """Go to a view, and wait until it says nothing of loading."""
+    page.evaluate(f"location.hash = '#/{view}'")
+    time.sleep(0.1)
+    eventually(lambda: not page.evaluate("document.querySelector('main').innerText.includes('Loading')"))
+
+
+def text(page: Browser) -> str:
+    """What the page says."""
+    return str(page.evaluate("document.body.innerText"))
+
+
+def fill(page: Browser, label: str, value: str) -> None:
+    """Write into the field of a label."""
+    found = page.evaluate(
+        f"""(() => {{
+  const label = [...document.querySelectorAll("label")].find(one => one.innerText.startsWith({label!r}));
+  const field = label?.querySelector("input, textarea");
+  if (!field) return false;
+  field.value = {json.dumps(value)};
+  field.dispatchEvent(new Event("input", {{bubbles: true}}));
+  return true;
+}})()"""
+    )
+    assert found, f"there is no field {label!r}"
+
+
+def press(page: Browser, name: str) -> None:
+    """Press the button, or follow the link, of this name."""
+    found = page.evaluate(
+        f"""(() => {{
+  const all = [...document.querySelectorAll("button:enabled, a")];
+  const button = all.find(one => one.innerText.trim() === {name!r});
+  button?.click();
+  return Boolean(button);
+}})()"""
+    )
+    assert found, f"there is no button {name!r}"

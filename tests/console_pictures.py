@@ -44,6 +44,8 @@ def views(page: Browser) -> dict[str, str]:
         found["camera"] = f"cameras/{camera}"
     if incident := first("/v1/incidents?limit=1", "incidents", "id"):
         found["incident"] = f"incidents/{incident}"
+    if job := first("/v1/recordings", "jobs", "request.id"):
+        found["recording"] = f"recordings/{job}"
     if watch := first("/v1/watches", "watches", "watch.id"):
         found["watch"] = f"watch/{watch}"
     return found

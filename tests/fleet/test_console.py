@@ -162,6 +162,7 @@ def test_a_watch_is_made_changed_and_removed(page: Browser, client: httpx.Client
     page.evaluate("window.confirm = () => true")
     press(page, "Remove")
     eventually(lambda: client.get("/v1/watches/bag-left").status_code == 404)
+    eventually(lambda: page.evaluate("location.hash") == "#/watches")
 
 
 def test_a_backtest_is_judged_and_a_threshold_chosen(

@@ -231,6 +231,7 @@ export const text = {
     group: "Service",
     behind: "waiting",
     services: "Services that run",
+    noService: "None reads a topic now.",
     instance: "Instance",
     host: "Address",
     device: "Device, seconds",

@@ -156,7 +156,8 @@ _RESOURCES = {
             },
         }
         for kind in ("requests", "limits")
-    },
+    }
+    | {"claims": {"type": "array", "items": {"type": "object", "required": ["name"]}}},
 }
 #: names of Kubernetes objects (RFC 1123), or nothing
 _NAME = {
@@ -280,6 +281,16 @@ _POD = {
         "affinity": _AFFINITY,
         "topologySpreadConstraints": _SPREAD,
         "runtimeClassName": _NAME,
+        "nodeSelector": _LABELS,
+        "tolerations": _TOLERATIONS,
+        "priorityClassName": _NAME,
+        "schedulerName": _NAME,
+        "dnsPolicy": {"enum": ["ClusterFirst", "ClusterFirstWithHostNet", "Default", "None"]},
+        "dnsConfig": {"type": "object"},
+        "hostAliases": {"type": "array", "items": {"type": "object", "required": ["ip", "hostnames"]}},
+        "initContainers": _named(_LABEL_NAME),
+        "envFrom": {"type": "array", "items": {"type": "object"}},
+        "resourceClaims": _named(_LABEL_NAME),
     },
 }
 _PODS = {"type": "integer", "minimum": 1, "maximum": 1000}
@@ -405,6 +416,10 @@ CONSTRAINTS: dict[str, dict[str, Any]] = {
     "controller.updateStrategy": _strategy("RollingUpdate", "Recreate", maxSurge=_SOME_PODS),
     "updateStrategy": _strategy("RollingUpdate", "OnDelete", partition={"type": "integer", "minimum": 0}),
     "pod": _POD,
+    "extraObjects": {
+        "type": "array",
+        "items": {"type": "object", "required": ["apiVersion", "kind", "metadata"]},
+    },
     "image.digests": {
         "type": "object",
         "additionalProperties": False,
@@ -646,6 +661,10 @@ def schema() -> dict[str, Any]:
     root["$schema"] = "http://json-schema.org/draft-07/schema#"
     root["title"] = "Values of the Lookout chart"
     root["properties"]["global"] = {"type": "object"}
+    # Where another chart brings this one, its `condition: lookout.enabled` is a value here.
+    root["properties"]["enabled"] = {"type": "boolean"}
+    # Of 0.2; templates/refusals.yaml says what it is now.
+    root["properties"]["podAnnotations"] = {"type": "object"}
     root["definitions"] = {}
     for kind in dict.fromkeys(SETTINGS.values()):
         root["definitions"].update(_settings_schema(kind).pop("$defs", {}))

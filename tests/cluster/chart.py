@@ -307,6 +307,9 @@ REFUSED = {
         'pod.extraVolumeMounts: the chart has a mountPath "/etc/lookout/grpc" of its own'
     ),
     "pod.extraEnv[0].name=A pod.extraEnv[1].name=A": 'pod.extraEnv: the name "A" stands there twice',
+    "podAnnotations.team=yard": "podAnnotations: it is pod.annotations since 0.3",
+    "pod.dnsPolicy=none": "'/pod/dnsPolicy': value must be one of",
+    "extraObjects[0].kind=ConfigMap": "'/extraObjects/0'",
     "pod.topologySpreadConstraints[0].x=1": "additional properties 'x' not allowed",
     "pod.affinity.nodeAfinity.x=1": "additional properties 'nodeAfinity' not allowed",
     "decode.tolerations[0].key=gpu!": 'decode.tolerations[0].key: "gpu!" is no key of a taint',
@@ -513,6 +516,26 @@ def _additions() -> list[str]:
         "prefill.pod.extraEnv[0].name": "SECOND",
         "prefill.pod.extraContainers[0].name": "sidecar",
         "prefill.pod.runtimeClassName": "gvisor",
+        "enabled": "true",
+        "settings.latency_s": "2",
+        "pod.nodeSelector.pool": "cameras",
+        "prefill.nodeSelector.gpu": "h100",
+        "pod.tolerations[0].key": "cameras",
+        "prefill.tolerations[0].key": "gpu",
+        "pod.priorityClassName": "low",
+        "prefill.priorityClassName": "high",
+        "pod.schedulerName": "yard",
+        "pod.dnsPolicy": "Default",
+        "pod.dnsConfig.nameservers[0]": "192.0.2.1",
+        "pod.hostAliases[0].ip": "192.0.2.2",
+        "pod.hostAliases[0].hostnames[0]": "camera",
+        "pod.envFrom[0].secretRef.name": "proxies",
+        "pod.initContainers[0].name": "first",
+        "prefill.pod.resourceClaims[0].name": "gpu",
+        "prefill.resources.claims[0].name": "gpu",
+        "extraObjects[0].apiVersion": "v1",
+        "extraObjects[0].kind": "ConfigMap",
+        "extraObjects[0].metadata.name": "lookout-mine",
         "prefill.updateStrategy.rollingUpdate.maxUnavailable": "3",
         "controller.updateStrategy.type": "Recreate",
         "services.ipFamilyPolicy": "PreferDualStack",
@@ -524,7 +547,7 @@ def _additions() -> list[str]:
         for item in yaml.safe_load_all(render(added))
         if item and "name" in item["metadata"]
     }
-    wrong = _every_pod(objects)
+    wrong = _every_pod(objects) + _placed(objects)
     for name in ("decode", "prune-encode", "prefill", "alerts"):
         pod = objects["StatefulSet", f"lookout-{name}"]["spec"]["template"]
         own = ["SECOND"] if name == "prefill" else []
@@ -587,6 +610,35 @@ def _replaced() -> list[str]:
                 [""] if name == "prefill" else ["http://proxy:3128"]
             ):
                 wrong.append(f"{name} {container['name']}: HTTPS_PROXY is {proxies}")
+    return wrong
+
+
+def _placed(objects: Mapping[tuple[str, str], Any]) -> list[str]:
+    """What is said of all pods and of prefill alone places them; other objects come with the release."""
+    wrong = [] if ("ConfigMap", "lookout-mine") in objects else ["extraObjects: the ConfigMap is missing"]
+    for name in ("decode", "prefill", "controller", "recall"):
+        kind = "Deployment" if name in {"controller", "recall"} else "StatefulSet"
+        spec = objects[kind, f"lookout-{name}"]["spec"]["template"]["spec"]
+        own = name == "prefill"
+        expected = {
+            "nodeSelector": {"pool": "cameras"} | ({"gpu": "h100"} if own else {}),
+            "tolerations": [{"key": "cameras"}, *([{"key": "gpu"}] if own else [])],
+            "priorityClassName": "high" if own else "low",
+            "schedulerName": "yard",
+            "dnsPolicy": "Default",
+            "dnsConfig": {"nameservers": ["192.0.2.1"]},
+            "hostAliases": [{"ip": "192.0.2.2", "hostnames": ["camera"]}],
+            "initContainers": [{"name": "first"}],
+            "resourceClaims": [{"name": "gpu"}] if own else None,
+        }
+        wrong += [
+            f"{key} of {name} is {spec.get(key)}" for key, value in expected.items() if spec.get(key) != value
+        ]
+        container = spec["containers"][0]
+        if container.get("envFrom") != [{"secretRef": {"name": "proxies"}}]:
+            wrong.append(f"pod.envFrom: {name} has {container.get('envFrom')}")
+        if "LOOKOUT_LATENCY_S" not in [entry["name"] for entry in container["env"]]:
+            wrong.append(f"settings: {name} lacks LOOKOUT_LATENCY_S")
     return wrong
 
 

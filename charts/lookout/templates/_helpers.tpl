@@ -84,16 +84,28 @@ runtimeClassName: {{ . }}
 {{- with $additions.affinity }}
 affinity: {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with .part.priorityClassName }}
+{{- with .part.priorityClassName | default $additions.priorityClassName }}
 priorityClassName: {{ . }}
 {{- end }}
-{{- with .part.nodeSelector }}
+{{- with $additions.schedulerName }}
+schedulerName: {{ . }}
+{{- end }}
+{{- with $additions.dnsPolicy }}
+dnsPolicy: {{ . }}
+{{- end }}
+{{- range $name := list "dnsConfig" "hostAliases" "resourceClaims" }}
+{{- with get $additions $name }}
+{{ $name }}: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+{{- with mergeOverwrite (dict) ($additions.nodeSelector | default dict) (.part.nodeSelector | default dict) }}
 nodeSelector: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- $gpus := int (get .part "gpus" | default 0) }}
-{{- if or .part.tolerations $gpus }}
+{{- $tolerations := concat ($additions.tolerations | default list) (.part.tolerations | default list) }}
+{{- if or $tolerations $gpus }}
 tolerations:
-  {{- with .part.tolerations }}{{ toYaml . | nindent 2 }}{{ end }}
+  {{- with $tolerations }}{{ toYaml . | nindent 2 }}{{ end }}
   {{- if $gpus }}
   - {key: {{ .part.gpuResource }}, operator: Exists, effect: NoSchedule}
   {{- end }}
@@ -142,7 +154,7 @@ spec:
 
 {{/* Lists of additions to a pod, and what the API server tells their entries apart by. */}}
 {{- define "lookout.additionKeys" -}}
-{"extraEnv": "name", "extraVolumes": "name", "extraVolumeMounts": "mountPath", "extraContainers": "name"}
+{"extraEnv": "name", "extraVolumes": "name", "extraVolumeMounts": "mountPath", "extraContainers": "name", "initContainers": "name", "hostAliases": "ip", "resourceClaims": "name"}
 {{- end }}
 
 {{/* Additions to a pod as JSON, those of the part on top of those of all; call with (dict "root" $ "part" values). */}}

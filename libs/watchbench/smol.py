@@ -199,9 +199,9 @@ class StateStore(ClipStore):
         keep = torch.cat([product_masks(film, far.STRIDE) for film in drawn])
         truth = {field.name: getattr(now.truth, field.name).clone() for field in fields(scenes.Truth)}
         return {
-            "dense": self._tokens(pixels, None).unflatten(0, size),
-            "pruned": self._tokens(pixels, keep).unflatten(0, size),
-            "keep": keep.unflatten(0, size),
+            "dense": self._tokens(pixels, None).view(*size, vlm.TOKENS, -1),
+            "pruned": self._tokens(pixels, keep).view(*size, vlm.TOKENS, -1),
+            "keep": keep.view(*size, -1),
             "truth": truth,
             "yes": films.yes,
         }

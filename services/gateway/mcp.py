@@ -144,6 +144,16 @@ def _add_acting(server: MCPServer[Any]) -> None:
         return (await _asked("POST", "/v1/backtests", json=body)).text
 
     @server.tool()
+    async def find(
+        question: str, camera: str = "*", since: str = "", until: str = "", limit: int = 10
+    ) -> str:
+        """Moments in what cameras saw for which a yes/no question is true, and what was not searched."""
+        query = {"question": question, "camera": camera, "limit": str(limit)}
+        query |= {name: value for name, value in (("since", since), ("until", until)) if value}
+        events = (await _asked("GET", "/v1/find", params=query)).text.split("\n\n")
+        return "\n".join(event for event in events if not event.startswith("event: progress")).strip()
+
+    @server.tool()
     async def answer(job: str) -> str:
         """A job with its answers: incidents with their highest p(yes), and what was watched."""
         return (await _asked("GET", f"/v1/backtests/{quote(job, safe='')}")).text

@@ -62,10 +62,11 @@ _LONGEST_PAUSE_S = 15.0
 _SETTLED_S = 30.0  # a service that ran so long starts its pauses again
 _MISCONFIGURED = 2  # exit code of a service with wrong settings: a restart cannot help
 _GIVE_UP_AFTER = 4  # deaths in a row of a service before it was ever ready; failed starts of a server
-_READS_FROM: dict[str, tuple[str, Stage]] = {
+_READS_FROM: dict[str, tuple[str, str]] = {
     Stage.PRUNE_ENCODE: ("LOOKOUT_FRAME_REPLICAS", Stage.DECODE),
     Stage.PREFILL: ("LOOKOUT_TOKEN_REPLICAS", Stage.PRUNE_ENCODE),
     RECALL: ("LOOKOUT_HOLDERS", Stage.PREFILL),
+    GATEWAY: ("LOOKOUT_RECALL", RECALL),
     "recordings": ("LOOKOUT_TOKEN_REPLICAS", Stage.PRUNE_ENCODE),
 }
 

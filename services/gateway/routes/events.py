@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Header, Query, Request
@@ -35,16 +35,16 @@ def events(
     position = parts.feed.begin(last_event_id or after)
     if not parts.followers.begin(principal.actor):
         raise too_many(_LATER_S, f"{parts.followers.limit} streams of events are open already: close one")
-    return _Stream(
+    return EventStream(
         parts.feed.follow(position, sees_event(principal), lambda: still_is(request, principal)),
         lambda: parts.followers.end(principal.actor),
     )
 
 
-class _Stream(StreamingResponse):
+class EventStream(StreamingResponse):
     """A stream of events, and what is done when it is over, also where its caller left before the first."""
 
-    def __init__(self, events: AsyncIterator[bytes], over: Callable[[], None]) -> None:
+    def __init__(self, events: AsyncIterator[bytes] | Iterator[bytes], over: Callable[[], None]) -> None:
         super().__init__(events, media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
         self._over = over
 

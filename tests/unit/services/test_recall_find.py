@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import httpx
 import pytest
 from typer.testing import CliRunner
 
@@ -21,14 +22,17 @@ from lookout.past.find.finding import Finder
 from lookout.runtime.net import GrpcServer
 from lookout.runtime.observe import Metrics
 from lookout.runtime.worker import load_settings
+from lookout.services.gateway.principal import Principal
 from lookout.services.recall.asking import Asker
 from lookout.services.recall.searching import FleetMemory
 from lookout.services.recall.servicer import RecallService
 from lookout.services.recall.settings import RecallSettings
 from lookout.v1 import memory_pb2_grpc
+from lookout.v1.access_pb2 import Role
 from lookout.v1.memory_pb2 import FindHit, FindRequest, FindResponse, FindSummary
 from tests import chapters_world
 from tests.find_world import Spec, World, WorldRecords, digest, engine, moments, past_windows
+from tests.unit.services.test_gateway_serving import cookie, served
 
 pytestmark = pytest.mark.slow
 
@@ -159,6 +163,46 @@ def test_the_command_prints_hits_and_what_was_searched(
     *hits, last = [json.loads(line) for line in lines]
     assert {hit["hit"]["verdict"]["camera"] for hit in hits} == {"ward"}
     assert last["summary"]["cost"]["share"] > 0
+
+
+def gateway_events(port: int, headers: dict[str, str], **query: str) -> list[tuple[str, Any]]:
+    """The events of a search over the gateway."""
+    answer = httpx.get(f"http://127.0.0.1:{port}/v1/find", params=query, headers=headers, timeout=300.0)
+    assert answer.status_code == 200, answer.text
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    events = []
+    for text in answer.text.strip().split("\n\n"):
+        kind, _, data = text.partition("\ndata: ")
+        events.append((kind.removeprefix("event: "), json.loads(data)))
+    return events
+
+
+def test_the_gateway_streams_a_search(service: Service, tmp_path: Path) -> None:
+    with served(tmp_path, recall=service.address) as (port, parts):
+        events = gateway_events(port, cookie(parts), question=LYING, camera="ward")
+        kinds = [kind for kind, _ in events]
+        assert (kinds[0], kinds[-1]) == ("progress", "summary")
+        p_yes = service.world.cameras["ward"].p_yes["lying"]
+        (hit,) = [own for kind, own in events if kind == "hit"]
+        assert hit["verdict"]["p_yes"] == pytest.approx(p_yes[int(hit["verdict"]["window"])], abs=1e-4)
+        assert parts.followers.begin("ada")  # its place is free again
+        refused = gateway_events(port, cookie(parts), question=LYING, camera="ward", until="1971-01-01")
+        assert refused[-1][0] == "summary"
+        assert "hits" not in refused[-1][1]
+        limited = parts.sessions.begin(Principal("bea", Role.ROLE_VIEWER, cameras=("yard",)))
+        headers = {"cookie": f"lookout-session={limited}"}
+        query = {"question": LYING, "camera": "ward"}
+        answer = httpx.get(f"http://127.0.0.1:{port}/v1/find", params=query, headers=headers, timeout=60.0)
+        assert answer.status_code == 404
+        assert answer.json()["detail"].startswith("there is no camera ward that you may see")
+
+
+def test_a_gateway_without_recall_says_what_to_set(tmp_path: Path) -> None:
+    with served(tmp_path) as (port, parts):
+        address = f"http://127.0.0.1:{port}/v1/find"
+        answer = httpx.get(address, params={"question": LYING}, headers=cookie(parts), timeout=60.0)
+        assert answer.status_code == 404
+        assert "LOOKOUT_RECALL" in answer.json()["detail"]
 
 
 def test_erasing_removes_landmarks_and_a_lost_holder_is_named(service: Service) -> None:

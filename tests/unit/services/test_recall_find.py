@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import grpc
@@ -22,6 +23,7 @@ from lookout.past.find.finding import Finder
 from lookout.runtime.net import GrpcServer
 from lookout.runtime.observe import Metrics
 from lookout.runtime.worker import load_settings
+from lookout.services.gateway.console_files import BUILT
 from lookout.services.gateway.principal import Principal
 from lookout.services.recall.asking import Asker
 from lookout.services.recall.searching import FleetMemory
@@ -31,7 +33,10 @@ from lookout.v1 import memory_pb2_grpc
 from lookout.v1.access_pb2 import Role
 from lookout.v1.memory_pb2 import FindHit, FindRequest, FindResponse, FindSummary
 from tests import chapters_world
+from tests.browser import CHROMIUM
+from tests.eventually import eventually
 from tests.find_world import Spec, World, WorldRecords, digest, engine, moments, past_windows
+from tests.fleet.console_case import console, fill, press, show, text
 from tests.unit.services.test_gateway_serving import cookie, served
 
 pytestmark = pytest.mark.slow
@@ -171,8 +176,8 @@ def gateway_events(port: int, headers: dict[str, str], **query: str) -> list[tup
     assert answer.status_code == 200, answer.text
     assert answer.headers["content-type"].startswith("text/event-stream")
     events = []
-    for text in answer.text.strip().split("\n\n"):
-        kind, _, data = text.partition("\ndata: ")
+    for event in answer.text.strip().split("\n\n"):
+        kind, _, data = event.partition("\ndata: ")
         events.append((kind.removeprefix("event: "), json.loads(data)))
     return events
 
@@ -195,6 +200,27 @@ def test_the_gateway_streams_a_search(service: Service, tmp_path: Path) -> None:
         answer = httpx.get(f"http://127.0.0.1:{port}/v1/find", params=query, headers=headers, timeout=60.0)
         assert answer.status_code == 404
         assert answer.json()["detail"].startswith("there is no camera ward that you may see")
+
+
+@pytest.mark.skipif(
+    CHROMIUM is None or not (BUILT / "index.html").exists(), reason="no Chromium, or the console is not built"
+)
+def test_the_console_shows_hits_and_makes_a_watch_of_one(service: Service, tmp_path: Path) -> None:
+    with served(tmp_path, recall=service.address) as (port, parts), httpx.Client() as client:
+        client.cookies.set("lookout-session", cookie(parts)["cookie"].partition("=")[2])
+        place = SimpleNamespace(url=f"http://127.0.0.1:{port}")
+        with console(place, client, tmp_path / "profile") as page:
+            show(page, "find?within=&camera=ward")
+            fill(page, "Question", LYING)
+            press(page, "Search")
+            eventually(lambda: "The search" in text(page))
+            p_yes = service.world.cameras["ward"].p_yes["lying"]
+            assert page.evaluate("document.querySelectorAll('.hits li').length") == len(moments(p_yes))
+            assert f"{100 * max(p_yes.values()):.0f} %" in text(page)
+            assert "windows were computed" in text(page)
+            press(page, "Make this a watch")
+            eventually(lambda: page.evaluate("location.hash").startswith("#/watch?question="))
+            assert page.evaluate("faults") == []
 
 
 def test_a_gateway_without_recall_says_what_to_set(tmp_path: Path) -> None:

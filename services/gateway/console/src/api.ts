@@ -31,6 +31,17 @@ export function withQuery(path: string, query: Query = {}): string {
   return text ? `${path}?${text}` : path;
 }
 
+async function refused(response: Response): Promise<Refused> {
+  const text = await response.text();
+  let detail = text;
+  try {
+    detail = (JSON.parse(text) as { detail?: string }).detail ?? text;
+  } catch {
+    // no problem document: a proxy answered
+  }
+  return new Refused(response.status, detail || `${response.status}`);
+}
+
 async function call<T>(method: string, path: string, body?: unknown, signal?: AbortSignal): Promise<T> {
   const headers: Record<string, string> = {};
   if (method !== "GET") {
@@ -40,17 +51,27 @@ async function call<T>(method: string, path: string, body?: unknown, signal?: Ab
   if (body !== undefined) headers["content-type"] = "application/json";
   const sent = body === undefined ? undefined : JSON.stringify(body);
   const response = await fetch(path, { method, headers, body: sent, signal });
-  if (!response.ok) {
-    const text = await response.text();
-    let detail = text;
-    try {
-      detail = (JSON.parse(text) as { detail?: string }).detail ?? text;
-    } catch {
-      // no problem document: a proxy answered
-    }
-    throw new Refused(response.status, detail || `${response.status}`);
-  }
+  if (!response.ok) throw await refused(response);
   return (response.status === 204 ? undefined : await response.json()) as T;
+}
+
+/** The events of a stream as they come: name and message. The stream ends with the signal. */
+export async function* events(path: string, query: Query, signal: AbortSignal): AsyncGenerator<[string, unknown]> {
+  const response = await fetch(withQuery(path, query), { signal });
+  if (!response.ok) throw await refused(response);
+  const reader = response.body!.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) return;
+    const parts = (rest + value).split("\n\n");
+    rest = parts.pop() ?? "";
+    for (const part of parts) {
+      const name = /^event: (.*)$/m.exec(part)?.[1];
+      const data = /^data: (.*)$/m.exec(part)?.[1];
+      if (name && data) yield [name, JSON.parse(data)];
+    }
+  }
 }
 
 export const get = <T>(path: string, query: Query = {}, signal?: AbortSignal): Promise<T> =>

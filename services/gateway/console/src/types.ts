@@ -28,3 +28,6 @@ export type Erasure = Schemas["ErasureView"];
 export type Token = Schemas["ApiToken"];
 export type Audit = Schemas["AuditEntry"];
 export type FeedEvent = Schemas["Event"];
+export type FindHit = Schemas["FindHit"];
+export type FindProgress = Schemas["FindProgress"];
+export type FindSummary = Schemas["FindSummary"];

@@ -91,8 +91,8 @@ class LandmarkWriter:
                 continue
             try:
                 value = landmarks_of(*self._folder.read(chapter.name)).packed()
-            except HistoryError:
-                continue  # gone since it was listed
+            except (HistoryError, ValueError, IndexError):
+                continue  # gone since it was listed, or its data do not fit its head: readers refuse it, too
             if used + len(value) <= room:
                 self._client.hset(key, field.decode(), value)  # type: ignore[arg-type]
                 self._written_s[chapter.name] = self._clock()

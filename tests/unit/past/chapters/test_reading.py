@@ -27,6 +27,7 @@ from lookout.past.memory.catalogue import ByteRange, Head
 from lookout.past.memory.chapters import ChapterFacts, ChapterFolder
 from lookout.past.memory.packing import checksum
 from lookout.past.memory.past import ChapterRange, fetch_from
+from lookout.past.memory.ranking import landmarks_of
 from lookout.services.recall.asking import Asked, Asker, NothingRememberedError, PastQuestion
 from lookout.v1 import memory_pb2_grpc
 from lookout.v1.erasures_pb2 import Erasure
@@ -255,7 +256,8 @@ def test_a_full_redis_leaves_scenes_out(tmp_path: Path, three: ChapterFolder) ->
 def test_a_camera_s_budget_keeps_the_newest_scenes(world: World, three: ChapterFolder) -> None:
     sealed = [chapter for chapter in three.chapters() if chapter.sealed]
     sizes = [sum(place.length for place, _ in three.read(chapter.name)[0].head.scenes) for chapter in sealed]
-    world.hold(three, camera_bytes=sizes[1])
+    landmarks = [landmarks_of(*three.read(chapter.name)).packed() for chapter in three.chapters()]
+    world.hold(three, camera_bytes=sum(map(len, landmarks)) + sizes[1])
     client = world.client()
     assert not client.exists(scenes_key("gate", sealed[0].name))
     assert client.exists(scenes_key("gate", sealed[1].name))

@@ -76,7 +76,7 @@ class Writes:
 
     def __init__(self, settings: GatewaySettings, database: Database) -> None:
         self._settings, self._database = settings, database
-        self._writer = Writer(settings.kafka(), timeout_s=15.0)
+        self._writer = Writer(settings.kafka(), timeout_s=15.0, logger=logs.client_logger("writes"))
         self._lock = threading.Lock()
         self._busy: dict[tuple[str, str], threading.Lock] = {}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import logging
 import secrets
 import socket
 import threading
@@ -67,6 +68,7 @@ class Writer:
         options: Of a Kafka client.
         explain: The reason of a failure in words, from Kafka's error; None: Kafka's own words.
         timeout_s: Seconds after which a record without an answer has failed.
+        logger: Gets what the client would else print on standard error.
     """
 
     def __init__(
@@ -74,6 +76,7 @@ class Writer:
         options: Mapping[str, Any],
         explain: Callable[[KafkaError], str] | None = None,
         timeout_s: float = CONFIRM_S,
+        logger: logging.Logger | None = None,
     ) -> None:
         self._bootstrap, self._timeout_s = str(options["bootstrap.servers"]), timeout_s
         self._explain = explain or (lambda error: str(error.str()))
@@ -85,7 +88,8 @@ class Writer:
                 "queue.buffering.max.kbytes": 128 << 10,
                 "linger.ms": 5,
                 "delivery.timeout.ms": round(timeout_s * 1000),
-            }
+            },
+            **({} if logger is None else {"logger": logger}),
         )
 
     def write(

@@ -298,6 +298,7 @@ def test_nothing_is_printed_and_no_model_loaded_for_what_cannot_be_read(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     ready = Analyzer(checkpoint("internvl"))
+    capfd.readouterr()  # what writes the checkpoint shows its progress
     with pytest.raises(CodecError):
         analyze(b"no video", QUESTIONS, analyzer=ready, settings=SETTINGS)
     assert not {"engine", "tower"} & set(vars(ready))

@@ -1,4 +1,4 @@
-"""Find beside simpler searches over many rendered cameras: `make bench-find`.
+"""Compare find with simpler searches over many rendered cameras: `make bench-find`.
 
 Half of the cameras show people, falls and vehicles, the other half bags and crowds; four questions are asked
 of each half, so that half of the searches have no moment. The truth is (b), every window asked. Searches:

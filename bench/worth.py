@@ -441,7 +441,7 @@ def recorded(count: int) -> range:
 
 
 def answered_on(results: Results, device: str) -> None:
-    """Keep what computes, beside what computed before."""
+    """Add the name of the device that computes to those that computed before."""
     name = torch.cuda.get_device_name(device) if device.startswith("cuda") else record.device()
     before = results.found.get("device", "")
     if name not in before:

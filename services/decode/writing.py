@@ -62,7 +62,7 @@ class FramesWriter:
             decoded: The segment.
             draft: Takes the records.
             stream: The epoch that it continues or begins.
-            ends: The gap that ends the unit's epoch; None: there is none.
+            ends: The gap that ends the unit's epoch; None: it does not end.
 
         Raises:
             TransientError: The store is full; retry later.

@@ -60,7 +60,7 @@ class GatewaySettings(FetchSettings):
         20 << 30, ge=1 << 20, description="bytes of the database; beyond them the oldest details go first"
     )
     recall: str | None = Field(
-        None, description="recall's gRPC address (host:port), for searches; unset: there are none"
+        None, description="recall's gRPC address (host:port); unset: search is off"
     )
     keep_url: str | None = Field(
         None,

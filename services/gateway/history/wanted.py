@@ -25,6 +25,6 @@ class Wanted:
             return {row.incident: row.watch for row in connection.execute(query)}
 
     def remove(self, incident: str) -> None:
-        """Its evidence is kept, or there is none."""
+        """Its evidence is kept, or it has no evidence."""
         with self._database.writing() as connection:
             connection.execute(WANTED.delete().where(WANTED.c.incident == incident))

@@ -149,7 +149,7 @@ class LandmarkReader:
         return out
 
     def forget(self, camera: str) -> None:
-        """Let go of what was read of a camera."""
+        """Drop what was read of a camera."""
         with self._lock:
             self._forget(lambda place: place[0] == camera)
 
@@ -179,7 +179,7 @@ class LandmarkReader:
         return out
 
     def _read(self, fields: Mapping[str, Sequence[str]]) -> None:
-        """Fetch what is not kept yet, and let go of what is no more."""
+        """Fetch what is not cached yet, and drop what Redis no longer has."""
         with self._lock:
             self._forget(lambda place: place[0] in fields and place[1] not in fields[place[0]])
             missing = {

@@ -148,7 +148,7 @@ class Arranger:
             self._waiting -= 1
 
     def finish(self) -> Iterator[av.Packet]:
-        """The packets that still wait, behind the last one."""
+        """The packets that still wait, after the last one that was given."""
         yield from self._settle(None)
 
     def _begin(self) -> None:

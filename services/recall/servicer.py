@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -79,34 +80,29 @@ class RecallService(memory_pb2_grpc.RecallServiceServicer):  # type: ignore[misc
         self, request: AskRequest, context: grpc.ServicerContext
     ) -> Iterator[AskResponse]:
         question = self._question(request, context)
-        if not self._room.acquire(blocking=False):
-            self._asks.labels("refused").inc()
-            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many questions wait: ask again later")
-        try:
+        with self._place(context):
             yield from self._streamed(request, question, context)
-            self._asks.labels("answered").inc()
-        except NothingRememberedError as error:
-            self._asks.labels("nothing").inc()
-            context.abort(grpc.StatusCode.NOT_FOUND, str(error))
-        except LookoutError as error:
-            self._asks.labels("failed").inc()
-            code = grpc.StatusCode.INTERNAL if isinstance(error, EngineError) else grpc.StatusCode.UNAVAILABLE
-            context.abort(code, str(error))
-        finally:
-            self._room.release()
 
     def Find(  # noqa: N802
         self, request: FindRequest, context: grpc.ServicerContext
     ) -> Iterator[FindResponse]:
         question = self._search(request, context)
+        with self._place(context), self._finders() as finder:
+            for event in finder.find(question, lambda: not context.is_active()):
+                yield find_response(event)
+
+    @contextmanager
+    def _place(self, context: grpc.ServicerContext) -> Iterator[None]:
+        """A place in the queue; counts how the question ended, and tells the caller of an error."""
         if not self._room.acquire(blocking=False):
             self._asks.labels("refused").inc()
             context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many questions wait: ask again later")
         try:
-            with self._finders() as finder:
-                for event in finder.find(question, lambda: not context.is_active()):
-                    yield find_response(event)
+            yield
             self._asks.labels("answered").inc()
+        except NothingRememberedError as error:
+            self._asks.labels("nothing").inc()
+            context.abort(grpc.StatusCode.NOT_FOUND, str(error))
         except LookoutError as error:
             self._asks.labels("failed").inc()
             code = grpc.StatusCode.INTERNAL if isinstance(error, EngineError) else grpc.StatusCode.UNAVAILABLE

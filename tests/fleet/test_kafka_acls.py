@@ -363,13 +363,14 @@ def test_a_gateway_reads_and_writes_with_the_rights_of_the_table(
             assert client.put("/v1/watches/gate-open", json=watch).status_code == 200
             token = {"name": "robot", "role": "viewer"}
             assert client.post("/v1/tokens", json=token).status_code == 201
-            publish(guarded.open, [alert("gate", 0), verdict("gate", 0)])
+            # A camera of its own: what other tests filmed would be the picture of its alert.
+            publish(guarded.open, [alert("side-gate", 0), verdict("side-gate", 0)])
             (incident,) = eventually(lambda: client.get("/v1/incidents").json().get("incidents"))
             act = client.post(f"/v1/incidents/{incident['id']}/actions", json={"kind": "claim"})
             assert act.status_code == 200, act.text
             opinion = {"incident": incident["id"], "right": True}
             assert client.post("/v1/labels", json=opinion).status_code == 200
-            read = client.get("/v1/verdicts", params={"camera": "gate", "since": BEGIN, "until": END})
+            read = client.get("/v1/verdicts", params={"camera": "side-gate", "since": BEGIN, "until": END})
             assert read.status_code == 200, read.text
             shown = client.get("/v1/fleet").json()
             assert {row["group"] for row in shown["lag"]} >= {"decode", "recordings"}

@@ -98,7 +98,7 @@ class KeyedStage(Handler[Camera[U]], Generic[U]):
         return ()
 
     def resume(self, unit: U, records: Sequence[Record], stored: StoredCheckpoint) -> U:
-        """The unit with its records; without any where retention removed one of them, so that it sees less."""
+        """The unit with its records; without any where retention removed one, so that it sees less."""
         return unit
 
     @abstractmethod

@@ -59,9 +59,7 @@ class GatewaySettings(FetchSettings):
     history_bytes: int = Field(
         20 << 30, ge=1 << 20, description="bytes of the database; beyond them the oldest details go first"
     )
-    recall: str | None = Field(
-        None, description="recall's gRPC address (host:port); unset: search is off"
-    )
+    recall: str | None = Field(None, description="recall's gRPC address (host:port); unset: search is off")
     keep_url: str | None = Field(
         None,
         description="where the pictures and clips are stored that people keep beyond the retention of Kafka: "

@@ -363,9 +363,10 @@ def test_a_gateway_reads_and_writes_with_the_rights_of_the_table(
             assert client.put("/v1/watches/gate-open", json=watch).status_code == 200
             token = {"name": "robot", "role": "viewer"}
             assert client.post("/v1/tokens", json=token).status_code == 201
-            # A camera of its own: what other tests filmed would be the picture of its alert.
+            # A camera of its own: the topics hold other tests' incidents, which have pictures.
             publish(guarded.open, [alert("side-gate", 0), verdict("side-gate", 0)])
-            (incident,) = eventually(lambda: client.get("/v1/incidents").json().get("incidents"))
+            own = {"camera": "side-gate"}
+            (incident,) = eventually(lambda: client.get("/v1/incidents", params=own).json().get("incidents"))
             act = client.post(f"/v1/incidents/{incident['id']}/actions", json={"kind": "claim"})
             assert act.status_code == 200, act.text
             opinion = {"incident": incident["id"], "right": True}

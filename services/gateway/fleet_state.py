@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from typing import Any, Final
 
-from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from lookout.runtime.fleet_checks import kafka_checks, redis_check
 from lookout.runtime.kafka_clients import AdminClient, Consumer
@@ -89,10 +89,16 @@ def _read_one(settings: GatewaySettings, rows: Mapping[tuple[str, int], LagRow])
         while waiting and time.monotonic() < deadline:
             for message in consumer.consume(500, 0.2):
                 row = waiting.pop((str(message.topic()), message.partition() or 0), None)
-                if row is not None and message.error() is not None:  # the end
+                if row is not None and _is_end(message):
                     row.lag = 0
     finally:
         consumer.close()
+
+
+def _is_end(message: Message) -> bool:
+    """Whether a partition's end came in place of a record; any other error says nothing of what remains."""
+    error = message.error()
+    return error is not None and error.code() == KafkaError._PARTITION_EOF
 
 
 def service_rows(settings: GatewaySettings) -> list[ServiceRow]:

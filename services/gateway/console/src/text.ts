@@ -200,7 +200,7 @@ export const text = {
       ["604800", "last week"],
       ["", "any time"],
     ],
-    atLeast: "p(yes) of at least",
+    atLeast: "Least p(yes)",
     go: "Search",
     stop: "Stop",
     stages: { rank: "Ranking", ask: "Asking the memory", verify: "Verifying", walk: "Walking what no memory covers" } as Record<string, string>,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
@@ -61,6 +62,8 @@ class Keeping:
         # Of changes of the store: an erasure that is confirmed leaves nothing that is just being written.
         self._lock = threading.Lock()
         self._erased: list[Erasure] = []  # the history may know them later
+        # Of erased times, removed by a sweep before the erasure itself came: its receipt counts it.
+        self._swept = deque[KeptEvidence](maxlen=10_000)
         self._stopped = threading.Event()
 
     def find(self, incident: str, sees: Sees) -> KeptEvidence | None:
@@ -152,11 +155,13 @@ class Keeping:
         with self._lock:
             self._erased.append(erasure)
             evidence, halves, _ = self.store.list()
-            hit = {kept.incident for kept in evidence if _is_erased(fence, kept)}
+            hit = {kept.incident for kept in (*evidence, *self._swept) if _is_erased(fence, kept)}
             # Of which camera half an entry is nobody knows.
             for incident in hit | halves:
                 self.store.remove(incident)
                 count += 1
+            for kept in [kept for kept in self._swept if kept.incident in hit]:
+                self._swept.remove(kept)
         return count
 
     def run(self) -> None:
@@ -182,9 +187,9 @@ class Keeping:
         now_us, fence = round(self._clock() * 1e6), self._fence()
         evidence, _, _ = self.store.list()
         for kept in evidence:
-            is_old = kept.alert.end.ToMicroseconds() < now_us - self._days * 86_400e6
-            if is_old or _is_erased(fence, kept):
-                self.release(kept.incident)
+            is_erased = _is_erased(fence, kept)
+            if is_erased or kept.alert.end.ToMicroseconds() < now_us - self._days * 86_400e6:
+                self._sweep_away(kept, is_erased)
             elif (
                 not kept.complete
                 and (alert := self._newest(kept.incident)) is not None
@@ -194,6 +199,12 @@ class Keeping:
                     self.keep(alert, lambda *_: True, kept.kept_by)
                 except ProblemError as error:  # what was stored stays
                     logs.get("gateway").info("not kept again", incident=kept.incident, error=str(error))
+
+    def _sweep_away(self, kept: KeptEvidence, is_erased: bool) -> None:
+        with self._lock:
+            self.store.remove(kept.incident)
+            if is_erased:
+                self._swept.append(kept)
 
     def _keep_wanted(self) -> None:
         """Keep evidence of each incident whose watch wants it, once: whoever removes it has the last word."""

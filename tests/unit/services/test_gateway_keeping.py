@@ -80,6 +80,16 @@ def test_another_gateways_evidence_goes_with_the_fence(tmp_path: Path) -> None:
     assert stored(store) == set()
 
 
+def test_a_receipt_counts_what_a_sweep_removed_first(tmp_path: Path) -> None:
+    store = KeptStore(str(tmp_path))
+    store.put(evidence("inside", 1020), b"clip", None)
+    erasure = Erasure(id="e", camera="gate", begin_us=0, end_us=1016_000_000)
+    guarded = keeping(store, 2000, Fence([erasure]))
+    guarded.sweep()
+    assert stored(store) == set()
+    assert (guarded.erase(erasure), guarded.erase(erasure)) == (1, 0)
+
+
 def test_names_of_incidents_lead_nowhere_else(tmp_path: Path) -> None:
     store = KeptStore(str(tmp_path / "kept"))
     store.put(evidence("ab12", 1000), b"clip", None)

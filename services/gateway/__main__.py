@@ -34,6 +34,9 @@ def add(context: Context[GatewaySettings]) -> None:
     context.supervisor.start("live", parts.live.run)
     if parts.keeping is not None:
         _keep(context, parts.keeping)
+    if parts.uploads is not None:
+        context.supervisor.start("uploads", parts.uploads.run)
+        context.on_close(parts.uploads.stop)
     retention = Retention(parts.database, context.settings)
     context.supervisor.start("retention", retention.run)
     context.on_close(retention.stop)

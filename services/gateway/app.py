@@ -23,6 +23,7 @@ from lookout.services.gateway.routes import (
     oidc,
     operations,
     session,
+    uploads,
     watches,
 )
 
@@ -40,6 +41,7 @@ _ROUTES = (
     history,
     labels,
     jobs,
+    uploads,
     erasures,
     access,
     operations,
@@ -62,5 +64,5 @@ def make_app(parts: Parts) -> FastAPI:
         app.include_router(module.router)
     mcp.install(app, parts)
     console_files.install(app)  # last: it takes what is left
-    app.add_middleware(Protection)
+    app.add_middleware(Protection, large=frozenset({uploads.PATH}))
     return app

@@ -27,6 +27,7 @@ from lookout.services.gateway.media.kept_store import KeptStore
 from lookout.services.gateway.media.live import Live
 from lookout.services.gateway.media.store import Media
 from lookout.services.gateway.settings import GatewaySettings
+from lookout.services.gateway.uploads import Uploads
 from lookout.services.gateway.writes import Writes
 from lookout.v1.alerts_pb2 import Alert
 
@@ -52,6 +53,7 @@ class Parts:
     media: Media
     live: Live
     keeping: Keeping | None
+    uploads: Uploads | None
 
 
 def make_parts(settings: GatewaySettings) -> Parts:
@@ -83,6 +85,7 @@ def make_parts(settings: GatewaySettings) -> Parts:
         media,
         Live(settings, media),
         None if settings.keep_url is None else _keeping(settings, database, media),
+        None if settings.upload_url is None else Uploads(settings.upload_url, settings.upload_bytes),
     )
 
 

@@ -68,6 +68,14 @@ class GatewaySettings(FetchSettings):
     keep_bytes: int = Field(
         10 << 30, ge=1 << 20, description="bytes of kept pictures and clips; beyond them no more is kept"
     )
+    upload_url: str | None = Field(
+        None,
+        description="where recordings are stored that people upload: a folder of LOOKOUT_RECORDING_ROOTS, or "
+        "an object store of LOOKOUT_RECORDING_STORES; unset: nothing can be uploaded",
+    )
+    upload_bytes: int = Field(
+        50 << 30, ge=1 << 20, description="bytes of uploaded recordings; beyond them no more is taken"
+    )
     calls_per_minute: int = Field(
         1200,
         ge=1,

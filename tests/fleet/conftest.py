@@ -83,4 +83,6 @@ def process(
 ) -> Iterator[GatewayProcess]:
     """A gateway of the module over that Kafka."""
     with ExitStack() as stack:
-        yield gateway(stack, tmp_path_factory.mktemp("gateway"), broker.bootstrap, redis_url)
+        folder = tmp_path_factory.mktemp("gateway")
+        settings = {"upload_url": str(folder / "uploads")}
+        yield gateway(stack, folder, broker.bootstrap, redis_url, settings)

@@ -72,6 +72,14 @@ def fill(page: Browser, label: str, value: str) -> None:
     assert found, f"there is no field {label!r}"
 
 
+def choose(page: Browser, file: Path) -> None:
+    """Give a file to the page's only field for files."""
+    field = "document.querySelector('input[type=file]')"
+    eventually(lambda: page.evaluate(f"Boolean({field})"))
+    found = page.call("Runtime.evaluate", expression=field)["result"]
+    page.call("DOM.setFileInputFiles", objectId=found["objectId"], files=[str(file)])
+
+
 def press(page: Browser, name: str) -> None:
     """Press the button, or follow the link, of this name."""
     found = page.evaluate(

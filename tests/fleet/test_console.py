@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -20,7 +21,7 @@ from lookout.v1.recordings_pb2 import RecordingAnswers
 from lookout.wire import ANSWERS, to_json
 from tests.browser import CHROMIUM, Browser, browser
 from tests.eventually import eventually
-from tests.fleet.console_case import console, fill, press, show, text
+from tests.fleet.console_case import choose, console, fill, press, show, text
 from tests.fleet.gateway_case import GatewayProcess
 from tests.fleet.gateway_records import BEGIN_MS, alert, publish, verdict, watch
 
@@ -239,6 +240,28 @@ def test_a_recording_is_asked_about_and_its_answers_are_files(
     rows = list(csv.reader(io.StringIO(table)))
     assert [row[2:5] for row in rows[1:]] == [["0", "24", "0.1"], ["24", "48", "0.9"], ["48", "72", ""]]
     assert rows[3][6] == "'=broken off"  # no spreadsheet computes it
+    assert page.evaluate("faults") == []
+
+
+def test_a_file_is_uploaded_and_asked_about(page: Browser, client: httpx.Client, tmp_path: Path) -> None:
+    film = tmp_path / "yard 1.mp4"
+    film.write_bytes(bytes(3 << 20))
+    show(page, "recordings")
+    choose(page, film)
+    uri = eventually(lambda: page.evaluate("document.querySelector('textarea').value"))
+    assert uri.endswith("-yard-1.mp4")
+    assert Path(urlsplit(uri).path).read_bytes() == film.read_bytes()
+    fill(page, "Questions", "Is anyone there?")
+    press(page, "Ask")
+
+    def jobs() -> list[dict[str, Any]]:
+        return list(client.get("/v1/recordings").json().get("jobs", []))
+
+    eventually(lambda: any(job["request"]["uris"] == [uri] for job in jobs()))
+    show(page, "recordings")
+    film.rename(tmp_path / "yard.txt")
+    choose(page, tmp_path / "yard.txt")
+    eventually(lambda: "has no ending of a video file" in text(page))
     assert page.evaluate("faults") == []
 
 

@@ -1,4 +1,7 @@
-"""Kept evidence, in a folder and in S3: shown when Kafka has lost it, and erased with its camera."""
+"""Kept evidence, in a folder and in S3: shown when Kafka has lost it, and erased with its camera.
+
+Uploaded recordings are stored in the same two.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,8 @@ import pytest
 from confluent_kafka import OFFSET_END, TopicPartition
 
 from lookout.local import KafkaServer
+from lookout.recordings.jobs.ranges import RangedRecording
+from lookout.recordings.jobs.sources import Sources
 from lookout.runtime.kafka_clients import AdminClient
 from lookout.runtime.net.object_store import open_store
 from lookout.v1.alerts_pb2 import Alert
@@ -33,6 +38,7 @@ class Keep:
     def __init__(self, kafka: str, process: GatewayProcess, client: httpx.Client, url: str) -> None:
         self.kafka, self.process, self.client = kafka, process, client
         self._store = open_store(url)
+        self.uploads = process.settings["upload_url"]
 
     def film(
         self,
@@ -95,7 +101,12 @@ def keep(
             for name, value in server.environment.items():
                 patch.setenv(name, value)
             url = f"s3://{BUCKET}/evidence"
-        settings = {"keep_url": url, "keep_bytes": str(50 << 20)}
+        settings = {
+            "keep_url": url,
+            "keep_bytes": str(50 << 20),
+            "upload_url": f"{url.removesuffix('/evidence')}/uploads",
+            "upload_bytes": str(32 << 20),
+        }
         process = gateway(stack, folder, broker.bootstrap, redis_url, settings)
         client = stack.enter_context(process.signed_in())
         yield Keep(broker.bootstrap, process, client, url)
@@ -237,6 +248,28 @@ def test_an_erasure_removes_it_and_its_receipt_says_so(keep: Keep, request: pyte
     incident = path.rpartition("/")[2]
     assert not [stored for stored in keep.stored() if incident in stored]
     assert [stored for stored in keep.stored() if other.rpartition("/")[2] in stored]
+
+
+def test_a_recording_is_uploaded_in_pieces(keep: Keep, request: pytest.FixtureRequest) -> None:
+    film = bytes(range(256)) * (12 << 12)  # several parts of S3
+    pieces = (film[begin : begin + 100_000] for begin in range(0, len(film), 100_000))
+    made = keep.client.post("/v1/uploads", params={"name": "Gate 1.mp4"}, content=pieces)
+    assert made.status_code == 201, made.text
+    uri, size = made.json()["uri"], int(made.json()["bytes"])
+    assert (size, uri.endswith("-Gate-1.mp4")) == (len(film), True)
+    with ExitStack() as opened:
+        data = opened.enter_context(Sources([keep.uploads], stores=[keep.uploads]).open(uri)).data
+        file = data.open() if isinstance(data, RangedRecording) else data.open("rb")
+        assert opened.enter_context(file).read(size + 1) == film  # as a job reads it
+    too_large = keep.client.post("/v1/uploads", params={"name": "b.mp4"}, content=bytes(21 << 20))
+    assert (too_large.status_code, "LOOKOUT_UPLOAD_BYTES" in too_large.json()["detail"]) == (413, True)
+    assert keep.client.post("/v1/uploads", params={"name": "b.txt"}, content=b"x").status_code == 400
+    viewer = keep.client.post("/v1/tokens", json={"name": "viewer", "role": "viewer"}).json()["secret"]
+    with keep.process.client(headers={"authorization": f"Bearer {viewer}"}) as other:
+        eventually(lambda: other.get("/v1/session").status_code == 200)
+        assert other.post("/v1/uploads", params={"name": "b.mp4"}, content=b"x").status_code == 403
+    actions = [record.value() or b"" for record in records(keep.kafka, "audit.v1")]
+    assert [value for value in actions if b"recording.upload" in value and uri.encode() in value]
 
 
 def test_evidence_that_was_kept_before_a_new_history_is_shown(

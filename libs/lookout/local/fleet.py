@@ -247,9 +247,10 @@ class Fleet(Startable):
             self._own.setdefault(Stage.PREFILL, {}).setdefault("memory", memory)
             self._stages = (*self._stages, RECALL)
         self._modules = dict(modules or {})
+        uploads = self.folder / "uploads" if recordings and gateway else None
         if recordings:
-            self._add_recordings(recordings)
-        self._gateway = self._add_gateway() if gateway else None
+            self._add_recordings([*recordings, *([uploads] if uploads else [])])
+        self._gateway = self._add_gateway(uploads) if gateway else None
         if cameras:
             secrets = str(private_folder(self.folder / CAMERA_SECRETS))
             self._own.setdefault(CAMERA_AGENT, {}).setdefault("credentials", secrets)
@@ -276,12 +277,14 @@ class Fleet(Startable):
             self._modules.setdefault(stage, (service_module("recordings"), role))
         self._stages = (*self._stages, *roles)
 
-    def _add_gateway(self) -> str:
-        """Run the gateway; returns its URL."""
+    def _add_gateway(self, uploads: Path | None) -> str:
+        """Run the gateway, which stores uploaded recordings in a folder; returns its URL."""
         api = self._own.setdefault(GATEWAY, {})
         port = api.setdefault("http_port", str(free_ports(1)[0]))
         api.setdefault("sign_in_file", str(self.folder / f"{GATEWAY}-0" / "sign-in"))
         api.setdefault("keep_url", str(self.folder / f"{GATEWAY}-0" / "kept"))
+        if uploads is not None:
+            api.setdefault("upload_url", str(uploads))
         self._stages = (*self._stages, GATEWAY)
         scheme = "https" if "http_cert_file" in api else "http"
         return api.get("public_url", f"{scheme}://127.0.0.1:{port}")

@@ -273,6 +273,14 @@ class JobList(_message.Message):
     jobs: _containers.RepeatedCompositeFieldContainer[JobView]
     def __init__(self, jobs: _Optional[_Iterable[_Union[JobView, _Mapping]]] = ...) -> None: ...
 
+class Upload(_message.Message):
+    __slots__ = ("uri", "bytes")
+    URI_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    uri: str
+    bytes: int
+    def __init__(self, uri: _Optional[str] = ..., bytes: _Optional[int] = ...) -> None: ...
+
 class ErasureView(_message.Message):
     __slots__ = ("erasure", "confirmations", "waiting")
     ERASURE_FIELD_NUMBER: _ClassVar[int]

@@ -1,4 +1,5 @@
 // Calls of the gateway's API.
+import { text } from "./text";
 
 /** An answer that is no success, in the gateway's words. */
 export class Refused extends Error {
@@ -27,19 +28,12 @@ export function withQuery(path: string, query: Query = {}): string {
       if (one !== undefined && one !== "") search.append(name, String(one));
     }
   }
-  const text = search.toString();
-  return text ? `${path}?${text}` : path;
+  return search.size ? `${path}?${search.toString()}` : path;
 }
 
 async function refused(response: Response): Promise<Refused> {
-  const text = await response.text();
-  let detail = text;
-  try {
-    detail = (JSON.parse(text) as { detail?: string }).detail ?? text;
-  } catch {
-    // no problem document: a proxy answered
-  }
-  return new Refused(response.status, detail || `${response.status}`);
+  const body = await response.text();
+  return new Refused(response.status, parsed(body).detail || body || `${response.status}`);
 }
 
 async function call<T>(method: string, path: string, body?: unknown, signal?: AbortSignal): Promise<T> {
@@ -79,6 +73,31 @@ export const get = <T>(path: string, query: Query = {}, signal?: AbortSignal): P
 export const post = <T>(path: string, body?: unknown): Promise<T> => call<T>("POST", path, body);
 export const put = <T>(path: string, body: unknown): Promise<T> => call<T>("PUT", path, body);
 export const remove = <T>(path: string): Promise<T> => call<T>("DELETE", path);
+
+/** Upload a recording; `progress` is told the share that was sent. Ends with the URI that jobs call it. */
+export function upload(file: File, progress: (share: number) => void): Promise<string> {
+  const sending = new XMLHttpRequest(); // fetch tells nothing of what it has sent
+  sending.open("POST", withQuery("/v1/uploads", { name: file.name }));
+  sending.setRequestHeader("x-csrf-token", csrf);
+  sending.upload.onprogress = (event) => progress(event.loaded / Math.max(1, event.total));
+  return new Promise((resolve, reject) => {
+    sending.onload = () => {
+      const answer = parsed(sending.responseText);
+      if (sending.status === 201 && answer.uri) resolve(answer.uri);
+      else reject(new Refused(sending.status, answer.detail ?? `${sending.status}`));
+    };
+    sending.onerror = () => reject(new Refused(0, text.uploadEnded));
+    sending.send(file);
+  });
+}
+
+function parsed(body: string): { uri?: string; detail?: string } {
+  try {
+    return JSON.parse(body) as { uri?: string; detail?: string };
+  } catch {
+    return {}; // no problem document: a proxy answered
+  }
+}
 
 /** The id of a camera or watch within a path: ids may hold slashes, which stay. */
 export const within = (id: string): string => id.split("/").map(encodeURIComponent).join("/");

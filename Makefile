@@ -8,7 +8,7 @@ FOOTAGE ?=
 # A fleet is many Python processes: without bytecode each of them compiles torch and transformers for itself.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: test-gateway-faults help setup console lock lock-images chart images sbom audit release test-cluster test-cluster-all protos lint lint-protos test test-unit test-all collect demo docs clean capacity eval-sight train bench-peers operations soak results
+.PHONY: test-gateway-faults help setup console lock lock-images chart images sbom audit release test-cluster test-cluster-all protos lint lint-protos test test-unit test-all collect demo docs clean capacity eval-sight train operations soak results
 .DEFAULT_GOAL := help
 
 help:  ## what can be made
@@ -108,11 +108,6 @@ test-gateway-faults: setup  ## people write over the API while gateway, Kafka an
 test-recordings-faults: setup  ## jobs about recordings while their services, Kafka and Redis are killed; ends with one line of JSON
 	$(BIN)/python -m bench.record tests.fleet.recordings_faults --as recordings-faults $(RECORDINGS_FAULTS)
 
-bench-peers: setup  ## our reader beside torchcodec and decord, which come into an environment of their own
-	test -x out/peers/bin/python || $(BIN)/uv venv --quiet --python $(BIN)/python out/peers
-	$(BIN)/uv pip install --quiet --python out/peers/bin/python 'decord==0.6.0' 'numpy>=2.1'
-	$(BIN)/python -m bench.record peers --decord out/peers/bin/python $(PEERS)
-
 bench-peers-engine: setup  ## windows that slide beside resending, append-only sessions, EVS, VidCom2 and others
 	$(BIN)/python -m bench.record peers_engine $(PEERS)
 
@@ -120,7 +115,7 @@ SECONDS ?= 3600
 soak: setup  ## six cameras as fast as the fleet takes them for SECONDS; memory and descriptors, one line of JSON
 	$(BIN)/python -m tests.fleet.soak --seconds $(SECONDS)
 
-bench-%: setup  ## bench-windows, -engines, -masks, -memory, -recordings ...: ratios, one line of JSON, kept in bench/results
+bench-%: setup  ## bench-windows, -worth, -anchors, -memory, -recordings ...: ratios, one line of JSON, kept in bench/results
 	$(BIN)/python -m bench.record $*
 
 results: setup  ## write docs/results and the README's figures from bench/results

@@ -1,7 +1,7 @@
 """How often a frame must be whole: `make bench-anchors`.
 
 The default keeps one whole frame of a stride, its anchor; in a stride of 16 samples that is one every 8 s.
-`bench.crowds` compared eleven rules that keep more, and one more whole frame was the cheapest gain. It was
+Of eleven rules that keep more (docs/results/crowds.md) one more whole frame was the cheapest gain. It was
 seen on the cameras that are reported there, so it is tried here on others, as the setting of the product
 (`PrunePolicy.anchor_samples`), in windows of 80 frames that slide by 8 s, beside simple ways to spend as
 much:

@@ -36,6 +36,7 @@ import torch
 from numpy.typing import NDArray
 from tqdm import tqdm
 
+from bench.answered import BLOCKS, Cut, interval
 from bench.codecsight.policies import PAPER, RandomTokens
 from bench.codecsight.scores import Answers
 from bench.codecsight.streams import GRADE, Workplace, judged, window_times
@@ -51,7 +52,6 @@ from bench.crowds.compare import (
     workplace,
 )
 from bench.crowds.masks import ONE_A_STRIDE, NewestFrame
-from bench.windows_fidelity import BLOCKS, Cut, interval
 from lookout.pruning import MaskPolicy, PrunePolicy
 from lookout.streams import read_clip
 from watchbench import cameras, encode, scenes

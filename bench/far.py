@@ -25,10 +25,10 @@ import torch
 from numpy.typing import NDArray
 from tqdm import tqdm
 
+from bench.answered import Cut, answered, default
 from bench.codecsight.streams import Workplace
 from bench.crowds.compare import Clip, blocks_of, print_tables, workplace
 from bench.jobs import in_parallel
-from bench.windows_fidelity import Cut, answered, default
 from bench.worth import DENSE, MASKS, Drawn, alone, answered_on, edges, even, shown
 from lookout.models.engines import Question
 from lookout.models.windows import StrideBlock

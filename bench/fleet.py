@@ -1,32 +1,19 @@
-"""`python -m bench.fleet`: what the fleet costs without a model, at 10, 100 and 1 000 cameras.
+"""A fleet of real servers and services that cameras are played into, and what it costs.
 
-A real Kafka, Redis and four services; the vision tower and the engine are constants that say so
-(`bench.constant`). Each size has a fleet of its own, which is warm before it is measured: as fast as it
-goes (CPU, records and transactions a second, capacity), then at half that pace (latency). Where the cameras
-of a size are soon played, more of them are, so many at a time, until there is enough to measure. Ends with
-one line of JSON; `flat` is the CPU of a camera-second with the most cameras over that with the fewest.
-
-What each run measured is kept in `--out`. With `--resume` runs that are there are not made again, so that the
-sizes can be measured one call at a time.
+A real Kafka, Redis and four services. The vision tower and the engine may be constants that say so
+(`bench.constant`), so that only the fleet costs.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import logging
 import shutil
-import statistics
-import sys
-import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import psutil
 from confluent_kafka import Consumer, Producer
@@ -36,24 +23,17 @@ from tqdm import tqdm
 from lookout.local import Fleet
 from lookout.v1.watches_pb2 import Rule, Watch
 from lookout.wire import SEGMENTS, VERDICTS, WATCHES, Stage, headers, to_json
-from tests.fleet.faults.footage import Piece, pieces
+from tests.fleet.faults.footage import Piece
 from tests.local_http import open_local
 
 ROOT = Path(__file__).resolve().parents[1]
 MODEL = ROOT / "libs/lookout/models/tiny"
 PARTITIONS = 64
-STRIDE_S, WINDOW_S = 2.0, 10.0
-FILMS = 8  # different ones; cameras share them
-WALL_MS = 1_700_000_000_000
 PATIENCE_S = 900.0
-#: camera-seconds before a fleet counts as warm (a Java virtual machine compiles while it works), and at least
-#: measured
-WARM, ENOUGH = 2000.0, 2000.0
-#: camera-seconds at half pace, at most: enough verdicts for a 95th percentile
-PACED = 4000.0
-#: counters that are told per second and core
 RECORDS = "lookout_records_total"
 TRANSACTIONS = "lookout_transactions_total"
+STRIDE_S, WINDOW_S = 2.0, 10.0
+WALL_MS = 1_700_000_000_000
 
 
 @dataclass(slots=True)
@@ -80,45 +60,6 @@ class Run:
     def capacity(self) -> float:
         """Camera-seconds a second."""
         return self.camera_seconds / self.seconds
-
-
-def together(runs: Sequence[Run]) -> Run:
-    """Runs of one size as one."""
-
-    def added(values: Iterable[dict[str, float]]) -> dict[str, float]:
-        total: Counter[str] = Counter()
-        for each in values:
-            total.update(each)
-        return dict(total)
-
-    return Run(
-        runs[0].cameras,
-        sum(each.seconds for each in runs),
-        sum(each.camera_seconds for each in runs),
-        added(each.cpu_s for each in runs),
-        runs[-1].rss_mb,
-        added(each.records for each in runs),
-        sum(each.transactions for each in runs),
-        sum(each.segment_bytes for each in runs),
-        [latency for each in runs for latency in each.latencies_s],
-        added(each.stored_bytes for each in runs),
-    )
-
-
-def repeated(
-    running: Fleet,
-    films: Sequence[Sequence[Piece]],
-    name: str,
-    cameras: int,
-    *,
-    at_least: float,
-    pace: float | None = None,
-) -> Run:
-    """Play `cameras` again under other names until there are `at_least` camera-seconds."""
-    runs: list[Run] = []
-    while sum(each.camera_seconds for each in runs) < at_least:
-        runs.append(measure(running, films, f"{name}-{len(runs)}-", cameras, pace))
-    return together(runs)
 
 
 #: services whose models are constants
@@ -323,111 +264,3 @@ def _difference(
     before: dict[str, dict[str, float]], after: dict[str, dict[str, float]], name: str
 ) -> dict[str, float]:
     return {each: value - before[name].get(each, 0.0) for each, value in after[name].items()}
-
-
-def report(fast: Run, paced: Run | None) -> dict[str, Any]:
-    """What one size comes to."""
-    latencies = sorted(paced.latencies_s) if paced is not None else []
-    return {
-        "cpu_ms": round(fast.cpu_ms, 2),
-        "latency_ms": [
-            round(1000 * statistics.median(latencies)),
-            round(1000 * latencies[int(0.95 * (len(latencies) - 1))]),
-        ]
-        if latencies
-        else None,
-        "transactions_s": round((paced or fast).transactions / (paced or fast).seconds, 1),
-        "capacity": round(fast.capacity, 1),
-        "cpu_ms_by_process": {
-            name: round(1000 * cpu / fast.camera_seconds, 2) for name, cpu in sorted(fast.cpu_s.items())
-        },
-        "records_s_core": {
-            name: round(count / fast.cpu_s[name], 1)
-            for name, count in sorted(fast.records.items())
-            if fast.cpu_s.get(name)
-        },
-        "rss_mb": {name: round(each) for name, each in sorted(fast.rss_mb.items())},
-        "cameras_a_core": {
-            name: round(fast.camera_seconds / cpu) for name, cpu in sorted(fast.cpu_s.items()) if cpu
-        },
-        "stored_bytes_a_camera_second": {
-            topic: round(size / fast.camera_seconds)
-            for topic, size in sorted(fast.stored_bytes.items())
-            if size >= fast.camera_seconds
-        },
-        "segment_bytes_a_camera_second": round(fast.segment_bytes / fast.camera_seconds),
-    }
-
-
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """The runs of one size as files in a folder."""
-
-    folder: Path
-
-    def read(self, name: str) -> Run | None:
-        path = self.folder / f"{name}.json"
-        return Run(**json.loads(path.read_text())) if path.exists() else None
-
-    def write(self, name: str, run: Run) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        (self.folder / f"{name}.json").write_text(json.dumps(asdict(run)))
-
-    def forget(self) -> None:
-        shutil.rmtree(self.folder, ignore_errors=True)
-
-
-def _one_size(
-    cameras: int, films: Sequence[Sequence[Piece]], partitions: int, kept: Kept, *, latency: bool
-) -> tuple[Run, Run | None]:
-    """The runs of one size that are not kept yet, on a fleet of its own."""
-    fast, paced = kept.read("fast"), kept.read("paced")
-    with (
-        tempfile.TemporaryDirectory(prefix="lookout-bench-") as scratch,
-        fleet(Path(scratch), partitions) as running,
-    ):
-        repeated(running, films, "warm", min(100, cameras), at_least=WARM)
-        if fast is None:
-            fast = repeated(running, films, "fast", cameras, at_least=ENOUGH)
-            kept.write("fast", fast)
-        if paced is None and latency:
-            short = [film[: max(2, int(PACED / STRIDE_S / cameras))] for film in films]
-            paced = repeated(running, short, "paced", cameras, at_least=ENOUGH / 2, pace=fast.capacity / 2)
-            kept.write("paced", paced)
-    return fast, paced
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--cameras", type=int, nargs="+", default=[10, 100, 1000])
-    parser.add_argument("--seconds", type=int, default=20, help="of video of a camera")
-    parser.add_argument("--partitions", type=int, default=PARTITIONS)
-    parser.add_argument("--no-latency", action="store_true", help="leave the runs at half pace out")
-    parser.add_argument("--out", type=Path, default=ROOT / "out/bench-fleet", help="folder of the results")
-    parser.add_argument("--resume", action="store_true", help="keep the results that are there")
-    given = parser.parse_args()
-    logging.disable(logging.CRITICAL)
-    films = [pieces("film", seed, given.seconds, STRIDE_S) for seed in range(FILMS)]
-    found: dict[str, dict[str, Any]] = {}
-    for cameras in given.cameras:
-        kept = Kept(given.out / f"{cameras}-cameras-{given.seconds}-s-{given.partitions}-partitions")
-        if not given.resume:
-            kept.forget()
-        fast, paced = kept.read("fast"), kept.read("paced")
-        if fast is None or (paced is None and not given.no_latency):
-            fast, paced = _one_size(cameras, films, given.partitions, kept, latency=not given.no_latency)
-        found[str(cameras)] = report(fast, paced)
-        sys.stderr.write(f"{cameras} cameras: {json.dumps(found[str(cameras)])}\n")
-    costs = [found[str(cameras)]["cpu_ms"] for cameras in given.cameras]
-    short = {
-        cameras: {name: each[name] for name in ("cpu_ms", "latency_ms", "transactions_s")}
-        for cameras, each in found.items()
-    }
-    sys.stdout.write(json.dumps({"cameras": short, "flat": round(costs[-1] / costs[0], 2)}) + "\n")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -87,7 +87,7 @@ def held(gpu: Gpu, shape: DecoderShape, rows: int, *, weight_bytes: int, kv_byte
 def page() -> str:
     """The page."""
     layout = load_layout(checkpoint("internvl"))
-    shares = windows.levels(Path(windows.__file__).with_name("motion.json"), "default")
+    shares = windows.levels("default")
     chunk = stride_flops(layout, QWEN_7B, None)
     used = VSS_STREAMS * chunk / CHUNK_S / (GPUS[0].fp8 * 1e12)
     lines = [

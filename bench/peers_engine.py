@@ -11,8 +11,7 @@ of 80 frames. By method:
   window. What an append-only session costs where memory or the model's length ends.
 - `frames`: whole frames are dropped, evenly; windows are computed whole.
 - `evs`, `vidcom2`: the installed vLLM's own functions drop tokens behind the tower; windows are whole.
-- `cacheblend`, `vlcache`: our masks, these rules of reuse. `ours`: the default preset. `ours-kept`: the same
-  with `labels=kept`: frames without a token have no text (`bench.kept_tokens` says why).
+- `cacheblend`, `vlcache`: our masks, these rules of reuse. `ours`: the default preset.
 
 `equal`: methods with a rate keep as many tokens as ours. `default`: rates of their own (half of the frames;
 EVS .5; VidCom2 a quarter kept). A camera's first window is left out: methods that reuse KV compute it whole.
@@ -41,9 +40,10 @@ import torch
 from tqdm import tqdm
 
 from bench import windows as shapes
+from bench.answered import Cut, interval, real as real_clips, rendered
 from bench.peers_stock import Prompt, answered, small_checkpoint
 from bench.results import Results
-from bench.windows_fidelity import Cut, interval, real as real_clips, rendered
+from bench.row_policies import CACHEBLEND, VLCACHE
 from lookout.models import DEMO_QUESTIONS, find_model
 from lookout.models.digest import folder_digest
 from lookout.models.engines import Question, WindowAnswer, WindowRequest
@@ -54,7 +54,6 @@ from lookout.models.windows import (
     DEFAULT_PRESET,
     PRESETS,
     EncodedFrame,
-    LabelPolicy,
     Layout,
     Planner,
     Policy,
@@ -70,12 +69,10 @@ QUESTIONS: Final = [Question(name, text) for name, text in DEMO_QUESTIONS.items(
 CUTS: Final = {"8": (4, 2), "80": (5, 16)}  #: blocks of a window, frames of a block
 RATES: Final = {"frames": 0.5, "evs": 0.5, "vidcom2": 0.25}  #: share of tokens kept by default
 CHAINED: Final = {
-    "cacheblend": Policy.CACHEBLEND,
-    "vlcache": Policy.VLCACHE,
+    "cacheblend": CACHEBLEND,
+    "vlcache": VLCACHE,
     "ours": None,
-    "ours-kept": None,
 }
-LABELS: Final = {"ours-kept": LabelPolicy.KEPT}  #: which frames have text, where it is not every one
 APPENDING: Final = ("append", "restart")
 METHODS: Final = ("resend", *APPENDING, *RATES, *CHAINED)
 CONTEXT: Final = 2  #: windows that `restart` has room for
@@ -257,7 +254,7 @@ class Camera:
     ) -> tuple[WindowPlan | None, WindowAnswer]:
         """One window, and its plan where the next one continues it."""
         chained = method in APPENDING or method in CHAINED
-        settings = replace(self._settings, labels=LABELS.get(method, self._settings.labels))
+        settings = self._settings
         if method in APPENDING:
             # No more than the stream has: settings decide how wide the numbers of frames are.
             settings = replace(settings, blocks=len(self._dense.blocks), policy=Policy.REUSE_ALL)
@@ -426,8 +423,7 @@ def low_motion() -> float:
     base = replace(
         PRESETS[DEFAULT_PRESET], blocks=shapes.BLOCKS, samples=shapes.FRAMES, key_every=shapes.PERIOD
     )
-    motion = Path(shapes.__file__).with_name("motion.json")
-    keep = shapes.levels(motion, "default")["low"]
+    keep = shapes.levels("default")["low"]
     full = sum(shapes.full_size(layout, [1.0], Policy.FULL, base, 5))
     language, vision = shapes.full_size(layout, keep, base.policy, base, 5)
     whole, _ = shapes.full_size(layout, keep, Policy.PRUNE_ONLY, base, 5)

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench import gpu_capacity as gpu
-from bench.peers import ffmpeg_links
+from bench.clips import ffmpeg_links
 from bench.results import Results
 from bench.shapes import QWEN_7B
 from lookout.models import DEMO_QUESTIONS, TINY

@@ -45,6 +45,7 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from bench import record
+from bench.answered import QUESTIONS, Cut, Setting, default, interval, over_period, prefill
 from bench.codecsight.policies import EQUAL, WAYS, WHOLE, front
 from bench.codecsight.scores import Counts, by_window
 from bench.codecsight.streams import (
@@ -62,7 +63,6 @@ from bench.crowds.compare import Clip, blocks_of, print_tables, workplace
 from bench.jobs import in_parallel
 from bench.recordings_answers import SIZE, Setting as HalfKept, measure
 from bench.results import Results
-from bench.windows_fidelity import QUESTIONS, Cut, Setting, default, interval, over_period, prefill
 from lookout.models.engines import Engine, Question, WindowRequest
 from lookout.models.windows import Planner, Policy, StrideBlock, WindowSettings
 from lookout.pruning import PrunePolicy

@@ -26,9 +26,8 @@ rule (a video is positive where two consecutive windows are), by event, and by w
 - `flops_saved`: at full size, with 1, 5 and 17 questions, audits and key windows counted in; of the default
   also where the interval between key windows was halved, or is set twice as long.
 
-Then figures 5, 11 (what is sent; `stages`: seconds by stage), 14, 16, 17, 18 and 19. Everything is kept under
---keep, and the command continues where it was stopped: with --minutes it begins nothing new after so long,
-and reports the cameras that are complete.
+Then figures 14, 16, 17 and 18. Everything is kept under --keep, and the command continues where it was
+stopped: with --minutes it begins nothing new after so long, and reports the cameras that are complete.
 `--only` chooses tables: `policies` (with figure 14), `rules` or figures, by name; `flops` alone: FLOPs, which
 every run counts.
 `--quick`: two short cameras, and the ends of the sweeps alone. The last line is JSON.
@@ -46,39 +45,22 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
+from bench.answered import Cut
 from bench.codecsight import sweeps
 from bench.codecsight.paper import beside_paper
 from bench.codecsight.policies import REFERENCES
 from bench.codecsight.rules import rules
-from bench.codecsight.stages import stages
 from bench.codecsight.streams import Workplace, answered_cameras, judged, truth_of
 from bench.codecsight.table import accuracy, default_less, families, fidelity, flops_saved, thirds
-from bench.codecsight.transmission import transmission
 from bench.motion import footage
 from bench.results import Results
-from bench.windows_fidelity import Cut
 from lookout.models import find_model
 from lookout.models.digest import folder_digest
 from lookout.models.engines import load_engine
 from lookout.models.families import load_tower
 
 SECONDS, QUICK_SECONDS = 80.5, 56.5  # of a film: six and three whole windows
-PARTS = (
-    "policies",
-    "flops",
-    "rules",
-    "figure 5",
-    "figure 11",
-    "stages",
-    "figure 16",
-    "figure 17",
-    "figure 18",
-    "figure 19",
-)
-NAMED = {
-    "rules": "rules at equal FLOPs",
-    "stages": "figure 11, by stage",
-}  # tables whose title is not their part's
+PARTS = ("policies", "flops", "rules", "figure 16", "figure 17", "figure 18")
 
 
 def policies(count: int, place: Workplace) -> dict[str, Any]:
@@ -122,7 +104,6 @@ def main() -> None:
     )
     parser.add_argument("--cameras", type=int, default=16, help="rendered cameras")
     parser.add_argument("--sweep-cameras", type=int, default=6, help="of them, for figures 16 to 18")
-    parser.add_argument("--clips", type=int, default=8, help="real clips for figures 5 and 11")
     parser.add_argument("--minutes", type=float, default=1e6, help="begin nothing new after so long")
     parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS), help="some of the tables")
     parser.add_argument("--quick", action="store_true", help="two short cameras, few settings: does it run?")
@@ -131,9 +112,9 @@ def main() -> None:
     parser.add_argument("--keep", type=Path, default=Path("out/codecsight"), help="films and answers")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    cameras, swept, clips, seconds = options.cameras, options.sweep_cameras, options.clips, SECONDS
+    cameras, swept, seconds = options.cameras, options.sweep_cameras, SECONDS
     if options.quick:
-        cameras, swept, clips, seconds = 2, 1, 2, QUICK_SECONDS
+        cameras, swept, seconds = 2, 1, QUICK_SECONDS
     model = options.model or find_model()
     results = Results(options.keep / f"answers-{folder_digest(model)[:12]}.jsonl", fresh=options.fresh)
     place = Workplace(
@@ -147,19 +128,15 @@ def main() -> None:
     )
     where = footage()
     parts: dict[str, Callable[[], dict[str, Any]]] = {
-        "rules": lambda: rules(swept if options.quick else cameras, where, place),
-        "figure 5": lambda: {} if where is None else sweeps.similar(where, place.tower, clips, place.until),
-        "figure 11": lambda: {} if where is None else transmission(where, clips, place.until),
-        "stages": lambda: stages(place),
+        "rules at equal FLOPs": lambda: rules(swept if options.quick else cameras, where, place),
         "figure 16": lambda: sweeps.strides(swept, place, options.quick),
         "figure 17": lambda: sweeps.thresholds(swept, place, options.quick),
         "figure 18": lambda: sweeps.groups_of_pictures(swept, place, options.quick),
-        "figure 19": lambda: sweeps.overhead(place),
     }
     found = policies(cameras, place) if "policies" in options.only else {"cameras": swept}
-    for name, part in parts.items():
-        if name in options.only:
-            found[NAMED.get(name, name)] = part()
+    for title, part in parts.items():
+        if title in options.only or title.partition(" at ")[0] in options.only:
+            found[title] = part()
     found["flops_saved"] = flops_saved()
     place.engine.close()
     report(found)
@@ -168,7 +145,6 @@ def main() -> None:
         "f1": {name: row["video F1"] for name, row in told.items()},
         "dp80": told["default"]["dp"] if told else None,
         "flops_saved": found.pop("flops_saved"),
-        "overhead": found.get("figure 19", {}).get("together"),
         "cameras": found.pop("cameras"),
     }
     print(json.dumps(line | {"tables": {"beside the paper": beside_paper(found, line)} | found}))

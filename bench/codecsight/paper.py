@@ -16,32 +16,6 @@ def beside_paper(found: dict[str, Any], line: dict[str, Any]) -> dict[str, dict[
     """
     rows = _of_policies(found, line) if line["f1"] else {}
     rows |= _of_sweeps(found)
-    if quantiles := found.get("figure 5", {}).get("vectors 0.25 px"):
-        middle = ", ".join(f"{quantiles[name]:.0%}" for name in ("q25", "q50", "q75"))
-        rows["5, similar patches"] = {
-            "paper": "half of the frames have 77 to 94 % similar patches",
-            "ours": f"quartiles of the frames: {middle}",
-            "differs": "real clips of fixed cameras; the share by luma is in the table",
-        }
-    if sizes := found.get("figure 11"):
-        ratio = ", ".join(f"{value:g}" for value in sizes["JPEGs"]["over the stream, quartiles"])
-        rows["11, what is sent"] = {
-            "paper": "JPEGs of the samples take up to 28 % of the latency; a stream has a lower bitrate",
-            "ours": f"bytes of the samples' JPEGs over the stream's, quartiles of the clips: {ratio}",
-            "differs": "real clips as they came, with every frame; two samples a second; modelled links",
-        }
-    if ways := found.get("figure 11, by stage"):
-        rows["11, latency by stage"] = {
-            "paper": "transmission, decoding, pruning, encoding and prefill on an accelerator",
-            "ours": "; ".join(f"{name} {row['together']:g} s a stride" for name, row in ways.items()),
-            "differs": "CPU seconds of one thread with a tiny model, one rendered camera, a modelled link",
-        }
-    if parts := found.get("figure 19"):
-        rows["19, overhead"] = {
-            "paper": "3.9 % of a request",
-            "ours": ", ".join(f"{name} {value:.1%}" for name, value in parts.items()),
-            "differs": "beside a model of 3.3 million parameters; a larger model's share is smaller",
-        }
     return rows
 
 

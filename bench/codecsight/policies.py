@@ -11,11 +11,12 @@ from typing import Final
 import numpy as np
 import torch
 
+from bench.answered import Setting, default
 from bench.crowds.masks import of_groups
 from bench.floors import DissimilarTokens
-from bench.windows_fidelity import Setting, default
+from bench.row_policies import CACHEBLEND, RANDOM_K, VLCACHE
 from lookout.models.engines.transformers import attention, forward
-from lookout.models.windows import EncodedFrame, LabelPolicy, Policy, StrideBlock
+from lookout.models.windows import EncodedFrame, Policy, StrideBlock
 from lookout.pruning import (
     PRESETS as PRUNING,
     Carry,
@@ -36,7 +37,7 @@ ANYWHERE, ANCHORS, SHARE = "random tokens", "anchors alone", "luma by block"
 #: EVS's choice of what the tower encodes under a low threshold of luma, grey levels
 LOOSE: Final = {f"luma {tau:g}": PrunePolicy(luma_tau=tau) for tau in (0.5, 1.0)}
 THINNED: Final = {f"evs of {name}": name for name in LOOSE}
-WHOLE: Final = Setting(LabelPolicy.FRAME, Policy.PRUNE_ONLY)
+WHOLE: Final = Setting(Policy.PRUNE_ONLY)
 
 
 @contextmanager
@@ -146,7 +147,7 @@ def _turned(mask: TemporalMask) -> np.ndarray:
 
 def front(frames: int) -> Setting:
     """A run of rows from the window's front, as many as so many whole frames have."""
-    return Setting(LabelPolicy.FRAME, Policy.FRONT, frames)
+    return Setting(Policy.FRONT, frames)
 
 
 PAPER: Final = PRUNING["codecsight"]
@@ -156,18 +157,18 @@ EQUAL = 8  # frames; about the FLOPs that the default spends with its bursts
 WAYS: Final[dict[str, tuple[str, Setting]]] = {
     "full": (DENSE, WHOLE),
     "prune only": (PRUNED, WHOLE),
-    "refresh only": (DENSE, Setting(LabelPolicy.FRAME, Policy.REFRESH)),
-    "reuse-all": (PRUNED, Setting(LabelPolicy.FRAME, Policy.REUSE_ALL)),
-    "codecsight": (VECTORS, Setting(LabelPolicy.FRAME, Policy.REFRESH)),
+    "refresh only": (DENSE, Setting(Policy.REFRESH)),
+    "reuse-all": (PRUNED, Setting(Policy.REUSE_ALL)),
+    "codecsight": (VECTORS, Setting(Policy.REFRESH)),
     "default": (PRUNED, default()),
     **{f"front {frames}": (PRUNED, front(frames)) for frames in (1, 2, 4, 8, 16)},
     "faithful": (PRUNED, default("faithful")),
-    "cacheblend": (PRUNED, Setting(LabelPolicy.FRAME, Policy.CACHEBLEND, BUDGET)),
-    "vlcache": (PRUNED, Setting(LabelPolicy.FRAME, Policy.VLCACHE, BUDGET)),
-    "random-k": (PRUNED, Setting(LabelPolicy.FRAME, Policy.RANDOM_K, BUDGET)),
+    "cacheblend": (PRUNED, Setting(CACHEBLEND, BUDGET)),
+    "vlcache": (PRUNED, Setting(VLCACHE, BUDGET)),
+    "random-k": (PRUNED, Setting(RANDOM_K, BUDGET)),
     **{
-        f"{policy.value} {EQUAL}": (PRUNED, Setting(LabelPolicy.FRAME, policy, EQUAL))
-        for policy in (Policy.CACHEBLEND, Policy.VLCACHE, Policy.RANDOM_K)
+        f"{policy.value} {EQUAL}": (PRUNED, Setting(policy, EQUAL))
+        for policy in (CACHEBLEND, VLCACHE, RANDOM_K)
     },
     "evs": (EVS, WHOLE),
     "evs, reused": (EVS, default()),
@@ -176,7 +177,7 @@ WAYS: Final[dict[str, tuple[str, Setting]]] = {
     **{f"{kind}, reused": (kind, default()) for kind in (*THINNED, ANYWHERE, ANCHORS, SHARE)},
     "deja-vu": (DEJA_VU, WHOLE),
     "wrong mask": (WRONG, WHOLE),
-    "refresh, corner mask": (VECTORS, Setting(LabelPolicy.FRAME, Policy.REFRESH)),
+    "refresh, corner mask": (VECTORS, Setting(Policy.REFRESH)),
 }
 FAULTY: Final = ("refresh, corner mask",)  # computed within `corner_mask`
 REFERENCES: Final = {

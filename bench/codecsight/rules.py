@@ -13,11 +13,12 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from bench.answered import Cut, Setting, apart_of, chains, default, interval, over_period
 from bench.codecsight.policies import MEASURES, PRUNED, WHOLE
 from bench.codecsight.streams import Outcome, Workplace, camera, film, outcome
 from bench.motion import MOVING, clips_of
-from bench.windows_fidelity import Cut, Setting, apart_of, chains, default, interval, over_period
-from lookout.models.windows import LabelPolicy, Policy, StrideBlock
+from bench.row_policies import CACHEBLEND, RANDOM_K, VLCACHE
+from lookout.models.windows import Policy, StrideBlock
 from lookout.pruning import PrunePolicy
 from lookout.video.segments import CodecError
 
@@ -26,17 +27,15 @@ CUTS: Final = {"20 frames": Cut(4, 100, 10), "80 frames": Cut(16, 100, 1)}
 #: frames of budget: the default's FLOPs lie near the first or between the two
 BUDGETS: Final = {"20 frames": (2, 3), "80 frames": (8,)}
 RULES: Final = {
-    "20 frames": (Policy.FRONT, Policy.VLCACHE),
-    "80 frames": (Policy.FRONT, Policy.VLCACHE, Policy.CACHEBLEND, Policy.RANDOM_K),
+    "20 frames": (Policy.FRONT, VLCACHE),
+    "80 frames": (Policy.FRONT, VLCACHE, CACHEBLEND, RANDOM_K),
 }
 
 
 def ways(told: str) -> dict[str, Setting]:
     """Every rule by name; that of whole windows is the measure of |dp|."""
     rules = [(policy, budget) for budget in BUDGETS[told] for policy in RULES[told]]
-    named = {
-        f"{policy.value} {budget}": Setting(LabelPolicy.FRAME, policy, budget) for policy, budget in rules
-    }
+    named = {f"{policy.value} {budget}": Setting(policy, budget) for policy, budget in rules}
     return {WHOLE_WINDOWS: WHOLE, "default": default(), **named}
 
 

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from bench.answered import Answered, Cut, Setting, answered, chains
 from bench.codecsight.policies import (
     BEHIND,
     DEJA_VU,
@@ -35,7 +36,6 @@ from bench.codecsight.scores import Answers
 from bench.results import Results
 from bench.shapes import VIT_300M
 from bench.windows import VIT_PATCHES, WHOLE as TOKENS
-from bench.windows_fidelity import Answered, Cut, Setting, answered, chains
 from lookout.models.engines import Engine
 from lookout.models.vision import Tower
 from lookout.models.windows import StrideBlock

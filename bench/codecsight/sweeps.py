@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
-from functools import wraps
-from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import numpy as np
 
-import lookout.streams.blocks
+from bench.answered import Setting, apart_of, default, over_period
 from bench.codecsight.policies import PAPER, WHOLE, corner_mask
 from bench.codecsight.scores import Answers, Counts, by_video, rounded
 from bench.codecsight.streams import (
@@ -27,15 +24,8 @@ from bench.codecsight.streams import (
     truth_of,
 )
 from bench.codecsight.table import LEARNT, summed
-from bench.motion import MOVING, clips_of
-from bench.windows_fidelity import Setting, answered, apart_of, default, over_period
-from lookout.models.engines.transformers.kv import StreamKV
-from lookout.models.vision import Tower
-from lookout.models.windows import LabelPolicy, Planner, Policy
-from lookout.models.windows.rotary import Rotary
-from lookout.pruning import MaskPolicy, PrunePolicy, prune_block
-from lookout.streams import read_clip, strides_of
-from lookout.video.segments import CodecError
+from lookout.models.windows import Policy
+from lookout.pruning import MaskPolicy, PrunePolicy
 from watchbench import encode
 
 STRIDES: Final = {"10 %": 8, "20 %": 16, "50 %": 40, "100 %": 80}  # frames of a stride, of windows of 80
@@ -43,7 +33,7 @@ TAUS: Final = (0.25, 0.5, 1.0, 2.0, 5.0)  # pixels
 LUMAS: Final = (3.0, 6.0, 12.0, 24.0, 48.0)  # grey levels
 GOPS: Final = (4, 8, 16)  # samples at two a second
 EVERY_TOKEN: Final = replace(PAPER, everything=True)  # with the paper's anchors: keyframes alone
-REFRESH: Final = Setting(LabelPolicy.FRAME, Policy.REFRESH)
+REFRESH: Final = Setting(Policy.REFRESH)
 
 Row = dict[str, Any]
 N = TypeVar("N", int, float)
@@ -199,95 +189,3 @@ def _beside(rows: dict[str, Row], base: str) -> dict[str, Row]:
         return {}
     unit = rows[base]["FLOPs"]
     return {name: row | {"FLOPs": round(row["FLOPs"] / unit, 3)} for name, row in rows.items()}
-
-
-def similar(where: Path, tower: Tower, limit: int, until: float) -> dict[str, Row]:
-    """Figure 5: the share of a frame's patches that are like those of the frame before, over the frames of
-    real clips of fixed cameras: by the codec's vectors (.25 pixels) and by luma. Quantiles over frames."""
-    found: dict[str, list[float]] = {"vectors 0.25 px": [], "luma": []}
-    clips = 0
-    for path in clips_of(where):
-        if clips == limit or time.monotonic() > until:
-            break
-        if path.stem in MOVING:
-            continue
-        try:
-            shares = {
-                name: _similar(path, tower, masks)
-                for name, masks in zip(found, (PAPER, PrunePolicy()), strict=True)
-            }
-        except CodecError:
-            continue
-        clips += 1
-        for name, values in shares.items():
-            found[name] += values
-    return {
-        name: {f"q{q}": round(float(np.quantile(values, q / 100)), 3) for q in (10, 25, 50, 75, 90)}
-        | {"frames": len(values), "clips": clips}
-        for name, values in found.items()
-        if values
-    }
-
-
-def _similar(path: Path, tower: Tower, masks: MaskPolicy) -> list[float]:
-    """Of every frame but the first of a stride: the share of patches that did not change."""
-    out, carry = [], None
-    for _, frames in strides_of(read_clip(path, tower.grid, vectors=masks.gathers).frames, 16):
-        decided, carry = prune_block([frame.sample for frame in frames], tower.grid, masks, carry)
-        out += [1 - float(mask.dynamic.mean()) for mask in decided if not mask.anchor]
-    return out
-
-
-@contextmanager
-def timers(calls: Mapping[str, tuple[Any, str]]) -> Iterator[dict[str, float]]:
-    """CPU seconds spent in some functions, by name, while they are used.
-
-    Args:
-        calls: Of each name, where the function is an attribute, and the attribute.
-    """
-    spent = dict.fromkeys(calls, 0.0)
-
-    def timed(name: str, work: Callable[..., Any]) -> Callable[..., Any]:
-        @wraps(work)
-        def call(*arguments: Any, **options: Any) -> Any:
-            start = time.process_time()
-            try:
-                return work(*arguments, **options)
-            finally:
-                spent[name] += time.process_time() - start
-
-        return call
-
-    usual = {name: vars(owner)[attribute] for name, (owner, attribute) in calls.items()}
-    for name, (owner, attribute) in calls.items():
-        wrapped = timed(name, getattr(owner, attribute))
-        setattr(owner, attribute, staticmethod(wrapped) if isinstance(usual[name], staticmethod) else wrapped)
-    try:
-        yield spent
-    finally:
-        for name, (owner, attribute) in calls.items():
-            setattr(owner, attribute, usual[name])
-
-
-def overhead(place: Workplace) -> Row:
-    """Figure 19: CPU seconds of one thread of what windows cost beside their arithmetic, as shares of
-    choosing patches, encoding, planning and computing windows by the default, questions left out."""
-    shown = camera(0, place)
-    calls = {
-        "pruning": (lookout.streams.blocks, "prune_block"),
-        "planning": (Planner, "plan"),
-        "placing": (StreamKV, "place"),
-        "rotating": (Rotary, "rotate"),
-        "encoding": (owner_of(type(place.tower), "encode"), "encode"),
-        "windows": (owner_of(type(place.engine), "run"), "run"),
-    }
-    with timers(calls) as spent:
-        answered(place.engine, [encoded(shown, PrunePolicy(), place)], default(), place.cut, ())
-    total = spent["pruning"] + spent["encoding"] + spent["planning"] + spent["windows"]
-    told = {name: round(spent[name] / total, 4) for name in ("pruning", "planning", "placing", "rotating")}
-    return told | {"together": round(sum(told.values()), 4)}
-
-
-def owner_of(kind: type, name: str) -> type:
-    """The class that defines a method."""
-    return next(base for base in kind.__mro__ if name in vars(base))

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bench import windows as shapes
+from bench.answered import Answered, apart_of, interval, over_period, shares
 from bench.codecsight.policies import BEHIND, DENSE, MEASURES, WAYS
 from bench.codecsight.scores import RULES, Answers, Counts, expired, interval_of, mean, rounded
 from bench.codecsight.streams import Outcome
-from bench.windows_fidelity import Answered, apart_of, interval, over_period, shares
 from lookout.models.families import load_layout
 from lookout.models.windows import DEFAULT_PRESET, PRESETS, Policy, WindowSettings
 from tests.tiny_models import checkpoint
@@ -199,12 +198,11 @@ def flops_saved(asked: Sequence[int] = (1, 5, 17)) -> dict[str, dict[str, float]
     By motion level and number of questions; key windows and an audit at each of them are counted in, and so
     is what questions cost. Of the default also with the other `INTERVALS` between key windows.
     """
-    motion = Path(shapes.__file__).with_name("motion.json")
     out: dict[str, dict[str, float]] = {}
     for count in asked:
         row = {}
         for name, masks in ((DEFAULT_PRESET, "default"), ("faithful", "default"), ("codecsight", "keep")):
-            for level, keep in shapes.levels(motion, masks).items():
+            for level, keep in shapes.levels(masks).items():
                 cost = at_full_size(keep, PRESETS[name], count)
                 row[f"{name}, {level}"] = cost.saved()
                 if name == DEFAULT_PRESET:

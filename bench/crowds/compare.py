@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from bench import motion
+from bench.answered import Answered, Cut, chains_of, default, interval, over_period, real
 from bench.codecsight.policies import WHOLE, kept_behind
 from bench.codecsight.scores import Answers, by_window
 from bench.codecsight.streams import Outcome, Workplace, encoded_share, judged, outcome, window_times
@@ -23,14 +24,13 @@ from bench.codecsight.table import CONTEXT_ROWS, PRODUCT_ROWS, at_full_size as c
 from bench.crowds.films import films
 from bench.crowds.masks import ONE_A_STRIDE, Anywhere, EvenFrames, Floor
 from bench.results import Results
-from bench.windows_fidelity import Answered, Cut, chains_of, default, interval, over_period, real
+from bench.windows import MOTION
 from lookout.models import find_model
 from lookout.models.digest import folder_digest
 from lookout.models.engines import load_engine
 from lookout.models.families import load_tower
 from lookout.models.windows import DEFAULT_PRESET, PRESETS, StrideBlock
 from lookout.pruning import MaskPolicy, Sample, prune_block
-from lookout.pruning.luma import luma
 from lookout.streams import ClipFrames, read_clip, strides_of
 from lookout.video.segments import DecodeRequest, Limits
 from lookout.video.segments.decoder import decode_segment
@@ -237,9 +237,8 @@ def dp_of_reuse(cameras: Sequence[RuleOutcomes], names: Sequence[str]) -> dict[s
 def at_full_size(where: Path, kinds: Mapping[str, MaskPolicy]) -> dict[str, dict[str, float]]:
     """FLOPs saved with one question, by rule and level of motion: on the clips of `bench/motion.json`, at 448
     pixels and strides of 8 s."""
-    levels = json.loads(Path(motion.__file__).with_name("motion.json").read_text())
+    levels = json.loads(MOTION.read_text())
     paths = {path.stem: path for path in motion.clips_of(where)}
-    grid = motion.GRIDS[448]
     out: dict[str, dict[str, float]] = {name: {} for name in kinds}
     for level, clip in levels.items():
         if clip["clip"] not in paths:
@@ -248,12 +247,11 @@ def at_full_size(where: Path, kinds: Mapping[str, MaskPolicy]) -> dict[str, dict
             paths[clip["clip"]].read_bytes(), DecodeRequest(448, 448, limits=Limits(seconds=900))
         )
         samples = [
-            Sample(pixels, corrupt=f.info.corrupt)
-            for pixels, f in zip(decoded.pixels, decoded.frames, strict=True)
+            Sample(pixels, corrupt=frame.info.corrupt)
+            for pixels, frame in zip(decoded.pixels, decoded.frames, strict=True)
         ]
         for name, rule in kinds.items():
-            masks = motion.prune(samples, luma(decoded.pixels), grid, rule, motion.LONG).masks
-            shares = motion.repeated([float(mask.mean()) for mask in masks])
+            shares = motion.repeated(motion.shares(samples, rule))
             out[name][f"{level}: kept"] = round(float(np.mean(shares)), 4)
             out[name][f"{level}: FLOPs saved"] = cost_at_full_size(shares, PRESETS[DEFAULT_PRESET]).saved()
     return out

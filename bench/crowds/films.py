@@ -14,7 +14,7 @@ from watchbench.clips import chosen
 from watchbench.films import HELD_BACK
 from watchbench.training import STEP_S
 
-CHOOSING, REPORTED, CONFIRMING = (HELD_BACK + first for first in (80_000, 85_000, 87_000))  # first seeds
+CONFIRMING: Final = HELD_BACK + 87_000  # seed of the first
 SECONDS: Final = 48.5  # two windows of 80 samples, twenty of 20
 FPS: Final = Fraction(2)  # pictures a second: those that are sampled, as drawing is what takes long
 WISHES: Final = ("many", "lying", "many", "left", "many", "count", "many", None)

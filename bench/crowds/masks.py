@@ -53,84 +53,6 @@ class Widened(MaskPolicy):
 
 
 @dataclass(frozen=True)
-class BusyFrames(Widened):
-    """Frames of which the rule keeps a share or more are kept whole.
-
-    Attributes:
-        share: Of the groups of a frame.
-    """
-
-    share: float
-
-    def more(
-        self, masks: Sequence[TemporalMask], samples: Sequence[Sample], grid: GroupedPatches
-    ) -> list[Mask]:
-        """See `Widened.more`."""
-        return [np.full(mask.keep.shape, mask.keep.mean() >= self.share) for mask in masks[1:]]
-
-
-@dataclass(frozen=True)
-class ManyMoving(Widened):
-    """Frames in which so many separate regions changed are kept whole.
-
-    Attributes:
-        regions: Of changed patches that touch by their sides.
-    """
-
-    regions: int
-
-    def more(
-        self, masks: Sequence[TemporalMask], samples: Sequence[Sample], grid: GroupedPatches
-    ) -> list[Mask]:
-        """See `Widened.more`."""
-        return [
-            np.full(mask.keep.shape, regions_of(mask.dynamic) >= self.regions, np.bool_) for mask in masks[1:]
-        ]
-
-
-@dataclass(frozen=True)
-class BusyBlocks(Widened):
-    """Once a share of the picture has changed since the block's anchor, every so manieth frame is kept whole.
-
-    Attributes:
-        share: Of the groups, changed in any frame so far.
-        every: Frames from one whole frame to the next.
-    """
-
-    share: float
-    every: int
-
-    def more(
-        self, masks: Sequence[TemporalMask], samples: Sequence[Sample], grid: GroupedPatches
-    ) -> list[Mask]:
-        """See `Widened.more`."""
-        changed, last, out = np.zeros_like(masks[0].keep), 0, []
-        for number, mask in enumerate(masks[1:], 1):
-            changed = changed | mask.keep
-            whole = changed.mean() >= self.share and number - last >= self.every
-            last = number if whole else last
-            out.append(np.full(mask.keep.shape, whole, np.bool_))
-        return out
-
-
-@dataclass(frozen=True)
-class Surroundings(Widened):
-    """Frames of which the rule keeps a share or more keep the neighbours of what they keep.
-
-    Attributes:
-        share: Of the groups of a frame.
-    """
-
-    share: float
-
-    def more(
-        self, masks: Sequence[TemporalMask], samples: Sequence[Sample], grid: GroupedPatches
-    ) -> list[Mask]:
-        """See `Widened.more`."""
-        return [grown(mask.keep) & (mask.keep.mean() >= self.share) for mask in masks[1:]]
-
-
-@dataclass(frozen=True)
 class Anywhere(Widened):
     """Groups that the rule drops are kept with the same chance everywhere: random-k.
 
@@ -210,29 +132,6 @@ class NewestFrame(Widened):
         return [
             np.full(mask.keep.shape, number == len(masks) - 1) for number, mask in enumerate(masks[1:], 1)
         ]
-
-
-def regions_of(changed: Mask) -> int:
-    """Regions of a mask that touch by no side: bool [rows, cols] -> count."""
-    left = {(int(row), int(col)) for row, col in np.argwhere(changed)}
-    count = 0
-    while left:
-        count += 1
-        edge = [left.pop()]
-        while edge:
-            row, col = edge.pop()
-            near = {(row - 1, col), (row + 1, col), (row, col - 1), (row, col + 1)} & left
-            left -= near
-            edge += near
-    return count
-
-
-def grown(keep: Mask) -> Mask:
-    """A mask with the eight neighbours of what it keeps."""
-    wide = np.pad(keep, 1)
-    rows, cols = keep.shape
-    parts = [wide[row : row + rows, col : col + cols] for row in range(3) for col in range(3)]
-    return np.asarray(np.logical_or.reduce(parts), np.bool_)
 
 
 def of_groups(patches: np.ndarray, grid: GroupedPatches) -> np.ndarray:

@@ -2,14 +2,13 @@
 
 `make bench-memory` or `python -m bench.memory`. Every unit of work (a stream, a length) writes a file
 under `out/bench-memory/` and is not done again; `--minutes` ends a run early, the next one continues;
-`--only` picks units. Time is this thread's CPU time; what would travel over a link is added by the link model
-(`lookout.past.memory.links`), apart. Units that begin with `times` want a quiet machine; the others count.
+`--only` picks units. Time is this thread's CPU time.
 
 Streams are rendered cameras (`streams.py`) at one sample every two seconds, seen by the trained tiny model.
 At equal budget, 64 frames of tokens in every layer, each policy reads an hour of history:
 
 - none: the window alone
-- newest, uniform, random frames: born KV of those frames; recompute: uniform frames computed again
+- newest, uniform, random frames: born KV of those frames
 - token, frame: ReKV's two levels; exact: what attention over everything weighs most
 - agnostic: StreamMem-style, kept whatever is asked; compressed: LiveVLM's scheme
 - visual, semantic: one level of clusters only; random clusters: ours, drawn
@@ -27,17 +26,10 @@ chance, which the window alone has to score).
 `schemes`: first token of every scheme over the default's, turn by turn, and what late splits save
 (`schemes.py`).
 
-Settings were chosen on the streams `TUNING` (`--tuning` reads those instead), which are not reported. Ten
-hours are ten of all streams one after the other: times only.
+Settings were chosen on the streams `TUNING` (`--tuning` reads those instead), which are not reported.
 
-The last line is JSON: {"ttft_vs_token": ratio, "flat_10m_10h": ratio, "recall": {policy: x}, "evidence":
-{policy: x}, "accuracy": {policy: x}, "splits_deferred": x, "prefetch_hits": x, "index_share": x}.
-`ttft_vs_token` is at equal budget;
-`ttft_vs_token_equal_evidence` compares token level at 64 frames with ours at the smallest budget
-(`frames_equal_evidence`) that finds as much evidence.
-
-`ttft_vs_token_7b` is the same ratio at the shape of a 7B (`shape.py`: one layer, random weights, so times
-only) by samples a second of the hour.
+The last line is JSON: {"recall": {policy: x}, "evidence": {policy: x}, "accuracy": {policy: x},
+"splits_deferred": x, "prefetch_hits": x}.
 """
 
 from __future__ import annotations
@@ -52,20 +44,13 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
-from bench.memory.budgets import budgets
-from bench.memory.executors import executors
 from bench.memory.history import history
 from bench.memory.quality import quality
 from bench.memory.report import report
 from bench.memory.schemes import schemes
-from bench.memory.shape import shape_times
 from bench.memory.streams import CUTS, QUALITY, TUNING
-from bench.memory.timing import lengths
 from bench.memory.world import World
 from lookout.models.engines.transformers.memory import Clock
-
-EXECUTORS, LENGTHS, SHAPES = 3, 1, 2
-"""Streams that times are measured on: of an hour, of ten hours, and at the shape of a 7B (minutes each)."""
 
 
 def units(tuning: bool = False) -> dict[str, Callable[[World], dict[str, Any]]]:
@@ -78,23 +63,10 @@ def units(tuning: bool = False) -> dict[str, Callable[[World], dict[str, Any]]]:
     for spec in QUALITY:
         out[f"history {spec.name}"] = lambda world, spec=spec: history(world, spec)  # type: ignore[misc]
     for spec in QUALITY:
-        out[f"budgets {spec.name}"] = lambda world, spec=spec: budgets(world, spec)  # type: ignore[misc]
-    for spec in QUALITY:
         out[f"schemes {spec.name}"] = lambda world, spec=spec: schemes(world, spec)  # type: ignore[misc]
     for spec in CUTS:
         for kind, run in (("quality", quality), ("history", history), ("schemes", schemes)):
             out[f"cuts {kind} {spec.name}"] = lambda world, spec=spec, run=run: run(world, spec)  # type: ignore[misc]
-    for spec in QUALITY[:EXECUTORS]:
-        out[f"times of executors {spec.name}"] = lambda world, spec=spec: executors(world, spec)  # type: ignore[misc]
-    hours = [*QUALITY, *TUNING]
-    for number in range(LENGTHS):
-        turned = [*hours[number * 3 :], *hours[: number * 3]][:10]
-        name = f"times by length {number + 1}"
-        out[name] = lambda world, turned=turned, name=name: lengths(world, turned, name)  # type: ignore[misc]
-    for number in range(SHAPES):
-        out[f"times at the shape of a 7B {number + 1}"] = lambda world, number=number: shape_times(
-            world, number
-        )  # type: ignore[misc]
     return out
 
 
@@ -135,18 +107,8 @@ def main() -> None:
     def done(prefix: str) -> list[dict[str, Any]]:
         return [row for name, row in told.items() if name.startswith(prefix)]
 
-    kinds = (
-        "quality",
-        "history",
-        "budgets",
-        "times of executors",
-        "times by length",
-        "times at the shape",
-        "schemes",
-    )
-    parts = [done(prefix) for prefix in kinds]
     cuts = {kind: done(f"cuts {kind}") for kind in ("quality", "history", "schemes")}
-    line = report(*parts, options.out, cuts)
+    line = report(done("quality"), done("history"), done("schemes"), cuts)
     print(json.dumps({"bench": "memory", "units": f"{len(told)} of {len(work)}", **line}))
 
 

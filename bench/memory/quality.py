@@ -11,7 +11,7 @@ import torch
 
 from bench.memory import policies
 from bench.memory.policies import Choice, Flat
-from bench.memory.streams import FRAMES, STEP_S, WINDOW, Played, Spec
+from bench.memory.streams import Spec
 from bench.memory.world import (
     BUDGET,
     MOSAIC,
@@ -23,30 +23,17 @@ from bench.memory.world import (
     World,
     feed,
 )
-from lookout.models.engines import Question, WindowRequest
 from lookout.models.engines.transformers.memory import MemoryAnswer, clock
-from lookout.models.windows import EncodedFrame, Planner, StrideBlock, WindowSettings
-from lookout.past.memory import CameraMemory, Predictor, Snapshot, SplitMode, ThresholdRule
+from lookout.past.memory import CameraMemory, Predictor, Snapshot, SplitMode
 from lookout.past.memory.statistics import unit_variance
-from watchbench.questions import BY_NAME, PRODUCT
+from watchbench.questions import PRODUCT
 
-READINGS = {
-    **{f"ours, whole {share:g}": replace(RETRIEVAL, whole=share) for share in (0.0, 0.5, 0.75, 1.0)},
-    "ours, whole 0, breadth 2": replace(RETRIEVAL, whole=0.0, breadth=2.0),
-    "ours, breadth 2": replace(RETRIEVAL, breadth=2.0),
-    "ours, breadth 32": replace(RETRIEVAL, breadth=32.0),
-    "ours, 64 representatives": replace(RETRIEVAL, representatives=64),
-    "ours, 256 representatives": replace(RETRIEVAL, representatives=256),
-    "ours, all representatives": replace(RETRIEVAL, representatives=None),
-    "ours, all weighted by log size": replace(RETRIEVAL, representatives=None, weighted=True),
-}
 VISUAL = replace(
     OURS, visual_frames=6, visual_cap=12, smallest_visual=2, cluster_tokens=10**6, smallest=10**9
 )
 SEMANTIC = replace(MOSAIC, visual_frames=10**9, visual_cap=10**9, visual_limit=1e9)
 MEMORIES = {
     "ours": OURS,
-    "formula": replace(OURS, rule=ThresholdRule.FORMULA),
     "eager": replace(OURS, split=SplitMode.EAGER),
     "deferred": replace(OURS, split=SplitMode.DEFERRED),
     "mosaic": MOSAIC,
@@ -107,33 +94,6 @@ def proxy_queries(world: World, shot: Snapshot, flat: Flat) -> list[torch.Tensor
     return seen
 
 
-def recomputed(world: World, played: Played, visible: int, question: str) -> tuple[float, float]:
-    """p(yes) and CPU seconds over uniform frames of the history computed again, as one window."""
-    grid = world.tower.grid
-    keep = np.ones((grid.group_rows, grid.group_cols), bool)
-    picked = np.unique(np.linspace(0, visible - 1, BUDGET).round().astype(int))
-    frames = [*picked.tolist(), *range(visible, min(played.frames, visible + WINDOW * FRAMES))]
-    count = -(-len(frames) // FRAMES)
-    blocks = [
-        StrideBlock(
-            "again/0",
-            index,
-            tuple(
-                EncodedFrame(round(f * STEP_S * 1e6), i == 0, keep, played.tokens[f])
-                for i, f in enumerate(frames[index * FRAMES : (index + 1) * FRAMES])
-            ),
-        )
-        for index in range(count)
-    ]
-    planner = Planner(world.engine.layout, WindowSettings(blocks=count))
-    begun = clock()
-    plan = planner.plan(blocks, key=True)
-    answer = world.engine.run([WindowRequest(plan, blocks, [Question("q", question)], keep=False)])[
-        0
-    ].unwrap()
-    return answer.answers[0].p_yes, clock() - begun
-
-
 def quality(world: World, spec: Spec) -> dict[str, Any]:
     """All policies on one hour."""
     played = world.stream(spec)
@@ -189,14 +149,9 @@ def quality(world: World, spec: Spec) -> dict[str, Any]:
             reading = MOSAIC_RETRIEVAL if policy.startswith("mosaic") else RETRIEVAL
             answer = world.ask(memory.snapshot(), text, retrieval=reading)
             found[policy] = {**score(tokens_of(answer, memory), weights, best, evidence), "p": answer.p_yes}
-        for policy, changed in READINGS.items():
-            answer = world.ask(shot, text, retrieval=changed)
-            found[policy] = {**score(tokens_of(answer, ours), weights, best, evidence), "p": answer.p_yes}
         nothing = [np.zeros(0, np.int64) for _ in best]
         alone, _ = world.read(shot, text, flat, lambda layer, query: np.zeros(0, np.int64))
         found["none"] = {**score(nothing, weights, best, evidence), "p": alone.p_yes}
-        again, _ = recomputed(world, played, visible, text)
-        found["recompute"] = {"p": again}
         rows.append(
             {
                 "question": name,
@@ -206,14 +161,12 @@ def quality(world: World, spec: Spec) -> dict[str, Any]:
                 "policies": found,
             }
         )
-    hits = {predictor.value: prefetching(world, ours, predictor) for predictor in Predictor}
     return {
         "stream": spec.name,
         "budget": budget,
         "counts": counts,
         "questions": rows,
-        "prefetch": hits,
-        "together": together(world, ours),
+        "prefetch": prefetching(world, ours),
     }
 
 
@@ -228,12 +181,12 @@ def spread(memory: CameraMemory) -> float:
     return total / max(1, count)
 
 
-def prefetching(world: World, memory: CameraMemory, predictor: Predictor) -> dict[str, float]:
-    """Hits of one predictor over all questions, layers after the first."""
+def prefetching(world: World, memory: CameraMemory) -> dict[str, float]:
+    """Hits of fetching ahead over all questions, layers after the first."""
     needed = foreseen = wasted = moved = 0
     chance: list[float] = []
     for name in PRODUCT:
-        answer = world.ask(memory.snapshot(), TEXTS[name], predictor=predictor)
+        answer = world.ask(memory.snapshot(), TEXTS[name], predictor=Predictor.RESIDUAL)
         for trace in answer.traces[1:]:
             one = trace.transfer
             needed, foreseen = needed + one.needed, foreseen + one.foreseen
@@ -243,31 +196,4 @@ def prefetching(world: World, memory: CameraMemory, predictor: Predictor) -> dic
         "hits": foreseen / max(1, needed),
         "chance": float(np.mean(chance)),
         "wasted": wasted / max(1, moved),
-    }
-
-
-def together(world: World, memory: CameraMemory) -> dict[str, float]:
-    """Co-activation: overlap (Jaccard) of the clusters fetched by two wordings of one question, by two
-    questions, and by chance."""
-    shot = memory.snapshot()
-    sets = {name: [world.ask(shot, text).fetched for text in BY_NAME[name].wordings[:3]] for name in PRODUCT}
-
-    def overlap(a: Any, b: Any) -> float:
-        told = [len(set(a[k]) & set(b[k])) / max(1, len(set(a[k]) | set(b[k]))) for k in a if k in b]
-        return float(np.mean(told))
-
-    same = [overlap(v[0], other) for v in sets.values() for other in v[1:]]
-    names = list(sets)
-    other = [overlap(sets[a][0], sets[b][0]) for i, a in enumerate(names) for b in names[i + 1 :]]
-    draw = np.random.default_rng(0)
-    chance = []
-    for layer, ids in sets[names[0]][0].items():
-        every = np.array([c.id for c in memory.clusters(layer)])
-        for _ in range(20):
-            a, b = (set(draw.choice(every, len(ids), replace=False).tolist()) for _ in range(2))
-            chance.append(len(a & b) / len(a | b))
-    return {
-        "same question": float(np.mean(same)),
-        "other question": float(np.mean(other)),
-        "chance": float(np.mean(chance)),
     }

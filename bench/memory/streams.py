@@ -7,7 +7,7 @@ every two seconds, as in the paper.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -200,27 +200,3 @@ def play(spec: Spec, tower: Tower, engine: TransformersEngine, folder: Path) -> 
     )
     part.replace(path)
     return out
-
-
-def joined(hours: Sequence[Played], name: str) -> Played:
-    """One stream of several that were played apart, one after the other: a camera that is turned to another
-    scene every hour. Each part begins with a key window, as after a cut."""
-    blocks, first_us, first = [], 0, 0
-    for one in hours:
-        blocks += [
-            replace(
-                block,
-                stream=f"{name}/0",
-                index=block.index + first,
-                times_us=block.times_us + first_us,
-            )
-            for block in one.blocks
-        ]
-        first, first_us = first + len(one.blocks), first_us + round(one.frames * STEP_S * 1e6)
-    return Played(
-        replace(hours[0].spec, hours=float(len(hours))),
-        blocks,
-        hours[0].prefix,
-        torch.cat([one.tokens for one in hours]),
-        np.concatenate([one.truth for one in hours]),
-    )

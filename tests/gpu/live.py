@@ -10,8 +10,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -23,13 +22,12 @@ from lookout.models.windows import DEFAULT_PRESET, PRESETS, Planner, StrideBlock
 from tests.gpu.scale import Scale, Stopwatch, peak_bytes
 
 STRIDE_S, CHUNK_S, CHUNK_STRIDE_S = windows.STRIDE_S, 10.0, 2.0
-MOTION: Final = Path(windows.__file__).with_name("motion.json")
 
 
 def run(scale: Scale) -> dict[str, Any]:
     """Milliseconds a stream and live streams, dense and by level of motion; milliseconds of the stages."""
     engine = scale.engine()
-    shares = windows.levels(MOTION, "default")
+    shares = windows.levels("default")
     dense = _whole(engine, scale, [1.0], 1)
     out: dict[str, Any] = {
         "dense_window_ms": round(1e3 * dense, 2),

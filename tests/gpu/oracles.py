@@ -19,6 +19,7 @@ from typing import Any, Final
 import numpy as np
 import torch
 
+from bench.row_policies import CACHEBLEND
 from lookout.models.engines import Question, WindowRequest
 from lookout.models.engines.transformers import TransformersEngine, load_engine
 from lookout.models.engines.transformers.memory import ask
@@ -26,7 +27,7 @@ from lookout.models.engines.transformers.prefill import GroupPrefill
 from lookout.models.engines.transformers.recall import StreamRecall
 from lookout.models.families import load_tower
 from lookout.models.vision import FrameInput
-from lookout.models.windows import Planner, Policy, WindowSettings
+from lookout.models.windows import Planner, Policy, RowPolicy, WindowSettings
 from lookout.past.memory import MemorySettings
 from lookout.recordings import GroupPlanner, PrefillSettings, grouped
 from tests.gpu.scale import Scale
@@ -74,7 +75,7 @@ def _engine(family: str, device: torch.device) -> TransformersEngine:
     return load_engine(checkpoint(family), device, "float32")
 
 
-def windows(family: str, device: torch.device, *, policy: Policy) -> Iterator[np.ndarray]:
+def windows(family: str, device: torch.device, *, policy: Policy | RowPolicy) -> Iterator[np.ndarray]:
     """Logits, K and V of a chain of sliding windows."""
     engine = _engine(family, device)
     planner, plan = Planner(engine.layout, WindowSettings(3, policy, key_every=100)), None
@@ -85,7 +86,7 @@ def windows(family: str, device: torch.device, *, policy: Policy) -> Iterator[np
         answer = engine.run([WindowRequest(plan, window, [QUESTION])])[0].unwrap().answers[0]
         yield np.array([answer.yes_logit, answer.no_logit])
         # CacheBlend chooses rows by comparing deviations: two devices may choose other rows of a tie.
-        if policy is not Policy.CACHEBLEND:
+        if policy is not CACHEBLEND:
             yield from (part.numpy() for part in engine.rows(plan, 0, plan.rows))
     engine.close_stream(policy.value)
 

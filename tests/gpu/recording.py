@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from bench.recordings_memory import frames
+import numpy as np
+import torch
+
 from bench.windows import QUESTION
+from lookout.models.engines.transformers import TransformersEngine
 from lookout.models.engines.transformers.prefill import GroupPrefill
+from lookout.models.windows import EncodedFrame
 from lookout.recordings import GroupPlanner, PrefillSettings, grouped
 from tests.gpu.scale import Scale, Stopwatch, peak_bytes
 
@@ -37,3 +42,11 @@ def run(scale: Scale) -> dict[str, Any]:
         "kv_bytes": prefill.kv.kv_bytes,
         "peak_bytes": peak_bytes(scale.device),
     }
+
+
+def frames(engine: TransformersEngine, count: int, grid: tuple[int, int]) -> Iterator[EncodedFrame]:
+    """Random tokens, one frame a second."""
+    draw = torch.Generator().manual_seed(0)
+    for number in range(count):
+        tokens = torch.randn(grid[0] * grid[1], engine.model.hidden, generator=draw)
+        yield EncodedFrame(number * 1_000_000, number == 0, np.ones(grid, bool), tokens)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from lookout.models.engines import Question, WindowAnswer, WindowRequest
-from lookout.models.windows import Planner, Policy, StrideBlock, WindowPlan, WindowSettings
+from lookout.models.windows import Planner, Policy, RowPolicy, StrideBlock, WindowPlan, WindowSettings
 from tests.unit.models.engines.scenes import block
 
 QUESTIONS = (
@@ -18,7 +18,7 @@ QUESTIONS = (
 BLOCKS = 3
 
 
-def planner(engine: Any, policy: Policy = Policy.REFRESH, **settings: Any) -> Planner:
+def planner(engine: Any, policy: Policy | RowPolicy = Policy.REFRESH, **settings: Any) -> Planner:
     return Planner(engine.layout, WindowSettings(BLOCKS, policy, **{"key_every": 100, **settings}))
 
 

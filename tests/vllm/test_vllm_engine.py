@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from bench.row_policies import CACHEBLEND, RANDOM_K, VLCACHE
 from lookout.models.engines import (
     DeviceError,
     Engine,
@@ -21,7 +22,7 @@ from lookout.models.engines import (
     UnsupportedModelError,
     WindowRequest,
 )
-from lookout.models.windows import EncodedFrame, Policy, StrideBlock
+from lookout.models.windows import EncodedFrame, Policy, RowPolicy, StrideBlock
 from tests.tiny_models import FAMILIES
 from tests.unit.models.engines.scenes import engine as reference
 from tests.vllm.scenes import QUESTIONS, apart, blocks_of, planner, same_cost, slide
@@ -39,9 +40,9 @@ one_family = pytest.mark.parametrize(
 
 
 @each_family
-@pytest.mark.parametrize("policy", [Policy.REFRESH, Policy.RANDOM_K])
+@pytest.mark.parametrize("policy", [Policy.REFRESH, RANDOM_K])
 def test_chained_windows_of_mixed_cameras_equal_the_transformers_engine(
-    vllm_engine: Any, family: str, policy: Policy
+    vllm_engine: Any, family: str, policy: Policy | RowPolicy
 ) -> None:
     """Three cameras in every batch, three questions; reused, refreshed and new rows, FLOPs."""
     assert isinstance(vllm_engine, Engine)
@@ -62,7 +63,7 @@ def test_chained_windows_of_mixed_cameras_equal_the_transformers_engine(
 @one_family
 @pytest.mark.parametrize("policy", [Policy.REUSE_ALL, Policy.FRONT, Policy.PRUNE_ONLY, Policy.FULL])
 def test_the_other_policies_are_plans_on_the_same_footing(
-    vllm_engine: Any, family: str, policy: Policy
+    vllm_engine: Any, family: str, policy: Policy | RowPolicy
 ) -> None:
     for batch in slide(family, planner(vllm_engine, policy), [f"{policy}/0"], range(5), {}):
         one, other = vllm_engine.run(batch)[0], reference(family).run(batch)[0]
@@ -281,8 +282,10 @@ def test_embeddings_that_are_not_finite_fail_their_stream_only(vllm_engine: Any,
 
 
 @one_family
-@pytest.mark.parametrize("policy", [Policy.CACHEBLEND, Policy.VLCACHE])
-def test_policies_beyond_a_block_table_are_refused(vllm_engine: Any, family: str, policy: Policy) -> None:
+@pytest.mark.parametrize("policy", [CACHEBLEND, VLCACHE])
+def test_policies_beyond_a_block_table_are_refused(
+    vllm_engine: Any, family: str, policy: Policy | RowPolicy
+) -> None:
     batches = slide(family, planner(vllm_engine, policy), ["peer/0"], range(4), {})
     answers = [vllm_engine.run(batch)[0] for batch in batches]
     assert isinstance(answers[3].error, PlanError)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from bench.answered import Answered
 from bench.codecsight.paper import beside_paper
 from bench.codecsight.policies import (
     LumaShare,
@@ -21,11 +22,10 @@ from bench.codecsight.policies import (
 from bench.codecsight.rules import compared
 from bench.codecsight.scores import Answers, Counts, by_event, by_video, by_window, expired, interval_of, mean
 from bench.codecsight.streams import CANDIDATES, FEW, FIRST, GRADE, WISHES, Outcome
-from bench.codecsight.sweeps import EVERY_TOKEN, GOPS, PAPER, timers
+from bench.codecsight.sweeps import EVERY_TOKEN, GOPS, PAPER
 from bench.codecsight.table import INTERVALS, SATURATED, FullSize, at_full_size, default_less, families
 from bench.pages import page
 from bench.record import Record
-from bench.windows_fidelity import Answered
 from lookout.models.engines.transformers import forward
 from lookout.models.windows import PRESETS
 from lookout.pruning import EncodedGroups, PatchGrid, PrunePolicy, Sample, drop_tokens, prune_block
@@ -185,22 +185,6 @@ def test_the_corner_mask_is_wrong_for_scattered_rows_alone_and_is_taken_back() -
     assert (chunk.mask == 0).tolist() == [[True, True, True, True, False], [True] * 5]
     exact = usual(last, last.tolist(), 5, torch.float32, unbroken=False)
     assert torch.equal(contiguous.mask, exact[0].mask)  # type: ignore[arg-type]
-
-
-def test_functions_are_timed_and_put_back() -> None:
-    class Work:
-        @staticmethod
-        def square(x: int) -> int:
-            return x * x
-
-        def add(self, x: int) -> int:
-            return sum(range(x))
-
-    usual = vars(Work)["square"]
-    with timers({"square": (Work, "square"), "add": (Work, "add")}) as spent:
-        assert (Work().square(3), Work().add(3)) == (9, 3)
-    assert vars(Work)["square"] is usual
-    assert all(seconds >= 0 for seconds in spent.values())
 
 
 def test_a_family_that_a_wrong_mask_does_not_hurt_is_saturated() -> None:

@@ -5,24 +5,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from bench.answered import Answered
 from bench.codecsight.scores import Answers
 from bench.codecsight.streams import Outcome
 from bench.crowds.compare import comparison, f1_of, from_dense, scores
 from bench.crowds.masks import (
     ONE_A_STRIDE,
     Anywhere,
-    BusyBlocks,
-    BusyFrames,
     EvenFrames,
     Floor,
-    ManyMoving,
     NewestFrame,
-    Surroundings,
     Widened,
-    grown,
-    regions_of,
 )
-from bench.windows_fidelity import Answered
 from lookout.pruning import PatchGrid, PrunePolicy, Sample, TemporalMask, prune_block
 from watchbench.questions import QUESTIONS
 
@@ -56,10 +50,6 @@ def kept(rule: Widened | PrunePolicy, shown: list[Sample] = MANY) -> list[int]:
 @pytest.mark.parametrize(
     "rule",
     [
-        BusyFrames(0.05),
-        ManyMoving(1),
-        BusyBlocks(0.05, 2),
-        Surroundings(0.05),
         Anywhere(0.3),
         Floor(3.5),
         EvenFrames(1.5),
@@ -71,31 +61,6 @@ def test_a_widened_rule_keeps_what_the_default_keeps_and_more_and_a_replay_the_s
     assert all((own.keep | mask.keep == own.keep).all() for own, mask in zip(wide, plain, strict=True))
     assert sum(mask.kept for mask in wide) > sum(mask.kept for mask in plain)
     assert [mask.keep.tolist() for mask in wide] == [mask.keep.tolist() for mask in again]
-
-
-def test_frames_are_whole_where_much_or_many_regions_changed() -> None:
-    # The default keeps 16, 1, 2, 2 (both go), 0 groups.
-    assert kept(ONE_A_STRIDE) == [16, 1, 2, 2, 0]
-    assert kept(BusyFrames(2 / 16)) == [16, 1, 16, 16, 0]
-    assert kept(ManyMoving(2)) == [16, 1, 16, 16, 0]
-    assert kept(ManyMoving(3)) == [16, 1, 2, 2, 0]
-
-
-def test_a_busy_block_has_whole_frames_at_distances_from_the_change_on() -> None:
-    assert kept(BusyBlocks(2 / 16, 2)) == [16, 1, 16, 2, 16]
-    assert kept(BusyBlocks(2 / 16, 4)) == [16, 1, 2, 2, 16]
-    assert kept(BusyBlocks(0.5, 2)) == [16, 1, 2, 2, 0]
-
-
-def test_neighbours_and_regions() -> None:
-    corner = np.zeros((4, 4), np.bool_)
-    corner[0, 0] = True
-    assert np.argwhere(grown(corner)).tolist() == [[0, 0], [0, 1], [1, 0], [1, 1]]
-    corner[1, 1] = True  # touches by its corner alone
-    assert regions_of(corner) == 2
-    corner[0, 1] = True
-    assert regions_of(corner) == 1
-    assert regions_of(np.zeros((4, 4), np.bool_)) == 0
 
 
 def test_simple_rules_keep_what_they_are_told() -> None:

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from bench import worth
+from bench.answered import QUESTIONS
 from bench.pages import page
 from bench.record import Record
-from bench.windows_fidelity import QUESTIONS
 from lookout.models.engines import WindowRequest
 from lookout.models.windows import Planner, Policy, WindowSettings
 from tests.unit.models.engines.scenes import block, engine

@@ -19,12 +19,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from bench.relive import KEY, STRIDE_S
-
 CHART = Path(__file__).parents[3] / "charts/lookout"
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text())["prefill"]["autoscaling"]
 TEMPLATE = (CHART / "templates/autoscaling.yaml").read_text()
 STEP_S = 15  # of the autoscaler
+STRIDE_S = 2.0  # of a camera
+KEY = 5.0  # a key window costs as much as so many that reuse KV
 TOLERANCE = 0.1
 MOST = 20
 

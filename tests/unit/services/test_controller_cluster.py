@@ -1,4 +1,4 @@
-"""What the controller knows of resources; `bench.scale` follows them in a real API server."""
+"""What the controller knows of resources."""
 
 from __future__ import annotations
 

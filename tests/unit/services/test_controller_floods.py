@@ -104,7 +104,7 @@ class World:
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str]]:
     """The API server for custom resources alone, which takes minutes to build the first time."""
-    from bench.scale_world import NAMESPACE, ApiServer
+    from tests.api_server import NAMESPACE, ApiServer
 
     with ApiServer(tmp_path_factory.mktemp("api")) as server:
         yield server.kubeconfig, NAMESPACE

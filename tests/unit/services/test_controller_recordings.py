@@ -278,7 +278,7 @@ def test_bytes_that_are_no_answers_are_left_out() -> None:
 @pytest.mark.timeout(900)
 def test_a_real_api_server_holds_the_schema_and_the_status(tmp_path: Path) -> None:
     """The API server for custom resources alone, which takes minutes to build the first time."""
-    from bench.scale_world import NAMESPACE, ApiServer
+    from tests.api_server import NAMESPACE, ApiServer
 
     with ApiServer(tmp_path) as server:
         config.load_kube_config(str(server.kubeconfig))

@@ -20,14 +20,13 @@ from lookout.models.windows.types import (
     VISUAL,
     Departed,
     EncodedFrame,
-    LabelPolicy,
     LabelStyle,
     Policy,
     PositionRangeError,
     PromptPart,
+    RowPolicy,
     RowRange,
     Rows,
-    Selection,
     StrideBlock,
     WindowError,
     WindowPlan,
@@ -62,7 +61,6 @@ class WindowSettings:
         key_every: A window in so many strides is computed in full (up to half as many more lie between two
             of them).
         compact: Number the kept tokens of a 1-D model consecutively, without gaps where tokens were dropped.
-        seed: Draws the rows of `RANDOM_K`.
         anchors: How many of the remaining anchors `REFRESH` computes again, oldest first (None: all). The
             oldest stands nearest to what was evicted.
         refresh_frames: The budget of the other policies, in rows of whole frames (all groups of the grid and
@@ -74,22 +72,19 @@ class WindowSettings:
             was last computed, minus the usual number in as many blocks that it still sees, are at least
             this share of the tokens it sees (anchors are counted as seen, but not as what left). None: the
             budget alone.
-        labels: Which frames get a label.
         samples: Frames of a full block; widens labels that count frames (0: the label's own width).
         stride_s: Seconds of a block; widens labels that count seconds (0: the label's own width).
         alone: Ask every stride in a prompt of its own; the answer of a window is the largest of its strides'.
     """
 
     blocks: int = 5
-    policy: Policy = Policy.REFRESH
+    policy: Policy | RowPolicy = Policy.REFRESH
     key_every: int = 30
     compact: bool = False
-    seed: int = 0
     anchors: int | None = None
     refresh_frames: int | None = None
     refresh_share: float | None = None
     refresh_surplus: float | None = None
-    labels: LabelPolicy = LabelPolicy.FRAME
     samples: int = 0
     stride_s: float = 0.0
     alone: bool = False
@@ -138,7 +133,7 @@ class Planner:
         blocks: Sequence[StrideBlock],
         previous: WindowPlan | None = None,
         *,
-        policy: Policy | None = None,
+        policy: Policy | RowPolicy | None = None,
         key: bool | None = None,
     ) -> WindowPlan:
         """The plan of the window that closes with the last of `blocks` (consecutive, of one stream).
@@ -163,7 +158,7 @@ class Planner:
         # Labels of a chain count from its key window: those of reused frames must not change.
         origin = _start_us(blocks) if base is None else base.origin_us
         shown = [
-            (block.index, number, frame) for block in blocks for number, frame in self._shown(block.frames)
+            (block.index, number, frame) for block in blocks for number, frame in enumerate(block.frames)
         ]
         parts = self._parts(shown, base, origin)
         ids, positions, question = self._rows(stream, [frame for _, _, frame in shown], parts)
@@ -238,38 +233,28 @@ class Planner:
         if not any(block.frames for block in blocks):
             raise WindowError(f"{stream}: blocks {indices} have no frame")
 
-    def _shown(self, frames: Sequence[EncodedFrame]) -> list[tuple[int, EncodedFrame]]:
-        """The frames of a block that stand in the prompt, with their numbers."""
-        unpruned = self.settings.labels is LabelPolicy.FRAME
-        return [(number, frame) for number, frame in enumerate(frames) if unpruned or len(frame.kept)]
-
     def _parts(
         self, shown: Sequence[tuple[int, int, EncodedFrame]], base: WindowPlan | None, origin: int
     ) -> tuple[PromptPart, ...]:
-        style, one_label = self.label, self.settings.labels is LabelPolicy.BLOCK
+        style = self.label
         opening = (0 if style is None else style.tokens) + len(self.layout.frame_open)
         closing = len(self.layout.frame_close)
         spans = {} if base is None else {(s.block, s.frame): s for s in base.parts}
         row = len(self.layout.prefix)
         out = [PromptPart(PREFIX, 0, 0, row, row, row, source=-1 if base is None else 0)]
         label = 0
-        for place, (block, number, frame) in enumerate(shown):
+        for block, number, frame in shown:
             old = spans.get((block, number))
-            first = not one_label or place == 0 or shown[place - 1][0] != block
-            last = not one_label or place + 1 == len(shown) or shown[place + 1][0] != block
             if style is not None and style.counts == "seconds":
                 # Tenths of a second: `LabelStyle` writes the last digit behind the point.
                 label = frame.label_tenths(origin)
             else:
-                # A reused frame keeps the number that it had: its KV was computed behind that label.
-                label = label + first if old is None else old.label
-            visual = row + opening * first
+                # A reused frame keeps its number: its KV was computed after that label.
+                label = label + 1 if old is None else old.label
+            visual = row + opening
             end = visual + len(frame.kept)
             source = -1 if old is None else old.start
-            # By place, in the order of the fields: there are as many parts as frames.
-            part = PromptPart(
-                block, number, row, visual, end, end + closing * last, label, source, frame.anchor
-            )
+            part = PromptPart(block, number, row, visual, end, end + closing, label, source, frame.anchor)
             if old is not None and old.stop - old.start != part.stop - part.start:
                 raise WindowError(
                     f"frame {number} of block {block} changed its tokens since the window before; blocks are "
@@ -328,21 +313,8 @@ class Planner:
             # With their text: the label's KV was computed behind rows that are gone, too.
             picked = rows_in([RowRange(s.start, s.stop) for s in anchors])
             return replace(plan, compute=_union(picked, fresh))
-        budget = min(budget, len(old))
-        if plan.policy is Policy.RANDOM_K:
-            # Drawn by name, not in turn: a replay draws the same rows.
-            seed = zlib.crc32(f"{self.settings.seed}:{plan.stream}:{plan.window}".encode())
-            drawn = np.random.default_rng(seed).choice(old, budget, replace=False)
-            return replace(plan, compute=_union(drawn, fresh))
-        if plan.policy is Policy.VLCACHE:
-            counts = falling_shares(budget, self.layout.layers, len(old))
-            layers = tuple(_union(old[:count], fresh) for count in counts)
-            return replace(plan, compute=layers[0], layers=layers)
-        lower_layers = max(1, self.layout.layers - 1)
-        # The first layer computes all old rows, to compare them; what is left of the budget is spread over
-        # the others.
-        rows = max(0, min(len(old), (budget * self.layout.layers - len(old)) // lower_layers))
-        return replace(plan, compute=_union(old, fresh), select=Selection(rows))
+        assert isinstance(plan.policy, RowPolicy)
+        return plan.policy.choose(plan, old, fresh, min(budget, len(old)), self.layout.layers)
 
     def _stale(self, plan: WindowPlan) -> int:
         """Rows from the front up to the end of the last block that saw a burst leave."""
@@ -390,19 +362,6 @@ def with_digest(plan: WindowPlan) -> WindowPlan:
     """The plan with the digest and the salt of its content; to be called after any change to a plan."""
     digest = digest_of(plan)
     return replace(plan, digest=digest, salt=f"{plan.stream}:{plan.window}:{digest}")
-
-
-def falling_shares(budget: int, layers: int, limit: int) -> tuple[int, ...]:
-    """Rows per layer that fall linearly from 1.5 x to 0.5 x `budget` and sum to budget * layers (at most
-    `limit` each): the layer-wise share of VLCache."""
-    if layers == 1:
-        return (min(budget, limit),)
-    shares = [budget * (1.5 - layer / (layers - 1)) for layer in range(layers)]
-    edges = np.rint(np.cumsum(shares)).astype(int)
-    counts = np.diff(np.concatenate(([0], edges)))
-    # Rounding by cumulative sums keeps the total; sorted, since neighbours may differ by one the wrong way
-    # round.
-    return tuple(int(min(count, limit)) for count in np.sort(counts)[::-1])
 
 
 def reuses_frames(plan: WindowPlan) -> bool:

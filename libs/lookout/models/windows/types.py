@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -117,34 +118,40 @@ class Policy(StrEnum):
     """Which rows of an overlapping window are computed again; every policy is a plan on the same footing.
 
     `FULL` and `PRUNE_ONLY` compute every row of every window (on dense and on pruned blocks); `REUSE_ALL`
-    only the new block; `REFRESH` the anchors too (CodecSight, section 3.4). The others get a budget of
-    token-layers (`WindowSettings.refresh_frames`, or what `REFRESH` would spend): `FRONT` computes the first
-    rows behind the prefix (after a burst more of them: `WindowSettings.refresh_surplus`), `CACHEBLEND` picks
-    rows by KV deviation after one layer, `VLCACHE` takes the first visual rows with a share that falls from
-    layer to layer, `RANDOM_K` draws rows by a seed.
+    only the new block; `REFRESH` the anchors too (CodecSight, section 3.4). `FRONT` computes the first rows
+    after the prefix, within a budget of token-layers (`WindowSettings.refresh_frames`, or what `REFRESH`
+    would spend) and more of them after a burst (`WindowSettings.refresh_surplus`). A `RowPolicy` chooses by
+    another rule.
     """
 
     FULL = "full"
     PRUNE_ONLY = "prune-only"
     REUSE_ALL = "reuse-all"
     REFRESH = "refresh"
-    CACHEBLEND = "cacheblend"
-    VLCACHE = "vlcache"
-    RANDOM_K = "random-k"
     FRONT = "front"
 
 
-class LabelPolicy(StrEnum):
-    """Which frames get their text (label, opening and closing tokens).
+class RowPolicy(ABC):
+    """Chooses the reused rows of a window that are computed again, within the budget that `FRONT` has.
 
-    `FRAME`: every frame. `KEPT`: every frame with a kept token; the others are left out of the prompt.
-    `BLOCK`: the first shown frame of a block opens, its last shown one closes, and all kept tokens of the
-    block stand between.
+    For `WindowSettings.policy`, next to those of `Policy`. Equal arguments give equal rows: windows are
+    planned again when they are verified.
     """
 
-    FRAME = "frame"
-    KEPT = "kept"
-    BLOCK = "block"
+    value: ClassVar[str]
+    """The policy's name in plans and their digests."""
+
+    @abstractmethod
+    def choose(self, plan: WindowPlan, old: Rows, fresh: Rows, budget: int, layers: int) -> WindowPlan:
+        """Fill in `plan.compute`, and `layers` or `select` where the rows differ by layer.
+
+        Args:
+            plan: The window with its rows and their sources.
+            old: The rows that could be reused, after the prefix, int64 [n], ascending.
+            fresh: The rows that have no KV yet, int64 [n], ascending.
+            budget: How many of `old` are computed on average over the layers, at least 1.
+            layers: Decoder layers of the model.
+        """
 
 
 class PromptPart(NamedTuple):
@@ -206,7 +213,7 @@ class WindowPlan:
 
     stream: str
     window: int
-    policy: Policy
+    policy: Policy | RowPolicy
     key: bool
     blocks: tuple[int, ...]
     parts: tuple[PromptPart, ...]

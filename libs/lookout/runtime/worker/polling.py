@@ -65,7 +65,7 @@ def is_static(settings: ServiceSettings, load_s: float) -> bool:
     """Whether to join as a static member, which does not leave the group when it stops.
 
     One that loads for long does not come back within its session: its cameras would wait for the session to
-    end, and be taken over all the same (`bench/relive.py` compares).
+    end, and be taken over all the same.
     """
     if settings.static_member is not None:
         return settings.static_member

@@ -10,6 +10,7 @@ import torch
 from hypothesis import given, settings, strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from bench.row_policies import CACHEBLEND, VLCACHE
 from lookout.models.engines import Question, WindowRequest
 from lookout.models.engines.transformers import attention
 from lookout.models.engines.transformers.attention import CHUNK, chunks_of, few_rows, sdpa
@@ -132,7 +133,7 @@ def test_indices_reach_the_device_in_one_transfer_a_pass(monkeypatch: pytest.Mon
 
 def test_nothing_is_read_back_before_the_answers() -> None:
     runner = engine("qwen3_vl")
-    for policy in (Policy.REFRESH, Policy.CACHEBLEND, Policy.VLCACHE):
+    for policy in (Policy.REFRESH, CACHEBLEND, VLCACHE):
         planner = Planner(runner.layout, WindowSettings(3, policy, key_every=1000))
         plan = None
         for number in range(4):

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from bench.row_policies import CACHEBLEND, RANDOM_K, ROW_POLICIES, VLCACHE
 from lookout.models.engines import (
     Engine,
     MemoryBudgetError,
@@ -31,6 +32,7 @@ from lookout.models.flops import causal_pairs
 from lookout.models.windows import (
     Planner,
     Policy,
+    RowPolicy,
     RowRange,
     StrideBlock,
     WindowPlan,
@@ -42,7 +44,7 @@ from tests.tiny_models import FAMILIES, checkpoint
 from tests.unit.models.engines.scenes import block, engine
 
 QUESTIONS = (Question("a", "Is anyone lying?"), Question("b", "Any smoke?"))
-POLICIES = [Policy.REFRESH, Policy.CACHEBLEND, Policy.VLCACHE]
+POLICIES: list[Policy | RowPolicy] = [Policy.REFRESH, CACHEBLEND, VLCACHE]
 
 
 @pytest.fixture(params=FAMILIES)
@@ -58,7 +60,9 @@ def runner(family: str) -> Iterator[TransformersEngine]:
         one.close_stream(held.stream)
 
 
-def planner(runner: TransformersEngine, policy: Policy = Policy.REFRESH, size: int = 3) -> Planner:
+def planner(
+    runner: TransformersEngine, policy: Policy | RowPolicy = Policy.REFRESH, size: int = 3
+) -> Planner:
     return Planner(runner.layout, WindowSettings(size, policy, key_every=1000))
 
 
@@ -67,7 +71,7 @@ def slide(
     family: str,
     stream: str,
     windows: Sequence[int],
-    policy: Policy = Policy.REFRESH,
+    policy: Policy | RowPolicy = Policy.REFRESH,
     *,
     previous: WindowPlan | None = None,
 ) -> tuple[list[WindowAnswer], WindowPlan, list[StrideBlock]]:
@@ -126,7 +130,9 @@ def test_zero_shift_is_prefix_caching(runner: TransformersEngine, family: str) -
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_poisoned_slots_change_nothing(runner: TransformersEngine, family: str, policy: Policy) -> None:
+def test_poisoned_slots_change_nothing(
+    runner: TransformersEngine, family: str, policy: Policy | RowPolicy
+) -> None:
     _, plan, _ = slide(runner, family, "cam/0", range(4), policy)
     slide(runner, family, "cam-b/0", [0])
     blocks = [block(family, "cam/0", index, frames=3) for index in range(2, 5)]
@@ -163,7 +169,7 @@ def test_asking_leaves_the_kv_untouched(runner: TransformersEngine, family: str)
 @pytest.mark.slow
 def test_a_batch_equals_its_streams_alone(runner: TransformersEngine, family: str) -> None:
     names = ["a/0", "b/0", "c/0"]
-    policies = [Policy.REFRESH, Policy.VLCACHE, Policy.CACHEBLEND]
+    policies: list[Policy | RowPolicy] = [Policy.REFRESH, VLCACHE, CACHEBLEND]
     alone = {
         name: slide(runner, family, name, range(5), policy)[0][-1]
         for name, policy in zip(names, policies, strict=True)
@@ -356,15 +362,15 @@ def test_a_batch_beyond_the_budget_runs_in_turns() -> None:
 
 @pytest.mark.slow
 def test_every_policy_spends_equal_token_layers(runner: TransformersEngine, family: str) -> None:
-    spent: dict[str, int] = {}
-    for policy in Policy:
+    spent: dict[Policy | RowPolicy, int] = {}
+    for policy in (*Policy, *ROW_POLICIES):
         answers, plan, _ = slide(runner, family, "cam/0", range(6), policy)
         cost = answers[-1].unwrap().cost
         spent[policy] = cost.token_layers
         assert cost.tokens_kept == plan.rows == cost.tokens_reused + cost.tokens_refreshed + cost.tokens_new
         assert cost.kv_bytes == runner.kv("cam/0").device_bytes
         runner.close_stream("cam/0")
-    for policy in (Policy.VLCACHE, Policy.RANDOM_K, Policy.FRONT):
+    for policy in (VLCACHE, RANDOM_K, Policy.FRONT):
         assert spent[policy] == pytest.approx(spent[Policy.REFRESH], abs=4)
     assert spent[Policy.REUSE_ALL] < spent[Policy.REFRESH] < spent[Policy.FULL] == spent[Policy.PRUNE_ONLY]
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from bench.row_policies import CACHEBLEND, VLCACHE
 from lookout.models.engines import (
     DeviceError,
     Question,
@@ -20,7 +21,7 @@ from lookout.models.engines import (
 from lookout.models.engines.faults import Fault, fault_of
 from lookout.models.engines.transformers import TransformersEngine, load_engine
 from lookout.models.engines.transformers.prefill import GroupPrefill
-from lookout.models.windows import Planner, Policy, WindowPlan, WindowSettings
+from lookout.models.windows import Planner, Policy, RowPolicy, WindowPlan, WindowSettings
 from lookout.recordings import GroupPlanner, PrefillSettings, grouped
 from tests.out_of_memory import OutOfMemoryAt, operations, sampled
 from tests.tiny_models import checkpoint
@@ -45,7 +46,7 @@ def request(
     stream: str,
     window: int,
     previous: WindowPlan | None,
-    policy: Policy = Policy.REFRESH,
+    policy: Policy | RowPolicy = Policy.REFRESH,
 ) -> WindowRequest:
     blocks = [block(FAMILY, stream, index, frames=3) for index in range(max(0, window - 2), window + 1)]
     planner = Planner(runner.layout, WindowSettings(3, policy, key_every=1000))
@@ -53,7 +54,10 @@ def request(
 
 
 def slid(
-    runner: TransformersEngine, streams: Sequence[str], windows: int, policy: Policy = Policy.REFRESH
+    runner: TransformersEngine,
+    streams: Sequence[str],
+    windows: int,
+    policy: Policy | RowPolicy = Policy.REFRESH,
 ) -> dict[str, WindowPlan]:
     """Run the first windows of some streams; their last plans."""
     plans: dict[str, WindowPlan] = {}
@@ -141,8 +145,8 @@ def test_a_window_that_was_not_finished_is_continued_by_nothing(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("policy", [Policy.REFRESH, Policy.VLCACHE])
-def test_out_of_memory_halves_the_batch_and_loses_nothing(policy: Policy) -> None:
+@pytest.mark.parametrize("policy", [Policy.REFRESH, VLCACHE])
+def test_out_of_memory_halves_the_batch_and_loses_nothing(policy: Policy | RowPolicy) -> None:
     streams = [f"cam-{number}/0" for number in range(5)]
     undisturbed = engine(FAMILY)
     wanted = slid(undisturbed, streams, 4, policy)
@@ -177,8 +181,8 @@ def test_out_of_memory_halves_the_batch_and_loses_nothing(policy: Policy) -> Non
 
 def test_rows_chosen_by_the_kv_are_not_chosen_again_after_a_failed_pass(runner: TransformersEngine) -> None:
     """CacheBlend compares fresh with stored KV; a failed pass has overwritten what was stored."""
-    plans = slid(runner, ["cam/0"], 5, Policy.CACHEBLEND)
-    following = request(runner, "cam/0", 5, plans["cam/0"], Policy.CACHEBLEND)
+    plans = slid(runner, ["cam/0"], 5, CACHEBLEND)
+    following = request(runner, "cam/0", 5, plans["cam/0"], CACHEBLEND)
     assert following.plan.select is not None
     Failing(runner.model.layers[3], lambda count: count == 1, MEMORY)
     answer = runner.run([following])[0]

@@ -14,19 +14,20 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
+from bench.row_policies import RANDOM_K, ROW_POLICIES, falling_shares
 from lookout.models.families import LAYOUT_FILE, family_of, load_layout
 from lookout.models.windows import (
     NEWLINE,
     PREFIX,
     VISUAL,
     EncodedFrame,
-    LabelPolicy,
     LabelStyle,
     Layout,
     Planner,
     Policy,
     PositionRangeError,
     Rotary,
+    RowPolicy,
     RowRange,
     RunningPositions,
     StrideBlock,
@@ -36,7 +37,6 @@ from lookout.models.windows import (
     ranges_of,
     rows_in,
 )
-from lookout.models.windows.planner import falling_shares
 from lookout.models.windows.rotary import WIDENED
 from tests.tiny_models import FAMILIES, checkpoint
 
@@ -168,7 +168,7 @@ def test_a_budget_that_is_a_share_grows_with_the_window(
 
 def test_a_share_is_a_budget_of_every_policy_and_at_most_the_window() -> None:
     alone, named = (
-        chain(Planner(PLAIN, WindowSettings(4, Policy.RANDOM_K, 1000, **given)), 7, 4)[-1]
+        chain(Planner(PLAIN, WindowSettings(4, RANDOM_K, 1000, **given)), 7, 4)[-1]
         for given in ({"refresh_share": 0.25}, {"refresh_frames": 2})
     )
     assert alone.compute == named.compute
@@ -254,29 +254,18 @@ def sparse_block(index: int, kept: tuple[int, ...]) -> StrideBlock:
     )
 
 
-@pytest.mark.parametrize("labels", list(LabelPolicy))
-def test_labels_stand_where_the_policy_says(labels: LabelPolicy) -> None:
+def test_every_frame_has_its_label_with_and_without_a_token() -> None:
     blocks = [sparse_block(0, (6, 0, 2, 0)), sparse_block(1, (0, 0, 1, 3)), sparse_block(2, (6, 1, 0, 0))]
-    planner = Planner(PLAIN, WindowSettings(2, Policy.FRONT, 1000, labels=labels, refresh_frames=1))
+    planner = Planner(PLAIN, WindowSettings(2, Policy.FRONT, 1000, refresh_frames=1))
     first = planner.plan(blocks[:2])
     second = planner.plan(blocks[1:], first)
-    shown = {
-        LabelPolicy.FRAME: ["0.0 0.1 0.2 0.3 1.0 1.1 1.2 1.3", "1.0 1.1 1.2 1.3 2.0 2.1 2.2 2.3"],
-        LabelPolicy.KEPT: ["0.0 0.2 1.2 1.3", "1.2 1.3 2.0 2.1"],
-        LabelPolicy.BLOCK: ["0.0 0.2 1.2 1.3", "1.2 1.3 2.0 2.1"],
-    }[labels]
-    labelled = {
-        LabelPolicy.FRAME: [list(range(1, 9)), list(range(5, 13))],
-        LabelPolicy.KEPT: [[1, 2, 3, 4], [3, 4, 5, 6]],
-        LabelPolicy.BLOCK: [[1, 2], [2, 3]],
-    }[labels]
-    for plan, frames, numbers in zip((first, second), shown, labelled, strict=True):
+    for plan, window, numbers in ((first, (0, 1), range(1, 9)), (second, (1, 2), range(5, 13))):
         parts = plan.parts[1:]
-        assert [f"{part.block}.{part.frame}" for part in parts] == frames.split()
-        opened = [part for part in parts if part.visual_start > part.start]
-        assert [part.label for part in opened] == numbers
-        assert len([part for part in parts if part.stop > part.visual_stop]) == len(numbers)
-        for part in opened:
+        assert [(part.block, part.frame) for part in parts] == [(b, f) for b in window for f in range(4)]
+        assert [part.label for part in parts] == list(numbers)
+        for part in parts:
+            assert part.visual_start > part.start
+            assert part.stop > part.visual_stop
             text = (90, *(100 + int(digit) for digit in f"{part.label:03d}"), 91, 4)
             assert tuple(plan.token_ids[part.start : part.visual_start].tolist()) == text
         assert plan.rows == parts[-1].stop
@@ -284,13 +273,11 @@ def test_labels_stand_where_the_policy_says(labels: LabelPolicy) -> None:
     np.testing.assert_array_equal(second.token_ids[kept], first.token_ids[second.source[kept]])
 
 
-@given(st.lists(st.tuples(*[st.integers(0, 6)] * 3), min_size=2, max_size=7), st.sampled_from(LabelPolicy))
+@given(st.lists(st.tuples(*[st.integers(0, 6)] * 3), min_size=2, max_size=7))
 @settings(max_examples=60, deadline=None)
-def test_positions_rise_and_text_meets_its_frame_under_every_label_policy(
-    kept: list[tuple[int, int, int]], labels: LabelPolicy
-) -> None:
+def test_positions_rise_and_text_meets_its_frame(kept: list[tuple[int, int, int]]) -> None:
     """Independent of the planner's arrays: walk the prompt row by row."""
-    planner = Planner(PLAIN, WindowSettings(3, Policy.FRONT, 1000, labels=labels, refresh_frames=1))
+    planner = Planner(PLAIN, WindowSettings(3, Policy.FRONT, 1000, refresh_frames=1))
     blocks = [sparse_block(index, counts) for index, counts in enumerate(kept)]
     previous = None
     for end in range(1, len(blocks) + 1):
@@ -299,16 +286,12 @@ def test_positions_rise_and_text_meets_its_frame_under_every_label_policy(
         at, row = 3, 3
         want = [0, 1, 2]
         for one in window:
-            shown = [f for f in one.frames if labels is LabelPolicy.FRAME or len(f.kept)]
-            for number, each in enumerate(shown):
-                single = labels is LabelPolicy.BLOCK
-                before = 6 if not single or number == 0 else 0
-                after = 1 if not single or number + 1 == len(shown) else 0
-                want += [at + step for step in range(before)]
-                want += [at + before + int(group) for group in each.kept]
-                want += [at + before + 6 + step for step in range(after)]
-                at += before + 6 + after
-                row += before + len(each.kept) + after
+            for each in one.frames:
+                want += [at + step for step in range(6)]
+                want += [at + 6 + int(group) for group in each.kept]
+                want += [at + 12]
+                at += 13
+                row += 7 + len(each.kept)
         assert previous.positions[0].tolist() == want
         assert (previous.rows, previous.question_position) == (row, at)
 
@@ -379,8 +362,8 @@ def test_holes_make_windows_too() -> None:
         planner.plan([empty])
 
 
-@pytest.mark.parametrize("policy", list(Policy))
-def test_policies_compute_what_they_say_at_equal_token_layers(policy: Policy) -> None:
+@pytest.mark.parametrize("policy", [*Policy, *ROW_POLICIES], ids=lambda policy: policy.value)
+def test_policies_compute_what_they_say_at_equal_token_layers(policy: Policy | RowPolicy) -> None:
     planner = Planner(replace(PLAIN, layers=28), WindowSettings(4, key_every=1000))
     plans = [chain(Planner(planner.layout, replace(planner.settings, policy=one)), 7, 4)[-1]
              for one in (Policy.REFRESH, policy)]  # fmt: skip
@@ -421,10 +404,10 @@ def test_runs_and_rows_are_inverse(rows: list[int]) -> None:
 
 
 def test_plans_are_deterministic_and_digests_name_their_lineage() -> None:
-    settings_ = WindowSettings(3, Policy.RANDOM_K, key_every=1000)
+    settings_ = WindowSettings(3, RANDOM_K, key_every=1000)
     one, two = chain(Planner(PLAIN, settings_), 6, 3), chain(Planner(PLAIN, settings_), 6, 3)
     assert [plan.digest for plan in one] == [plan.digest for plan in two]
-    other = chain(Planner(PLAIN, replace(settings_, seed=1)), 6, 3)
+    other = chain(Planner(PLAIN, replace(settings_, policy=Policy.FRONT)), 6, 3)
     assert other[-1].digest != one[-1].digest
     assert len({plan.salt for plan in one}) == 6
 

@@ -393,8 +393,8 @@ def index(records: dict[str, Record]) -> str:
         "# Results",
         "",
         "Every figure here was printed by a command and committed with its device, commit and date: "
-        "`python -m bench.record NAME`. These pages are made from those files (`make results`). A bench that was "
-        "removed since runs at the commit of its result. "
+        "`python -m bench.record NAME`. These pages are made from those files (`make results`). "
+        "A bench that was removed since runs at the commit of its result. "
         "[Which figures of the papers have a counterpart](../papers.md).",
         "",
         "| result | command | device | commit | date |",

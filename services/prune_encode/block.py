@@ -72,7 +72,7 @@ class OpenBlock:
     @classmethod
     def of(cls, message: PruneState, sampling: Sampling) -> Self:
         """The unit of a checkpoint, without its records. `sampling`: where the checkpoint names none."""
-        known = message.missing_cause != CAUSE_UNSPECIFIED or message.missing
+        incomplete = message.missing_cause != CAUSE_UNSPECIFIED or message.missing
         return cls(
             epoch=message.epoch,
             wall_us=message.wall_offset_us,
@@ -80,7 +80,7 @@ class OpenBlock:
             block=message.block,
             watermark_us=message.watermark_us,
             ended=message.any and message.last_block >= message.block,
-            missing=Missing(message.missing_cause, message.missing) if known else None,
+            missing=Missing(message.missing_cause, message.missing) if incomplete else None,
             # Also where no frame is open: a stream whose segments end with their blocks has nothing else.
             carry=Carry.unpack(message.active),
             late_block=message.late_block - 1 if message.late_block else None,

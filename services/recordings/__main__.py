@@ -130,8 +130,8 @@ def decode(context: Context[RecordingsSettings]) -> None:
     settings = context.settings
     os.nice(settings.niceness)
     folder, _ = checked_model(settings, settings.model_dir, tower_only=True)
-    given = model_input(folder)
-    maker = SamplesMaker(_sources(context), (given.height, given.width), settings.decoders)
+    size = model_input(folder)
+    maker = SamplesMaker(_sources(context), (size.height, size.width), settings.decoders)
     node = Node(settings.store, settings.redis_url, traced=traced, security=settings)
     node.store.makes(STAGE_SAMPLES, maker.make)
     context.on_close(maker.close)

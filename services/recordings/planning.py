@@ -147,16 +147,16 @@ class PlanHandler(Handler[JobState]):
             self._drop(state.job)
             return Result(forget=True)
         job = _job(record)
-        asked = job_digest(job)
+        digest = job_digest(job)
         if not state.stands:
-            return self._begin(state, job, asked, record)
-        if asked != state.digest:
+            return self._begin(state, job, digest, record)
+        if digest != state.digest:
             raise BadRecordError("job-exists", f"job {job.id} asks something else already: give another id")
         if not job.cancelled or state.cancelled:
             return Result(counts={"repeated": 1})
         if state.request_offset is not None:
             self._drop(job.id)
-            return _result(state, asked, refused(job, _CANCELLED_EARLY), True)
+            return _result(state, digest, refused(job, _CANCELLED_EARLY), True)
         state.cancelled = True
         outcome = RecordingOutcome(job=job.id, cancelled=True)
         return Result([_to_reduce(outcome)], checkpoint=_checkpoint(state), counts={"cancelled": 1})

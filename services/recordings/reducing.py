@@ -203,8 +203,9 @@ class ReduceHandler(Handler[Reduction]):
         if number in state.offsets or number >= state.parts:
             return Result(counts={"repeated": 1})
         state.offsets[number] = record.offset
-        whole = len(state.offsets) == state.parts
-        return self._end(state, RecordingAnswers.STATE_DONE) if whole else self._progress(state, place)
+        if len(state.offsets) == state.parts:
+            return self._end(state, RecordingAnswers.STATE_DONE)
+        return self._progress(state, place)
 
     def _parts(self, state: Reduction, freed: int | None = None) -> list[Output]:
         """The parts that are next.
@@ -235,10 +236,9 @@ class ReduceHandler(Handler[Reduction]):
 
     def _share(self, state: Reduction) -> int:
         """Parts of a job that may wait or run now."""
-        others = (
-            self._running_jobs.running(state.tenant, state.job).jobs if self._running_jobs is not None else 0
-        )
-        return max(1, self._most_parts // (1 + others))
+        if self._running_jobs is None:
+            return self._most_parts
+        return max(1, self._most_parts // (1 + self._running_jobs.running(state.tenant, state.job).jobs))
 
     def _progress(self, state: Reduction, freed: int | None = None) -> Result:
         try:

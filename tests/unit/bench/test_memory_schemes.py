@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from bench.memory import report
@@ -60,7 +58,7 @@ def test_a_stream_with_cuts_among_the_others_hides_no_stream_rich_in_cuts(
     for name in ("show", "against", "by_layer", "maintenance", "fewer_splits", "less_time"):
         monkeypatch.setattr(report, name, lambda *_: 0.0)
     monkeypatch.setattr(report, "table", lambda _: {})
-    monkeypatch.setattr(report, "prefetching", lambda _: {"query": 0.5})
+    monkeypatch.setattr(report, "prefetching", lambda _: 0.5)
     rich = {"schemes": [unit([0.03, 0.06], 0.9)]}
-    line = report.report([{"stream": "room-1-cut10"}], [], [], [], [], [], [], Path(), rich)
+    line = report.report([{"stream": "room-1-cut10"}], [], [], rich)
     assert line["tables"]["a cut a minute"].keys() == {"token", "ours"}

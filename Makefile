@@ -103,7 +103,7 @@ test-memory-faults: setup  ## questions about the past while holders, Redis and 
 	$(BIN)/python -m tests.fleet.memory_faults $(MEMORY_FAULTS)
 
 test-gateway-faults: setup  ## people write over the API while gateway, Kafka and PostgreSQL are killed; ends with one line of JSON
-	$(BIN)/python -m tests.fleet.gateway_faults $(GATEWAY_FAULTS)
+	$(BIN)/python -m bench.record tests.fleet.gateway_faults --as gateway-faults $(GATEWAY_FAULTS)
 
 test-recordings-faults: setup  ## jobs about recordings while their services, Kafka and Redis are killed; ends with one line of JSON
 	$(BIN)/python -m bench.record tests.fleet.recordings_faults --as recordings-faults $(RECORDINGS_FAULTS)

@@ -54,6 +54,7 @@ TITLES = {
     "peers": "Samples of a recording beside torchcodec and decord",
     "recordings": "What pruned KV does to answers",
     "recordings-long": "What pruned KV does to answers in clips of 128 and 256 frames",
+    "gateway-faults": "Writes over the API while gateway, Kafka and PostgreSQL are killed",
     "recordings-faults": "Jobs about recordings while processes are killed",
     "recordings-fleet": "Recordings on several workers, with decode pods and beside live cameras",
     "saving": "Arithmetic saved on fixed cameras",

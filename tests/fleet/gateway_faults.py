@@ -50,6 +50,7 @@ class Run:
     connections: int = 0  # of the follower
     faults: list[str] = field(default_factory=list)
     following: threading.Event = field(default_factory=threading.Event)
+    kills: Counter[str] = field(default_factory=Counter)
 
     def client(self, *, known: bool = True, at: int = 0) -> httpx.Client:
         """A client of one of the gateways, with the token, or without."""
@@ -155,6 +156,8 @@ def tally(run: Run) -> dict[str, int]:
         "doubled": doubled,
         "event_holes": holes,
         "unauthorised_answers": run.unauthorised,
+        "kills": run.kills.total(),
+        **{f"killed {name}": count for name, count in sorted(run.kills.items())},
     }
 
 
@@ -205,14 +208,17 @@ def _attacked(
             kafka.kill()
             time.sleep(0.5)
             kafka.start()
+            run.kills["kafka"] += 1
         elif kill % 5 == 2 and database is not None:
             database.kill()
             time.sleep(0.5)
             database.start()
+            run.kills["postgresql"] += 1
         else:
-            process = processes[kill % len(processes)]
-            process.service.stop(0.0)
-            process.start()
+            number = kill % len(processes)
+            processes[number].service.stop(0.0)
+            processes[number].start()
+            run.kills[f"gateway-{number}"] += 1
         print(f"kill {kill + 1} of {kills}; {len(run.written)} acts written", file=sys.stderr)
     time.sleep(2.0)
     run.stopped.set()

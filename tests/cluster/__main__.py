@@ -1,16 +1,24 @@
-"""``python -m tests.cluster``: Lookout on a real Kubernetes; ends with one line of JSON."""
+"""``python -m tests.cluster``: Lookout on a real Kubernetes; ends with one line of JSON.
+
+The line names every step with ``ok`` or what was wrong first, then what all of them counted.
+"""
 
 import argparse
+import datetime
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict
+from pathlib import Path
+from typing import Final
 
-from tests.cluster import workshop
+from bench import record as bench
+from tests.cluster import results, workshop
 from tests.cluster.cluster import Cluster
 from tests.cluster.existing import ExistingCluster, choose
 from tests.cluster.steps import FIRST, STEPS
@@ -28,6 +36,12 @@ from tests.cluster.world import (
     image_name,
     tagged_again,
 )
+
+#: beginning of what is said of a step that this cluster cannot run
+LEFT_OUT: Final = "left out"
+#: of the first run, on two cores: programs, base image and images
+FIRST_MINUTES: Final = 45
+NEEDS_GB: Final = 20
 
 
 def main() -> int:
@@ -61,17 +75,31 @@ def main() -> int:
         parser.error("--image-prefix goes with --context, and without --resume: its images may be new ones")
     if given.image_prefix:
         os.environ["LOOKOUT_IMAGE_PREFIX"] = given.image_prefix
+    said = dict.fromkeys(wanted, "not run")
+    total = Score()
     try:
-        return _run(wanted, given)
+        _run(said, total, given)
     except ToolError as error:
         sys.stderr.write(f"tests.cluster: {error}\n")
-        return 1
+        said.update({name: f"not run: {_first_line(error)}" for name in said if said[name] == "not run"})
+    print(json.dumps({**said, **asdict(total)}), flush=True)
+    return 0 if total.clean and all(map(_harmless, said.values())) else 1
 
 
-def _run(wanted: list[str], given: argparse.Namespace) -> int:
+def _harmless(result: str) -> bool:
+    """Whether a step passed, or cannot run on this cluster."""
+    return result.startswith((results.OK, LEFT_OUT))
+
+
+def _first_line(text: object) -> str:
+    return next(iter(str(text).strip().splitlines()), "")[:200]
+
+
+def _run(said: dict[str, str], total: Score, given: argparse.Namespace) -> None:
+    """Run the steps that are named in `said` and write there how each ended."""
     tell = Progress()
     cluster = choose(given.context, given.image_prefix or "", own_nodes=given.own_nodes)
-    wanted = possible(wanted, cluster, tell)
+    wanted = possible(said, cluster, tell)
     images = tuple(dict.fromkeys(image for name in wanted for image in _images(name)))
     additions = [addition for name in wanted if (addition := STEPS[name].addition)]
     if isinstance(cluster, ExistingCluster):
@@ -79,13 +107,14 @@ def _run(wanted: list[str], given: argparse.Namespace) -> int:
         if images and not given.no_build and not cluster.pushed:
             build_images(images, "docker")
     else:
+        announce(wanted)
         build(() if given.no_build else images, additions, tell)
-    record, total = Record(CACHE / "passed.json", cluster.image_layers), Score()
-    wrong = list[str]()
+    record = Record(CACHE / "passed.json", cluster.image_layers)
     left = []
     for name in wanted:
         if given.resume and (score := record.passed(name, _images(name))) is not None:
             tell(f"{name}: passed before with these images and this chart")
+            said[name] = f"{results.OK}, before"
             total.add(score)
         else:
             left.append(name)
@@ -94,29 +123,53 @@ def _run(wanted: list[str], given: argparse.Namespace) -> int:
         try:
             _prepare(cluster, left, images, tell)
             for name in left:
-                wrong += _step(name, World(cluster, tell, given.seed), record, total)
+                said[name] = _step(name, World(cluster, tell, given.seed), record, total)
         finally:
             if not given.keep:
                 cluster.down()
-    for line in wrong[:60]:
-        tell(line)
-    print(json.dumps(asdict(total)), flush=True)
-    return 0 if total.clean and not wrong else 1
+                say(f"{CACHE} keeps {_gigabytes(CACHE):.1f} GB for the next run; delete it if there is none")
 
 
-def possible(steps: Sequence[str], cluster: Cluster, tell: Progress) -> list[str]:
-    """Return the steps that can run on a cluster; the others say that they are left out.
+def possible(said: dict[str, str], cluster: Cluster, tell: Progress) -> list[str]:
+    """Return the steps that can run on a cluster, and write next to the others why they are left out.
 
     Raises:
         ToolError: None can.
     """
     reasons = cluster.left_out()
-    for name in steps:
+    for name in said:
         if name in reasons:
-            tell(f"{name} is left out: {reasons[name]}")
-    if not (able := [name for name in steps if name not in reasons]):
+            tell(f"{name} is {LEFT_OUT}: {reasons[name]}")
+            said[name] = f"{LEFT_OUT}: {reasons[name]}"
+    if not (able := [name for name in said if name not in reasons]):
         raise ToolError("no step is left that can run on this cluster")
     return able
+
+
+def announce(steps: Sequence[str], known: Mapping[str, results.Result] | None = None) -> None:
+    """Say how much disk and time a run takes, before anything is built.
+
+    Raises:
+        ToolError: The disk has less.
+    """
+    known = results.read() if known is None else known
+    seconds = sum(known[name].seconds for name in steps if name in known)
+    there = CACHE / "passed.json"
+    first = "" if there.exists() else f", after {FIRST_MINUTES} minutes of building; later runs find it built"
+    new = ", ".join(name for name in steps if name not in known)
+    say(
+        f"{len(steps)} steps, which took {seconds / 60:.0f} minutes on two cores the last time"
+        f"{f' (not known: {new})' if new else ''}{first}; {NEEDS_GB} GB below {CACHE}"
+    )
+    CACHE.mkdir(parents=True, exist_ok=True)
+    if not there.exists() and (free := shutil.disk_usage(CACHE).free / 1e9) < NEEDS_GB:
+        raise ToolError(f"{CACHE}: {free:.0f} GB are free, {NEEDS_GB} are needed; set LOOKOUT_CLUSTER_CACHE")
+
+
+def _gigabytes(folder: Path) -> float:
+    """What the files of a folder take, as `du` says."""
+    said = subprocess.run(["du", "-sxk", str(folder)], check=False, capture_output=True, text=True).stdout
+    return int(said.split()[0]) / 1e6 if said else 0.0
 
 
 def build(images: Sequence[str], additions: Sequence[Addition], tell: Progress) -> None:
@@ -176,8 +229,8 @@ def _clear(cluster: Cluster) -> None:
         cluster.kubectl("delete", "namespace", space, "--timeout=180s")
 
 
-def _step(name: str, world: World, record: Record, total: Score) -> list[str]:
-    """Run one step; returns what is wrong. One that cannot go on stops no other."""
+def _step(name: str, world: World, record: Record, total: Score, kept: Path = results.RESULTS) -> str:
+    """Run one step, keep its result and return it. A step that cannot go on stops no other."""
     begun = time.monotonic()
     world.tell(f"==== {name}: {STEPS[name].text}")
     try:
@@ -185,18 +238,19 @@ def _step(name: str, world: World, record: Record, total: Score) -> list[str]:
     except (ToolError, subprocess.TimeoutExpired) as error:
         describe(world.cluster)
         world.wrong.append(f"stopped: {error}")
-        for line in world.wrong:
-            say(line)
         _clear(world.cluster)
     seconds = time.monotonic() - begun
     total.add(world.score)
-    passed = world.score.clean and not world.wrong
-    if passed:
+    for line in world.wrong:
+        world.tell(f"{name}: {line}")
+    if not (world.wrong or world.score.clean):
+        world.wrong.append(f"counted {json.dumps(asdict(world.score))}")
+    said = _first_line(world.wrong[0]) if world.wrong else results.OK
+    if not world.wrong:
         record.add(name, _images(name), world.score, seconds)
+    today = datetime.datetime.now(datetime.UTC).date().isoformat()
+    result = results.Result(said, bench.commit(), today, bench.device(), round(seconds), world.score)
+    results.keep(name, result, kept)
     counted = json.dumps(asdict(world.score))
-    world.tell(f"==== {name} {'passed' if passed else 'FAILED'} in {seconds:.0f} s: {counted}")
-    return [f"{name}: {line}" for line in world.wrong]
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    world.tell(f"==== {name} {'FAILED' if world.wrong else 'passed'} in {seconds:.0f} s: {counted}")
+    return said

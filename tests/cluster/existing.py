@@ -18,6 +18,7 @@ from tests.cluster.world import LABEL
 
 NAME = "lookout-test"
 _FOLDERS = "its volumes are folders of our own nodes"
+_ENFORCED = "our own enforcement of policies works in our own nodes"
 _OUTSIDE = "it runs programs on a network beside our own nodes"
 #: steps that need nodes of our own, and why
 OWN_NODES = {
@@ -25,8 +26,9 @@ OWN_NODES = {
     "brokers": _FOLDERS,
     "cameras": _OUTSIDE,
     "changes": f"it drains a node, and {_FOLDERS}",
+    "gateway": _ENFORCED,
     "models": _FOLDERS,
-    "policies": "our own enforcement of policies works in our own nodes",
+    "policies": _ENFORCED,
     "recordings": _FOLDERS,
     "upgrades": f"it deletes definitions, and {_FOLDERS}",
 }

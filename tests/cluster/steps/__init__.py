@@ -14,6 +14,7 @@ from tests.cluster.steps import (
     changes,
     chart,
     extensions,
+    gateway,
     memory,
     models,
     policies,
@@ -67,6 +68,9 @@ STEPS = {
     "models": Step(models.run, "the model from a volume, an image and an address"),
     "memory": Step(
         memory.run, "two holders and recall, a handover, holders that end, an erasure", images=("recall",)
+    ),
+    "gateway": Step(
+        gateway.run, "the HTTP API: sign-in, incidents, pictures, find", images=("gateway", "recall")
     ),
     "recordings": Step(
         recordings.run,

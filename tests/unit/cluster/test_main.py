@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from tests.cluster import __main__ as command, workshop
+from tests.cluster import __main__ as command, results, workshop
 from tests.cluster.cluster import Cluster
 from tests.cluster.steps import Step
 from tests.cluster.tools import Addition, ToolError
@@ -78,10 +79,50 @@ def test_a_step_that_cannot_go_on_stops_no_other(
 
     monkeypatch.setitem(command.STEPS, "memory", Step(fail, "fails", installs=False))
     calls, record, total = Calls(), Record(tmp_path / "passed.json"), Score()
-    world = World(calls, Progress(), seed=1)
-    wrong = command._step("memory", world, record, total)
-    assert wrong == ["memory: a verdict is missing", "memory: stopped: no alert came"]
-    assert "memory FAILED" in capsys.readouterr().out
+    world, kept = World(calls, Progress(), seed=1), tmp_path / "results.json"
+    assert command._step("memory", world, record, total, kept) == "a verdict is missing"
+    printed = capsys.readouterr().out
+    assert "memory: stopped: no alert came" in printed and "memory FAILED" in printed
     removed = [call[2] for call in calls.made if call[:2] == ("delete", "namespace")]
     assert removed == ["cameras", "scaled"]
     assert not (tmp_path / "passed.json").exists()
+    assert results.read(kept)["memory"].result == "a verdict is missing"
+
+
+def test_outcomes_that_are_missing_fail_a_step(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def lose(world: World) -> None:
+        world.score.expected, world.score.committed = 156, 155
+
+    monkeypatch.setitem(command.STEPS, "memory", Step(lose, "loses one", installs=False))
+    world, total, kept = World(Calls(), Progress(), seed=1), Score(), tmp_path / "results.json"
+    said = command._step("memory", world, Record(tmp_path / "passed.json"), total, kept)
+    assert said.startswith("counted") and '"committed": 155' in said
+    assert "155 of 156" in results.table(["base", "memory"], results.read(kept))
+
+
+def test_the_last_line_names_every_step_also_when_nothing_could_be_built(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: object) -> None:
+        raise ToolError("the disk is full\nat byte 7")
+
+    monkeypatch.setattr(command, "announce", fail)
+    monkeypatch.setattr(command, "choose", lambda *_, **__: Calls())
+    monkeypatch.setattr("sys.argv", ["tests.cluster"])
+    assert command.main() == 1
+    last = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert [last[name] for name in command.FIRST] == ["not run: the disk is full"] * 2
+    assert last["committed"] == 0
+
+
+def test_disk_and_time_are_announced_before_anything_is_built(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr(command, "CACHE", tmp_path)
+    known = {"chart": results.Result("ok", "0", "2026-01-01", "two cores", 120, Score())}
+    command.announce(["chart", "base"], known)
+    said = capsys.readouterr().out
+    assert "took 2 minutes" in said and "(not known: base)" in said and f"{command.NEEDS_GB} GB below" in said
+    monkeypatch.setattr(command, "NEEDS_GB", 10**9)
+    with pytest.raises(ToolError, match="GB are free, 1000000000 are needed; set LOOKOUT_CLUSTER_CACHE"):
+        command.announce(["chart"], known)

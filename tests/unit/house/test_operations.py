@@ -28,12 +28,15 @@ from lookout.services.prune_encode.settings import PruneEncodeSettings
 from lookout.services.recall.settings import RecallSettings
 from lookout.services.recordings import planning, reducing, running
 from lookout.services.recordings.settings import RecordingsSettings
+from tests.cluster import results
+from tests.cluster.steps import STEPS as CLUSTER_STEPS
 from tests.unit.house.source import walk
 
 ROOT = Path(__file__).parents[3]
 SETTINGS = ROOT / "docs/settings.md"
 METRICS = ROOT / "docs/metrics.md"
 KUBERNETES = ROOT / "docs/kubernetes.md"
+CLUSTER_TESTS = ROOT / "docs/cluster-tests.md"
 #: Qwen2.5-VL's language halves, and how many weights the whole checkpoints have
 MODELS = {"8B": (QWEN_7B, 8_290_000_000), "32B": (QWEN_32B, 33_450_000_000)}
 GPUS = {"L40S": 48, "H100": 80, "H200": 141}
@@ -207,6 +210,7 @@ def _pages() -> dict[Path, str]:
         SETTINGS: {"settings": settings_table()},
         METRICS: {"metrics": metrics_table(), "events": events_table()},
         KUBERNETES: {"sizing": sizing_table()},
+        CLUSTER_TESTS: {"steps": results.table(CLUSTER_STEPS, results.read())},
     }
     return {page: _page(page, parts) for page, parts in tables.items()}
 

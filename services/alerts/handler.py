@@ -102,6 +102,7 @@ class AlertsHandler(Handler[CameraState]):
 
     config_digest = digest("alerts", RULES_VERSION)
     events = EVENTS
+    reasons = {"bad-verdict": "a verdict that cannot be read"}
 
     def __init__(
         self,

@@ -15,7 +15,7 @@ from lookout.services.decode.advice import Advice
 from lookout.services.decode.backend import Decoder
 from lookout.services.decode.epoch import OpenEpoch
 from lookout.services.decode.joining import SegmentJoiner, use
-from lookout.services.decode.metrics import EVENTS
+from lookout.services.decode.metrics import EVENTS, REASONS
 from lookout.services.decode.quota import LeftOutCount, Usage
 from lookout.services.decode.segments import SegmentReader
 from lookout.services.decode.settings import DecodeSettings
@@ -51,6 +51,7 @@ class DecodeHandler(ProducingStage[OpenEpoch]):
 
     tick_every = 0.5
     events = EVENTS
+    reasons = REASONS
 
     def __init__(
         self,

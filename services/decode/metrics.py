@@ -1,5 +1,7 @@
 """What decode counts."""
 
+from lookout.video.segments import Reason
+
 #: what is counted, in `lookout_events_total`
 EVENTS = {
     "segments": "segments decoded",
@@ -12,4 +14,26 @@ EVENTS = {
     "two_cameras": "segments of another camera than the one before under the same id",
     "in_two_partitions": "times that a camera id was noticed in a second partition",
     "moved": "cameras that went to another partition after partitions were added",
+}
+#: why a segment becomes a dead letter, in `lookout_dead_letters_total`
+REASONS = {
+    Reason.EMPTY.value: "a segment without bytes",
+    Reason.UNREADABLE.value: "bytes that are no container of an allowed kind, or damaged beyond use",
+    Reason.NO_VIDEO.value: "a container without a video stream",
+    Reason.NO_DECODER.value: "a codec that cannot be decoded",
+    Reason.NO_KEYFRAME.value: "a segment that does not start at a keyframe",
+    Reason.NO_FRAMES.value: "a segment of which no picture can be decoded",
+    Reason.BYTES.value: "more than `LOOKOUT_SEGMENT_BYTES`",
+    Reason.DIMENSIONS.value: "pictures of more than `LOOKOUT_SEGMENT_PIXELS`",
+    Reason.LENGTH.value: "more pictures or seconds than a segment may have",
+    Reason.MEMORY.value: "decoding took more memory than a decoder may have",
+    Reason.POISON.value: "a segment that killed or hung the decoder twice",
+    Reason.REQUEST.value: "a request that the decoder does not take",
+    "bad-uri": "a URI list that is not one URI",
+    "uri-refused": "a URI that may not be fetched",
+    "uri-status": "the host answers without the segment",
+    "uri-encoding": "the host sends the segment encoded",
+    "uri-away": "the camera's host has not answered for long",
+    "bad-captured-at": "a header `captured-at` that is no time in milliseconds",
+    "bad-labels": "a header with an invalid tenant or priority",
 }

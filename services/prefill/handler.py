@@ -47,6 +47,7 @@ class PrefillHandler(KeyedStage[OpenWindow]):
     """
 
     events = EVENTS
+    reasons = {"bad-tokens": "a stride block that contradicts itself"}
     source_topic = TOKENS.name
 
     def __init__(

@@ -51,6 +51,10 @@ class PruneEncodeHandler(ProducingStage[OpenBlock]):
     """
 
     events = EVENTS
+    reasons = {
+        "bad-frames": "a record of frames that contradicts itself",
+        "wrong-input": "frames decoded for another model's input",
+    }
     source_topic = FRAMES.name
 
     def __init__(

@@ -62,6 +62,8 @@ class RecallService(memory_pb2_grpc.RecallServiceServicer):  # type: ignore[misc
         self._asks = Counter(
             "lookout_recall_asks", "questions about the past, by how they ended", ["end"], registry=registry
         )
+        for end in ("answered", "nothing", "refused", "failed"):
+            self._asks.labels(end)
         self._bytes = Counter(
             "lookout_recall_fetched_bytes", "bytes of chapters read for questions", registry=registry
         )

@@ -106,6 +106,10 @@ class PlanHandler(Handler[JobState]):
 
     config_digest = digest("recordings-plan", 1)
     events = EVENTS
+    reasons = {
+        "bad-job": "a request that cannot be read",
+        "job-exists": "a second request under an id that asks something else",
+    }
     tick_every = 5.0
 
     def __init__(

@@ -105,6 +105,7 @@ class ReduceHandler(Handler[Reduction]):
 
     config_digest = digest("recordings-reduce", 1)
     events = EVENTS
+    reasons = {"bad-outcome": "an outcome that cannot be read"}
 
     def __init__(
         self,

@@ -65,6 +65,7 @@ class PartsHandler(Handler[None]):
     """
 
     events = EVENTS
+    reasons = {"bad-part": "a part that cannot be read"}
 
     def __init__(
         self,

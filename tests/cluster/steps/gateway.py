@@ -40,10 +40,14 @@ def run(world: World) -> None:
             world.tell(f"{len(incidents)} incidents are listed")
             _picture(world, get, incidents[0])
             _find(world, get, camera)
-        world.kubectl("delete", "pod", "-l", "app.kubernetes.io/component=gateway", "--grace-period=0", "--force")
+        world.kubectl(
+            "delete", "pod", "-l", "app.kubernetes.io/component=gateway", "--grace-period=0", "--force"
+        )
         world.kubectl("rollout", "status", _GATEWAY, "--timeout=180s")
         with signed_in(world) as get:
-            again = until("incidents come back from Kafka", lambda: _incidents(get), lambda found: found == incidents)
+            again = until(
+                "incidents come back from Kafka", lambda: _incidents(get), lambda found: found == incidents
+            )
         world.tell(f"the pod was killed; its successor lists the same {len(again)} incidents")
 
 
@@ -108,7 +112,9 @@ def _find(world: World, get: Callable[[str], bytes], camera: str) -> None:
     question = QUESTIONS["person"].replace(" ", "%20")
     text = get(f"/v1/find?camera={camera}&question={question}").decode()
     events = [dict(line.split(": ", 1) for line in part.splitlines()) for part in text.strip().split("\n\n")]
-    hits: list[dict[str, Any]] = [json.loads(event["data"]) for event in events if event.get("event") == "hit"]
+    hits: list[dict[str, Any]] = [
+        json.loads(event["data"]) for event in events if event.get("event") == "hit"
+    ]
     if not hits or events[-1].get("event") != "summary":
         world.wrong.append(f"find answers without hits or summary: {text[-400:]}")
     world.tell(f"find: {len(hits)} hits; {events[-1].get('data', '')[:200]}")

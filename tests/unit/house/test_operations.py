@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
 from pydantic import BaseModel, SecretStr
 from pydantic_core import PydanticUndefined
 
@@ -16,7 +17,7 @@ from bench.shapes import QWEN_7B, QWEN_32B
 from lookout.models.engines.sizing import Sizing
 from lookout.models.engines.types import UnsupportedModelError
 from lookout.runtime.observe import Metrics
-from lookout.runtime.worker import ServiceSettings
+from lookout.runtime.worker import WORKER_REASONS, Handler, ServiceSettings
 from lookout.services.alerts import handler as alerts
 from lookout.services.decode import handler as decode
 from lookout.services.decode.settings import DecodeSettings
@@ -28,6 +29,7 @@ from lookout.services.prune_encode.settings import PruneEncodeSettings
 from lookout.services.recall.settings import RecallSettings
 from lookout.services.recordings import planning, reducing, running
 from lookout.services.recordings.settings import RecordingsSettings
+from lookout.video.segments import Reason
 from tests.cluster import results
 from tests.cluster.steps import STEPS as CLUSTER_STEPS
 from tests.unit.house.source import walk
@@ -50,14 +52,21 @@ STAGES: dict[str, type[ServiceSettings]] = {
     "recordings": RecordingsSettings,
     "gateway": GatewaySettings,
 }
-EVENTS = {
-    "decode": decode.EVENTS,
-    "prune-encode": prune_encode.EVENTS,
-    "prefill": prefill.EVENTS,
-    "alerts": alerts.EVENTS,
-    "recordings-plan": planning.EVENTS,
-    "recordings": running.EVENTS,
-    "recordings-reduce": reducing.EVENTS,
+HANDLERS: dict[str, type[Handler[Any]]] = {
+    "decode": decode.DecodeHandler,
+    "prune-encode": prune_encode.PruneEncodeHandler,
+    "prefill": prefill.PrefillHandler,
+    "alerts": alerts.AlertsHandler,
+    "recordings-plan": planning.PlanHandler,
+    "recordings": running.PartsHandler,
+    "recordings-reduce": reducing.ReduceHandler,
+}
+#: code of one stage alone
+OWN_CODE = {
+    "decode": "services/decode",
+    "prune-encode": "services/prune_encode",
+    "prefill": "services/prefill",
+    "alerts": "services/alerts",
 }
 KINDS = {
     "Counter": "counter",
@@ -110,10 +119,21 @@ def events_table() -> str:
     """What the stages count in `lookout_events_total`."""
     lines = [
         f"| {stage} | `{event}` | {_cell(text)} |"
-        for stage, events in EVENTS.items()
-        for event, text in events.items()
+        for stage, handler in HANDLERS.items()
+        for event, text in handler.events.items()
     ]
     return "| stage | event | meaning |\n| --- | --- | --- |\n" + "\n".join(lines)
+
+
+def reasons_table() -> str:
+    """Why the stages write dead letters; what any stage may say first."""
+    rows = {"any": WORKER_REASONS, **{stage: handler.reasons for stage, handler in HANDLERS.items()}}
+    lines = [
+        f"| {stage} | `{reason}` | {_cell(text)} |"
+        for stage, reasons in rows.items()
+        for reason, text in reasons.items()
+    ]
+    return "| stage | reason | meaning |\n| --- | --- | --- |\n" + "\n".join(lines)
 
 
 def _settings(kind: type[BaseModel], prefix: str = "LOOKOUT_") -> dict[str, tuple[str, str]]:
@@ -208,7 +228,7 @@ def sizing_table() -> str:
 def _pages() -> dict[Path, str]:
     tables = {
         SETTINGS: {"settings": settings_table()},
-        METRICS: {"metrics": metrics_table(), "events": events_table()},
+        METRICS: {"metrics": metrics_table(), "events": events_table(), "reasons": reasons_table()},
         KUBERNETES: {"sizing": sizing_table()},
         CLUSTER_TESTS: {"steps": results.table(CLUSTER_STEPS, results.read())},
     }
@@ -229,6 +249,33 @@ def test_the_tables_of_the_pages_are_current() -> None:
     assert [page.name for page, text in _pages().items() if page.read_text() != text] == [], (
         "run `make operations`"
     )
+
+
+def _named_reasons(folder: str) -> set[str]:
+    """The reasons that code names: first words of `DeadLetter(...)` and `BadRecordError(...)`."""
+    return {
+        str(node.args[0].value)
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id in ("DeadLetter", "BadRecordError")
+        and node.args
+        and isinstance(node.args[0], ast.Constant)
+    }
+
+
+@pytest.mark.parametrize("stage", OWN_CODE)
+def test_a_stage_names_the_reasons_of_its_dead_letters(stage: str) -> None:
+    assert _named_reasons(OWN_CODE[stage]) <= {*WORKER_REASONS, *HANDLERS[stage].reasons}
+
+
+def test_every_reason_of_a_dead_letter_is_listed() -> None:
+    listed = set(WORKER_REASONS).union(*(handler.reasons for handler in HANDLERS.values()))
+    # Of files of recordings: the outcome of a part has them, and no dead letter.
+    files = {"uri-changed", "bad-range"}
+    assert (_named_reasons("libs/lookout") | _named_reasons("services")) - files <= listed
+    assert {reason.value for reason in Reason} - listed == {"closed"}  # of a decoder that was told to end
 
 
 def test_every_setting_says_what_it_does() -> None:

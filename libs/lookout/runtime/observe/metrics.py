@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 from wsgiref.simple_server import WSGIRequestHandler, make_server
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, make_wsgi_app
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 #: a scraper that asked within this time is waited for
 SCRAPED_WITHIN_S = 120.0
+#: how transactions end, and kinds of failures after which work is tried again: values of labels
+OUTCOMES: Final = ("committed", "aborted", "unknown", "failed")
+FAILURES: Final = ("transient", "device", "unknown")
 _SECONDS = (0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
 
@@ -93,14 +96,25 @@ class Metrics:
         )
         self.ready = self._gauge("ready", "1 if the service is ready, else 0")
 
-    def begin(self, events: Iterable[str]) -> None:
-        """Make the series of what may be counted, so that its first count is seen as an increase."""
+    def begin(self, events: Iterable[str], reasons: Iterable[str] = ()) -> None:
+        """Make the series of what may be counted, so that its first count is seen as an increase.
+
+        Args:
+            events: Labels of `events`.
+            reasons: Labels of `dead_letters`.
+        """
         self.fenced.labels(self.stage)
         self.forgotten.labels(self.stage)
         self.unreadable.labels(self.stage)
         self.lost_offsets.labels(self.stage)
         for event in events:
             self.events.labels(self.stage, event)
+        for reason in reasons:
+            self.dead_letters.labels(self.stage, reason)
+        for outcome in OUTCOMES:
+            self.transactions.labels(self.stage, outcome)
+        for kind in FAILURES:
+            self.retries.labels(self.stage, kind)
 
     def computing(self, slots: int = 1) -> Callable[[float], None]:
         """What a computation tells how long it took. Autoscaling divides the sum by the slots: how busy the

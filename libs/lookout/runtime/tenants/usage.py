@@ -62,7 +62,9 @@ class TenantUsage:
         self.totals: defaultdict[tuple[str, Kind], float] = defaultdict(float)
         """Used since the start, by tenant and kind."""
         self.refusals: Counter[tuple[str, Kind]] = Counter()
-        """Refusals since the start."""
+        """Refusals since the start; of each limit that somebody was asked about, from 0 on."""
+        for name, quota in quotas.named.items():
+            self.refusals.update({(name, kind): 0 for kind in kinds if quota.limit(kind) is not None})
         self._stop = threading.Event()
 
     def add(self, tenant: str, kind: Kind, amount: float) -> None:
@@ -93,8 +95,8 @@ class TenantUsage:
                 if limit is None:
                     continue
                 used = self._cameras(name, camera, limit) if kind == "cameras" else self._so_far(name, kind)
+                self.refusals[name, kind] += used >= limit
                 if used >= limit:
-                    self.refusals[name, kind] += 1
                     return self._reason(tenant, kind, limit)
         return None
 

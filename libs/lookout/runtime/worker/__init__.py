@@ -78,6 +78,7 @@ from lookout.runtime.worker.failures import (
 from lookout.runtime.worker.offsets import Downstream as Downstream
 from lookout.runtime.worker.record_reader import RecordReader as RecordReader
 from lookout.runtime.worker.records import (
+    WORKER_REASONS as WORKER_REASONS,
     DeadLetter as DeadLetter,
     Delivery as Delivery,
     Handler as Handler,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 from google.protobuf.message import Message
 
@@ -74,6 +74,21 @@ class Output:
     headers: Headers = ()
     tensors: Sequence[TensorRef] = ()
     partition: int | None = None
+
+
+WORKER_REASONS: Final[Mapping[str, str]] = {
+    "no-camera": "a record without a key: the camera's id",
+    "bad-camera": "a camera's id that is too long or not text",
+    "bad-headers": "headers that cannot be read",
+    "unreadable": "offsets that the broker could not give",
+    "bad-checkpoint": "a camera's checkpoint that cannot be read",
+    "overdue": "work on a record took longer than `LOOKOUT_WORK_LIMIT_S`",
+    "unavailable": "what a record needs stayed away longer than `LOOKOUT_RETRY_LIMIT_S`",
+    "internal-error": "a fault of the handler, in every attempt",
+    "output-refused": "an output that is too large or that Kafka rejects",
+    "quota": "records over a camera's quota, or over one of its tenant",
+}
+"""Reasons of dead letters that any stage may write, with what each means."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +179,9 @@ class Handler(ABC, Generic[S]):
     tick_every: float | None = None
     #: what `Result.counts` may name, with its meaning; each is a series of `lookout_events_total`
     events: Mapping[str, str] = {}
+    #: what `BadRecordError` may name beyond `WORKER_REASONS`, with its meaning; each is a series of
+    #: `lookout_dead_letters_total`
+    reasons: Mapping[str, str] = {}
     #: tries of a record that fails for no known reason before it becomes a dead letter
     attempts: int = 3
 

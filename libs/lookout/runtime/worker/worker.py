@@ -34,7 +34,15 @@ from lookout.runtime.worker.ownership import Ownership
 from lookout.runtime.worker.partitions import Partition
 from lookout.runtime.worker.polling import Source
 from lookout.runtime.worker.processing import Finished, Processor
-from lookout.runtime.worker.records import DeadLetter, Handler, Output, Record, Result, Slot
+from lookout.runtime.worker.records import (
+    WORKER_REASONS,
+    DeadLetter,
+    Handler,
+    Output,
+    Record,
+    Result,
+    Slot,
+)
 from lookout.runtime.worker.refusals import Refusals, dead_letter
 from lookout.runtime.worker.settings import ServiceSettings
 from lookout.runtime.worker.supervision import Supervisor
@@ -132,7 +140,7 @@ class Worker:
 
     def _build(self) -> None:
         settings, handler, metrics = self._settings, self._handler, self._metrics
-        metrics.begin(handler.events)
+        metrics.begin(handler.events, (*WORKER_REASONS, *handler.reasons))
         refusals = Refusals()
         self._committer = Committer(
             settings,

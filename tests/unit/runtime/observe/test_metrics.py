@@ -9,6 +9,7 @@ import urllib.error
 import urllib.request
 
 import pytest
+from prometheus_client import generate_latest
 
 from lookout.runtime.observe import Health, Metrics, Probes
 from tests.local_http import open_local
@@ -63,6 +64,22 @@ def test_a_last_number_is_read_before_the_end_where_somebody_reads() -> None:
             assert 'lookout_fenced_total{stage="decode"} 1.0' in get(probes.port, "/metrics")[1]
     finally:
         probes.stop()
+
+
+def test_series_are_there_before_their_first_count() -> None:
+    """`increase()` of a series that appears with its first count is 0."""
+    metrics = Metrics("decode")
+    metrics.begin(["frames"], ["no-keyframe"])
+    text = generate_latest(metrics.registry).decode()
+    for series in (
+        'lookout_events_total{event="frames",stage="decode"}',
+        'lookout_dead_letters_total{reason="no-keyframe",stage="decode"}',
+        'lookout_retries_total{kind="device",stage="decode"}',
+        'lookout_transactions_total{outcome="aborted",stage="decode"}',
+        'lookout_fenced_total{stage="decode"}',
+        'lookout_lost_offsets_total{stage="decode"}',
+    ):
+        assert f"{series} 0.0" in text
 
 
 @pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")

@@ -175,6 +175,8 @@ def test_names_that_footage_invents_are_bounded_and_metrics_name_the_others() ->
     assert 'lookout_tenant_used_total{kind="bytes",tenant="acme"} 10.0' in text
     assert f'tenant="{REST}"' in text
     assert 'lookout_tenant_refused_total{quota="bytes",tenant="none"} 1.0' in text
+    # Its first refusal is an increase: the series was there before.
+    assert 'lookout_tenant_refused_total{quota="bytes",tenant="acme"} 0.0' in text
 
 
 @pytest.mark.slow

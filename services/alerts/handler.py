@@ -40,6 +40,8 @@ EVENTS = {
     "closed": "incidents closed",
     "stale": "verdicts of windows before the newest",
 }
+#: why its input becomes a dead letter, in `lookout_dead_letters_total`
+REASONS = {"bad-verdict": "a verdict that cannot be read"}
 OFFLINE_QUESTION = "Is the camera offline?"
 
 _log = structlog.get_logger(__name__)
@@ -102,7 +104,7 @@ class AlertsHandler(Handler[CameraState]):
 
     config_digest = digest("alerts", RULES_VERSION)
     events = EVENTS
-    reasons = {"bad-verdict": "a verdict that cannot be read"}
+    reasons = REASONS
 
     def __init__(
         self,

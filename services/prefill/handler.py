@@ -9,7 +9,7 @@ from lookout.past.erasures import Fence
 from lookout.runtime.worker import DeadLetter, Record, RecordSource, StoredCheckpoint, digest
 from lookout.services.prefill.asking import WindowAsker
 from lookout.services.prefill.loading import WindowRecord
-from lookout.services.prefill.metrics import EVENTS
+from lookout.services.prefill.metrics import EVENTS, REASONS
 from lookout.services.prefill.remembering import ChapterLanes
 from lookout.services.prefill.settings import PrefillSettings
 from lookout.services.prefill.watches import Active, Watches
@@ -47,7 +47,7 @@ class PrefillHandler(KeyedStage[OpenWindow]):
     """
 
     events = EVENTS
-    reasons = {"bad-tokens": "a stride block that contradicts itself"}
+    reasons = REASONS
     source_topic = TOKENS.name
 
     def __init__(

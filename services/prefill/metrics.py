@@ -23,6 +23,8 @@ EVENTS = {
     "unwatched": "windows that no watch asks about",
     "stale": "records of windows that were decided already",
 }
+#: why its input becomes a dead letter, in `lookout_dead_letters_total`
+REASONS = {"bad-tokens": "a stride block that contradicts itself"}
 
 
 def audit_histogram(registry: CollectorRegistry) -> Histogram:

@@ -27,7 +27,7 @@ from lookout.services.prune_encode.blocks import (
 )
 from lookout.services.prune_encode.closing import BlockCloser
 from lookout.services.prune_encode.encoder import Encoder
-from lookout.services.prune_encode.metrics import EVENTS
+from lookout.services.prune_encode.metrics import EVENTS, REASONS
 from lookout.services.prune_encode.pixels import PixelSource
 from lookout.services.prune_encode.settings import PruneEncodeSettings
 from lookout.streams.stages import Camera, Draft, ProducingStage, forwarded, reference_of
@@ -51,10 +51,7 @@ class PruneEncodeHandler(ProducingStage[OpenBlock]):
     """
 
     events = EVENTS
-    reasons = {
-        "bad-frames": "a record of frames that contradicts itself",
-        "wrong-input": "frames decoded for another model's input",
-    }
+    reasons = REASONS
     source_topic = FRAMES.name
 
     def __init__(

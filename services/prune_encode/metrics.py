@@ -18,6 +18,11 @@ EVENTS = {
     "over_quota": "blocks left out because their camera used up its quota",
     "stale": "records of epochs that had ended",
 }
+#: why its input becomes a dead letter, in `lookout_dead_letters_total`
+REASONS = {
+    "bad-frames": "a record of frames that contradicts itself",
+    "wrong-input": "frames decoded for another model's input",
+}
 
 
 def tower_numbers(encoder: Encoder) -> Iterator[Metric]:

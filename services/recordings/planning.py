@@ -53,6 +53,11 @@ EVENTS = {
     "cancelled": "jobs that were cancelled",
     "repeated": "requests that were known already",
 }
+#: why its input becomes a dead letter, in `lookout_dead_letters_total`
+REASONS = {
+    "bad-job": "a request that cannot be read",
+    "job-exists": "a second request under an id that asks something else",
+}
 
 
 @dataclass(slots=True)
@@ -106,10 +111,7 @@ class PlanHandler(Handler[JobState]):
 
     config_digest = digest("recordings-plan", 1)
     events = EVENTS
-    reasons = {
-        "bad-job": "a request that cannot be read",
-        "job-exists": "a second request under an id that asks something else",
-    }
+    reasons = REASONS
     tick_every = 5.0
 
     def __init__(

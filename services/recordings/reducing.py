@@ -45,6 +45,8 @@ EVENTS = {
     "repeated": "outcomes of parts that had one",
     "unknown": "outcomes of jobs without a plan",
 }
+#: why its input becomes a dead letter, in `lookout_dead_letters_total`
+REASONS = {"bad-outcome": "an outcome that cannot be read"}
 
 
 #: outcomes of a back-test that are read at once; each has up to a megabyte
@@ -105,7 +107,7 @@ class ReduceHandler(Handler[Reduction]):
 
     config_digest = digest("recordings-reduce", 1)
     events = EVENTS
-    reasons = {"bad-outcome": "an outcome that cannot be read"}
+    reasons = REASONS
 
     def __init__(
         self,

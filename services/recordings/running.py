@@ -35,6 +35,8 @@ EVENTS = {
     "answered": "parts answered",
     "unanswered": "parts that could not be read, are cancelled or came too late",
 }
+#: why its input becomes a dead letter, in `lookout_dead_letters_total`
+REASONS = {"bad-part": "a part that cannot be read"}
 _log = structlog.get_logger(__name__)
 
 Check = Callable[[], None]
@@ -65,7 +67,7 @@ class PartsHandler(Handler[None]):
     """
 
     events = EVENTS
-    reasons = {"bad-part": "a part that cannot be read"}
+    reasons = REASONS
 
     def __init__(
         self,

@@ -1016,7 +1016,7 @@ def namespace_admin(cluster: Cluster, namespace: str) -> list[str]:
     def install() -> str:
         return cluster.helm("install", *options, str(CHART), "--skip-crds", check=False)
 
-    # An administrator comes first, as the guide says: kubectl makes no role for kinds that nobody has defined.
+    # An administrator comes first, as the guide says: kubectl makes no role for kinds that do not exist.
     cluster.helm("install", "lookout-crds", str(CRD_CHART), "--namespace", namespace, "--take-ownership")
     cluster.kubectl("-n", namespace, "create", "serviceaccount", "installer")
     account = f"--serviceaccount={namespace}:installer"

@@ -1,4 +1,4 @@
-"""What the last run of each step said: kept in `results.json`, committed, and shown on docs/cluster-tests.md."""
+"""The last result of each step: kept in `results.json`, committed, shown on docs/cluster-tests.md."""
 
 from __future__ import annotations
 

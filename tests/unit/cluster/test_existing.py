@@ -193,7 +193,8 @@ def test_steps_that_need_our_nodes_are_left_out(capsys: pytest.CaptureFixture[st
     said = dict.fromkeys(["chart", "base", "policies"], "not run")
     assert command.possible(said, there, Progress()) == ["chart", "base"]
     assert "policies is left out: our own enforcement" in capsys.readouterr().out
-    assert said["policies"].startswith("left out: our own enforcement") and said["base"] == "not run"
+    assert said["policies"].startswith("left out: our own enforcement")
+    assert said["base"] == "not run"
     assert command.possible({"extensions": ""}, MadeCluster("kind"), Progress()) == ["extensions"]
     assert command.possible({"policies": ""}, Cluster(), Progress()) == ["policies"]
     with pytest.raises(ToolError, match="no step is left"):

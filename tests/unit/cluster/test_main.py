@@ -82,7 +82,8 @@ def test_a_step_that_cannot_go_on_stops_no_other(
     world, kept = World(calls, Progress(), seed=1), tmp_path / "results.json"
     assert command._step("memory", world, record, total, kept) == "a verdict is missing"
     printed = capsys.readouterr().out
-    assert "memory: stopped: no alert came" in printed and "memory FAILED" in printed
+    assert "memory: stopped: no alert came" in printed
+    assert "memory FAILED" in printed
     removed = [call[2] for call in calls.made if call[:2] == ("delete", "namespace")]
     assert removed == ["cameras", "scaled"]
     assert not (tmp_path / "passed.json").exists()
@@ -96,7 +97,8 @@ def test_outcomes_that_are_missing_fail_a_step(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setitem(command.STEPS, "memory", Step(lose, "loses one", installs=False))
     world, total, kept = World(Calls(), Progress(), seed=1), Score(), tmp_path / "results.json"
     said = command._step("memory", world, Record(tmp_path / "passed.json"), total, kept)
-    assert said.startswith("counted") and '"committed": 155' in said
+    assert said.startswith("counted")
+    assert '"committed": 155' in said
     assert "155 of 156" in results.table(["base", "memory"], results.read(kept))
 
 
@@ -122,7 +124,8 @@ def test_disk_and_time_are_announced_before_anything_is_built(
     known = {"chart": results.Result("ok", "0", "2026-01-01", "two cores", 120, Score())}
     command.announce(["chart", "base"], known)
     said = capsys.readouterr().out
-    assert "took 2 minutes" in said and "(not known: base)" in said and f"{command.NEEDS_GB} GB below" in said
+    for words in ("took 2 minutes", "(not known: base)", f"{command.NEEDS_GB} GB below"):
+        assert words in said
     monkeypatch.setattr(command, "NEEDS_GB", 10**9)
     with pytest.raises(ToolError, match="GB are free, 1000000000 are needed; set LOOKOUT_CLUSTER_CACHE"):
         command.announce(["chart"], known)

@@ -32,6 +32,7 @@ from lookout.services.controller.cluster import (
 )
 from lookout.services.controller.credential import Credential
 from lookout.services.controller.lease import Lease
+from lookout.services.controller.metrics import resource_numbers
 from lookout.services.controller.reconcile import Publish, Reconciler
 from lookout.services.controller.recordings import JobAnswers, RecordingJobs
 from lookout.services.controller.rounds import RoundError
@@ -110,6 +111,9 @@ class Controller:
                 reconciler.mark(kind, name)
             self._wake.set()
 
+        self._metrics.show(
+            lambda: resource_numbers(resources.known(CAMERA), resources.known(WATCH), activity.unanswered_s)
+        )
         activity.start()
         if settings.recordings:
             answers.start()

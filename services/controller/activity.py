@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -35,6 +36,7 @@ class WatchActivity:
     last: Mapping[str, Any] | None = None  # a verdict's JSON
     incidents: dict[str, Alert] = field(default_factory=dict)  # the newest alert of each, oldest first
     answered: list[tuple[int, bool]] = field(default_factory=list)  # version, and whether it was answered
+    answered_at: float = field(default_factory=time.monotonic)  # or, before any, when it began
 
     def begin(self, first: int) -> None:
         """Drop what has a lower version than `first`, now and when it comes late."""
@@ -59,6 +61,8 @@ class WatchActivity:
         if self.last is None or _end(verdict) >= _end(self.last):
             self.last = verdict
         self.answered.append((version, verdict["outcome"] == _ANSWERED))
+        if verdict["outcome"] == _ANSWERED:
+            self.answered_at = time.monotonic()
         del self.answered[:-_RECENT]
 
     def take_alert(self, alert: Alert) -> None:
@@ -130,6 +134,11 @@ class ActivityFollower(Follower):
         with self._lock:
             self._watches[watch].begin(first)
             return self._watches[watch].status()
+
+    def unanswered_s(self, watch: str) -> float:
+        """Seconds since a window of a watch was last answered, at most those since this process leads."""
+        with self._lock:
+            return time.monotonic() - self._watches[watch].answered_at
 
     def _take_message(self, message: Message) -> None:
         value = message.value()

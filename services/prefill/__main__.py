@@ -103,7 +103,7 @@ def make_handler(context: Context[PrefillSettings]) -> PrefillHandler:
     join(context, erasures, steps, stays=memory is not None)
     if memory is not None:
         memory.start()
-    context.metrics.show(lambda: engine_numbers(batcher, cache))
+    context.metrics.show(lambda: engine_numbers(batcher, cache, engine.kv_budget))
     context.metrics.show(lambda: store_numbers(node.store))
     context.metrics.show(lambda: share_numbers(shares.numbers()))
     return handler

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from prometheus_client import CollectorRegistry, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from lookout.models.engines.budget import KvBudget
 from lookout.services.prefill.batcher import Batcher
 from lookout.services.prefill.loading import BlockCache
 
@@ -37,8 +38,8 @@ def audit_histogram(registry: CollectorRegistry) -> Histogram:
     )
 
 
-def engine_numbers(batcher: Batcher, cache: BlockCache) -> Iterator[Metric]:
-    """How many windows shared a batch so far, and what is held of open ones."""
+def engine_numbers(batcher: Batcher, cache: BlockCache, budget: KvBudget) -> Iterator[Metric]:
+    """How many windows shared a batch so far, and what is held of open ones and between windows."""
     yield CounterMetricFamily("lookout_engine_batches", "batches of the engine", value=batcher.batches)
     yield CounterMetricFamily(
         "lookout_engine_windows", "windows in the engine's batches", value=batcher.windows
@@ -46,3 +47,7 @@ def engine_numbers(batcher: Batcher, cache: BlockCache) -> Iterator[Metric]:
     yield GaugeMetricFamily(
         "lookout_block_cache_bytes", "bytes of open windows' tokens in memory", value=cache.bytes
     )
+    yield GaugeMetricFamily(
+        "lookout_kv_bytes", "bytes of KV that cameras hold between windows", value=budget.total
+    )
+    yield GaugeMetricFamily("lookout_kv_limit_bytes", "bytes of KV that they may hold", value=budget.limit)

@@ -88,11 +88,19 @@ def test_the_chart_has_queries() -> None:
     assert len(list(queries())) > 10
 
 
-def test_the_table_of_alerts_is_what_the_chart_sets() -> None:
-    page = (ROOT / "docs/operations.md").read_text()
-    rows = dict(re.findall(r"^\| `(Lookout\w+)` \| `([^|]*?)`[^|`]*\|", page, re.MULTILINE))
+def test_every_alert_has_a_runbook_with_its_expression() -> None:
+    page = (ROOT / "docs/runbooks.md").read_text()
+    sections = dict(re.findall(r"^## (Lookout\w+)\n\n`(.*?)`", page, re.MULTILINE))
 
     def names(queries: dict[str, str]) -> dict[str, list[str]]:
         return {alert: re.findall(r"\blookout_\w+", query) for alert, query in queries.items()}
 
-    assert names(rows) == names(rules())
+    assert names(sections) == names(rules())
+
+
+def test_every_alert_leads_to_its_runbook() -> None:
+    text = (CHART / "templates/monitoring.yaml").read_text()
+    alerts = re.split(r"^\s+- alert: ", text, flags=re.MULTILINE)[1:]
+    for alert in alerts:
+        name = alert.split()[0]
+        assert alert.count(f"runbook_url: {{{{ $runbooks }}}}{name.lower()}\n") == 1, name

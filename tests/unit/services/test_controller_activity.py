@@ -63,3 +63,12 @@ def test_the_newest_verdict_is_the_last_however_its_time_is_written() -> None:
         verdict = {**_verdict(1, 5), "end": f"1970-01-01T00:00:{end}", "camera": camera}
         activity.take_verdict(verdict)
         assert activity.status()["lastVerdict"]["camera"] == ("newest" if camera == "newest" else "new")
+
+
+def test_a_watch_is_unanswered_since_its_last_answer() -> None:
+    watch = WatchActivity(answered_at=0.0)
+    gap = {"watch_version": 1, "end": "2026-01-01T00:00:00Z", "outcome": "gap"}
+    watch.take_verdict(gap)
+    assert watch.answered_at == 0.0
+    watch.take_verdict({**gap, "outcome": "answered"})
+    assert watch.answered_at > 0.0

@@ -41,7 +41,8 @@ class KvBudget:
     @property
     def total(self) -> int:
         """Bytes of all streams."""
-        return sum(entry.size for entry in self._kept.values())
+        # A list: the thread that reads metrics is not the engine's.
+        return sum(entry.size for entry in list(self._kept.values()))
 
     def admit(self, stream: str, size: int, running: Collection[str] = ()) -> list[str] | None:
         """Count `size` bytes for a stream about to run.

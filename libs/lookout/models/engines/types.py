@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 from lookout.errors import LookoutError
+from lookout.models.engines.budget import KvBudget
 from lookout.models.flops import causal_pairs
 from lookout.models.windows.layout import Layout
 from lookout.models.windows.types import StrideBlock, WindowPlan
@@ -218,6 +219,11 @@ class Engine(Protocol):
     @property
     def layout(self) -> Layout:
         """The prompt layout of the loaded checkpoint; plans are made with it."""
+        ...
+
+    @property
+    def kv_budget(self) -> KvBudget:
+        """Bytes of KV that streams hold between windows, and their limit."""
         ...
 
     def run(self, requests: Sequence[WindowRequest]) -> list[WindowAnswer]:

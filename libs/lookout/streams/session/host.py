@@ -24,6 +24,7 @@ from lookout.models.engines import (
     WindowRequest,
     load_engine as load_transformers,
 )
+from lookout.models.engines.budget import KvBudget
 from lookout.models.engines.vllm import load_engine as load_vllm
 from lookout.models.families import load_tower
 from lookout.models.vision import Tower
@@ -324,6 +325,11 @@ class SharedEngine:
                 pass
             raise
         return future.result()
+
+    @property
+    def kv_budget(self) -> KvBudget:
+        """See `Engine.kv_budget`."""
+        return self._host.engine.kv_budget
 
     def held(self, stream: str) -> str | None:
         """See `Engine.held`."""

@@ -217,6 +217,11 @@ class TransformersEngine:
                 # Work of a batch under way may still name it: it then finds nothing to continue.
                 kv.drop()
 
+    @property
+    def kv_budget(self) -> KvBudget:
+        """Bytes of KV that streams hold between windows, and their limit."""
+        return self._budget
+
     def held(self, stream: str) -> str | None:
         """The digest of the plan whose KV is held for a stream; None: plan a key window."""
         with self._lock:

@@ -161,6 +161,11 @@ class VllmEngine:
         if self._streams.pop(stream, None) is not None:
             self.backend.call("lookout_release", [], [stream])
 
+    @property
+    def kv_budget(self) -> KvBudget:
+        """Bytes of KV that streams hold between windows, and their limit."""
+        return self._budget
+
     def held(self, stream: str) -> str | None:
         """The digest of the plan whose KV is held for a stream; None: plan a key window."""
         record = self._streams.get(stream)

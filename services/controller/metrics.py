@@ -1,0 +1,53 @@
+"""What the controller that leads tells Prometheus of its resources."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from prometheus_client.core import GaugeMetricFamily, Metric
+
+from lookout.services.controller.rounds import conditions_before
+
+#: reasons of the condition `Streaming`; a paused camera is not meant to stream
+NOT_STREAMING: Final = ("NoAgent", "Connecting", "Reconnecting")
+UNANSWERED_S: Final = 600.0
+"""Seconds without an answer after which a watch counts as unanswered."""
+
+
+def resource_numbers(
+    cameras: Iterable[Mapping[str, Any]],
+    watches: Iterable[Mapping[str, Any]],
+    unanswered_s: Callable[[str], float],
+) -> Iterator[Metric]:
+    """Count the resources that do not do what they are for.
+
+    Args:
+        cameras: The Camera resources as they were last seen.
+        watches: The Watch resources.
+        unanswered_s: Seconds since a window of a watch was last answered, by the watch's id.
+    """
+    reasons = Counter(dict.fromkeys(NOT_STREAMING, 0))
+    for camera in cameras:
+        streaming = conditions_before(camera).get("Streaming")
+        if streaming is not None and not streaming.status and not camera["spec"].get("paused"):
+            reasons[streaming.reason] += 1
+    family = GaugeMetricFamily(
+        "lookout_cameras_not_streaming",
+        "Camera resources that are not paused and do not stream, by the reason of their condition",
+        labels=["reason"],
+    )
+    for reason, count in reasons.items():
+        family.add_metric([reason], count)
+    yield family
+    unanswered = sum(
+        accepted.status and unanswered_s(watch["metadata"]["name"]) > UNANSWERED_S
+        for watch in watches
+        if not watch["spec"].get("disabled") and (accepted := conditions_before(watch).get("Accepted"))
+    )
+    yield GaugeMetricFamily(
+        "lookout_watches_unanswered",
+        "enabled Watch resources none of whose windows was answered in ten minutes",
+        value=unanswered,
+    )

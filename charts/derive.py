@@ -409,6 +409,7 @@ _STORE_URL = _text(
 CONSTRAINTS: dict[str, dict[str, Any]] = {
     "commonLabels": _LABELS,
     "serviceAccounts.annotations": _TEXT_MAP,
+    "serviceAccounts.own": {"type": "object", "additionalProperties": _TEXT_MAP},
     "services.ipFamilyPolicy": {"enum": ["", "SingleStack", "PreferDualStack", "RequireDualStack"]},
     "services.ipFamilies": {"type": "array", "uniqueItems": True, "items": {"enum": ["IPv4", "IPv6"]}},
     "recall.updateStrategy": _strategy("RollingUpdate", "Recreate", maxSurge=_SOME_PODS),
@@ -511,6 +512,7 @@ CONSTRAINTS: dict[str, dict[str, Any]] = {
     "prometheusAddress": _text(
         r"^$|^https?://[^\s]+$", "no address of Prometheus: write one as in http://prometheus.monitoring:9090"
     ),
+    "prometheusAuthentication": _NAME,
     "storage.size": _QUANTITY,
     "storage.limit": {**_QUANTITY, "minLength": 1},
     "spool": {**_QUANTITY, "minLength": 1},
@@ -582,6 +584,8 @@ CONSTRAINTS: dict[str, dict[str, Any]] = {
     "dnsNetworks": _CIDRS,
     "dnsPorts": _PORTS,
     "metricsNamespaces": _LABELS,
+    "meshNamespaces": _LABELS,
+    "identityNetworks": _CIDRS,
     "credentialSecrets": _NAMES,
     "monitoring.labels": _LABELS,
     "monitoring.intervalS": {"type": "integer", "minimum": 1, "maximum": 3600},
@@ -592,6 +596,9 @@ CONSTRAINTS: dict[str, dict[str, Any]] = {
     ),
     "gpuResource": _text(
         r"^[a-z0-9.-]+/[A-Za-z0-9][A-Za-z0-9._-]*$", "no name of a resource: write one as in nvidia.com/gpu"
+    ),
+    "gpuTaint": _text(
+        r"^([a-z0-9.-]+/)?[A-Za-z0-9][A-Za-z0-9._-]*$", "no key of a taint: write one as in nvidia.com/gpu"
     ),
     "volume.path": _BELOW,
     "image.path": _BELOW,

@@ -40,8 +40,14 @@ WORKDIR /tmp
 HEALTHCHECK --interval=10s --timeout=3s --start-period=600s CMD ["python", "-c", \
     "import os, urllib.request as u; u.urlopen('http://127.0.0.1:' + os.environ['LOOKOUT_METRICS_PORT'] + '/livez', timeout=2)"]
 
+# Triton compiles C at its first kernel: a compiler and the C library's headers stay in the image.
 FROM base AS model
+USER 0:0
+RUN apt-get update -qq && apt-get install -y -qq --no-install-recommends gcc libc6-dev && rm -rf /var/lib/apt/lists/*
 COPY --from=model-deps /opt/lookout /opt/lookout
+COPY docker/compile_check.py /tmp/compile_check.py
+USER 10001:10001
+RUN python /tmp/compile_check.py
 
 FROM model AS prune-encode-gpu
 LABEL org.opencontainers.image.title="lookout-prune-encode-gpu" \

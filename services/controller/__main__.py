@@ -46,13 +46,19 @@ STOPPED, FAILED, MISCONFIGURED, REPLACED = 0, 1, 2, 3
 _SEND_S = 30.0
 _SHORTEST_ROUND_S = 0.5
 _ROUND_S = 1.0
+#: without a round, or a look at the lease, the process hangs; a round may wait for Kafka and the API server
+_STALL_S = 300.0
 #: reports of cameras that are read in a round
 _REPORTS = 500
 _ROUND_ERRORS = (*API_ERRORS, KafkaException, RoundError, StartupError)
 
 
 class Controller:
-    """The leader's work: rounds of reconciling, begun by changes and by time."""
+    """The leader's work: rounds of reconciling, begun by changes and by time.
+
+    Attributes:
+        leads: Whether `lead` was called: from then on its rounds are the signs of life.
+    """
 
     def __init__(self, settings: ControllerSettings, health: Health, metrics: Metrics) -> None:
         self._settings = settings
@@ -63,6 +69,7 @@ class Controller:
         self._look_at_credential = 0.0
         self._look_at_all = 0.0
         self._log = logs.get("controller")
+        self.leads = False
 
     def stop(self) -> None:
         """End after the running round."""
@@ -72,6 +79,8 @@ class Controller:
     def lead(self) -> None:
         """Reconcile until `stop`."""
         settings = self._settings
+        self.leads = True
+        self._health.allow(settings.start_timeout_s)
         tables = {
             CAMERAS.name: Table(settings, CAMERAS.name),
             WATCHES.name: Table(settings, WATCHES.name, check=watch_fault, limit=ALL_WATCHES),
@@ -111,10 +120,7 @@ class Controller:
                 reconciler.mark(kind, name)
             self._wake.set()
 
-        self._metrics.show(
-            lambda: resource_numbers(resources.known(CAMERA), resources.known(WATCH), activity.unanswered_s)
-        )
-        activity.start()
+        self._follow_activity(activity, resources)
         if settings.recordings:
             answers.start()
         for kind in (CAMERA, WATCH, RECORDING) if settings.recordings else (CAMERA, WATCH):
@@ -123,15 +129,26 @@ class Controller:
         credential = _credential(settings)
         self._health.clear("leader")
         self._log.info("leading", namespace=settings.namespace)
-        while not self._stopped.is_set():
-            self._wake.clear()
+        while self._goes_on():
             self._read_reports(reports, resources, reconciler)
             self._round(reconciler, jobs, credential)
-            self._stopped.wait(_SHORTEST_ROUND_S)
-            self._wake.wait(_ROUND_S - _SHORTEST_ROUND_S)
         activity.stop()
         if settings.recordings:
             answers.stop()
+
+    def _goes_on(self) -> bool:
+        """Wait for the next round; false: there is none, `stop` was called."""
+        self._health.beat()
+        self._stopped.wait(_SHORTEST_ROUND_S)
+        self._wake.wait(_ROUND_S - _SHORTEST_ROUND_S)
+        self._wake.clear()
+        return not self._stopped.is_set()
+
+    def _follow_activity(self, activity: ActivityFollower, resources: Resources) -> None:
+        self._metrics.show(
+            lambda: resource_numbers(resources.known(CAMERA), resources.known(WATCH), activity.unanswered_s)
+        )
+        activity.start()
 
     def _tell_fault(self, kind: Kind, why: str) -> None:
         """Not ready while the resources of a kind cannot be read."""
@@ -235,7 +252,7 @@ def main() -> int:
         sys.stderr.write(visible(f"lookout controller: {error}\n"))
         return MISCONFIGURED
     logs.setup("controller", settings.instance, settings.log_level, settings.log_human)
-    health = Health(stall_s=1e9)
+    health = Health(stall_s=_STALL_S)
     health.clear("worker")
     metrics = Metrics("controller")
     probes = Probes(metrics, health, settings.metrics_port, settings.host)
@@ -265,9 +282,15 @@ def main() -> int:
         finally:
             done.set()
 
+    def looked() -> None:
+        if not controller.leads:
+            health.beat()
+
+    # Two calls of a renewal that begins at its deadline end before the lease does.
+    lease = Lease(settings.lease, settings.namespace, settings.instance, health, settings.lease_s / 6)
+    lease.looked = looked
     election = electionconfig.Config(
-        # Two calls of a renewal that begins at its deadline end before the lease does.
-        Lease(settings.lease, settings.namespace, settings.instance, health, settings.lease_s / 6),
+        lease,
         lease_duration=settings.lease_s,
         renew_deadline=settings.lease_s * 2 // 3,
         retry_period=max(1, settings.lease_s // 6),

@@ -29,15 +29,20 @@ class Lease(LeaseLock):  # type: ignore[misc]
         identity: Who asks for it.
         health: Not ready while the lease cannot be read.
         call_s: Longest time of one call.
+
+    Attributes:
+        looked: Called whenever the lease was looked at: its thread runs.
     """
 
     def __init__(self, name: str, namespace: str, identity: str, health: Health, call_s: float) -> None:
         super().__init__(name, namespace, identity)
         self.api_instance = client.CoordinationV1Api(PatientClient(call_s))
         self._health = health
+        self.looked: Callable[[], object] = lambda: None
 
     def get(self, name: str, namespace: str) -> tuple[bool, Any]:
         """Return whether there is a lease, and its record; or what was answered instead."""
+        self.looked()
         there, answer = _attempt(
             lambda: super(Lease, self).get(name, namespace), lambda error: (False, error)
         )

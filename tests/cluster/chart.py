@@ -355,7 +355,8 @@ OPENED = {
     "gateway.enabled=true gateway.keep.url=s3://evidence": {443},
     "gateway.enabled=true gateway.keep.url=s3://evidence gateway.keep.endpoint=http://objects:9000": {9000},
     "decode.settings.uri_hosts=media.example": {443},
-    "prefill.memory.keep=2h prefill.memory.url=s3://chapters": {443},
+    "networkPolicy.meshNamespaces.name=istio-system": {15012},
+    "prefill.memory.keep=2h prefill.memory.url=s3://chapters": {443, 80, 988},
     "prefill.memory.keep=2h prefill.memory.url=s3://chapters prefill.memory.endpoint=http://objects:9000": {
         9000
     },
@@ -476,6 +477,7 @@ def check() -> list[str]:
     for value, ports in OPENED.items():
         wrong += _closed(value, ports)
     wrong += _additions()
+    wrong += _scheduled()
     wrong += _replaced()
     wrong += _settings()
     wrong += [*_without_value("", "string"), *_without_value(None, "null")]
@@ -504,6 +506,7 @@ def _additions() -> list[str]:
         "pod.topologySpreadConstraints[0].maxSkew": "2",
         "pod.topologySpreadConstraints[0].whenUnsatisfiable": "ScheduleAnyway",
         "serviceAccounts.annotations.role": "reader",
+        "serviceAccounts.own.prefill.role": "writer",
         "services.ipFamilies[0]": "IPv6",
         "recordings.enabled": "true",
         "recall.enabled": "true",
@@ -659,10 +662,38 @@ def _every_pod(objects: Mapping[tuple[str, str], Any]) -> list[str]:
         own = [{"topologyKey": "rack", "maxSkew": 2, "whenUnsatisfiable": "ScheduleAnyway"}]
         if (spread := pod["spec"].get("topologySpreadConstraints", own)) != own:
             wrong.append(f"pod.topologySpreadConstraints: {name} has {spread}")
-    for name in ("lookout", "lookout-controller"):
-        account = objects["ServiceAccount", name]["metadata"]
-        if account.get("annotations") != {"role": "reader"}:
-            wrong.append(f"serviceAccounts.annotations: {name} has {account.get('annotations')}")
+        account = pod["spec"]["serviceAccountName"]
+        given = objects["ServiceAccount", account]["metadata"].get("annotations")
+        if (account, given) != (name, {"role": "writer" if name == "lookout-prefill" else "reader"}):
+            wrong.append(f"serviceAccounts: {name} has {account} with {given}")
+    return wrong
+
+
+def _scheduled() -> list[str]:
+    """Where pods go by default: to different nodes, also where these have no zone; with GPUs to any GPU."""
+    gpus = {
+        "prefill.gpus": "1",
+        "prefill.image": "prefill-gpu",
+        "prefill.gpuResource": "nvidia.com/mig-3g.40gb",
+        "prefill.gpuTaint": "gpus",
+    }
+    spec = _pods(render(gpus))["prefill"]
+    wrong = []
+    if spec["tolerations"] != [{"key": "gpus", "operator": "Exists", "effect": "NoSchedule"}]:
+        wrong.append(f"prefill.gpuTaint: {spec['tolerations']}")
+    if spec["containers"][0]["resources"]["limits"].get("nvidia.com/mig-3g.40gb") != 1:
+        wrong.append("prefill.gpuResource is missing")
+    if [each["topologyKey"] for each in spec["topologySpreadConstraints"]] != ["kubernetes.io/hostname"]:
+        wrong.append(f"nodes without a zone switch off {spec['topologySpreadConstraints']}")
+    zones = spec["affinity"]["podAntiAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+    labels = zones[0]["podAffinityTerm"]["labelSelector"]["matchLabels"]
+    if labels.get("app.kubernetes.io/component") != "prefill":
+        wrong.append(f"zones: prefill keeps away from {labels}")
+    scaled = {**EXTENDED, "monitoring.prometheusAuthentication": "prometheus"}
+    for item in yaml.safe_load_all(render(scaled, API_VERSIONS)):
+        for trigger in item["spec"]["triggers"] if item and item["kind"] == "ScaledObject" else ():
+            if trigger.get("authenticationRef") != {"name": "prometheus"}:
+                wrong.append(f"{item['metadata']['name']}: no authenticationRef in {trigger['name']}")
     return wrong
 
 

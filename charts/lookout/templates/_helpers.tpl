@@ -83,6 +83,16 @@ runtimeClassName: {{ . }}
 {{- end }}
 {{- with $additions.affinity }}
 affinity: {{- toYaml . | nindent 2 }}
+{{- else }}
+# Zones too: a spread constraint over them would switch off the one over nodes where nodes have no zone.
+affinity:
+  podAntiAffinity:
+    preferredDuringSchedulingIgnoredDuringExecution:
+      - weight: 100
+        podAffinityTerm:
+          topologyKey: topology.kubernetes.io/zone
+          labelSelector:
+            matchLabels: {{- include "lookout.selector" . | nindent 14 }}
 {{- end }}
 {{- with .part.priorityClassName | default $additions.priorityClassName }}
 priorityClassName: {{ . }}
@@ -107,25 +117,37 @@ nodeSelector: {{- toYaml . | nindent 2 }}
 tolerations:
   {{- with $tolerations }}{{ toYaml . | nindent 2 }}{{ end }}
   {{- if $gpus }}
-  - {key: {{ .part.gpuResource }}, operator: Exists, effect: NoSchedule}
+  - {key: {{ .part.gpuTaint }}, operator: Exists, effect: NoSchedule}
   {{- end }}
 {{- end }}
 {{- end }}
 
-{{/* Pods of one kind go to different zones and nodes where that can be; call with (dict "root" $ "component" name "part" values). */}}
+{{/* Pods of one kind go to different nodes where that can be; call with (dict "root" $ "component" name "part" values). */}}
 {{- define "lookout.spread" -}}
 topologySpreadConstraints:
 {{- with get (include "lookout.podAdditions" . | fromJson) "topologySpreadConstraints" }}
 {{- toYaml . | nindent 2 }}
 {{- else }}
-{{- range $key := list "topology.kubernetes.io/zone" "kubernetes.io/hostname" }}
   - maxSkew: 1
-    topologyKey: {{ $key }}
+    topologyKey: kubernetes.io/hostname
     whenUnsatisfiable: ScheduleAnyway
     labelSelector:
       matchLabels: {{- include "lookout.selector" $ | nindent 8 }}
 {{- end }}
 {{- end }}
+
+{{/* The account of a component: without a token and without rights; call with (dict "root" $ "component" name). */}}
+{{- define "lookout.account" -}}
+{{- $accounts := .root.Values.serviceAccounts }}
+apiVersion: v1
+kind: ServiceAccount
+metadata:
+  name: {{ include "lookout.name" .root }}-{{ .component }}
+  labels: {{- include "lookout.labels" . | nindent 4 }}
+  {{- with mergeOverwrite (dict) (deepCopy $accounts.annotations) (get $accounts.own .component | default dict) }}
+  annotations: {{- toYaml . | nindent 4 }}
+  {{- end }}
+automountServiceAccountToken: false
 {{- end }}
 
 {{/* IP families of a Service. */}}

@@ -172,15 +172,45 @@ def _pods(client: Any, namespace: str) -> Iterator[CheckResult]:
         )
         return
     late = [pod for pod in running if not _ready(pod)]
+    lost = _lost_nodes(client) if late else {}
     for pod in late:
+        node, name = pod.spec.node_name, pod.metadata.name
+        if why := lost.get(node or ""):
+            yield CheckResult(f"pod {name}", State.BAD, f"its node {node} is lost: {why}", _lost_advice(node))
+            continue
+        again = any(status.restart_count for status in pod.status.container_statuses or ())
+        command = "describe pod" if not node else "logs"
         yield CheckResult(
-            f"pod {pod.metadata.name}",
+            f"pod {name}",
             State.BAD,
             _why(pod),
-            f"kubectl -n {namespace} logs {pod.metadata.name} --previous",
+            f"kubectl -n {namespace} {command} {name}{' --previous' if again else ''}",
         )
     if not late:
         yield CheckResult("release", State.GOOD, f"{len(running)} pods of {namespace} are ready")
+
+
+def _lost_nodes(client: Any) -> dict[str, str]:
+    """The nodes that are not ready, with the reason; empty where the caller may not list nodes."""
+    try:
+        nodes = client.CoreV1Api().list_node(_request_timeout=_CALL_S).items
+    except client.ApiException as error:
+        if error.status == 403:
+            return {}
+        raise
+    return {
+        node.metadata.name: condition.message or condition.reason or "it is not ready"
+        for node in nodes
+        for condition in node.status.conditions or ()
+        if condition.type == "Ready" and condition.status != "True"
+    }
+
+
+def _lost_advice(node: str) -> str:
+    return (
+        f"if {node} does not come back: kubectl taint node {node} "
+        "node.kubernetes.io/out-of-service=lost:NoExecute, and its pods start elsewhere"
+    )
 
 
 def _ready(pod: Any) -> bool:

@@ -133,6 +133,16 @@ def test_who_may_not_read_the_lease_is_not_ready(server: FakeApiServer) -> None:
     election.ended.set()
 
 
+@pytest.mark.parametrize("mood", ["well", "gone", "forbids"])
+def test_every_look_at_the_lease_is_a_sign_of_life(server: FakeApiServer, mood: str) -> None:
+    server.mood = mood
+    looks: list[None] = []
+    lease = Lease("lookout-controller", "cameras", "one", Health(), 5.0)
+    lease.looked = lambda: looks.append(None)
+    lease.get("lookout-controller", "cameras")
+    assert len(looks) == 1
+
+
 def test_a_pod_without_a_token_says_so() -> None:
     with pytest.raises(StartupError, match="no credentials of the Kubernetes API"):
         connect()

@@ -678,7 +678,13 @@ def _scheduled() -> list[str]:
         "prefill.gpuTaint": "gpus",
     }
     spec = _pods(render(gpus))["prefill"]
-    wrong = []
+    claims = {
+        "prefill.image": "prefill-gpu",
+        "prefill.pod.resourceClaims[0].name": "gpu",
+        "prefill.resources.claims[0].name": "gpu",
+    }
+    resources = _pods(render(claims))["prefill"]["containers"][0]["resources"]
+    wrong = [] if resources.get("claims") == [{"name": "gpu"}] else [f"prefill.resources.claims: {resources}"]
     if spec["tolerations"] != [{"key": "gpus", "operator": "Exists", "effect": "NoSchedule"}]:
         wrong.append(f"prefill.gpuTaint: {spec['tolerations']}")
     if spec["containers"][0]["resources"]["limits"].get("nvidia.com/mig-3g.40gb") != 1:
@@ -690,10 +696,12 @@ def _scheduled() -> list[str]:
     if labels.get("app.kubernetes.io/component") != "prefill":
         wrong.append(f"zones: prefill keeps away from {labels}")
     scaled = {**EXTENDED, "monitoring.prometheusAuthentication": "prometheus"}
-    for item in yaml.safe_load_all(render(scaled, API_VERSIONS)):
-        for trigger in item["spec"]["triggers"] if item and item["kind"] == "ScaledObject" else ():
-            if trigger.get("authenticationRef") != {"name": "prometheus"}:
-                wrong.append(f"{item['metadata']['name']}: no authenticationRef in {trigger['name']}")
+    objects = [item for item in yaml.safe_load_all(render(scaled, API_VERSIONS)) if item]
+    triggers = [
+        trigger for item in objects if item["kind"] == "ScaledObject" for trigger in item["spec"]["triggers"]
+    ]
+    if {str(trigger.get("authenticationRef")) for trigger in triggers} != {"{'name': 'prometheus'}"}:
+        wrong.append(f"monitoring.prometheusAuthentication is missing in a trigger: {triggers}")
     return wrong
 
 

@@ -43,8 +43,8 @@ def clean(text: object, limit: int = CHARACTERS) -> str:
         limit: Characters of it that are shown.
 
     Returns:
-        The text with every character that is none to look at written as its escape (\\x1b, \\u202e), and
-        with the number of characters left out behind the first `limit`.
+        The text with every character that cannot be seen written as its escape (\\x1b, \\u202e), and
+        with the number of characters left out after the first `limit`.
     """
     full = str(text)
     shown = visible(full[:limit]).replace("\n", "\\x0a").replace("\t", "\\x09")
@@ -63,7 +63,7 @@ def is_encodable(text: str) -> bool:
 def question_text(
     question: str, error: Callable[[str], LookoutError], *, limit: int | None = MAX_QUESTION
 ) -> str:
-    """A question as it is asked: whoever takes one from outside calls this.
+    """A question as it is asked: anyone who takes one from outside calls this.
 
     Args:
         question: What a caller, a record or a resource asks.

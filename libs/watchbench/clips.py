@@ -1,7 +1,7 @@
 """Rendered clips kept on disk with what the vision tower makes of them, so that training the language model
 draws and encodes every clip once.
 
-A clip is 80 s of one scene at two frames a second, or eight scenes of 10 s one after another. Beside the
+A clip is 80 s of one scene at two frames a second, or eight scenes of 10 s one after another. Alongside the
 dense tokens it keeps those of the masks that the product computes (`lookout.pruning`, the default policy),
 for strides of 4 and of 16 samples: a pruned frame is encoded without its dropped patches, so its tokens
 differ from the dense ones.

@@ -179,7 +179,7 @@ class _Vehicle(NamedTuple):
     """Where one vehicle of every scene is, per frame, and how large: lengths in pictures.
 
     x, y: its foot point; m: a metre there; c: how much of its side is turned to the camera; half: half of its
-    length; sq: the picture's squash; facing: -1 or 1; glass, dark: colours beside `colour`.
+    length; sq: the picture's squash; facing: -1 or 1; glass, dark: colours alongside `colour`.
     """
 
     x: Tensor

@@ -50,7 +50,7 @@ class Footage:
 
 
 def folder() -> Path | None:
-    """Where footage lies: ``LOOKOUT_FOOTAGE``, else ``../shared/video`` beside the project, else None."""
+    """Where footage lies: ``LOOKOUT_FOOTAGE``, else ``../shared/video`` next to the project, else None."""
     named = os.environ.get("LOOKOUT_FOOTAGE")
     path = Path(named) if named else Path(__file__).parents[3] / "shared" / "video"
     return path if path.is_dir() else None

@@ -1,4 +1,4 @@
-"""How often the model takes for a fall what is none: scenes of :func:`watchbench.scenes.harmless` as films,
+"""False positives on scenes that resemble a fall: scenes of :func:`watchbench.scenes.harmless` as films,
 by the way of :mod:`watchbench.sight`."""
 
 from __future__ import annotations

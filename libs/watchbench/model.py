@@ -57,7 +57,7 @@ class Form:
     Attributes:
         name: The ``model_type`` of its checkpoints.
         prefix: The text in front of the frames.
-        open: Text before a frame's tokens, behind its label; ``close`` behind them.
+        open: Text before a frame's tokens, after its label; ``close`` after them.
         head: Text in front of every question.
         labels: Whether frames are numbered, so that a row's position is its number.
         frames: Frames that one set of 16 tokens shows.
@@ -321,7 +321,7 @@ def _frames_prompt(words: Words, parts: tuple[tuple[int, int], ...], per: int) -
         return _Prompt(ids, visual, ends, part_of, torch.arange(len(ids))[None], ends)
     if len(parts) > 1:
         raise ValueError(f"{form.name} numbers all frames as one video: it reads no snippets")
-    # All frames are one grid; text behind it begins after the largest position of any axis.
+    # All frames are one grid; text after it begins after the largest position of any axis.
     ticks = torch.arange(len(ends)) * round(form.frames * STEP_S * qwen.TICKS)
     cell = torch.arange(per).repeat(len(ends))
     grid = torch.stack([ticks.repeat_interleave(per), cell // CELLS, cell % CELLS])
@@ -339,7 +339,7 @@ def _within_parts(of_part: Tensor, row: Tensor, valid: Tensor) -> Tensor:
 
 
 def _positions(prompt: _Prompt, row: Tensor, asked: Tensor) -> Tensor:
-    """Of rows [B, rows] and of questions behind them: [B, all], or [3, B, all] where there are three axes."""
+    """Of rows [B, rows] and of questions after them: [B, all], or [3, B, all] where there are three axes."""
     axes = prompt.position
     position = torch.cat([axes[:, row], asked.expand(len(axes), len(row), -1)], 2)
     return position if len(axes) > 1 else position[0]
@@ -567,7 +567,7 @@ def inherited(folder: Path) -> dict[str, Tensor]:
 
 
 def _folder(name: str) -> Path:
-    """Where committed weights lie: those that come with the product beside it, others here."""
+    """Where committed weights lie: those that come with the product alongside it, others here."""
     return TINY if name == "tolerant" else Path(__file__).parent / "weights" / name
 
 
@@ -585,7 +585,7 @@ def weights(name: str = "tolerant") -> Path:
 
 
 def replace_weights(model: Any, name: str, card: dict[str, object]) -> Path:
-    """Install a trained model as committed weights ``name``; what lies beside the old weights stays.
+    """Install a trained model as committed weights ``name``; what lies alongside the old weights stays.
 
     That is `lookout_windows.json`, the windows that the model is meant for.
     """

@@ -147,7 +147,7 @@ def transplant(old: Any, new: Any) -> None:
 
 
 def _linear(norm: nn.LayerNorm, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
-    """A linear layer behind a LayerNorm as one behind a plain normalisation."""
+    """A linear layer after a LayerNorm as one after a plain normalisation."""
     own = weight @ norm.bias
     return weight * norm.weight, own if bias is None else own + bias
 

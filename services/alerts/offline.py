@@ -11,7 +11,7 @@ from lookout.wire import CAMERA_OFFLINE, tenant_of
 
 #: the reason of a gap that is no fault of the camera's clock: nothing came
 SILENCE = "silence"
-#: the reason of a gap behind which the camera continues in another partition
+#: the reason of a gap after which the camera continues in another partition
 MOVED = "moved"
 
 

@@ -17,7 +17,7 @@ def allowed_hosts(folder: Path, secret: str) -> list[str]:
     """The hosts that a secret is for: names, patterns and networks, one a line of its key `hosts`.
 
     Raises:
-        AccessError: It names none. Whoever writes a Camera writes its URL, and would get the password sent
+        AccessError: It names none. Anyone who writes a Camera writes its URL, and would get the password sent
         anywhere.
     """
     try:

@@ -48,7 +48,7 @@ class AgentSettings(ServiceSettings):
     stream_memory_bytes: int = Field(
         256 << 20,
         ge=128 << 20,
-        description="memory of the process that reads one camera, in bytes, beside the libraries",
+        description="memory of the process that reads one camera, in bytes, alongside the libraries",
     )
     buffer_bytes: int = Field(
         256 << 20, ge=1 << 20, description="limit of the bytes that wait for Kafka, all cameras together"

@@ -107,7 +107,7 @@ class Stream:
         if self._stopped.is_set():
             return
         event = "the stream broke and is opened again"
-        if first:  # of failures in a row, for whoever has the fleet's console open
+        if first:  # of failures in a row, for people who have the fleet's console open
             self._log.warning(f"{event}: {why}", error=why, advice=True)
         else:
             self._log.warning(event, error=why)

@@ -126,7 +126,7 @@ class StatusQueue:
         try:
             self._write(entry.kind, entry.resource, entry.status)
         except Exception as error:  # of any kind: the others are written in the next round
-            self.put(entry)  # behind the others
+            self.put(entry)  # after the others
             why = clean(f"{type(error).__name__}: {in_words(error)}", 300)
             return f"{entry.kind.name} {clean(entry.key[1], 100)}: {why}"
         return None

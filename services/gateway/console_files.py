@@ -21,7 +21,7 @@ _ASSETS: Final = "/assets/"
 def install(app: FastAPI, built: Path = BUILT) -> None:
     """Let an application answer with the console at every path that no route of the API has.
 
-    The files hold nothing of a fleet: whoever loads them still has to sign in.
+    The files hold nothing of a fleet: anyone who loads them still has to sign in.
     """
     if (built / "index.html").exists():
         app.router.routes.append(Mount("/", _Cached(StaticFiles(directory=built, html=True))))

@@ -75,7 +75,7 @@ class Feed:
             last: The id of its last event; None: from now on.
 
         Raises:
-            ProblemError: The id is none of an event.
+            ProblemError: The id is not an event's.
         """
         with self._database.reading() as connection:
             generation = self._database.fact(connection, GENERATION) or ""

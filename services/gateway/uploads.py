@@ -21,7 +21,7 @@ from lookout.text import clean, public_url
 from lookout.v1.gateway_pb2 import Upload
 from lookout.video.files.names import SUFFIXES
 
-#: an upload is removed after so long: whoever still needs its answers has them in the job
+#: an upload is removed after so long: anyone who still needs its answers has them in the job
 KEPT: Final = timedelta(days=7)
 #: seconds within which the next bytes must come
 _IDLE_S: Final = 30.0

@@ -27,7 +27,7 @@ class KeyRoom:
     Args:
         limit: Key windows of a batch at most; None: any number.
         rows: Rows of a batch's key windows at most: more do not fit into one pass.
-        delay_s: Seconds by which key windows may delay windows that wait beside them; None: any time.
+        delay_s: Seconds by which key windows may delay windows that wait alongside them; None: any time.
     """
 
     def __init__(

@@ -46,7 +46,7 @@ class Answered:
         return cls(round(verdicts[0].stream_end_s * 1e6), idle, verdicts_by_watch)
 
     def after(self, block: tokens_pb2.StrideBlock, samples: int) -> Self | None:
-        """The same behind one more block; None where that block ends the idle state."""
+        """The same after one more block; None where that block ends the idle state."""
         idle = self.idle.after(change_of(block, samples))
         return None if idle is None else replace(self, idle=idle)
 

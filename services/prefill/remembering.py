@@ -162,11 +162,11 @@ class ChapterLanes:
             self._queue(born.camera).put(born)
 
     def leave(self, camera: str) -> None:
-        """Seal the camera's chapter behind what waits."""
+        """Seal the camera's chapter after what waits."""
         self._queue(camera).put(_Leave(camera))
 
     def erase(self, camera: str, begin_us: int, end_us: int, patience_s: float = 300.0) -> int:
-        """Erase a range of a camera's wall time from its chapters, behind the blocks that wait.
+        """Erase a range of a camera's wall time from its chapters, after the blocks that wait.
 
         Returns:
             The frames that were erased.
@@ -196,7 +196,7 @@ class ChapterLanes:
         newest: dict[str, float] = {}
         look_at = time.monotonic() + _ROUND_S
         while True:
-            # Also where blocks never cease: cameras that went silent are sealed beside those that did not.
+            # Also where blocks never cease: cameras that went silent are sealed alongside those that did not.
             if time.monotonic() >= look_at:
                 self._seal_idle(newest)
                 look_at = time.monotonic() + _ROUND_S

@@ -10,7 +10,7 @@ from lookout.runtime.fairness import FairShares
 from lookout.runtime.tenants import TenantUsage
 from lookout.wire import DEFAULT_TENANT
 
-#: rows that a question counts for beside those of the window
+#: rows that a question counts for in addition to those of the window
 _QUESTION_ROWS = 16
 
 

@@ -116,7 +116,7 @@ class Watches:
 
 
 def _read(name: str, value: bytes) -> Watch | None:
-    """A watch, or nothing where a record is none."""
+    """A watch, or None where the record is not valid."""
     try:
         watch, _ = read_watch(name, value)
     except RuleError as error:

@@ -98,7 +98,7 @@ class Encoder:
         begun = time.perf_counter()
         tokens = self.tower.encode([frame for frames in batch for frame in frames])
         if any(frame.tokens.is_cuda for frame in tokens):
-            torch.cuda.synchronize()  # its calls return before it has worked; whoever asked waits for it next
+            torch.cuda.synchronize()  # its calls return before it has worked; the caller waits for it next
         seconds = time.perf_counter() - begun
         self.frames += len(tokens)
         total = _count(tokens)

@@ -101,7 +101,7 @@ class PlanHandler(Handler[JobState]):
         sources: Where recordings are read.
         ranges: What tokens.v1 has of a time of Kafka (Unix milliseconds), by partition.
         reach_s: How far before a time a chain of windows may have begun, seconds.
-        stride_s: Seconds of footage behind a record of tokens.v1.
+        stride_s: Seconds of footage in a record of tokens.v1.
         quotas: By tenant; None: no job is refused for its size.
         running_jobs: The jobs that run; None: there are none.
         patience_s: How long a request waits for its plan in its turn.

@@ -50,7 +50,7 @@ class JobQuota(BaseModel):
     questions: int | None = Field(default=None, ge=0)
 
     def fault(self, tenant: str, running: Use, job: Use) -> str | None:
-        """Why a job may not run beside those that do; None: it may.
+        """Why a job may not run alongside those that do; None: it may.
 
         Args:
             tenant: Whose it is.

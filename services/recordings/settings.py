@@ -45,7 +45,7 @@ class RecordingsSettings(FetchSettings, WindowPlanSettings):
     )
     samples_replicas: Listed = Field(
         (),
-        description="addresses of decode pods of recordings, comma-separated; beside those that the "
+        description="addresses of decode pods of recordings, comma-separated; in addition to those that the "
         "directory knows",
     )
     niceness: int = Field(

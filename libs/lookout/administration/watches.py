@@ -44,7 +44,7 @@ class Standing:
         new question.
 
         Raises:
-            WatchError: There is none.
+            WatchError: The watch does not exist.
         """
         newest = max(self.written.get(identity, ()), key=lambda watch: watch.version, default=None)
         try:

@@ -28,7 +28,7 @@ def write_answers(
     """Write the answers: a table of all parts (.csv), the ranges that say yes (.srt), or a page.
 
     Args:
-        path: Where; of subtitles the second recording and those behind it get a number of their own.
+        path: Where; of subtitles the second recording and those after it get a number of their own.
         analyses: The recordings, in order.
         opened: Where a page's pictures are read.
         how: More of `write_recording_page`.

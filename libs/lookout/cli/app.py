@@ -57,7 +57,7 @@ class _NamedOutput(TextIOWrapper):
     """Standard output whose errors (a full disk) name it."""
 
     def __init__(self, output: TextIOWrapper) -> None:
-        encoding, errors = output.encoding, output.errors  # nothing can be asked behind `detach`
+        encoding, errors = output.encoding, output.errors  # nothing can be asked after `detach`
         lines, through = output.line_buffering, output.write_through
         buffer = output.detach()
         super().__init__(buffer, encoding, errors, line_buffering=lines, write_through=through)

@@ -123,7 +123,7 @@ def ask(
     bootstrap: BootstrapOption = None,
     recall: RecallOption = None,
 ) -> None:
-    """Ask what a file or a camera showed earlier: p(yes) or text, the times behind it, coverage, cost."""
+    """Ask what a file or a camera showed earlier: p(yes) or text, the times it used, coverage, cost."""
     # None leaves it to the question: words for "what happened?", p(yes) alone for "was anyone there?".
     length: dict[str, Any] = {"text": None if describe is None else describe > 0}
     length["words"] = describe or _TEXT_TOKENS

@@ -228,7 +228,7 @@ def _share(share: LabelShare) -> str:
 
 
 def _answer_json(identity: str, answer: BacktestAnswer, incidents: Sequence[PastIncident]) -> dict[str, Any]:
-    """As `Backtest.as_json`, with what a job knows beside it."""
+    """As `Backtest.as_json`, with what a job knows alongside it."""
     cost, watched = answer.cost, answer.watched_s
     return {
         "job": identity,

@@ -147,7 +147,7 @@ def _without_secret(url: str) -> tuple[str, tuple[str, str] | None]:
 
 
 def _check(camera: Camera) -> None:
-    """Refuse an address that would show a password to whoever reads the topic.
+    """Refuse an address that would show a password to everyone who reads the topic.
 
     Raises:
         CliError: It holds one.

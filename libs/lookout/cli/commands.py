@@ -67,7 +67,7 @@ COMMANDS = {
     "ask": CommandPlace(
         "ask",
         "ask",
-        "Ask what a file or a camera showed earlier: p(yes) or text, the times behind it, coverage, cost.",
+        "Ask what a file or a camera showed earlier: p(yes) or text, the times it used, coverage, cost.",
     ),
     "find": CommandPlace(
         "find",

@@ -45,7 +45,7 @@ def find_bootstrap(given: str | None) -> str:
     """The address given, else LOOKOUT_KAFKA, else the one local fleet that runs.
 
     Raises:
-        CliError: There is none, more than one, or it is not valid UTF-8.
+        CliError: No fleet runs, several do, or the address is not valid UTF-8.
     """
     if address := given or os.environ.get("LOOKOUT_KAFKA"):
         return in_utf8("--bootstrap", address)  # librdkafka fails without a word at others
@@ -70,7 +70,7 @@ class LibraryErrors:
         if self.last and isinstance(error, KafkaError) and error.code() == KafkaError._ALL_BROKERS_DOWN:
             return  # why is known already
         words = str(error.str() if hasattr(error, "str") else error)
-        self.last = words.split(" (after ", 1)[0]  # behind it: in which state of the client, how often
+        self.last = words.split(" (after ", 1)[0]  # after it: in which state of the client, how often
 
     def explained(self, error: KafkaError) -> str:
         """Explain why a record was not accepted; a time-out alone does not say why."""

@@ -68,7 +68,7 @@ class DeadLetterNews:
         camera = key.decode(errors="replace") if isinstance(key, bytes) else str(key)
         reason = headers.text(pairs, headers.REASON) or "unknown"
         trouble = (message.topic() or "", camera, reason)
-        # Of other dead letters the header came with the record: whoever sent it could invent a number.
+        # Of other dead letters the header came with the record: anyone who sent it could invent a number.
         records = headers.number(pairs, headers.RECORDS) if reason == headers.QUOTA else None
         self._counts[trouble] += records or 1
         self._details[trouble] = headers.text(pairs, headers.DETAIL) or ""

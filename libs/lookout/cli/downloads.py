@@ -70,10 +70,10 @@ class Downloads:
         fresh: bool = False,
         notice: Callable[[str], object] = len,
     ) -> Iterator[DownloadedFile]:
-        """A URL's bytes in a file. Beside another run that downloads the same URL it is a temporary one.
+        """A URL's bytes in a file. Alongside another run that downloads the same URL it is a temporary one.
 
         Args:
-            source: The URL; closed behind the download.
+            source: The URL; closed after the download.
             progress: Called with bytes done and in all.
             fresh: Ignore what was downloaded.
             notice: Told when the recording is another one than what was downloaded.
@@ -189,7 +189,7 @@ def _locked(entry: Path, handle: int, how: int) -> bool:
 
 
 def _cleared(entry: Path) -> None:
-    for name in (_WHOLE, _PART, _FACTS):  # the version last: bytes never lie beside another one's
+    for name in (_WHOLE, _PART, _FACTS):  # the version last: bytes never lie next to another one's
         (entry / name).unlink(missing_ok=True)
 
 

@@ -345,7 +345,7 @@ def _default_key() -> Path:
 
 
 def _retention(address: str, erasure: Erasure | None) -> dict[str, int | None]:
-    """How long behind the erased time each topic with records of cameras keeps them; None: for ever."""
+    """How long after the erased time each topic with records of cameras keeps them; None: for ever."""
     names = [topic.name for topic in all_topics() if topic.pipeline and not topic.compacted]
     admin: Any = AdminClient(client_options(address))
     resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]

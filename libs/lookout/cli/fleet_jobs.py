@@ -228,7 +228,7 @@ def awaited(bootstrap: str, identity: str, after: RecordingAnswers | None = None
 
 
 def _answers_in(message: Message | None, identity: str) -> RecordingAnswers | None:
-    """The answers of a job, if a record is about it; one that is none counts as little as in `read_jobs`."""
+    """The answers of a job, if a record is about it; invalid records are skipped, as in `read_jobs`."""
     if message is None or key_text(message.key()) != identity:
         return None
     try:

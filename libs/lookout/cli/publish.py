@@ -234,7 +234,7 @@ def _past_start_s(pool: SandboxPool, files: Iterable[Path | None], rate: Rate, *
 
 @contextmanager
 def _telling_how_to_repeat(publisher: Publisher, start_us: int) -> Iterator[None]:
-    """Of a failure behind the first segment: how the fleet recognises what Kafka has already.
+    """Of a failure after the first segment: how the fleet recognises what Kafka has already.
 
     Args:
         publisher: What sends.
@@ -309,7 +309,7 @@ def camera_of(camera: str, path: Path | None) -> str:
     """The id under which a file (None: standard input) is published.
 
     Raises:
-        CliError: It is none, or holds a placeholder that is unknown.
+        CliError: It is not a valid camera id, or holds a placeholder that is unknown.
     """
     if unknown := re.search(r"\{\w*\}", camera.replace("{name}", "")):
         raise CliError(f"--camera {camera!r}: {unknown[0]} is unknown; {{name}} stands for each file's name")
@@ -361,13 +361,13 @@ def publish_one(
         published: Names the camera; counts what was sent, also of a source that breaks off.
         start_us: wall clock of the first picture, Unix microseconds; a header carries each segment's own.
         tell: called after every segment.
-        labels: headers of every segment, beside its time.
+        labels: headers of every segment, alongside its time.
         ends: whether the source is a recording, whose end is no outage; its last segment says so.
     """
     begin, end_us = time.monotonic(), 0
     for piece, last in _with_last(pieces) if ends else ((piece, False) for piece in pieces):
         if rate is Rate.REAL:
-            if not ends:  # what came through a pipe behind a hole is there already
+            if not ends:  # what came through a pipe after a hole is there already
                 begin -= max(0, piece.start_us - end_us) / 1e6
             end_us = piece.start_us + piece.duration_us
             # A camera can send a segment only once its last picture is taken.

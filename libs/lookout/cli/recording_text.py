@@ -38,7 +38,7 @@ def span_text(found: Analysis, start_s: float, end_s: float) -> str:
 
 
 def begin_text(found: Analysis) -> str:
-    """When the recording begins and who says so, behind its length; empty: unknown."""
+    """When the recording begins and who says so, after its length; empty: unknown."""
     if found.begins is None:
         return ""
     zone = "UTC" if not found.begins.utcoffset() else f"{found.begins:%z}"

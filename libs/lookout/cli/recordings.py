@@ -124,7 +124,7 @@ def _known(bootstrap: str, identity: str) -> Job:
     """A job that is there.
 
     Raises:
-        CliError: There is none of this id.
+        CliError: No job has this id.
     """
     if (job := read_jobs(bootstrap).get(identity)) is None:
         raise CliError(

@@ -22,7 +22,7 @@ def parse_offset(text: str | None, option: str) -> float | None:
     """Seconds from the start of a recording of "90", "1:30" or "1:02:03"; None stays None.
 
     Raises:
-        CliError: It is none of these.
+        CliError: It is not one of these.
     """
     if text is None:
         return None
@@ -56,7 +56,7 @@ def parse_since(text: str, option: str = "--since") -> Position:
     """`now`, `start`, a length of time (15m), or a local time (2026-05-01T13:30).
 
     Raises:
-        CliError: The text is none of these, or is ambiguous or missing because of daylight saving time.
+        CliError: The text is not one of these, or is ambiguous or missing because of daylight saving time.
     """
     if text in ("now", "start"):
         return Position(oldest=text == "start")

@@ -196,7 +196,7 @@ def _folders(folders: list[Path]) -> list[Path]:
     """Folders of recordings.
 
     Raises:
-        CliError: One is none, or its name would be read as two.
+        CliError: One is not a folder, or its name would be read as two.
     """
     for folder in folders:
         if not folder.is_dir():

@@ -352,7 +352,7 @@ def cameras_text(watch: Watch) -> str:
 
 
 def priority_text(watch: Watch) -> str:
-    """A watch's class where it is not the usual one, behind other words."""
+    """A watch's class where it is not the usual one, after other words."""
     names = {number: name for name, number in PRIORITIES.items() if name != "normal"}
     return f", priority {names[watch.priority]}" if watch.priority in names else ""
 

@@ -197,11 +197,11 @@ class Fleet(Startable):
         modules: what `python -m` runs for a stage in place of its service, with its arguments.
         python_path: a folder that these modules are imported from.
         announced: whether other commands on this machine find the fleet without an address.
-        memory: how much of its past a camera keeps ("2h"); recall runs beside the stages then.
-        recordings: folders whose files jobs may ask about; recordings runs beside the stages then.
+        memory: how much of its past a camera keeps ("2h"); recall runs alongside the stages then.
+        recordings: folders whose files jobs may ask about; recordings runs alongside the stages then.
         open_servers: whether the Kafka and the Redis that are started ask for no password.
-        gateway: whether the HTTP API runs beside the stages.
-        cameras: whether the service that pulls cameras runs beside the stages.
+        gateway: whether the HTTP API runs alongside the stages.
+        cameras: whether the service that pulls cameras runs alongside the stages.
     """
 
     def __init__(
@@ -401,7 +401,7 @@ class Fleet(Startable):
         self._await_ready()
         if self._announced:
             announcements().mkdir(parents=True, exist_ok=True)
-            # Once everything answers: whoever finds the fleet by this file may use it at once.
+            # Once everything answers: anyone who finds the fleet by this file may use it at once.
             hold(announcement(), json.dumps(asdict(self.address)))
         return self
 

@@ -74,7 +74,7 @@ class KafkaServer(LocalServer):
         properties: broker properties added to (or replacing) the defaults.
         listeners: more listeners by name, with their ports; `properties` say how they are secured.
         heap_mb: the Java heap; 256 MB serves 16 MB messages.
-        java_options: options for Java beside those it always gets.
+        java_options: options for Java in addition to those it always gets.
         outside: addresses for clients on other machines; without encryption.
         passwords: whether every client must know the password in the folder (`accounts`); not together with
             more listeners.

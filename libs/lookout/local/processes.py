@@ -173,7 +173,7 @@ def hold(path: Path, text: str = "") -> None:
     fcntl.flock(file, fcntl.LOCK_EX)
     file.write(text)
     file.flush()
-    # Locked before it has its name: whoever finds the file finds it held.
+    # Locked before it has its name: anyone who finds the file finds it held.
     draft.rename(path)
     _held[path] = file
 

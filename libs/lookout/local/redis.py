@@ -45,7 +45,7 @@ def check_redis(url: str, security: RedisSecurity) -> None:
     """Check that a Redis that somebody else runs answers.
 
     Raises:
-        LocalError: The address is none, or nobody answers there, or refuses the password.
+        LocalError: The address is not valid, or nothing answers there, or refuses the password.
     """
     try:
         with security.redis_client(url, socket_timeout=_ANSWER_S, socket_connect_timeout=_ANSWER_S) as client:

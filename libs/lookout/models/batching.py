@@ -48,7 +48,7 @@ class BatchingThread(Generic[R, A]):
     """Owns the thread that computes. `ask` may be called from any thread; nothing waits for a batch to fill.
 
     An exception of `compute` is the answer to the requests of its batch. Anything else that ends the thread
-    is a fault of the service: the supervisor ends the process, and whoever waits gets a TransientError.
+    is a fault of the service: the supervisor ends the process, and callers that wait get a TransientError.
 
     Args:
         name: Of the thread.

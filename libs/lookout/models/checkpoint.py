@@ -57,7 +57,7 @@ def check_checkpoint(folder: Path) -> None:
     """Check a checkpoint folder's configuration, its other documents and the tables of its weights.
 
     Raises:
-        ModelError: A file is none, is too large, or claims what cannot be.
+        ModelError: A file is not a safetensors file, is too large, or claims what cannot be.
     """
     config = _read_json(folder / CONFIG, _CONFIG_BYTES)
     for part in _PARTS:
@@ -121,7 +121,7 @@ def _check_weights(path: Path) -> int:
     """Check the table of tensors in front of a safetensors file; how many numbers they have.
 
     Raises:
-        ModelError: It is none, or a tensor is not where it says.
+        ModelError: It is not a safetensors file, or a tensor is not where it says.
     """
     try:
         size = path.stat().st_size

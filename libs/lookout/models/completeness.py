@@ -51,7 +51,7 @@ def _tokenizer_has_template(folder: Path) -> bool:
 def _check_shards(folder: Path) -> None:
     shards = json.loads((folder / INDEX).read_bytes()).get("weight_map")
     if not isinstance(shards, dict) or not all(_is_name(shard) for shard in shards.values()):
-        raise ModelError(f"{folder / INDEX}: weight_map does not name a file beside it for every weight")
+        raise ModelError(f"{folder / INDEX}: weight_map does not name a file next to it for every weight")
     for shard in sorted(set(shards.values())):
         if not (folder / shard).is_file():
             raise ModelError(

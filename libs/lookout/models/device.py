@@ -32,7 +32,7 @@ def check_device(device: str) -> None:
     except (RuntimeError, AssertionError) as error:
         why = str(error).splitlines()[0].partition(". ")[0]
         if why.startswith("Expected one of"):  # torch names every device that it was ever built for
-            why = "it is none of cpu, cuda, cuda:0"
+            why = "it is not one of cpu, cuda, cuda:0"
         raise ModelError(f"a model cannot run on {device!r}: {why}") from None
 
 

@@ -37,7 +37,7 @@ def preset_of(name: str) -> PresetSettings:
     """A preset by its name.
 
     Raises:
-        PresetError: There is none of that name.
+        PresetError: No preset has that name.
     """
     if not isinstance(name, str) or name not in PRESETS:
         raise PresetError(f"preset {name!r} is unknown: choose one of {', '.join(PRESETS)}")

@@ -20,7 +20,7 @@ _WORDS = "am are can could did do does had has have is may might must shall shou
 _VERBS = frozenset([*_WORDS.split(), "isn't", "aren't", "doesn't", "hasn't", "wasn't"])
 
 
-#: beside config.json: the questions a model was trained for, in all wordings, and its F1 by kind of footage
+#: next to config.json: the questions a model was trained for, in all wordings, and its F1 by kind of footage
 QUESTIONS_FILE: Final = "lookout_questions.json"
 
 

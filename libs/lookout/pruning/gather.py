@@ -236,7 +236,7 @@ def largest3x3(values: Values) -> Values:
 
 
 def _shifted(values: Values, axis: int) -> tuple[Values, Values, Values]:
-    """The neighbours before, the values, the neighbours behind; the border is its own neighbour."""
+    """The neighbours before, the values, the neighbours after; the border is its own neighbour."""
     wide = np.concatenate([values.take([0], axis), values, values.take([-1], axis)], axis=axis)
     count = values.shape[axis]
     before, at, behind = (

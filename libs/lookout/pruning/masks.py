@@ -97,7 +97,7 @@ class MaskPolicy(Protocol):
 class EncodedGroups:
     """What the tower made of one temporal patch.
 
-    anchor: whether it is encoded whole for those behind it; keep: bool [group rows, group cols], what was
+    anchor: whether it is encoded whole for those after it; keep: bool [group rows, group cols], what was
     encoded; tokens: float32 [kept, hidden], in row-major order of the kept groups.
     """
 
@@ -109,7 +109,7 @@ class EncodedGroups:
 class TokenPolicy(MaskPolicy):
     """A policy that also drops tokens after the vision tower, as it sees them.
 
-    For `Pipeline` and evaluation: a fleet's records say what the tower encoded, not what was dropped behind
+    For `Pipeline` and evaluation: a fleet's records say what the tower encoded, not what was dropped after
     it, so `PruningSettings` refuses these policies by name.
     """
 

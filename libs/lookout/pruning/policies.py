@@ -113,7 +113,7 @@ def policy_of(name: MaskPolicy | str) -> MaskPolicy:
     """A policy by its name; a policy itself stays as it is.
 
     Raises:
-        PolicyError: There is none of that name, or it is no policy.
+        PolicyError: No policy has that name, or what has it is not a policy.
     """
     if not isinstance(name, str):
         if isinstance(name, type) or not callable(getattr(name, "masks", None)):

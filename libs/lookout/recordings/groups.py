@@ -138,11 +138,11 @@ class GroupPlanner:
         origin: int,
         first: int,
     ) -> tuple[Rows, int]:
-        """Positions of the group's rows, and the first behind the recording so far."""
+        """Positions of the group's rows, and the first after the recording so far."""
         rule = self.layout.positions
         edges = np.array([part[2:6] for part in parts if part.block >= 0], dtype=np.int64)
         before, counts, after = np.diff(edges, axis=1).T
-        # The rule numbers a group on its own; `continued` then moves it behind the groups before.
+        # The rule numbers a group on its own; `continued` then moves it after the groups before.
         rows = RowLayout(0 if previous is not None else len(self.layout.prefix), before, counts, after)
         positions, question = rule.place(
             rows, frames, compact=self.settings.compact, origin_us=origin, first=first

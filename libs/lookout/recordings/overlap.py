@@ -40,7 +40,7 @@ class Timings:
         decode_s: Per group, waiting for the producer, the pauses that the full queue forced left out.
         prefill_s: Per group, the consumer.
         total_s: From the beginning to the end of the last prefill, `start_s` included.
-        answer_s: Decoding of the answers, behind `total_s`.
+        answer_s: Decoding of the answers, after `total_s`.
     """
 
     mode: Mode
@@ -226,5 +226,5 @@ def _ahead(made: Iterable[_Made[T]], waiting: int) -> Iterator[_Made[T]]:
             yield item
     finally:
         stopped.set()
-        # Whoever called closes the recording next, which this thread may still read.
+        # The caller closes the recording next, which this thread may still read.
         thread.join()

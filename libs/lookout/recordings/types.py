@@ -84,7 +84,7 @@ class GroupPlan:
         positions: int64 [axes, rows].
         competing: int64: the rows of which `keep` stay per layer and KV head. All others stay.
         keep: See `competing`.
-        question_position: Position of the first row behind the group.
+        question_position: Position of the first row after the group.
         origin_us: Sampling time of the recording's first frame.
         before: Rows of the groups before this one.
     """

@@ -1,4 +1,4 @@
-"""The one check of a watch: whoever writes one and whoever reads one asks here."""
+"""The one check of a watch: writers and readers both call it."""
 
 from __future__ import annotations
 
@@ -117,10 +117,10 @@ def covers(watch: Watch, camera: str, tenant: str) -> bool:
 
 
 def next_version(watch: Watch) -> int:
-    """The version behind a watch's.
+    """The version after a watch's.
 
     Raises:
-        RuleError: There is none.
+        RuleError: The version is the last one.
     """
     if watch.version >= _LAST_VERSION:
         raise RuleError(f"version {watch.version} is the last: remove the watch, then add it again")

@@ -150,7 +150,7 @@ class AdminClient(_LogsIn, confluent_kafka.admin.AdminClient):  # type: ignore[m
 
 
 def _behind_login(call: Callable[..., Any]) -> Callable[..., Any]:
-    """A call of a consumer, behind the login that waits for one."""
+    """A call of a consumer, after the login that waits for one."""
 
     @functools.wraps(call)
     def logged_in(self: Consumer, *arguments: Any, **more: Any) -> Any:

@@ -207,7 +207,7 @@ class StreamBlock:
     """A stride block, and what decides whether windows with it are asked.
 
     `encoded` are the masks that the tower ran on, where they are known: a frame's own mask has fewer groups
-    where tokens were dropped behind the tower.
+    where tokens were dropped after the tower.
     """
 
     block: StrideBlock
@@ -289,7 +289,7 @@ class BlockMaker:
         if not members:
             return []
         index, samples = members[0].slot // self.samples, self.samples
-        # Holes come before the block behind them, so that windows close in the order of time.
+        # Holes come before the block after them, so that windows close in the order of time.
         blocks = [
             StreamBlock(StrideBlock(self.stream, hole, ()), BlockFacts(hole, samples, 0))
             for hole in empty_indices(self._following, index, self.window_blocks)

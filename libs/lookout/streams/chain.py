@@ -90,7 +90,7 @@ class Audit:
 def basis_of(plan: WindowPlan, answer: WindowAnswer) -> str:
     """How a window was computed.
 
-    `key`: whole, and a chain begins with it; `full`: it continues a chain, but every row behind the prefix
+    `key`: whole, and a chain begins with it; `full`: it continues a chain, but every row after the prefix
     was computed; `incremental`: KV of frames of the window before was reused.
     """
     if plan.parent is None:

@@ -347,7 +347,7 @@ def _check_memory(memory: str | int | None, folder: str | Path | None) -> None:
     """Refuse what is no length of a memory, or no folder for one.
 
     Raises:
-        LookoutError: It is none.
+        LookoutError: It is not valid.
     """
     if folder is not None and memory is None:
         raise PipelineError("memory_dir needs memory: how much of the past to keep, such as '2h'")

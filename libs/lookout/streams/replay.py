@@ -173,7 +173,7 @@ class _Replay:
         for index in range(last - 1, oldest - 1, -1):
             try:
                 members.insert(0, self._block(index))
-            except BlockGoneError:  # the stream, or what is kept of it, begins behind it
+            except BlockGoneError:  # the stream, or what is kept of it, begins after it
                 break
         return members
 

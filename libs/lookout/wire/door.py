@@ -112,7 +112,7 @@ def read_record(topic: str, value: bytes) -> Message:
     """The message in a record of `topic`.
 
     Raises:
-        WireError: It is none, or a field is outside its range.
+        WireError: It is not such a message, or a field is outside its range.
     """
     if (kind := _JSON.get(topic)) is not None:
         return from_json(value, kind)

@@ -23,7 +23,7 @@ MOVED: Final = "lookout-moved"
 LAST: Final = "lookout-last"
 TENANT: Final = "lookout-tenant"  # optional on segments: whose the camera is
 PRIORITY: Final = "lookout-priority"  # optional on segments: low, normal or high
-ARRIVED: Final = "lookout-arrived-ms"  # when the segment behind a record reached Kafka, Unix milliseconds
+ARRIVED: Final = "lookout-arrived-ms"  # when the segment of a record reached Kafka, Unix milliseconds
 
 # On what people write:
 ACTOR: Final = "lookout-actor"  # who

@@ -1,6 +1,6 @@
 """The range of every field on the wire, in one table, checked wherever a record is read.
 
-Protobuf has no ranges of its own. protovalidate would put them beside the fields, but evaluates an
+Protobuf has no ranges of its own. protovalidate would put them alongside the fields, but evaluates an
 expression (CEL) for each; this table is compiled once for each message into plain comparisons.
 `tests/unit/house/test_field_ranges.py` fails for a field that is missing here.
 """

@@ -72,7 +72,7 @@ class Protection:
 
         async def receive_some() -> Message:
             nonlocal received, whole
-            if whole or not limited:  # whoever asks again waits for the end of the connection
+            if whole or not limited:  # anyone who asks again waits for the end of the connection
                 return await receive()
             try:
                 async with asyncio.timeout_at(deadline):

@@ -514,7 +514,7 @@ _KINDS: Final[dict[str, type[Any]]] = {
 
 
 def _read(message: Message, kind: type[Any]) -> Any:
-    """The message in a record; None where it is none."""
+    """The message in a record; None where it is not valid."""
     try:
         return received(kind, record_of(message))
     except WireError:

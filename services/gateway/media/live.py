@@ -257,7 +257,7 @@ class View:
         """Wait for the first piece.
 
         Raises:
-            ProblemError: There is none that may be seen or be played.
+            ProblemError: No segment may be seen, or can be played.
         """
         deadline = self._loop.time() + _FIRST_S
         while True:

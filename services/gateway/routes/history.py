@@ -73,7 +73,7 @@ def timeline(
     span_s = (end_ms - begin_ms) / 1000
     size_s = bucket or next((size for size in SIZES if span_s / size <= 500), SIZES[-1])
     if size_s not in SIZES:
-        raise ProblemError(400, f"bucket: {size_s} is none of {', '.join(map(str, SIZES))} seconds")
+        raise ProblemError(400, f"bucket: {size_s} is not one of {', '.join(map(str, SIZES))} seconds")
     with parts_of(request).database.reading() as connection:
         series = queries.series_of(connection, principal, camera, watch)
         if len(series) * span_s / size_s > queries.BUCKETS_AT_MOST:

@@ -51,7 +51,7 @@ def list_incidents(
 ) -> Response:
     """Incidents, newest first."""
     if unknown := [name for name in state or () if name not in STATES]:
-        raise ProblemError(400, f"state: {unknown[0]!r} is none of {', '.join(list(STATES)[1:])}")
+        raise ProblemError(400, f"state: {unknown[0]!r} is not one of {', '.join(list(STATES)[1:])}")
     criteria = queries.IncidentFilter(
         camera,
         watch,

@@ -27,7 +27,7 @@ SHOTS = 14
 _INCIDENTS_SHOWN = 8  # of a camera; the others unfold
 _CAMERAS_SHOWN = 24  # with incidents; the others unfold
 _INCIDENT_SHOTS = 8
-_LETTERS = 100  # records of a camera that could not be used; whoever floods a topic must not fill the page
+_LETTERS = 100  # records of a camera that could not be used; anyone who floods a topic must not fill the page
 _NEAR_US = 1_500_000
 _OUTCOMES: dict[int, str] = {
     Verdict.OUTCOME_GAP: "gap",
@@ -60,7 +60,7 @@ class PageFacts:
     notices: Sequence[str] = ()
     truth: Mapping[str, Truth] = field(default_factory=dict)  # by camera
     lead: str = ""  # instead of what the cameras showed and were asked
-    tiles: Mapping[str, str] = field(default_factory=dict)  # label: number, behind that of incidents
+    tiles: Mapping[str, str] = field(default_factory=dict)  # label: number, after that of incidents
 
 
 def write_page(path: Path, run: FleetRecord, album: Pictures | None, facts: PageFacts) -> Path:

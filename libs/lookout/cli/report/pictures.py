@@ -60,7 +60,7 @@ class RecordFetcher:
                 "enable.auto.commit": False,
                 # A record past its retention is an error at once; any other reset waits for the next record.
                 "auto.offset.reset": "error",
-                # One record is wanted, not those behind it: Kafka sends the first whatever its size.
+                # One record is wanted, not those after it: Kafka sends the first whatever its size.
                 "fetch.message.max.bytes": 1 << 16,
             }
         )

@@ -1,4 +1,4 @@
-"""Admission to an engine: which requests run, beside which others, and whose KV makes room. Shared by both
+"""Admission to an engine: which requests run, alongside which others, and whose KV makes room. Shared by both
 engines.
 
 Everything that can be refused is refused here, before any KV moves.
@@ -172,11 +172,11 @@ def run_batch(
     admit: Callable[[int, WindowRequest, Sequence[W]], W | None],
     execute: Callable[[Sequence[W]], Sequence[WindowAnswer]],
 ) -> list[WindowAnswer]:
-    """Admit and execute a batch; what does not fit beside the others runs after them.
+    """Admit and execute a batch; what does not fit alongside the others runs after them.
 
     Args:
         requests: One window of each of several streams.
-        admit: Makes work of a request beside the work admitted so far; None where it has to wait.
+        admit: Makes work of a request alongside the work admitted so far; None where it has to wait.
         execute: Runs admitted work; answers in its order.
 
     Returns:
@@ -196,7 +196,7 @@ def run_batch(
             waiting.append((index, request))
         streams.add(stream)
     while waiting:
-        # Each round admits at least one: `reserve` asks to wait only beside work of the same round.
+        # Each round admits at least one: `reserve` asks to wait only alongside work of the same round.
         works: list[W] = []
         later: list[tuple[int, WindowRequest]] = []
         for index, request in waiting:

@@ -53,7 +53,7 @@ class KvBudget:
             running: Streams of the same batch; they keep their place.
 
         Returns:
-            The streams that have to give up their KV; None where there is no room beside `running`, and
+            The streams that have to give up their KV; None where there is no room alongside `running`, and
             nothing changes.
         """
         total = self.total + size - self.size(stream)

@@ -72,7 +72,7 @@ def window_cost(
 
 
 def written_flops(shape: DecoderShape, before: int, rows: int) -> int:
-    """FLOPs of `rows` rows of a text behind `before` rows whose KV is there; each row is computed once."""
+    """FLOPs of `rows` rows of a text after `before` rows whose KV is there; each row is computed once."""
     return shape.flops(rows, causal_pairs(rows, before))
 
 

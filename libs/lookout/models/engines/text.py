@@ -23,7 +23,7 @@ class TextBuffer:
         self.over = False
 
     def add(self, token: int) -> str:
-        """The next piece; empty where it is not certain yet. `over` is true behind a stop string."""
+        """The next piece; empty where it is not certain yet. `over` is true after a stop string."""
         self._ids.append(token)
         text = self._decode(self._ids)
         places = [place for string in self._stop if (place := text.find(string)) >= 0]

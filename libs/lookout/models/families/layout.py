@@ -70,7 +70,7 @@ def load_tokenizer(folder: Path) -> Any:
     """The checkpoint's tokenizer, of transformers.
 
     Raises:
-        WindowError: There is none, or it cannot be used.
+        WindowError: It is missing, or it cannot be used.
     """
     from transformers import AutoTokenizer
 

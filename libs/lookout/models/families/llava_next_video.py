@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class LlavaNextVideo(Family):
-    """The record of the family. Its learned newline stands behind pictures, never behind a video."""
+    """The record of the family. Its learned newline stands after pictures, never after a video."""
 
     name = "llava_next_video"
     prompt = Prompt(video="<video>")

@@ -1,4 +1,4 @@
-"""LLaVA-OneVision: SigLIP, bilinear pooling to half the grid, a learned newline behind the video."""
+"""LLaVA-OneVision: SigLIP, bilinear pooling to half the grid, a learned newline after the video."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Qwen3-VL: every frame is a grid of its own behind its time in text; DeepStack features."""
+"""Qwen3-VL: every frame is a grid of its own after its time in text; DeepStack features."""
 
 from __future__ import annotations
 

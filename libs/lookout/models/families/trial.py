@@ -27,7 +27,7 @@ _TOO_MANY_STEPS: Final = 4
 def try_prompt(folder: Path, cpu_s: float = CPU_S) -> None:
     """Render a checkpoint's prompt and tokenise it, in a confined process with limits.
 
-    Whatever else is wrong with the folder is left to whoever loads it.
+    Whatever else is wrong with the folder is left to the code that loads it.
 
     Args:
         folder: The checkpoint.

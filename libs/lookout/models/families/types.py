@@ -42,7 +42,7 @@ class Prompt:
 
     Attributes:
         video: The text that stands for the video in the rendered template.
-        frame_open: Text before the visual tokens of every frame; `frame_close` behind them.
+        frame_open: Text before the visual tokens of every frame; `frame_close` after them.
         label: Strings of the label before every frame (`lookout.models.families.layout.label_style`).
         newline: The model's learned newline follows the last frame.
     """
@@ -122,7 +122,7 @@ class Family(ABC):
         return int(config["text_config"].get("max_position_embeddings", 32768))
 
     def deepstack(self, vision: Any) -> int:
-        """Levels of visual features that are added behind the first layers; `vision` is the configuration."""
+        """Levels of visual features that are added after the first layers; `vision` is the configuration."""
         return 0
 
     # How the stock processor and model say the same thing: what `lookout model check` compares with.

@@ -118,7 +118,7 @@ def _by_length(
     heads, rows, dim = query.shape
     if len(segments.index) == 1:
         count, length = segments.index[0].shape
-        # All segments of one length lie one behind the other: a view, without the copies of an index.
+        # All segments of one length lie one after the other: a view, without the copies of an index.
         q, k, v = (x.view(heads, count, length, dim).transpose(0, 1) for x in (query, key, value))
         out = scaled_dot_product_attention(q, k, v, scale=scaling)
         return out.transpose(1, 2).reshape(rows, heads, dim)

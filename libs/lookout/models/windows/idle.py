@@ -34,7 +34,7 @@ class IdleState:
 
     @classmethod
     def of(cls, changes: Iterable[BlockChange], tolerance: int) -> Self | None:
-        """The state behind the blocks of one window; None where something changed in them."""
+        """The state after the blocks of one window; None where something changed in them."""
         quiet: Self | None = None
         for number, change in enumerate(changes):
             if number == 0:
@@ -43,7 +43,7 @@ class IdleState:
         return quiet
 
     def after(self, change: BlockChange) -> Self | None:
-        """The state behind the next block; None where that block ends it."""
+        """The state after the next block; None where that block ends it."""
         if not change.quiet or change.index != self.last + 1 or change.luma.shape != self.low.shape:
             return None
         low, high = np.minimum(self.low, change.luma), np.maximum(self.high, change.luma)

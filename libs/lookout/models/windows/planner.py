@@ -68,7 +68,7 @@ class WindowSettings:
         refresh_share: The budget grows with the window: at least this share of its frames (rounded), also in
             rows of whole frames; 0 to 1. None: `refresh_frames` alone.
         refresh_surplus: `FRONT` only. After a burst of movement has left the window, blocks that saw it stay
-            behind. A block is computed again, with all rows before it, where the tokens that left since it
+            after. A block is computed again, with all rows before it, where the tokens that left since it
             was last computed, minus the usual number in as many blocks that it still sees, are at least
             this share of the tokens it sees (anchors are counted as seen, but not as what left). None: the
             budget alone.
@@ -204,7 +204,7 @@ class Planner:
         return (window + phase) % (every or self.settings.key_every) == 0
 
     def is_due(self, previous: WindowPlan, every: int | None = None) -> bool:
-        """Whether the window behind `previous` is a key window: on the stream's key strides, unless its chain
+        """Whether the window after `previous` is a key window: on the stream's key strides, unless its chain
         is younger than half the interval. Little of it is stale then.
 
         `every` is a camera's own interval in strides; None: that of the settings.
@@ -246,7 +246,7 @@ class Planner:
         for block, number, frame in shown:
             old = spans.get((block, number))
             if style is not None and style.counts == "seconds":
-                # Tenths of a second: `LabelStyle` writes the last digit behind the point.
+                # Tenths of a second: `LabelStyle` writes the last digit after the point.
                 label = frame.label_tenths(origin)
             else:
                 # A reused frame keeps its number: its KV was computed after that label.
@@ -272,7 +272,7 @@ class Planner:
         before, counts, after = np.diff(edges, axis=1).T
         rows = RowLayout(len(layout.prefix), before, counts, after)
         positions, question = rule.place(rows, frames, compact=self.settings.compact)
-        # The question's rows come behind the window, from this position on.
+        # The question's rows come after the window, from this position on.
         if question >= rule.limit:
             raise PositionRangeError(
                 f"{stream}: the window reaches position {question}, but the model counts only to "
@@ -310,7 +310,7 @@ class Planner:
         if plan.policy is Policy.REUSE_ALL or budget == 0:
             return replace(plan, compute=ranges_of(fresh))
         if plan.policy is Policy.REFRESH:
-            # With their text: the label's KV was computed behind rows that are gone, too.
+            # With their text: the label's KV was computed after rows that are gone, too.
             picked = rows_in([RowRange(s.start, s.stop) for s in anchors])
             return replace(plan, compute=_union(picked, fresh))
         assert isinstance(plan.policy, RowPolicy)
@@ -365,7 +365,7 @@ def with_digest(plan: WindowPlan) -> WindowPlan:
 
 
 def reuses_frames(plan: WindowPlan) -> bool:
-    """Whether a window takes any row behind the prefix from the one before it."""
+    """Whether a window takes any row after the prefix from the one before it."""
     computed = sum(run.stop - run.start for run in plan.compute)
     return plan.parent is not None and plan.rows - computed > plan.parts[0].stop
 

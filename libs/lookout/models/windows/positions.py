@@ -69,7 +69,7 @@ class PositionRule(ABC):
         origin_us: int | None = None,
         first: int = 0,
     ) -> tuple[Rows, int]:
-        """Positions int64 [axes, rows] of a window, and the position of the first text row behind it.
+        """Positions int64 [axes, rows] of a window, and the position of the first text row after it.
 
         Args:
             rows: Which rows are text and which visual.
@@ -90,19 +90,19 @@ class PositionRule(ABC):
 
     @abstractmethod
     def _place(self, window: _Numbering) -> int:
-        """Number the rows behind the prefix; returns the position behind the window."""
+        """Number the rows after the prefix; returns the position after the window."""
 
     def continued(self, positions: Rows, question: int, prefix: int, previous: int) -> tuple[Rows, int]:
-        """Positions of a recording's further group and the first behind it, placed on their own, where
-        `previous` is the position behind the groups before and `prefix` the rows in front of all."""
+        """Positions of a recording's further group and the first after it, placed on their own, where
+        `previous` is the position after the groups before and `prefix` the rows in front of all."""
         return positions + previous, question + previous
 
     def shape(self, keep: tuple[int, int], stop: int) -> Rows:
-        """Positions that one frame spans, int64 [axes]; `keep` is its grid, `stop` the position behind it."""
+        """Positions that one frame spans, int64 [axes]; `keep` is its grid, `stop` the position after it."""
         return np.full(self.axes, stop, dtype=np.int64)
 
     def ticks(self, shape: Rows, frame_us: int) -> Rows:
-        """How far the next frame lies behind one of this shape, int64 [axes], `frame_us` later."""
+        """How far the next frame lies after one of this shape, int64 [axes], `frame_us` later."""
         return shape
 
     @abstractmethod
@@ -141,14 +141,14 @@ class _Numbering:
         return np.stack([np.repeat(times, self.rows.counts), cells // cols, cells % cols])
 
     def frame_by_frame(self, local: Rows, extents: Rows) -> int:
-        """Number frames one behind the other.
+        """Number frames one after the other.
 
         Args:
             local: Of every visual row in its frame, int64 [axes, tokens] or [tokens].
             extents: Positions that the visual rows of a frame take, int64 [frames].
 
         Returns:
-            The position behind the last frame.
+            The position after the last frame.
         """
         rows, positions = self.rows, self.positions
         before, after, starts = rows.before, rows.after, rows.starts
@@ -163,7 +163,7 @@ class _Numbering:
 
 
 class RunningPositions(PositionRule):
-    """One axis: every row stands one behind the row before it, dropped tokens included."""
+    """One axis: every row stands one after the row before it, dropped tokens included."""
 
     axes = 1
 
@@ -178,7 +178,7 @@ class RunningPositions(PositionRule):
 
 
 class FramePositions(PositionRule):
-    """Three axes: every frame is a grid of its own behind its label; t stands still in it."""
+    """Three axes: every frame is a grid of its own after its label; t stands still in it."""
 
     axes = 3
 
@@ -210,7 +210,7 @@ class GridPositions(PositionRule):
             return rows.prefix
         times = self._times(window)
         window.positions[:, rows.visual] = rows.prefix + window.grid(times)
-        # Text behind the video begins after the largest position of any axis.
+        # Text after the video begins after the largest position of any axis.
         extents: list[int] = [int(times.max()) + 1, *(max(frame.keep.shape) for frame in frames)]
         return rows.prefix + max(extents)
 
@@ -237,7 +237,7 @@ class VideoPositions(GridPositions):
         return ticks
 
     def ticks(self, shape: Rows, frame_us: int) -> Rows:
-        """The next frame lies behind it in time alone."""
+        """The next frame lies after it in time alone."""
         return np.array([max(1, round(self.ticks_per_second * frame_us / 1e6)), 0, 0], dtype=np.int64)
 
     def per_frame(self, rows: float, tokens: tuple[int, int], temporal: int, fps: float) -> float:

@@ -52,8 +52,8 @@ def clip_backtest(
             file says; one that does not say so is in `Backtest.unread`.
 
     Raises:
-        PipelineError: The pipeline is none, asks nothing, or is closed; or `clips` are no paths.
-        RuleError: The rule is none.
+        PipelineError: It is not a pipeline, asks nothing, or is closed; or `clips` are not paths.
+        RuleError: The rule is not valid.
     """
     _check_kinds(pipeline, rule)
     if not pipeline.questions:

@@ -1,4 +1,4 @@
-"""What people said about incidents, beside what a question says: precision, recall, thresholds."""
+"""What people said about incidents, alongside what a question says: precision, recall, thresholds."""
 
 from __future__ import annotations
 

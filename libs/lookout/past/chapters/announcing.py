@@ -8,7 +8,7 @@ Keys (the part in braces is the hash tag: everything of a camera is in one slot)
 
 Landmarks come first (`landmarks`). All have a TTL, which the holder renews. A camera's budget is filled from
 its newest chapter on: the scenes of the oldest are left out first, and read from the holder. Redis holds no
-truth: whoever reads scenes compares them with the checksums of the head, which comes from the holder.
+truth: anyone who reads scenes compares them with the checksums of the head, which comes from the holder.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ LISTING_BYTES = 1 << 30
 PAGE = 1000
 """Chapters that fill a call; cameras are whole."""
 HEADER_BYTES = 64
-"""Of a range in an answer, beside its data, at most."""
+"""Of a range in an answer, alongside its data, at most."""
 DURABLE = "durable"
 """In place of a holder's address: the durable tier."""
 
@@ -327,7 +327,7 @@ def _prefix(digest: bytes, data: bytes, address: str) -> Prefix:
     try:
         return unpacked_prefix(data, address)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise HistoryError(f"{address}: the prefix {digest.hex()} is none: {error!r}") from error
+        raise HistoryError(f"{address}: the prefix {digest.hex()} is not valid: {error!r}") from error
 
 
 def _chapter(info: ChapterInfo, head: bytes, address: str, prefixes: Mapping[bytes, Prefix]) -> Chapter:

@@ -69,7 +69,7 @@ def is_meant(camera: str, pattern: str) -> bool:
 class MemoryService(memory_pb2_grpc.MemoryServiceServicer):  # type: ignore[misc]
     """Serves one folder of chapters: `server.add(service.register, service.NAME)`.
 
-    Codes: NOT_FOUND no such chapter, or its version is gone; INVALID_ARGUMENT a range is none of the
+    Codes: NOT_FOUND no such chapter, or its version is gone; INVALID_ARGUMENT a range is not one of the
     chapter's, or the call is over a limit of `MemoryLimits`; RESOURCE_EXHAUSTED too much at the same time.
     """
 

@@ -27,7 +27,7 @@ Step = Callable[[Erasure], int]
 class Eraser:
     """Runs the steps of every erasure that this process has not confirmed, in their order.
 
-    A step that fails is run again in the next round, with those behind it: nothing is confirmed before all of
+    A step that fails is run again in the next round, with those after it: nothing is confirmed before all of
     them are done. Since steps may be repeated, a process that is killed continues with its next start.
 
     Args:

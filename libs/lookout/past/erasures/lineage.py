@@ -15,7 +15,7 @@ def check_fence(fence: Fence, ref: TensorRef, wall_offset_us: int, start_us: int
         ref: The tensor.
         wall_offset_us: What is added to stream time for wall time.
         start_us: Stream time of its first frame.
-        end_us: Stream time behind its last one.
+        end_us: Stream time after its last one.
 
     Raises:
         LineageBrokenError: It was.

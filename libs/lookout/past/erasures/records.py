@@ -188,7 +188,7 @@ def read_erasure_record(key: str, value: bytes) -> Erasure | ErasureConfirmation
     """The message of a record.
 
     Raises:
-        WireError: It is none, another one than its key says, or asks for what cannot be erased.
+        WireError: It is not an erasure, another one than its key says, or asks for what cannot be erased.
     """
     erasure, separator, instance = key.partition("@")
     if not separator:

@@ -2,7 +2,7 @@
 
 A memory is one catalogue file and files of slabs. The head, which comes first and whole, names the byte range
 and checksum of each layer's scenes (what the first stage of retrieval compares); the scenes name the index
-range of each visual cluster; the index range names the slab of each of its clusters. So whoever can read
+range of each visual cluster; the index range names the slab of each of its clusters. So anyone who can read
 ranges of bytes (a file, another pod, an object store) reads the same memory, to the bit.
 
 A memory that still grows is catalogued from a snapshot: its files exist as ranges only. Byte order is little
@@ -484,7 +484,7 @@ class SnapshotFiles:
         """The bytes of whole records: a layer's scenes, an index range, a slab, a block of the window.
 
         Raises:
-            HistoryError: a range is none of these.
+            HistoryError: a range is not one of these.
         """
         return [self._one(place) for place in ranges]
 
@@ -553,7 +553,7 @@ class FolderFiles:
 
 
 def write_catalogue(folder: MemoryFolder) -> Path:
-    """Write head and catalogue of a sealed memory beside its checkpoint; the head is there last.
+    """Write head and catalogue of a sealed memory alongside its checkpoint; the head is there last.
 
     Returns:
         The head's file.

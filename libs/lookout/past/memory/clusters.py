@@ -129,7 +129,7 @@ class Members:
 
 @dataclass(slots=True)
 class Upkeep:
-    """What maintenance needs beside the clusters: settings, one layer's scale, and who is on the device.
+    """What maintenance needs alongside the clusters: settings, one layer's scale, and who is on the device.
 
     `lookup` gives (frames int64 [n], places int64 [axes, n]) of token numbers; `bias` [width] is taken from
     keys before they are compared; `scale` is the layer's mean variance at construction. `leaving`: what is

@@ -351,7 +351,7 @@ class MemoryFolder:
                 ) from error
             raise
         except BaseException:
-            # An interrupt may have come behind the new manifest: only opening the folder tells.
+            # An interrupt may have come after the new manifest: only opening the folder tells.
             self._release()
             raise
         old, self._log = self._log, fresh_log
@@ -461,7 +461,7 @@ class MemoryFolder:
         for record in records(memoryview(bytes_of(path)), str(path)):
             if isinstance(record, DamagedBytes):
                 self.damage.append(
-                    f"{path}: bytes {record.begin} to {record.end}, behind {newest}, are damaged: their "
+                    f"{path}: bytes {record.begin} to {record.end}, after {newest}, are damaged: their "
                     "checksum does not match; what was recorded there is lost"
                 )
                 continue
@@ -485,7 +485,7 @@ class MemoryFolder:
             raise HistoryError(f"{self.folder}: a record of unknown kind {kind!r}")
 
     def _go_on(self) -> None:
-        """As the owner: make the folder whole, and append behind its last record.
+        """As the owner: make the folder whole, and append after its last record.
 
         Raises:
             HistoryError: the disk refused it.

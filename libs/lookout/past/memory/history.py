@@ -233,7 +233,7 @@ class Snapshot:
 
     @property
     def clustered(self) -> bool:
-        """Whether there is anything beside the blocks that are read whole."""
+        """Whether there is anything alongside the blocks that are read whole."""
         return any(index.tokens for index in self.layers)
 
     def covered_frames(self) -> np.ndarray:
@@ -259,7 +259,7 @@ class Snapshot:
 @dataclass(frozen=True, slots=True)
 class IndexSize:
     """Bytes of the index that a question needs on the device (representatives and counters), of what upkeep
-    needs beside it (sums of unit keys, at the owner), and of the KV that is indexed."""
+    needs alongside it (sums of unit keys, at the owner), and of the KV that is indexed."""
 
     index_bytes: int
     upkeep_bytes: int
@@ -621,7 +621,7 @@ class CameraMemory:
                 leaving[frames] = leaving[frames].any()
             self._drop(leaving)
             self.note_wide()
-            # A block without frames has the number of the frame behind it, and nothing to erase.
+            # A block without frames has the number of the frame after it, and nothing to erase.
             self.open = [
                 entry for entry in self.open if not (entry.block.frames and leaving[entry.first_frame])
             ]

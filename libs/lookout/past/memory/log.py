@@ -14,7 +14,7 @@ class RecordLog:
     """The end of a file of records.
 
     A write that fails half way (a full disk) leaves torn bytes. They are cut off at once, or before the next
-    record where even that fails: nothing is ever appended behind them, since nothing behind them is read.
+    record where even that fails: nothing is ever appended after them, since nothing after them is read.
     """
 
     def __init__(self, path: Path, *, fresh: bool = False) -> None:

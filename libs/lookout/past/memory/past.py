@@ -109,7 +109,7 @@ class Traffic:
 class RangeCache:
     """Ranges of chapters within a byte budget; the least recently used leave first. Thread-safe.
 
-    A range that is being fetched is not fetched again: whoever asks for it waits.
+    A range that is being fetched is not fetched again: further readers wait for it.
     """
 
     def __init__(self, fetch: Fetch, budget_bytes: int) -> None:
@@ -382,7 +382,7 @@ class Past:
 
     @property
     def clustered(self) -> bool:
-        """Whether there is anything beside the blocks that are read whole."""
+        """Whether there is anything alongside the blocks that are read whole."""
         return any(int(layer.counts.sum()) for layer in self.layers)
 
     @property

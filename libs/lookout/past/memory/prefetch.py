@@ -24,7 +24,7 @@ class Predictor(StrEnum):
     """Where the guess of the next layer's clusters comes from. `NONE`: nothing is fetched ahead. `QUERY`: the
     present layer's query (the paper). `PROJECTED`: the next layer's norm and query projection applied to the
     present layer's input. `RESIDUAL`: the same applied to the state after the present layer's attention; it
-    knows more and leaves only the feed-forward part to move behind."""
+    knows more and leaves only the feed-forward part to be moved afterwards."""
 
     NONE = "none"
     QUERY = "query"

@@ -242,7 +242,7 @@ class Keep:
         """From "2h", "90min", "500MB", or a number of bytes.
 
         Raises:
-            HistoryError: the text is none of these.
+            HistoryError: the text is not one of these.
         """
         if not isinstance(text, str):
             return cls(bytes=check_whole("memory", text, 1, _MOST_BYTES, HistoryError))

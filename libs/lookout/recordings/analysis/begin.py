@@ -24,7 +24,8 @@ def given_begin(value: datetime | str) -> datetime:
         value: The moment, or its text in ISO 8601.
 
     Raises:
-        AnalysisError: It is none, lies before 1970 or behind 2200, or local clocks show it twice or never.
+        AnalysisError: It is not a time, lies before 1970 or after 2200, or is ambiguous or missing because of
+            daylight saving time.
     """
     name = f"begins={clean(str(value), 60)}"
     moment = moment_of(name, value, AnalysisError)

@@ -24,7 +24,7 @@ _CUTTING = 2
 
 
 class Journal:
-    """Finished parts of one request, one JSON object a line behind a line that names the request.
+    """Finished parts of one request, one JSON object a line after a line that names the request.
 
     A line that a stopped run left half written is ignored; another request's journal is begun again. A file
     that is no journal is never replaced.

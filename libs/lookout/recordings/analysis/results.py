@@ -31,7 +31,7 @@ class Part:
     Attributes:
         number: Of the part in its recording, from 0.
         first: Its first sample.
-        stop: The sample behind its last.
+        stop: The sample after its last.
         start_s: Begin, in seconds since the first frame.
         end_s: End, in seconds since the first frame.
     """

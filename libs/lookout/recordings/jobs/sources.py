@@ -358,7 +358,7 @@ def _parsed(uri: str) -> SplitResult:
     """The parts of a URI; an absolute path is one of a file.
 
     Raises:
-        SourceError: It is none.
+        SourceError: It is not a valid URI.
     """
     if uri.startswith("/"):
         return SplitResult("file", "", uri, "", "")

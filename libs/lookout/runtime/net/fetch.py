@@ -1,4 +1,4 @@
-"""Bytes behind a URI: from allowed hosts, at the address that was checked, without redirects, in time."""
+"""Bytes that a URI names: from allowed hosts, at the address that was checked, without redirects, in time."""
 
 from __future__ import annotations
 
@@ -71,10 +71,10 @@ class UriFetcher:
     resolver: Resolver = field(default=resolve)
 
     def fetch(self, uri: str) -> bytes:
-        """The bytes behind a URI, tried once.
+        """The bytes that a URI names, tried once.
 
         Raises:
-            BadRecordError: it may not be fetched, or there is nothing of use behind it.
+            BadRecordError: it may not be fetched, or it names nothing of use.
             TransientError: the host does not answer, or says that it cannot just now.
         """
         body = bytearray()
@@ -92,14 +92,14 @@ class UriFetcher:
         return url, self._checked(url)
 
     def stream(self, uri: str, take: Callable[[bytes], object]) -> None:
-        """Fetch the bytes behind a URI, tried once; where that fails some may have been taken.
+        """Fetch the bytes that a URI names, tried once; where that fails some may have been taken.
 
         Args:
             uri: Which.
             take: Called with every piece of them, in order.
 
         Raises:
-            BadRecordError: it may not be fetched, or there is nothing of use behind it.
+            BadRecordError: it may not be fetched, or it names nothing of use.
             TransientError: the host does not answer, or says that it cannot just now.
         """
         deadline = time.monotonic() + self.timeout_s

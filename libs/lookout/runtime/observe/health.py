@@ -51,14 +51,14 @@ class Health:
             return dict(self._blockers)
 
     def note(self, part: str, tell: Callable[[], object]) -> None:
-        """Say something beside readiness: `tell` gives what JSON can hold; nothing is said while that is
+        """Say something alongside readiness: `tell` gives what JSON can hold; nothing is said while that is
         empty.
         """
         with self._lock:
             self._notes[part] = tell
 
     def notes(self) -> dict[str, object]:
-        """What is said beside readiness, by part."""
+        """What is said alongside readiness, by part."""
         with self._lock:
             # `tell` may take locks of its own: it is called outside of this one.
             notes = dict(self._notes)

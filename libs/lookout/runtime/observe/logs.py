@@ -92,7 +92,7 @@ class Quiet(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether this one is said."""
-        # The first words: librdkafka puts numbers and addresses behind them, which differ each time.
+        # The first words: librdkafka puts numbers and addresses after them, which differ each time.
         kind = f"{record.name}:{record.levelno}:{str(record.msg)[:12]}"
         now = time.monotonic()
         if now - self._last.get(kind, -self._seconds) < self._seconds:

@@ -199,7 +199,7 @@ class Probes:
                 return _text(start, 404, "/metrics, /livez or /readyz\n")
 
     def _scrape(self, request: WSGIEnvironment, start: StartResponse) -> Iterator[bytes]:
-        """One read of /metrics; it counts as read once it is sent: WSGI asks for the part behind it then."""
+        """One read of /metrics; it counts as read once it is sent: WSGI asks for the part after it then."""
         with self._scraped:
             self._begun, self._scraped_at = self._begun + 1, time.monotonic()
             number = self._begun

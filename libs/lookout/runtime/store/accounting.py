@@ -21,7 +21,7 @@ class TierAccounting:
         return len(self._free) + len(self._pinned)
 
     def keys(self) -> list[str]:
-        """Least recently used first, pinned ones behind."""
+        """Least recently used first, pinned ones last."""
         return [*self._free, *self._pinned]
 
     def pinned(self, key: str) -> bool:

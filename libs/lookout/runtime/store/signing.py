@@ -1,6 +1,6 @@
 """What the fleet's token signs. An address in the directory: a caller shows the token to no other.
 
-Redis is an index that others may write. Whoever does could name an address of his own, and callers would
+Redis is an index that others may write. Anyone who does could name an address of his own, and callers would
 show it their token. So a holder signs its address with the token (HMAC-SHA256), and a reader that has a
 token leaves out what is not signed.
 """
@@ -19,7 +19,7 @@ class FleetSigner:
 
     Args:
         token: The fleet's, read again when its file changes. None: there is none, and nothing is marked.
-        purpose: What is marked: a mark for one purpose is none for another.
+        purpose: What is marked: a mark for one purpose is not valid for another.
     """
 
     def __init__(self, token: Token | None, purpose: str) -> None:

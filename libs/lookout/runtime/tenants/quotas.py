@@ -61,7 +61,7 @@ class Quotas:
         return self.named.get(tenant, self.default)
 
     def weight(self, tenant: str) -> float:
-        """A tenant's part of a device that is short, beside others' weights."""
+        """A tenant's part of a device that is short, alongside others' weights."""
         return self.of(tenant).weight
 
     @property

@@ -31,7 +31,7 @@ do")` for anything that must stop the service; `checked_model(settings, folder)`
         def handle(self, state, record):          # record: Record(topic, partition, offset, camera, ...)
             return Result([Output("frames.v1", record.camera, message.SerializeToString())], checkpoint)
         def tick(self, state, now): ...           # silence -> gap: a Result or None
-        def rejected(self, state, record, why): ...  # what else to write beside a dead letter
+        def rejected(self, state, record, why): ...  # what else to write alongside a dead letter
 
 - `handle` runs on compute threads: one call at a time for a camera, in order; cameras in parallel. It may
   change `state`.
@@ -52,7 +52,7 @@ do")` for anything that must stop the service; `checked_model(settings, folder)`
   `DeviceFailedError` (and torch's own CUDA errors) -> not ready, tried again for a few seconds, then the
   process ends with exit code 4; nothing is committed for the record. Anything else -> state dropped, tried
   `attempts` times, then a dead letter `internal-error`. Raise BadRecordError and TransientError before
-  changing state. A `Result` may also carry `dead_letter` itself beside outputs.
+  changing state. A `Result` may also carry `dead_letter` itself alongside outputs.
 - `shared_settings` ({**settings.shared, "grid": "16x16"}): what all running instances of the stage share;
   an instance with other values refuses to start. `Result.counts` are added to
   `lookout_events_total` at the commit; `events` names them all, with what each means.

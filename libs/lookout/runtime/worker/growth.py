@@ -1,7 +1,7 @@
 """More partitions for the cameras' topics while a fleet runs.
 
 A client chooses a camera's partition by its key and the number of partitions, so cameras move when partitions
-are added. In its new partition a camera begins an epoch of its own, behind a key window. Its old partition is
+are added. In its new partition a camera begins an epoch of its own, after a key window. Its old partition is
 told by a record of this room: without it the camera would count as silent there.
 """
 
@@ -28,7 +28,7 @@ MOST_PARTITIONS = 10_000
 _PER_MS = 1000
 #: seconds for which a camera must be seen in two partitions, and speak in the newer one only
 SETTLED_S = 3.0
-#: milliseconds without a segment, beside a partition that has some, after which a camera has left; below
+#: milliseconds without a segment, alongside a partition that has some, after which a camera has left; below
 #: decode's default silence, so that it does not count as offline
 QUIET_MS = 20_000
 _CALL_S = 30.0
@@ -152,7 +152,7 @@ class Places:
     def departures(self) -> list[Departure]:
         """Cameras whose segments come in another partition: since its epoch began there, or for `QUIET_MS`.
 
-        The second, because a segment that was sent again may open an epoch behind the notice.
+        The second, because a segment that was sent again may open an epoch after the notice.
         """
         departures = []
         for camera, places in self._of.items():

@@ -41,7 +41,7 @@ class Ownership:
         metrics: gauges of partitions, cameras and lag.
         health: not ready while a partition waits; the message names it.
         foreign: the cameras of a takeover whose checkpoints were written under another configuration.
-        own: whether the mark beside a committed offset is this configuration's.
+        own: whether the mark alongside a committed offset is this configuration's.
         letter: a dead letter for a checkpoint: its partition, offset and camera, its bytes, and why.
         refusal: what ends the process where every checkpoint is of another configuration.
         limit_s: a takeover that has to wait for longer ends the process.

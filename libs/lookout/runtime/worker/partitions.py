@@ -90,7 +90,7 @@ class Partition:
     seek_to: int | None = None  # reading continues from here as soon as the client lets it
     waits_for: str = ""  # why it is not taken over yet
     waits_since: float | None = None
-    read_to: int | None = None  # the offset behind the newest record read
+    read_to: int | None = None  # the offset after the newest record read
     jump: tuple[int, int] | None = None  # the widest run of offsets passed over since `lost` was asked
     lost_to: int = 0  # offsets below this that are gone were counted
     loss: Loss | None = None  # the newest run of offsets that retention removed

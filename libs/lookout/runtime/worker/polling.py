@@ -144,7 +144,7 @@ class Source:
             "heartbeat.interval.ms": max(200, min(HEARTBEAT_MS, int(settings.session_timeout_s * 1000 / 5))),
             # librdkafka refuses an interval below the session.
             "max.poll.interval.ms": max(60_000, int(settings.session_timeout_s * 1000) + 1),
-            # The client reads ahead beside the worker: half of the bytes that may be in flight.
+            # The client reads ahead alongside the worker: half of the bytes that may be in flight.
             "queued.max.messages.kbytes": max(1024, settings.in_flight_bytes >> 11),
             # After at most so long the group reads partitions that were added; the default is five minutes.
             "topic.metadata.refresh.interval.ms": METADATA_MS,
@@ -305,7 +305,7 @@ class Source:
     def _join_again(self) -> None:
         if self._member:
             self._listener.on_lost(sorted(self._member))
-        self._closing = True  # the old client's last rebalance is none of the new one's
+        self._closing = True  # the old client's last rebalance does not concern the new one
         try:
             self._consumer.close()
         finally:

@@ -39,7 +39,7 @@ class Loss:
 
     Attributes:
         offsets: Their number, ends of transactions included.
-        until_ms: Record time of the first one behind them.
+        until_ms: Record time of the first one after them.
     """
 
     offsets: int

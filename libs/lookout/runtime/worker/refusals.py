@@ -38,7 +38,7 @@ class LetterContent(IntEnum):
 @dataclass(frozen=True, slots=True)
 class Refusal:
     """What is known about one record. `reason`: an output of it was refused, so it becomes a dead letter;
-    `bare`: so were outputs beside the dead letter; `kept`: of the dead letter.
+    `bare`: so were outputs alongside the dead letter; `kept`: of the dead letter.
     """
 
     reason: DeadLetter | None = None
@@ -97,7 +97,7 @@ class Refusals:
         return (partition, camera) not in self._ticks
 
     def committed(self, record: Record) -> None:
-        """The record is behind us."""
+        """Forget the record: its offset is committed."""
         self._known.pop((record.partition, record.offset), None)
         self._ticks.discard((record.partition, record.camera))
 

@@ -71,7 +71,7 @@ class ServiceSettings(Connections, SamplingSettings):
     release: str = Field(
         "",
         max_length=120,
-        description="name of the installation; a service refuses to work beside one of another name",
+        description="name of the installation; a service refuses to work alongside one of another name",
     )
     instance: str = Field(
         default_factory=socket.gethostname,

@@ -105,7 +105,7 @@ def model_folder(folder: Path | None) -> Path:
     """The folder of a checkpoint, of which nothing is read.
 
     Raises:
-        StartupError: There is none.
+        StartupError: It is missing.
     """
     if folder is None or not folder.is_dir():
         raise StartupError(f"LOOKOUT_MODEL_DIR={folder}: give the folder of a model's checkpoint")

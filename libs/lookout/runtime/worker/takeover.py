@@ -49,7 +49,7 @@ class Takeover:
         checkpoints: By camera.
         unreadable: Checkpoints that are no message, by camera; these cameras start again.
         places: Offsets of checkpoints in the state topic, by camera.
-        mark: The configuration of whoever committed `offset`; empty where an earlier release did.
+        mark: The configuration of the worker that committed `offset`; empty where an earlier release did.
     """
 
     partition: int

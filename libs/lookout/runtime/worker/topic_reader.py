@@ -44,7 +44,7 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """What a group committed of a partition. mark: what its worker wrote beside the offset."""
+    """What a group committed of a partition. mark: what its worker wrote alongside the offset."""
 
     offset: int
     mark: str = ""
@@ -114,7 +114,7 @@ class TopicReader:
         return {partition: commit.offset for partition, commit in commits.items()}
 
     def commits(self, topic: str, partitions: Collection[int], timeout_s: float) -> dict[int, Commit]:
-        """As `committed`, with what was committed beside each offset.
+        """As `committed`, with what was committed alongside each offset.
 
         Raises:
             KafkaException: Kafka does not answer, or refuses.

@@ -64,7 +64,7 @@ class Transaction:
         self.abandoned = why
 
     def offsets(self, topic: str, mark: str = "") -> list[TopicPartition]:
-        """Next unread offsets, with this configuration's mark beside them.
+        """Next unread offsets, with this configuration's mark alongside them.
 
         Only members of the group commit offsets: the mark tells a changed configuration from a record that
         somebody else wrote into the state topic.
@@ -120,7 +120,7 @@ class Client(Enum):
     | -------- | --------------------------------------------------------- | -------- |
     | SOUND    | Kafka goes away; a call ends without an answer; a refusal | SUSPECT  |
     | SUSPECT  | a new client is made                                      | SOUND    |
-    | any      | the client hangs: a new one is made beside it             | REPLACED |
+    | any      | the client hangs: a new one is made alongside it             | REPLACED |
     | REPLACED | a transaction commits                                     | SOUND    |
     | REPLACED | Kafka goes away; a call ends without an answer; a refusal | SUSPECT  |
 

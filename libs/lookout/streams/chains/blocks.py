@@ -110,7 +110,7 @@ def check_block(block: tokens_pb2.StrideBlock) -> None:
         raise BadRecordError("bad-tokens", f"embeddings of shape {shape} for {total} kept groups")
     if len(block.deepstack.shape) and list(block.deepstack.shape)[1:] != list(block.embeddings.shape):
         raise BadRecordError(
-            "bad-tokens", f"deepstack of shape {list(block.deepstack.shape)} beside embeddings"
+            "bad-tokens", f"deepstack of shape {list(block.deepstack.shape)} alongside embeddings"
         )
 
 

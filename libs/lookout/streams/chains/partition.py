@@ -1,7 +1,7 @@
 """The chains of windows that begin in a range of one partition of tokens.v1, with all that replaying needs.
 
 A range is given by offsets, so that it means the same to every reader: no clock decides which chain is whose.
-What a chain needs beyond its range is read as well, before it and behind it.
+What a chain needs beyond its range is read as well, before it and after it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from lookout.wire import TOKENS, VERDICTS
 _READ_S: Final = 60.0
 #: by how much the clocks of two producers may differ
 _SLACK_MS: Final = 60_000
-#: how long behind a block its verdict, or the end of its chain, may stand in Kafka
+#: how long after a block its verdict, or the end of its chain, may stand in Kafka
 _LATE_MS: Final = 3_600_000
 #: records by which a range is extended first
 _EXTENSION: Final = 256
@@ -300,7 +300,7 @@ class _RangeReader:
         return [index for index, key in self.keys[epoch.stream].items() if key in own]
 
     def _offset(self, epoch: EpochRecords, key: int, whole: bool) -> int | None:
-        """Where a chain begins; 0: before what was read, None: behind it."""
+        """Where a chain begins; 0: before what was read, None: after it."""
         offsets = self.offsets[epoch.stream]
         if key in offsets:
             return offsets[key]

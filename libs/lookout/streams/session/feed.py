@@ -200,7 +200,7 @@ class Feed:
 
     def _end_of(self, block: StreamBlock, decoded_us: int, ended: bool) -> int:
         """Stream time at which a block ends: where its stride does; or the video, if its stream `ended`, or
-        if a sample is missing behind what was decoded."""
+        if a sample is missing after what was decoded."""
         end_us = (block.block.index + 1) * self.sampling.stride_us
         least_us = 0 if ended else self.sampling.step_us
         return decoded_us if end_us - decoded_us > least_us else end_us

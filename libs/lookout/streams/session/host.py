@@ -32,7 +32,7 @@ from lookout.models.windows import Layout
 from lookout.streams.session.errors import DeadlineError, SessionError
 from lookout.values import check_whole
 
-#: engines, and the options that the `load_engine` of each takes beside those of a session
+#: engines, and the options that the `load_engine` of each takes in addition to those of a session
 ENGINES: Final = {
     "transformers": ("spill_dir", "rows_per_pass"),
     "vllm": ("max_rows", "max_batched_rows", "block_size", "kv_cache_bytes", "tensor_parallel", "eager"),
@@ -263,7 +263,7 @@ def _batch(waiting: Sequence[WindowRequest | Job]) -> list[int]:
 
 
 class _Sign(Enum):
-    """Before the first piece, and behind the last."""
+    """Before the first piece, and after the last."""
 
     BEGUN = "begun"
     ENDED = "ended"

@@ -78,7 +78,7 @@ def clip(
 ) -> RecordingClip:
     """A range of a recording as a file that plays alone. Nothing is encoded again; sound is left out.
 
-    It begins with the keyframe before the range (the first one behind it where there is none) and ends with
+    It begins with the keyframe before the range (the first one after it where there is none) and ends with
     the picture before its end, or up to some pictures later where these are stored before that one.
 
     Args:
@@ -157,7 +157,7 @@ def _last(order: np.ndarray, begin: int, end: int) -> int:
     """The last packet of the pictures [begin, end), and of all that are shown among those."""
     last = int(order[begin : max(end, begin + 1)].max())
     while True:
-        # A picture stored before `last` may be shown behind others that are stored later.
+        # A picture stored before `last` may be shown after others that are stored later.
         newest = int(np.flatnonzero(order <= last)[-1])
         further = int(order[begin : newest + 1].max())
         if further == last:
@@ -166,7 +166,7 @@ def _last(order: np.ndarray, begin: int, end: int) -> int:
 
 
 def _check_hidden(table: FrameTable, run: _Range, shown: int) -> None:
-    """Refuse pictures that an edit list hides behind the first that is shown: only those before can be hidden
+    """Refuse pictures that an edit list hides after the first that is shown: only those before can be hidden
     in a clip.
 
     Raises:

@@ -453,7 +453,7 @@ class UrlSource:
     def _request(self, start: int, body: bytearray) -> bytes:
         """A piece; `body` has the bytes that came before its connection broke off, and takes the others."""
         if self._size is not None and len(body) == min(self._piece, self._size - start):
-            return bytes(body)  # it broke off behind the last byte
+            return bytes(body)  # it broke off after the last byte
         with self._asked(start + len(body), start + self._piece - 1) as answer:
             if answer.status_code == 200:
                 return self._take_whole(answer, start)

@@ -171,9 +171,9 @@ class Hole:
     """A time of a recording without packets: nothing was recorded, or it was cut out.
 
     Attributes:
-        index: The picture behind it, in presentation order.
+        index: The picture after it, in presentation order.
         start_us: When the picture before it ends, in microseconds since the first picture.
-        end_us: When the picture behind it is shown.
+        end_us: When the picture after it is shown.
     """
 
     index: int
@@ -197,7 +197,7 @@ def holes_of(times_us: Sequence[int], nominal_us: int) -> tuple[Hole, ...]:
 class Lead:
     """The pictures at a stream's beginning that refer to pictures before it: no decoder shows them.
 
-    A recording that was cut without regard to its groups begins with those before its first keyframe; behind
+    A recording that was cut without regard to its groups begins with those before its first keyframe; after
     that come pictures that are shown before it.
 
     Args:

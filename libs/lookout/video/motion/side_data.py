@@ -1,4 +1,4 @@
-"""What a decoded frame carries beside its pixels."""
+"""What a decoded frame carries alongside its pixels."""
 
 from __future__ import annotations
 

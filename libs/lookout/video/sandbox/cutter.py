@@ -28,7 +28,7 @@ class CutSegment:
     Attributes:
         data: MPEG-TS that begins at a keyframe.
         seconds: From its first to its last packet, by their stamps.
-        waited_s: Seconds since its last packet came: many where the camera fell silent behind it.
+        waited_s: Seconds since its last packet came: many where the camera fell silent after it.
     """
 
     data: bytes
@@ -62,7 +62,7 @@ class Cutter:
     _came_at: float = 0.0
 
     def cut(self, packets: Iterable[Any]) -> Iterator[CutSegment]:
-        """Yield a segment whenever one is complete, and behind the last packet what is open then.
+        """Yield a segment whenever one is complete, and after the last packet what is open then.
 
         The end of a connection may be the end of its camera, and its last pictures those that matter. Only
         the last packet of all is dropped: nobody knows whether its picture came whole.
@@ -101,7 +101,7 @@ class Cutter:
         return self._times.stamped(map(sets.mark, pictures))
 
     def _cut_before(self, packet: Any) -> Iterator[CutSegment]:
-        """Take a packet, behind the segment that it completes."""
+        """Take a packet, after the segment that it completes."""
         if packet.dts is None or packet.pts is None or packet.is_corrupt:
             self.dropped_packets += 1
             if packet.is_corrupt:

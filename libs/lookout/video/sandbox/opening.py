@@ -77,7 +77,7 @@ def downloaded(
     """A URL in a temporary file, which goes with the block.
 
     Args:
-        source: The URL; closed behind the download.
+        source: The URL; closed after the download.
         progress: Called with bytes done and in all.
 
     Raises:
@@ -93,7 +93,7 @@ def downloaded(
 
 
 def download(source: UrlSource, path: str, progress: Callable[[int, int], None] | None = None) -> None:
-    """Write a URL's bytes into a file, piece by piece, behind those it has; nothing of them is parsed.
+    """Write a URL's bytes into a file, piece by piece, after those it has; nothing of them is parsed.
 
     Args:
         source: The URL.

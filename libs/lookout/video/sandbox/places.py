@@ -81,7 +81,7 @@ def placed(url: str, networks: Sequence[str]) -> CameraPlace:
 
     Raises:
         AccessError: The host, or one of its addresses, is outside the networks.
-        OSError: The host is not known, or the URL is none; the message names it.
+        OSError: The host is not known, or the URL is not valid; the message names it.
     """
     try:
         parts = urlsplit(url)
@@ -107,7 +107,7 @@ def has_places(url: str) -> bool:
 
 
 def url_fault(url: str) -> str | None:
-    """Why a camera's URL cannot be taken: whoever reads the topic or a log would read its password.
+    """Why a camera's URL cannot be taken: anyone who reads the topic or a log would read its password.
 
     Returns:
         The reason, without the URL; None where it can.

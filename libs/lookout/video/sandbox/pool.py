@@ -291,7 +291,7 @@ class _Worker:
         return f"died of {signal.Signals(-code).name}" if code < 0 else f"exited with status {code}"
 
     def kill(self) -> None:
-        """End the process; whoever waits for it learns so."""
+        """End the process; callers that wait for it learn so."""
         self._process.kill()
 
     def close(self) -> None:
@@ -551,7 +551,7 @@ class SandboxPool:
                 return
             self._closed = True
             workers = list(self._alive)
-        # Killed before seats are cleared: whoever waits for one of them gives its seat back then.
+        # Killed before seats are cleared: callers that wait for one of them give its seat back then.
         for worker in workers:
             worker.kill()
         self._clear_seats()

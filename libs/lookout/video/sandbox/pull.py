@@ -109,7 +109,7 @@ class Pull:
             raise PullError(f"the process that reads the camera {self._fate(error)}") from None
 
     def end(self) -> None:
-        """End the process; whoever waits for its segments learns so."""
+        """End the process; callers that wait for its segments learn so."""
         self._process.kill()
 
     def close(self) -> None:

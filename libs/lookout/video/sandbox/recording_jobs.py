@@ -43,7 +43,7 @@ class RecordingJobs:
 
         Args:
             path: What to call it, and where it is unless `file` is given.
-            file: The file, open; closed behind the job.
+            file: The file, open; closed after the job.
 
         Raises:
             CodecError: The file cannot be read.

@@ -485,7 +485,7 @@ def _table(message: pb.Table, request: TableRequest, planes: Planes) -> TableRep
 
 
 def _begins(message: pb.Table) -> datetime | None:
-    """When the recording begins; a time that cannot be is none."""
+    """When the recording begins, or None if the time is impossible."""
     if not message.HasField("begins_us"):
         return None
     day = MINUTE_OFFSETS - 1

@@ -130,7 +130,7 @@ _ALLOWED: Final[dict[str, tuple[int | None, int | None]]] = {
     "uname": (63, 160),
 }
 #: calls that take a path. Landlock decides which files may be opened, and nothing about the other calls:
-#: whoever may ask for the facts of a path learns whether it exists
+#: anyone who may ask for the facts of a path learns whether it exists
 _PATHS: Final[dict[str, tuple[int | None, int | None]]] = {
     "open": (2, None),
     "openat": (257, 56),

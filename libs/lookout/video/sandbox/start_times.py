@@ -10,9 +10,9 @@ _LONGEST: Final = 32  # packets until two in a row have their times: more than a
 
 
 def with_start_times(packets: Iterable[Any]) -> Iterator[Any]:
-    """Packets of one connection; those at its beginning get the times that follow from those behind them.
+    """Packets of one connection; those at its beginning get the times that follow from those after them.
 
-    FFmpeg gives the first picture of an RTP stream no time, and where pictures are reordered those behind it
+    FFmpeg gives the first picture of an RTP stream no time, and where pictures are reordered those after it
     no decoding time. The first is a keyframe: without it nothing before the next one can be decoded. They are
     taken to come in the step of those that follow, which is exact where a camera's rate is constant.
 

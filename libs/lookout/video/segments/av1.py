@@ -15,7 +15,7 @@ SLOTS = 8
 
 
 class _Bits:
-    """Bits of a byte string, the highest first; zeros behind its end."""
+    """Bits of a byte string, the highest first; zeros after its end."""
 
     def __init__(self, data: bytes) -> None:
         self._value, self._left = int.from_bytes(data, "big"), 8 * len(data)

@@ -46,7 +46,7 @@ class Jump:
     Attributes:
         pts: When it is shown, in ticks.
         at: When it is decoded.
-        shift: What was added to its stamps, and is added to those behind it: its own clock is that much less.
+        shift: What was added to its stamps, and is added to those after it: its own clock is that much less.
     """
 
     pts: int
@@ -366,7 +366,7 @@ class StreamClock:
         return float(ticks * self._time_base) - waited_s > OUTLIER_US / 500_000
 
     def _is_shown_later(self, packet: av.Packet) -> bool:
-        """Take a packet whose decoding time falls back though its picture is shown behind all before it, as
+        """Take a packet whose decoding time falls back though its picture is shown after all before it, as
         where edits of an MP4 file meet."""
         if not self._reorders or packet.pts is None or packet.dts is None or not self._shown:
             return False

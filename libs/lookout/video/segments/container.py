@@ -54,7 +54,7 @@ EARLY_PACKETS = 512  # without a time at the beginning of a stream; more are no 
 _PLAYLIST = 1024  # bytes in which a playlist says what it is
 _BOXES = 64  # of an MP4 file that are looked at for its index
 WRAPPING = ("mpegts", "mpeg")  # their stamps have 33 bits
-FLV_TURN = 1 << 31  # milliseconds behind which the times of an FLV file begin again
+FLV_TURN = 1 << 31  # milliseconds after which the times of an FLV file begin again
 FLV_EARLY = 60_000  # milliseconds by which a time may lie below zero
 
 
@@ -356,7 +356,7 @@ def _with_early_times(packets: Iterator[av.Packet], video: Video) -> Iterator[av
         yield from packets
         return
     step = max(1, round(1 / (video.fps * video.time_base)))
-    # Pictures that are stored behind one of a later time may lie before zero, too.
+    # Pictures that are stored after one of a later time may lie before zero, too.
     last = len(early) + REORDER
     for place, packet in enumerate(chain(early, packets)):
         if packet.pts is None and place < last:
@@ -366,7 +366,7 @@ def _with_early_times(packets: Iterator[av.Packet], video: Video) -> Iterator[av
 
 def _with_signed_times(packets: Iterator[av.Packet]) -> Iterator[av.Packet]:
     """Packets of an FLV file. FFmpeg writes 31 bits of a decoding time below zero, as B-frames begin with:
-    read as they stand, these are 25 days before or behind the next picture."""
+    read as they stand, these are 25 days before or after the next picture."""
     for packet in packets:
         if packet.dts is not None and packet.pts is not None:
             turns = (packet.dts + FLV_EARLY) // FLV_TURN

@@ -145,7 +145,7 @@ class _Group:
 
     @property
     def ends_hidden(self) -> bool:
-        """Whether pictures behind the last one that is shown are hidden."""
+        """Whether pictures after the last one that is shown are hidden."""
         return self.hidden_us is not None and self.shown > 0 and self.hidden_us > self.last_us
 
     @property
@@ -169,11 +169,11 @@ def cut(
     of them; and earlier where it would grow beyond `max_bytes`. What precedes the first keyframe is
     dropped. Time stamps are the source's own, moved by one constant if decoding times begin below zero; a
     source without time stamps gives pieces without (elementary streams). Missing and wrong ones are put right
-    (`StreamClock`). A piece ends at the keyframe at or behind a jump of the clock, which takes no time, and
+    (`StreamClock`). A piece ends at the keyframe at or after a jump of the clock, which takes no time, and
     before a hole of more than half a minute, which takes its own. Leading
-    pictures stay behind their keyframe; those that refer to the piece before are lost there, and counted when
+    pictures stay after their keyframe; those that refer to the piece before are lost there, and counted when
     decoded. What an edit list hides stays hidden: a piece has an edit list of its own where it cannot be
-    decoded without, and times begin with the first picture that is shown. `broken_off` is called behind the
+    decoded without, and times begin with the first picture that is shown. `broken_off` is called after the
     last piece with the reason where the source ends before its end. Errors: `CodecError` (also BYTES for a
     group of pictures that alone exceeds max_bytes)."""
     if target_s <= 0 or max_bytes <= 0 or (keyframes is not None and keyframes < 1):
@@ -222,7 +222,7 @@ def _no_segment(video: Video, source: ByteSource) -> CodecError:
 class _ScannedSource:
     """A source whose continuity counters are followed while FFmpeg reads it, because a pipe is read once.
 
-    FFmpeg may go to the end first, to know how long a file is: only bytes behind those read before count.
+    FFmpeg may go to the end first, to know how long a file is: only bytes after those read before count.
     """
 
     def __init__(self, source: ByteSource) -> None:
@@ -281,9 +281,9 @@ class _ScannedSource:
 def _shares(
     groups: Iterator[_Group], target_s: float, max_bytes: int, keyframes: int | None
 ) -> Iterator[tuple[list[_Group], _Group | None]]:
-    """The groups of every piece, and the group that follows them; None behind the last one."""
+    """The groups of every piece, and the group that follows them; None after the last one."""
     piece: list[_Group] = []
-    hidden: list[_Group] = []  # groups behind those of the piece of which nothing is shown
+    hidden: list[_Group] = []  # groups after those of the piece of which nothing is shown
     for group in groups:
         if piece and not group.shown:
             hidden.append(group)
@@ -462,7 +462,7 @@ class _Writer:
                 filtered = _filtered(repeat, packet)
                 losses_out += [loss] * len(filtered)
                 if not filtered and losses_out:
-                    losses_out[-1] = True  # a picture is missing behind it
+                    losses_out[-1] = True  # a picture is missing after it
                 for ready in filtered:
                     ready.time_base = self._video.time_base
                     ready.stream = target

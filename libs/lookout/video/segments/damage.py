@@ -108,7 +108,7 @@ def with_breaks(data: bytes, pid: int, losses: Sequence[bool]) -> bytes:
     """MPEG-TS bytes whose continuity counters say which pictures are damaged.
 
     A muxer numbers its packets without a gap, whatever its source lost. Here the counter leaves out a number
-    behind the first TS packet of each damaged picture, as if the next had been lost.
+    after the first TS packet of each damaged picture, as if the next had been lost.
 
     Args:
         data: The muxer's bytes, undamaged.
@@ -134,11 +134,11 @@ def with_breaks(data: bytes, pid: int, losses: Sequence[bool]) -> bytes:
 
 
 def with_damage(packets: Iterable[av.Packet], breaks: deque[int]) -> Iterator[tuple[av.Packet, bool]]:
-    """Each packet, and whether bytes of its picture, or of a picture right behind it, are missing.
+    """Each packet, and whether bytes of its picture, or of a picture right after it, are missing.
 
     Args:
         packets: Packets of a stream, in decoding order.
-        breaks: As `CounterScan.breaks`, at least up to the packet behind the newest; emptied on the way. The
+        breaks: As `CounterScan.breaks`, at least up to the packet after the newest; emptied on the way. The
             packet that begins at or before a break lost its end, or the next lost its beginning, or one
             between them is missing: what follows depends on it either way.
     """

@@ -416,7 +416,7 @@ class _UnplannedError(Exception):
 
 @dataclass(slots=True)
 class _Held:
-    """A decoded frame that waits for the one behind it; `slot`: the grid point it is sampled for."""
+    """A decoded frame that waits for the one after it; `slot`: the grid point it is sampled for."""
 
     frame: av.VideoFrame
     place: PicturePlace

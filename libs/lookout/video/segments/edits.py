@@ -22,7 +22,7 @@ class Edit:
         begin: Time of the first picture that is shown.
         end: When the last one ends.
         hides_begin: Whether pictures before it are hidden.
-        hides_end: Whether pictures behind it are hidden.
+        hides_end: Whether pictures after it are hidden.
     """
 
     begin: int
@@ -52,7 +52,7 @@ class Edit:
 
 
 def with_edit(data: bytes, start: Fraction, length: Fraction, media: Fraction) -> bytes:
-    """An MP4 or MOV file of one track with another edit list. Its index stands behind its packets.
+    """An MP4 or MOV file of one track with another edit list. Its index stands after its packets.
 
     Args:
         data: The file.
@@ -86,7 +86,7 @@ def _with_list(track: bytes, start: Fraction, length: Fraction, media: Fraction)
     table = b"".join(struct.pack(">QqHH", *row, 1, 0) for row in rows)
     edits = _box(b"edts", _box(b"elst", struct.pack(">II", 1 << 24, len(rows)) + table))
     parts = [_box(kind, body) for kind, body in _boxes(track) if kind != b"edts"]
-    return b"".join([parts[0], edits, *parts[1:]])  # behind the track's header
+    return b"".join([parts[0], edits, *parts[1:]])  # after the track's header
 
 
 def _box(kind: bytes, body: bytes) -> bytes:

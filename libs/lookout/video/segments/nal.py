@@ -199,7 +199,7 @@ def set_key(unit: bytes, codec: str) -> tuple[int, int] | None:
     if codec == "h264":
         kind = unit[0] & 0x1F
         if kind == 7:
-            return kind, _exp_golomb(unit[4:])  # behind profile, constraints and level
+            return kind, _exp_golomb(unit[4:])  # after profile, constraints and level
         return (kind, _exp_golomb(unit[1:])) if kind == 8 else None
     kind = unit[0] >> 1 & 0x3F
     if kind == 32 and len(unit) > 2:
@@ -210,7 +210,7 @@ def set_key(unit: bytes, codec: str) -> tuple[int, int] | None:
 
 
 def _sps_number(body: bytes) -> int:
-    """The number of an HEVC sequence parameter set, behind its profile and levels (ITU-T H.265, 7.3.3)."""
+    """The number of an HEVC sequence parameter set, after its profile and levels (ITU-T H.265, 7.3.3)."""
     layers = body[0] >> 1 & 7
     at = 13  # one byte, and 12 of the general profile and level
     if layers:

@@ -32,7 +32,7 @@ def orientation(frame: av.VideoFrame) -> tuple[int, bool]:
 
 def turn_of(video: Video, keyframe: av.Packet) -> tuple[int, bool]:
     """`orientation` of the picture of a keyframe, which may be hidden by an edit list; the decoder is drained
-    behind it. (0, False) where it cannot be decoded."""
+    after it. (0, False) where it cannot be decoded."""
     # A packet of its own, because the decoder gives no picture of one that is marked as hidden.
     frames = [*video.decode(av.Packet(bytes(keyframe))), *video.decode(None)]
     return orientation(frames[0]) if frames else (0, False)

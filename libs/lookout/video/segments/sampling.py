@@ -28,7 +28,7 @@ EARLY_US: Final = 5_000_000
 LATE_US: Final = 60_000_000
 #: by how much that may be another time than the one by the clock in the bytes
 # Ahead: less than `lookout publish` takes to start again. Behind: a producer that reads its clock late for
-# one segment moves what was heard on, and the segments behind that one then look too early.
+# one segment moves what was heard on, and the segments after that one then look too early.
 _AHEAD_US, _BEHIND_US = 500_000, 10_000_000
 
 
@@ -54,7 +54,7 @@ class Expected:
 def is_other_footage(overlap_us: int, ahead_us: int, *, continued: bool) -> bool:
     """Whether a segment that begins before the end of the one before it is no part of the same footage.
 
-    A camera that is connected again within seconds counts from zero, as does a clip behind another: their
+    A camera that is connected again within seconds counts from zero, as does a clip after another: their
     time stamps are those of footage that was read before, or lie before it. When they were taken tells them
     apart from segments that come late or twice. Clocks are not exact: half of a short overlap decides.
 

@@ -59,7 +59,7 @@ class SetsInForce:
         self._sets = _sets_of(extradata or b"", codec)
 
     def mark(self, packet: av.Packet) -> av.Packet:
-        """Take the next packet. A keyframe behind a change gets its `Sets`, and what is a keyframe by its
+        """Take the next packet. A keyframe after a change gets its `Sets`, and what is a keyframe by its
         container alone is no keyframe any more."""
         if packet.has_sidedata("new_extradata"):
             self._configure(packet.get_sidedata("new_extradata"))

@@ -3,7 +3,7 @@
 The layers get the identity rotation, so that what reaches `Pass.update` is un-rotated. `update` writes the
 computed rows into the stream's KV and returns a handle; the attention function rotates the window's K once,
 in float32, and lets every chunk of rows see the rows up to its own. Cost follows the rows computed: a chunk
-of neighbouring rows reads no key behind its last one. Measured on CPU at 302 scattered of 3 040 rows, against
+of neighbouring rows reads no key after its last one. Measured on CPU at 302 scattered of 3 040 rows, against
 one masked call: chunks of neighbours 0.63, fixed chunks of 128 0.75, FlexAttention (compiled) 1.95. Unbroken
 rows (the `front` policy, a new block) need no mask at all: accelerators get one causal call aligned to the
 last row. CPU kernels know only the alignment to the first; there, chunks take 0.7 to 0.9 of one causal call

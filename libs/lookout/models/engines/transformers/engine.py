@@ -154,7 +154,7 @@ class TransformersEngine:
         return sum(kv.device_bytes for kv in self._streams.values())
 
     def suffix(self, question: str) -> Suffix:
-        """The token ids that a question adds behind a window."""
+        """The token ids that a question adds after a window."""
         return self._admission.suffix(question)
 
     def text(self, ids: Sequence[int]) -> str:
@@ -395,7 +395,7 @@ class TransformersEngine:
 
     def _execute(self, works: Sequence[PassWork], alone: bool = False) -> list[WindowAnswer]:
         """Run a pass. Out of memory halves it, and a single window runs again with no other stream's KV
-        beside it (`alone`); any other failure runs its streams one by one.
+        alongside it (`alone`); any other failure runs its streams one by one.
 
         Raises:
             DeviceError: The device failed permanently, or has no memory for a single window.

@@ -84,7 +84,7 @@ class StreamKV:
         brought back before, unless this one reuses nothing of it.
 
         The rows belong to no plan until `finish`: a move that stops half way leaves KV that nothing
-        continues. A complete move is not repeated, so that a batch that failed behind it can run again.
+        continues. A complete move is not repeated, so that a batch that failed after it can run again.
 
         In place: the only scratch is the moved rows of one layer's K or V, allocated before anything moves. A
         window that outgrows the capacity, or fills less than half of it, is reallocated layer by layer.

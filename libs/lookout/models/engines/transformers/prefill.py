@@ -88,8 +88,8 @@ class GroupPrefill:
         Args:
             plan: Its plan.
             frames: The frames that were planned; those without a token are ignored.
-            question_position: Where the questions of `Score.ATTENTION` stand: the position behind the whole
-                recording, where it is known; None: right behind the group.
+            question_position: Where the questions of `Score.ATTENTION` stand: the position after the whole
+                recording, where it is known; None: right after the group.
 
         Raises:
             PlanError: The plan does not continue the last one, or does not fit its frames.
@@ -102,7 +102,7 @@ class GroupPrefill:
         with self.engine.in_turn():
             self._reserve(plan)
             state = self._pass(plan, QuestionRows.of(suffixes, None, None), position)
-            # The questions run behind the group in the same pass, so that their attention to it costs no
+            # The questions run after the group in the same pass, so that their attention to it costs no
             # second one.
             hidden = torch.cat([self._embed(plan, shown), self._embed_text(suffixes)])
             self._run(state, hidden, self._deep(plan, shown, sum(map(len, suffixes))))
@@ -224,7 +224,7 @@ class GroupPrefill:
         )
 
     def _chunks(self, before: int, count: int) -> list[Chunk]:
-        """The group's rows in pieces, each of which reads no key behind its last row.
+        """The group's rows in pieces, each of which reads no key after its last row.
 
         Accelerators align a causal call to the last row and need no mask. CPU kernels need one; all pieces
         read the same, from its lower right corner, so that it never has more rows than a piece."""
@@ -240,7 +240,7 @@ class GroupPrefill:
         return out
 
     def _run(self, state: GroupPass, hidden: torch.Tensor, deep: torch.Tensor | None) -> torch.Tensor:
-        """Hidden states [rows, hidden] behind the last layer."""
+        """Hidden states [rows, hidden] after the last layer."""
         size = self.model.head_dim
         # The stock layer rotates by nothing: `GroupPass` has the angles of the group and of the questions.
         cosine = torch.ones(1, hidden.shape[0], size, dtype=hidden.dtype, device=hidden.device)
@@ -268,7 +268,7 @@ class GroupPrefill:
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Normed states [questions, hidden] at the ends of suffixes, and their attention to prompt rows.
 
-        `past` takes their KV; the questions of `numbers` go on behind what it has of them.
+        `past` takes their KV; the questions of `numbers` go on after what it has of them.
         """
         assert self._last is not None
         asked = QuestionRows.of(suffixes, past, numbers)
@@ -303,7 +303,7 @@ class GroupPrefill:
         return tuple(Evidence(self.kv.times_us[i], round(float(shares[i]), 4)) for i in order)
 
     def _flops(self, tails: Sequence[Sequence[int]]) -> int:
-        """Of rows behind the kept KV, each tail seeing itself."""
+        """Of rows after the kept KV, each tail seeing itself."""
         pairs = sum(len(tail) * (self.kv.rows + len(tail)) for tail in tails)
         return self.model.shape.flops(sum(map(len, tails)), pairs)
 

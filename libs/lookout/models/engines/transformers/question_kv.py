@@ -29,7 +29,7 @@ class QuestionKV:
     def joined(
         self, layer: int, keys: torch.Tensor, values: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """K and V of a layer with the rows of this pass behind those before, which are kept."""
+        """K and V of a layer with the rows of this pass after those before, which are kept."""
         if layer == len(self.keys):
             self.keys.append(keys.clone())
             self.values.append(values.clone())
@@ -50,7 +50,7 @@ class QuestionRows:
 
     Attributes:
         owner: int64 [rows], the number of the question that each row is of.
-        steps: int64 [rows], how far each row lies behind the first row of its question.
+        steps: int64 [rows], how far each row lies after the first row of its question.
         ends: int64 [questions], the last row of each.
     """
 
@@ -62,7 +62,7 @@ class QuestionRows:
     def of(
         cls, suffixes: Sequence[Sequence[int]], past: QuestionKV | None, numbers: Sequence[int] | None
     ) -> QuestionRows:
-        """The rows of suffixes, behind those that `past` has of the same questions.
+        """The rows of suffixes, after those that `past` has of the same questions.
 
         Args:
             suffixes: Token ids of each.

@@ -420,7 +420,7 @@ class VllmEngine:
                 self._streams.move_to_end(plan.stream)
 
     def _questions(self, works: Sequence[_Work]) -> None:
-        """The questions behind the first: each over the finished window."""
+        """The questions after the first: each over the finished window."""
         for work in works:
             del work.outputs[1:]  # of a step that is repeated
         pairs = [(work, suffix) for work in works for suffix in work.suffixes[1:]]

@@ -61,7 +61,7 @@ class AngleTable:
 class _LayerState:
     """What a layer keeps for the rows to come: placed K and V [kv_heads, room, d], of which `size` rows are
     filled; the bias of the memory's rows; and the frame of each row before the question (that of the prefix
-    and of representatives is one behind the last). `last` is the question's last row, rotated and scaled
+    and of representatives is one after the last). `last` is the question's last row, rotated and scaled
     [heads, 1, d], with its mask [1, keys]."""
 
     keys: torch.Tensor
@@ -264,7 +264,7 @@ def foreseen_query(model: LanguageModel, layer: int, hidden: torch.Tensor) -> to
 
 @dataclass(slots=True, eq=False)
 class ManyPass:
-    """The cache object of one question to several pasts: `rows` rows for each, one behind the other.
+    """The cache object of one question to several pasts: `rows` rows for each, one after the other.
 
     The layers' products are computed for all of them together; each reads its own past on a thread of `pool`.
     `lost` says by number whose past could not be read: its rows mean nothing from there on.

@@ -19,7 +19,7 @@ def mover(device: torch.device) -> Move:
 
 
 def streamed(device: torch.device) -> Move:
-    """Copies on a stream of their own, beside the compute of the calling thread's present stream.
+    """Copies on a stream of their own, alongside the compute of the calling thread's present stream.
 
     The calling thread waits for its copy: a prediction moves on a thread of its own, so that only what was
     not foreseen holds the compute up. Memory is not pinned for a device that shares the host's.

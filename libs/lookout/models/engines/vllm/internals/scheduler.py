@@ -64,7 +64,7 @@ class SchedulerSide:
             )
 
     def matched(self, request: Any, num_computed_tokens: int) -> tuple[int, bool]:
-        """Leading rows that come from the stream's KV, behind those of this window that are still cached."""
+        """Leading rows that come from the stream's KV, after those of this window that are still cached."""
         tracked = self.requests.get(request.request_id)
         if tracked is None:
             return 0, False

@@ -438,7 +438,7 @@ class WindowWorker(BaseWorker):  # type: ignore[misc, valid-type]
 
     def lookout_key_bias(self) -> torch.Tensor:
         """The bias of every layer's key projection [layers, width] on this rank; zero where there is none, or
-        where keys are normed behind it."""
+        where keys are normed after it."""
         parents = {
             id(module.attn): module
             for module in self.model_runner.get_model().modules()

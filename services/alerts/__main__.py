@@ -27,7 +27,7 @@ def make_handler(context: Context[ServiceSettings]) -> AlertsHandler:
 
 
 def offline_watch(row: bytes | None, now_ms: float) -> watches_pb2.Watch | None:
-    """The watch `camera-offline`; None where there is none, or none that is active and can be read."""
+    """The watch `camera-offline`, or None if no active, readable one exists."""
     if row is None or not is_watched(row, now_ms):
         return None
     try:

@@ -137,7 +137,7 @@ class Controller:
             answers.stop()
 
     def _goes_on(self) -> bool:
-        """Wait for the next round; false: there is none, `stop` was called."""
+        """Wait for the next round; false after `stop`."""
         self._health.beat()
         self._stopped.wait(_SHORTEST_ROUND_S)
         self._wake.wait(_ROUND_S - _SHORTEST_ROUND_S)

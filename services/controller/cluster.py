@@ -129,7 +129,7 @@ class Resources:
             return frozenset(self._known[kind])
 
     def get(self, kind: Kind, name: str) -> dict[str, Any] | None:
-        """Return a resource as `follow` last saw it; None where there is none."""
+        """Return a resource as `follow` last saw it, or None if it is gone."""
         with self._lock:
             return self._known[kind].get(name)
 

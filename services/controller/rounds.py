@@ -31,7 +31,7 @@ class ResourceApi(Protocol):
         """Return every resource of a kind as it was last seen."""
 
     def get(self, kind: Kind, name: str) -> dict[str, Any] | None:
-        """Return a resource as it was last seen; None where there is none."""
+        """Return a resource as it was last seen, or None if it is gone."""
 
     def set_finalizers(self, kind: Kind, resource: Resource, finalizers: list[str]) -> bool:
         """Replace a resource's finalizers; false where it changed or went meanwhile."""

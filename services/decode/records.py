@@ -30,7 +30,7 @@ def fill_segment(
     body.start_us = max(0, decoded.end_stream_us - (decoded.facts.end_us - decoded.facts.first_us))
     body.frames.extend(_frame(sampled) for sampled in decoded.frames)
     if first and body.frames:
-        # Motion is told against the frame before, and there is none.
+        # Motion is relative to the frame before, and this is the first.
         body.frames[0].basis = frames_pb2.Frame.BASIS_NEW
     body.picture.CopyFrom(_picture(decoded.geometry, settings))
     body.facts.CopyFrom(_facts(decoded))

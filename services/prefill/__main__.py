@@ -140,7 +140,7 @@ class _Memory:
         lanes: Write chapters.
         scenes: Tell Redis.
         lease: This holder's.
-        uploader: Copies chapters into the durable tier; None: there is none.
+        uploader: Copies chapters into the durable tier, or None.
     """
 
     lanes: ChapterLanes
@@ -216,7 +216,7 @@ def _memory(
 
 
 def _uploader(context: Context[PrefillSettings], folder: ChapterFolder) -> Uploader | None:
-    """What copies sealed chapters into the durable tier; None: there is none."""
+    """What copies sealed chapters into the durable tier, or None if it is off."""
     url = context.settings.memory_url
     if url is None:
         return None

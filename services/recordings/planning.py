@@ -103,7 +103,7 @@ class PlanHandler(Handler[JobState]):
         reach_s: How far before a time a chain of windows may have begun, seconds.
         stride_s: Seconds of footage in a record of tokens.v1.
         quotas: By tenant; None: no job is refused for its size.
-        running_jobs: The jobs that run; None: there are none.
+        running_jobs: The jobs that run, or None to count no quotas.
         patience_s: How long a request waits for its plan in its turn.
         retry_limit_s: How long a job that finds no room is tried again.
         clock: Unix seconds.

@@ -131,7 +131,7 @@ class RunningJobs:
 
 
 def _state_in(value: bytes | None) -> ReduceState:
-    """A checkpoint's own message; an empty one where there is none."""
+    """A checkpoint's own message, or an empty one."""
     state = ReduceState()
     try:
         from_bytes(value or b"", Checkpoint).own.Unpack(state)

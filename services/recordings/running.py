@@ -59,7 +59,7 @@ class PartsHandler(Handler[None]):
         partitions: Of the topic of outcomes.
         model_digest: Of the model.
         cancelled: Whether a job is cancelled.
-        past: Runs parts of back-tests; None: there are none.
+        past: Runs parts of back-tests, or None if this instance runs none.
         ahead: Gets pixels from decode pods; None: every part is decoded here, while it is prefilled.
         decoders: Decoding processes; None: the cores that this process may use.
         idle_s: Seconds without a part after which the recording of the last one is closed.

@@ -32,7 +32,7 @@ def erasure_requests(
         begin_us: Wall time, Unix microseconds; None: from the beginning.
         end_us: Wall time; None: up to now.
         by: Who asks.
-        newest_epoch: The wall time of a camera's newest epoch, Unix microseconds; None: there is none.
+        newest_epoch: The wall time of a camera's newest epoch, Unix microseconds, or None if it has no epoch.
 
     Raises:
         ErasureError: The range is empty, or the camera a pattern.

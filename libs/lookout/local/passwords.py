@@ -35,7 +35,7 @@ def new_password(path: Path) -> str:
 
 
 def lasting_password(path: Path) -> str:
-    """The password in a file; a new one if there is none, or if others wrote the file or could read it."""
+    """The password in a file; a new one if the file is missing, or if others wrote it or could read it."""
     with contextlib.suppress(OSError, UnicodeDecodeError):
         facts = path.lstat()
         private = stat.S_IMODE(facts.st_mode) == FILE_MODE and facts.st_uid == os.getuid()

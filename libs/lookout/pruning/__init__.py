@@ -1,7 +1,7 @@
 """Block maps to motion grids to keep masks: which patches of a frame the model must see.
 
 In decode: `MotionGather` turns block maps into one motion grid per sampled frame. In prune-encode:
-`prune_block` turns the motion grids (or luma, where there are none) of a stride block into keep masks.
+`prune_block` turns the motion grids (or luma, without motion vectors) of a stride block into keep masks.
 """
 
 from typing import TYPE_CHECKING

@@ -181,8 +181,8 @@ class PrunePolicy:
         """The masks of one stride block, and what the next block must know; see `MaskPolicy.masks`.
 
         The first temporal patch without a damaged frame is encoded whole, whatever its frame type:
-        the block's anchor. Damaged frames before it lean on the carry-over, or are kept whole (but
-        are no anchor) where there is none.
+        the block's anchor. Damaged frames before it rely on the carry-over; without one they are
+        kept whole, but are no anchor.
 
         Raises:
             ValueError: A motion grid does not fit the patch grid.

@@ -14,7 +14,7 @@ from lookout.streams.window import NoAnswer, WindowRule
 
 @dataclass(frozen=True, slots=True)
 class PlayedWindow:
-    """The outcome of a window: a plan and its answer, or why there is none.
+    """The outcome of a window: a plan and its answer, or why it was not answered.
 
     Attributes:
         blocks: Of the window, oldest first.

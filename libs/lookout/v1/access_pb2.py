@@ -23,19 +23,48 @@ _sym_db = _symbol_database.Default()
 
 
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
+from lookout.v1 import bounds_pb2 as lookout_dot_v1_dot_bounds__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17lookout/v1/access.proto\x12\nlookout.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xe4\x01\n\x08\x41piToken\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x1e\n\x04role\x18\x03 \x01(\x0e\x32\x10.lookout.v1.Role\x12\x0f\n\x07\x63\x61meras\x18\x04 \x03(\t\x12\x0f\n\x07tenants\x18\x05 \x03(\t\x12+\n\x07\x63reated\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\ncreated_by\x18\x07 \x01(\t\x12+\n\x07\x65xpires\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0e\n\x06\x64igest\x18\t \x01(\t\"\xd4\x01\n\nAuditEntry\x12\n\n\x02id\x18\x01 \x01(\t\x12(\n\x04time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\r\n\x05\x61\x63tor\x18\x03 \x01(\t\x12\x1e\n\x04role\x18\x04 \x01(\x0e\x32\x10.lookout.v1.Role\x12\x0e\n\x06\x61\x63tion\x18\x05 \x01(\t\x12\x0f\n\x07subject\x18\x06 \x01(\t\x12\x0e\n\x06\x63\x61mera\x18\x07 \x01(\t\x12\x0e\n\x06tenant\x18\x08 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\t \x01(\t\x12\x0f\n\x07request\x18\n \x01(\t*X\n\x04Role\x12\x14\n\x10ROLE_UNSPECIFIED\x10\x00\x12\x0f\n\x0bROLE_VIEWER\x10\x01\x12\x11\n\rROLE_OPERATOR\x10\x02\x12\x16\n\x12ROLE_ADMINISTRATOR\x10\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17lookout/v1/access.proto\x12\nlookout.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17lookout/v1/bounds.proto\"\x9d\x02\n\x08\x41piToken\x12\x12\n\x02id\x18\x01 \x01(\tB\x06\x92\x82\x19\x02 @\x12\x15\n\x04name\x18\x02 \x01(\tB\x07\x92\x82\x19\x03 \xc8\x01\x12\x1e\n\x04role\x18\x03 \x01(\x0e\x32\x10.lookout.v1.Role\x12\x1b\n\x07\x63\x61meras\x18\x04 \x03(\tB\n\x92\x82\x19\x06 \xc8\x01(\x80\x02\x12\x1a\n\x07tenants\x18\x05 \x03(\tB\t\x92\x82\x19\x05 ?(\x80\x02\x12+\n\x07\x63reated\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x1b\n\ncreated_by\x18\x07 \x01(\tB\x07\x92\x82\x19\x03 \xc8\x01\x12+\n\x07\x65xpires\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x16\n\x06\x64igest\x18\t \x01(\tB\x06\x92\x82\x19\x02 @\"\x98\x02\n\nAuditEntry\x12\x12\n\x02id\x18\x01 \x01(\tB\x06\x92\x82\x19\x02 @\x12(\n\x04time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x16\n\x05\x61\x63tor\x18\x03 \x01(\tB\x07\x92\x82\x19\x03 \xc8\x01\x12\x1e\n\x04role\x18\x04 \x01(\x0e\x32\x10.lookout.v1.Role\x12\x16\n\x06\x61\x63tion\x18\x05 \x01(\tB\x06\x92\x82\x19\x02 @\x12\x18\n\x07subject\x18\x06 \x01(\tB\x07\x92\x82\x19\x03 \xc8\x01\x12\x17\n\x06\x63\x61mera\x18\x07 \x01(\tB\x07\x92\x82\x19\x03 \xc8\x01\x12\x16\n\x06tenant\x18\x08 \x01(\tB\x06\x92\x82\x19\x02 ?\x12\x17\n\x07\x61\x64\x64ress\x18\t \x01(\tB\x06\x92\x82\x19\x02 @\x12\x18\n\x07request\x18\n \x01(\tB\x07\x92\x82\x19\x03 \x80\x01*X\n\x04Role\x12\x14\n\x10ROLE_UNSPECIFIED\x10\x00\x12\x0f\n\x0bROLE_VIEWER\x10\x01\x12\x11\n\rROLE_OPERATOR\x10\x02\x12\x16\n\x12ROLE_ADMINISTRATOR\x10\x03\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'lookout.v1.access_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_ROLE']._serialized_start=518
-  _globals['_ROLE']._serialized_end=606
-  _globals['_APITOKEN']._serialized_start=73
-  _globals['_APITOKEN']._serialized_end=301
-  _globals['_AUDITENTRY']._serialized_start=304
-  _globals['_AUDITENTRY']._serialized_end=516
+  _globals['_APITOKEN'].fields_by_name['id']._loaded_options = None
+  _globals['_APITOKEN'].fields_by_name['id']._serialized_options = b'\222\202\031\002 @'
+  _globals['_APITOKEN'].fields_by_name['name']._loaded_options = None
+  _globals['_APITOKEN'].fields_by_name['name']._serialized_options = b'\222\202\031\003 \310\001'
+  _globals['_APITOKEN'].fields_by_name['cameras']._loaded_options = None
+  _globals['_APITOKEN'].fields_by_name['cameras']._serialized_options = b'\222\202\031\006 \310\001(\200\002'
+  _globals['_APITOKEN'].fields_by_name['tenants']._loaded_options = None
+  _globals['_APITOKEN'].fields_by_name['tenants']._serialized_options = b'\222\202\031\005 ?(\200\002'
+  _globals['_APITOKEN'].fields_by_name['created_by']._loaded_options = None
+  _globals['_APITOKEN'].fields_by_name['created_by']._serialized_options = b'\222\202\031\003 \310\001'
+  _globals['_APITOKEN'].fields_by_name['digest']._loaded_options = None
+  _globals['_APITOKEN'].fields_by_name['digest']._serialized_options = b'\222\202\031\002 @'
+  _globals['_AUDITENTRY'].fields_by_name['id']._loaded_options = None
+  _globals['_AUDITENTRY'].fields_by_name['id']._serialized_options = b'\222\202\031\002 @'
+  _globals['_AUDITENTRY'].fields_by_name['actor']._loaded_options = None
+  _globals['_AUDITENTRY'].fields_by_name['actor']._serialized_options = b'\222\202\031\003 \310\001'
+  _globals['_AUDITENTRY'].fields_by_name['action']._loaded_options = None
+  _globals['_AUDITENTRY'].fields_by_name['action']._serialized_options = b'\222\202\031\002 @'
+  _globals['_AUDITENTRY'].fields_by_name['subject']._loaded_options = None
+  _globals['_AUDITENTRY'].fields_by_name['subject']._serialized_options = b'\222\202\031\003 \310\001'
+  _globals['_AUDITENTRY'].fields_by_name['camera']._loaded_options = None
+  _globals['_AUDITENTRY'].fields_by_name['camera']._serialized_options = b'\222\202\031\003 \310\001'
+  _globals['_AUDITENTRY'].fields_by_name['tenant']._loaded_options = None
+  _globals['_AUDITENTRY'].fields_by_name['tenant']._serialized_options = b'\222\202\031\002 ?'
+  _globals['_AUDITENTRY'].fields_by_name['address']._loaded_options = None
+  _globals['_AUDITENTRY'].fields_by_name['address']._serialized_options = b'\222\202\031\002 @'
+  _globals['_AUDITENTRY'].fields_by_name['request']._loaded_options = None
+  _globals['_AUDITENTRY'].fields_by_name['request']._serialized_options = b'\222\202\031\003 \200\001'
+  _globals['_ROLE']._serialized_start=668
+  _globals['_ROLE']._serialized_end=756
+  _globals['_APITOKEN']._serialized_start=98
+  _globals['_APITOKEN']._serialized_end=383
+  _globals['_AUDITENTRY']._serialized_start=386
+  _globals['_AUDITENTRY']._serialized_end=666
 # @@protoc_insertion_point(module_scope)

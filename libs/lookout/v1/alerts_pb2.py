@@ -23,20 +23,57 @@ _sym_db = _symbol_database.Default()
 
 
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
+from lookout.v1 import bounds_pb2 as lookout_dot_v1_dot_bounds__pb2
 from lookout.v1 import verdicts_pb2 as lookout_dot_v1_dot_verdicts__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17lookout/v1/alerts.proto\x12\nlookout.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x19lookout/v1/verdicts.proto\"\xf9\x03\n\x05\x41lert\x12\n\n\x02id\x18\x01 \x01(\t\x12\x10\n\x08incident\x18\x02 \x01(\t\x12$\n\x04kind\x18\x03 \x01(\x0e\x32\x16.lookout.v1.Alert.Kind\x12\x0e\n\x06\x63\x61mera\x18\x04 \x01(\t\x12\r\n\x05\x65poch\x18\x05 \x01(\x04\x12\r\n\x05watch\x18\x06 \x01(\t\x12\x15\n\rwatch_version\x18\x07 \x01(\r\x12\x10\n\x08question\x18\x08 \x01(\t\x12\r\n\x05score\x18\t \x01(\x01\x12\x0c\n\x04peak\x18\n \x01(\x01\x12)\n\x05start\x18\x0b \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\'\n\x03\x65nd\x18\x0c \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07windows\x18\r \x01(\r\x12\x0e\n\x06reason\x18\x0e \x01(\t\x12&\n\x08\x65vidence\x18\x0f \x03(\x0b\x32\x14.lookout.v1.Evidence\x12&\n\x08\x63overage\x18\x10 \x01(\x0b\x32\x14.lookout.v1.Coverage\x12\x0e\n\x06tenant\x18\x11 \x01(\t\x12\x11\n\tuntrained\x18\x12 \x01(\x08\"P\n\x04Kind\x12\x14\n\x10KIND_UNSPECIFIED\x10\x00\x12\x0f\n\x0bKIND_OPENED\x10\x01\x12\x10\n\x0cKIND_UPDATED\x10\x02\x12\x0f\n\x0bKIND_CLOSED\x10\x03\"j\n\x08\x43overage\x12\x12\n\nanswered_s\x18\x01 \x01(\x01\x12\x0e\n\x06idle_s\x18\x02 \x01(\x01\x12\x12\n\ndegraded_s\x18\x04 \x01(\x01\x12\x11\n\tskipped_s\x18\x05 \x01(\x01\x12\r\n\x05gap_s\x18\x06 \x01(\x01J\x04\x08\x03\x10\x04\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17lookout/v1/alerts.proto\x12\nlookout.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17lookout/v1/bounds.proto\x1a\x19lookout/v1/verdicts.proto\"\xe5\x04\n\x05\x41lert\x12\x12\n\x02id\x18\x01 \x01(\tB\x06\x92\x82\x19\x02 @\x12\x18\n\x08incident\x18\x02 \x01(\tB\x06\x92\x82\x19\x02 @\x12$\n\x04kind\x18\x03 \x01(\x0e\x32\x16.lookout.v1.Alert.Kind\x12\x17\n\x06\x63\x61mera\x18\x04 \x01(\tB\x07\x92\x82\x19\x03 \xc8\x01\x12\x15\n\x05\x65poch\x18\x05 \x01(\x04\x42\x06\x92\x82\x19\x02\x08\x01\x12\x16\n\x05watch\x18\x06 \x01(\tB\x07\x92\x82\x19\x03 \xc8\x01\x12\x1d\n\rwatch_version\x18\x07 \x01(\rB\x06\x92\x82\x19\x02\x08\x04\x12\x19\n\x08question\x18\x08 \x01(\tB\x07\x92\x82\x19\x03 \xe8\x07\x12\x15\n\x05score\x18\t \x01(\x01\x42\x06\x92\x82\x19\x02\x08\x06\x12\x14\n\x04peak\x18\n \x01(\x01\x42\x06\x92\x82\x19\x02\x08\x06\x12)\n\x05start\x18\x0b \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\'\n\x03\x65nd\x18\x0c \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x17\n\x07windows\x18\r \x01(\rB\x06\x92\x82\x19\x02\x08\x04\x12\x17\n\x06reason\x18\x0e \x01(\tB\x07\x92\x82\x19\x03 \xe8\x07\x12.\n\x08\x65vidence\x18\x0f \x03(\x0b\x32\x14.lookout.v1.EvidenceB\x06\x92\x82\x19\x02(@\x12&\n\x08\x63overage\x18\x10 \x01(\x0b\x32\x14.lookout.v1.Coverage\x12\x16\n\x06tenant\x18\x11 \x01(\tB\x06\x92\x82\x19\x02 ?\x12\x11\n\tuntrained\x18\x12 \x01(\x08\"P\n\x04Kind\x12\x14\n\x10KIND_UNSPECIFIED\x10\x00\x12\x0f\n\x0bKIND_OPENED\x10\x01\x12\x10\n\x0cKIND_UPDATED\x10\x02\x12\x0f\n\x0bKIND_CLOSED\x10\x03\"\x92\x01\n\x08\x43overage\x12\x1a\n\nanswered_s\x18\x01 \x01(\x01\x42\x06\x92\x82\x19\x02\x08\x08\x12\x16\n\x06idle_s\x18\x02 \x01(\x01\x42\x06\x92\x82\x19\x02\x08\x08\x12\x1a\n\ndegraded_s\x18\x04 \x01(\x01\x42\x06\x92\x82\x19\x02\x08\x08\x12\x19\n\tskipped_s\x18\x05 \x01(\x01\x42\x06\x92\x82\x19\x02\x08\x08\x12\x15\n\x05gap_s\x18\x06 \x01(\x01\x42\x06\x92\x82\x19\x02\x08\x08J\x04\x08\x03\x10\x04\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'lookout.v1.alerts_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_ALERT']._serialized_start=100
-  _globals['_ALERT']._serialized_end=605
-  _globals['_ALERT_KIND']._serialized_start=525
-  _globals['_ALERT_KIND']._serialized_end=605
-  _globals['_COVERAGE']._serialized_start=607
-  _globals['_COVERAGE']._serialized_end=713
+  _globals['_ALERT'].fields_by_name['id']._loaded_options = None
+  _globals['_ALERT'].fields_by_name['id']._serialized_options = b'\222\202\031\002 @'
+  _globals['_ALERT'].fields_by_name['incident']._loaded_options = None
+  _globals['_ALERT'].fields_by_name['incident']._serialized_options = b'\222\202\031\002 @'
+  _globals['_ALERT'].fields_by_name['camera']._loaded_options = None
+  _globals['_ALERT'].fields_by_name['camera']._serialized_options = b'\222\202\031\003 \310\001'
+  _globals['_ALERT'].fields_by_name['epoch']._loaded_options = None
+  _globals['_ALERT'].fields_by_name['epoch']._serialized_options = b'\222\202\031\002\010\001'
+  _globals['_ALERT'].fields_by_name['watch']._loaded_options = None
+  _globals['_ALERT'].fields_by_name['watch']._serialized_options = b'\222\202\031\003 \310\001'
+  _globals['_ALERT'].fields_by_name['watch_version']._loaded_options = None
+  _globals['_ALERT'].fields_by_name['watch_version']._serialized_options = b'\222\202\031\002\010\004'
+  _globals['_ALERT'].fields_by_name['question']._loaded_options = None
+  _globals['_ALERT'].fields_by_name['question']._serialized_options = b'\222\202\031\003 \350\007'
+  _globals['_ALERT'].fields_by_name['score']._loaded_options = None
+  _globals['_ALERT'].fields_by_name['score']._serialized_options = b'\222\202\031\002\010\006'
+  _globals['_ALERT'].fields_by_name['peak']._loaded_options = None
+  _globals['_ALERT'].fields_by_name['peak']._serialized_options = b'\222\202\031\002\010\006'
+  _globals['_ALERT'].fields_by_name['windows']._loaded_options = None
+  _globals['_ALERT'].fields_by_name['windows']._serialized_options = b'\222\202\031\002\010\004'
+  _globals['_ALERT'].fields_by_name['reason']._loaded_options = None
+  _globals['_ALERT'].fields_by_name['reason']._serialized_options = b'\222\202\031\003 \350\007'
+  _globals['_ALERT'].fields_by_name['evidence']._loaded_options = None
+  _globals['_ALERT'].fields_by_name['evidence']._serialized_options = b'\222\202\031\002(@'
+  _globals['_ALERT'].fields_by_name['tenant']._loaded_options = None
+  _globals['_ALERT'].fields_by_name['tenant']._serialized_options = b'\222\202\031\002 ?'
+  _globals['_COVERAGE'].fields_by_name['answered_s']._loaded_options = None
+  _globals['_COVERAGE'].fields_by_name['answered_s']._serialized_options = b'\222\202\031\002\010\010'
+  _globals['_COVERAGE'].fields_by_name['idle_s']._loaded_options = None
+  _globals['_COVERAGE'].fields_by_name['idle_s']._serialized_options = b'\222\202\031\002\010\010'
+  _globals['_COVERAGE'].fields_by_name['degraded_s']._loaded_options = None
+  _globals['_COVERAGE'].fields_by_name['degraded_s']._serialized_options = b'\222\202\031\002\010\010'
+  _globals['_COVERAGE'].fields_by_name['skipped_s']._loaded_options = None
+  _globals['_COVERAGE'].fields_by_name['skipped_s']._serialized_options = b'\222\202\031\002\010\010'
+  _globals['_COVERAGE'].fields_by_name['gap_s']._loaded_options = None
+  _globals['_COVERAGE'].fields_by_name['gap_s']._serialized_options = b'\222\202\031\002\010\010'
+  _globals['_ALERT']._serialized_start=125
+  _globals['_ALERT']._serialized_end=738
+  _globals['_ALERT_KIND']._serialized_start=658
+  _globals['_ALERT_KIND']._serialized_end=738
+  _globals['_COVERAGE']._serialized_start=741
+  _globals['_COVERAGE']._serialized_end=887
 # @@protoc_insertion_point(module_scope)

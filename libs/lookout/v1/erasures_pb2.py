@@ -22,21 +22,68 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from lookout.v1 import bounds_pb2 as lookout_dot_v1_dot_bounds__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19lookout/v1/erasures.proto\x12\nlookout.v1\"\x95\x01\n\x07\x45rasure\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0e\n\x06\x63\x61mera\x18\x02 \x01(\t\x12\x10\n\x08\x62\x65gin_us\x18\x03 \x01(\x03\x12\x0e\n\x06\x65nd_us\x18\x04 \x01(\x03\x12\r\n\x05whole\x18\x05 \x01(\x08\x12\x14\n\x0crequested_us\x18\x06 \x01(\x03\x12\x14\n\x0crequested_by\x18\x07 \x01(\t\x12\x11\n\tsignature\x18\x08 \x01(\t\"\xcb\x01\n\x13\x45rasureConfirmation\x12\x0f\n\x07\x65rasure\x18\x01 \x01(\t\x12\x10\n\x08instance\x18\x02 \x01(\t\x12\x0f\n\x07service\x18\x03 \x01(\t\x12\x14\n\x0c\x63onfirmed_us\x18\x04 \x01(\x03\x12%\n\x05parts\x18\x05 \x03(\x0b\x32\x16.lookout.v1.ErasedPart\x12\x11\n\tsignature\x18\x06 \x01(\t\x12\x0e\n\x06\x63\x61mera\x18\x07 \x01(\t\x12\x10\n\x08\x62\x65gin_us\x18\x08 \x01(\x03\x12\x0e\n\x06\x65nd_us\x18\t \x01(\x03\")\n\nErasedPart\x12\x0c\n\x04what\x18\x01 \x01(\t\x12\r\n\x05\x63ount\x18\x02 \x01(\x04\"{\n\rErasureMember\x12\x10\n\x08instance\x18\x01 \x01(\t\x12\x0f\n\x07service\x18\x02 \x01(\t\x12\x10\n\x08since_us\x18\x03 \x01(\x03\x12\x14\n\x0c\x61nnounced_us\x18\x04 \x01(\x03\x12\x0c\n\x04left\x18\x05 \x01(\x08\x12\x11\n\tsignature\x18\x06 \x01(\tb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19lookout/v1/erasures.proto\x12\nlookout.v1\x1a\x17lookout/v1/bounds.proto\"\xcf\x01\n\x07\x45rasure\x12\x12\n\x02id\x18\x01 \x01(\tB\x06\x92\x82\x19\x02 @\x12\x17\n\x06\x63\x61mera\x18\x02 \x01(\tB\x07\x92\x82\x19\x03 \xc8\x01\x12\x18\n\x08\x62\x65gin_us\x18\x03 \x01(\x03\x42\x06\x92\x82\x19\x02\x08\x02\x12\x16\n\x06\x65nd_us\x18\x04 \x01(\x03\x42\x06\x92\x82\x19\x02\x08\x02\x12\r\n\x05whole\x18\x05 \x01(\x08\x12\x1c\n\x0crequested_us\x18\x06 \x01(\x03\x42\x06\x92\x82\x19\x02\x08\x02\x12\x1d\n\x0crequested_by\x18\x07 \x01(\tB\x07\x92\x82\x19\x03 \xc8\x01\x12\x19\n\tsignature\x18\x08 \x01(\tB\x06\x92\x82\x19\x02 @\"\x95\x02\n\x13\x45rasureConfirmation\x12\x17\n\x07\x65rasure\x18\x01 \x01(\tB\x06\x92\x82\x19\x02 @\x12\x19\n\x08instance\x18\x02 \x01(\tB\x07\x92\x82\x19\x03 \xfd\x01\x12\x17\n\x07service\x18\x03 \x01(\tB\x06\x92\x82\x19\x02 @\x12\x1c\n\x0c\x63onfirmed_us\x18\x04 \x01(\x03\x42\x06\x92\x82\x19\x02\x08\x02\x12-\n\x05parts\x18\x05 \x03(\x0b\x32\x16.lookout.v1.ErasedPartB\x06\x92\x82\x19\x02( \x12\x19\n\tsignature\x18\x06 \x01(\tB\x06\x92\x82\x19\x02 @\x12\x17\n\x06\x63\x61mera\x18\x07 \x01(\tB\x07\x92\x82\x19\x03 \xc8\x01\x12\x18\n\x08\x62\x65gin_us\x18\x08 \x01(\x03\x42\x06\x92\x82\x19\x02\x08\x02\x12\x16\n\x06\x65nd_us\x18\t \x01(\x03\x42\x06\x92\x82\x19\x02\x08\x02\"9\n\nErasedPart\x12\x14\n\x04what\x18\x01 \x01(\tB\x06\x92\x82\x19\x02 @\x12\x15\n\x05\x63ount\x18\x02 \x01(\x04\x42\x06\x92\x82\x19\x02\x08\x01\"\xa4\x01\n\rErasureMember\x12\x19\n\x08instance\x18\x01 \x01(\tB\x07\x92\x82\x19\x03 \xfd\x01\x12\x17\n\x07service\x18\x02 \x01(\tB\x06\x92\x82\x19\x02 @\x12\x18\n\x08since_us\x18\x03 \x01(\x03\x42\x06\x92\x82\x19\x02\x08\x02\x12\x1c\n\x0c\x61nnounced_us\x18\x04 \x01(\x03\x42\x06\x92\x82\x19\x02\x08\x02\x12\x0c\n\x04left\x18\x05 \x01(\x08\x12\x19\n\tsignature\x18\x06 \x01(\tB\x06\x92\x82\x19\x02 @b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'lookout.v1.erasures_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_ERASURE']._serialized_start=42
-  _globals['_ERASURE']._serialized_end=191
-  _globals['_ERASURECONFIRMATION']._serialized_start=194
-  _globals['_ERASURECONFIRMATION']._serialized_end=397
-  _globals['_ERASEDPART']._serialized_start=399
-  _globals['_ERASEDPART']._serialized_end=440
-  _globals['_ERASUREMEMBER']._serialized_start=442
-  _globals['_ERASUREMEMBER']._serialized_end=565
+  _globals['_ERASURE'].fields_by_name['id']._loaded_options = None
+  _globals['_ERASURE'].fields_by_name['id']._serialized_options = b'\222\202\031\002 @'
+  _globals['_ERASURE'].fields_by_name['camera']._loaded_options = None
+  _globals['_ERASURE'].fields_by_name['camera']._serialized_options = b'\222\202\031\003 \310\001'
+  _globals['_ERASURE'].fields_by_name['begin_us']._loaded_options = None
+  _globals['_ERASURE'].fields_by_name['begin_us']._serialized_options = b'\222\202\031\002\010\002'
+  _globals['_ERASURE'].fields_by_name['end_us']._loaded_options = None
+  _globals['_ERASURE'].fields_by_name['end_us']._serialized_options = b'\222\202\031\002\010\002'
+  _globals['_ERASURE'].fields_by_name['requested_us']._loaded_options = None
+  _globals['_ERASURE'].fields_by_name['requested_us']._serialized_options = b'\222\202\031\002\010\002'
+  _globals['_ERASURE'].fields_by_name['requested_by']._loaded_options = None
+  _globals['_ERASURE'].fields_by_name['requested_by']._serialized_options = b'\222\202\031\003 \310\001'
+  _globals['_ERASURE'].fields_by_name['signature']._loaded_options = None
+  _globals['_ERASURE'].fields_by_name['signature']._serialized_options = b'\222\202\031\002 @'
+  _globals['_ERASURECONFIRMATION'].fields_by_name['erasure']._loaded_options = None
+  _globals['_ERASURECONFIRMATION'].fields_by_name['erasure']._serialized_options = b'\222\202\031\002 @'
+  _globals['_ERASURECONFIRMATION'].fields_by_name['instance']._loaded_options = None
+  _globals['_ERASURECONFIRMATION'].fields_by_name['instance']._serialized_options = b'\222\202\031\003 \375\001'
+  _globals['_ERASURECONFIRMATION'].fields_by_name['service']._loaded_options = None
+  _globals['_ERASURECONFIRMATION'].fields_by_name['service']._serialized_options = b'\222\202\031\002 @'
+  _globals['_ERASURECONFIRMATION'].fields_by_name['confirmed_us']._loaded_options = None
+  _globals['_ERASURECONFIRMATION'].fields_by_name['confirmed_us']._serialized_options = b'\222\202\031\002\010\002'
+  _globals['_ERASURECONFIRMATION'].fields_by_name['parts']._loaded_options = None
+  _globals['_ERASURECONFIRMATION'].fields_by_name['parts']._serialized_options = b'\222\202\031\002( '
+  _globals['_ERASURECONFIRMATION'].fields_by_name['signature']._loaded_options = None
+  _globals['_ERASURECONFIRMATION'].fields_by_name['signature']._serialized_options = b'\222\202\031\002 @'
+  _globals['_ERASURECONFIRMATION'].fields_by_name['camera']._loaded_options = None
+  _globals['_ERASURECONFIRMATION'].fields_by_name['camera']._serialized_options = b'\222\202\031\003 \310\001'
+  _globals['_ERASURECONFIRMATION'].fields_by_name['begin_us']._loaded_options = None
+  _globals['_ERASURECONFIRMATION'].fields_by_name['begin_us']._serialized_options = b'\222\202\031\002\010\002'
+  _globals['_ERASURECONFIRMATION'].fields_by_name['end_us']._loaded_options = None
+  _globals['_ERASURECONFIRMATION'].fields_by_name['end_us']._serialized_options = b'\222\202\031\002\010\002'
+  _globals['_ERASEDPART'].fields_by_name['what']._loaded_options = None
+  _globals['_ERASEDPART'].fields_by_name['what']._serialized_options = b'\222\202\031\002 @'
+  _globals['_ERASEDPART'].fields_by_name['count']._loaded_options = None
+  _globals['_ERASEDPART'].fields_by_name['count']._serialized_options = b'\222\202\031\002\010\001'
+  _globals['_ERASUREMEMBER'].fields_by_name['instance']._loaded_options = None
+  _globals['_ERASUREMEMBER'].fields_by_name['instance']._serialized_options = b'\222\202\031\003 \375\001'
+  _globals['_ERASUREMEMBER'].fields_by_name['service']._loaded_options = None
+  _globals['_ERASUREMEMBER'].fields_by_name['service']._serialized_options = b'\222\202\031\002 @'
+  _globals['_ERASUREMEMBER'].fields_by_name['since_us']._loaded_options = None
+  _globals['_ERASUREMEMBER'].fields_by_name['since_us']._serialized_options = b'\222\202\031\002\010\002'
+  _globals['_ERASUREMEMBER'].fields_by_name['announced_us']._loaded_options = None
+  _globals['_ERASUREMEMBER'].fields_by_name['announced_us']._serialized_options = b'\222\202\031\002\010\002'
+  _globals['_ERASUREMEMBER'].fields_by_name['signature']._loaded_options = None
+  _globals['_ERASUREMEMBER'].fields_by_name['signature']._serialized_options = b'\222\202\031\002 @'
+  _globals['_ERASURE']._serialized_start=67
+  _globals['_ERASURE']._serialized_end=274
+  _globals['_ERASURECONFIRMATION']._serialized_start=277
+  _globals['_ERASURECONFIRMATION']._serialized_end=554
+  _globals['_ERASEDPART']._serialized_start=556
+  _globals['_ERASEDPART']._serialized_end=613
+  _globals['_ERASUREMEMBER']._serialized_start=616
+  _globals['_ERASUREMEMBER']._serialized_end=780
 # @@protoc_insertion_point(module_scope)

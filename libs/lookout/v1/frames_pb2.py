@@ -22,27 +22,90 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from lookout.v1 import bounds_pb2 as lookout_dot_v1_dot_bounds__pb2
 from lookout.v1 import cameras_pb2 as lookout_dot_v1_dot_cameras__pb2
 from lookout.v1 import lineage_pb2 as lookout_dot_v1_dot_lineage__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17lookout/v1/frames.proto\x12\nlookout.v1\x1a\x18lookout/v1/cameras.proto\x1a\x18lookout/v1/lineage.proto\"\xf7\x01\n\x0c\x46ramesRecord\x12\x0e\n\x06\x63\x61mera\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\x16\n\x0ewall_offset_us\x18\x03 \x01(\x03\x12,\n\x07segment\x18\x04 \x01(\x0b\x32\x19.lookout.v1.SegmentFramesH\x00\x12(\n\x05\x65vent\x18\x05 \x01(\x0b\x32\x17.lookout.v1.StreamEventH\x00\x12&\n\x08sampling\x18\x06 \x01(\x0b\x32\x14.lookout.v1.Sampling\x12(\n\x06labels\x18\x07 \x01(\x0b\x32\x18.lookout.v1.CameraLabelsB\x06\n\x04\x62ody\"\xf2\x01\n\rSegmentFrames\x12&\n\x07segment\x18\x01 \x01(\x0b\x32\x15.lookout.v1.RecordRef\x12\x10\n\x08start_us\x18\x02 \x01(\x03\x12\x0e\n\x06\x65nd_us\x18\x03 \x01(\x03\x12!\n\x06\x66rames\x18\x04 \x03(\x0b\x32\x11.lookout.v1.Frame\x12%\n\x06pixels\x18\x05 \x01(\x0b\x32\x15.lookout.v1.TensorRef\x12$\n\x07picture\x18\x06 \x01(\x0b\x32\x13.lookout.v1.Picture\x12\'\n\x05\x66\x61\x63ts\x18\x07 \x01(\x0b\x32\x18.lookout.v1.SegmentFacts\"\x87\x02\n\x05\x46rame\x12\x0f\n\x07time_us\x18\x01 \x01(\x03\x12\x0e\n\x06sample\x18\x02 \x01(\x04\x12\r\n\x05index\x18\x03 \x01(\r\x12\x0b\n\x03key\x18\x04 \x01(\x08\x12\x14\n\x0cpicture_type\x18\x05 \x01(\t\x12\x0f\n\x07\x63orrupt\x18\x06 \x01(\x08\x12&\n\x05\x62\x61sis\x18\x07 \x01(\x0e\x32\x17.lookout.v1.Frame.Basis\x12\x0e\n\x06motion\x18\x08 \x01(\x0c\x12\x10\n\x08residual\x18\t \x01(\x0c\"P\n\x05\x42\x61sis\x12\x15\n\x11\x42\x41SIS_UNSPECIFIED\x10\x00\x12\x11\n\rBASIS_VECTORS\x10\x01\x12\x0e\n\nBASIS_LUMA\x10\x02\x12\r\n\tBASIS_NEW\x10\x03\"\x9d\x01\n\x07Picture\x12\x13\n\x0b\x63oded_width\x18\x01 \x01(\r\x12\x14\n\x0c\x63oded_height\x18\x02 \x01(\r\x12\x10\n\x08rotation\x18\x03 \x01(\x05\x12\r\n\x05width\x18\x04 \x01(\r\x12\x0e\n\x06height\x18\x05 \x01(\r\x12\r\n\x05patch\x18\x06 \x01(\r\x12\x0c\n\x04rows\x18\x07 \x01(\r\x12\x0c\n\x04\x63ols\x18\x08 \x01(\r\x12\x0b\n\x03\x66it\x18\t \x01(\t\"\xce\x01\n\x0cSegmentFacts\x12\x11\n\tcontainer\x18\x01 \x01(\t\x12\r\n\x05\x63odec\x18\x02 \x01(\t\x12\x0b\n\x03\x66ps\x18\x03 \x01(\x01\x12\x0f\n\x07\x64\x65\x63oded\x18\x04 \x01(\r\x12\x0f\n\x07\x63orrupt\x18\x05 \x01(\r\x12\x14\n\x0cleading_lost\x18\x06 \x01(\r\x12\r\n\x05\x62ytes\x18\x07 \x01(\x04\x12\x13\n\x0bhas_vectors\x18\x08 \x01(\x08\x12\x11\n\tfirst_pts\x18\t \x01(\x01\x12\x10\n\x08last_pts\x18\n \x01(\x01\x12\x0e\n\x06gather\x18\x0b \x01(\tb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17lookout/v1/frames.proto\x12\nlookout.v1\x1a\x17lookout/v1/bounds.proto\x1a\x18lookout/v1/cameras.proto\x1a\x18lookout/v1/lineage.proto\"\x90\x02\n\x0c\x46ramesRecord\x12\x17\n\x06\x63\x61mera\x18\x01 \x01(\tB\x07\x92\x82\x19\x03 \xc8\x01\x12\x15\n\x05\x65poch\x18\x02 \x01(\x04\x42\x06\x92\x82\x19\x02\x08\x01\x12\x1e\n\x0ewall_offset_us\x18\x03 \x01(\x03\x42\x06\x92\x82\x19\x02\x08\x02\x12,\n\x07segment\x18\x04 \x01(\x0b\x32\x19.lookout.v1.SegmentFramesH\x00\x12(\n\x05\x65vent\x18\x05 \x01(\x0b\x32\x17.lookout.v1.StreamEventH\x00\x12&\n\x08sampling\x18\x06 \x01(\x0b\x32\x14.lookout.v1.Sampling\x12(\n\x06labels\x18\x07 \x01(\x0b\x32\x18.lookout.v1.CameraLabelsB\x06\n\x04\x62ody\"\x8c\x02\n\rSegmentFrames\x12&\n\x07segment\x18\x01 \x01(\x0b\x32\x15.lookout.v1.RecordRef\x12\x18\n\x08start_us\x18\x02 \x01(\x03\x42\x06\x92\x82\x19\x02\x08\x02\x12\x16\n\x06\x65nd_us\x18\x03 \x01(\x03\x42\x06\x92\x82\x19\x02\x08\x02\x12+\n\x06\x66rames\x18\x04 \x03(\x0b\x32\x11.lookout.v1.FrameB\x08\x92\x82\x19\x04(\x80\x80\x04\x12%\n\x06pixels\x18\x05 \x01(\x0b\x32\x15.lookout.v1.TensorRef\x12$\n\x07picture\x18\x06 \x01(\x0b\x32\x13.lookout.v1.Picture\x12\'\n\x05\x66\x61\x63ts\x18\x07 \x01(\x0b\x32\x18.lookout.v1.SegmentFacts\"\xbb\x02\n\x05\x46rame\x12\x17\n\x07time_us\x18\x01 \x01(\x03\x42\x06\x92\x82\x19\x02\x08\x02\x12\x16\n\x06sample\x18\x02 \x01(\x04\x42\x06\x92\x82\x19\x02\x08\x01\x12\x15\n\x05index\x18\x03 \x01(\rB\x06\x92\x82\x19\x02\x08\x04\x12\x0b\n\x03key\x18\x04 \x01(\x08\x12\x1c\n\x0cpicture_type\x18\x05 \x01(\tB\x06\x92\x82\x19\x02 \x08\x12\x0f\n\x07\x63orrupt\x18\x06 \x01(\x08\x12&\n\x05\x62\x61sis\x18\x07 \x01(\x0e\x32\x17.lookout.v1.Frame.Basis\x12\x18\n\x06motion\x18\x08 \x01(\x0c\x42\x08\x92\x82\x19\x04 \x80\x80\x08\x12\x1a\n\x08residual\x18\t \x01(\x0c\x42\x08\x92\x82\x19\x04 \x80\x80\x08\"P\n\x05\x42\x61sis\x12\x15\n\x11\x42\x41SIS_UNSPECIFIED\x10\x00\x12\x11\n\rBASIS_VECTORS\x10\x01\x12\x0e\n\nBASIS_LUMA\x10\x02\x12\r\n\tBASIS_NEW\x10\x03\"\xf5\x01\n\x07Picture\x12\x1b\n\x0b\x63oded_width\x18\x01 \x01(\rB\x06\x92\x82\x19\x02\x08\n\x12\x1c\n\x0c\x63oded_height\x18\x02 \x01(\rB\x06\x92\x82\x19\x02\x08\n\x12(\n\x08rotation\x18\x03 \x01(\x05\x42\x16\x92\x82\x19\x12\x11\x00\x00\x00\x00\x00\x80v\xc0\x19\x00\x00\x00\x00\x00\x80v@\x12\x15\n\x05width\x18\x04 \x01(\rB\x06\x92\x82\x19\x02\x08\n\x12\x16\n\x06height\x18\x05 \x01(\rB\x06\x92\x82\x19\x02\x08\n\x12\x15\n\x05patch\x18\x06 \x01(\rB\x06\x92\x82\x19\x02\x08\n\x12\x14\n\x04rows\x18\x07 \x01(\rB\x06\x92\x82\x19\x02\x08\x0b\x12\x14\n\x04\x63ols\x18\x08 \x01(\rB\x06\x92\x82\x19\x02\x08\x0b\x12\x13\n\x03\x66it\x18\t \x01(\tB\x06\x92\x82\x19\x02 \x10\"\xa5\x02\n\x0cSegmentFacts\x12\x19\n\tcontainer\x18\x01 \x01(\tB\x06\x92\x82\x19\x02 d\x12\x15\n\x05\x63odec\x18\x02 \x01(\tB\x06\x92\x82\x19\x02 d\x12\x1a\n\x03\x66ps\x18\x03 \x01(\x01\x42\r\x92\x82\x19\t\x19\x00\x00\x00\x00\x80\x84.A\x12\x17\n\x07\x64\x65\x63oded\x18\x04 \x01(\rB\x06\x92\x82\x19\x02\x08\x04\x12\x17\n\x07\x63orrupt\x18\x05 \x01(\rB\x06\x92\x82\x19\x02\x08\x04\x12\x1c\n\x0cleading_lost\x18\x06 \x01(\rB\x06\x92\x82\x19\x02\x08\x04\x12\x15\n\x05\x62ytes\x18\x07 \x01(\x04\x42\x06\x92\x82\x19\x02\x08\x01\x12\x13\n\x0bhas_vectors\x18\x08 \x01(\x08\x12\x19\n\tfirst_pts\x18\t \x01(\x01\x42\x06\x92\x82\x19\x02\x08\x07\x12\x18\n\x08last_pts\x18\n \x01(\x01\x42\x06\x92\x82\x19\x02\x08\x07\x12\x16\n\x06gather\x18\x0b \x01(\tB\x06\x92\x82\x19\x02 db\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'lookout.v1.frames_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_FRAMESRECORD']._serialized_start=92
-  _globals['_FRAMESRECORD']._serialized_end=339
-  _globals['_SEGMENTFRAMES']._serialized_start=342
-  _globals['_SEGMENTFRAMES']._serialized_end=584
-  _globals['_FRAME']._serialized_start=587
-  _globals['_FRAME']._serialized_end=850
-  _globals['_FRAME_BASIS']._serialized_start=770
-  _globals['_FRAME_BASIS']._serialized_end=850
-  _globals['_PICTURE']._serialized_start=853
-  _globals['_PICTURE']._serialized_end=1010
-  _globals['_SEGMENTFACTS']._serialized_start=1013
-  _globals['_SEGMENTFACTS']._serialized_end=1219
+  _globals['_FRAMESRECORD'].fields_by_name['camera']._loaded_options = None
+  _globals['_FRAMESRECORD'].fields_by_name['camera']._serialized_options = b'\222\202\031\003 \310\001'
+  _globals['_FRAMESRECORD'].fields_by_name['epoch']._loaded_options = None
+  _globals['_FRAMESRECORD'].fields_by_name['epoch']._serialized_options = b'\222\202\031\002\010\001'
+  _globals['_FRAMESRECORD'].fields_by_name['wall_offset_us']._loaded_options = None
+  _globals['_FRAMESRECORD'].fields_by_name['wall_offset_us']._serialized_options = b'\222\202\031\002\010\002'
+  _globals['_SEGMENTFRAMES'].fields_by_name['start_us']._loaded_options = None
+  _globals['_SEGMENTFRAMES'].fields_by_name['start_us']._serialized_options = b'\222\202\031\002\010\002'
+  _globals['_SEGMENTFRAMES'].fields_by_name['end_us']._loaded_options = None
+  _globals['_SEGMENTFRAMES'].fields_by_name['end_us']._serialized_options = b'\222\202\031\002\010\002'
+  _globals['_SEGMENTFRAMES'].fields_by_name['frames']._loaded_options = None
+  _globals['_SEGMENTFRAMES'].fields_by_name['frames']._serialized_options = b'\222\202\031\004(\200\200\004'
+  _globals['_FRAME'].fields_by_name['time_us']._loaded_options = None
+  _globals['_FRAME'].fields_by_name['time_us']._serialized_options = b'\222\202\031\002\010\002'
+  _globals['_FRAME'].fields_by_name['sample']._loaded_options = None
+  _globals['_FRAME'].fields_by_name['sample']._serialized_options = b'\222\202\031\002\010\001'
+  _globals['_FRAME'].fields_by_name['index']._loaded_options = None
+  _globals['_FRAME'].fields_by_name['index']._serialized_options = b'\222\202\031\002\010\004'
+  _globals['_FRAME'].fields_by_name['picture_type']._loaded_options = None
+  _globals['_FRAME'].fields_by_name['picture_type']._serialized_options = b'\222\202\031\002 \010'
+  _globals['_FRAME'].fields_by_name['motion']._loaded_options = None
+  _globals['_FRAME'].fields_by_name['motion']._serialized_options = b'\222\202\031\004 \200\200\010'
+  _globals['_FRAME'].fields_by_name['residual']._loaded_options = None
+  _globals['_FRAME'].fields_by_name['residual']._serialized_options = b'\222\202\031\004 \200\200\010'
+  _globals['_PICTURE'].fields_by_name['coded_width']._loaded_options = None
+  _globals['_PICTURE'].fields_by_name['coded_width']._serialized_options = b'\222\202\031\002\010\n'
+  _globals['_PICTURE'].fields_by_name['coded_height']._loaded_options = None
+  _globals['_PICTURE'].fields_by_name['coded_height']._serialized_options = b'\222\202\031\002\010\n'
+  _globals['_PICTURE'].fields_by_name['rotation']._loaded_options = None
+  _globals['_PICTURE'].fields_by_name['rotation']._serialized_options = b'\222\202\031\022\021\000\000\000\000\000\200v\300\031\000\000\000\000\000\200v@'
+  _globals['_PICTURE'].fields_by_name['width']._loaded_options = None
+  _globals['_PICTURE'].fields_by_name['width']._serialized_options = b'\222\202\031\002\010\n'
+  _globals['_PICTURE'].fields_by_name['height']._loaded_options = None
+  _globals['_PICTURE'].fields_by_name['height']._serialized_options = b'\222\202\031\002\010\n'
+  _globals['_PICTURE'].fields_by_name['patch']._loaded_options = None
+  _globals['_PICTURE'].fields_by_name['patch']._serialized_options = b'\222\202\031\002\010\n'
+  _globals['_PICTURE'].fields_by_name['rows']._loaded_options = None
+  _globals['_PICTURE'].fields_by_name['rows']._serialized_options = b'\222\202\031\002\010\013'
+  _globals['_PICTURE'].fields_by_name['cols']._loaded_options = None
+  _globals['_PICTURE'].fields_by_name['cols']._serialized_options = b'\222\202\031\002\010\013'
+  _globals['_PICTURE'].fields_by_name['fit']._loaded_options = None
+  _globals['_PICTURE'].fields_by_name['fit']._serialized_options = b'\222\202\031\002 \020'
+  _globals['_SEGMENTFACTS'].fields_by_name['container']._loaded_options = None
+  _globals['_SEGMENTFACTS'].fields_by_name['container']._serialized_options = b'\222\202\031\002 d'
+  _globals['_SEGMENTFACTS'].fields_by_name['codec']._loaded_options = None
+  _globals['_SEGMENTFACTS'].fields_by_name['codec']._serialized_options = b'\222\202\031\002 d'
+  _globals['_SEGMENTFACTS'].fields_by_name['fps']._loaded_options = None
+  _globals['_SEGMENTFACTS'].fields_by_name['fps']._serialized_options = b'\222\202\031\t\031\000\000\000\000\200\204.A'
+  _globals['_SEGMENTFACTS'].fields_by_name['decoded']._loaded_options = None
+  _globals['_SEGMENTFACTS'].fields_by_name['decoded']._serialized_options = b'\222\202\031\002\010\004'
+  _globals['_SEGMENTFACTS'].fields_by_name['corrupt']._loaded_options = None
+  _globals['_SEGMENTFACTS'].fields_by_name['corrupt']._serialized_options = b'\222\202\031\002\010\004'
+  _globals['_SEGMENTFACTS'].fields_by_name['leading_lost']._loaded_options = None
+  _globals['_SEGMENTFACTS'].fields_by_name['leading_lost']._serialized_options = b'\222\202\031\002\010\004'
+  _globals['_SEGMENTFACTS'].fields_by_name['bytes']._loaded_options = None
+  _globals['_SEGMENTFACTS'].fields_by_name['bytes']._serialized_options = b'\222\202\031\002\010\001'
+  _globals['_SEGMENTFACTS'].fields_by_name['first_pts']._loaded_options = None
+  _globals['_SEGMENTFACTS'].fields_by_name['first_pts']._serialized_options = b'\222\202\031\002\010\007'
+  _globals['_SEGMENTFACTS'].fields_by_name['last_pts']._loaded_options = None
+  _globals['_SEGMENTFACTS'].fields_by_name['last_pts']._serialized_options = b'\222\202\031\002\010\007'
+  _globals['_SEGMENTFACTS'].fields_by_name['gather']._loaded_options = None
+  _globals['_SEGMENTFACTS'].fields_by_name['gather']._serialized_options = b'\222\202\031\002 d'
+  _globals['_FRAMESRECORD']._serialized_start=117
+  _globals['_FRAMESRECORD']._serialized_end=389
+  _globals['_SEGMENTFRAMES']._serialized_start=392
+  _globals['_SEGMENTFRAMES']._serialized_end=660
+  _globals['_FRAME']._serialized_start=663
+  _globals['_FRAME']._serialized_end=978
+  _globals['_FRAME_BASIS']._serialized_start=898
+  _globals['_FRAME_BASIS']._serialized_end=978
+  _globals['_PICTURE']._serialized_start=981
+  _globals['_PICTURE']._serialized_end=1226
+  _globals['_SEGMENTFACTS']._serialized_start=1229
+  _globals['_SEGMENTFACTS']._serialized_end=1522
 # @@protoc_insertion_point(module_scope)

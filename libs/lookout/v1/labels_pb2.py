@@ -23,15 +23,26 @@ _sym_db = _symbol_database.Default()
 
 
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
+from lookout.v1 import bounds_pb2 as lookout_dot_v1_dot_bounds__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17lookout/v1/labels.proto\x12\nlookout.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xf0\x01\n\x05Label\x12\x0e\n\x06\x63\x61mera\x18\x01 \x01(\t\x12\r\n\x05watch\x18\x02 \x01(\t\x12\x10\n\x08incident\x18\x03 \x01(\t\x12\r\n\x05right\x18\x04 \x01(\x08\x12\x10\n\x08question\x18\x05 \x01(\t\x12)\n\x05start\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\'\n\x03\x65nd\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08labelled\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x13\n\x0blabelled_by\x18\t \x01(\tb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17lookout/v1/labels.proto\x12\nlookout.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17lookout/v1/bounds.proto\"\x9c\x02\n\x05Label\x12\x17\n\x06\x63\x61mera\x18\x01 \x01(\tB\x07\x92\x82\x19\x03 \xc8\x01\x12\x16\n\x05watch\x18\x02 \x01(\tB\x07\x92\x82\x19\x03 \xc8\x01\x12\x18\n\x08incident\x18\x03 \x01(\tB\x06\x92\x82\x19\x02 @\x12\r\n\x05right\x18\x04 \x01(\x08\x12\x19\n\x08question\x18\x05 \x01(\tB\x07\x92\x82\x19\x03 \xe8\x07\x12)\n\x05start\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\'\n\x03\x65nd\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08labelled\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x1c\n\x0blabelled_by\x18\t \x01(\tB\x07\x92\x82\x19\x03 \xc8\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'lookout.v1.labels_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_LABEL']._serialized_start=73
-  _globals['_LABEL']._serialized_end=313
+  _globals['_LABEL'].fields_by_name['camera']._loaded_options = None
+  _globals['_LABEL'].fields_by_name['camera']._serialized_options = b'\222\202\031\003 \310\001'
+  _globals['_LABEL'].fields_by_name['watch']._loaded_options = None
+  _globals['_LABEL'].fields_by_name['watch']._serialized_options = b'\222\202\031\003 \310\001'
+  _globals['_LABEL'].fields_by_name['incident']._loaded_options = None
+  _globals['_LABEL'].fields_by_name['incident']._serialized_options = b'\222\202\031\002 @'
+  _globals['_LABEL'].fields_by_name['question']._loaded_options = None
+  _globals['_LABEL'].fields_by_name['question']._serialized_options = b'\222\202\031\003 \350\007'
+  _globals['_LABEL'].fields_by_name['labelled_by']._loaded_options = None
+  _globals['_LABEL'].fields_by_name['labelled_by']._serialized_options = b'\222\202\031\003 \310\001'
+  _globals['_LABEL']._serialized_start=98
+  _globals['_LABEL']._serialized_end=382
 # @@protoc_insertion_point(module_scope)

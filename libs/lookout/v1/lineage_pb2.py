@@ -22,27 +22,64 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from lookout.v1 import bounds_pb2 as lookout_dot_v1_dot_bounds__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18lookout/v1/lineage.proto\x12\nlookout.v1\"=\n\tRecordRef\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x0e\n\x06offset\x18\x03 \x01(\x03\"\xfc\x01\n\tTensorRef\x12\n\n\x02id\x18\x01 \x01(\t\x12 \n\x05stage\x18\x02 \x01(\x0e\x32\x11.lookout.v1.Stage\x12\x0e\n\x06\x63\x61mera\x18\x03 \x01(\t\x12\r\n\x05\x65poch\x18\x04 \x01(\x04\x12\x15\n\rconfig_digest\x18\x05 \x01(\t\x12\'\n\x08segments\x18\x06 \x03(\x0b\x32\x15.lookout.v1.RecordRef\x12\r\n\x05shape\x18\x07 \x03(\x03\x12\r\n\x05\x64type\x18\x08 \x01(\t\x12\x0e\n\x06length\x18\t \x01(\x04\x12\x0e\n\x06\x63rc32c\x18\n \x01(\r\x12$\n\x05input\x18\x0b \x01(\x0b\x32\x15.lookout.v1.RecordRef\"I\n\x08Sampling\x12\x0f\n\x07step_us\x18\x01 \x01(\x03\x12\x15\n\rblock_samples\x18\x02 \x01(\r\x12\x15\n\rwindow_blocks\x18\x03 \x01(\r\"\x82\x02\n\x0bStreamEvent\x12*\n\x04kind\x18\x01 \x01(\x0e\x32\x1c.lookout.v1.StreamEvent.Kind\x12\x10\n\x08start_us\x18\x02 \x01(\x03\x12\x0e\n\x06\x65nd_us\x18\x03 \x01(\x03\x12\x0e\n\x06reason\x18\x04 \x01(\t\x12&\n\x07segment\x18\x05 \x01(\x0b\x32\x15.lookout.v1.RecordRef\x12 \n\x05\x63\x61use\x18\x06 \x01(\x0e\x32\x11.lookout.v1.Cause\"K\n\x04Kind\x12\x14\n\x10KIND_UNSPECIFIED\x10\x00\x12\x0c\n\x08KIND_GAP\x10\x01\x12\r\n\tKIND_LATE\x10\x02\x12\x10\n\x0cKIND_SKIPPED\x10\x03*i\n\x05Stage\x12\x15\n\x11STAGE_UNSPECIFIED\x10\x00\x12\x10\n\x0cSTAGE_FRAMES\x10\x01\x12\x10\n\x0cSTAGE_TOKENS\x10\x02\x12\x11\n\rSTAGE_SAMPLES\x10\x04\x12\x12\n\x0eSTAGE_CHAPTERS\x10\x03*\xd0\x03\n\x05\x43\x61use\x12\x15\n\x11\x43\x41USE_UNSPECIFIED\x10\x00\x12\x13\n\x0f\x43\x41USE_NO_FRAMES\x10\x01\x12\x11\n\rCAUSE_SILENCE\x10\x02\x12\x14\n\x10\x43\x41USE_CLOCK_JUMP\x10\x03\x12\x15\n\x11\x43\x41USE_CLOCK_RESET\x10\x04\x12\x17\n\x13\x43\x41USE_CONFIGURATION\x10\x05\x12\x0e\n\nCAUSE_LATE\x10\x06\x12\x15\n\x11\x43\x41USE_TWO_CAMERAS\x10\x07\x12\x0f\n\x0b\x43\x41USE_QUOTA\x10\x08\x12\x15\n\x11\x43\x41USE_PIXELS_LOST\x10\t\x12\x12\n\x0e\x43\x41USE_OVERLOAD\x10\n\x12\x15\n\x11\x43\x41USE_OTHER_MODEL\x10\x0b\x12\x18\n\x14\x43\x41USE_OTHER_SAMPLING\x10\x0c\x12\x15\n\x11\x43\x41USE_MIXED_GRIDS\x10\r\x12\x11\n\rCAUSE_DAMAGED\x10\x0e\x12\x15\n\x11\x43\x41USE_TOKENS_LOST\x10\x0f\x12\x12\n\x0e\x43\x41USE_REJECTED\x10\x10\x12\x10\n\x0c\x43\x41USE_ENGINE\x10\x11\x12\x13\n\x0f\x43\x41USE_RETENTION\x10\x12\x12\x10\n\x0c\x43\x41USE_ERASED\x10\x13\x12\x0f\n\x0b\x43\x41USE_MOVED\x10\x14\x12\x0f\n\x0b\x43\x41USE_ENDED\x10\x15\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18lookout/v1/lineage.proto\x12\nlookout.v1\x1a\x17lookout/v1/bounds.proto\"f\n\tRecordRef\x12\x16\n\x05topic\x18\x01 \x01(\tB\x07\x92\x82\x19\x03 \xf9\x01\x12\x19\n\tpartition\x18\x02 \x01(\x05\x42\x06\x92\x82\x19\x02\x08\x03\x12&\n\x06offset\x18\x03 \x01(\x03\x42\x16\x92\x82\x19\x12\x11\x00\x00\x00\x00\x00\x00\xf0\xbf\x19\x00\x00\x00\x00\x00\x00@C\"\xd1\x02\n\tTensorRef\x12\x13\n\x02id\x18\x01 \x01(\tB\x07\x92\x82\x19\x03 \x80\x08\x12 \n\x05stage\x18\x02 \x01(\x0e\x32\x11.lookout.v1.Stage\x12\x17\n\x06\x63\x61mera\x18\x03 \x01(\tB\x07\x92\x82\x19\x03 \xc8\x01\x12\x15\n\x05\x65poch\x18\x04 \x01(\x04\x42\x06\x92\x82\x19\x02\x08\x01\x12\x1e\n\rconfig_digest\x18\x05 \x01(\tB\x07\x92\x82\x19\x03 \xc8\x01\x12\x30\n\x08segments\x18\x06 \x03(\x0b\x32\x15.lookout.v1.RecordRefB\x07\x92\x82\x19\x03(\x80 \x12\x17\n\x05shape\x18\x07 \x03(\x03\x42\x08\x92\x82\x19\x04\x08\x03(\x08\x12\x15\n\x05\x64type\x18\x08 \x01(\tB\x06\x92\x82\x19\x02  \x12\x1d\n\x06length\x18\t \x01(\x04\x42\r\x92\x82\x19\t\x19\x00\x00\x00\x00\x00\x00pB\x12\x16\n\x06\x63rc32c\x18\n \x01(\rB\x06\x92\x82\x19\x02\x08\x04\x12$\n\x05input\x18\x0b \x01(\x0b\x32\x15.lookout.v1.RecordRef\"v\n\x08Sampling\x12\x1e\n\x07step_us\x18\x01 \x01(\x03\x42\r\x92\x82\x19\t\x19\x00\x00\x00\x80t\xd2\xea\x41\x12$\n\rblock_samples\x18\x02 \x01(\rB\r\x92\x82\x19\t\x19\x00\x00\x00\x00\x00\x00\x90@\x12$\n\rwindow_blocks\x18\x03 \x01(\rB\r\x92\x82\x19\t\x19\x00\x00\x00\x00\x00\x00p@\"\x9b\x02\n\x0bStreamEvent\x12*\n\x04kind\x18\x01 \x01(\x0e\x32\x1c.lookout.v1.StreamEvent.Kind\x12\x18\n\x08start_us\x18\x02 \x01(\x03\x42\x06\x92\x82\x19\x02\x08\x02\x12\x16\n\x06\x65nd_us\x18\x03 \x01(\x03\x42\x06\x92\x82\x19\x02\x08\x02\x12\x17\n\x06reason\x18\x04 \x01(\tB\x07\x92\x82\x19\x03 \xe8\x07\x12&\n\x07segment\x18\x05 \x01(\x0b\x32\x15.lookout.v1.RecordRef\x12 \n\x05\x63\x61use\x18\x06 \x01(\x0e\x32\x11.lookout.v1.Cause\"K\n\x04Kind\x12\x14\n\x10KIND_UNSPECIFIED\x10\x00\x12\x0c\n\x08KIND_GAP\x10\x01\x12\r\n\tKIND_LATE\x10\x02\x12\x10\n\x0cKIND_SKIPPED\x10\x03*i\n\x05Stage\x12\x15\n\x11STAGE_UNSPECIFIED\x10\x00\x12\x10\n\x0cSTAGE_FRAMES\x10\x01\x12\x10\n\x0cSTAGE_TOKENS\x10\x02\x12\x11\n\rSTAGE_SAMPLES\x10\x04\x12\x12\n\x0eSTAGE_CHAPTERS\x10\x03*\xd0\x03\n\x05\x43\x61use\x12\x15\n\x11\x43\x41USE_UNSPECIFIED\x10\x00\x12\x13\n\x0f\x43\x41USE_NO_FRAMES\x10\x01\x12\x11\n\rCAUSE_SILENCE\x10\x02\x12\x14\n\x10\x43\x41USE_CLOCK_JUMP\x10\x03\x12\x15\n\x11\x43\x41USE_CLOCK_RESET\x10\x04\x12\x17\n\x13\x43\x41USE_CONFIGURATION\x10\x05\x12\x0e\n\nCAUSE_LATE\x10\x06\x12\x15\n\x11\x43\x41USE_TWO_CAMERAS\x10\x07\x12\x0f\n\x0b\x43\x41USE_QUOTA\x10\x08\x12\x15\n\x11\x43\x41USE_PIXELS_LOST\x10\t\x12\x12\n\x0e\x43\x41USE_OVERLOAD\x10\n\x12\x15\n\x11\x43\x41USE_OTHER_MODEL\x10\x0b\x12\x18\n\x14\x43\x41USE_OTHER_SAMPLING\x10\x0c\x12\x15\n\x11\x43\x41USE_MIXED_GRIDS\x10\r\x12\x11\n\rCAUSE_DAMAGED\x10\x0e\x12\x15\n\x11\x43\x41USE_TOKENS_LOST\x10\x0f\x12\x12\n\x0e\x43\x41USE_REJECTED\x10\x10\x12\x10\n\x0c\x43\x41USE_ENGINE\x10\x11\x12\x13\n\x0f\x43\x41USE_RETENTION\x10\x12\x12\x10\n\x0c\x43\x41USE_ERASED\x10\x13\x12\x0f\n\x0b\x43\x41USE_MOVED\x10\x14\x12\x0f\n\x0b\x43\x41USE_ENDED\x10\x15\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'lookout.v1.lineage_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_STAGE']._serialized_start=694
-  _globals['_STAGE']._serialized_end=799
-  _globals['_CAUSE']._serialized_start=802
-  _globals['_CAUSE']._serialized_end=1266
-  _globals['_RECORDREF']._serialized_start=40
-  _globals['_RECORDREF']._serialized_end=101
-  _globals['_TENSORREF']._serialized_start=104
-  _globals['_TENSORREF']._serialized_end=356
-  _globals['_SAMPLING']._serialized_start=358
-  _globals['_SAMPLING']._serialized_end=431
-  _globals['_STREAMEVENT']._serialized_start=434
-  _globals['_STREAMEVENT']._serialized_end=692
-  _globals['_STREAMEVENT_KIND']._serialized_start=617
-  _globals['_STREAMEVENT_KIND']._serialized_end=692
+  _globals['_RECORDREF'].fields_by_name['topic']._loaded_options = None
+  _globals['_RECORDREF'].fields_by_name['topic']._serialized_options = b'\222\202\031\003 \371\001'
+  _globals['_RECORDREF'].fields_by_name['partition']._loaded_options = None
+  _globals['_RECORDREF'].fields_by_name['partition']._serialized_options = b'\222\202\031\002\010\003'
+  _globals['_RECORDREF'].fields_by_name['offset']._loaded_options = None
+  _globals['_RECORDREF'].fields_by_name['offset']._serialized_options = b'\222\202\031\022\021\000\000\000\000\000\000\360\277\031\000\000\000\000\000\000@C'
+  _globals['_TENSORREF'].fields_by_name['id']._loaded_options = None
+  _globals['_TENSORREF'].fields_by_name['id']._serialized_options = b'\222\202\031\003 \200\010'
+  _globals['_TENSORREF'].fields_by_name['camera']._loaded_options = None
+  _globals['_TENSORREF'].fields_by_name['camera']._serialized_options = b'\222\202\031\003 \310\001'
+  _globals['_TENSORREF'].fields_by_name['epoch']._loaded_options = None
+  _globals['_TENSORREF'].fields_by_name['epoch']._serialized_options = b'\222\202\031\002\010\001'
+  _globals['_TENSORREF'].fields_by_name['config_digest']._loaded_options = None
+  _globals['_TENSORREF'].fields_by_name['config_digest']._serialized_options = b'\222\202\031\003 \310\001'
+  _globals['_TENSORREF'].fields_by_name['segments']._loaded_options = None
+  _globals['_TENSORREF'].fields_by_name['segments']._serialized_options = b'\222\202\031\003(\200 '
+  _globals['_TENSORREF'].fields_by_name['shape']._loaded_options = None
+  _globals['_TENSORREF'].fields_by_name['shape']._serialized_options = b'\222\202\031\004\010\003(\010'
+  _globals['_TENSORREF'].fields_by_name['dtype']._loaded_options = None
+  _globals['_TENSORREF'].fields_by_name['dtype']._serialized_options = b'\222\202\031\002  '
+  _globals['_TENSORREF'].fields_by_name['length']._loaded_options = None
+  _globals['_TENSORREF'].fields_by_name['length']._serialized_options = b'\222\202\031\t\031\000\000\000\000\000\000pB'
+  _globals['_TENSORREF'].fields_by_name['crc32c']._loaded_options = None
+  _globals['_TENSORREF'].fields_by_name['crc32c']._serialized_options = b'\222\202\031\002\010\004'
+  _globals['_SAMPLING'].fields_by_name['step_us']._loaded_options = None
+  _globals['_SAMPLING'].fields_by_name['step_us']._serialized_options = b'\222\202\031\t\031\000\000\000\200t\322\352A'
+  _globals['_SAMPLING'].fields_by_name['block_samples']._loaded_options = None
+  _globals['_SAMPLING'].fields_by_name['block_samples']._serialized_options = b'\222\202\031\t\031\000\000\000\000\000\000\220@'
+  _globals['_SAMPLING'].fields_by_name['window_blocks']._loaded_options = None
+  _globals['_SAMPLING'].fields_by_name['window_blocks']._serialized_options = b'\222\202\031\t\031\000\000\000\000\000\000p@'
+  _globals['_STREAMEVENT'].fields_by_name['start_us']._loaded_options = None
+  _globals['_STREAMEVENT'].fields_by_name['start_us']._serialized_options = b'\222\202\031\002\010\002'
+  _globals['_STREAMEVENT'].fields_by_name['end_us']._loaded_options = None
+  _globals['_STREAMEVENT'].fields_by_name['end_us']._serialized_options = b'\222\202\031\002\010\002'
+  _globals['_STREAMEVENT'].fields_by_name['reason']._loaded_options = None
+  _globals['_STREAMEVENT'].fields_by_name['reason']._serialized_options = b'\222\202\031\003 \350\007'
+  _globals['_STAGE']._serialized_start=915
+  _globals['_STAGE']._serialized_end=1020
+  _globals['_CAUSE']._serialized_start=1023
+  _globals['_CAUSE']._serialized_end=1487
+  _globals['_RECORDREF']._serialized_start=65
+  _globals['_RECORDREF']._serialized_end=167
+  _globals['_TENSORREF']._serialized_start=170
+  _globals['_TENSORREF']._serialized_end=507
+  _globals['_SAMPLING']._serialized_start=509
+  _globals['_SAMPLING']._serialized_end=627
+  _globals['_STREAMEVENT']._serialized_start=630
+  _globals['_STREAMEVENT']._serialized_end=913
+  _globals['_STREAMEVENT_KIND']._serialized_start=838
+  _globals['_STREAMEVENT_KIND']._serialized_end=913
 # @@protoc_insertion_point(module_scope)

@@ -24,19 +24,50 @@ _sym_db = _symbol_database.Default()
 
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 from lookout.v1 import alerts_pb2 as lookout_dot_v1_dot_alerts__pb2
+from lookout.v1 import bounds_pb2 as lookout_dot_v1_dot_bounds__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16lookout/v1/media.proto\x12\nlookout.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17lookout/v1/alerts.proto\"\xb2\x01\n\tClipFacts\x12\x0e\n\x06\x63\x61mera\x18\x01 \x01(\t\x12\r\n\x05\x63odec\x18\x02 \x01(\t\x12\x12\n\nmedia_type\x18\x03 \x01(\t\x12\r\n\x05width\x18\x04 \x01(\r\x12\x0e\n\x06height\x18\x05 \x01(\r\x12\x0e\n\x06\x66rames\x18\x06 \x01(\r\x12\r\n\x05\x62ytes\x18\x07 \x01(\x04\x12\x0f\n\x07seconds\x18\x08 \x01(\x01\x12#\n\x05spans\x18\t \x03(\x0b\x32\x14.lookout.v1.ClipSpan\"l\n\x08\x43lipSpan\x12\x0c\n\x04\x61t_s\x18\x01 \x01(\x01\x12)\n\x05start\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\'\n\x03\x65nd\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\xc9\x02\n\x0cKeptEvidence\x12\x10\n\x08incident\x18\x01 \x01(\t\x12\x0e\n\x06\x63\x61mera\x18\x02 \x01(\t\x12\x0f\n\x07tenants\x18\x03 \x03(\t\x12\x0f\n\x07kept_by\x18\x04 \x01(\t\x12(\n\x04kept\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12)\n\x05start\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\'\n\x03\x65nd\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x10\n\x08\x63omplete\x18\x08 \x01(\x08\x12\x0f\n\x07picture\x18\t \x01(\x08\x12#\n\x04\x63lip\x18\n \x01(\x0b\x32\x15.lookout.v1.ClipFacts\x12\r\n\x05\x62ytes\x18\x0b \x01(\x04\x12 \n\x05\x61lert\x18\x0c \x01(\x0b\x32\x11.lookout.v1.Alertb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16lookout/v1/media.proto\x12\nlookout.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17lookout/v1/alerts.proto\x1a\x17lookout/v1/bounds.proto\"\xfd\x01\n\tClipFacts\x12\x17\n\x06\x63\x61mera\x18\x01 \x01(\tB\x07\x92\x82\x19\x03 \xc8\x01\x12\x15\n\x05\x63odec\x18\x02 \x01(\tB\x06\x92\x82\x19\x02 @\x12\x1b\n\nmedia_type\x18\x03 \x01(\tB\x07\x92\x82\x19\x03 \xc8\x01\x12\x15\n\x05width\x18\x04 \x01(\rB\x06\x92\x82\x19\x02\x08\n\x12\x16\n\x06height\x18\x05 \x01(\rB\x06\x92\x82\x19\x02\x08\n\x12\x16\n\x06\x66rames\x18\x06 \x01(\rB\x06\x92\x82\x19\x02\x08\x04\x12\x15\n\x05\x62ytes\x18\x07 \x01(\x04\x42\x06\x92\x82\x19\x02\x08\x01\x12\x17\n\x07seconds\x18\x08 \x01(\x01\x42\x06\x92\x82\x19\x02\x08\x08\x12,\n\x05spans\x18\t \x03(\x0b\x32\x14.lookout.v1.ClipSpanB\x07\x92\x82\x19\x03(\x90N\"t\n\x08\x43lipSpan\x12\x14\n\x04\x61t_s\x18\x01 \x01(\x01\x42\x06\x92\x82\x19\x02\x08\x08\x12)\n\x05start\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\'\n\x03\x65nd\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\xf6\x02\n\x0cKeptEvidence\x12\x18\n\x08incident\x18\x01 \x01(\tB\x06\x92\x82\x19\x02 @\x12\x17\n\x06\x63\x61mera\x18\x02 \x01(\tB\x07\x92\x82\x19\x03 \xc8\x01\x12\x1a\n\x07tenants\x18\x03 \x03(\tB\t\x92\x82\x19\x05 ?(\xe8\x07\x12\x18\n\x07kept_by\x18\x04 \x01(\tB\x07\x92\x82\x19\x03 \xc8\x01\x12(\n\x04kept\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12)\n\x05start\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\'\n\x03\x65nd\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x10\n\x08\x63omplete\x18\x08 \x01(\x08\x12\x0f\n\x07picture\x18\t \x01(\x08\x12#\n\x04\x63lip\x18\n \x01(\x0b\x32\x15.lookout.v1.ClipFacts\x12\x15\n\x05\x62ytes\x18\x0b \x01(\x04\x42\x06\x92\x82\x19\x02\x08\x01\x12 \n\x05\x61lert\x18\x0c \x01(\x0b\x32\x11.lookout.v1.Alertb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'lookout.v1.media_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_CLIPFACTS']._serialized_start=97
-  _globals['_CLIPFACTS']._serialized_end=275
-  _globals['_CLIPSPAN']._serialized_start=277
-  _globals['_CLIPSPAN']._serialized_end=385
-  _globals['_KEPTEVIDENCE']._serialized_start=388
-  _globals['_KEPTEVIDENCE']._serialized_end=717
+  _globals['_CLIPFACTS'].fields_by_name['camera']._loaded_options = None
+  _globals['_CLIPFACTS'].fields_by_name['camera']._serialized_options = b'\222\202\031\003 \310\001'
+  _globals['_CLIPFACTS'].fields_by_name['codec']._loaded_options = None
+  _globals['_CLIPFACTS'].fields_by_name['codec']._serialized_options = b'\222\202\031\002 @'
+  _globals['_CLIPFACTS'].fields_by_name['media_type']._loaded_options = None
+  _globals['_CLIPFACTS'].fields_by_name['media_type']._serialized_options = b'\222\202\031\003 \310\001'
+  _globals['_CLIPFACTS'].fields_by_name['width']._loaded_options = None
+  _globals['_CLIPFACTS'].fields_by_name['width']._serialized_options = b'\222\202\031\002\010\n'
+  _globals['_CLIPFACTS'].fields_by_name['height']._loaded_options = None
+  _globals['_CLIPFACTS'].fields_by_name['height']._serialized_options = b'\222\202\031\002\010\n'
+  _globals['_CLIPFACTS'].fields_by_name['frames']._loaded_options = None
+  _globals['_CLIPFACTS'].fields_by_name['frames']._serialized_options = b'\222\202\031\002\010\004'
+  _globals['_CLIPFACTS'].fields_by_name['bytes']._loaded_options = None
+  _globals['_CLIPFACTS'].fields_by_name['bytes']._serialized_options = b'\222\202\031\002\010\001'
+  _globals['_CLIPFACTS'].fields_by_name['seconds']._loaded_options = None
+  _globals['_CLIPFACTS'].fields_by_name['seconds']._serialized_options = b'\222\202\031\002\010\010'
+  _globals['_CLIPFACTS'].fields_by_name['spans']._loaded_options = None
+  _globals['_CLIPFACTS'].fields_by_name['spans']._serialized_options = b'\222\202\031\003(\220N'
+  _globals['_CLIPSPAN'].fields_by_name['at_s']._loaded_options = None
+  _globals['_CLIPSPAN'].fields_by_name['at_s']._serialized_options = b'\222\202\031\002\010\010'
+  _globals['_KEPTEVIDENCE'].fields_by_name['incident']._loaded_options = None
+  _globals['_KEPTEVIDENCE'].fields_by_name['incident']._serialized_options = b'\222\202\031\002 @'
+  _globals['_KEPTEVIDENCE'].fields_by_name['camera']._loaded_options = None
+  _globals['_KEPTEVIDENCE'].fields_by_name['camera']._serialized_options = b'\222\202\031\003 \310\001'
+  _globals['_KEPTEVIDENCE'].fields_by_name['tenants']._loaded_options = None
+  _globals['_KEPTEVIDENCE'].fields_by_name['tenants']._serialized_options = b'\222\202\031\005 ?(\350\007'
+  _globals['_KEPTEVIDENCE'].fields_by_name['kept_by']._loaded_options = None
+  _globals['_KEPTEVIDENCE'].fields_by_name['kept_by']._serialized_options = b'\222\202\031\003 \310\001'
+  _globals['_KEPTEVIDENCE'].fields_by_name['bytes']._loaded_options = None
+  _globals['_KEPTEVIDENCE'].fields_by_name['bytes']._serialized_options = b'\222\202\031\002\010\001'
+  _globals['_CLIPFACTS']._serialized_start=122
+  _globals['_CLIPFACTS']._serialized_end=375
+  _globals['_CLIPSPAN']._serialized_start=377
+  _globals['_CLIPSPAN']._serialized_end=493
+  _globals['_KEPTEVIDENCE']._serialized_start=496
+  _globals['_KEPTEVIDENCE']._serialized_end=870
 # @@protoc_insertion_point(module_scope)

@@ -2,6 +2,7 @@ import datetime
 
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from lookout.v1 import alerts_pb2 as _alerts_pb2
+from lookout.v1 import bounds_pb2 as _bounds_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message

@@ -1,6 +1,7 @@
 import datetime
 
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
+from lookout.v1 import bounds_pb2 as _bounds_pb2
 from lookout.v1 import labels_pb2 as _labels_pb2
 from lookout.v1 import verdicts_pb2 as _verdicts_pb2
 from lookout.v1 import watches_pb2 as _watches_pb2

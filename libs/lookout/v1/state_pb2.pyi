@@ -1,5 +1,6 @@
 from google.protobuf import any_pb2 as _any_pb2
 from lookout.v1 import alerts_pb2 as _alerts_pb2
+from lookout.v1 import bounds_pb2 as _bounds_pb2
 from lookout.v1 import cameras_pb2 as _cameras_pb2
 from lookout.v1 import lineage_pb2 as _lineage_pb2
 from lookout.v1 import verdicts_pb2 as _verdicts_pb2

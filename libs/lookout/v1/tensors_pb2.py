@@ -22,31 +22,52 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from lookout.v1 import bounds_pb2 as lookout_dot_v1_dot_bounds__pb2
 from lookout.v1 import frames_pb2 as lookout_dot_v1_dot_frames__pb2
 from lookout.v1 import lineage_pb2 as lookout_dot_v1_dot_lineage__pb2
 from lookout.v1 import recordings_pb2 as lookout_dot_v1_dot_recordings__pb2
 from lookout.v1 import tokens_pb2 as lookout_dot_v1_dot_tokens__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18lookout/v1/tensors.proto\x12\nlookout.v1\x1a\x17lookout/v1/frames.proto\x1a\x18lookout/v1/lineage.proto\x1a\x1blookout/v1/recordings.proto\x1a\x17lookout/v1/tokens.proto\"\'\n\x08RowRange\x12\r\n\x05start\x18\x01 \x01(\x04\x12\x0c\n\x04stop\x18\x02 \x01(\x04\"Z\n\x10GetTensorRequest\x12\"\n\x03ref\x18\x01 \x01(\x0b\x32\x15.lookout.v1.TensorRef\x12\"\n\x04rows\x18\x02 \x03(\x0b\x32\x14.lookout.v1.RowRange\"X\n\x11GetTensorResponse\x12*\n\x06header\x18\x01 \x01(\x0b\x32\x18.lookout.v1.TensorHeaderH\x00\x12\x0f\n\x05\x63hunk\x18\x02 \x01(\x0cH\x00\x42\x06\n\x04part\"\xef\x01\n\x18MaterializeTensorRequest\x12\"\n\x03ref\x18\x01 \x01(\x0b\x32\x15.lookout.v1.TensorRef\x12\"\n\x04rows\x18\x02 \x03(\x0b\x32\x14.lookout.v1.RowRange\x12*\n\x06\x66rames\x18\x03 \x01(\x0b\x32\x18.lookout.v1.FramesRecordH\x00\x12*\n\x06tokens\x18\x04 \x01(\x0b\x32\x18.lookout.v1.TokensRecordH\x00\x12)\n\x04part\x18\x05 \x01(\x0b\x32\x19.lookout.v1.RecordingPartH\x00\x42\x08\n\x06record\"`\n\x19MaterializeTensorResponse\x12*\n\x06header\x18\x01 \x01(\x0b\x32\x18.lookout.v1.TensorHeaderH\x00\x12\x0f\n\x05\x63hunk\x18\x02 \x01(\x0cH\x00\x42\x06\n\x04part\"L\n\x0cTensorHeader\x12\r\n\x05shape\x18\x01 \x03(\x03\x12\r\n\x05\x64type\x18\x02 \x01(\t\x12\x0e\n\x06length\x18\x03 \x01(\x04\x12\x0e\n\x06\x63rc32c\x18\x04 \x01(\r2\xbf\x01\n\rTensorService\x12J\n\tGetTensor\x12\x1c.lookout.v1.GetTensorRequest\x1a\x1d.lookout.v1.GetTensorResponse0\x01\x12\x62\n\x11MaterializeTensor\x12$.lookout.v1.MaterializeTensorRequest\x1a%.lookout.v1.MaterializeTensorResponse0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18lookout/v1/tensors.proto\x12\nlookout.v1\x1a\x17lookout/v1/bounds.proto\x1a\x17lookout/v1/frames.proto\x1a\x18lookout/v1/lineage.proto\x1a\x1blookout/v1/recordings.proto\x1a\x17lookout/v1/tokens.proto\"7\n\x08RowRange\x12\x15\n\x05start\x18\x01 \x01(\x04\x42\x06\x92\x82\x19\x02\x08\x03\x12\x14\n\x04stop\x18\x02 \x01(\x04\x42\x06\x92\x82\x19\x02\x08\x03\"c\n\x10GetTensorRequest\x12\"\n\x03ref\x18\x01 \x01(\x0b\x32\x15.lookout.v1.TensorRef\x12+\n\x04rows\x18\x02 \x03(\x0b\x32\x14.lookout.v1.RowRangeB\x07\x92\x82\x19\x03(\x80 \"b\n\x11GetTensorResponse\x12*\n\x06header\x18\x01 \x01(\x0b\x32\x18.lookout.v1.TensorHeaderH\x00\x12\x19\n\x05\x63hunk\x18\x02 \x01(\x0c\x42\x08\x92\x82\x19\x04 \x80\x80@H\x00\x42\x06\n\x04part\"\xf8\x01\n\x18MaterializeTensorRequest\x12\"\n\x03ref\x18\x01 \x01(\x0b\x32\x15.lookout.v1.TensorRef\x12+\n\x04rows\x18\x02 \x03(\x0b\x32\x14.lookout.v1.RowRangeB\x07\x92\x82\x19\x03(\x80 \x12*\n\x06\x66rames\x18\x03 \x01(\x0b\x32\x18.lookout.v1.FramesRecordH\x00\x12*\n\x06tokens\x18\x04 \x01(\x0b\x32\x18.lookout.v1.TokensRecordH\x00\x12)\n\x04part\x18\x05 \x01(\x0b\x32\x19.lookout.v1.RecordingPartH\x00\x42\x08\n\x06record\"j\n\x19MaterializeTensorResponse\x12*\n\x06header\x18\x01 \x01(\x0b\x32\x18.lookout.v1.TensorHeaderH\x00\x12\x19\n\x05\x63hunk\x18\x02 \x01(\x0c\x42\x08\x92\x82\x19\x04 \x80\x80@H\x00\x42\x06\n\x04part\"u\n\x0cTensorHeader\x12\x17\n\x05shape\x18\x01 \x03(\x03\x42\x08\x92\x82\x19\x04\x08\x03(\x08\x12\x15\n\x05\x64type\x18\x02 \x01(\tB\x06\x92\x82\x19\x02  \x12\x1d\n\x06length\x18\x03 \x01(\x04\x42\r\x92\x82\x19\t\x19\x00\x00\x00\x00\x00\x00pB\x12\x16\n\x06\x63rc32c\x18\x04 \x01(\rB\x06\x92\x82\x19\x02\x08\x04\x32\xbf\x01\n\rTensorService\x12J\n\tGetTensor\x12\x1c.lookout.v1.GetTensorRequest\x1a\x1d.lookout.v1.GetTensorResponse0\x01\x12\x62\n\x11MaterializeTensor\x12$.lookout.v1.MaterializeTensorRequest\x1a%.lookout.v1.MaterializeTensorResponse0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'lookout.v1.tensors_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_ROWRANGE']._serialized_start=145
-  _globals['_ROWRANGE']._serialized_end=184
-  _globals['_GETTENSORREQUEST']._serialized_start=186
-  _globals['_GETTENSORREQUEST']._serialized_end=276
-  _globals['_GETTENSORRESPONSE']._serialized_start=278
-  _globals['_GETTENSORRESPONSE']._serialized_end=366
-  _globals['_MATERIALIZETENSORREQUEST']._serialized_start=369
-  _globals['_MATERIALIZETENSORREQUEST']._serialized_end=608
-  _globals['_MATERIALIZETENSORRESPONSE']._serialized_start=610
-  _globals['_MATERIALIZETENSORRESPONSE']._serialized_end=706
-  _globals['_TENSORHEADER']._serialized_start=708
-  _globals['_TENSORHEADER']._serialized_end=784
-  _globals['_TENSORSERVICE']._serialized_start=787
-  _globals['_TENSORSERVICE']._serialized_end=978
+  _globals['_ROWRANGE'].fields_by_name['start']._loaded_options = None
+  _globals['_ROWRANGE'].fields_by_name['start']._serialized_options = b'\222\202\031\002\010\003'
+  _globals['_ROWRANGE'].fields_by_name['stop']._loaded_options = None
+  _globals['_ROWRANGE'].fields_by_name['stop']._serialized_options = b'\222\202\031\002\010\003'
+  _globals['_GETTENSORREQUEST'].fields_by_name['rows']._loaded_options = None
+  _globals['_GETTENSORREQUEST'].fields_by_name['rows']._serialized_options = b'\222\202\031\003(\200 '
+  _globals['_GETTENSORRESPONSE'].fields_by_name['chunk']._loaded_options = None
+  _globals['_GETTENSORRESPONSE'].fields_by_name['chunk']._serialized_options = b'\222\202\031\004 \200\200@'
+  _globals['_MATERIALIZETENSORREQUEST'].fields_by_name['rows']._loaded_options = None
+  _globals['_MATERIALIZETENSORREQUEST'].fields_by_name['rows']._serialized_options = b'\222\202\031\003(\200 '
+  _globals['_MATERIALIZETENSORRESPONSE'].fields_by_name['chunk']._loaded_options = None
+  _globals['_MATERIALIZETENSORRESPONSE'].fields_by_name['chunk']._serialized_options = b'\222\202\031\004 \200\200@'
+  _globals['_TENSORHEADER'].fields_by_name['shape']._loaded_options = None
+  _globals['_TENSORHEADER'].fields_by_name['shape']._serialized_options = b'\222\202\031\004\010\003(\010'
+  _globals['_TENSORHEADER'].fields_by_name['dtype']._loaded_options = None
+  _globals['_TENSORHEADER'].fields_by_name['dtype']._serialized_options = b'\222\202\031\002  '
+  _globals['_TENSORHEADER'].fields_by_name['length']._loaded_options = None
+  _globals['_TENSORHEADER'].fields_by_name['length']._serialized_options = b'\222\202\031\t\031\000\000\000\000\000\000pB'
+  _globals['_TENSORHEADER'].fields_by_name['crc32c']._loaded_options = None
+  _globals['_TENSORHEADER'].fields_by_name['crc32c']._serialized_options = b'\222\202\031\002\010\004'
+  _globals['_ROWRANGE']._serialized_start=170
+  _globals['_ROWRANGE']._serialized_end=225
+  _globals['_GETTENSORREQUEST']._serialized_start=227
+  _globals['_GETTENSORREQUEST']._serialized_end=326
+  _globals['_GETTENSORRESPONSE']._serialized_start=328
+  _globals['_GETTENSORRESPONSE']._serialized_end=426
+  _globals['_MATERIALIZETENSORREQUEST']._serialized_start=429
+  _globals['_MATERIALIZETENSORREQUEST']._serialized_end=677
+  _globals['_MATERIALIZETENSORRESPONSE']._serialized_start=679
+  _globals['_MATERIALIZETENSORRESPONSE']._serialized_end=785
+  _globals['_TENSORHEADER']._serialized_start=787
+  _globals['_TENSORHEADER']._serialized_end=904
+  _globals['_TENSORSERVICE']._serialized_start=907
+  _globals['_TENSORSERVICE']._serialized_end=1098
 # @@protoc_insertion_point(module_scope)

@@ -1,3 +1,4 @@
+from lookout.v1 import bounds_pb2 as _bounds_pb2
 from lookout.v1 import frames_pb2 as _frames_pb2
 from lookout.v1 import lineage_pb2 as _lineage_pb2
 from lookout.v1 import recordings_pb2 as _recordings_pb2

@@ -22,23 +22,76 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from lookout.v1 import bounds_pb2 as lookout_dot_v1_dot_bounds__pb2
 from lookout.v1 import cameras_pb2 as lookout_dot_v1_dot_cameras__pb2
 from lookout.v1 import lineage_pb2 as lookout_dot_v1_dot_lineage__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17lookout/v1/tokens.proto\x12\nlookout.v1\x1a\x18lookout/v1/cameras.proto\x1a\x18lookout/v1/lineage.proto\"\xf3\x01\n\x0cTokensRecord\x12\x0e\n\x06\x63\x61mera\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\x16\n\x0ewall_offset_us\x18\x03 \x01(\x03\x12(\n\x05\x62lock\x18\x04 \x01(\x0b\x32\x17.lookout.v1.StrideBlockH\x00\x12(\n\x05\x65vent\x18\x05 \x01(\x0b\x32\x17.lookout.v1.StreamEventH\x00\x12&\n\x08sampling\x18\x06 \x01(\x0b\x32\x14.lookout.v1.Sampling\x12(\n\x06labels\x18\x07 \x01(\x0b\x32\x18.lookout.v1.CameraLabelsB\x06\n\x04\x62ody\"\x96\x04\n\x0bStrideBlock\x12\r\n\x05index\x18\x01 \x01(\x04\x12\x10\n\x08start_us\x18\x02 \x01(\x03\x12\x0e\n\x06\x65nd_us\x18\x03 \x01(\x03\x12&\n\x06\x66rames\x18\x04 \x03(\x0b\x32\x16.lookout.v1.BlockFrame\x12*\n\x07patches\x18\x05 \x03(\x0b\x32\x19.lookout.v1.TemporalPatch\x12)\n\nembeddings\x18\x06 \x01(\x0b\x32\x15.lookout.v1.TensorRef\x12(\n\tdeepstack\x18\x07 \x01(\x0b\x32\x15.lookout.v1.TensorRef\x12\x12\n\ngroup_rows\x18\x08 \x01(\r\x12\x12\n\ngroup_cols\x18\t \x01(\r\x12\x14\n\x0cmodel_digest\x18\n \x01(\t\x12%\n\x06inputs\x18\x0b \x03(\x0b\x32\x15.lookout.v1.RecordRef\x12\x15\n\rpatches_total\x18\r \x01(\r\x12\x17\n\x0fpatches_encoded\x18\x0e \x01(\r\x12\x14\n\x0c\x66lops_vision\x18\x0f \x01(\x04\x12\x1a\n\x12\x66lops_vision_dense\x18\x10 \x01(\x04\x12\x13\n\x0b\x61nchor_luma\x18\x11 \x01(\x0c\x12\x0f\n\x07missing\x18\x12 \x01(\t\x12(\n\rmissing_cause\x18\x13 \x01(\x0e\x32\x11.lookout.v1.Cause\x12\x10\n\x08tower_us\x18\x14 \x01(\x04J\x04\x08\x0c\x10\r\"g\n\nBlockFrame\x12\x0f\n\x07time_us\x18\x01 \x01(\x03\x12\x0e\n\x06sample\x18\x02 \x01(\x04\x12\r\n\x05input\x18\x03 \x01(\r\x12\x0b\n\x03row\x18\x04 \x01(\r\x12\x0b\n\x03key\x18\x05 \x01(\x08\x12\x0f\n\x07\x63orrupt\x18\x06 \x01(\x08\"Q\n\rTemporalPatch\x12\x0e\n\x06\x66rames\x18\x01 \x03(\r\x12\x0e\n\x06\x61nchor\x18\x02 \x01(\x08\x12\x0c\n\x04keep\x18\x03 \x01(\x0c\x12\x0c\n\x04kept\x18\x04 \x01(\rJ\x04\x08\x05\x10\x06\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17lookout/v1/tokens.proto\x12\nlookout.v1\x1a\x17lookout/v1/bounds.proto\x1a\x18lookout/v1/cameras.proto\x1a\x18lookout/v1/lineage.proto\"\x8c\x02\n\x0cTokensRecord\x12\x17\n\x06\x63\x61mera\x18\x01 \x01(\tB\x07\x92\x82\x19\x03 \xc8\x01\x12\x15\n\x05\x65poch\x18\x02 \x01(\x04\x42\x06\x92\x82\x19\x02\x08\x01\x12\x1e\n\x0ewall_offset_us\x18\x03 \x01(\x03\x42\x06\x92\x82\x19\x02\x08\x02\x12(\n\x05\x62lock\x18\x04 \x01(\x0b\x32\x17.lookout.v1.StrideBlockH\x00\x12(\n\x05\x65vent\x18\x05 \x01(\x0b\x32\x17.lookout.v1.StreamEventH\x00\x12&\n\x08sampling\x18\x06 \x01(\x0b\x32\x14.lookout.v1.Sampling\x12(\n\x06labels\x18\x07 \x01(\x0b\x32\x18.lookout.v1.CameraLabelsB\x06\n\x04\x62ody\"\x9d\x05\n\x0bStrideBlock\x12\x15\n\x05index\x18\x01 \x01(\x04\x42\x06\x92\x82\x19\x02\x08\x01\x12\x18\n\x08start_us\x18\x02 \x01(\x03\x42\x06\x92\x82\x19\x02\x08\x02\x12\x16\n\x06\x65nd_us\x18\x03 \x01(\x03\x42\x06\x92\x82\x19\x02\x08\x02\x12/\n\x06\x66rames\x18\x04 \x03(\x0b\x32\x16.lookout.v1.BlockFrameB\x07\x92\x82\x19\x03(\x80\x10\x12\x33\n\x07patches\x18\x05 \x03(\x0b\x32\x19.lookout.v1.TemporalPatchB\x07\x92\x82\x19\x03(\x80\x10\x12)\n\nembeddings\x18\x06 \x01(\x0b\x32\x15.lookout.v1.TensorRef\x12(\n\tdeepstack\x18\x07 \x01(\x0b\x32\x15.lookout.v1.TensorRef\x12\x1a\n\ngroup_rows\x18\x08 \x01(\rB\x06\x92\x82\x19\x02\x08\x0b\x12\x1a\n\ngroup_cols\x18\t \x01(\rB\x06\x92\x82\x19\x02\x08\x0b\x12\x1d\n\x0cmodel_digest\x18\n \x01(\tB\x07\x92\x82\x19\x03 \xc8\x01\x12.\n\x06inputs\x18\x0b \x03(\x0b\x32\x15.lookout.v1.RecordRefB\x07\x92\x82\x19\x03(\x80 \x12\x1d\n\rpatches_total\x18\r \x01(\rB\x06\x92\x82\x19\x02\x08\x04\x12\x1f\n\x0fpatches_encoded\x18\x0e \x01(\rB\x06\x92\x82\x19\x02\x08\x04\x12\x1c\n\x0c\x66lops_vision\x18\x0f \x01(\x04\x42\x06\x92\x82\x19\x02\x08\x05\x12\"\n\x12\x66lops_vision_dense\x18\x10 \x01(\x04\x42\x06\x92\x82\x19\x02\x08\x05\x12\x1d\n\x0b\x61nchor_luma\x18\x11 \x01(\x0c\x42\x08\x92\x82\x19\x04 \x80\x80@\x12\x18\n\x07missing\x18\x12 \x01(\tB\x07\x92\x82\x19\x03 \xe8\x07\x12(\n\rmissing_cause\x18\x13 \x01(\x0e\x32\x11.lookout.v1.Cause\x12\x18\n\x08tower_us\x18\x14 \x01(\x04\x42\x06\x92\x82\x19\x02\x08\x01J\x04\x08\x0c\x10\r\"\x87\x01\n\nBlockFrame\x12\x17\n\x07time_us\x18\x01 \x01(\x03\x42\x06\x92\x82\x19\x02\x08\x02\x12\x16\n\x06sample\x18\x02 \x01(\x04\x42\x06\x92\x82\x19\x02\x08\x01\x12\x15\n\x05input\x18\x03 \x01(\rB\x06\x92\x82\x19\x02\x08\n\x12\x13\n\x03row\x18\x04 \x01(\rB\x06\x92\x82\x19\x02\x08\x03\x12\x0b\n\x03key\x18\x05 \x01(\x08\x12\x0f\n\x07\x63orrupt\x18\x06 \x01(\x08\"z\n\rTemporalPatch\x12\x1f\n\x06\x66rames\x18\x01 \x03(\rB\x0f\x92\x82\x19\x0b\x19\x00\x00\x00\x00\x00\x00\xa0@(\x10\x12\x0e\n\x06\x61nchor\x18\x02 \x01(\x08\x12\x15\n\x04keep\x18\x03 \x01(\x0c\x42\x07\x92\x82\x19\x03 \x80@\x12\x1b\n\x04kept\x18\x04 \x01(\rB\r\x92\x82\x19\t\x19\x00\x00\x00\x00\x00\x00\xf0@J\x04\x08\x05\x10\x06\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'lookout.v1.tokens_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_TOKENSRECORD']._serialized_start=92
-  _globals['_TOKENSRECORD']._serialized_end=335
-  _globals['_STRIDEBLOCK']._serialized_start=338
-  _globals['_STRIDEBLOCK']._serialized_end=872
-  _globals['_BLOCKFRAME']._serialized_start=874
-  _globals['_BLOCKFRAME']._serialized_end=977
-  _globals['_TEMPORALPATCH']._serialized_start=979
-  _globals['_TEMPORALPATCH']._serialized_end=1060
+  _globals['_TOKENSRECORD'].fields_by_name['camera']._loaded_options = None
+  _globals['_TOKENSRECORD'].fields_by_name['camera']._serialized_options = b'\222\202\031\003 \310\001'
+  _globals['_TOKENSRECORD'].fields_by_name['epoch']._loaded_options = None
+  _globals['_TOKENSRECORD'].fields_by_name['epoch']._serialized_options = b'\222\202\031\002\010\001'
+  _globals['_TOKENSRECORD'].fields_by_name['wall_offset_us']._loaded_options = None
+  _globals['_TOKENSRECORD'].fields_by_name['wall_offset_us']._serialized_options = b'\222\202\031\002\010\002'
+  _globals['_STRIDEBLOCK'].fields_by_name['index']._loaded_options = None
+  _globals['_STRIDEBLOCK'].fields_by_name['index']._serialized_options = b'\222\202\031\002\010\001'
+  _globals['_STRIDEBLOCK'].fields_by_name['start_us']._loaded_options = None
+  _globals['_STRIDEBLOCK'].fields_by_name['start_us']._serialized_options = b'\222\202\031\002\010\002'
+  _globals['_STRIDEBLOCK'].fields_by_name['end_us']._loaded_options = None
+  _globals['_STRIDEBLOCK'].fields_by_name['end_us']._serialized_options = b'\222\202\031\002\010\002'
+  _globals['_STRIDEBLOCK'].fields_by_name['frames']._loaded_options = None
+  _globals['_STRIDEBLOCK'].fields_by_name['frames']._serialized_options = b'\222\202\031\003(\200\020'
+  _globals['_STRIDEBLOCK'].fields_by_name['patches']._loaded_options = None
+  _globals['_STRIDEBLOCK'].fields_by_name['patches']._serialized_options = b'\222\202\031\003(\200\020'
+  _globals['_STRIDEBLOCK'].fields_by_name['group_rows']._loaded_options = None
+  _globals['_STRIDEBLOCK'].fields_by_name['group_rows']._serialized_options = b'\222\202\031\002\010\013'
+  _globals['_STRIDEBLOCK'].fields_by_name['group_cols']._loaded_options = None
+  _globals['_STRIDEBLOCK'].fields_by_name['group_cols']._serialized_options = b'\222\202\031\002\010\013'
+  _globals['_STRIDEBLOCK'].fields_by_name['model_digest']._loaded_options = None
+  _globals['_STRIDEBLOCK'].fields_by_name['model_digest']._serialized_options = b'\222\202\031\003 \310\001'
+  _globals['_STRIDEBLOCK'].fields_by_name['inputs']._loaded_options = None
+  _globals['_STRIDEBLOCK'].fields_by_name['inputs']._serialized_options = b'\222\202\031\003(\200 '
+  _globals['_STRIDEBLOCK'].fields_by_name['patches_total']._loaded_options = None
+  _globals['_STRIDEBLOCK'].fields_by_name['patches_total']._serialized_options = b'\222\202\031\002\010\004'
+  _globals['_STRIDEBLOCK'].fields_by_name['patches_encoded']._loaded_options = None
+  _globals['_STRIDEBLOCK'].fields_by_name['patches_encoded']._serialized_options = b'\222\202\031\002\010\004'
+  _globals['_STRIDEBLOCK'].fields_by_name['flops_vision']._loaded_options = None
+  _globals['_STRIDEBLOCK'].fields_by_name['flops_vision']._serialized_options = b'\222\202\031\002\010\005'
+  _globals['_STRIDEBLOCK'].fields_by_name['flops_vision_dense']._loaded_options = None
+  _globals['_STRIDEBLOCK'].fields_by_name['flops_vision_dense']._serialized_options = b'\222\202\031\002\010\005'
+  _globals['_STRIDEBLOCK'].fields_by_name['anchor_luma']._loaded_options = None
+  _globals['_STRIDEBLOCK'].fields_by_name['anchor_luma']._serialized_options = b'\222\202\031\004 \200\200@'
+  _globals['_STRIDEBLOCK'].fields_by_name['missing']._loaded_options = None
+  _globals['_STRIDEBLOCK'].fields_by_name['missing']._serialized_options = b'\222\202\031\003 \350\007'
+  _globals['_STRIDEBLOCK'].fields_by_name['tower_us']._loaded_options = None
+  _globals['_STRIDEBLOCK'].fields_by_name['tower_us']._serialized_options = b'\222\202\031\002\010\001'
+  _globals['_BLOCKFRAME'].fields_by_name['time_us']._loaded_options = None
+  _globals['_BLOCKFRAME'].fields_by_name['time_us']._serialized_options = b'\222\202\031\002\010\002'
+  _globals['_BLOCKFRAME'].fields_by_name['sample']._loaded_options = None
+  _globals['_BLOCKFRAME'].fields_by_name['sample']._serialized_options = b'\222\202\031\002\010\001'
+  _globals['_BLOCKFRAME'].fields_by_name['input']._loaded_options = None
+  _globals['_BLOCKFRAME'].fields_by_name['input']._serialized_options = b'\222\202\031\002\010\n'
+  _globals['_BLOCKFRAME'].fields_by_name['row']._loaded_options = None
+  _globals['_BLOCKFRAME'].fields_by_name['row']._serialized_options = b'\222\202\031\002\010\003'
+  _globals['_TEMPORALPATCH'].fields_by_name['frames']._loaded_options = None
+  _globals['_TEMPORALPATCH'].fields_by_name['frames']._serialized_options = b'\222\202\031\013\031\000\000\000\000\000\000\240@(\020'
+  _globals['_TEMPORALPATCH'].fields_by_name['keep']._loaded_options = None
+  _globals['_TEMPORALPATCH'].fields_by_name['keep']._serialized_options = b'\222\202\031\003 \200@'
+  _globals['_TEMPORALPATCH'].fields_by_name['kept']._loaded_options = None
+  _globals['_TEMPORALPATCH'].fields_by_name['kept']._serialized_options = b'\222\202\031\t\031\000\000\000\000\000\000\360@'
+  _globals['_TOKENSRECORD']._serialized_start=117
+  _globals['_TOKENSRECORD']._serialized_end=385
+  _globals['_STRIDEBLOCK']._serialized_start=388
+  _globals['_STRIDEBLOCK']._serialized_end=1057
+  _globals['_BLOCKFRAME']._serialized_start=1060
+  _globals['_BLOCKFRAME']._serialized_end=1195
+  _globals['_TEMPORALPATCH']._serialized_start=1197
+  _globals['_TEMPORALPATCH']._serialized_end=1319
 # @@protoc_insertion_point(module_scope)

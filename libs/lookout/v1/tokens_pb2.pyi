@@ -1,3 +1,4 @@
+from lookout.v1 import bounds_pb2 as _bounds_pb2
 from lookout.v1 import cameras_pb2 as _cameras_pb2
 from lookout.v1 import lineage_pb2 as _lineage_pb2
 from google.protobuf.internal import containers as _containers

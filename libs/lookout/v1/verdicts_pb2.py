@@ -23,23 +23,104 @@ _sym_db = _symbol_database.Default()
 
 
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
+from lookout.v1 import bounds_pb2 as lookout_dot_v1_dot_bounds__pb2
 from lookout.v1 import lineage_pb2 as lookout_dot_v1_dot_lineage__pb2
 from lookout.v1 import watches_pb2 as lookout_dot_v1_dot_watches__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19lookout/v1/verdicts.proto\x12\nlookout.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18lookout/v1/lineage.proto\x1a\x18lookout/v1/watches.proto\"\xdd\x07\n\x07Verdict\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0e\n\x06\x63\x61mera\x18\x02 \x01(\t\x12\r\n\x05\x65poch\x18\x03 \x01(\x04\x12\x0e\n\x06window\x18\x04 \x01(\x04\x12\x16\n\x0estream_start_s\x18\x05 \x01(\x01\x12\x14\n\x0cstream_end_s\x18\x06 \x01(\x01\x12)\n\x05start\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\'\n\x03\x65nd\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\r\n\x05watch\x18\t \x01(\t\x12\x15\n\rwatch_version\x18\n \x01(\r\x12\x10\n\x08question\x18\x0b \x01(\t\x12,\n\x07outcome\x18\x0c \x01(\x0e\x32\x1b.lookout.v1.Verdict.Outcome\x12\x12\n\x05p_yes\x18\r \x01(\x01H\x00\x88\x01\x01\x12\x0e\n\x06reason\x18\x0e \x01(\t\x12\r\n\x05\x62\x61sis\x18\x0f \x01(\t\x12\x1e\n\x04\x63ost\x18\x10 \x01(\x0b\x32\x10.lookout.v1.Cost\x12&\n\x08\x65vidence\x18\x11 \x03(\x0b\x32\x14.lookout.v1.Evidence\x12\x10\n\x08\x63overage\x18\x12 \x01(\x01\x12\x14\n\x0cmodel_digest\x18\x13 \x01(\t\x12\x1e\n\x04rule\x18\x14 \x01(\x0b\x32\x10.lookout.v1.Rule\x12\x10\n\x08\x61\x63tivity\x18\x15 \x01(\x0c\x12\x15\n\ractivity_rows\x18\x16 \x01(\r\x12\x15\n\ractivity_cols\x18\x17 \x01(\r\x12\x10\n\x08\x64\x65graded\x18\x18 \x01(\x08\x12\x13\n\x0b\x64\x65scription\x18\x19 \x01(\t\x12\x16\n\tsince_key\x18\x1a \x01(\rH\x01\x88\x01\x01\x12\x12\n\x05\x61udit\x18\x1b \x01(\x01H\x02\x88\x01\x01\x12\x11\n\tkey_every\x18\x1c \x01(\r\x12\x13\n\x0bplan_digest\x18\x1d \x01(\t\x12\x0f\n\x07\x64\x61maged\x18\x1e \x01(\x01\x12%\n\x05\x63\x61use\x18\x1f \x01(\x0e\x32\x11.lookout.v1.CauseH\x03\x88\x01\x01\x12\x1b\n\x0ewatches_offset\x18  \x01(\x04H\x04\x88\x01\x01\x12\x0e\n\x06tenant\x18! \x01(\t\x12\x11\n\tuntrained\x18\" \x01(\x08\"z\n\x07Outcome\x12\x17\n\x13OUTCOME_UNSPECIFIED\x10\x00\x12\x14\n\x10OUTCOME_ANSWERED\x10\x01\x12\x0f\n\x0bOUTCOME_GAP\x10\x03\x12\x13\n\x0fOUTCOME_SKIPPED\x10\x04\x12\x14\n\x10OUTCOME_DEGRADED\x10\x05\"\x04\x08\x02\x10\x02\x42\x08\n\x06_p_yesB\x0c\n\n_since_keyB\x08\n\x06_auditB\x08\n\x06_causeB\x11\n\x0f_watches_offset\"\xad\x02\n\x04\x43ost\x12\x15\n\rpatches_total\x18\x01 \x01(\r\x12\x17\n\x0fpatches_encoded\x18\x02 \x01(\r\x12\x14\n\x0ctokens_total\x18\x03 \x01(\r\x12\x13\n\x0btokens_kept\x18\x04 \x01(\r\x12\x15\n\rtokens_reused\x18\x05 \x01(\r\x12\x18\n\x10tokens_refreshed\x18\x06 \x01(\r\x12\x13\n\x0btokens_text\x18\x07 \x01(\r\x12\x17\n\x0ftokens_question\x18\x08 \x01(\r\x12\x14\n\x0c\x66lops_vision\x18\t \x01(\x04\x12\x15\n\rflops_prefill\x18\n \x01(\x04\x12\x16\n\x0e\x66lops_question\x18\x0b \x01(\x04\x12\x13\n\x0b\x66lops_dense\x18\x0c \x01(\x04\x12\x11\n\tdevice_us\x18\r \x01(\x04\"h\n\x08\x45vidence\x12(\n\x04time\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12%\n\x06record\x18\x02 \x01(\x0b\x32\x15.lookout.v1.RecordRef\x12\x0b\n\x03row\x18\x03 \x01(\rb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19lookout/v1/verdicts.proto\x12\nlookout.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17lookout/v1/bounds.proto\x1a\x18lookout/v1/lineage.proto\x1a\x18lookout/v1/watches.proto\"\xb6\t\n\x07Verdict\x12\x12\n\x02id\x18\x01 \x01(\tB\x06\x92\x82\x19\x02 @\x12\x17\n\x06\x63\x61mera\x18\x02 \x01(\tB\x07\x92\x82\x19\x03 \xc8\x01\x12\x15\n\x05\x65poch\x18\x03 \x01(\x04\x42\x06\x92\x82\x19\x02\x08\x01\x12\x16\n\x06window\x18\x04 \x01(\x04\x42\x06\x92\x82\x19\x02\x08\x01\x12\x1e\n\x0estream_start_s\x18\x05 \x01(\x01\x42\x06\x92\x82\x19\x02\x08\x07\x12\x1c\n\x0cstream_end_s\x18\x06 \x01(\x01\x42\x06\x92\x82\x19\x02\x08\x07\x12)\n\x05start\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\'\n\x03\x65nd\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x16\n\x05watch\x18\t \x01(\tB\x07\x92\x82\x19\x03 \xc8\x01\x12\x1d\n\rwatch_version\x18\n \x01(\rB\x06\x92\x82\x19\x02\x08\x04\x12\x19\n\x08question\x18\x0b \x01(\tB\x07\x92\x82\x19\x03 \xe8\x07\x12,\n\x07outcome\x18\x0c \x01(\x0e\x32\x1b.lookout.v1.Verdict.Outcome\x12\x1a\n\x05p_yes\x18\r \x01(\x01\x42\x06\x92\x82\x19\x02\x08\x06H\x00\x88\x01\x01\x12\x17\n\x06reason\x18\x0e \x01(\tB\x07\x92\x82\x19\x03 \xd0\x0f\x12\x15\n\x05\x62\x61sis\x18\x0f \x01(\tB\x06\x92\x82\x19\x02  \x12\x1e\n\x04\x63ost\x18\x10 \x01(\x0b\x32\x10.lookout.v1.Cost\x12.\n\x08\x65vidence\x18\x11 \x03(\x0b\x32\x14.lookout.v1.EvidenceB\x06\x92\x82\x19\x02(\x10\x12\x18\n\x08\x63overage\x18\x12 \x01(\x01\x42\x06\x92\x82\x19\x02\x08\x06\x12\x1d\n\x0cmodel_digest\x18\x13 \x01(\tB\x07\x92\x82\x19\x03 \xc8\x01\x12\x1e\n\x04rule\x18\x14 \x01(\x0b\x32\x10.lookout.v1.Rule\x12\x19\n\x08\x61\x63tivity\x18\x15 \x01(\x0c\x42\x07\x92\x82\x19\x03 \x80@\x12\x1d\n\ractivity_rows\x18\x16 \x01(\rB\x06\x92\x82\x19\x02\x08\x0b\x12\x1d\n\ractivity_cols\x18\x17 \x01(\rB\x06\x92\x82\x19\x02\x08\x0b\x12\x10\n\x08\x64\x65graded\x18\x18 \x01(\x08\x12\x1d\n\x0b\x64\x65scription\x18\x19 \x01(\tB\x08\x92\x82\x19\x04 \x80\x80\x01\x12\x1e\n\tsince_key\x18\x1a \x01(\rB\x06\x92\x82\x19\x02\x08\x04H\x01\x88\x01\x01\x12\x1a\n\x05\x61udit\x18\x1b \x01(\x01\x42\x06\x92\x82\x19\x02\x08\x06H\x02\x88\x01\x01\x12\x19\n\tkey_every\x18\x1c \x01(\rB\x06\x92\x82\x19\x02\x08\x04\x12\x1c\n\x0bplan_digest\x18\x1d \x01(\tB\x07\x92\x82\x19\x03 \xc8\x01\x12\x17\n\x07\x64\x61maged\x18\x1e \x01(\x01\x42\x06\x92\x82\x19\x02\x08\x06\x12%\n\x05\x63\x61use\x18\x1f \x01(\x0e\x32\x11.lookout.v1.CauseH\x03\x88\x01\x01\x12#\n\x0ewatches_offset\x18  \x01(\x04\x42\x06\x92\x82\x19\x02\x08\x01H\x04\x88\x01\x01\x12\x16\n\x06tenant\x18! \x01(\tB\x06\x92\x82\x19\x02 ?\x12\x11\n\tuntrained\x18\" \x01(\x08\"z\n\x07Outcome\x12\x17\n\x13OUTCOME_UNSPECIFIED\x10\x00\x12\x14\n\x10OUTCOME_ANSWERED\x10\x01\x12\x0f\n\x0bOUTCOME_GAP\x10\x03\x12\x13\n\x0fOUTCOME_SKIPPED\x10\x04\x12\x14\n\x10OUTCOME_DEGRADED\x10\x05\"\x04\x08\x02\x10\x02\x42\x08\n\x06_p_yesB\x0c\n\n_since_keyB\x08\n\x06_auditB\x08\n\x06_causeB\x11\n\x0f_watches_offset\"\x95\x03\n\x04\x43ost\x12\x1d\n\rpatches_total\x18\x01 \x01(\rB\x06\x92\x82\x19\x02\x08\x04\x12\x1f\n\x0fpatches_encoded\x18\x02 \x01(\rB\x06\x92\x82\x19\x02\x08\x04\x12\x1c\n\x0ctokens_total\x18\x03 \x01(\rB\x06\x92\x82\x19\x02\x08\x04\x12\x1b\n\x0btokens_kept\x18\x04 \x01(\rB\x06\x92\x82\x19\x02\x08\x04\x12\x1d\n\rtokens_reused\x18\x05 \x01(\rB\x06\x92\x82\x19\x02\x08\x04\x12 \n\x10tokens_refreshed\x18\x06 \x01(\rB\x06\x92\x82\x19\x02\x08\x04\x12\x1b\n\x0btokens_text\x18\x07 \x01(\rB\x06\x92\x82\x19\x02\x08\x04\x12\x1f\n\x0ftokens_question\x18\x08 \x01(\rB\x06\x92\x82\x19\x02\x08\x04\x12\x1c\n\x0c\x66lops_vision\x18\t \x01(\x04\x42\x06\x92\x82\x19\x02\x08\x05\x12\x1d\n\rflops_prefill\x18\n \x01(\x04\x42\x06\x92\x82\x19\x02\x08\x05\x12\x1e\n\x0e\x66lops_question\x18\x0b \x01(\x04\x42\x06\x92\x82\x19\x02\x08\x05\x12\x1b\n\x0b\x66lops_dense\x18\x0c \x01(\x04\x42\x06\x92\x82\x19\x02\x08\x05\x12\x19\n\tdevice_us\x18\r \x01(\x04\x42\x06\x92\x82\x19\x02\x08\x01\"p\n\x08\x45vidence\x12(\n\x04time\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12%\n\x06record\x18\x02 \x01(\x0b\x32\x15.lookout.v1.RecordRef\x12\x13\n\x03row\x18\x03 \x01(\rB\x06\x92\x82\x19\x02\x08\x03\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'lookout.v1.verdicts_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_VERDICT']._serialized_start=127
-  _globals['_VERDICT']._serialized_end=1116
-  _globals['_VERDICT_OUTCOME']._serialized_start=931
-  _globals['_VERDICT_OUTCOME']._serialized_end=1053
-  _globals['_COST']._serialized_start=1119
-  _globals['_COST']._serialized_end=1420
-  _globals['_EVIDENCE']._serialized_start=1422
-  _globals['_EVIDENCE']._serialized_end=1526
+  _globals['_VERDICT'].fields_by_name['id']._loaded_options = None
+  _globals['_VERDICT'].fields_by_name['id']._serialized_options = b'\222\202\031\002 @'
+  _globals['_VERDICT'].fields_by_name['camera']._loaded_options = None
+  _globals['_VERDICT'].fields_by_name['camera']._serialized_options = b'\222\202\031\003 \310\001'
+  _globals['_VERDICT'].fields_by_name['epoch']._loaded_options = None
+  _globals['_VERDICT'].fields_by_name['epoch']._serialized_options = b'\222\202\031\002\010\001'
+  _globals['_VERDICT'].fields_by_name['window']._loaded_options = None
+  _globals['_VERDICT'].fields_by_name['window']._serialized_options = b'\222\202\031\002\010\001'
+  _globals['_VERDICT'].fields_by_name['stream_start_s']._loaded_options = None
+  _globals['_VERDICT'].fields_by_name['stream_start_s']._serialized_options = b'\222\202\031\002\010\007'
+  _globals['_VERDICT'].fields_by_name['stream_end_s']._loaded_options = None
+  _globals['_VERDICT'].fields_by_name['stream_end_s']._serialized_options = b'\222\202\031\002\010\007'
+  _globals['_VERDICT'].fields_by_name['watch']._loaded_options = None
+  _globals['_VERDICT'].fields_by_name['watch']._serialized_options = b'\222\202\031\003 \310\001'
+  _globals['_VERDICT'].fields_by_name['watch_version']._loaded_options = None
+  _globals['_VERDICT'].fields_by_name['watch_version']._serialized_options = b'\222\202\031\002\010\004'
+  _globals['_VERDICT'].fields_by_name['question']._loaded_options = None
+  _globals['_VERDICT'].fields_by_name['question']._serialized_options = b'\222\202\031\003 \350\007'
+  _globals['_VERDICT'].fields_by_name['p_yes']._loaded_options = None
+  _globals['_VERDICT'].fields_by_name['p_yes']._serialized_options = b'\222\202\031\002\010\006'
+  _globals['_VERDICT'].fields_by_name['reason']._loaded_options = None
+  _globals['_VERDICT'].fields_by_name['reason']._serialized_options = b'\222\202\031\003 \320\017'
+  _globals['_VERDICT'].fields_by_name['basis']._loaded_options = None
+  _globals['_VERDICT'].fields_by_name['basis']._serialized_options = b'\222\202\031\002  '
+  _globals['_VERDICT'].fields_by_name['evidence']._loaded_options = None
+  _globals['_VERDICT'].fields_by_name['evidence']._serialized_options = b'\222\202\031\002(\020'
+  _globals['_VERDICT'].fields_by_name['coverage']._loaded_options = None
+  _globals['_VERDICT'].fields_by_name['coverage']._serialized_options = b'\222\202\031\002\010\006'
+  _globals['_VERDICT'].fields_by_name['model_digest']._loaded_options = None
+  _globals['_VERDICT'].fields_by_name['model_digest']._serialized_options = b'\222\202\031\003 \310\001'
+  _globals['_VERDICT'].fields_by_name['activity']._loaded_options = None
+  _globals['_VERDICT'].fields_by_name['activity']._serialized_options = b'\222\202\031\003 \200@'
+  _globals['_VERDICT'].fields_by_name['activity_rows']._loaded_options = None
+  _globals['_VERDICT'].fields_by_name['activity_rows']._serialized_options = b'\222\202\031\002\010\013'
+  _globals['_VERDICT'].fields_by_name['activity_cols']._loaded_options = None
+  _globals['_VERDICT'].fields_by_name['activity_cols']._serialized_options = b'\222\202\031\002\010\013'
+  _globals['_VERDICT'].fields_by_name['description']._loaded_options = None
+  _globals['_VERDICT'].fields_by_name['description']._serialized_options = b'\222\202\031\004 \200\200\001'
+  _globals['_VERDICT'].fields_by_name['since_key']._loaded_options = None
+  _globals['_VERDICT'].fields_by_name['since_key']._serialized_options = b'\222\202\031\002\010\004'
+  _globals['_VERDICT'].fields_by_name['audit']._loaded_options = None
+  _globals['_VERDICT'].fields_by_name['audit']._serialized_options = b'\222\202\031\002\010\006'
+  _globals['_VERDICT'].fields_by_name['key_every']._loaded_options = None
+  _globals['_VERDICT'].fields_by_name['key_every']._serialized_options = b'\222\202\031\002\010\004'
+  _globals['_VERDICT'].fields_by_name['plan_digest']._loaded_options = None
+  _globals['_VERDICT'].fields_by_name['plan_digest']._serialized_options = b'\222\202\031\003 \310\001'
+  _globals['_VERDICT'].fields_by_name['damaged']._loaded_options = None
+  _globals['_VERDICT'].fields_by_name['damaged']._serialized_options = b'\222\202\031\002\010\006'
+  _globals['_VERDICT'].fields_by_name['watches_offset']._loaded_options = None
+  _globals['_VERDICT'].fields_by_name['watches_offset']._serialized_options = b'\222\202\031\002\010\001'
+  _globals['_VERDICT'].fields_by_name['tenant']._loaded_options = None
+  _globals['_VERDICT'].fields_by_name['tenant']._serialized_options = b'\222\202\031\002 ?'
+  _globals['_COST'].fields_by_name['patches_total']._loaded_options = None
+  _globals['_COST'].fields_by_name['patches_total']._serialized_options = b'\222\202\031\002\010\004'
+  _globals['_COST'].fields_by_name['patches_encoded']._loaded_options = None
+  _globals['_COST'].fields_by_name['patches_encoded']._serialized_options = b'\222\202\031\002\010\004'
+  _globals['_COST'].fields_by_name['tokens_total']._loaded_options = None
+  _globals['_COST'].fields_by_name['tokens_total']._serialized_options = b'\222\202\031\002\010\004'
+  _globals['_COST'].fields_by_name['tokens_kept']._loaded_options = None
+  _globals['_COST'].fields_by_name['tokens_kept']._serialized_options = b'\222\202\031\002\010\004'
+  _globals['_COST'].fields_by_name['tokens_reused']._loaded_options = None
+  _globals['_COST'].fields_by_name['tokens_reused']._serialized_options = b'\222\202\031\002\010\004'
+  _globals['_COST'].fields_by_name['tokens_refreshed']._loaded_options = None
+  _globals['_COST'].fields_by_name['tokens_refreshed']._serialized_options = b'\222\202\031\002\010\004'
+  _globals['_COST'].fields_by_name['tokens_text']._loaded_options = None
+  _globals['_COST'].fields_by_name['tokens_text']._serialized_options = b'\222\202\031\002\010\004'
+  _globals['_COST'].fields_by_name['tokens_question']._loaded_options = None
+  _globals['_COST'].fields_by_name['tokens_question']._serialized_options = b'\222\202\031\002\010\004'
+  _globals['_COST'].fields_by_name['flops_vision']._loaded_options = None
+  _globals['_COST'].fields_by_name['flops_vision']._serialized_options = b'\222\202\031\002\010\005'
+  _globals['_COST'].fields_by_name['flops_prefill']._loaded_options = None
+  _globals['_COST'].fields_by_name['flops_prefill']._serialized_options = b'\222\202\031\002\010\005'
+  _globals['_COST'].fields_by_name['flops_question']._loaded_options = None
+  _globals['_COST'].fields_by_name['flops_question']._serialized_options = b'\222\202\031\002\010\005'
+  _globals['_COST'].fields_by_name['flops_dense']._loaded_options = None
+  _globals['_COST'].fields_by_name['flops_dense']._serialized_options = b'\222\202\031\002\010\005'
+  _globals['_COST'].fields_by_name['device_us']._loaded_options = None
+  _globals['_COST'].fields_by_name['device_us']._serialized_options = b'\222\202\031\002\010\001'
+  _globals['_EVIDENCE'].fields_by_name['row']._loaded_options = None
+  _globals['_EVIDENCE'].fields_by_name['row']._serialized_options = b'\222\202\031\002\010\003'
+  _globals['_VERDICT']._serialized_start=152
+  _globals['_VERDICT']._serialized_end=1358
+  _globals['_VERDICT_OUTCOME']._serialized_start=1173
+  _globals['_VERDICT_OUTCOME']._serialized_end=1295
+  _globals['_COST']._serialized_start=1361
+  _globals['_COST']._serialized_end=1766
+  _globals['_EVIDENCE']._serialized_start=1768
+  _globals['_EVIDENCE']._serialized_end=1880
 # @@protoc_insertion_point(module_scope)

@@ -23,25 +23,66 @@ _sym_db = _symbol_database.Default()
 
 
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
+from lookout.v1 import bounds_pb2 as lookout_dot_v1_dot_bounds__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18lookout/v1/watches.proto\x12\nlookout.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xe8\x02\n\x05Watch\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\r\x12\x10\n\x08question\x18\x03 \x01(\t\x12\x0f\n\x07\x63\x61meras\x18\x04 \x03(\t\x12/\n\x0b\x61\x63tive_from\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x1e\n\x04rule\x18\x06 \x01(\x0b\x32\x10.lookout.v1.Rule\x12\x10\n\x08\x64\x65scribe\x18\x07 \x01(\x08\x12\x10\n\x08\x64isabled\x18\x08 \x01(\x08\x12,\n\x08priority\x18\t \x01(\x0e\x32\x1a.lookout.v1.Watch.Priority\x12\x0e\n\x06tenant\x18\n \x01(\t\x12\x0c\n\x04keep\x18\x0b \x01(\x08\"^\n\x08Priority\x12\x18\n\x14PRIORITY_UNSPECIFIED\x10\x00\x12\x10\n\x0cPRIORITY_LOW\x10\x01\x12\x13\n\x0fPRIORITY_NORMAL\x10\x02\x12\x11\n\rPRIORITY_HIGH\x10\x03\"\xaa\x01\n\x04Rule\x12\x11\n\tthreshold\x18\x01 \x01(\x01\x12\x17\n\x0f\x63lear_threshold\x18\x02 \x01(\x01\x12\t\n\x01k\x18\x03 \x01(\r\x12\t\n\x01n\x18\x04 \x01(\r\x12\x12\n\ncooldown_s\x18\x05 \x01(\x01\x12+\n\x08schedule\x18\x06 \x03(\x0b\x32\x19.lookout.v1.ScheduleEntry\x12\x1f\n\x05zones\x18\x07 \x03(\x0b\x32\x10.lookout.v1.Zone\"P\n\rScheduleEntry\x12\x10\n\x08weekdays\x18\x01 \x03(\r\x12\r\n\x05start\x18\x02 \x01(\t\x12\x0b\n\x03\x65nd\x18\x03 \x01(\t\x12\x11\n\ttime_zone\x18\x04 \x01(\t\"7\n\x04Zone\x12\x0c\n\x04name\x18\x01 \x01(\t\x12!\n\x06points\x18\x02 \x03(\x0b\x32\x11.lookout.v1.Point\"\x1d\n\x05Point\x12\t\n\x01x\x18\x01 \x01(\x01\x12\t\n\x01y\x18\x02 \x01(\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18lookout/v1/watches.proto\x12\nlookout.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17lookout/v1/bounds.proto\"\x96\x03\n\x05Watch\x12\x13\n\x02id\x18\x01 \x01(\tB\x07\x92\x82\x19\x03 \xc8\x01\x12\x17\n\x07version\x18\x02 \x01(\rB\x06\x92\x82\x19\x02\x08\x04\x12\x19\n\x08question\x18\x03 \x01(\tB\x07\x92\x82\x19\x03 \xe8\x07\x12\x1b\n\x07\x63\x61meras\x18\x04 \x03(\tB\n\x92\x82\x19\x06 \xc8\x01(\xe8\x07\x12/\n\x0b\x61\x63tive_from\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x1e\n\x04rule\x18\x06 \x01(\x0b\x32\x10.lookout.v1.Rule\x12\x10\n\x08\x64\x65scribe\x18\x07 \x01(\x08\x12\x10\n\x08\x64isabled\x18\x08 \x01(\x08\x12,\n\x08priority\x18\t \x01(\x0e\x32\x1a.lookout.v1.Watch.Priority\x12\x16\n\x06tenant\x18\n \x01(\tB\x06\x92\x82\x19\x02 ?\x12\x0c\n\x04keep\x18\x0b \x01(\x08\"^\n\x08Priority\x12\x18\n\x14PRIORITY_UNSPECIFIED\x10\x00\x12\x10\n\x0cPRIORITY_LOW\x10\x01\x12\x13\n\x0fPRIORITY_NORMAL\x10\x02\x12\x11\n\rPRIORITY_HIGH\x10\x03\"\xf7\x01\n\x04Rule\x12\x19\n\tthreshold\x18\x01 \x01(\x01\x42\x06\x92\x82\x19\x02\x08\x06\x12\x1f\n\x0f\x63lear_threshold\x18\x02 \x01(\x01\x42\x06\x92\x82\x19\x02\x08\x06\x12\x18\n\x01k\x18\x03 \x01(\rB\r\x92\x82\x19\t\x19\x00\x00\x00\x00\x00\x00P@\x12\x18\n\x01n\x18\x04 \x01(\rB\r\x92\x82\x19\t\x19\x00\x00\x00\x00\x00\x00P@\x12!\n\ncooldown_s\x18\x05 \x01(\x01\x42\r\x92\x82\x19\t\x19\x00\x00\x00\x00@oDA\x12\x33\n\x08schedule\x18\x06 \x03(\x0b\x32\x19.lookout.v1.ScheduleEntryB\x06\x92\x82\x19\x02(d\x12\'\n\x05zones\x18\x07 \x03(\x0b\x32\x10.lookout.v1.ZoneB\x06\x92\x82\x19\x02(\x14\"\x82\x01\n\rScheduleEntry\x12*\n\x08weekdays\x18\x01 \x03(\rB\x18\x92\x82\x19\x14\x11\x00\x00\x00\x00\x00\x00\xf0?\x19\x00\x00\x00\x00\x00\x00\x1c@(\x07\x12\x15\n\x05start\x18\x02 \x01(\tB\x06\x92\x82\x19\x02 \x10\x12\x13\n\x03\x65nd\x18\x03 \x01(\tB\x06\x92\x82\x19\x02 \x10\x12\x19\n\ttime_zone\x18\x04 \x01(\tB\x06\x92\x82\x19\x02 <\"G\n\x04Zone\x12\x14\n\x04name\x18\x01 \x01(\tB\x06\x92\x82\x19\x02 d\x12)\n\x06points\x18\x02 \x03(\x0b\x32\x11.lookout.v1.PointB\x06\x92\x82\x19\x02(d\"-\n\x05Point\x12\x11\n\x01x\x18\x01 \x01(\x01\x42\x06\x92\x82\x19\x02\x08\x06\x12\x11\n\x01y\x18\x02 \x01(\x01\x42\x06\x92\x82\x19\x02\x08\x06\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'lookout.v1.watches_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_WATCH']._serialized_start=74
-  _globals['_WATCH']._serialized_end=434
-  _globals['_WATCH_PRIORITY']._serialized_start=340
-  _globals['_WATCH_PRIORITY']._serialized_end=434
-  _globals['_RULE']._serialized_start=437
-  _globals['_RULE']._serialized_end=607
-  _globals['_SCHEDULEENTRY']._serialized_start=609
-  _globals['_SCHEDULEENTRY']._serialized_end=689
-  _globals['_ZONE']._serialized_start=691
-  _globals['_ZONE']._serialized_end=746
-  _globals['_POINT']._serialized_start=748
-  _globals['_POINT']._serialized_end=777
+  _globals['_WATCH'].fields_by_name['id']._loaded_options = None
+  _globals['_WATCH'].fields_by_name['id']._serialized_options = b'\222\202\031\003 \310\001'
+  _globals['_WATCH'].fields_by_name['version']._loaded_options = None
+  _globals['_WATCH'].fields_by_name['version']._serialized_options = b'\222\202\031\002\010\004'
+  _globals['_WATCH'].fields_by_name['question']._loaded_options = None
+  _globals['_WATCH'].fields_by_name['question']._serialized_options = b'\222\202\031\003 \350\007'
+  _globals['_WATCH'].fields_by_name['cameras']._loaded_options = None
+  _globals['_WATCH'].fields_by_name['cameras']._serialized_options = b'\222\202\031\006 \310\001(\350\007'
+  _globals['_WATCH'].fields_by_name['tenant']._loaded_options = None
+  _globals['_WATCH'].fields_by_name['tenant']._serialized_options = b'\222\202\031\002 ?'
+  _globals['_RULE'].fields_by_name['threshold']._loaded_options = None
+  _globals['_RULE'].fields_by_name['threshold']._serialized_options = b'\222\202\031\002\010\006'
+  _globals['_RULE'].fields_by_name['clear_threshold']._loaded_options = None
+  _globals['_RULE'].fields_by_name['clear_threshold']._serialized_options = b'\222\202\031\002\010\006'
+  _globals['_RULE'].fields_by_name['k']._loaded_options = None
+  _globals['_RULE'].fields_by_name['k']._serialized_options = b'\222\202\031\t\031\000\000\000\000\000\000P@'
+  _globals['_RULE'].fields_by_name['n']._loaded_options = None
+  _globals['_RULE'].fields_by_name['n']._serialized_options = b'\222\202\031\t\031\000\000\000\000\000\000P@'
+  _globals['_RULE'].fields_by_name['cooldown_s']._loaded_options = None
+  _globals['_RULE'].fields_by_name['cooldown_s']._serialized_options = b'\222\202\031\t\031\000\000\000\000@oDA'
+  _globals['_RULE'].fields_by_name['schedule']._loaded_options = None
+  _globals['_RULE'].fields_by_name['schedule']._serialized_options = b'\222\202\031\002(d'
+  _globals['_RULE'].fields_by_name['zones']._loaded_options = None
+  _globals['_RULE'].fields_by_name['zones']._serialized_options = b'\222\202\031\002(\024'
+  _globals['_SCHEDULEENTRY'].fields_by_name['weekdays']._loaded_options = None
+  _globals['_SCHEDULEENTRY'].fields_by_name['weekdays']._serialized_options = b'\222\202\031\024\021\000\000\000\000\000\000\360?\031\000\000\000\000\000\000\034@(\007'
+  _globals['_SCHEDULEENTRY'].fields_by_name['start']._loaded_options = None
+  _globals['_SCHEDULEENTRY'].fields_by_name['start']._serialized_options = b'\222\202\031\002 \020'
+  _globals['_SCHEDULEENTRY'].fields_by_name['end']._loaded_options = None
+  _globals['_SCHEDULEENTRY'].fields_by_name['end']._serialized_options = b'\222\202\031\002 \020'
+  _globals['_SCHEDULEENTRY'].fields_by_name['time_zone']._loaded_options = None
+  _globals['_SCHEDULEENTRY'].fields_by_name['time_zone']._serialized_options = b'\222\202\031\002 <'
+  _globals['_ZONE'].fields_by_name['name']._loaded_options = None
+  _globals['_ZONE'].fields_by_name['name']._serialized_options = b'\222\202\031\002 d'
+  _globals['_ZONE'].fields_by_name['points']._loaded_options = None
+  _globals['_ZONE'].fields_by_name['points']._serialized_options = b'\222\202\031\002(d'
+  _globals['_POINT'].fields_by_name['x']._loaded_options = None
+  _globals['_POINT'].fields_by_name['x']._serialized_options = b'\222\202\031\002\010\006'
+  _globals['_POINT'].fields_by_name['y']._loaded_options = None
+  _globals['_POINT'].fields_by_name['y']._serialized_options = b'\222\202\031\002\010\006'
+  _globals['_WATCH']._serialized_start=99
+  _globals['_WATCH']._serialized_end=505
+  _globals['_WATCH_PRIORITY']._serialized_start=411
+  _globals['_WATCH_PRIORITY']._serialized_end=505
+  _globals['_RULE']._serialized_start=508
+  _globals['_RULE']._serialized_end=755
+  _globals['_SCHEDULEENTRY']._serialized_start=758
+  _globals['_SCHEDULEENTRY']._serialized_end=888
+  _globals['_ZONE']._serialized_start=890
+  _globals['_ZONE']._serialized_end=961
+  _globals['_POINT']._serialized_start=963
+  _globals['_POINT']._serialized_end=1008
 # @@protoc_insertion_point(module_scope)

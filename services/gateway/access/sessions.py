@@ -51,7 +51,7 @@ class Sessions:
         return secret
 
     def find(self, secret: str) -> Principal | None:
-        """Whose session a cookie names; None: there is none, or it is over."""
+        """Whose session a cookie names, or None if it is unknown or over."""
         query = sqlalchemy.select(SESSIONS.c.body, SESSIONS.c.csrf, SESSIONS.c.expires_ms).where(
             SESSIONS.c.digest == digest(secret)
         )

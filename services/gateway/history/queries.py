@@ -109,7 +109,7 @@ def _incident_rows() -> Select[Any]:
 def incidents(
     connection: Connection, principal: Principal, criteria: IncidentFilter, after: str, limit: int
 ) -> tuple[list[Any], str]:
-    """Incidents, newest first, and where the next page begins; an empty text: there is none.
+    """Incidents, newest first, and where the next page begins (an empty text after the last one).
 
     Raises:
         ProblemError: `after` is not what a page named.

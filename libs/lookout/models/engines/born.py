@@ -30,7 +30,7 @@ class KeepsRows(Protocol):
 
     @property
     def key_bias(self) -> torch.Tensor:
-        """The bias of every layer's key projection [layers, width]; zero where there is none."""
+        """The bias of every layer's key projection [layers, width]; zeros for a model without one."""
         ...
 
     def rows(self, plan: WindowPlan, begin: int, end: int) -> tuple[torch.Tensor, torch.Tensor]:

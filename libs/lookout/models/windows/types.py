@@ -159,7 +159,7 @@ class PromptPart(NamedTuple):
 
     Its visual rows are [visual_start, visual_stop); the rows before are label and opening tokens, those
     after the closing ones. `label` is the number its label shows (frames or tenths of a second since the
-    key window); `source` is the row of the parent window that `start` was, or -1 where there is none.
+    key window); `source` is the row of the parent window that `start` was, or -1 for a new frame.
     """
 
     block: int

@@ -157,7 +157,7 @@ def quality(scores: Sequence[LabelScore], threshold: float) -> Quality:
 
 
 def threshold_for(scores: Sequence[LabelScore], precision: float) -> Quality | None:
-    """The lowest threshold with a wanted precision: the one that misses least; None: there is none.
+    """The lowest threshold with a wanted precision: the one that misses least, or None.
 
     Args:
         scores: Labels with their scores.

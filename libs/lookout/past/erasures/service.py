@@ -38,7 +38,7 @@ class LiveErasures:
     Args:
         table: Follows the topic; its check leaves out what the fleet did not sign.
         signer: Signs what is written again.
-        folder: Keeps the erasures on a disk; None: there is none.
+        folder: Keeps the erasures on a disk, or None.
     """
 
     def __init__(self, table: Table, signer: ErasureSigner, folder: Path | None = None) -> None:
@@ -123,7 +123,7 @@ def live_fence(context: Context[Any], folder: Path | None = None) -> tuple[LiveF
 
     Args:
         context: The service's.
-        folder: Keeps the erasures on a disk of this instance; None: there is none.
+        folder: Keeps the erasures on a disk of this instance, or None.
     """
     signer = ErasureSigner.of(context.settings)
     table = context.table(ERASURES.name, check=lambda key, value: erasure_fault(key, value, signer))

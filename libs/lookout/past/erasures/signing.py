@@ -17,7 +17,7 @@ class ErasureSigner:
     """Signs records with the fleet's token, and checks them. Without a token every record counts.
 
     Args:
-        token: The fleet's. None: there is none.
+        token: The fleet's, or None if it has no token.
     """
 
     def __init__(self, token: Token | None) -> None:

@@ -188,7 +188,7 @@ class ChapterFolder:
         return True
 
     def seal(self, camera: str) -> ChapterFacts | None:
-        """End a camera's chapter; None where there is none.
+        """End a camera's chapter; None if it has no open one.
 
         Raises:
             HistoryError: the disk refused it; what was recorded is sealed when the folder is opened again.
@@ -269,7 +269,7 @@ class ChapterFolder:
         """A chapter as it is now, and its files.
 
         Raises:
-            HistoryError: there is none of that name, or it cannot be read.
+            HistoryError: no chapter has that name, or it cannot be read.
         """
         with self._lock:
             chapter = next((chapter for chapter in self._open.values() if chapter.name == name), None)

@@ -143,7 +143,7 @@ def read_records(data: memoryview, where: str) -> Iterator[StoredRecord | Damage
 
 
 def _next_record(data: memoryview, where: str, place: int) -> int:
-    """Where the first record after byte `place` begins; the end of the data where there is none."""
+    """Where the first record after byte `place` begins, or the end of the data."""
     content = bytes(data)
     begin = content.find(MAGIC, place + 1)
     while begin >= 0:

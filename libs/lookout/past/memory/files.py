@@ -77,7 +77,7 @@ def lock(folder: Path) -> IO[str]:
 
 
 def bytes_of(path: Path) -> bytes:
-    """The bytes of a file; none where there is none."""
+    """The bytes of a file, or no bytes if it is missing."""
     try:
         return read_file(path)
     except FileNotFoundError:

@@ -205,7 +205,7 @@ class Snapshot:
         token_frame: int64 [tokens]; `token_place` int64 [axes, tokens].
         step: int64 [axes]; `extent` likewise (of the newest block).
         version: counts every change of the memory.
-        covered_from_us: stream time of the oldest frame whose KV is held; None where there is none.
+        covered_from_us: stream time of the oldest frame whose KV is held, or None if nothing is held.
         held_from: number of the first frame that the budget has not dropped.
         forgotten: time ranges that were erased.
     """

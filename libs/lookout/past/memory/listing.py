@@ -27,7 +27,7 @@ class Extent:
     Attributes:
         frames: Numbered so far, those that are no longer held included.
         first_us: Stream time of the oldest frame whose KV is held, microseconds; None: no KV is held.
-        last_us: Stream time of the newest frame; None: there is none.
+        last_us: Stream time of the newest frame, or None without frames.
     """
 
     frames: int

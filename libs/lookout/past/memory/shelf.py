@@ -67,7 +67,7 @@ def entries(root: Path | str, camera: str | None = None) -> list[Entry]:
     """The memories of a folder (which may be one memory itself), by camera and epoch.
 
     Raises:
-        HistoryError: there is none, or none of that camera.
+        HistoryError: no chapter is there, or none is of that camera.
     """
     path = Path(root)
     shelf = sorted(_found(path), key=lambda entry: (entry.camera, entry.epoch))

@@ -43,7 +43,7 @@ class ClipRange:
 
 @dataclass(frozen=True, slots=True)
 class ClipFile:
-    """A clip on the disk, or why there is none.
+    """A clip on the disk, or why it could not be made.
 
     Attributes:
         path: The file; None: it could not be cut.

@@ -86,7 +86,7 @@ class TimingsReport:
 
 @dataclass(frozen=True, slots=True)
 class ClipReport:
-    """A clip of a range that says yes, or why there is none.
+    """A clip of a range that says yes, or why it could not be made.
 
     Attributes:
         path: The file; null: it could not be cut.

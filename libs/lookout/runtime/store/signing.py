@@ -18,7 +18,7 @@ class FleetSigner:
     """Marks facts with the fleet's token: who cannot read the token cannot make one.
 
     Args:
-        token: The fleet's, read again when its file changes. None: there is none, and nothing is marked.
+        token: The fleet's, read again when its file changes, or None: then nothing is marked.
         purpose: What is marked: a mark for one purpose is not valid for another.
     """
 
@@ -48,7 +48,7 @@ class AddressSigner:
     """Signs and checks addresses of holders. Without a token every address counts as it is.
 
     Args:
-        token: The fleet's. None: there is none.
+        token: The fleet's, or None if it has no token.
     """
 
     def __init__(self, token: Token | None) -> None:

@@ -230,9 +230,7 @@ class Handler(ABC, Generic[S]):
         return None
 
     def rejected(self, state: S, record: Record, reason: DeadLetter) -> Result | None:
-        """What else to write when `record` becomes a dead letter: an outcome that says why there is none, a
-        gap.
-        """
+        """What else to write when `record` becomes a dead letter: a gap, or an outcome with its reason."""
         return None
 
     def committed(self, deliveries: Sequence[Delivery]) -> None:

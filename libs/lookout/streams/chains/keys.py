@@ -40,5 +40,5 @@ def chain_keys(epoch: EpochRecords, planner: Planner) -> dict[int, int]:
 
 
 def _key_stride(stream: str, index: int, planner: Planner) -> int:
-    """The newest key stride of a stream up to a window; 0 where there is none."""
+    """The newest key stride of a stream up to a window, or 0."""
     return next((number for number in range(index, 0, -1) if planner.is_key(stream, number)), 0)

@@ -117,7 +117,7 @@ class KafkaPartition:
 
     def at(self, time_ms: int) -> int:
         """The offset of the first record of tokens.v1 with this time in Kafka (Unix milliseconds) or a later
-        one; the end where there is none."""
+        one, or the end."""
         offset = self._reader.at(TOKENS.name, [self._partition], max(0, time_ms), _READ_S)[self._partition]
         return offset if offset >= 0 else self._end
 

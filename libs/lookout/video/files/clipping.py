@@ -78,7 +78,7 @@ def clip(
 ) -> RecordingClip:
     """A range of a recording as a file that plays alone. Nothing is encoded again; sound is left out.
 
-    It begins with the keyframe before the range (the first one after it where there is none) and ends with
+    It begins with the keyframe before the range (or else the first one after it) and ends with
     the picture before its end, or up to some pictures later where these are stored before that one.
 
     Args:

@@ -29,7 +29,7 @@ class FrameColumns:
     """Packets in decoding order.
 
     Attributes:
-        pts: Presentation times, int64 [n] ticks; 0 where there is none.
+        pts: Presentation times, int64 [n] ticks; 0 for a packet without one.
         dts: Decoding times, int64 [n] ticks.
         key: Keyframes, bool [n].
         clean: Keyframes at which decoding can begin with a whole picture, bool [n].

@@ -10,7 +10,7 @@ from lookout.video.motion.vectors import ExportedVectors
 
 
 def exported_vectors(frame: av.VideoFrame) -> ExportedVectors | None:
-    """The vectors of a frame, None where there are none (intra pictures, codecs without)."""
+    """The vectors of a frame, or None (intra pictures, codecs without vectors)."""
     side = side_data(frame, "MOTION_VECTORS")
     if side is None or len(side) == 0:
         return None

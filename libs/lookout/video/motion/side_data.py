@@ -9,7 +9,7 @@ from av.sidedata.sidedata import SideDataContainer
 
 
 def side_data(frame: av.VideoFrame, kind: str) -> Any:
-    """A frame's side data of one kind (a name of `av.sidedata.sidedata.Type`), None where there is none.
+    """A frame's side data of one kind (a name of `av.sidedata.sidedata.Type`), or None.
 
     `frame.side_data` makes the frame refer to itself: its picture, 3 MiB at 1080p, would then stay in memory
     until the garbage collector comes, some hundred frames later.

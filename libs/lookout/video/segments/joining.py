@@ -90,7 +90,7 @@ class _Picture:
 def join(request: JoinRequest, limits: Limits | None = None) -> JoinedClip:
     """A time range of a camera as a file that plays alone.
 
-    It begins with the last keyframe at or before the range (the first one in it where there is none). A hole
+    It begins with the last keyframe at or before the range (or else the first one in it). A hole
     of at most `KEPT_HOLE_US` keeps its length; a longer one takes `CLOSED_HOLE_US`, also between epochs.
     Segments that repeat what was shown are left out. Where the camera changes its codec, the codec that has
     most of the segments' time is shown and the rest is a hole.

@@ -10,7 +10,7 @@ from lookout.models.engines.transformers.model import LanguageModel
 
 
 def key_bias(model: LanguageModel) -> torch.Tensor:
-    """The bias of every layer's key projection [layers, width]; zero where there is none."""
+    """The bias of every layer's key projection [layers, width]; zeros for a model without one."""
     rows = []
     for layer in model.layers:
         attention: Any = layer.self_attn

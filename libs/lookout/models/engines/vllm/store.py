@@ -24,7 +24,7 @@ class WindowInputs:
     - `positions` int64 [axes, rows]; `question_position` is that of row `rows`, and so on.
     - `token_ids` int64 [rows], 0 at visual rows; `visual_rows` int64 [n] have `embeddings` [n, hidden] and,
       for Qwen3-VL, `deepstack` [levels, n, hidden].
-    - `source` int64 [rows]: rows of the stream's present KV, -1 where there is none.
+    - `source` int64 [rows]: rows of the stream's present KV, or -1 for a new row.
     - `computed` int64: ascending rows whose KV this window computes (and keeps); those below `load` are
       refreshed as the `runs`, the others are the tail that vLLM prefills.
     """

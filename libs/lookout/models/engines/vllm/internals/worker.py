@@ -437,7 +437,7 @@ class WindowWorker(BaseWorker):  # type: ignore[misc, valid-type]
         return keys, values
 
     def lookout_key_bias(self) -> torch.Tensor:
-        """The bias of every layer's key projection [layers, width] on this rank; zero where there is none, or
+        """The bias of every layer's key projection [layers, width] on this rank; zeros without one, or
         where keys are normed after it."""
         parents = {
             id(module.attn): module

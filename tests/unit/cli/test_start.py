@@ -126,7 +126,11 @@ def test_the_list_of_commands_is_written_without_markdown() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "words", [["ask", "{}", "Is a person in view?"], ["analyze", "{}", "-q", "Is a person in view?"]]
+    "words",
+    [
+        ["ask", "{}", "Is a person in view?"],
+        pytest.param(["analyze", "{}", "-q", "Is a person in view?"], marks=pytest.mark.long),
+    ],
 )
 @pytest.mark.parametrize("content", [b"", b"no video" * 100])
 def test_what_is_no_video_is_refused_before_the_model_is_imported(

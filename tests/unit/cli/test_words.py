@@ -121,8 +121,9 @@ def test_an_option_that_would_be_ignored_is_refused(
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="other systems have no such device")
-@pytest.mark.parametrize("unbuffered", ["", "1"])
-@pytest.mark.parametrize("words", [["--version"], ["alerts", "--help"], ["doctor", "--json"]])
+@pytest.mark.parametrize(
+    ("words", "unbuffered"), [(["--version"], "1"), (["alerts", "--help"], ""), (["doctor", "--json"], "1")]
+)
 def test_a_full_disk_behind_standard_output_is_named(words: list[str], unbuffered: str) -> None:
     with open("/dev/full", "wb") as full:
         run = subprocess.run(

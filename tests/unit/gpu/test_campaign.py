@@ -14,7 +14,7 @@ from tests.gpu import __main__ as campaign, attention, needs, on_device, oracles
 from tests.gpu.scale import scale_of
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("step", [step.name for step in campaign.STEPS])
 def test_a_step_runs_at_tiny_shape(step: str) -> None:
     figures = campaign.perform(step, "tiny", "cpu")
@@ -45,6 +45,7 @@ def test_a_device_that_computes_something_else_is_told_of(monkeypatch: pytest.Mo
     assert figures["wrong"]["internvl: other"] == {"arrays": [0.01], "twice on the device": 0.0}
 
 
+@pytest.mark.long
 def test_attention_that_sees_other_keys_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
     def corner(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: object, scale: float) -> torch.Tensor:
         if mask is None and q.shape[1] < k.shape[1]:

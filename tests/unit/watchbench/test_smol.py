@@ -162,7 +162,7 @@ def test_the_projector_first_learns_words_for_what_is_in_a_cell(
     assert trainer._loss(0)[0].item() < 0.7 * first
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_films_whose_answers_lie_in_no_stride_are_asked_their_own_question(
     language: Language, clips: Path, tmp_path: Path
 ) -> None:

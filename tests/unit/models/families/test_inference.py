@@ -87,7 +87,11 @@ assert torch._dynamo.__file__
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "expression",
-    ["torch._dynamo.reset()", "import torch._dynamo.config", "torch.compile(lambda: 1, backend='eager')()"],
+    [
+        "torch._dynamo.reset()",
+        pytest.param("import torch._dynamo.config", marks=pytest.mark.long),
+        pytest.param("torch.compile(lambda: 1, backend='eager')()", marks=pytest.mark.long),
+    ],
 )
 def test_a_model_that_asks_more_of_the_compiler_gets_the_real_one(expression: str) -> None:
     script = ASKED.replace("EXPRESSION", expression)

@@ -85,7 +85,7 @@ def test_a_prompt_that_differs_is_shown(monkeypatch: pytest.MonkeyPatch) -> None
     assert "<|im_end|>" in wrong.detail
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_thinking_checkpoint_is_asked_after_its_thought(tmp_path: Path) -> None:
     """The stock template opens a thought; ours is compared with its closed form, and the random weights say
     neither yes nor no, which `model check` tells."""
@@ -150,7 +150,7 @@ def test_the_command_prints_json_and_says_what_is_wrong(tmp_path: Path) -> None:
         check_model(find_model(), CLIP, frames=100_000)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_sizes_grow_with_the_window() -> None:
     short, long = (check_model(find_model(), CLIP, window_s=seconds, frames=4) for seconds in (None, 40))
     assert (short.window_s, short.fps) == (10, 2)  # as the tiny model's folder says

@@ -243,6 +243,30 @@ def test_a_recording_is_asked_about_and_its_answers_are_files(
     assert page.evaluate("faults") == []
 
 
+def test_tables_hold_all_that_was_filtered_not_one_page(
+    page: Browser, broker: KafkaServer, client: httpx.Client
+) -> None:
+    publish(broker.bootstrap, [alert("many", number) for number in range(120)])
+    eventually(
+        lambda: client.get("/v1/incidents", params={"camera": "many", "limit": 500}).text.count('"id"') >= 120
+    )
+    catch = "window.saved = []; URL.createObjectURL = blob => (saved.push(blob), 'blob:none'); undefined"
+    show(page, "incidents?camera=many")
+    eventually(lambda: page.evaluate("document.querySelectorAll('main [id^=incident-]').length") == 100)
+    page.evaluate(catch)
+    press(page, "CSV")
+    eventually(lambda: page.evaluate("saved.length"))
+    rows = list(csv.DictReader(io.StringIO(page.evaluate("saved[0].text()"))))
+    assert (len(rows), {row["camera"] for row in rows}) == (120, {"many"})
+    show(page, "operations?tab=coverage")
+    page.evaluate(catch)
+    press(page, "Table (CSV)")
+    table = list(csv.DictReader(io.StringIO(page.evaluate("saved[0].text()"))))
+    assert {row["camera"] for row in table} >= {"gate", f"{HOSTILE}"}
+    assert all(float(row["answered_s"]) >= 0 for row in table)
+    assert page.evaluate("faults") == []
+
+
 def test_a_file_is_uploaded_and_asked_about(page: Browser, client: httpx.Client, tmp_path: Path) -> None:
     film = tmp_path / "yard 1.mp4"
     film.write_bytes(bytes(3 << 20))

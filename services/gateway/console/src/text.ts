@@ -251,6 +251,7 @@ export const text = {
     } as Record<string, string>,
   },
   operations: {
+    csv: "Table (CSV)",
     tabs: {
       fleet: "Fleet",
       coverage: "Not watched",

@@ -254,3 +254,7 @@ def _step(name: str, world: World, record: Record, total: Score, kept: Path = re
     counted = json.dumps(asdict(world.score))
     world.tell(f"==== {name} {'FAILED' if world.wrong else 'passed'} in {seconds:.0f} s: {counted}")
     return said
+
+
+if __name__ == "__main__":
+    sys.exit(main())

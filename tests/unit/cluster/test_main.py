@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -129,3 +131,14 @@ def test_disk_and_time_are_announced_before_anything_is_built(
     monkeypatch.setattr(command, "NEEDS_GB", 10**9)
     with pytest.raises(ToolError, match="GB are free, 1000000000 are needed; set LOOKOUT_CLUSTER_CACHE"):
         command.announce(["chart"], known)
+
+
+def test_the_command_runs_as_a_program() -> None:
+    wrong = subprocess.run(
+        [sys.executable, "-m", "tests.cluster", "--only", "nothing"],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert wrong.returncode == 2
+    assert "no step nothing; there are chart, base" in wrong.stderr

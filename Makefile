@@ -8,7 +8,7 @@ FOOTAGE ?=
 # A fleet is many Python processes: without bytecode each of them compiles torch and transformers for itself.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: test-gateway-faults help setup console lock lock-images chart images sbom audit release test-cluster test-cluster-all protos lint lint-protos test test-unit test-all collect demo docs clean capacity eval-sight train operations soak results
+.PHONY: test-notify test-gateway-faults help setup console lock lock-images chart images sbom audit release test-cluster test-cluster-all protos lint lint-protos test test-unit test-all collect demo docs clean capacity eval-sight train operations soak results
 .DEFAULT_GOAL := help
 
 help:  ## what can be made
@@ -48,13 +48,14 @@ LOCK_IMAGE = $(BIN)/uv pip compile --generate-hashes --no-emit-index-url --no-em
   --python-version 3.11 --python-platform x86_64-manylinux_2_28 --custom-compile-command "make lock" --quiet
 lock-images:
 	printf 'uv>=0.9\nhatchling>=1.27\n' | $(LOCK_IMAGE) - -o docker/requirements/build.txt
-	for group in alerts decode decode-gpu controller camera-agent gateway prefill recordings tryout; do \
+	for group in alerts decode decode-gpu controller camera-agent gateway notify prefill recordings tryout; do \
 	  $(LOCK_IMAGE) --constraint requirements/dev.txt --group $$group -o docker/requirements/$$group.txt || exit 1; done
 	$(LOCK_IMAGE) --group prefill-gpu -o docker/requirements/prefill-gpu.txt
 
 protos: setup  ## generate the wire's messages from protos/, and the schemas of JSON
 	$(BIN)/python -m grpc_tools.protoc -Iprotos --python_out=libs --pyi_out=libs protos/lookout/v1/*.proto protos/lookout/video/sandbox/*.proto
-	$(BIN)/python -m grpc_tools.protoc -Iprotos --grpc_python_out=libs protos/lookout/v1/tensors.proto protos/lookout/v1/memory.proto
+	$(BIN)/python -m grpc_tools.protoc -Iprotos --grpc_python_out=libs protos/lookout/v1/tensors.proto protos/lookout/v1/memory.proto \
+	  protos/lookout/v1/notifications.proto
 	$(BIN)/python -m lookout.wire.schema protos docs/schemas services/gateway/schemas.json
 	$(BIN)/python -m lookout.recordings.analysis.schema docs/schemas
 
@@ -104,6 +105,9 @@ test-memory-faults: setup  ## questions about the past while holders, Redis and 
 
 test-gateway-faults: setup  ## people write over the API while gateway, Kafka and PostgreSQL are killed; ends with one line of JSON
 	$(BIN)/python -m bench.record tests.fleet.gateway_faults --as gateway-faults $(GATEWAY_FAULTS)
+
+test-notify: setup  ## a target fails half of the time while notify and Kafka are killed; ends with one line of JSON
+	$(BIN)/python -m bench.record tests.fleet.notify_faults --as notify-faults $(NOTIFY_FAULTS)
 
 test-recordings-faults: setup  ## jobs about recordings while their services, Kafka and Redis are killed; ends with one line of JSON
 	$(BIN)/python -m bench.record tests.fleet.recordings_faults --as recordings-faults $(RECORDINGS_FAULTS)

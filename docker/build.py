@@ -24,6 +24,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 CPU = (
     "alerts",
+    "notify",
     "decode",
     "prune-encode",
     "prefill",

@@ -16,9 +16,9 @@ from lookout.runtime.worker.fleet_check import version_of
 from lookout.services.gateway.settings import GatewaySettings
 from lookout.text import clean
 from lookout.v1.gateway_pb2 import Finding, LagRow, ServiceRow
-from lookout.wire import PIPELINE, RECORDING_FLOWS, Flow, prefixed
+from lookout.wire import NOTIFY, PIPELINE, RECORDING_FLOWS, Flow, prefixed
 
-FLOWS: Final[tuple[Flow, ...]] = (*PIPELINE.values(), *RECORDING_FLOWS)
+FLOWS: Final[tuple[Flow, ...]] = (*PIPELINE.values(), *RECORDING_FLOWS, NOTIFY)
 _ANSWER_S: Final = 10.0
 _NAME_CHARS: Final = 200
 

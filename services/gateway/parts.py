@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import cast
 
 from starlette.requests import Request
 
 from lookout.past.erasures import Fence
+from lookout.runtime.net.links import read_link_key
 from lookout.services.gateway.access.limits import CallRate, Failures, Followers
 from lookout.services.gateway.access.links import SignInLink
 from lookout.services.gateway.access.once import UsedOnce
@@ -54,6 +56,7 @@ class Parts:
     live: Live
     keeping: Keeping | None
     uploads: Uploads | None
+    link_key: bytes | None
 
 
 def make_parts(settings: GatewaySettings) -> Parts:
@@ -86,7 +89,12 @@ def make_parts(settings: GatewaySettings) -> Parts:
         Live(settings, media),
         None if settings.keep_url is None else _keeping(settings, database, media),
         None if settings.upload_url is None else Uploads(settings.upload_url, settings.upload_bytes),
+        _link_key(settings.link_key_file),
     )
+
+
+def _link_key(file: Path | None) -> bytes | None:
+    return None if file is None else read_link_key(file, "LOOKOUT_LINK_KEY_FILE")
 
 
 def _keeping(settings: GatewaySettings, database: Database, media: Media) -> Keeping:

@@ -59,6 +59,15 @@ class GatewaySettings(FetchSettings):
     history_bytes: int = Field(
         20 << 30, ge=1 << 20, description="bytes of the database; beyond them the oldest details go first"
     )
+    notify: str | None = Field(
+        None,
+        description="notify's gRPC address (host:port), for tests of notifications; unset: there are none",
+    )
+    link_key_file: Path | None = Field(
+        None,
+        description="file with the key of signed links to pictures and clips, the same as notify's; unset: "
+        "such links show nothing",
+    )
     recall: str | None = Field(None, description="recall's gRPC address (host:port); unset: search is off")
     keep_url: str | None = Field(
         None,

@@ -133,6 +133,13 @@ COMMANDS = {
     "camera": CommandPlace(
         "cameras", "app", "Manage cameras that the fleet pulls: add, list, remove.", group=True, logs=False
     ),
+    "notify": CommandPlace(
+        "notify",
+        "app",
+        "Manage who is told of incidents: add, list, test, remove.",
+        group=True,
+        logs=False,
+    ),
     "memory": CommandPlace(
         "ask",
         "app",

@@ -14,7 +14,7 @@ from lookout.errors import StartupError
 from lookout.local import CAMERA_AGENT, GATEWAY, RECALL, RECORDINGS_DECODE, RECORDINGS_ROLES
 from lookout.local.fleet import service_module
 from lookout.text import clean
-from lookout.wire import Stage
+from lookout.wire import NOTIFY, Stage
 
 if TYPE_CHECKING:
     from lookout.runtime.worker import ServiceSettings
@@ -76,6 +76,7 @@ def settings_of_replay(
 _WITH = {
     GATEWAY: "only `lookout up` starts it",
     CAMERA_AGENT: "only `lookout up` starts it",
+    NOTIFY.name: "only `lookout up` starts it",
     RECALL: "give --memory",
     **dict.fromkeys(RECORDINGS_ROLES, "give --recordings"),
     RECORDINGS_DECODE: "give --recordings, and recordings.ahead above 0",

@@ -33,7 +33,7 @@ from lookout.local import (
 from lookout.runtime.net import GrpcSecurity, KafkaSecurity, RedisSecurity
 from lookout.runtime.worker.settings import FOREIGN
 from lookout.text import public_url
-from lookout.wire import ALERTS, MAX_MESSAGE_BYTES, SEGMENTS, Stage
+from lookout.wire import ALERTS, MAX_MESSAGE_BYTES, NOTIFY, SEGMENTS, Stage
 
 console = TerminalConsole()
 _ROUND_S = 0.5
@@ -64,15 +64,17 @@ OpenOption = Annotated[
     ),
 ]
 
+PortOption = Annotated[
+    int | None,
+    typer.Option(min=1, max=65535, help="Kafka's port.  [default: a free one]", show_default=False),
+]
+
 
 def up(
     context: typer.Context,
     kafka: KafkaOption = None,
     redis: RedisOption = None,
-    port: Annotated[
-        int | None,
-        typer.Option(min=1, max=65535, help="Kafka's port.  [default: a free one]", show_default=False),
-    ] = None,
+    port: PortOption = None,
     data: Annotated[
         Path | None,
         typer.Option(
@@ -102,7 +104,7 @@ def up(
     _check_servers(context, kafka, redis)
     common, own = parse_settings(setting or [], preset, device)
     length, folders = kept(memory), _folders(recordings or [])
-    services = [*Stage, GATEWAY, CAMERA_AGENT, *([RECALL] if length else [])]
+    services = [*Stage, GATEWAY, CAMERA_AGENT, NOTIFY.name, *([RECALL] if length else [])]
     services += RECORDINGS_ROLES if folders else ()
     if folders and own.get("recordings", {}).get("ahead", common.get("ahead", "0")) != "0":
         services.append(RECORDINGS_DECODE)
@@ -122,6 +124,7 @@ def up(
         open_servers=open_servers,
         gateway=True,
         cameras=True,
+        notifications=True,
     )
     _say_unread(unread_settings(os.environ))
     _run(fleet)
@@ -220,7 +223,7 @@ def parse_settings(
 ) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
     """NAME=VALUE for all services and STAGE.NAME=VALUE for one, with or without the LOOKOUT_ prefix; after
     those of a preset, and with the device that `--device` names."""
-    known = (*Stage, GATEWAY, CAMERA_AGENT, RECALL, *RECORDINGS_ROLES, RECORDINGS_DECODE)
+    known = (*Stage, GATEWAY, CAMERA_AGENT, NOTIFY.name, RECALL, *RECORDINGS_ROLES, RECORDINGS_DECODE)
     common: dict[str, str] = {} if preset == "default" else {"preset": preset}
     own: dict[str, dict[str, str]] = {}
     for pair in pairs:

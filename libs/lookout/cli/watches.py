@@ -61,6 +61,13 @@ DescribeOption = Annotated[bool, typer.Option("--describe", help="Add a sentence
 KeepOption = Annotated[
     bool, typer.Option("--keep", help="Gateways keep picture and clip of its incidents once they close.")
 ]
+SeverityOption = Annotated[
+    Literal["info", "warning", "critical"],
+    typer.Option(help="How much its incidents matter to people (`lookout notify`)."),
+]
+TenantOption = Annotated[
+    str, typer.Option(help="Ask only cameras of this tenant.  [default: of all tenants]", show_default=False)
+]
 ZoneOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -129,10 +136,8 @@ def add(
         Literal["low", "normal", "high"],
         typer.Option(help="What is left out last when the fleet falls behind."),
     ] = "normal",
-    tenant: Annotated[
-        str,
-        typer.Option(help="Ask only cameras of this tenant.  [default: of all tenants]", show_default=False),
-    ] = "",
+    severity: SeverityOption = "warning",
+    tenant: TenantOption = "",
     anyway: AnywayOption = False,
     bootstrap: BootstrapOption = None,
 ) -> None:
@@ -159,6 +164,7 @@ def add(
         describe=describe,
         keep=keep,
         priority=PRIORITIES[priority],
+        severity=f"SEVERITY_{severity.upper()}",
         tenant=tenant,
     )
     if existing:  # a first version also covers footage recorded before; a change holds from now on

@@ -22,6 +22,8 @@ from lookout.local.addresses import (
     CAMERA_AGENT,
     CAMERA_SECRETS,
     GATEWAY,
+    LINK_KEY,
+    NOTIFY_SECRETS,
     PLAN_SETTINGS,
     RECALL,
     RECORDINGS_DECODE,
@@ -31,7 +33,7 @@ from lookout.local.addresses import (
     announcements,
 )
 from lookout.local.kafka import KafkaServer
-from lookout.local.passwords import new_password
+from lookout.local.passwords import lasting_password, new_password
 from lookout.local.processes import (
     Child,
     LocalError,
@@ -48,7 +50,7 @@ from lookout.local.server import LocalServer, Startable
 from lookout.local.topics import create_topics, reconcile_topics
 from lookout.runtime.net import KafkaSecurity, RedisSecurity, load_connections
 from lookout.runtime.worker.startup import check_open_files
-from lookout.wire import NAME_PREFIX, Stage, all_topics
+from lookout.wire import NAME_PREFIX, NOTIFY, Stage, all_topics
 
 Progress = Callable[[str], None]
 
@@ -62,12 +64,12 @@ _LONGEST_PAUSE_S = 15.0
 _SETTLED_S = 30.0  # a service that ran so long starts its pauses again
 _MISCONFIGURED = 2  # exit code of a service with wrong settings: a restart cannot help
 _GIVE_UP_AFTER = 4  # deaths in a row of a service before it was ever ready; failed starts of a server
-_READS_FROM: dict[str, tuple[str, str]] = {
-    Stage.PRUNE_ENCODE: ("LOOKOUT_FRAME_REPLICAS", Stage.DECODE),
-    Stage.PREFILL: ("LOOKOUT_TOKEN_REPLICAS", Stage.PRUNE_ENCODE),
-    RECALL: ("LOOKOUT_HOLDERS", Stage.PREFILL),
-    GATEWAY: ("LOOKOUT_RECALL", RECALL),
-    "recordings": ("LOOKOUT_TOKEN_REPLICAS", Stage.PRUNE_ENCODE),
+_READS_FROM: dict[str, dict[str, str]] = {
+    Stage.PRUNE_ENCODE: {"LOOKOUT_FRAME_REPLICAS": Stage.DECODE},
+    Stage.PREFILL: {"LOOKOUT_TOKEN_REPLICAS": Stage.PRUNE_ENCODE},
+    RECALL: {"LOOKOUT_HOLDERS": Stage.PREFILL},
+    GATEWAY: {"LOOKOUT_RECALL": RECALL, "LOOKOUT_NOTIFY": NOTIFY.name},
+    "recordings": {"LOOKOUT_TOKEN_REPLICAS": Stage.PRUNE_ENCODE},
 }
 
 
@@ -202,6 +204,7 @@ class Fleet(Startable):
         open_servers: whether the Kafka and the Redis that are started ask for no password.
         gateway: whether the HTTP API runs alongside the stages.
         cameras: whether the service that pulls cameras runs alongside the stages.
+        notifications: whether the service that tells people of incidents runs alongside the stages.
     """
 
     def __init__(
@@ -223,6 +226,7 @@ class Fleet(Startable):
         open_servers: bool = False,
         gateway: bool = False,
         cameras: bool = False,
+        notifications: bool = False,
     ) -> None:
         if kafka_port is not None and kafka_port in (taken := ephemeral_ports()):
             raise LocalError(
@@ -252,9 +256,8 @@ class Fleet(Startable):
             self._add_recordings([*recordings, *([uploads] if uploads else [])])
         self._gateway = self._add_gateway(uploads) if gateway else None
         if cameras:
-            secrets = str(private_folder(self.folder / CAMERA_SECRETS))
-            self._own.setdefault(CAMERA_AGENT, {}).setdefault("credentials", secrets)
-            self._stages = (*self._stages, CAMERA_AGENT)
+            self._add_cameras()
+        self._link_key = self._add_notify() if notifications else None
         self._python_path = python_path
         self._announced = announced
         self._progress: Progress = lambda _: None
@@ -288,6 +291,25 @@ class Fleet(Startable):
         self._stages = (*self._stages, GATEWAY)
         scheme = "https" if "http_cert_file" in api else "http"
         return api.get("public_url", f"{scheme}://127.0.0.1:{port}")
+
+    def _add_cameras(self) -> None:
+        """Run the service that pulls cameras."""
+        secrets = str(private_folder(self.folder / CAMERA_SECRETS))
+        self._own.setdefault(CAMERA_AGENT, {}).setdefault("credentials", secrets)
+        self._stages = (*self._stages, CAMERA_AGENT)
+
+    def _add_notify(self) -> Path | None:
+        """Run the service of notifications; returns the file with the key of its links."""
+        own = self._own.setdefault(NOTIFY.name, {})
+        own.setdefault("notify_secrets", str(private_folder(self.folder / NOTIFY_SECRETS)))
+        own.setdefault("notify_hosts", "*")  # whoever may write a notification is a user of this machine
+        self._stages = (*self._stages, NOTIFY.name)
+        if self._gateway is None:
+            return None
+        key = self._own[GATEWAY].setdefault("link_key_file", str(self.folder / LINK_KEY))
+        own.setdefault("link_key_file", key)
+        own.setdefault("public_url", self._gateway)
+        return Path(key)
 
     @property
     def bootstrap(self) -> str:
@@ -386,6 +408,8 @@ class Fleet(Startable):
         if self._token_file is not None:
             # After the servers, before the services that read it.
             new_password(self._token_file)
+        if self._link_key is not None:
+            lasting_password(self._link_key)
         if self._kafka:  # topics of a broker that this fleet did not start are left as they are
             existing = [topic for topic in all_topics() if topic.name not in created]
             reconcile_topics(self.bootstrap, existing, security=self.kafka_security())
@@ -483,12 +507,13 @@ class Fleet(Startable):
         return {f"LOOKOUT_{name.upper()}" for name in (*kafka, *redis)}
 
     def _replicas(self, stage: str) -> dict[str, str]:
-        """Where a stage finds its input's tensors while the directory is away."""
-        if stage not in _READS_FROM:
-            return {}
-        name, source = _READS_FROM[stage]
-        addresses = [f"127.0.0.1:{service.grpc_port}" for service in self.services if service.stage == source]
-        return {name: ",".join(addresses)} if addresses else {}
+        """Where a stage finds other services, as settings: tensors while the directory is away, and calls."""
+        found: dict[str, list[str]] = {}
+        for name, source in _READS_FROM.get(stage, {}).items():
+            for service in self.services:
+                if service.stage == source:
+                    found.setdefault(name, []).append(f"127.0.0.1:{service.grpc_port}")
+        return {name: ",".join(addresses) for name, addresses in found.items()}
 
     def _await_ready(self) -> None:
         deadline = time.monotonic() + _READY_S

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from datetime import time
 
 from lookout.rules.types import Activity, Outcome, Rule, RuleError, ScheduleEntry, WatchVerdict, Zone
@@ -31,9 +32,18 @@ def rule_of(message: watches_pb2.Rule) -> Rule:
         k=message.k or 1,
         n=message.n or message.k or 1,
         cooldown_ms=round(message.cooldown_s * 1000),
-        schedule=tuple(_entry(span) for span in message.schedule),
+        schedule=schedule_of(message.schedule),
         zones=tuple(Zone(tuple((p.x, p.y) for p in zone.points), zone.name) for zone in message.zones),
     )
+
+
+def schedule_of(spans: Iterable[watches_pb2.ScheduleEntry]) -> tuple[ScheduleEntry, ...]:
+    """Weekly spans as the rules see them.
+
+    Raises:
+        RuleError: One cannot be followed.
+    """
+    return tuple(_entry(span) for span in spans)
 
 
 def _entry(message: watches_pb2.ScheduleEntry) -> ScheduleEntry:

@@ -7,6 +7,7 @@ from lookout.v1 import alerts_pb2 as _alerts_pb2
 from lookout.v1 import cameras_pb2 as _cameras_pb2
 from lookout.v1 import erasures_pb2 as _erasures_pb2
 from lookout.v1 import labels_pb2 as _labels_pb2
+from lookout.v1 import notifications_pb2 as _notifications_pb2
 from lookout.v1 import recordings_pb2 as _recordings_pb2
 from lookout.v1 import verdicts_pb2 as _verdicts_pb2
 from lookout.v1 import watches_pb2 as _watches_pb2
@@ -164,6 +165,20 @@ class WatchView(_message.Message):
     read_only: bool
     versions: _containers.RepeatedCompositeFieldContainer[_watches_pb2.Watch]
     def __init__(self, watch: _Optional[_Union[_watches_pb2.Watch, _Mapping]] = ..., enabled: _Optional[bool] = ..., snoozed_until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., read_only: _Optional[bool] = ..., versions: _Optional[_Iterable[_Union[_watches_pb2.Watch, _Mapping]]] = ...) -> None: ...
+
+class NotificationView(_message.Message):
+    __slots__ = ("notification", "read_only")
+    NOTIFICATION_FIELD_NUMBER: _ClassVar[int]
+    READ_ONLY_FIELD_NUMBER: _ClassVar[int]
+    notification: _notifications_pb2.Notification
+    read_only: bool
+    def __init__(self, notification: _Optional[_Union[_notifications_pb2.Notification, _Mapping]] = ..., read_only: _Optional[bool] = ...) -> None: ...
+
+class NotificationList(_message.Message):
+    __slots__ = ("notifications",)
+    NOTIFICATIONS_FIELD_NUMBER: _ClassVar[int]
+    notifications: _containers.RepeatedCompositeFieldContainer[NotificationView]
+    def __init__(self, notifications: _Optional[_Iterable[_Union[NotificationView, _Mapping]]] = ...) -> None: ...
 
 class WatchList(_message.Message):
     __slots__ = ("watches",)

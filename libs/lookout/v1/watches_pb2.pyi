@@ -11,8 +11,19 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class Severity(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    SEVERITY_UNSPECIFIED: _ClassVar[Severity]
+    SEVERITY_INFO: _ClassVar[Severity]
+    SEVERITY_WARNING: _ClassVar[Severity]
+    SEVERITY_CRITICAL: _ClassVar[Severity]
+SEVERITY_UNSPECIFIED: Severity
+SEVERITY_INFO: Severity
+SEVERITY_WARNING: Severity
+SEVERITY_CRITICAL: Severity
+
 class Watch(_message.Message):
-    __slots__ = ("id", "version", "question", "cameras", "active_from", "rule", "describe", "disabled", "priority", "tenant", "keep")
+    __slots__ = ("id", "version", "question", "cameras", "active_from", "rule", "describe", "disabled", "priority", "tenant", "keep", "severity")
     class Priority(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         PRIORITY_UNSPECIFIED: _ClassVar[Watch.Priority]
@@ -34,6 +45,7 @@ class Watch(_message.Message):
     PRIORITY_FIELD_NUMBER: _ClassVar[int]
     TENANT_FIELD_NUMBER: _ClassVar[int]
     KEEP_FIELD_NUMBER: _ClassVar[int]
+    SEVERITY_FIELD_NUMBER: _ClassVar[int]
     id: str
     version: int
     question: str
@@ -45,7 +57,8 @@ class Watch(_message.Message):
     priority: Watch.Priority
     tenant: str
     keep: bool
-    def __init__(self, id: _Optional[str] = ..., version: _Optional[int] = ..., question: _Optional[str] = ..., cameras: _Optional[_Iterable[str]] = ..., active_from: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., rule: _Optional[_Union[Rule, _Mapping]] = ..., describe: _Optional[bool] = ..., disabled: _Optional[bool] = ..., priority: _Optional[_Union[Watch.Priority, str]] = ..., tenant: _Optional[str] = ..., keep: _Optional[bool] = ...) -> None: ...
+    severity: Severity
+    def __init__(self, id: _Optional[str] = ..., version: _Optional[int] = ..., question: _Optional[str] = ..., cameras: _Optional[_Iterable[str]] = ..., active_from: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., rule: _Optional[_Union[Rule, _Mapping]] = ..., describe: _Optional[bool] = ..., disabled: _Optional[bool] = ..., priority: _Optional[_Union[Watch.Priority, str]] = ..., tenant: _Optional[str] = ..., keep: _Optional[bool] = ..., severity: _Optional[_Union[Severity, str]] = ...) -> None: ...
 
 class Rule(_message.Message):
     __slots__ = ("threshold", "clear_threshold", "k", "n", "cooldown_s", "schedule", "zones")

@@ -79,3 +79,7 @@ NOTE_CHARS: Final = 4000
 REQUEST_KEY: Final = 128
 #: camera patterns, or tenants, of a token
 TOKEN_SCOPES: Final = 256
+#: notifications of an installation: each has a thread in the service that delivers
+NOTIFICATIONS: Final = 100
+#: events of one incident that some notification was not told yet: all of them are in one record of state
+WAITING_EVENTS: Final = 256

@@ -31,6 +31,8 @@ PUBLISHED: Final = {
     "label": "lookout.v1.Label",
     "incident-action": "lookout.v1.IncidentAction",
     "audit-entry": "lookout.v1.AuditEntry",
+    "notification": "lookout.v1.Notification",
+    "notification-event": "lookout.v1.NotificationEvent",
     "recording-job": "lookout.v1.RecordingJob",
     "recording-answers": "lookout.v1.RecordingAnswers",
 }

@@ -183,6 +183,15 @@ AUDIT: Final = Topic(
     broker_time=True,
 )
 
+#: who is told of incidents, and how
+NOTIFICATIONS: Final = Topic(
+    prefixed("notifications.v1"),
+    "lookout.v1.Notification as JSON",
+    pipeline=False,
+    retention_ms=None,
+    broker_time=True,
+)
+
 #: questions about recordings; the newest record of a job is in force
 RECORDINGS: Final = Topic(
     prefixed("recordings.v1"), "lookout.v1.RecordingJob as JSON", retention_ms=None, broker_time=True
@@ -272,6 +281,9 @@ REDUCE: Final = Flow("recordings-reduce", RECORDING_RESULTS, (RECORDING_PARTS, A
 RECORDING_FLOWS: Final = (PLAN, PARTS, REDUCE)
 """The services of recordings as jobs: one folder, run by an installation that wants them."""
 
+NOTIFY: Final = Flow("notify", ALERTS)
+"""The service of notifications. It reads what people do with incidents as well; one process of it works."""
+
 
 def camera_topics() -> tuple[Topic, ...]:
     """The topics whose records belong to a camera, inputs first; they grow together.
@@ -285,7 +297,7 @@ def camera_topics() -> tuple[Topic, ...]:
 
 def all_topics() -> tuple[Topic, ...]:
     """Every topic of an installation, inputs first."""
-    flows = (*PIPELINE.values(), *RECORDING_FLOWS)
+    flows = (*PIPELINE.values(), *RECORDING_FLOWS, NOTIFY)
     records = dict.fromkeys(topic for flow in flows for topic in (flow.source, *flow.outputs))
     return (
         *records,
@@ -296,6 +308,7 @@ def all_topics() -> tuple[Topic, ...]:
         ACTIONS,
         ACCESS,
         AUDIT,
+        NOTIFICATIONS,
         *(flow.state for flow in flows),
         *dict.fromkeys(flow.dead_letters for flow in flows),
     )

@@ -40,6 +40,7 @@ from lookout.v1.cameras_pb2 import Camera
 from lookout.v1.erasures_pb2 import Erasure
 from lookout.v1.gateway_pb2 import DeadLetterView, Event, JobView
 from lookout.v1.labels_pb2 import Label
+from lookout.v1.notifications_pb2 import Notification
 from lookout.v1.recordings_pb2 import RecordingAnswers, RecordingJob
 from lookout.v1.state_pb2 import Checkpoint
 from lookout.v1.watches_pb2 import Watch
@@ -52,6 +53,8 @@ from lookout.wire import (
     CAMERAS,
     ERASURES,
     LABELS,
+    NOTIFICATIONS,
+    NOTIFY,
     PIPELINE,
     RECORDING_FLOWS,
     RECORDINGS,
@@ -69,10 +72,10 @@ from lookout.wire import (
 )
 
 #: read to their ends first: who may read what, and what was erased
-TABLES: Final = (ACCESS.name, ERASURES.name, WATCHES.name, CAMERAS.name, LABELS.name)
+TABLES: Final = (ACCESS.name, ERASURES.name, WATCHES.name, CAMERAS.name, LABELS.name, NOTIFICATIONS.name)
 DECODE_STATE: Final = PIPELINE[Stage.DECODE].state.name
 DEAD_LETTERS: Final = tuple(
-    dict.fromkeys(flow.dead_letters.name for flow in (*PIPELINE.values(), *RECORDING_FLOWS))
+    dict.fromkeys(flow.dead_letters.name for flow in (*PIPELINE.values(), *RECORDING_FLOWS, NOTIFY))
 )
 STREAMS: Final = (
     ALERTS.name,
@@ -123,6 +126,7 @@ class Records:
             LABELS.name: self._label,
             ERASURES.name: self._erasure,
             ACCESS.name: self._document,
+            NOTIFICATIONS.name: self._document,
             RECORDINGS.name: self._job,
             ANSWERS.name: self._job,
             AUDIT_TOPIC.name: self._audit,
@@ -510,6 +514,7 @@ _KINDS: Final[dict[str, type[Any]]] = {
     CAMERAS.name: Camera,
     LABELS.name: Label,
     ACCESS.name: ApiToken,
+    NOTIFICATIONS.name: Notification,
 }
 
 

@@ -34,8 +34,8 @@ router = APIRouter(prefix="/v1", tags=["media"])
 CODEC_HEADER: Final = "lookout-codec"
 _PICTURE: Final = {"image/jpeg": {"schema": {"type": "string", "format": "binary"}}}
 _VIDEO: Final = {"video/mp4": {"schema": {"type": "string", "format": "binary"}}}
-_PICTURES: Final[dict[str, Any]] = route(None, media=_PICTURE)
-_CLIPS: Final[dict[str, Any]] = route(
+PICTURES: Final[dict[str, Any]] = route(None, media=_PICTURE)
+CLIPS: Final[dict[str, Any]] = route(
     None,
     media=_VIDEO,
     responses={
@@ -54,7 +54,7 @@ _End = Annotated[str, Query(alias="to", max_length=40, description="RFC 3339, at
 _Pad = Annotated[float, Query(ge=0, le=60, description="seconds before and after the incident")]
 
 
-@router.get("/incidents/{identity}/picture.jpg", **_PICTURES)
+@router.get("/incidents/{identity}/picture.jpg", **PICTURES)
 def incident_picture(
     request: Request,
     principal: Viewer,
@@ -77,7 +77,7 @@ def incident_picture(
     return Response(piece.data, media_type="image/jpeg")
 
 
-@router.get("/incidents/{identity}/clip.mp4", **_CLIPS)
+@router.get("/incidents/{identity}/clip.mp4", **CLIPS)
 def incident_clip(
     request: Request, principal: Viewer, asked: Asked, identity: _Incident, pad: _Pad = PAD_S
 ) -> Response:
@@ -137,7 +137,7 @@ def release(request: Request, principal: Operator, asked: Asked, identity: _Inci
     return Response(status_code=204)
 
 
-@router.get("/cameras/{camera:path}/frames/{time}.jpg", **_PICTURES)
+@router.get("/cameras/{camera:path}/frames/{time}.jpg", **PICTURES)
 def camera_picture(
     request: Request,
     principal: Viewer,
@@ -157,7 +157,7 @@ def camera_picture(
     return Response(piece.data, media_type="image/jpeg")
 
 
-@router.get("/cameras/{camera:path}/clip.mp4", **_CLIPS)
+@router.get("/cameras/{camera:path}/clip.mp4", **CLIPS)
 def camera_clip(
     request: Request, principal: Viewer, asked: Asked, camera: _Camera, begin: _Begin, end: _End
 ) -> Response:

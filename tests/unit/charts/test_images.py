@@ -205,6 +205,7 @@ SERVICES = {
     "controller": ["controller", "controller.topics", "controller.credential", "controller.release"],
     "decode": ["decode"],
     "gateway": ["gateway"],
+    "notify": ["notify", "notify.channels.apprise_channel", "notify.channels.mqtt_channel"],
     "prefill": ["prune_encode", "prefill", "recall"],
     "recordings": ["recordings"],
 }

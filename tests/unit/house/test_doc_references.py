@@ -14,6 +14,7 @@ from lookout.runtime.worker import ServiceSettings
 from lookout.services.camera_agent.settings import AgentSettings
 from lookout.services.decode.settings import DecodeSettings
 from lookout.services.gateway.settings import GatewaySettings
+from lookout.services.notify.settings import NotifySettings
 from lookout.services.prefill.settings import PrefillSettings
 from lookout.services.prune_encode.settings import PruneEncodeSettings
 from lookout.services.recall.settings import RecallSettings
@@ -71,6 +72,7 @@ SETTINGS = (
     RecallSettings,
     RecordingsSettings,
     GatewaySettings,
+    NotifySettings,
     PrefillSettings,
 )
 #: not settings of a stage: of the commands, of the tests, of image builds

@@ -19,6 +19,7 @@ from lookout.v1 import (
     labels_pb2,
     lineage_pb2,
     media_pb2,
+    notifications_pb2,
     recordings_pb2,
     state_pb2,
     tensors_pb2,
@@ -31,6 +32,7 @@ from lookout.v1.actions_pb2 import IncidentAction
 from lookout.v1.bounds_pb2 import bounds
 from lookout.v1.frames_pb2 import Picture
 from lookout.v1.lineage_pb2 import Sampling
+from lookout.v1.notifications_pb2 import NotifyState
 from lookout.v1.recordings_pb2 import (
     BacktestAnswer,
     BacktestJob,
@@ -55,6 +57,7 @@ MODULES = (
     labels_pb2,
     lineage_pb2,
     media_pb2,
+    notifications_pb2,
     recordings_pb2,
     state_pb2,
     tensors_pb2,
@@ -117,6 +120,8 @@ LIMITS: Final = (
     (limits.NOTE_CHARS, IncidentAction, "note", "size"),
     (limits.REQUEST_KEY, AuditEntry, "request", "size"),
     (limits.TOKEN_SCOPES, ApiToken, "cameras", "count"),
+    (limits.WAITING_EVENTS, NotifyState, "waiting", "count"),
+    (limits.NOTIFICATIONS, NotifyState, "told", "count"),
 )
 
 

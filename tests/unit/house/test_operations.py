@@ -22,6 +22,8 @@ from lookout.services.alerts import handler as alerts
 from lookout.services.decode import handler as decode
 from lookout.services.decode.settings import DecodeSettings
 from lookout.services.gateway.settings import GatewaySettings
+from lookout.services.notify import engine as notify
+from lookout.services.notify.settings import NotifySettings
 from lookout.services.prefill import handler as prefill
 from lookout.services.prefill.settings import PrefillSettings
 from lookout.services.prune_encode import handler as prune_encode
@@ -51,6 +53,7 @@ STAGES: dict[str, type[ServiceSettings]] = {
     "recall": RecallSettings,
     "recordings": RecordingsSettings,
     "gateway": GatewaySettings,
+    "notify": NotifySettings,
 }
 HANDLERS: dict[str, type[Handler[Any]]] = {
     "decode": decode.DecodeHandler,
@@ -128,6 +131,7 @@ def events_table() -> str:
 def reasons_table() -> str:
     """Why the stages write dead letters; what any stage may say first."""
     rows = {"any": WORKER_REASONS, **{stage: handler.reasons for stage, handler in HANDLERS.items()}}
+    rows["notify"] = notify.REASONS
     lines = [
         f"| {stage} | `{reason}` | {_cell(text)} |"
         for stage, reasons in rows.items()
@@ -271,7 +275,7 @@ def test_a_stage_names_the_reasons_of_its_dead_letters(stage: str) -> None:
 
 
 def test_every_reason_of_a_dead_letter_is_listed() -> None:
-    listed = set(WORKER_REASONS).union(*(handler.reasons for handler in HANDLERS.values()))
+    listed = set(WORKER_REASONS).union(notify.REASONS, *(handler.reasons for handler in HANDLERS.values()))
     # Of files of recordings: the outcome of a part has them, and no dead letter.
     files = {"uri-changed", "bad-range"}
     assert (_named_reasons("libs/lookout") | _named_reasons("services")) - files <= listed

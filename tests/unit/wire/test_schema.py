@@ -16,6 +16,7 @@ from lookout.v1.actions_pb2 import IncidentAction
 from lookout.v1.alerts_pb2 import Alert
 from lookout.v1.cameras_pb2 import Camera
 from lookout.v1.labels_pb2 import Label
+from lookout.v1.notifications_pb2 import Notification, NotificationEvent
 from lookout.v1.recordings_pb2 import RecordingAnswers, RecordingJob
 from lookout.v1.verdicts_pb2 import Verdict
 from lookout.v1.watches_pb2 import Watch
@@ -31,6 +32,8 @@ MESSAGES: dict[str, type[Message]] = {
     "label": Label,
     "incident-action": IncidentAction,
     "audit-entry": AuditEntry,
+    "notification": Notification,
+    "notification-event": NotificationEvent,
     "recording-job": RecordingJob,
     "recording-answers": RecordingAnswers,
 }
@@ -72,6 +75,9 @@ def test_the_example_on_the_page_is_whole_and_valid(name: str, made: dict[str, d
         "cause",
         "reason",
         "tenant",  # the default
+        "snoozed_until",
+        "action",  # an event tells of an alert, or of an act
+        *("apprise", "mqtt"),  # one channel
         "backtest",  # a job is about recordings, or a back-test
     }
 

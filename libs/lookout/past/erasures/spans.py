@@ -8,12 +8,18 @@ from lookout.v1.alerts_pb2 import Alert
 from lookout.v1.frames_pb2 import FramesRecord
 from lookout.v1.tokens_pb2 import TokensRecord
 from lookout.v1.verdicts_pb2 import Verdict
-from lookout.wire import ALERTS, FRAMES, PIPELINE, TOKENS, VERDICTS, Received, WireError, received
+from lookout.wire import ALERTS, FRAMES, NOTIFY, PIPELINE, TOKENS, VERDICTS, Received, WireError, received
 
 #: topics whose records of an erased time commands do not show
 FENCED_TOPICS = frozenset(
     topic.name
-    for topic in (FRAMES, TOKENS, VERDICTS, ALERTS, *(flow.dead_letters for flow in PIPELINE.values()))
+    for topic in (
+        FRAMES,
+        TOKENS,
+        VERDICTS,
+        ALERTS,
+        *(flow.dead_letters for flow in (*PIPELINE.values(), NOTIFY)),
+    )
 )
 
 

@@ -61,6 +61,7 @@ class UriFetcher:
         networks: private networks (CIDR) that are allowed all the same.
         limit: bytes.
         timeout_s: seconds for one fetch in all, from the first look-up to the last byte.
+        settings: how the names of the settings begin that allow hosts and networks, for messages.
     """
 
     schemes: Sequence[str]
@@ -69,6 +70,7 @@ class UriFetcher:
     limit: int = 16 << 20
     timeout_s: float = 30.0
     resolver: Resolver = field(default=resolve)
+    settings: str = "LOOKOUT_URI"
 
     def fetch(self, uri: str) -> bytes:
         """The bytes that a URI names, tried once.
@@ -119,21 +121,30 @@ class UriFetcher:
         if url.scheme not in self.schemes or url.scheme not in PORTS:
             raise BadRecordError(
                 "uri-refused",
-                f"scheme {url.scheme!r} is not allowed; LOOKOUT_URI_SCHEMES={','.join(self.schemes)}",
+                f"scheme {url.scheme!r} is not allowed; {self.settings}_SCHEMES={','.join(self.schemes)}",
             )
         if url.username is not None or url.password is not None:
             raise BadRecordError("uri-refused", "a URI with a user name or password is not fetched")
         # A line's end within a URI would begin another header of the request.
         if not uri.isprintable() or " " in uri:
             raise BadRecordError("bad-uri", "a URI has no spaces or control characters")
+        self.check_host(host)
+        return url
+
+    def check_host(self, host: str) -> None:
+        """Check that a host is allowed, whatever its addresses are.
+
+        Raises:
+            BadRecordError: It is not; the text names the setting.
+        """
+        host = host.lower()
         named = any(host == pattern.lower() for pattern in self.hosts)
         if not named and (
             is_address(host) or not any(fnmatchcase(host, pattern.lower()) for pattern in self.hosts)
         ):
             raise BadRecordError(
-                "uri-refused", f"host {host!r} is not allowed; LOOKOUT_URI_HOSTS={','.join(self.hosts)}"
+                "uri-refused", f"host {host!r} is not allowed; {self.settings}_HOSTS={','.join(self.hosts)}"
             )
-        return url
 
     def _checked(self, url: SplitResult) -> str:
         """One address of the host, all of them checked: the fetch goes there whatever DNS says later."""
@@ -144,15 +155,23 @@ class UriFetcher:
             raise TransientError(f"{host} does not resolve ({error})") from error
         if not addresses:
             raise TransientError(f"{host} does not resolve")
+        self.check_addresses(host, addresses)
+        return addresses[0]
+
+    def check_addresses(self, host: str, addresses: Iterable[str]) -> None:
+        """Check that every address of a host may be reached.
+
+        Raises:
+            BadRecordError: One may not; the text names it and the setting.
+        """
         for address in addresses:
             # Without the zone (`fe80::1%eth0`), which `ipaddress` compares, too.
             if not self._reachable(ipaddress.ip_address(address.split("%")[0])):
                 raise BadRecordError(
                     "uri-refused",
                     f"{host} resolves to {address}, which is not a public address; "
-                    f"LOOKOUT_URI_NETWORKS={','.join(self.networks)}",
+                    f"{self.settings}_NETWORKS={','.join(self.networks)}",
                 )
-        return addresses[0]
 
     def _reachable(self, address: Address) -> bool:
         within = carried(address)

@@ -270,6 +270,27 @@ _SCHEMES = ("http", "https")  # what `lookout.runtime.net.fetch` has a port for
 _HOST_PATTERN = r"([A-Za-z0-9*?\[\]!._-]+|[0-9A-Fa-f:.]+)"
 
 
+def check_hosts(hosts: tuple[str, ...]) -> tuple[str, ...]:
+    """Check that these are names of hosts, or globs of them."""
+    for host in hosts:
+        if not re.fullmatch(_HOST_PATTERN, host):
+            raise ValueError(
+                f"{host!r} is no host: give names without scheme, port and path, separated by commas "
+                "(media.example,*.cdn.example)"
+            )
+    return hosts
+
+
+def check_networks(networks: tuple[str, ...]) -> tuple[str, ...]:
+    """Check that these are networks (CIDR)."""
+    for network in networks:
+        try:
+            ipaddress.ip_network(network)
+        except ValueError as error:
+            raise ValueError(f"{error}: give networks such as 10.2.0.0/16, separated by commas") from None
+    return networks
+
+
 class FetchSettings(ServiceSettings):
     """What services that fetch from URIs share."""
 
@@ -295,26 +316,8 @@ class FetchSettings(ServiceSettings):
                 raise ValueError(f"{scheme!r} is not fetched: give {' or '.join(_SCHEMES)}")
         return schemes
 
-    @field_validator("uri_hosts")
-    @classmethod
-    def _hosts(cls, hosts: tuple[str, ...]) -> tuple[str, ...]:
-        for host in hosts:
-            if not re.fullmatch(_HOST_PATTERN, host):
-                raise ValueError(
-                    f"{host!r} is no host: give names without scheme, port and path, separated by commas "
-                    "(media.example,*.cdn.example)"
-                )
-        return hosts
-
-    @field_validator("uri_networks")
-    @classmethod
-    def _networks(cls, networks: tuple[str, ...]) -> tuple[str, ...]:
-        for network in networks:
-            try:
-                ipaddress.ip_network(network)
-            except ValueError as error:
-                raise ValueError(f"{error}: give networks such as 10.2.0.0/16, separated by commas") from None
-        return networks
+    _hosts = field_validator("uri_hosts")(check_hosts)
+    _networks = field_validator("uri_networks")(check_networks)
 
 
 class ModelSettings(ServiceSettings):

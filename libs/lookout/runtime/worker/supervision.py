@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from lookout.errors import LookoutRuntimeError
+from lookout.errors import FencedError, LookoutRuntimeError
 from lookout.runtime.observe import logs
 
 
@@ -20,7 +20,7 @@ class Supervisor:
     """
 
     def __init__(self) -> None:
-        self._fault: ThreadDiedError | None = None
+        self._fault: ThreadDiedError | FencedError | None = None
         self._lock = threading.Lock()
 
     def start(self, name: str, target: Callable[[], None]) -> threading.Thread:
@@ -34,6 +34,7 @@ class Supervisor:
 
         Raises:
             ThreadDiedError: A thread has died.
+            FencedError: A thread found that another process does its work.
         """
         if self._fault is not None:
             raise self._fault
@@ -46,5 +47,10 @@ class Supervisor:
             logs.get("supervision").exception("a thread died", thread=name)
             with self._lock:
                 if self._fault is None:
-                    self._fault = ThreadDiedError(f"the thread {name!r} died: {error!r}")
-                    self._fault.__cause__ = error
+                    self._fault = error if isinstance(error, FencedError) else _died(name, error)
+
+
+def _died(name: str, error: BaseException) -> ThreadDiedError:
+    fault = ThreadDiedError(f"the thread {name!r} died: {error!r}")
+    fault.__cause__ = error
+    return fault

@@ -1,0 +1,328 @@
+"""`lookout notify`: who is told of incidents, kept in a compacted topic."""
+
+from __future__ import annotations
+
+import base64
+import secrets
+from pathlib import Path
+from typing import Annotated, Any, Literal
+from urllib.parse import unquote, urlsplit
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from lookout.cli.connect import check_reachable, find_bootstrap, grpc_security, reading, send_and_confirm
+from lookout.cli.options import BootstrapOption, CliError, Position
+from lookout.cli.output import TerminalConsole, say
+from lookout.cli.watches import CameraOption, parse_span
+from lookout.disk import private_folder, replace_file
+from lookout.local import NOTIFY_SECRETS, FleetAddress, running_fleets
+from lookout.rules import RuleError
+from lookout.rules.notifications import check_notification, read_notification
+from lookout.text import clean
+from lookout.v1.notifications_pb2 import Mqtt, Notification, TryNotificationRequest
+from lookout.v1.watches_pb2 import Severity
+from lookout.wire import NOTIFICATIONS, NOTIFY, is_camera_id, key_text, stable_id, to_json
+from lookout.wire.limits import NOTIFICATIONS as MOST
+from lookout.wire.message_json import enum_name
+
+app = typer.Typer(no_args_is_help=True, help="Manage who is told of incidents: add, list, test, remove.")
+out = TerminalConsole()
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The notification's id.")]
+_TEST_S = 45.0
+_EVENTS = ("opened", "updated", "closed", "action")
+_SCHEDULES = "'mon-fri 22:00-06:00 Europe/Berlin' (without a zone: UTC); repeat for more."
+
+
+WebhookOption = Annotated[str | None, typer.Option(help="Post to this URL, signed.", metavar="URL")]
+AppriseOption = Annotated[
+    str | None, typer.Option(help="Send to this URL of Apprise: slack://..., ntfy://...", metavar="URL")
+]
+MqttOption = Annotated[
+    str | None,
+    typer.Option(help="Publish to mqtt:// or mqtts://USER:PASSWORD@HOST; Home Assistant discovers it."),
+]
+SecretOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Name of a file in the fleet's folder of secrets, in place of a secret here; with --webhook "
+        "twice while a key is replaced."
+    ),
+]
+WatchOption = Annotated[
+    list[str] | None,
+    typer.Option("--watch", "-w", help="Watch id or pattern; repeat for more.  [default: all]"),
+]
+SeverityOption = Annotated[
+    Literal["info", "warning", "critical"],
+    typer.Option(help="Only incidents of watches of this severity or above."),
+]
+EventOption = Annotated[
+    list[str] | None,
+    typer.Option(help=f"Only these events: {', '.join(_EVENTS)}; repeat for more.  [default: all]"),
+]
+HoursOption = Annotated[list[str] | None, typer.Option(help=f"Only at these times: {_SCHEDULES}")]
+QuietOption = Annotated[
+    list[str] | None, typer.Option(help=f"Only critical incidents at these times: {_SCHEDULES}")
+]
+UnclaimedOption = Annotated[
+    float, typer.Option(min=0.0, help="Escalation: only what nobody took up for so many minutes.")
+]
+TenantOption = Annotated[str, typer.Option(help="Only cameras of this tenant.", show_default=False)]
+
+
+@app.command()
+def add(
+    name: NameArgument,
+    webhook: WebhookOption = None,
+    apprise: AppriseOption = None,
+    mqtt: MqttOption = None,
+    secret: SecretOption = None,
+    picture: Annotated[bool, typer.Option("--picture", help="With --apprise: attach the picture.")] = False,
+    camera: CameraOption = None,
+    watch: WatchOption = None,
+    severity: SeverityOption = "info",
+    event: EventOption = None,
+    hours: HoursOption = None,
+    quiet: QuietOption = None,
+    unclaimed: UnclaimedOption = 0.0,
+    tenant: TenantOption = "",
+    bootstrap: BootstrapOption = None,
+) -> None:
+    """Tell somebody of incidents from now on; the same NAME again changes it.
+
+    Of a fleet of this machine, keys and passwords go into a file of its folder, not into Kafka. Elsewhere put
+    them into the folder of the service (LOOKOUT_NOTIFY_SECRETS), and name their files with --secret.
+
+    Example:
+
+        lookout notify add phone --apprise ntfys://ntfy.sh/TOPIC --picture --quiet '22:00-06:00 Europe/Berlin'
+    """
+    if not is_camera_id(name):
+        raise CliError(f"{clean(name, 40)}: a name is printable text of 1 to 200 bytes")
+    if unknown := [kind for kind in event or () if kind not in _EVENTS]:
+        raise CliError(f"--event {clean(unknown[0], 40)}: give one of {', '.join(_EVENTS)}")
+    address = find_bootstrap(bootstrap)
+    standing = _standing(address)
+    if name not in standing and len(standing) >= MOST:
+        raise CliError(f"there are {len(standing)} notifications, {MOST} at most: remove some first")
+    notification = Notification(
+        id=name,
+        watches=watch or [],
+        cameras=camera or [],
+        tenant=tenant,
+        severity=f"SEVERITY_{severity.upper()}",
+        hours=[parse_span(text) for text in hours or []],
+        quiet_hours=[parse_span(text) for text in quiet or []],
+        events=[f"EVENT_{kind.upper()}" for kind in event or []],
+        unclaimed_s=unclaimed * 60,
+    )
+    keeper = _SecretKeeper(address, name, secret or [])
+    _set_channel(notification, keeper, {"webhook": webhook, "apprise": apprise, "mqtt": mqtt})
+    if notification.HasField("apprise"):
+        notification.apprise.picture = picture
+    _write(address, notification, keeper)
+
+
+def _set_channel(notification: Notification, keeper: _SecretKeeper, urls: dict[str, str | None]) -> None:
+    """Put the one channel that was given into a notification.
+
+    Raises:
+        CliError: None was given, or several; or its secret has no place.
+    """
+    given = [(channel, url) for channel, url in urls.items() if url is not None]
+    if len(given) != 1:
+        raise CliError("give one of --webhook, --apprise and --mqtt")
+    match given[0]:
+        case ("webhook", url):
+            notification.webhook.url = url
+            notification.webhook.secrets.extend(keeper.key())
+        case ("apprise", url):
+            notification.apprise.url_file = keeper.put(url)
+        case (_, url):
+            notification.mqtt.CopyFrom(_mqtt(url, keeper))
+
+
+def _write(address: str, notification: Notification, keeper: _SecretKeeper) -> None:
+    """Check a notification, and write its secret and its record."""
+    try:
+        check_notification(notification)
+    except RuleError as error:
+        raise CliError(str(error)) from None
+    keeper.write()
+    send_and_confirm(address, NOTIFICATIONS.name, {notification.id: to_json(notification)})
+    name = notification.id
+    say(out, "[green]✓[/] {} is told of incidents; try it: lookout notify test {}", name, name)
+    if keeper.shown:
+        say(out, "  its key, which the target needs: {}", keeper.shown)
+
+
+@app.command("list")
+def list_(bootstrap: BootstrapOption = None) -> None:
+    """Show every notification."""
+    notifications = _standing(find_bootstrap(bootstrap))
+    if not notifications:
+        out.print(
+            "Nobody is told yet. Add somebody: lookout notify add hook --webhook https://example.org/hook"
+        )
+        return
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for column in ("id", "channel", "watches", "cameras", "from severity", "unclaimed"):
+        table.add_column(column, overflow="fold")
+    for name, notification in sorted(notifications.items()):
+        level = (
+            enum_name("Severity", Severity.Name(notification.severity)) if notification.severity else "info"
+        )
+        minutes = f"{notification.unclaimed_s / 60:g} min" if notification.unclaimed_s else ""
+        cells = (
+            name,
+            _channel_text(notification),
+            ", ".join(notification.watches) or "all",
+            ", ".join(notification.cameras) or "all",
+            level,
+            minutes,
+        )
+        table.add_row(*(Text(clean(cell)) for cell in cells))
+    out.print(table, crop=False)
+
+
+@app.command("test")
+def send_test(name: NameArgument, bootstrap: BootstrapOption = None) -> None:
+    """Deliver a test at once, and say whether it arrived."""
+    import grpc
+
+    from lookout.runtime.net import Channels
+    from lookout.v1.notifications_pb2_grpc import NotifyServiceStub
+
+    address = find_bootstrap(bootstrap)
+    fleet = next((fleet for fleet in running_fleets() if fleet.bootstrap == address), None)
+    port = None if fleet is None else fleet.grpc.get(f"{NOTIFY.name}-0")
+    if port is None:
+        raise CliError(
+            f"the fleet at {address} does not run on this machine: call POST /v1/notifications/NAME/test of "
+            "its gateway"
+        )
+    with Channels(grpc_security(address)).open(f"127.0.0.1:{port}") as channel:
+        stub: Any = NotifyServiceStub(channel)  # type: ignore[no-untyped-call]
+        try:
+            answer = stub.TryNotification(TryNotificationRequest(notification=name), timeout=_TEST_S)
+        except grpc.RpcError as error:
+            raise CliError(f"notify at 127.0.0.1:{port}: {error.details()}") from None
+    if not answer.delivered:
+        raise CliError(f"not delivered: {clean(answer.detail, 500)}")
+    say(out, "[green]✓[/] delivered")
+
+
+@app.command("remove", hidden=True)
+@app.command("rm")
+def remove(name: NameArgument, bootstrap: BootstrapOption = None) -> None:
+    """Remove a notification, and its secrets where the fleet runs on this machine."""
+    address = find_bootstrap(bootstrap)
+    if name not in (notifications := _standing(address)):
+        names = ", ".join(clean(known, 60) for known in sorted(notifications)[:10]) or "none"
+        raise CliError(f"no notification {clean(name, 60)}; there are: {names}")
+    send_and_confirm(address, NOTIFICATIONS.name, {name: None})
+    _SecretKeeper(address, name, []).forget()
+    say(out, "[green]✓[/] removed {}", name)
+
+
+def _standing(address: str) -> dict[str, Notification]:
+    """The notifications in the topic now; one that cannot be used is left out."""
+    check_reachable(address, NOTIFICATIONS.name)
+    notifications: dict[str, Notification] = {}
+    with reading(address, [NOTIFICATIONS.name], Position(oldest=True)) as reader:
+        for message in reader.until_now():
+            key, value = key_text(message.key() or b""), message.value()
+            notifications.pop(key, None)
+            if value is not None:
+                try:
+                    notifications[key] = read_notification(key, value)
+                except RuleError as error:
+                    say(TerminalConsole(stderr=True), "[yellow]left out[/] {}: {}", clean(key, 200), error)
+    return notifications
+
+
+def _channel_text(notification: Notification) -> str:
+    match notification.WhichOneof("channel"):
+        case "webhook":
+            return notification.webhook.url
+        case "mqtt":
+            return f"mqtt {notification.mqtt.host}"
+        case _:
+            return f"apprise, file {notification.apprise.url_file}"
+
+
+def _mqtt(url: str, keeper: _SecretKeeper) -> Mqtt:
+    """A broker by its URL.
+
+    Raises:
+        CliError: It is not the URL of one.
+    """
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        host, port = None, None
+    if host is None or parts.scheme not in ("mqtt", "mqtts"):
+        raise CliError("--mqtt: a broker's address begins with mqtt:// or mqtts:// and a host")
+    mqtt = Mqtt(
+        host=host, port=port or 0, tls=parts.scheme == "mqtts", username=unquote(parts.username or "")
+    )
+    if parts.password is not None or keeper.names:
+        mqtt.password_file = keeper.put(unquote(parts.password or ""))
+    return mqtt
+
+
+class _SecretKeeper:
+    """Puts a secret into the folder of a fleet of this machine; elsewhere its file is named.
+
+    Args:
+        address: Of the fleet.
+        name: Of the notification.
+        names: Files that were named.
+    """
+
+    def __init__(self, address: str, name: str, names: list[str]) -> None:
+        self._fleet = next((fleet for fleet in running_fleets() if fleet.bootstrap == address), None)
+        self._file, self.names, self._text, self.shown = f"n-{stable_id(name)[:24]}", names, "", ""
+
+    def put(self, text: str) -> str:
+        """Remember a secret to be written; returns the name of its file.
+
+        Raises:
+            CliError: The fleet does not run here, and no file was named.
+        """
+        if self.names:
+            return self.names[0]
+        self._check_here(self._fleet)
+        self._text = text
+        return self._file
+
+    def key(self) -> list[str]:
+        """The files with the keys of a webhook: those that were named, else one that is made, once."""
+        if self.names:
+            return self.names
+        path = self._check_here(self._fleet) / self._file
+        if not path.exists():
+            self._text = self.shown = "whsec_" + base64.b64encode(secrets.token_bytes(32)).decode()
+        return [self._file]
+
+    def write(self) -> None:
+        """Write what was remembered."""
+        if self._text:
+            replace_file(self._check_here(self._fleet) / self._file, self._text.encode())
+
+    def forget(self) -> None:
+        """Remove the secret."""
+        if self._fleet is not None:
+            (self._check_here(self._fleet) / self._file).unlink(missing_ok=True)
+
+    @staticmethod
+    def _check_here(fleet: FleetAddress | None) -> Path:
+        if fleet is None:
+            raise CliError(
+                "the fleet does not run on this machine: put the secret into a file of its folder "
+                "(LOOKOUT_NOTIFY_SECRETS), and give the file's name with --secret"
+            )
+        return private_folder(Path(fleet.folder) / NOTIFY_SECRETS)

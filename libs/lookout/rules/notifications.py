@@ -1,0 +1,181 @@
+"""The one check of a notification, and which incidents it is told of."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Final
+from urllib.parse import urlsplit
+
+from lookout.rules.messages import schedule_of
+from lookout.rules.schedule import in_schedule
+from lookout.rules.types import RuleError
+from lookout.v1.actions_pb2 import IncidentAction
+from lookout.v1.alerts_pb2 import Alert
+from lookout.v1.notifications_pb2 import Notification
+from lookout.v1.watches_pb2 import SEVERITY_CRITICAL, SEVERITY_WARNING, ScheduleEntry, Severity
+from lookout.wire import WireError, check_tenant, from_json, is_camera_id, names_id, tenant_of
+from lookout.wire.limits import ID_BYTES
+from lookout.wire.message_json import enum_name
+from lookout.wire.ranges import RangeError, check_ranges
+
+#: names of files with secrets: one folder's, no path
+_FILE: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
+#: what MQTT takes as the beginning of a topic
+_TOPIC: Final = re.compile(r"[^+#\x00/]+(/[^+#\x00/]+)*")
+_EVENTS: Final = {
+    Alert.KIND_OPENED: Notification.EVENT_OPENED,
+    Alert.KIND_UPDATED: Notification.EVENT_UPDATED,
+    Alert.KIND_CLOSED: Notification.EVENT_CLOSED,
+}
+
+
+def read_notification(key: str, value: bytes) -> Notification:
+    """The notification in a record of notifications.v1.
+
+    Args:
+        key: The record's key, which is the notification's id.
+        value: The record's value.
+
+    Raises:
+        RuleError: It cannot be followed; the text names the field and why.
+    """
+    try:
+        notification = from_json(value, Notification)
+    except WireError as error:
+        raise RuleError(str(error)) from error
+    if not notification.id:
+        notification.id = key
+    if notification.id != key:
+        raise RuleError(f"its key must be its id, which is {notification.id[:40]!r}")
+    check_notification(notification)
+    return notification
+
+
+def notification_fault(key: str, value: bytes) -> str | None:
+    """Why a record of notifications.v1 cannot be used; None where it can."""
+    try:
+        read_notification(key, value)
+    except RuleError as error:
+        return str(error)
+    return None
+
+
+def check_notification(notification: Notification) -> None:
+    """Check that a notification can be followed.
+
+    Raises:
+        RuleError: It cannot; the text names the field, and what to write.
+    """
+    if not is_camera_id(notification.id):
+        raise RuleError(f"id {notification.id[:40]!r}: printable text of 1 to {ID_BYTES} bytes is needed")
+    try:
+        check_ranges(notification)
+        check_tenant(notification.tenant)
+    except (RangeError, WireError) as error:
+        raise RuleError(str(error)) from error
+    for name in ("watches", "cameras"):
+        for pattern in getattr(notification, name):
+            if not is_camera_id(pattern):
+                raise RuleError(f"{name}: {pattern[:40]!r} is not an id or pattern of 1 to {ID_BYTES} bytes")
+    for spans in (notification.hours, notification.quiet_hours):
+        schedule_of(spans)
+    _check_channel(notification)
+
+
+def _check_channel(notification: Notification) -> None:
+    match notification.WhichOneof("channel"):
+        case "webhook":
+            _check_url(notification.webhook.url)
+            _check_files("webhook.secrets", notification.webhook.secrets)
+            if not notification.webhook.secrets:
+                raise RuleError("webhook.secrets: name the file with the key that signs, such as hook")
+        case "apprise":
+            _check_files("apprise.url_file", [notification.apprise.url_file])
+        case "mqtt":
+            mqtt = notification.mqtt
+            if not mqtt.host or not re.fullmatch(r"[A-Za-z0-9.:_-]+", mqtt.host):
+                raise RuleError(f"mqtt.host: {mqtt.host[:40]!r} is not a host's name or address")
+            for name in ("password_file", "ca_file"):
+                _check_files(f"mqtt.{name}", filter(None, [getattr(mqtt, name)]))
+            for name in ("topic", "discovery"):
+                text = getattr(mqtt, name)
+                if text and not _TOPIC.fullmatch(text):
+                    raise RuleError(f"mqtt.{name}: {text[:40]!r} is not the beginning of a topic")
+        case _:
+            raise RuleError("channel: webhook, apprise or mqtt is needed")
+
+
+def _check_url(url: str) -> None:
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port
+    except ValueError as error:
+        raise RuleError(f"webhook.url: {error}") from error
+    if parts.scheme not in ("http", "https") or not host or not url.isprintable() or " " in url:
+        raise RuleError("webhook.url: an address such as https://hooks.example.org/lookout is needed")
+    if parts.username is not None or parts.password is not None:
+        raise RuleError("webhook.url: it holds a user name or password, which everybody could read here")
+
+
+def _check_files(field: str, names: Iterable[str]) -> None:
+    for name in names:
+        if not _FILE.fullmatch(name):
+            raise RuleError(
+                f"{field}: {name[:40]!r} is not the name of a file in the folder of secrets "
+                "(letters, digits, . _ -)"
+            )
+
+
+def severity_of(severity: Severity) -> Severity:
+    """A severity, where unspecified means warning."""
+    return severity or SEVERITY_WARNING
+
+
+def event_of(happened: Alert | IncidentAction) -> Notification.Event:
+    """Which event of a notification an alert or an act is."""
+    if isinstance(happened, IncidentAction):
+        return Notification.EVENT_ACTION
+    return _EVENTS.get(happened.kind, Notification.EVENT_UNSPECIFIED)
+
+
+def wants_event(notification: Notification, happened: Alert | IncidentAction) -> bool:
+    """Whether a notification is told of this kind of event."""
+    return not notification.events or event_of(happened) in notification.events
+
+
+def wants_incident(
+    notification: Notification, happened: Alert | IncidentAction, severity: Severity, now_ms: int
+) -> bool:
+    """Whether a notification is told of an incident, decided when it opens.
+
+    Args:
+        notification: A notification that was checked.
+        happened: The incident's first event that is seen, which names camera, watch and tenant.
+        severity: Of its watch.
+        now_ms: Unix milliseconds of the event.
+    """
+    if notification.disabled or now_ms < notification.snoozed_until.ToMilliseconds():
+        return False
+    if notification.tenant and notification.tenant != tenant_of(happened.tenant):
+        return False
+    if not _names(notification.watches, happened.watch) or not _names(notification.cameras, happened.camera):
+        return False
+    if severity_of(severity) < notification.severity:
+        return False
+    if not in_schedule(schedule_of(notification.hours), now_ms):
+        return False
+    quiet: list[ScheduleEntry] = list(notification.quiet_hours)
+    is_quiet = bool(quiet) and in_schedule(schedule_of(quiet), now_ms)
+    return not is_quiet or severity == SEVERITY_CRITICAL
+
+
+def event_name(happened: Alert | IncidentAction) -> str:
+    """The event in one word, as messages have it: opened, updated, closed, claim, acknowledge."""
+    kind = type(happened).Kind.Name(happened.kind)
+    return enum_name("Kind", kind)
+
+
+def _names(patterns: Iterable[str], identity: str) -> bool:
+    listed = list(patterns)
+    return not listed or any(names_id(pattern, identity) for pattern in listed)

@@ -1,0 +1,60 @@
+"""Links that show one thing for a while, to whoever has them: signed with a key that two services share."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import time
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlencode
+
+from lookout.disk import read_file
+from lookout.errors import StartupError
+
+#: bytes that a key must have
+_LEAST_KEY: Final = 16
+
+
+def read_link_key(path: Path, setting: str) -> bytes:
+    """The key in a file.
+
+    Args:
+        path: The file.
+        setting: The setting that names it, for messages.
+
+    Raises:
+        StartupError: It cannot be read, or is too short to be a secret.
+    """
+    try:
+        key = read_file(path, links=True).strip()
+    except (OSError, ValueError) as error:
+        raise StartupError(f"{setting}={path}: {error}") from error
+    if len(key) < _LEAST_KEY:
+        raise StartupError(f"{setting}={path}: a key of at least {_LEAST_KEY} bytes is needed")
+    return key
+
+
+def signed_link(key: bytes, base: str, path: str, seconds: float) -> str:
+    """A link that ends.
+
+    Args:
+        key: The key.
+        base: Scheme and host.
+        path: What it shows, such as /v1/shared/incidents/ID/picture.jpg.
+        seconds: How long it shows it.
+    """
+    until = int(time.time() + seconds)
+    query = urlencode({"until": until, "signature": _signature(key, path, until)})
+    return f"{base.rstrip('/')}{path}?{query}"
+
+
+def is_signed(key: bytes, path: str, until: int, signature: str) -> bool:
+    """Whether a link was signed with this key and has not ended."""
+    return hmac.compare_digest(_signature(key, path, until), signature) and time.time() < until
+
+
+def _signature(key: bytes, path: str, until: int) -> str:
+    digest = hmac.new(key, f"{path}\n{until}".encode(), hashlib.sha256).digest()
+    return base64.urlsafe_b64encode(digest).decode().rstrip("=")

@@ -1,0 +1,57 @@
+"""Pictures and clips of incidents for whoever has a signed link, until it ends."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+from fastapi import APIRouter, Depends, Path, Query, Request
+from starlette.responses import Response
+
+from lookout.runtime.net.links import is_signed
+from lookout.services.gateway.guard import address_of, too_many
+from lookout.services.gateway.parts import parts_of
+from lookout.services.gateway.principal import Principal
+from lookout.services.gateway.problems import ProblemError
+from lookout.services.gateway.routes import media
+from lookout.services.gateway.writes import Asked
+from lookout.v1.access_pb2 import Role
+
+router = APIRouter(prefix="/v1/shared", tags=["media"])
+#: who looked, in the audit log: a link, at an address
+_ACTOR: Final = "shared-link"
+_Incident = Annotated[str, Path(max_length=64)]
+
+
+def holder(
+    request: Request,
+    until: Annotated[int, Query(ge=0, description="Unix seconds at which the link ends")] = 0,
+    signature: Annotated[str, Query(max_length=100)] = "",
+) -> Principal:
+    """Whoever has the link; it shows its own path alone.
+
+    Raises:
+        ProblemError: It is not signed by this installation, or has ended; or too many calls came.
+    """
+    parts = parts_of(request)
+    key = parts.link_key
+    if key is None or not is_signed(key, request.url.path, until, signature):
+        raise ProblemError(401, "this link has ended or is not one of this installation: sign in instead")
+    wait_s = parts.rate.wait_s(f"{_ACTOR} {address_of(request)}")
+    if wait_s:
+        raise too_many(wait_s, f"more than {parts.settings.calls_per_minute} calls in a minute")
+    return Principal(actor=_ACTOR, role=Role.ROLE_VIEWER)
+
+
+Holder = Annotated[Principal, Depends(holder)]
+
+
+@router.get("/incidents/{identity}/picture.jpg", **media.PICTURES)
+def shared_picture(request: Request, principal: Holder, asked: Asked, identity: _Incident) -> Response:
+    """The picture of an incident, by a link out of a notification."""
+    return media.incident_picture(request, principal, asked, identity)
+
+
+@router.get("/incidents/{identity}/clip.mp4", **media.CLIPS)
+def shared_clip(request: Request, principal: Holder, asked: Asked, identity: _Incident) -> Response:
+    """The clip of an incident, by a link out of a notification."""
+    return media.incident_clip(request, principal, asked, identity)

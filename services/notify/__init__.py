@@ -1,0 +1,1 @@
+"""Incidents in, messages to people and programs out."""

@@ -1,0 +1,151 @@
+"""`python -m lookout.services.notify`: incidents in, messages out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import grpc
+from prometheus_client import Counter, Gauge
+
+from lookout.past.erasures import live_fence
+from lookout.rules import RuleError, read_watch
+from lookout.rules.notifications import notification_fault, read_notification
+from lookout.runtime.worker import Context, Table, View, serve
+from lookout.services.notify.channels.opening import Channels
+from lookout.services.notify.composing import Composer
+from lookout.services.notify.dispatch import Dispatcher, Parts
+from lookout.services.notify.engine import Ending, Engine
+from lookout.services.notify.feed import Feed
+from lookout.services.notify.messages import DeliveryError
+from lookout.services.notify.settings import NotifySettings
+from lookout.text import clean
+from lookout.v1.notifications_pb2 import (
+    Notification,
+    TryNotificationRequest,
+    TryNotificationResponse,
+)
+from lookout.v1.notifications_pb2_grpc import NotifyServiceServicer, add_NotifyServiceServicer_to_server
+from lookout.v1.watches_pb2 import SEVERITY_UNSPECIFIED, Severity
+from lookout.wire import NOTIFICATIONS, NOTIFY, WATCHES
+from lookout.wire.limits import ALL_WATCHES, NOTIFICATIONS as MOST, REASON
+
+
+class Configuration:
+    """The notifications in force, and what watches say of severity.
+
+    Args:
+        notifications: The table of notifications.
+        watches: The table of watches.
+    """
+
+    def __init__(self, notifications: Table, watches: Table) -> None:
+        self._notifications, self._watches = notifications, watches
+        self._read: tuple[View | None, Mapping[str, Notification]] = (None, {})
+
+    def all(self) -> Mapping[str, Notification]:
+        """Every notification by id; read again only after a change."""
+        view, current = self._notifications.view(), self._read
+        if current[0] is not view:
+            current = view, {name: read_notification(name, rows[-1]) for name, rows in view.history.items()}
+            self._read = current
+        return current[1]
+
+    def of(self, name: str) -> Notification | None:
+        """A notification; None: there is none."""
+        return self.all().get(name)
+
+    def lasting(self) -> list[str]:
+        """The notifications that stay connected, so that states are known to be current."""
+        return [name for name, notification in self.all().items() if notification.HasField("mqtt")]
+
+    def severity(self, watch: str) -> Severity:
+        """What the newest version of a watch says."""
+        row = self._watches.newest(watch)
+        if row is None:
+            return SEVERITY_UNSPECIFIED
+        try:
+            return read_watch(watch, row)[0].severity
+        except RuleError:
+            return SEVERITY_UNSPECIFIED
+
+
+class Tester(NotifyServiceServicer):
+    """Delivers tests of notifications.
+
+    Args:
+        configuration: The notifications.
+        channels: Opens a channel for each test.
+        composer: Makes the message.
+    """
+
+    def __init__(self, configuration: Configuration, channels: Channels, composer: Composer) -> None:
+        self._configuration, self._channels, self._composer = configuration, channels, composer
+
+    def TryNotification(  # noqa: N802 - gRPC's name
+        self, request: TryNotificationRequest, context: grpc.ServicerContext
+    ) -> TryNotificationResponse:
+        """Deliver a test, once."""
+        notification = self._configuration.of(request.notification)
+        if notification is None:
+            detail = f"no notification {clean(request.notification, 60)}; `lookout notify list` shows them"
+            return TryNotificationResponse(detail=detail)
+        try:
+            channel = self._channels.open(notification)
+            try:
+                channel.send(self._composer.test(notification.id))
+            finally:
+                channel.close()
+        except DeliveryError as error:
+            return TryNotificationResponse(detail=str(error)[:REASON])
+        return TryNotificationResponse(delivered=True)
+
+
+def add(context: Context[NotifySettings]) -> None:
+    """Start reading and delivering."""
+    settings = context.settings
+    configuration = Configuration(
+        context.table(NOTIFICATIONS.name, check=notification_fault, limit=MOST),
+        context.table(WATCHES.name, limit=ALL_WATCHES),
+    )
+    fence, _ = live_fence(context)
+    composer = Composer(settings)
+    channels = Channels(settings, composer)
+    engine = Engine(configuration.all, configuration.severity, fence)
+    parts = Parts(
+        notification=configuration.of,
+        channel=channels.open,
+        compose=composer.message,
+        may_be_told=engine.may_be_told,
+        give_up_s=settings.retry_limit_s,
+        retry_max_s=settings.retry_max_s,
+    )
+    dispatcher = Dispatcher(parts, context.supervisor)
+    messages = Counter(
+        "lookout_notifications",
+        "messages by outcome: delivered, or why they were given up",
+        ("outcome",),
+        registry=context.metrics.registry,
+    )
+    waiting = Gauge(
+        "lookout_notifications_waiting",
+        "messages that are not delivered yet",
+        registry=context.metrics.registry,
+    )
+    waiting.set_function(dispatcher.waiting)
+
+    def count(ending: Ending) -> None:
+        messages.labels(ending.value).inc()
+
+    feed = Feed(settings, engine, dispatcher, context.health, counted=count, lasting=configuration.lasting)
+    context.health.block("kafka", "what is committed is not read yet")
+    tester = Tester(configuration, channels, composer)
+    context.grpc.add(
+        lambda server: add_NotifyServiceServicer_to_server(tester, server),  # type: ignore[no-untyped-call]
+        "lookout.v1.NotifyService",
+    )
+    context.supervisor.start("feed", feed.run)
+    context.on_close(feed.stop)
+
+
+if __name__ == "__main__":
+    serve(NOTIFY.name, NotifySettings, add)

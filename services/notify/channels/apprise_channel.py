@@ -1,0 +1,116 @@
+"""Apprise: Slack, Teams, Telegram, e-mail, ntfy, Matrix, PagerDuty and what else it knows."""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import ClassVar, Final
+
+import apprise
+
+from lookout.errors import BadRecordError, TransientError
+from lookout.runtime.net.fetch import UriFetcher
+from lookout.runtime.net.guarded_resolving import guarded
+from lookout.services.notify.messages import Channel, DeliveryError, Message
+from lookout.services.notify.secrets import Secrets
+from lookout.text import clean
+from lookout.v1.alerts_pb2 import Alert
+from lookout.v1.notifications_pb2 import Apprise, NotificationEvent
+from lookout.v1.watches_pb2 import SEVERITY_CRITICAL
+
+_TITLE: Final = "Lookout"
+#: cameras that a message about many incidents names
+_NAMED: Final = 5
+
+
+class AppriseChannel(Channel):
+    """Sends text, and the picture of an incident where it is wanted.
+
+    Args:
+        target: The file with the URL.
+        secrets: Where the file is.
+        allowed: Where messages may go.
+        picture: The bytes of an incident's picture; None: there is none.
+    """
+
+    grouped: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        target: Apprise,
+        secrets: Secrets,
+        allowed: UriFetcher,
+        picture: Callable[[NotificationEvent], bytes | None],
+    ) -> None:
+        self._picture = picture if target.picture else lambda _: None
+        self._allowed = allowed
+        asset = apprise.AppriseAsset(app_id=_TITLE, app_desc=_TITLE, async_mode=False, plugin_paths=[])
+        self._apprise = apprise.Apprise(asset=asset)
+        if not self._apprise.add(secrets.read(target.url_file)):
+            raise DeliveryError(
+                f"{target.url_file}: Apprise does not know such a URL; its documentation has them"
+            )
+
+    def send(self, message: Message) -> None:
+        event = message.event
+        lines = [event.text, *filter(None, [event.console_url])]
+        data = None if event.test else self._fetched(event)
+        if data is None:
+            self._notify(event, "\n".join(lines))
+            return
+        with tempfile.NamedTemporaryFile(suffix=".jpg", prefix="incident-") as file:
+            file.write(data)
+            file.flush()
+            self._notify(event, "\n".join(lines), file.name)
+
+    def send_group(self, messages: list[Message]) -> None:
+        events = [message.event for message in messages]
+        newest = max(messages, key=lambda message: message.time_ms).event
+        self._notify(max(events, key=lambda event: event.severity), summary(events, newest))
+
+    def _fetched(self, event: NotificationEvent) -> bytes | None:
+        """The picture; a message without it is better than none."""
+        try:
+            return self._picture(event)
+        except (BadRecordError, TransientError):
+            return None
+
+    def _notify(self, event: NotificationEvent, body: str, picture: str | None = None) -> None:
+        is_critical = event.severity == SEVERITY_CRITICAL and event.alert.kind != Alert.KIND_CLOSED
+        kind = apprise.NotifyType.FAILURE if is_critical else apprise.NotifyType.INFO
+        failure = _FailureText()
+        logger = logging.getLogger("apprise")
+        logger.addHandler(failure)
+        try:
+            with guarded(self._allowed):
+                arrived = self._apprise.notify(body, title=_TITLE, notify_type=kind, attach=picture)
+        finally:
+            logger.removeHandler(failure)
+        if not arrived:
+            raise DeliveryError(f"Apprise: {failure.text or 'the service did not take the message'}")
+
+
+class _FailureText(logging.Handler):
+    """What Apprise says of a failure on this thread."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.text = ""
+        self._since = time.time()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if not self.text:
+            self.text = clean(record.getMessage(), 200)
+
+
+def summary(events: list[NotificationEvent], newest: NotificationEvent) -> str:
+    """Many events in one message: how many, of which cameras, and the newest one."""
+    incidents = {event.alert.incident or event.action.incident for event in events}
+    cameras = Counter(event.alert.camera or event.action.camera for event in events)
+    named = ", ".join(clean(camera, 60) for camera, _ in cameras.most_common(_NAMED))
+    rest_text = f" and {len(cameras) - _NAMED} more" if len(cameras) > _NAMED else ""
+    first = f"{len(events)} messages about {len(incidents)} incidents of {named}{rest_text}. The newest:"
+    return "\n".join([first, newest.text, *filter(None, [newest.console_url])])

@@ -1,0 +1,242 @@
+"""MQTT, as Home Assistant discovers it: whether a camera and watch has an incident, and its picture."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import ssl
+import threading
+from collections.abc import Callable
+from typing import Any, ClassVar, Final
+
+import paho.mqtt.client as paho
+from paho.mqtt.enums import CallbackAPIVersion
+
+from lookout.errors import BadRecordError, TransientError
+from lookout.runtime.net.fetch import UriFetcher
+from lookout.runtime.net.guarded_resolving import guarded
+from lookout.services.notify.messages import Channel, DeliveryError, Message
+from lookout.services.notify.secrets import Secrets
+from lookout.text import clean
+from lookout.v1.alerts_pb2 import Alert
+from lookout.v1.notifications_pb2 import Mqtt, NotificationEvent
+from lookout.wire import stable_id, to_json
+
+_PORT: Final = 1883
+_TLS_PORT: Final = 8883
+_QOS: Final = 1
+#: seconds after which a broker that is silent counts as away
+_KEEPALIVE_S: Final = 30
+_GOODBYE_S: Final = 2.0
+_ON: Final = "ON"
+_OFF: Final = "OFF"
+#: what Home Assistant takes for a state that is not known
+_UNKNOWN: Final = "None"
+#: reasons of closing that say that the answer is no, or that nobody asks now
+_SEEN_ENDS: Final = frozenset({"cleared", "schedule"})
+_ONLINE: Final = "online"
+_OFFLINE: Final = "offline"
+
+
+class MqttChannel(Channel):
+    """Publishes retained states, so that a Home Assistant that starts later has them; and each event.
+
+    Args:
+        target: The broker.
+        secrets: Where its password is.
+        allowed: Where messages may go.
+        picture: The bytes of an incident's picture; None: there is none.
+        name: The notification's id: of the client.
+    """
+
+    lasting: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        target: Mqtt,
+        secrets: Secrets,
+        allowed: UriFetcher,
+        picture: Callable[[NotificationEvent], bytes | None],
+        name: str,
+    ) -> None:
+        self._target, self._allowed, self._picture = target, allowed, picture
+        self._topic, self._discovery = target.topic or "lookout", target.discovery or "homeassistant"
+        self._password = secrets.read(target.password_file) if target.password_file else None
+        self._authority = str(secrets.path(target.ca_file)) if target.ca_file else None
+        self._name = f"lookout-{stable_id(name)[:12]}"
+        self._client: paho.Client | None = None
+        self._connected = threading.Event()
+        self._refusal = ""
+        self._known: set[str] = set()  # entities that this connection has announced
+
+    def send(self, message: Message) -> None:
+        client = self._open()
+        event = message.event
+        try:
+            if event.test:
+                self._publish(client, f"{self._topic}/test", json.dumps({"text": event.text}).encode())
+                return
+            self._announce(client, event)
+            self._publish_event(client, message)
+        except (OSError, ValueError, RuntimeError) as error:
+            self.close()
+            raise DeliveryError(f"{self._target.host}: {type(error).__name__}: {error}"[:300]) from error
+
+    def keep(self) -> None:
+        self._open()
+
+    def close(self) -> None:
+        client, self._client = self._client, None
+        self._known.clear()
+        if client is not None:
+            if client.is_connected():  # a broker sends the will only where a connection breaks
+                gone = client.publish(self._availability, _OFFLINE.encode(), _QOS, retain=True)
+                with contextlib.suppress(ValueError, RuntimeError):
+                    gone.wait_for_publish(_GOODBYE_S)
+            client.disconnect()
+            client.loop_stop()
+
+    def _open(self) -> paho.Client:
+        if self._client is not None and self._client.is_connected():
+            return self._client
+        self.close()
+        client = paho.Client(
+            CallbackAPIVersion.VERSION2,
+            client_id=self._name,
+            protocol=paho.MQTTv5,
+            reconnect_on_failure=False,
+        )
+        if self._target.username:
+            client.username_pw_set(self._target.username, self._password)
+        if self._target.tls:
+            client.tls_set(ca_certs=self._authority, cert_reqs=ssl.CERT_REQUIRED)
+        client.will_set(self._availability, _OFFLINE, _QOS, retain=True)
+        self._connected.clear()
+        self._refusal = ""
+        client.on_connect = self._on_connect
+        port = self._target.port or (_TLS_PORT if self._target.tls else _PORT)
+        client.connect_timeout = self._allowed.timeout_s
+        try:
+            with guarded(self._allowed):
+                client.connect(self._target.host, port, _KEEPALIVE_S)
+        except (OSError, ValueError) as error:
+            raise DeliveryError(f"{self._target.host}:{port}: {error}") from error
+        client.loop_start()
+        self._client = client
+        if not self._connected.wait(self._allowed.timeout_s) or self._refusal:
+            self.close()
+            raise DeliveryError(f"{self._target.host}:{port}: {self._refusal or 'no answer'}")
+        self._publish(client, self._availability, _ONLINE.encode(), retain=True)
+        return client
+
+    @property
+    def _availability(self) -> str:
+        return f"{self._topic}/{self._name}/availability"
+
+    def _on_connect(self, _client: Any, _data: Any, _flags: Any, reason: Any, _properties: Any) -> None:
+        self._refusal = str(reason) if reason.is_failure else ""
+        self._connected.set()
+
+    def _publish(self, client: paho.Client, topic: str, payload: bytes, *, retain: bool = False) -> None:
+        """Publish, and wait until the broker has it.
+
+        Raises:
+            DeliveryError: It does not answer.
+        """
+        info = client.publish(topic, payload, _QOS, retain=retain)
+        info.wait_for_publish(self._allowed.timeout_s)
+        if not info.is_published():
+            self.close()
+            raise DeliveryError(f"{self._target.host}: the broker does not confirm a message")
+
+    def _announce(self, client: paho.Client, event: NotificationEvent) -> None:
+        """Tell Home Assistant of the entities of a camera and watch, once a connection."""
+        happened = event.action if event.HasField("action") else event.alert
+        key = entity_key(happened.camera, happened.watch)
+        if key in self._known:
+            return
+        for kind, config in discovery(
+            self._topic, self._availability, happened.camera, happened.watch, happened.question
+        ).items():
+            topic = f"{self._discovery}/{kind}/{config['unique_id']}/config"
+            self._publish(client, topic, json.dumps(config).encode(), retain=True)
+        self._known.add(key)
+
+    def _publish_event(self, client: paho.Client, message: Message) -> None:
+        event = message.event
+        happened = event.action if event.HasField("action") else event.alert
+        base = f"{self._topic}/{entity_key(happened.camera, happened.watch)}"
+        if not event.HasField("action"):
+            state = state_of(event.alert)
+            picture = self._fetched(event) if event.alert.kind != Alert.KIND_UPDATED else None
+            if picture is not None:
+                self._publish(client, f"{base}/picture", picture, retain=True)
+            self._publish(client, f"{base}/state", state.encode(), retain=True)
+        self._publish(client, f"{base}/attributes", to_json(event), retain=True)
+        # Not retained: programs that follow events get each once, with its id.
+        data = {"id": message.id, "data": json.loads(to_json(event))}
+        self._publish(client, f"{self._topic}/events", json.dumps(data, ensure_ascii=False).encode())
+
+    def _fetched(self, event: NotificationEvent) -> bytes | None:
+        """The picture; a state without it is better than none."""
+        try:
+            return self._picture(event)
+        except (BadRecordError, TransientError):
+            return None
+
+
+def state_of(alert: Alert) -> str:
+    """The state of a sensor after an alert. What nobody saw the end of is unknown, which is not off."""
+    if alert.kind != Alert.KIND_CLOSED:
+        return _ON
+    return _OFF if alert.reason in _SEEN_ENDS else _UNKNOWN
+
+
+def entity_key(camera: str, watch: str) -> str:
+    """The level of topics for a camera and watch, whose ids may hold what MQTT reserves."""
+    return stable_id("mqtt", camera, watch)[:16]
+
+
+def discovery(
+    topic: str, availability: str, camera: str, watch: str, question: str
+) -> dict[str, dict[str, Any]]:
+    """Home Assistant's discovery of a camera and watch, by component.
+
+    Args:
+        topic: Begins the topics of states.
+        availability: Topic that says whether the service is connected; without it states are unknown.
+        camera: The camera's id.
+        watch: The watch's id.
+        question: What it asks.
+    """
+    key = entity_key(camera, watch)
+    base = f"{topic}/{key}"
+    shared: dict[str, Any] = {
+        "availability_topic": availability,
+        "payload_available": _ONLINE,
+        "payload_not_available": _OFFLINE,
+        "device": {
+            "identifiers": [f"lookout-{stable_id('mqtt', camera)[:16]}"],
+            "name": clean(camera, 100),
+            "manufacturer": "Lookout",
+        },
+        "origin": {"name": "Lookout"},
+    }
+    return {
+        "binary_sensor": {
+            **shared,
+            "unique_id": f"lookout_{key}",
+            "name": clean(question or watch, 100),
+            "state_topic": f"{base}/state",
+            "json_attributes_topic": f"{base}/attributes",
+            "payload_on": _ON,
+            "payload_off": _OFF,
+        },
+        "image": {
+            **shared,
+            "unique_id": f"lookout_{key}_picture",
+            "name": f"{clean(watch, 100)} picture",
+            "image_topic": f"{base}/picture",
+            "content_type": "image/jpeg",
+        },
+    }

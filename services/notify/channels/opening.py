@@ -1,0 +1,73 @@
+"""The channel of a notification."""
+
+from __future__ import annotations
+
+from typing import Final
+from urllib.parse import urlsplit
+
+from lookout.runtime.net.fetch import UriFetcher
+from lookout.services.notify.channels.webhook import WebhookChannel
+from lookout.services.notify.composing import Composer
+from lookout.services.notify.messages import Channel, DeliveryError
+from lookout.services.notify.secrets import Secrets
+from lookout.services.notify.settings import MESSAGE_S, NotifySettings
+from lookout.v1.notifications_pb2 import Notification, NotificationEvent
+
+#: bytes of a picture
+_PICTURE: Final = 8 << 20
+
+
+class Channels:
+    """Opens channels.
+
+    Args:
+        settings: Secrets, and where messages may go.
+        composer: Knows where pictures are.
+    """
+
+    def __init__(self, settings: NotifySettings, composer: Composer) -> None:
+        self._composer = composer
+        self._secrets, self._allowed = Secrets(settings.notify_secrets), settings.allowed()
+
+    def open(self, notification: Notification) -> Channel:
+        """The channel of a notification.
+
+        Raises:
+            DeliveryError: A secret is missing or wrong.
+        """
+        match notification.WhichOneof("channel"):
+            case "webhook":
+                return WebhookChannel(notification.webhook, self._secrets, self._allowed)
+            case "apprise":
+                # Apprise knows a hundred services: loading it takes as long as all the rest of this one.
+                from lookout.services.notify.channels.apprise_channel import AppriseChannel
+
+                return AppriseChannel(notification.apprise, self._secrets, self._allowed, self._picture)
+            case "mqtt":
+                from lookout.services.notify.channels.mqtt_channel import MqttChannel
+
+                return MqttChannel(
+                    notification.mqtt, self._secrets, self._allowed, self._picture, notification.id
+                )
+            case _:
+                raise DeliveryError("this release knows no such channel", final=True)
+
+    def _picture(self, event: NotificationEvent) -> bytes | None:
+        """The picture of an incident, from the gateway.
+
+        Raises:
+            BadRecordError: There is none.
+            TransientError: The gateway does not answer.
+        """
+        url = self._composer.picture_url(event)
+        if url is None:
+            return None
+        # The gateway is the operator's own: its address is a setting, not a notification's.
+        gateway = UriFetcher(
+            ("http", "https"),
+            (urlsplit(url).hostname or "",),
+            ("0.0.0.0/0", "::/0"),
+            limit=_PICTURE,
+            timeout_s=MESSAGE_S,
+        )
+        return gateway.fetch(url)

@@ -1,0 +1,90 @@
+"""Webhooks: CloudEvents 1.0 as JSON, signed as Standard Webhooks say."""
+
+from __future__ import annotations
+
+import json
+import time
+from datetime import UTC, datetime
+from typing import Final
+
+from standardwebhooks import Webhook as Signer
+
+from lookout.errors import BadRecordError, TransientError
+from lookout.runtime.net.fetch import Deadline, UriFetcher, connected, passing, request_of
+from lookout.services.notify.messages import Channel, DeliveryError, Message
+from lookout.services.notify.secrets import Secrets
+from lookout.v1.notifications_pb2 import Webhook
+from lookout.wire import to_json
+
+EVENT_TYPE: Final = "lookout.notification.v1"
+CONTENT_TYPE: Final = "application/cloudevents+json"
+_GONE: Final = 410
+
+
+class WebhookChannel(Channel):
+    """Posts each message; the target has it once it answers with a status of 200 to 299.
+
+    Args:
+        webhook: Address and keys.
+        secrets: Where the keys are.
+        allowed: Where messages may go.
+    """
+
+    def __init__(self, webhook: Webhook, secrets: Secrets, allowed: UriFetcher) -> None:
+        self._url, self._allowed = webhook.url, allowed
+        self._signers = [_signer(name, secrets.read(name)) for name in webhook.secrets]
+
+    def send(self, message: Message) -> None:
+        body = cloud_event(message)
+        now = datetime.now(UTC)
+        signatures = [signer.sign(message.id, now, body.decode()) for signer in self._signers]
+        deadline = Deadline(time.monotonic() + self._allowed.timeout_s)
+        try:
+            url, address = self._allowed.place(self._url)
+            where, headers = request_of(url)
+            headers |= {
+                "content-type": CONTENT_TYPE,
+                "content-length": str(len(body)),
+                "webhook-id": message.id,
+                "webhook-timestamp": str(int(now.timestamp())),
+                "webhook-signature": " ".join(signatures),
+            }
+            with (
+                passing(url),
+                connected(address, deadline) as pool,
+                pool.stream("POST", where, headers=headers, content=body) as answer,
+            ):
+                status = answer.status  # its body is of no interest, however long it is
+        except BadRecordError as error:
+            raise DeliveryError(error.detail) from error
+        except TransientError as error:
+            raise DeliveryError(str(error)) from error
+        if not 200 <= status < 300:
+            raise DeliveryError(f"{url.hostname} answers with status {status}", final=status == _GONE)
+
+
+def cloud_event(message: Message) -> bytes:
+    """A message as a CloudEvent in structured mode, JSON."""
+    event = message.event
+    subject = event.action.camera if event.HasField("action") else event.alert.camera
+    return json.dumps(
+        {
+            "specversion": "1.0",
+            "id": message.id,
+            "source": "lookout/notify",
+            "type": EVENT_TYPE,
+            "subject": subject or event.notification,
+            "time": datetime.fromtimestamp(message.time_ms / 1000, UTC).isoformat().replace("+00:00", "Z"),
+            "datacontenttype": "application/json",
+            "data": json.loads(to_json(event)),
+        },
+        ensure_ascii=False,
+        separators=(",", ":"),
+    ).encode()
+
+
+def _signer(name: str, key: str) -> Signer:
+    try:
+        return Signer(key)
+    except (RuntimeError, ValueError) as error:
+        raise DeliveryError(f"{name}: a key of Standard Webhooks is needed, whsec_ and base64") from error

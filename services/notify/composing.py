@@ -1,0 +1,111 @@
+"""What a message says: one sentence for people, and links."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Final
+
+from lookout.rules.notifications import event_name, severity_of
+from lookout.runtime.net.links import read_link_key, signed_link
+from lookout.services.notify.engine import Delivery, Happened, now_ms
+from lookout.services.notify.messages import Message
+from lookout.services.notify.settings import NotifySettings
+from lookout.text import clean
+from lookout.v1.alerts_pb2 import Alert
+from lookout.v1.notifications_pb2 import NotificationEvent
+from lookout.wire import stable_id
+
+#: how long links to pictures and clips show them: as long as Kafka may have the footage, and longer
+LINK_S: Final = 7 * 86_400.0
+_ACTS: Final = {
+    "claim": "claimed",
+    "acknowledge": "acknowledged",
+    "resolve": "resolved",
+    "false-positive": "called a false alarm",
+    "reopen": "reopened",
+    "note": "noted",
+}
+
+
+class Composer:
+    """Makes messages.
+
+    Args:
+        settings: Addresses, and the key of links.
+
+    Raises:
+        StartupError: The key cannot be read.
+    """
+
+    def __init__(self, settings: NotifySettings) -> None:
+        self._url = settings.public_url
+        self._fetch_url = settings.gateway_url or settings.public_url
+        file = settings.link_key_file
+        self._key = None if file is None else read_link_key(file, "LOOKOUT_LINK_KEY_FILE")
+
+    def message(self, delivery: Delivery) -> Message:
+        """The message of a delivery."""
+        happened = delivery.happened
+        event = NotificationEvent(
+            notification=delivery.notification,
+            severity=severity_of(delivery.severity),
+            text=sentence(happened),
+        )
+        if isinstance(happened, Alert):
+            event.alert.CopyFrom(happened)
+        else:
+            event.action.CopyFrom(happened)
+            if delivery.newest is not None:
+                event.alert.CopyFrom(delivery.newest)
+        self._link(event, delivery.incident)
+        return Message(delivery.id, event, delivery.since_ms)
+
+    def test(self, notification: str) -> Message:
+        """A message that says that nothing happened."""
+        time_ms = now_ms()
+        event = NotificationEvent(notification=notification, test=True)
+        event.text = f"Test of the notification {clean(notification, 100)}: messages arrive."
+        if self._url is not None:
+            event.console_url = self._url
+        return Message(stable_id("test", notification, time_ms), event, time_ms)
+
+    def picture_url(self, event: NotificationEvent) -> str | None:
+        """Where this service fetches an incident's picture; None: there is none."""
+        if self._key is None or self._fetch_url is None or not event.picture_url:
+            return None
+        incident = event.alert.incident or event.action.incident
+        return signed_link(self._key, self._fetch_url, shared_path(incident, "picture.jpg"), 300.0)
+
+    def _link(self, event: NotificationEvent, incident: str) -> None:
+        if self._url is None:
+            return
+        event.console_url = f"{self._url.rstrip('/')}/#/incidents/{incident}"
+        if self._key is not None:
+            event.picture_url = signed_link(
+                self._key, self._url, shared_path(incident, "picture.jpg"), LINK_S
+            )
+            event.clip_url = signed_link(self._key, self._url, shared_path(incident, "clip.mp4"), LINK_S)
+
+
+def shared_path(incident: str, part: str) -> str:
+    """Where the gateway shows a part of an incident to whoever has a signed link."""
+    return f"/v1/shared/incidents/{incident}/{part}"
+
+
+def sentence(happened: Happened) -> str:
+    """What happened, in a sentence."""
+    where, question = clean(happened.camera, 100), clean(happened.question or happened.watch, 300)
+    if not isinstance(happened, Alert):
+        act = _ACTS.get(event_name(happened), event_name(happened))
+        note = f": {clean(happened.note, 500)}" if happened.note else ""
+        return f"{where}: {question} was {act} by {clean(happened.actor, 100)}{note}"
+    moment = datetime.fromtimestamp(happened.start.ToMilliseconds() / 1000, UTC)
+    certainty = f"p(yes) {happened.peak:.2f}"
+    match happened.kind:
+        case Alert.KIND_CLOSED:
+            until = datetime.fromtimestamp(happened.end.ToMilliseconds() / 1000, UTC)
+            return f"{where}: {question} No longer, after {(until - moment).total_seconds():.0f} s."
+        case Alert.KIND_UPDATED:
+            return f"{where}: {question} Still yes, {certainty}, since {moment:%H:%M:%S} UTC."
+        case _:
+            return f"{where}: {question} Yes, {certainty}, at {moment:%H:%M:%S} UTC."

@@ -1,0 +1,321 @@
+"""One thread for each notification: it delivers in order within an incident, and repeats what failed."""
+
+from __future__ import annotations
+
+import heapq
+import random
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from itertools import count
+from queue import Empty, SimpleQueue
+from typing import Final
+
+from lookout.runtime.observe import LimitedLog, logs
+from lookout.runtime.worker import Supervisor
+from lookout.services.notify.engine import Delivery, Ending, now_ms
+from lookout.services.notify.messages import Channel, DeliveryError, Message
+from lookout.v1.notifications_pb2 import Notification
+
+#: messages to people at once, and seconds until one more is due: a flood becomes one message that counts
+_BURST: Final = 5
+_REFILL_S: Final = 30.0
+#: incidents that one message groups at most
+_GROUP: Final = 1000
+_TURN_S: Final = 0.2
+_FIRST_PAUSE_S: Final = 0.25
+#: seconds between looks whether a channel that lasts is connected
+_KEEP_S: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A delivery that ended, and how. detail: why it was given up."""
+
+    delivery: Delivery
+    generation: int
+    ending: Ending
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What targets need.
+
+    Attributes:
+        notification: The notification of an id as it is now; None: it was removed.
+        channel: Makes the channel of a notification.
+        compose: Makes the message of a delivery.
+        may_be_told: Whether a delivery is still allowed.
+        give_up_s: Seconds after which a delivery that fails is given up.
+        retry_max_s: Longest pause between two attempts, seconds.
+    """
+
+    notification: Callable[[str], Notification | None]
+    channel: Callable[[Notification], Channel]
+    compose: Callable[[Delivery], Message]
+    may_be_told: Callable[[Delivery], bool]
+    give_up_s: float
+    retry_max_s: float
+
+
+@dataclass(slots=True)
+class _Line:
+    """Deliveries of one incident, oldest first, and how often the first one failed."""
+
+    deliveries: deque[Delivery] = field(default_factory=deque)
+    failures: int = 0
+
+
+class Dispatcher:
+    """Hands deliveries to the threads of their notifications.
+
+    Args:
+        parts: What targets need.
+        supervisor: Starts the threads.
+    """
+
+    def __init__(self, parts: Parts, supervisor: Supervisor) -> None:
+        self._parts, self._supervisor = parts, supervisor
+        self._targets: dict[str, Target] = {}
+        self._outcomes: SimpleQueue[Outcome] = SimpleQueue()
+        self._generation = 0
+
+    def submit(self, delivery: Delivery) -> None:
+        """Deliver it, after those of its incident that were submitted before."""
+        self._target(delivery.notification).submit(delivery, self._generation)
+
+    def keep(self, notifications: Iterable[str]) -> None:
+        """Let these notifications stay connected, whether or not there is something to say."""
+        for name in notifications:
+            self._target(name)
+
+    def outcomes(self) -> list[Outcome]:
+        """What ended since the last call."""
+        ended: list[Outcome] = []
+        while True:
+            try:
+                outcome = self._outcomes.get_nowait()
+            except Empty:
+                return ended
+            if outcome.generation == self._generation:
+                ended.append(outcome)
+
+    def waiting(self) -> int:
+        """Deliveries that have not ended."""
+        return sum(target.waiting() for target in self._targets.values())
+
+    def _target(self, name: str) -> Target:
+        if name not in self._targets:
+            self._targets[name] = Target(name, self._parts, self._outcomes.put)
+            self._supervisor.start(f"notify-{name[:40]}", self._targets[name].run)
+        return self._targets[name]
+
+    def clear(self) -> None:
+        """Drop everything that was submitted; attempts that run end without an outcome."""
+        self._generation += 1
+        for target in self._targets.values():
+            target.clear()
+
+    def stop(self) -> None:
+        """Begin no further attempt."""
+        for target in self._targets.values():
+            target.stop()
+
+
+class Target:
+    """The deliveries of one notification.
+
+    Args:
+        name: The notification's id.
+        parts: What it needs.
+        ended: Called with each outcome.
+    """
+
+    def __init__(self, name: str, parts: Parts, ended: Callable[[Outcome], object]) -> None:
+        self._name, self._parts, self._ended = name, parts, ended
+        self._log = LimitedLog(logs.get("notify"))
+        self._changed = threading.Condition()
+        self._lines: dict[str, _Line] = {}
+        self._due: list[tuple[float, int, str]] = []
+        self._numbers = count()
+        self._generation = 0
+        self._stopped = False
+        self._keep_at = 0.0
+        self._channel: tuple[bytes, Channel] | None = None
+        self._tokens, self._filled_at = float(_BURST), time.monotonic()
+
+    def submit(self, delivery: Delivery, generation: int) -> None:
+        """Add a delivery to the line of its incident."""
+        with self._changed:
+            self._generation = generation
+            line = self._lines.get(delivery.incident)
+            if line is None:
+                line = self._lines[delivery.incident] = _Line()
+                self._schedule(delivery.incident, 0.0)
+            line.deliveries.append(delivery)
+            self._changed.notify()
+
+    def waiting(self) -> int:
+        """Deliveries that have not ended."""
+        with self._changed:
+            return sum(len(line.deliveries) for line in self._lines.values())
+
+    def clear(self) -> None:
+        """Drop everything."""
+        with self._changed:
+            self._lines.clear()
+            self._due.clear()
+
+    def stop(self) -> None:
+        """End after the attempt in work."""
+        with self._changed:
+            self._stopped = True
+            self._changed.notify()
+
+    def run(self) -> None:
+        """Deliver until `stop`."""
+        while True:
+            with self._changed:
+                batch, generation = self._take(), self._generation
+                if self._stopped:
+                    break
+            if batch:
+                self._deliver(batch, generation)
+            elif time.monotonic() >= self._keep_at:
+                self._keep_at = time.monotonic() + _KEEP_S
+                self._keep()
+        self._close()
+
+    def _keep(self) -> None:
+        """Connect a channel that lasts; close that of a notification which was removed."""
+        notification = self._parts.notification(self._name)
+        if notification is None:
+            self._close()
+            return
+        if self._channel is not None and not self._channel[1].lasting:
+            return
+        try:
+            channel = self._open(notification)
+            if channel.lasting:
+                channel.keep()
+        except Exception as error:  # deliveries say it as well, and repeat it
+            self._log.warning(f"keep {self._name}", "a channel is not connected", error=str(error)[:300])
+
+    def _schedule(self, incident: str, after_s: float) -> None:
+        heapq.heappush(self._due, (time.monotonic() + after_s, next(self._numbers), incident))
+
+    def _take(self) -> list[Delivery]:
+        """The first deliveries of the lines that are due; they stay in their lines."""
+        now = time.monotonic()
+        while self._due and self._due[0][2] not in self._lines:
+            heapq.heappop(self._due)
+        if not self._due or self._due[0][0] > now:
+            self._changed.wait(min(_TURN_S, self._due[0][0] - now) if self._due else _TURN_S)
+            return []
+        if not self._may_send(now):
+            self._changed.wait(_TURN_S)
+            return []
+        # With the last token of people's attention goes everything that is due.
+        size = _GROUP if self._is_grouped() and self._tokens < 1.0 else 1
+        incidents: list[str] = []
+        while self._due and self._due[0][0] <= now and len(incidents) < size:
+            incident = heapq.heappop(self._due)[2]
+            if incident in self._lines:
+                incidents.append(incident)
+        if size == 1:
+            return [self._lines[incident].deliveries[0] for incident in incidents]
+        return [delivery for incident in incidents for delivery in self._lines[incident].deliveries]
+
+    def _may_send(self, now: float) -> bool:
+        """Whether a message may be sent now: always to programs, to people as often as they read."""
+        if not self._is_grouped():
+            return True
+        self._tokens = min(float(_BURST), self._tokens + (now - self._filled_at) / _REFILL_S)
+        self._filled_at = now
+        if self._tokens < 1.0:
+            return False
+        self._tokens -= 1.0
+        return True
+
+    def _is_grouped(self) -> bool:
+        return self._channel is not None and self._channel[1].grouped
+
+    def _deliver(self, batch: list[Delivery], generation: int) -> None:
+        """One attempt."""
+        try:
+            notification = self._parts.notification(self._name)
+            if notification is None:
+                self._finish(batch, batch, generation, Ending.REMOVED)
+                return
+            messages = [self._parts.compose(item) for item in batch if self._parts.may_be_told(item)]
+            channel = self._open(notification)
+            if len(messages) > 1:
+                channel.send_group(messages)
+            elif messages:
+                channel.send(messages[0])
+        except DeliveryError as error:
+            self._failed(batch, generation, str(error), final=error.final)
+        except Exception as error:  # a library's: this target tries again, the others go on
+            self._failed(batch, generation, f"{type(error).__name__}: {error}"[:300], final=False)
+        else:
+            self._finish(batch, batch, generation, Ending.DELIVERED)
+
+    def _failed(self, batch: list[Delivery], generation: int, why: str, *, final: bool) -> None:
+        self._log.warning(
+            self._name, "a notification was not delivered", notification=self._name, error=why, final=final
+        )
+        oldest_ms = now_ms() - self._parts.give_up_s * 1000
+        given_up = [delivery for delivery in batch if final or delivery.since_ms < oldest_ms]
+        ending = Ending.REJECTED if final else Ending.UNDELIVERED
+        self._finish(batch, given_up, generation, ending, why, failed=True)
+
+    def _finish(
+        self,
+        batch: list[Delivery],
+        ended: list[Delivery],
+        generation: int,
+        ending: Ending,
+        detail: str = "",
+        *,
+        failed: bool = False,
+    ) -> None:
+        """After an attempt: drop what ended from its line, and schedule each line again, once."""
+        over = {delivery.id for delivery in ended}
+        with self._changed:
+            if generation != self._generation:
+                return
+            for incident in dict.fromkeys(delivery.incident for delivery in batch):
+                line = self._lines.get(incident)
+                if line is None:
+                    continue
+                line.deliveries = deque(item for item in line.deliveries if item.id not in over)
+                line.failures = line.failures + 1 if failed else 0
+                if line.deliveries:
+                    self._schedule(incident, self._pause_s(line.failures))
+                else:
+                    del self._lines[incident]
+        for delivery in ended:
+            self._ended(Outcome(delivery, generation, ending, detail))
+
+    def _pause_s(self, failures: int) -> float:
+        """Seconds until the next attempt: doubled with each failure, and spread."""
+        if not failures:
+            return 0.0
+        longest = min(self._parts.retry_max_s, _FIRST_PAUSE_S * 2.0 ** min(failures, 20))
+        return longest * random.uniform(0.5, 1.0)
+
+    def _open(self, notification: Notification) -> Channel:
+        """The channel, made again once its notification was changed."""
+        configuration = notification.SerializeToString(deterministic=True)
+        if self._channel is None or self._channel[0] != configuration:
+            self._close()
+            self._channel = configuration, self._parts.channel(notification)
+        return self._channel[1]
+
+    def _close(self) -> None:
+        if self._channel is not None:
+            self._channel[1].close()
+            self._channel = None

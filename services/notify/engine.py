@@ -1,0 +1,287 @@
+"""What is still to be told of each incident, to whom, and in which order. Knows no Kafka and no channel."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, TypeVar
+
+from google.protobuf.message import Message
+
+from lookout.past.erasures import Fence
+from lookout.rules.notifications import wants_event, wants_incident
+from lookout.v1.actions_pb2 import IncidentAction
+from lookout.v1.alerts_pb2 import Alert
+from lookout.v1.notifications_pb2 import Escalation, Notification, NotifyState, WaitingEvent
+from lookout.v1.watches_pb2 import Severity
+from lookout.wire import stable_id
+from lookout.wire.limits import WAITING_EVENTS
+
+#: why events become dead letters
+REASONS: Final = {
+    "bad-event": "an alert or an act that cannot be read",
+    "undelivered": "a notification was not delivered within LOOKOUT_RETRY_LIMIT_S",
+    "rejected": "the target of a notification will never take it (status 410)",
+    "too-many": "so many events of one incident wait for a notification",
+}
+
+#: what people do later with a closed incident is told to those who were told of it
+_REMEMBERED_MS: Final = 86_400_000
+_TAKES_UP: Final = frozenset(
+    {
+        IncidentAction.KIND_CLAIM,
+        IncidentAction.KIND_ACKNOWLEDGE,
+        IncidentAction.KIND_RESOLVE,
+        IncidentAction.KIND_FALSE_POSITIVE,
+    }
+)
+
+Happened = Alert | IncidentAction
+M = TypeVar("M", bound=Message)
+
+
+class Ending(StrEnum):
+    """How a delivery ended."""
+
+    DELIVERED = "delivered"
+    UNDELIVERED = "undelivered"  # it failed until the limit of time
+    REJECTED = "rejected"  # the target will never take it
+    REMOVED = "removed"  # with its notification
+    TOO_MANY = "too-many"  # so many events of the incident waited
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """One event for one notification.
+
+    Attributes:
+        id: The same at every attempt and after every restart.
+        notification: Its id.
+        incident: Deliveries of one incident to one notification go in order.
+        happened: What happened.
+        newest: The newest alert of the incident when it happened; None: not known.
+        severity: Of the incident's watch.
+        since_ms: Record time of the event, Unix milliseconds.
+    """
+
+    id: str
+    notification: str
+    incident: str
+    happened: Happened
+    newest: Alert | None
+    severity: Severity
+    since_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """A delivery that is given up, and why."""
+
+    delivery: Delivery
+    ending: Ending
+    detail: str
+
+
+class Engine:
+    """The states of incidents. One thread calls it.
+
+    Args:
+        notifications: The notifications that are in force, by id.
+        severity: The severity of a watch.
+        fence: What was erased is not told.
+    """
+
+    def __init__(
+        self,
+        notifications: Callable[[], Mapping[str, Notification]],
+        severity: Callable[[str], Severity],
+        fence: Fence | None = None,
+    ) -> None:
+        self._notifications, self._severity = notifications, severity
+        self._fence = fence or Fence()
+        self._states: dict[str, NotifyState] = {}
+        self._changed: set[str] = set()
+
+    def restore(self, incident: str, state: NotifyState | None) -> None:
+        """Put back what a record of state says; None: nothing is left of the incident."""
+        if state is None:
+            self._states.pop(incident, None)
+        else:
+            self._states[incident] = state
+
+    def clear(self) -> None:
+        """Forget everything, before what is committed is put back."""
+        self._states.clear()
+        self._changed.clear()
+
+    def changes(self) -> dict[str, NotifyState | None]:
+        """What changed since the last call, to be committed; None: delete the record."""
+        changed = {incident: self._states.get(incident) for incident in self._changed}
+        self._changed.clear()
+        return changed
+
+    def waiting(self) -> Iterator[Delivery]:
+        """Every delivery that is not done, in order within an incident."""
+        for incident, state in self._states.items():
+            for event in state.waiting:
+                for name in event.notifications:
+                    yield _delivery(incident, state, event, name)
+
+    def take(self, happened: Happened, now_ms: int) -> tuple[list[Delivery], list[Dropped]]:
+        """Take an event.
+
+        Args:
+            happened: An alert, or what somebody did with an incident.
+            now_ms: Record time of the event, Unix milliseconds.
+
+        Returns:
+            Who is to be told of it, and what is given up because too much waits.
+        """
+        if self._is_erased(happened):
+            return [], []
+        state = self._states.get(happened.incident)
+        if state is None:
+            state = self._states[happened.incident] = self._opened(happened, now_ms)
+        self._changed.add(happened.incident)
+        state.seen_ms = now_ms
+        if isinstance(happened, Alert):
+            happened = _lean(happened)
+            state.newest.CopyFrom(happened)
+        elif happened.kind in _TAKES_UP:
+            state.taken_up = True
+            del state.escalations[:]
+        notifications = self._notifications()
+        names = [
+            name
+            for name in state.told
+            if name in notifications and wants_event(notifications[name], happened)
+        ]
+        return self._add(happened, state, names, now_ms)
+
+    def due(self, now_ms: int) -> list[Delivery]:
+        """Notifications that are told now because nobody took an incident up in time."""
+        deliveries: list[Delivery] = []
+        for incident, state in self._states.items():
+            due = [entry for entry in state.escalations if entry.due_ms <= now_ms]
+            if not due:
+                continue
+            self._changed.add(incident)
+            later = [entry for entry in state.escalations if entry.due_ms > now_ms]
+            del state.escalations[:]
+            state.escalations.extend(later)
+            names = [entry.notification for entry in due if entry.notification in self._notifications()]
+            state.told.extend(names)
+            if names and state.HasField("newest") and not self._is_erased(state.newest):
+                deliveries += self._add(state.newest, state, names, now_ms)[0]
+        return deliveries
+
+    def done(self, delivery: Delivery) -> None:
+        """A delivery arrived, or was given up."""
+        state = self._states.get(delivery.incident)
+        if state is None:
+            return
+        for event in state.waiting:
+            if _event_id(event) == delivery.happened.id and delivery.notification in event.notifications:
+                event.notifications.remove(delivery.notification)
+                self._changed.add(delivery.incident)
+        open_events = [event for event in state.waiting if event.notifications]
+        if len(open_events) < len(state.waiting):
+            del state.waiting[:]
+            state.waiting.extend(open_events)
+
+    def sweep(self, now_ms: int) -> None:
+        """Forget incidents of which nothing is to be told any more, and those of erased times."""
+        for incident, state in list(self._states.items()):
+            is_over = not state.HasField("newest") or state.newest.kind == Alert.KIND_CLOSED
+            is_idle = not state.waiting and not state.escalations
+            is_old = state.seen_ms < now_ms - _REMEMBERED_MS
+            if (is_over and is_idle and is_old) or self._is_erased(state.newest):
+                del self._states[incident]
+                self._changed.add(incident)
+
+    def may_be_told(self, delivery: Delivery) -> bool:
+        """Whether the time that a delivery tells of was not erased since."""
+        return not self._is_erased(delivery.happened)
+
+    def _opened(self, happened: Happened, now_ms: int) -> NotifyState:
+        """The state of an incident that is seen for the first time: who is told of it is decided now."""
+        state = NotifyState(severity=self._severity(happened.watch))
+        for name, notification in self._notifications().items():
+            if not wants_incident(notification, happened, state.severity, now_ms):
+                continue
+            if not notification.unclaimed_s:
+                state.told.append(name)
+            elif isinstance(happened, Alert):
+                due_ms = now_ms + round(notification.unclaimed_s * 1000)
+                state.escalations.append(Escalation(notification=name, due_ms=due_ms))
+        return state
+
+    def _add(
+        self, happened: Happened, state: NotifyState, names: list[str], now_ms: int
+    ) -> tuple[list[Delivery], list[Dropped]]:
+        if not names:
+            return [], []
+        for event in state.waiting:
+            if _event_id(event) == happened.id:  # an escalation of what others still wait for; or a copy
+                added = [name for name in names if name not in event.notifications]
+                event.notifications.extend(added)
+                return [_delivery(happened.incident, state, event, name) for name in added], []
+        dropped: list[Dropped] = []
+        if len(state.waiting) >= WAITING_EVENTS:
+            oldest = state.waiting[0]
+            detail = f"more than {WAITING_EVENTS} events of the incident wait"
+            dropped = [
+                Dropped(_delivery(happened.incident, state, oldest, name), Ending.TOO_MANY, detail)
+                for name in oldest.notifications
+            ]
+            del state.waiting[0]
+        event = WaitingEvent(since_ms=now_ms, notifications=names)
+        if isinstance(happened, Alert):
+            event.alert.CopyFrom(happened)
+        else:
+            event.action.CopyFrom(happened)
+        state.waiting.append(event)
+        return [_delivery(happened.incident, state, event, name) for name in names], dropped
+
+    def _is_erased(self, happened: Happened) -> bool:
+        begin_us, end_us = happened.start.ToMicroseconds(), happened.end.ToMicroseconds()
+        return self._fence.hides(happened.camera, begin_us, end_us) is not None
+
+
+def now_ms() -> int:
+    """Unix milliseconds."""
+    return round(time.time() * 1000)
+
+
+def _lean(alert: Alert) -> Alert:
+    """An alert with its best frame alone: states of incidents are small."""
+    lean = _copy(alert)
+    del lean.evidence[1:]
+    return lean
+
+
+def _event_id(event: WaitingEvent) -> str:
+    return event.alert.id if event.HasField("alert") else event.action.id
+
+
+def _delivery(incident: str, state: NotifyState, event: WaitingEvent, name: str) -> Delivery:
+    happened = _copy(event.alert) if event.HasField("alert") else _copy(event.action)
+    newest = _copy(state.newest) if state.HasField("newest") else None
+    return Delivery(
+        stable_id("notification", name, happened.id),
+        name,
+        incident,
+        happened,
+        newest,
+        state.severity,
+        event.since_ms,
+    )
+
+
+def _copy(message: M) -> M:
+    """A copy that the state does not change: another thread reads it."""
+    copy = type(message)()
+    copy.CopyFrom(message)
+    return copy

@@ -1,0 +1,296 @@
+"""Reads events, and commits states, dead letters and offsets in one transaction."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, Message, TopicPartition
+
+from lookout.errors import FencedError
+from lookout.runtime.kafka_clients import Consumer, Producer
+from lookout.runtime.observe import logs
+from lookout.runtime.observe.health import Health
+from lookout.runtime.worker import DeadLetter, own_checkpoint
+from lookout.runtime.worker.record_reader import record_of
+from lookout.runtime.worker.records import Record
+from lookout.runtime.worker.refusals import dead_letter
+from lookout.runtime.worker.topic_reader import read_topic
+from lookout.services.notify.dispatch import Dispatcher, Outcome
+from lookout.services.notify.engine import Delivery, Dropped, Ending, Engine, Happened, now_ms
+from lookout.services.notify.settings import NotifySettings
+from lookout.v1.actions_pb2 import IncidentAction
+from lookout.v1.alerts_pb2 import Alert
+from lookout.v1.notifications_pb2 import NotifyState
+from lookout.v1.state_pb2 import Checkpoint
+from lookout.wire import ACTIONS, ALERTS, NOTIFY, WireError, from_bytes, key_text, prefixed, received, to_json
+
+_SOURCES: Final = (ALERTS.name, ACTIONS.name)
+_BATCH: Final = 500
+_WAIT_S: Final = 0.1
+_STEP_S: Final = 30.0
+_PAUSE_S: Final = 1.0
+#: seconds between looks for new partitions and for what can be forgotten
+_LOOK_S: Final = 30.0
+#: seconds after which unchanged offsets are committed again: Kafka forgets those of idle groups after a week
+_COMMIT_S: Final = 3600.0
+_FENCED: Final = frozenset(
+    {KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED}
+)
+
+Place = tuple[str, int]
+#: counts a message by its outcome: delivered, or why it was given up
+Counted = Callable[[Ending], object]
+
+
+@dataclass(slots=True)
+class _Clients:
+    """Of one session with Kafka."""
+
+    consumer: Consumer
+    producer: Producer
+
+
+class Feed:
+    """The loop of the service. One process of an installation works; the newest fences the others.
+
+    Args:
+        settings: How Kafka is reached.
+        engine: Decides who is told.
+        dispatcher: Tells them.
+        health: Is ready while Kafka answers.
+        counted: Counts messages.
+        lasting: The notifications that stay connected.
+    """
+
+    def __init__(
+        self,
+        settings: NotifySettings,
+        engine: Engine,
+        dispatcher: Dispatcher,
+        health: Health,
+        *,
+        counted: Counted = lambda _: None,
+        lasting: Callable[[], Iterable[str]] = lambda: (),
+    ) -> None:
+        self._settings, self._engine, self._dispatcher = settings, engine, dispatcher
+        self._health, self._counted, self._lasting = health, counted, lasting
+        self._log = logs.get("notify")
+        self._stopped = threading.Event()
+        self._next: dict[Place, int] = {}
+        self._letters: list[tuple[Record, DeadLetter]] = []
+        self._committed_at = 0.0
+
+    def run(self) -> None:
+        """Work until `stop`. After any error of Kafka it begins again from what is committed.
+
+        Raises:
+            FencedError: Another process delivers now.
+        """
+        while not self._stopped.is_set():
+            try:
+                self._work()
+            except KafkaException as error:
+                if error.args[0].code() in _FENCED:
+                    raise FencedError(
+                        f"another process of {NOTIFY.name} delivers notifications now: this one ends"
+                    ) from error
+                self._health.block("kafka", error.args[0].str())
+                self._log.warning("notifications wait for Kafka", error=error.args[0].str())
+                self._stopped.wait(_PAUSE_S)
+        self._dispatcher.stop()
+
+    def stop(self) -> None:
+        """End after the transaction in work."""
+        self._stopped.set()
+
+    def _work(self) -> None:
+        clients = self._open()
+        try:
+            # The first act of a transactional producer ends what its predecessor left open: only then do
+            # state and offsets say what is committed.
+            clients.producer.init_transactions(_STEP_S)
+            self._restore(clients)
+            self._health.clear("kafka")
+            look_at = 0.0
+            while not self._stopped.is_set():
+                if time.monotonic() >= look_at:
+                    self._assign(clients.consumer)
+                    self._engine.sweep(now_ms())
+                    self._dispatcher.keep(self._lasting())
+                    look_at = time.monotonic() + _LOOK_S
+                self._turn(clients)
+        finally:
+            self._dispatcher.clear()
+            clients.consumer.close()
+
+    def _open(self) -> _Clients:
+        consumer = Consumer(
+            self._settings.kafka(
+                **{
+                    "group.id": NOTIFY.group,
+                    "enable.auto.commit": False,
+                    "isolation.level": "read_committed",
+                    "auto.offset.reset": "earliest",  # retention has removed what was not read
+                    "fetch.wait.max.ms": 100,
+                }
+            ),
+            logger=logs.client_logger("notify"),
+        )
+        producer = Producer(
+            self._settings.kafka(
+                **{
+                    "transactional.id": prefixed(f"{NOTIFY.name}.deliveries"),
+                    "transaction.timeout.ms": int(self._settings.transaction_timeout_s * 1000),
+                    "linger.ms": 0,
+                }
+            ),
+            logger=logs.client_logger("producer"),
+        )
+        return _Clients(consumer, producer)
+
+    def _restore(self, clients: _Clients) -> None:
+        """Put back what is committed, and deliver what waits."""
+        self._engine.clear()
+        self._letters.clear()
+        for message in read_topic(self._settings, "notify-state", NOTIFY.state.name):
+            self._engine.restore(key_text(message.key()), _state_of(message.value()))
+        for delivery in list(self._engine.waiting()):
+            self._dispatcher.submit(delivery)
+        self._next = self._begin(clients.consumer)
+        self._commit(clients)
+
+    def _begin(self, consumer: Consumer) -> dict[Place, int]:
+        """Where reading continues: where it was committed; the first time at the end of the topics."""
+        places = _places(consumer)
+        answers = consumer.committed(places, timeout=_STEP_S)
+        for answer in answers:
+            if answer.error:
+                raise KafkaException(answer.error)
+        committed = {
+            (answer.topic, answer.partition): answer.offset for answer in answers if answer.offset >= 0
+        }
+        if committed:
+            return committed
+        return {
+            (place.topic, place.partition): consumer.get_watermark_offsets(place, timeout=_STEP_S)[1]
+            for place in places
+        }
+
+    def _assign(self, consumer: Consumer) -> None:
+        """Read all partitions; one that was added is read from its beginning."""
+        places = _places(consumer)
+        assigned = {(place.topic, place.partition) for place in consumer.assignment()}
+        if assigned != {(place.topic, place.partition) for place in places}:
+            for place in places:
+                place.offset = self._next.get((place.topic, place.partition), OFFSET_BEGINNING)
+            consumer.assign(places)
+
+    def _turn(self, clients: _Clients) -> None:
+        """Take what came and what ended, commit it, then deliver."""
+        deliveries = []
+        moved = False
+        for message in clients.consumer.consume(_BATCH, _WAIT_S):
+            if (error := message.error()) is not None:
+                if not error.retriable():
+                    raise KafkaException(error)
+                continue
+            fresh, dropped = self._take(message)
+            deliveries += fresh
+            for rejected in dropped:
+                self._give_up(rejected)
+            self._next[str(message.topic()), message.partition() or 0] = (message.offset() or 0) + 1
+            moved = True
+        outcomes = self._dispatcher.outcomes()
+        for outcome in outcomes:
+            self._end(outcome)
+        deliveries += self._engine.due(now_ms())
+        if moved or outcomes or deliveries or time.monotonic() > self._committed_at + _COMMIT_S:
+            self._commit(clients)
+        for delivery in deliveries:
+            self._dispatcher.submit(delivery)
+
+    def _take(self, message: Message) -> tuple[list[Delivery], list[Dropped]]:
+        record = record_of(message)
+        kind: type[Happened] = Alert if record.topic == ALERTS.name else IncidentAction
+        try:
+            happened = received(kind, record)
+        except WireError as error:
+            self._letters.append((record, DeadLetter("bad-event", str(error))))
+            return [], []
+        return self._engine.take(happened, record.timestamp_ms)
+
+    def _end(self, outcome: Outcome) -> None:
+        if outcome.ending in (Ending.DELIVERED, Ending.REMOVED):
+            self._counted(outcome.ending)
+        else:
+            self._give_up(Dropped(outcome.delivery, outcome.ending, outcome.detail))
+        self._engine.done(outcome.delivery)
+
+    def _give_up(self, dropped: Dropped) -> None:
+        delivery = dropped.delivery
+        self._counted(dropped.ending)
+        self._log.error(
+            "a notification is given up",
+            notification=delivery.notification,
+            incident=delivery.incident,
+            reason=dropped.ending.value,
+            error=dropped.detail,
+        )
+        topic = ALERTS.name if isinstance(delivery.happened, Alert) else ACTIONS.name
+        record = Record(topic, 0, -1, delivery.happened.camera, to_json(delivery.happened))
+        why = DeadLetter(dropped.ending, f"notification {delivery.notification}: {dropped.detail}")
+        self._letters.append((record, why))
+
+    def _commit(self, clients: _Clients) -> None:
+        """One transaction: states, dead letters, offsets.
+
+        Raises:
+            KafkaException: It is not known how it ended; what is committed is read again.
+        """
+        producer = clients.producer
+        producer.begin_transaction()
+        for incident, state in self._engine.changes().items():
+            value = None if state is None else own_checkpoint(state).SerializeToString(deterministic=True)
+            producer.produce(NOTIFY.state.name, value=value, key=incident.encode())
+        letters = NOTIFY.dead_letters
+        for record, why in self._letters:
+            letter, _ = dead_letter(
+                record, why, stage=NOTIFY.name, topic=letters.name, limit=letters.max_message_bytes
+            )
+            if letter is not None:
+                headers = list(letter.headers)
+                producer.produce(letter.topic, value=letter.value, key=letter.key.encode(), headers=headers)
+        offsets = [TopicPartition(*place, offset) for place, offset in self._next.items()]
+        if offsets:
+            metadata = clients.consumer.consumer_group_metadata()
+            producer.send_offsets_to_transaction(offsets, metadata, _STEP_S)
+        producer.commit_transaction(_STEP_S)
+        self._letters.clear()
+        self._committed_at = time.monotonic()
+
+
+def _places(consumer: Consumer) -> list[TopicPartition]:
+    """All partitions of the sources."""
+    topics = consumer.list_topics(timeout=_STEP_S).topics
+    return [
+        TopicPartition(name, number)
+        for name in _SOURCES
+        if name in topics and topics[name].error is None
+        for number in topics[name].partitions
+    ]
+
+
+def _state_of(value: bytes | None) -> NotifyState | None:
+    """A record of state; None: it is deleted, or not one."""
+    if value is None:
+        return None
+    try:
+        checkpoint = from_bytes(value, Checkpoint)
+    except WireError:
+        return None
+    state = NotifyState()
+    return state if checkpoint.own.Unpack(state) else None

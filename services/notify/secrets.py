@@ -1,0 +1,50 @@
+"""Secrets of notifications: files of one folder, read again for every channel that is opened."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from lookout.disk import read_file
+from lookout.services.notify.messages import DeliveryError
+
+
+class Secrets:
+    """The folder of secrets.
+
+    Args:
+        folder: The folder; None: there is none.
+    """
+
+    def __init__(self, folder: Path | None) -> None:
+        self._folder = folder
+
+    def path(self, name: str) -> Path:
+        """Where a secret is.
+
+        Args:
+            name: Of its file, checked by `check_notification`.
+
+        Raises:
+            DeliveryError: There is no folder.
+        """
+        if self._folder is None:
+            raise DeliveryError(
+                f"there is no folder for {name}: set LOOKOUT_NOTIFY_SECRETS to the folder that has it"
+            )
+        return self._folder / name
+
+    def read(self, name: str) -> str:
+        """A secret.
+
+        Raises:
+            DeliveryError: It cannot be read; the text names the file.
+        """
+        path = self.path(name)
+        try:
+            text = read_file(path, links=True).decode().strip()
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "it is not text"
+            raise DeliveryError(f"{path}: {reason}; put the secret there") from error
+        if not text:
+            raise DeliveryError(f"{path} is empty: put the secret there")
+        return text

@@ -1,0 +1,58 @@
+"""Settings of the service that delivers notifications."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import Field, field_validator
+
+from lookout.runtime.net.fetch import UriFetcher
+from lookout.runtime.worker import ServiceSettings
+from lookout.runtime.worker.settings import Listed, check_hosts, check_networks
+
+#: seconds for one message to one target, from the look-up of its name to its answer
+MESSAGE_S = 15.0
+
+
+class NotifySettings(ServiceSettings):
+    """Settings of notify."""
+
+    notify_hosts: Listed = Field(
+        (),
+        description="hosts that messages are sent to, comma-separated globs; empty: nothing is sent",
+    )
+    notify_networks: Listed = Field(
+        (), description="private networks (CIDR) that these hosts may resolve to, comma-separated"
+    )
+    notify_secrets: Path | None = Field(
+        None,
+        description="folder with keys, passwords and Apprise URLs, one a file; notifications name the files",
+    )
+    public_url: str | None = Field(
+        None,
+        pattern=r"^https?://[^\s/]+/?$",
+        description="where people reach the gateway, for links in messages; unset: messages have none",
+    )
+    gateway_url: str | None = Field(
+        None,
+        pattern=r"^https?://[^\s/]+/?$",
+        description="where this service fetches pictures from the gateway; unset: public_url",
+    )
+    link_key_file: Path | None = Field(
+        None,
+        description="file with the key of signed links to pictures and clips, the gateway's too; unset: "
+        "messages have no such links and no pictures",
+    )
+
+    _hosts = field_validator("notify_hosts")(check_hosts)
+    _networks = field_validator("notify_networks")(check_networks)
+
+    def allowed(self) -> UriFetcher:
+        """Where messages may go."""
+        return UriFetcher(
+            ("http", "https"),
+            self.notify_hosts,
+            self.notify_networks,
+            timeout_s=MESSAGE_S,
+            settings="LOOKOUT_NOTIFY",
+        )

@@ -1,0 +1,200 @@
+"""MQTT over a real mosquitto: retained states for Home Assistant, TLS, and why a login is rejected."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import paho.mqtt.client as paho
+import pytest
+from paho.mqtt.enums import CallbackAPIVersion
+
+from lookout.local import free_ports
+from lookout.runtime.net.fetch import UriFetcher
+from lookout.services.notify.channels.mqtt_channel import MqttChannel, entity_key
+from lookout.services.notify.messages import DeliveryError, Message
+from lookout.services.notify.secrets import Secrets
+from lookout.v1.alerts_pb2 import Alert
+from lookout.v1.notifications_pb2 import Mqtt, NotificationEvent
+from tests.certificates import Authority
+from tests.eventually import eventually
+from tests.fleet.notify_case import alert
+
+pytestmark = pytest.mark.fleet
+
+MOSQUITTO = shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin")
+PASSWORD = "of the tests"
+PICTURE = b"\xff\xd8 a picture"
+BASE = f"lookout/{entity_key('gate', 'fall')}"
+
+
+@contextmanager
+def mosquitto(folder: Path, lines: list[str]) -> Iterator[int]:
+    """A broker on 127.0.0.1; gives its port."""
+    if MOSQUITTO is None:
+        pytest.skip("mosquitto is not installed")
+    (port,) = free_ports(1)
+    config = folder / "mosquitto.conf"
+    config.write_text("\n".join(["user root", f"listener {port} 127.0.0.1", *lines, ""]))
+    process = subprocess.Popen([MOSQUITTO, "-c", str(config)], stderr=subprocess.DEVNULL)
+    try:
+        yield port
+    finally:
+        process.terminate()
+        process.wait()
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    """A broker that lets everybody in."""
+    with mosquitto(tmp_path_factory.mktemp("broker"), ["allow_anonymous true"]) as port:
+        yield port
+
+
+class Listener:
+    """What a client that comes later gets: retained messages, then new ones."""
+
+    def __init__(self, port: int) -> None:
+        self.got: dict[str, bytes] = {}
+        self.retained: set[str] = set()
+        self.events: list[Any] = []
+        self._client = paho.Client(CallbackAPIVersion.VERSION2)
+        self._client.on_connect = lambda client, *_: client.subscribe("#", 1)
+        self._client.on_message = self._take
+        self._client.connect("127.0.0.1", port)
+        self._client.loop_start()
+
+    def _take(self, _client: Any, _data: Any, message: Any) -> None:
+        self.got[message.topic] = message.payload
+        if message.retain:
+            self.retained.add(message.topic)
+        if message.topic == "lookout/events":
+            self.events.append(json.loads(message.payload))
+
+    def wait(self, topic: str, payload: bytes) -> None:
+        eventually(lambda: self.got.get(topic) == payload, 30)
+
+    def close(self) -> None:
+        self._client.disconnect()
+        self._client.loop_stop()
+
+
+def channel(target: Mqtt, folder: Path, hosts: tuple[str, ...] = ("127.0.0.1", "localhost")) -> MqttChannel:
+    allowed = UriFetcher((), hosts, ("127.0.0.0/8", "::1/128"), timeout_s=10.0, settings="LOOKOUT_NOTIFY")
+    return MqttChannel(target, Secrets(folder), allowed, lambda _: PICTURE, "home")
+
+
+def message(kind: Alert.Kind, number: int = 0, reason: str = "") -> Message:
+    event = NotificationEvent(notification="home", alert=alert(1, kind, number))
+    event.alert.reason = reason
+    return Message(f"id-{number}", event, 0)
+
+
+def connected(link: MqttChannel, first: Message) -> None:
+    """Send a message once the broker listens."""
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            link.send(first)
+            return
+        except DeliveryError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
+
+
+def test_states_are_there_for_who_comes_later(broker: int, tmp_path: Path) -> None:
+    link = channel(Mqtt(host="127.0.0.1", port=broker), tmp_path)
+    connected(link, message(Alert.KIND_OPENED))
+    late = Listener(broker)
+    late.wait(f"{BASE}/state", b"ON")
+    late.wait(f"{BASE}/picture", PICTURE)
+    assert json.loads(late.got[f"{BASE}/attributes"])["alert"]["incident"] == "incident-1"
+    assert {f"{BASE}/state", f"{BASE}/picture"} <= late.retained
+    link.send(message(Alert.KIND_CLOSED, 1, "cleared"))
+    late.wait(f"{BASE}/state", b"OFF")
+    assert [event["id"] for event in late.events] == ["id-1"]
+    link.close()
+    late.close()
+
+
+def test_a_camera_that_nobody_saw_is_unknown_and_not_off(broker: int, tmp_path: Path) -> None:
+    link = channel(Mqtt(host="127.0.0.1", port=broker), tmp_path)
+    connected(link, message(Alert.KIND_OPENED))
+    listener = Listener(broker)
+    link.send(message(Alert.KIND_CLOSED, 1, "gap"))
+    listener.wait(f"{BASE}/state", b"None")
+    link.close()
+    listener.close()
+
+
+def test_discovery_names_the_topics_that_are_written(broker: int, tmp_path: Path) -> None:
+    link = channel(Mqtt(host="127.0.0.1", port=broker), tmp_path)
+    connected(link, message(Alert.KIND_OPENED))
+    listener = Listener(broker)
+    key = entity_key("gate", "fall")
+    paths = {
+        kind: f"homeassistant/{kind}/lookout_{key}{end}/config"
+        for kind, end in (("binary_sensor", ""), ("image", "_picture"))
+    }
+    eventually(lambda: set(paths.values()) <= set(listener.got), 30)
+    sensor, image = (json.loads(listener.got[path]) for path in paths.values())
+    for topic in (sensor["state_topic"], sensor["json_attributes_topic"], image["image_topic"]):
+        eventually(lambda topic=topic: topic in listener.got, 30)  # type: ignore[misc]
+    listener.wait(sensor["availability_topic"], b"online")
+    assert sensor["device"] == image["device"]
+    assert sensor["unique_id"] != image["unique_id"]
+    link.close()
+    listener.close()
+
+
+def test_states_of_a_service_that_ended_are_unavailable(broker: int, tmp_path: Path) -> None:
+    link = channel(Mqtt(host="127.0.0.1", port=broker), tmp_path)
+    connected(link, message(Alert.KIND_OPENED))
+    listener = Listener(broker)
+    eventually(lambda: any(topic.endswith("/availability") for topic in listener.got), 30)
+    (topic,) = [topic for topic in listener.got if topic.endswith("/availability")]
+    link.close()
+    listener.wait(topic, b"offline")
+    listener.close()
+
+
+def test_tls_with_a_password(tmp_path: Path) -> None:
+    files = Authority().write(tmp_path / "tls")
+    passwords = tmp_path / "passwords"
+    passwords.touch(0o600)
+    subprocess.run(["mosquitto_passwd", "-b", str(passwords), "home", PASSWORD], check=True)
+    (tmp_path / "password").write_text(PASSWORD)
+    (tmp_path / "wrong").write_text("another")
+    (tmp_path / "ca").write_bytes(files["grpc_ca_file"].read_bytes())
+    lines = [
+        f"certfile {files['grpc_cert_file']}",
+        f"keyfile {files['grpc_key_file']}",
+        f"password_file {passwords}",
+    ]
+    with mosquitto(tmp_path, [*lines, "allow_anonymous false"]) as port:
+        target = Mqtt(
+            host="127.0.0.1", port=port, tls=True, username="home", password_file="password", ca_file="ca"
+        )
+        link = channel(target, tmp_path)
+        connected(link, message(Alert.KIND_OPENED))
+        link.close()
+        target.password_file = "wrong"
+        with pytest.raises(DeliveryError, match=r"(?i)not authori"):
+            channel(target, tmp_path).send(message(Alert.KIND_OPENED))
+        target.ca_file = ""
+        with pytest.raises(DeliveryError, match="certificate"):
+            channel(target, tmp_path).send(message(Alert.KIND_OPENED))
+
+
+def test_a_host_that_is_not_allowed_is_not_reached(broker: int, tmp_path: Path) -> None:
+    with pytest.raises(DeliveryError, match="LOOKOUT_NOTIFY_HOSTS"):
+        channel(Mqtt(host="127.0.0.1", port=broker), tmp_path, ("elsewhere",)).send(
+            message(Alert.KIND_OPENED)
+        )

@@ -1,0 +1,170 @@
+"""Attempts: order within an incident, a target that hangs, what is given up, floods of messages to people."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import ClassVar
+
+import pytest
+
+from lookout.runtime.worker import Supervisor
+from lookout.services.notify.dispatch import Dispatcher, Outcome, Parts
+from lookout.services.notify.engine import Delivery, now_ms
+from lookout.services.notify.messages import Channel, DeliveryError, Message
+from lookout.v1.alerts_pb2 import Alert
+from lookout.v1.notifications_pb2 import Notification, NotificationEvent
+from lookout.v1.watches_pb2 import SEVERITY_WARNING
+from tests.eventually import eventually
+from tests.fleet.notify_case import alert, webhook
+
+
+class FakeChannel(Channel):
+    """A fake: remembers what it was given, and fails as told."""
+
+    def __init__(self) -> None:
+        self.sent: list[str] = []
+        self.groups: list[list[str]] = []
+        self.failures: list[DeliveryError] = []
+        self.hold = threading.Event()
+        self.hold.set()
+
+    def send(self, message: Message) -> None:
+        self.hold.wait(20)
+        if self.failures:
+            raise self.failures.pop(0)
+        self.sent.append(message.id)
+
+    def send_group(self, messages: list[Message]) -> None:
+        self.groups.append([message.id for message in messages])
+
+
+class FakePeople(FakeChannel):
+    """A fake whose messages people read."""
+
+    grouped: ClassVar[bool] = True
+
+
+class World:
+    """A dispatcher over fake channels."""
+
+    def __init__(self, give_up_s: float = 3600.0) -> None:
+        self.channels: dict[str, FakeChannel] = {}
+        self.notifications: dict[str, Notification] = {}
+        self.erased: set[str] = set()
+        parts = Parts(
+            notification=self.notifications.get,
+            channel=lambda notification: self.channels[notification.id],
+            compose=lambda delivery: Message(delivery.id, NotificationEvent(), delivery.since_ms),
+            may_be_told=lambda delivery: delivery.id not in self.erased,
+            give_up_s=give_up_s,
+            retry_max_s=0.02,
+        )
+        self.dispatcher = Dispatcher(parts, Supervisor())
+        self.ended: list[Outcome] = []
+
+    def add(self, name: str, channel: FakeChannel) -> FakeChannel:
+        self.channels[name], self.notifications[name] = channel, webhook(name, "http://a")
+        return channel
+
+    def submit(self, name: str, identity: str, incident: str = "i", age_s: float = 0.0) -> None:
+        since_ms = now_ms() - round(age_s * 1000)
+        happened = alert(1, Alert.KIND_OPENED)
+        self.dispatcher.submit(Delivery(identity, name, incident, happened, None, SEVERITY_WARNING, since_ms))
+
+    def wait(self, number: int) -> list[tuple[str, str]]:
+        def collected() -> bool:
+            self.ended += self.dispatcher.outcomes()
+            return len(self.ended) >= number
+
+        eventually(collected, 20)
+        return [(outcome.delivery.id, outcome.ending) for outcome in self.ended]
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    world = World()
+    yield world
+    world.dispatcher.stop()
+
+
+def test_a_failure_holds_back_its_incident_alone(world: World) -> None:
+    channel = world.add("a", FakeChannel())
+    channel.failures = [DeliveryError("no") for _ in range(3)]
+    channel.hold.clear()
+    for identity, incident in (("1", "x"), ("2", "x"), ("3", "y")):
+        world.submit("a", identity, incident)
+    channel.hold.set()
+    assert sorted(world.wait(3)) == [("1", "delivered"), ("2", "delivered"), ("3", "delivered")]
+    assert channel.sent.index("1") < channel.sent.index("2")
+
+
+def test_a_target_that_hangs_delays_no_other(world: World) -> None:
+    hanging, sound = world.add("hanging", FakeChannel()), world.add("sound", FakeChannel())
+    hanging.hold.clear()
+    world.submit("hanging", "1")
+    world.submit("sound", "2")
+    assert world.wait(1) == [("2", "delivered")]
+    hanging.hold.set()
+    assert ("1", "delivered") in world.wait(2)
+    assert sound.sent == ["2"]
+
+
+def test_given_up_after_the_limit_and_the_next_goes_on() -> None:
+    world = World(give_up_s=10.0)
+    channel = world.add("a", FakeChannel())
+    channel.failures = [DeliveryError("no")]
+    world.submit("a", "1", age_s=11.0)
+    world.submit("a", "2")
+    assert world.wait(2) == [("1", "undelivered"), ("2", "delivered")]
+    world.dispatcher.stop()
+
+
+def test_given_up_at_once_where_no_attempt_can_succeed(world: World) -> None:
+    channel = world.add("a", FakeChannel())
+    channel.failures = [DeliveryError("gone", final=True)]
+    world.submit("a", "1")
+    assert world.wait(1) == [("1", "rejected")]
+
+
+def test_of_a_notification_that_was_removed(world: World) -> None:
+    world.submit("nobody", "1")
+    assert world.wait(1) == [("1", "removed")]
+
+
+def test_what_was_erased_meanwhile_is_not_sent(world: World) -> None:
+    channel = world.add("a", FakeChannel())
+    world.erased.add("1")
+    world.submit("a", "1")
+    assert world.wait(1) == [("1", "delivered")]
+    assert channel.sent == []
+
+
+def test_after_clear_an_attempt_in_work_has_no_outcome(world: World) -> None:
+    channel = world.add("a", FakeChannel())
+    channel.hold.clear()
+    world.submit("a", "1")
+    world.dispatcher.clear()
+    world.submit("a", "2")
+    channel.hold.set()
+    assert world.wait(1) == [("2", "delivered")]
+
+
+def test_a_flood_is_one_message_that_counts(world: World) -> None:
+    people = world.add("a", FakePeople())
+    people.hold.clear()
+    world.submit("a", "first", "first")
+    for number in range(40):
+        world.submit("a", str(number), f"incident-{number}")
+    people.hold.set()
+    assert len(world.wait(41)) == 41
+    assert len(people.sent) + len(people.groups) <= 8
+    assert sum(map(len, people.groups)) + len(people.sent) == 41
+
+
+def test_programs_get_each_message(world: World) -> None:
+    channel = world.add("a", FakeChannel())
+    for number in range(40):
+        world.submit("a", str(number), f"incident-{number}")
+    world.wait(40)
+    assert len(channel.sent) == 40

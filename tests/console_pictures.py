@@ -61,8 +61,9 @@ def draw(page: Browser, folder: Path) -> dict[str, Any]:
             page.resize(width, height)
             page.evaluate(f"location.hash = '#/{address}'")
             for theme in ("light", "dark"):
-                page.evaluate(f"document.documentElement.dataset.theme = {theme!r}")
-                time.sleep(SETTLED_S if theme == "light" else 0.3)
+                preferred = [{"name": "prefers-color-scheme", "value": theme}]
+                page.call("Emulation.setEmulatedMedia", features=preferred)
+                time.sleep(SETTLED_S if theme == "light" else 0.5)
                 page.screenshot(folder / f"{name}-{width}-{theme}.png")
                 drawn += 1
             if page.evaluate("document.documentElement.scrollWidth > innerWidth"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC
 from typing import Annotated
 
 import typer
@@ -11,6 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from lookout.cli.connect import check_reachable, find_bootstrap, reading
+from lookout.cli.formats import local_time
 from lookout.cli.options import BootstrapOption
 from lookout.cli.output import TerminalConsole, echo
 from lookout.cli.times import parse_since
@@ -116,7 +116,7 @@ class LinePrinter:
 
 def wall_clock(alert: Alert) -> str:
     """When its newest window ended, on this machine's clock."""
-    return alert.end.ToDatetime(UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    return local_time(alert.end.ToMicroseconds())
 
 
 def _length(alert: Alert) -> str:

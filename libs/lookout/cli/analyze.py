@@ -24,6 +24,7 @@ from rich.progress import (
 )
 
 from lookout.cli.footage import footage_files
+from lookout.cli.formats import clock
 from lookout.cli.model import (
     AnywayOption,
     DeviceOption,
@@ -44,7 +45,7 @@ from lookout.cli.options import (
     refuse_given,
 )
 from lookout.cli.output import TerminalConsole, echo, escaped, say
-from lookout.cli.recording_text import clock, show
+from lookout.cli.recording_text import show
 from lookout.cli.signals import ending_quietly
 from lookout.cli.times import parse_offset
 from lookout.disk import private_folder

@@ -14,6 +14,7 @@ from rich.table import Table
 
 from lookout import models
 from lookout.cli.commands import log_plainly
+from lookout.cli.formats import clock
 from lookout.cli.model import (
     AnywayOption,
     DeviceOption,
@@ -25,7 +26,6 @@ from lookout.cli.model import (
 from lookout.cli.options import BootstrapOption, CliError, asked, refuse_given
 from lookout.cli.output import TerminalConsole, echo, say
 from lookout.cli.rebuild import rebuild
-from lookout.cli.recording_text import clock
 from lookout.cli.times import parse_offset
 
 if TYPE_CHECKING:

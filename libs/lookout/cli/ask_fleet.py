@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import json
 import os
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,7 @@ import grpc
 from google.protobuf.json_format import MessageToDict
 
 from lookout.cli.connect import find_bootstrap, grpc_security
+from lookout.cli.formats import local_time
 from lookout.cli.options import CliError
 from lookout.cli.output import TerminalConsole, echo, say
 from lookout.cli.times import parse_span
@@ -110,10 +110,6 @@ def failure(error: Any, address: str) -> str:
     return f"recall at {address}: {code.name} {detail}"
 
 
-def _clock(time_us: int) -> str:
-    return datetime.datetime.fromtimestamp(time_us / 1e6).astimezone().strftime("%Y-%m-%d %H:%M:%S")
-
-
 def _show(answer: CameraAnswer, as_json: bool, streamed: bool) -> None:
     if as_json:
         echo(json.dumps(MessageToDict(answer, preserving_proto_field_name=True)))
@@ -131,10 +127,10 @@ def _show(answer: CameraAnswer, as_json: bool, streamed: bool) -> None:
         return
     best = sorted(answer.moments, key=lambda moment: -moment.weight)[:5]
     moments = ", ".join(
-        f"{_clock(m.time_us)} ({m.weight:.0%})" for m in sorted(best, key=lambda m: m.time_us)
+        f"{local_time(m.time_us)} ({m.weight:.0%})" for m in sorted(best, key=lambda m: m.time_us)
     )
     echo(f"based on: {moments or 'nothing'}")
-    covered = "; ".join(f"{_clock(r.begin_us)} to {_clock(r.end_us)}" for r in answer.covered)
+    covered = "; ".join(f"{local_time(r.begin_us)} to {local_time(r.end_us)}" for r in answer.covered)
     echo(f"covered: {covered or 'nothing'}")
     for missing in answer.missing:
         echo(f"could not be read: {missing}")

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.progress import Progress
 
-from lookout.cli.backtest_text import count_text, facts_of, labels_json, nothing_asked, show_past, write_page
+from lookout.cli.backtest_text import facts_of, labels_json, nothing_asked, show_past, write_page
 from lookout.cli.connect import check_reachable, find_bootstrap, kafka_settings
 from lookout.cli.fleet_jobs import new_id, send_job
 from lookout.cli.fleet_settings import settings_of_replay
+from lookout.cli.formats import count_text
 from lookout.cli.label import read_labels
 from lookout.cli.model import AnywayOption, DeviceOption, ModelOption, admit_questions, find_model
 from lookout.cli.options import (

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lookout.cli.connect import read_erasures
+from lookout.cli.formats import count_text
 from lookout.cli.options import CliError
 from lookout.cli.output import TerminalConsole, echo, say
 from lookout.past.backtests.answers import incident_of
@@ -282,10 +283,6 @@ def show_past(past: Backtest, precision: float | None) -> None:
         _show_cost(*shares, past.cpu_s, past.device_s)
     if past.labels:
         _show_labels(past.labels, past.rule.threshold, precision)
-
-
-def count_text(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def facts_of(past: Backtest, watch: Watch) -> PastFacts:

@@ -11,6 +11,7 @@ from typing import Any
 from confluent_kafka import OFFSET_END, Message, TopicPartition
 
 from lookout.cli.connect import Outage
+from lookout.cli.formats import count_text
 from lookout.runtime.kafka_clients import Consumer
 from lookout.text import clean
 from lookout.wire import PIPELINE, RECORDING_FLOWS, headers, prefixed
@@ -77,10 +78,9 @@ class DeadLetterNews:
         topic, camera, reason = trouble
         count, detail = self._counts.pop(trouble), self._details.pop(trouble)
         self._reported[trouble] = now
-        records = "1 record" if count == 1 else f"{count} records"
-        why = f": {clean(detail)}" if detail else ""
+        why = f"({clean(reason, 60)})" + (f": {clean(detail)}" if detail else "")
         kind = "job" if topic in _OF_JOBS else "camera"
-        return f"{kind} {clean(camera, 200)}: {records} went to {topic} ({clean(reason, 60)}){why}"
+        return f"{kind} {clean(camera, 200)}: {count_text(count, 'record')} went to {topic} {why}"
 
     def close(self) -> None:
         """Stop watching."""

@@ -11,6 +11,7 @@ from google.protobuf.json_format import MessageToDict
 
 from lookout.cli.ask import RecallOption
 from lookout.cli.ask_fleet import failure, recall_of
+from lookout.cli.formats import local_time
 from lookout.cli.options import BootstrapOption, CliError, asked
 from lookout.cli.output import TerminalConsole, echo, say
 from lookout.cli.times import parse_span
@@ -80,10 +81,6 @@ def _time(ms: int | None) -> datetime | None:
     return None if ms is None else datetime.fromtimestamp(ms / 1000, UTC)
 
 
-def _clock(time_us: int) -> str:
-    return datetime.fromtimestamp(time_us / 1e6, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
-
-
 def _progress(progress: FindProgress, status: Any, console: TerminalConsole, as_json: bool) -> None:
     if progress.note and not as_json:
         say(console, "{}: {}", progress.stage, progress.note)
@@ -100,9 +97,9 @@ def _hit(hit: FindHit, shown: dict[int, FindHit], as_json: bool) -> None:
         return
     if not grown and len(shown) == 1 and hit.number == 1:
         echo(f"{'hit':>4}  {'p(yes)':6}  {'from':19}  {'to':8}  {'basis':11}  camera")
-    end = _clock(hit.end_us).partition(" ")[2]
+    begin, end = local_time(hit.begin_us), local_time(hit.end_us).partition(" ")[2]
     echo(
-        f"{hit.number:>4}  {hit.verdict.p_yes:6.3f}  {_clock(hit.begin_us)}  {end}  {hit.verdict.basis:11}  "
+        f"{hit.number:>4}  {hit.verdict.p_yes:6.3f}  {begin}  {end}  {hit.verdict.basis:11}  "
         f"{hit.verdict.camera}{'  (longer than before)' if grown else ''}"
     )
 
@@ -120,7 +117,11 @@ def _summary(summary: FindSummary, shown: dict[int, FindHit], as_json: bool) -> 
     if cost.HasField("share"):
         echo(f"cost: {cost.share:.1%} of asking every window ({cost.flops / 1e9:.1f} GFLOP)")
     for entry in summary.not_searched[:_LISTED]:
-        times = f" {_clock(entry.begin_us)} to {_clock(entry.end_us)}" if entry.HasField("begin_us") else ""
+        times = (
+            f" {local_time(entry.begin_us)} to {local_time(entry.end_us)}"
+            if entry.HasField("begin_us")
+            else ""
+        )
         echo(f"not searched: {entry.camera or 'all'}{times}: {entry.reason}")
     if len(summary.not_searched) > _LISTED:
         echo(f"not searched: {len(summary.not_searched) - _LISTED} more; --json prints all")

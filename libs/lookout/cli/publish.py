@@ -27,6 +27,7 @@ from lookout.cli.connect import (
     make_producer,
 )
 from lookout.cli.footage import footage_files
+from lookout.cli.formats import count_text, size_text
 from lookout.cli.options import BootstrapOption, CliError
 from lookout.cli.output import TerminalConsole, escaped, say
 from lookout.cli.times import parse_moment
@@ -271,7 +272,7 @@ def _teller(bar: Progress, task: TaskID, label: str) -> Callable[[Published], No
     """Shows on the bar how much of a file was published."""
 
     def tell(published: Published) -> None:
-        detail = f"{label}: {count_of(published.segments, 'segment')}, {_size(published.bytes)}"
+        detail = f"{label}: {count_text(published.segments, 'segment')}, {size_text(published.bytes)}"
         bar.update(task, detail=detail)
 
     return tell
@@ -324,9 +325,9 @@ def camera_of(camera: str, path: Path | None) -> str:
 
 def _conclude(confirmed: int, failed: int, files: int) -> None:
     """Say what was sent. Raises typer.Exit where a file was not."""
-    broken = f"; {failed} of {count_of(files, 'file')} could not be cut whole" if failed else ""
+    broken = f"; {failed} of {count_text(files, 'file')} could not be cut whole" if failed else ""
     console = TerminalConsole(stderr=True)
-    say(console, "[green]✓[/] Kafka confirmed {}{}", count_of(confirmed, "segment"), broken)
+    say(console, "[green]✓[/] Kafka confirmed {}{}", count_text(confirmed, "segment"), broken)
     if failed:
         raise typer.Exit(1)
 
@@ -337,11 +338,6 @@ def _labels(tenant: str, priority: str) -> dict[str, str]:
         return label_headers(Camera(tenant=check_tenant(tenant), priority=PRIORITIES[priority]))
     except WireError as error:
         raise CliError(f"--tenant: {error}") from None
-
-
-def count_of(number: int, thing: str) -> str:
-    """ "1 file", "2 files"."""
-    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 
 def publish_one(
@@ -424,7 +420,8 @@ def _whole(path: Path | None) -> Iterator[Piece]:
     data = path.read_bytes() if path else sys.stdin.buffer.read(MAX_SEGMENT_BYTES + 1)
     if len(data) > MAX_SEGMENT_BYTES:
         raise CliError(
-            f"{path or 'stdin'} exceeds {_size(MAX_SEGMENT_BYTES)}: without --whole it is cut into segments"
+            f"{path or 'stdin'} exceeds {size_text(MAX_SEGMENT_BYTES)}: without --whole it is cut into "
+            "segments"
         )
     yield _Whole(data)
 
@@ -444,12 +441,3 @@ def _progress(transient: bool) -> Progress:
         console=TerminalConsole(stderr=True),
         transient=transient,
     )
-
-
-def _size(count: int) -> str:
-    value = float(count)
-    for unit in ("B", "KiB", "MiB"):
-        if value < 1024:
-            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
-        value /= 1024
-    return f"{value:.1f} GiB"

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from rich.table import Table
 
+from lookout.cli.formats import clock
 from lookout.cli.output import TerminalConsole, escaped, say
 
 if TYPE_CHECKING:
@@ -13,13 +14,6 @@ if TYPE_CHECKING:
 
 #: who answered what a journal knows
 EARLIER = "answered by an earlier run (--fresh to repeat)"
-
-
-def clock(at: float) -> str:
-    """Seconds as h:mm:ss, or m:ss.s below an hour."""
-    minutes, seconds = divmod(round(at, 1), 60)
-    hours, minutes = divmod(int(minutes), 60)
-    return f"{hours}:{minutes:02d}:{int(seconds):02d}" if hours else f"{minutes}:{seconds:04.1f}"
 
 
 def clock_time(found: Analysis, at_s: float) -> str:

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from lookout.cli.fleet_jobs import take_times
+from lookout.cli.formats import clock
 from lookout.cli.options import CliError, Position
-from lookout.cli.recording_text import clock
 from lookout.cli.times import is_length, parse_moment, parse_offset, parse_since, parse_span
 from lookout.recordings.jobs import job_digest
 from lookout.v1.recordings_pb2 import BacktestJob, RecordingJob

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from lookout.cli.report.page import PageFacts, things, write_page
+from lookout.cli.formats import count_text
+from lookout.cli.report.page import PageFacts, write_page
 from lookout.cli.report.pictures import FootageAlbum, Pictures
 from lookout.cli.report.run import (
     CameraRun,
@@ -198,7 +199,7 @@ def _page_facts(facts: PastFacts, shown: int, curves: bool, command: str) -> Pag
         tiles["of the cost of computing every window in full"] = f"{facts.dense_share:.1%}"
     notices = list(facts.notices)
     if more := facts.incidents - shown:
-        notices.append(f"{things(more, 'more incident')} are not on this page")
+        notices.append(f"{count_text(more, 'more incident')} are not on this page")
     if not curves:
         notices.append("the answers of a job have no curves: p(yes) of each window is not on this page")
     notices.append(
@@ -214,6 +215,7 @@ def _page_facts(facts: PastFacts, shown: int, curves: bool, command: str) -> Pag
             "windows": counts or "none",
         },
         notices=notices,
-        lead=f"“{facts.question}” asked of {_length(facts.watched_s)} of {things(facts.cameras, 'camera')}.",
+        lead=f"“{facts.question}” asked of {_length(facts.watched_s)} of "
+        f"{count_text(facts.cameras, 'camera')}.",
         tiles=tiles,
     )

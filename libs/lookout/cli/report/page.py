@@ -14,6 +14,7 @@ from typing import Any
 
 import jinja2
 
+from lookout.cli.formats import count_text, minutes_text
 from lookout.cli.report.pictures import Pictures, data_uri
 from lookout.cli.report.run import CameraRun, EvidenceFrame, FleetRecord, Point, ReportedIncident
 from lookout.disk import replace_file
@@ -78,7 +79,7 @@ def render(data: Mapping[str, Any], facts: PageFacts) -> str:
     environment = jinja2.Environment(
         autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
     )
-    environment.filters.update(percent=percent, clock=clock, count=count, things=things)
+    environment.filters.update(percent=percent, clock=minutes_text, count=count, things=count_text)
     template = environment.from_string(folder.joinpath("page.html.j2").read_text(encoding="utf-8"))
     # A "<" inside a script element could end it, or begin a comment.
     payload = json.dumps(data, separators=(",", ":"), ensure_ascii=False).replace("<", "\\u003c")
@@ -394,16 +395,6 @@ def _thumbnail(camera: Mapping[str, Any], incident: Mapping[str, Any]) -> int | 
 
 def percent(value: float | None) -> str:
     return "–" if value is None else f"{100 * value:.0f} %"
-
-
-def clock(seconds: float) -> str:
-    total = round(seconds)
-    return f"{total // 60}:{total % 60:02d}"
-
-
-def things(number: int, name: str) -> str:
-    """ "1 camera", "2 cameras"."""
-    return f"{number} {name}" if number == 1 else f"{number} {name}s"
 
 
 def count(value: float) -> str:

@@ -19,10 +19,10 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, unquote, urlsplit
 
+from lookout.cli.formats import clock
 from lookout.cli.recording_text import (
     EARLIER,
     begin_text,
-    clock,
     clock_time,
     cost_line,
     damage_lines,

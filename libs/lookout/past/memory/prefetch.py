@@ -21,14 +21,13 @@ Move = Callable[[Cluster], torch.Tensor]
 
 
 class Predictor(StrEnum):
-    """Where the guess of the next layer's clusters comes from. `NONE`: nothing is fetched ahead. `QUERY`: the
-    present layer's query (the paper). `PROJECTED`: the next layer's norm and query projection applied to the
-    present layer's input. `RESIDUAL`: the same applied to the state after the present layer's attention; it
-    knows more and leaves only the feed-forward part to be moved afterwards."""
+    """Where the guess of the next layer's clusters comes from.
+
+    `NONE`: nothing is fetched ahead. `RESIDUAL`: the next layer's norm and query projection, applied to the
+    state after the present layer's attention; clusters move while its feed-forward part is computed.
+    """
 
     NONE = "none"
-    QUERY = "query"
-    PROJECTED = "projected"
     RESIDUAL = "residual"
 
 

@@ -187,7 +187,7 @@ def test_prefetching_changes_no_bit(family: str) -> None:
         assert answer.fetched == plain.fetched
         assert answer.evidence == plain.evidence
     assert sum(t.transfer.early_copies for t in plain.traces) == 0
-    assert sum(t.transfer.foreseen for t in told[Predictor.PROJECTED].traces) > 0
+    assert sum(t.transfer.foreseen for t in told[Predictor.RESIDUAL].traces) > 0
 
 
 @pytest.mark.parametrize("family", ["qwen2_5_vl", "qwen2_vl", "qwen3_vl"])

@@ -134,7 +134,7 @@ def test_a_sealed_chapter_answers_as_its_memory(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("predictor", [Predictor.NONE, Predictor.RESIDUAL, Predictor.QUERY])
+@pytest.mark.parametrize("predictor", list(Predictor))
 def test_what_is_fetched_ahead_and_a_full_cache_change_no_bit(tmp_path: Path, predictor: Predictor) -> None:
     engine, first = played(tmp_path / "one", "qwen2_5_vl", range(8))
     _, second = played(tmp_path / "two", "qwen2_5_vl", range(8, 14), seed=4)

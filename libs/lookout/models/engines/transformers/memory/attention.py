@@ -125,8 +125,6 @@ class AskPass:
         if state is not None:
             return state
         mean = mean_query(query, self.model.kv_heads)
-        if self.predictor is Predictor.QUERY and layer + 1 < len(self.states):
-            self.reader.foresee(layer + 1, mean)
         memory = self.reader.read(layer, mean)
         before, frames = len(self.fixed_frames), self.fixed_frames
         rows = before + (0 if memory is None else len(memory.frames))
@@ -348,8 +346,6 @@ def run_pass(model: LanguageModel, ask: AskPass, ids: Sequence[int], position: i
         for index, layer in enumerate(model.layers):
             begun = clock()
             trace = ask.traces[index]
-            if first and ask.predictor is Predictor.PROJECTED and index + 1 < len(model.layers):
-                ask.reader.foresee(index + 1, foreseen_query(model, index + 1, hidden))
             run = (
                 layer
                 if index < last or ask.observer is not None

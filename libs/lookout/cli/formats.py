@@ -1,0 +1,39 @@
+"""Counts, sizes and times as people read them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+
+def count_text(number: int, noun: str) -> str:
+    """A number of things: "1 camera", "2 cameras"."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def size_text(count: float) -> str:
+    """Bytes in the largest unit of which there is at least one: "1.5 MiB"."""
+    if count < 1024:
+        return f"{count:.0f} B"
+    for unit in ("KiB", "MiB"):
+        count /= 1024
+        if count < 1024:
+            return f"{count:.1f} {unit}"
+    return f"{count / 1024:.1f} GiB"
+
+
+def local_time(time_us: int) -> str:
+    """Unix microseconds as day and time of this machine's time zone."""
+    return f"{datetime.fromtimestamp(time_us / 1e6, UTC).astimezone():%Y-%m-%d %H:%M:%S}"
+
+
+def minutes_text(seconds: float) -> str:
+    """Seconds as m:ss, also beyond an hour."""
+    total = round(seconds)
+    return f"{total // 60}:{total % 60:02d}"
+
+
+def clock(at_s: float) -> str:
+    """Seconds as h:mm:ss, or m:ss.s below an hour."""
+    minutes, seconds = divmod(round(at_s, 1), 60)
+    hours, minutes = divmod(int(minutes), 60)
+    return f"{hours}:{minutes:02d}:{int(seconds):02d}" if hours else f"{minutes}:{seconds:04.1f}"

@@ -145,13 +145,28 @@ def _add_acting(server: MCPServer[Any]) -> None:
 
     @server.tool()
     async def find(
-        question: str, camera: str = "*", since: str = "", until: str = "", limit: int = 10
+        question: str,
+        camera: str = "*",
+        since: str = "",
+        until: str = "",
+        *,
+        limit: int = 10,
+        anyway: bool = False,
     ) -> str:
-        """Moments in what cameras saw for which a yes/no question is true, and what was not searched."""
-        query = {"question": question, "camera": camera, "limit": str(limit)}
+        """Moments in what cameras saw for which a yes/no question is true, and what was not searched.
+
+        A question that the model was not trained for needs `anyway`; its answers mean little.
+        """
+        query = {"question": question, "camera": camera, "limit": str(limit), "anyway": str(anyway).lower()}
         query |= {name: value for name, value in (("since", since), ("until", until)) if value}
         events = (await _asked("GET", "/v1/find", params=query)).text.split("\n\n")
         return "\n".join(event for event in events if not event.startswith("event: progress")).strip()
+
+    @server.tool()
+    async def report(camera: str = "*", since: str = "", until: str = "") -> str:
+        """What happened in a time (8 hours): incidents, time without answers, unusual spans, hours."""
+        query = {"camera": camera, "since": since, "until": until}
+        return (await _asked("GET", "/v1/report", params={k: v for k, v in query.items() if v})).text
 
     @server.tool()
     async def answer(job: str) -> str:

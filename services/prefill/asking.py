@@ -192,8 +192,7 @@ class WindowAsker:
         verdicts = []
         for watch, answer in zip(watches, window.answer.answers, strict=True):
             verdict = answered(span, watch, window, answer, blocks=blocks)
-            listed = self._listed
-            verdict.untrained = listed is not None and models.find_listed(listed, watch.question) is None
+            verdict.untrained = models.is_untrained(self._listed, watch.question)
             verdict.degraded = any(member.degraded for member in loaded.records)
             verdict.key_every = unit.chain.key_every
             verdict.plan_digest = self._plan_digest

@@ -11,6 +11,7 @@ import torch
 import transformers
 
 from lookout.errors import StartupError
+from lookout.models import listed_questions
 from lookout.models.engines.transformers import TransformersEngine, load_engine
 from lookout.models.families.inference import inference_only
 from lookout.models.windows import Planner, StrideBlock
@@ -25,6 +26,7 @@ from lookout.past.memory import HistoryError
 from lookout.runtime.observe import traced
 from lookout.runtime.store import Directory, Node
 from lookout.runtime.store.signing import AddressSigner
+from lookout.runtime.tenants import open_usage
 from lookout.runtime.worker import Context, checked_model, loading, serve
 from lookout.services.recall.asking import Asker
 from lookout.services.recall.searching import Finders, FleetMemory
@@ -72,7 +74,8 @@ def add(context: Context[RecallSettings]) -> None:
         return asker.erase(erasure.camera)
 
     join(context, erasures, {"cache": erase}, stays=False)
-    service = RecallService(asker, settings, context.metrics, _finders(context, asker, landmarks, fence))
+    finders = _finders(context, folder, asker, landmarks, fence)
+    service = RecallService(asker, settings, context.metrics, finders)
     context.grpc.add(service.register, service.NAME)
 
 
@@ -83,7 +86,7 @@ def _engine(settings: RecallSettings, folder: Path) -> TransformersEngine:
 
 
 def _finders(
-    context: Context[RecallSettings], asker: Asker, landmarks: LandmarkReader, fence: Fence
+    context: Context[RecallSettings], folder: Path, asker: Asker, landmarks: LandmarkReader, fence: Fence
 ) -> Finders:
     """Searches, each with readers of its own."""
     settings, engine = context.settings, asker.engine
@@ -95,13 +98,14 @@ def _finders(
     def load(record: TokensRecord) -> StrideBlock:
         return load_block(record, node.client, settings.step_us).block
 
-    windows = PastWindows(settings, engine, planner, load, asker.model_digest)
+    windows = PastWindows(settings, engine, planner, load, asker.model_digest, listed_questions(folder))
+    usage = open_usage(context, settings, ["searched"])
 
     @contextmanager
     def finder() -> Iterator[Finder]:
         with KafkaRecords(settings, planner) as records:
             memory = FleetMemory(asker, landmarks)
-            yield Finder(memory, records, windows, lambda *time: fence.hides(*time) is not None)
+            yield Finder(memory, records, windows, lambda *time: fence.hides(*time) is not None, usage)
 
     return finder
 
@@ -111,7 +115,7 @@ def _sources(
 ) -> ChapterSources:
     """Where chapters are read."""
     settings = context.settings
-    holders = Holders(settings, traced=traced, list_s=settings.list_s, read_s=settings.read_s)
+    holders = Holders(settings, traced=traced)
     return ChapterSources(holders, directory, scenes, replicas=settings.holders, durable=_durable(settings))
 
 

@@ -77,6 +77,11 @@ class FleetMemory:
                 for span in spans
             ]
         )
+        for span, answer in zip(spans, answers, strict=True):
+            # Further spans of a camera whose holder is gone do not try that holder again.
+            chapters = self._resolved.get(span.camera)
+            if isinstance(answer, NothingRememberedError) and chapters is not None and chapters.chapters:
+                del self._resolved[span.camera]
         return [_span_answer(answer) for answer in answers]
 
     def _chapters(self, camera: str) -> Resolved:

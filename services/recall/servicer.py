@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import grpc
 from prometheus_client import Counter, Histogram
@@ -16,8 +16,10 @@ from lookout.errors import LookoutError
 from lookout.models import asks_yes_no, check_question
 from lookout.models.engines import EngineError
 from lookout.past.chapters.service import is_meant
+from lookout.past.find.clauses import clauses_of
 from lookout.past.find.messages import find_response
 from lookout.past.find.types import FindQuestion
+from lookout.past.find.unusual import unusual_spans
 from lookout.past.memory.past import Chapter
 from lookout.runtime.observe import Metrics, logs
 from lookout.services.recall.asking import Asked, Asker, NothingRememberedError, PastQuestion
@@ -38,12 +40,23 @@ from lookout.v1.memory_pb2 import (
     FindResponse,
     Moment,
     TimeRange,
+    UnusualRequest,
+    UnusualResponse,
+    UnusualSpan,
 )
 from lookout.wire.ids import CAMERA_ID_BYTES, is_camera_id
 
 _log = logs.get("recall")
 _END = object()
-MOST_HITS = 1000
+MOST_HITS: Final = 1000
+CAMERA_WORDS: Final = f"cameras: ids, or patterns with *: printable, 1 to {CAMERA_ID_BYTES} bytes in UTF-8"
+MOST_CLAUSES: Final = 4
+MOST_CAMERAS: Final = 1000
+"""Cameras that one question asks at most."""
+CHEAP_FRAMES: Final = 8
+"""Frames of each camera that the first pass over many cameras reads."""
+TOGETHER: Final = 16
+"""Cameras of the first pass that are computed together."""
 
 
 class RecallService(memory_pb2_grpc.RecallServiceServicer):  # type: ignore[misc]
@@ -93,6 +106,34 @@ class RecallService(memory_pb2_grpc.RecallServiceServicer):  # type: ignore[misc
             for event in finder.find(question, lambda: not context.is_active()):
                 yield find_response(event)
 
+    def Unusual(  # noqa: N802
+        self, request: UnusualRequest, context: grpc.ServicerContext
+    ) -> UnusualResponse:
+        cameras = tuple(request.cameras) or ("*",)
+        if not all(map(is_camera_id, cameras)):
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, CAMERA_WORDS)
+        with self._place(context), self._finders() as finder:
+            meant = [name for name in cameras if "*" not in name] if request.exact else cameras
+            pasts, missing = finder.memory.pasts(meant)
+            unusual = unusual_spans(
+                {camera: past for camera, past in pasts.items() if not request.exact or camera in cameras},
+                finder.windows.settings.window_us,
+                request.since_us if request.HasField("since_us") else None,
+                request.until_us if request.HasField("until_us") else None,
+                min(request.limit or 20, MOST_HITS),
+            )
+            spans = [
+                UnusualSpan(
+                    camera=entry.span.camera,
+                    begin_us=entry.span.begin_us,
+                    end_us=entry.span.end_us,
+                    score=entry.score,
+                )
+                for entry in unusual
+                if not finder.hidden(entry.span.camera, entry.span.begin_us, entry.span.end_us)
+            ]
+        return UnusualResponse(spans=spans, note="; ".join(missing))
+
     @contextmanager
     def _place(self, context: grpc.ServicerContext) -> Iterator[None]:
         """A place in the queue; counts how the question ended, and tells the caller of an error."""
@@ -121,12 +162,15 @@ class RecallService(memory_pb2_grpc.RecallServiceServicer):  # type: ignore[misc
         try:
             text = question_text(request.question, LookoutError)
             if self._settings.model_dir is not None:
-                check_question(self._settings.model_dir, text, anyway=True)
+                for clause in clauses_of(text):
+                    check_question(self._settings.model_dir, clause, anyway=request.anyway)
         except LookoutError as error:
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         refusal = ""
-        if not all(map(is_camera_id, cameras)):
-            refusal = f"cameras: ids, or patterns with *: printable, 1 to {CAMERA_ID_BYTES} bytes in UTF-8"
+        if len(clauses_of(text)) > MOST_CLAUSES:
+            refusal = f"the question has more than {MOST_CLAUSES} clauses"
+        elif not all(map(is_camera_id, cameras)):
+            refusal = CAMERA_WORDS
         elif since is not None and until is not None and since >= until:
             refusal = f"the time asked for is empty: from {since} to {until}"
         elif not 0 < threshold <= 1 or not 0 < share <= 1:
@@ -135,7 +179,17 @@ class RecallService(memory_pb2_grpc.RecallServiceServicer):  # type: ignore[misc
             refusal = f"limit is {MOST_HITS} at most"
         if refusal:
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, refusal)
-        return FindQuestion(text, cameras, since, until, request.limit or 20, threshold, share)
+        return FindQuestion(
+            text,
+            cameras,
+            since,
+            until,
+            request.limit or 20,
+            threshold,
+            share,
+            exact=request.exact,
+            tenants=tuple(request.tenants),
+        )
 
     def _question(self, request: AskRequest, context: grpc.ServicerContext) -> PastQuestion:
         settings = self._settings
@@ -225,17 +279,15 @@ class RecallService(memory_pb2_grpc.RecallServiceServicer):  # type: ignore[misc
         names = sorted(name for name in past if is_meant(name, pattern))
         if not names:
             raise NothingRememberedError(f"cameras {pattern}: nothing is remembered of that time")
-        left_out = [
-            f"{name}: more than {settings.most_cameras} cameras" for name in names[settings.most_cameras :]
-        ]
+        left_out = [f"{name}: more than {MOST_CAMERAS} cameras" for name in names[MOST_CAMERAS:]]
         cheap: list[Asked] = []
         full: list[Asked] = []
-        brief = replace(question, words=0, frames=settings.cheap_frames)
-        looked_at = names[: settings.most_cameras]
-        for first in range(0, len(looked_at), settings.together):
+        brief = replace(question, words=0, frames=CHEAP_FRAMES)
+        looked_at = names[:MOST_CAMERAS]
+        for first in range(0, len(looked_at), TOGETHER):
             if not context.is_active():
                 return
-            batch = looked_at[first : first + settings.together]
+            batch = looked_at[first : first + TOGETHER]
             for number, name in enumerate(batch, first):
                 progress = AskProgress(stage="cheap", camera=name, done=number, total=len(looked_at))
                 responses.put(AskResponse(progress=progress))

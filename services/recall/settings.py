@@ -7,10 +7,11 @@ from pathlib import Path
 from pydantic import Field
 
 from lookout.runtime.store import StoreSettings
+from lookout.runtime.tenants import TenantSettings
 from lookout.runtime.worker import Listed, WindowPlanSettings
 
 
-class RecallSettings(WindowPlanSettings):
+class RecallSettings(WindowPlanSettings, TenantSettings):
     """What recall adds to every service's settings; each field is `LOOKOUT_<FIELD>`."""
 
     model_dir: Path | None = Field(None, description="folder of the checkpoint that prefill runs")
@@ -23,16 +24,9 @@ class RecallSettings(WindowPlanSettings):
         None, description="durable tier of sealed chapters, as prefill's; unset: only holders are asked"
     )
     frames: int = Field(64, ge=1, le=4096, description="frames that an answer reads in every layer")
-    cheap_frames: int = Field(
-        8, ge=1, le=4096, description="frames that the first pass over many cameras reads of each"
-    )
-    together: int = Field(
-        16, ge=1, le=256, description="cameras of the first pass that are computed together"
-    )
     best: int = Field(
         4, ge=1, le=256, description="cameras of a question to many that are answered with all frames"
     )
-    most_cameras: int = Field(1000, ge=1, description="cameras of one question at most")
     words: int = Field(64, ge=1, le=512, description="longest text of an answer, in tokens")
     cache_bytes: int = Field(512 << 20, ge=1 << 20, description="bytes of chapters kept in memory")
     queue: int = Field(
@@ -41,8 +35,6 @@ class RecallSettings(WindowPlanSettings):
     niceness: int = Field(
         10, ge=0, le=19, description="how far recall gives way to other processes of its machine (nice)"
     )
-    list_s: float = Field(10.0, gt=0, description="seconds that a holder may take to name its chapters")
-    read_s: float = Field(30.0, gt=0, description="seconds that a holder may take for one read")
     foresee: bool | None = Field(
         None,
         description="fetch what the next layer probably needs ahead; unset: unless the model is on the CPU, "

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 
 from lookout.errors import TransientError
+from lookout.models import listed_questions
 from lookout.models.windows import Planner, StrideBlock
 from lookout.past.backtests import PastWindows
 from lookout.past.backtests.answers import Hidden
@@ -61,7 +62,8 @@ class PastParts:
         """
         engine = self._analyzer.engine
         planner = Planner(engine.layout, windows_of(self._settings))
-        windows = PastWindows(self._settings, engine, planner, self._load, self._digest)
+        listed = listed_questions(self._analyzer.folder)
+        windows = PastWindows(self._settings, engine, planner, self._load, self._digest, listed)
         began = time.perf_counter()
         with tried_again(), self._log(part.partition) as log:
             outcome = run_part(

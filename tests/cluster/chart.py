@@ -715,13 +715,17 @@ def _settings() -> list[str]:
         "recordings.settings.recording_stores": "s3://yard",
         "recordings.stores.endpoint": "http://objects:9000",
         "recordings.stores.secret": "objects",
+        "prefill.memory.keep": "2h",
+        "recall.enabled": "true",
+        "gateway.enabled": "true",
     }
     variables = {name: _variables(pod) for name, pod in _pods(render(given)).items()}
     quotas = {"LOOKOUT_TENANT_QUOTAS": '{"acme":{"cameras":900}}', "LOOKOUT_TENANT_INTERVAL_S": "30"}
     store = {"AWS_ENDPOINT_URL": "http://objects:9000", "AWS_ALLOW_HTTP": "true"}
     wanted = {
         "controller": {"LOOKOUT_STATUS_WRITES_S": "40"},
-        **dict.fromkeys(("decode", "prefill"), quotas),
+        "gateway": {"LOOKOUT_RECALL": "lookout-recall:50051"},
+        **dict.fromkeys(("decode", "prefill", "recall"), quotas),
         **dict.fromkeys(("recordings", "recordings-plan"), store),
     }
     wrong = [
@@ -730,7 +734,7 @@ def _settings() -> list[str]:
         if not expected.items() <= variables[name].items()
     ]
     for name, found in variables.items():
-        others = {"LOOKOUT_TENANT_QUOTAS", "LOOKOUT_STATUS_WRITES_S", "AWS_ENDPOINT_URL"}
+        others = {"LOOKOUT_TENANT_QUOTAS", "LOOKOUT_STATUS_WRITES_S", "AWS_ENDPOINT_URL", "LOOKOUT_RECALL"}
         if extra := (others - set(wanted.get(name, ()))) & set(found):
             wrong.append(f"{name} has {extra}")
     return wrong

@@ -119,6 +119,24 @@ def test_labels_come_from_opinions_and_from_acts(client: httpx.Client) -> None:
         assert [entry.get("right", False) for entry in labels] == ([] if right is None else [right])
 
 
+def test_what_a_search_found_is_labelled_in_one_call(client: httpx.Client) -> None:
+    times = {"start": "2026-05-01T10:00:00Z", "end": "2026-05-01T10:00:10Z"}
+    moment = {"camera": "gate", "incident": "a-verdict", "question": QUESTION, **times}
+    written = client.post("/v1/labels", json={"right": True, "moment": moment})
+    assert written.status_code == 200, written.text
+    (label,) = client.get("/v1/labels").json()["labels"]
+    assert (label["incident"], label["watch"], label["right"]) == ("a-verdict", "find", True)
+    for wrong, words in (
+        ({**moment, "camera": "elsewhere"}, "there is no camera elsewhere"),
+        ({**moment, "end": times["start"]}, "`start` before `end`"),
+        ({**moment, "incident": ""}, "the id of the hit's verdict"),
+        ({**moment, "question": " "}, "moment.question"),
+    ):
+        assert words in client.post("/v1/labels", json={"moment": wrong}).json()["detail"]
+    assert client.delete("/v1/labels/a-verdict").status_code == 204
+    assert not client.get("/v1/labels").json().get("labels")
+
+
 def test_a_camera_is_pulled_and_let_go(client: httpx.Client) -> None:
     url = "rtsp://192.0.2.9/stream"
     view = client.put("/v1/cameras/pulled", json={"url": url}).json()

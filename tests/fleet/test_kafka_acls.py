@@ -34,11 +34,16 @@ from lookout.cli.fleet_jobs import read_jobs
 from lookout.cli.options import Position
 from lookout.local import RECORDINGS_ROLES, Fleet, KafkaServer, free_ports
 from lookout.models import DEMO_QUESTIONS, TINY
+from lookout.models.families.layout import load_layout
+from lookout.models.windows import Planner
+from lookout.past.find.records import KafkaRecords
 from lookout.runtime.worker import ServiceSettings, Table, load_settings
 from lookout.runtime.worker.startup import check_kafka
 from lookout.services.controller import topics as topics_job
 from lookout.services.controller.activity import ActivityFollower
 from lookout.services.controller.settings import ControllerSettings
+from lookout.services.recall.settings import RecallSettings
+from lookout.streams.chains import windows_of
 from lookout.v1.recordings_pb2 import BacktestJob, RecordingAnswers, RecordingJob, RecordingSettings
 from lookout.v1.watches_pb2 import Rule, Watch
 from lookout.video.segments import cut
@@ -383,6 +388,18 @@ def test_a_gateway_reads_and_writes_with_the_rights_of_the_table(
     finally:
         process.close()
     assert guarded.denied.read_text() == ""
+
+
+def test_a_search_reads_with_the_rights_of_recall(guarded: Guarded) -> None:
+    settings = load_settings(RecallSettings, guarded.environment("recall"))
+    planner = Planner(load_layout(TINY), windows_of(settings))
+    with KafkaRecords(settings, planner) as records:
+        found = records.all(["*"], 0, round(time.time() * 1000))
+        assert not isinstance(found, str)
+        for epoch in found:
+            at_ms = epoch.end_ms(max(epoch.blocks))
+            assert records.near(epoch.camera, at_ms, at_ms + 1)
+        assert found  # the cameras of the tests before
 
 
 def test_rights_to_names_with_a_prefix_are_enough_for_a_release_with_one() -> None:

@@ -12,6 +12,7 @@ from google.protobuf.json_format import MessageToDict
 from lookout.cli.ask import RecallOption
 from lookout.cli.ask_fleet import failure, recall_of
 from lookout.cli.formats import local_time
+from lookout.cli.model import AnywayOption
 from lookout.cli.options import BootstrapOption, CliError, asked
 from lookout.cli.output import TerminalConsole, echo, say
 from lookout.cli.times import parse_span
@@ -25,7 +26,11 @@ _LISTED = 20
 
 def find(
     question: Annotated[
-        str, typer.Argument(help='What to look for: a yes/no question, such as "Is anyone lying down?"')
+        str,
+        typer.Argument(
+            help='What to look for: a yes/no question, such as "Is anyone lying down?". Several that hold '
+            'one after the other are joined by ", then ".'
+        ),
     ],
     camera: Annotated[
         list[str] | None,
@@ -40,6 +45,7 @@ def find(
     share: Annotated[
         float, typer.Option(min=0.001, max=1.0, help="Most windows to compute, as a share of all.")
     ] = 0.1,
+    anyway: AnywayOption = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")] = False,
     bootstrap: BootstrapOption = None,
     recall: RecallOption = None,
@@ -64,6 +70,7 @@ def find(
                 recall=address,
                 threshold=threshold,
                 share=share,
+                anyway=anyway,
                 security=security,
             ):
                 match response.WhichOneof("part"):
@@ -74,7 +81,8 @@ def find(
                     case "summary":
                         _summary(response.summary, shown, as_json)
     except grpc.RpcError as error:
-        raise CliError(failure(error, address)) from None
+        found = ". The hits above hold; the rest was not searched: ask again" if shown else ""
+        raise CliError(failure(error, address) + found) from None
 
 
 def _time(ms: int | None) -> datetime | None:
@@ -98,10 +106,15 @@ def _hit(hit: FindHit, shown: dict[int, FindHit], as_json: bool) -> None:
     if not grown and len(shown) == 1 and hit.number == 1:
         echo(f"{'hit':>4}  {'p(yes)':6}  {'from':19}  {'to':8}  {'basis':11}  camera")
     begin, end = local_time(hit.begin_us), local_time(hit.end_us).partition(" ")[2]
+    lowest = min(verdict.p_yes for verdict in (hit.verdict, *hit.then))
     echo(
-        f"{hit.number:>4}  {hit.verdict.p_yes:6.3f}  {begin}  {end}  {hit.verdict.basis:11}  "
+        f"{hit.number:>4}  {lowest:6.3f}  {begin}  {end}  {hit.verdict.basis:11}  "
         f"{hit.verdict.camera}{'  (longer than before)' if grown else ''}"
+        f"{'  (the model was not trained for this question)' if hit.verdict.untrained else ''}"
     )
+    for verdict in hit.then:
+        begin = local_time(verdict.start.ToMicroseconds())
+        echo(f"{'':4}  {verdict.p_yes:6.3f}  {begin}  then: {verdict.question}")
 
 
 def _summary(summary: FindSummary, shown: dict[int, FindHit], as_json: bool) -> None:

@@ -14,11 +14,13 @@ from lookout.models.digest import is_vision_half
 from lookout.models.errors import ModelError as ModelError, SamplingError as SamplingError
 from lookout.models.questions import (
     UNTRAINED as UNTRAINED,
+    ListedQuestion as ListedQuestion,
     QuestionError as QuestionError,
     asks_yes_no as asks_yes_no,
     check_question as check_question,
     check_questions as check_questions,
     find_listed as find_listed,
+    is_untrained as is_untrained,
     listed_questions as listed_questions,
     question_quality as question_quality,
     writes_text as writes_text,

@@ -85,6 +85,11 @@ def find_listed(listed: Iterable[ListedQuestion], question: str) -> ListedQuesti
     return next((one for one in listed if any(_normal(wording) == key for wording in one.wordings)), None)
 
 
+def is_untrained(listed: Iterable[ListedQuestion] | None, question: str) -> bool:
+    """Whether a model lists what it was trained for (`listed_questions`), without this question."""
+    return listed is not None and find_listed(listed, question) is None
+
+
 def _normal(question: str) -> str:
     text = unicodedata.normalize("NFKC", question).casefold()
     return " ".join("".join(c if c.isalnum() or c in "'’" else " " for c in text).replace("’", "'").split())

@@ -2,6 +2,7 @@ import datetime
 
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from lookout.v1 import bounds_pb2 as _bounds_pb2
+from lookout.v1 import labels_pb2 as _labels_pb2
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
@@ -78,12 +79,14 @@ class Snooze(_message.Message):
     def __init__(self, until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class Opinion(_message.Message):
-    __slots__ = ("incident", "right")
+    __slots__ = ("incident", "right", "moment")
     INCIDENT_FIELD_NUMBER: _ClassVar[int]
     RIGHT_FIELD_NUMBER: _ClassVar[int]
+    MOMENT_FIELD_NUMBER: _ClassVar[int]
     incident: str
     right: bool
-    def __init__(self, incident: _Optional[str] = ..., right: _Optional[bool] = ...) -> None: ...
+    moment: _labels_pb2.Label
+    def __init__(self, incident: _Optional[str] = ..., right: _Optional[bool] = ..., moment: _Optional[_Union[_labels_pb2.Label, _Mapping]] = ...) -> None: ...
 
 class ErasureRequest(_message.Message):
     __slots__ = ("camera", "since", "until")

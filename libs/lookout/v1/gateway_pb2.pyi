@@ -7,6 +7,7 @@ from lookout.v1 import alerts_pb2 as _alerts_pb2
 from lookout.v1 import cameras_pb2 as _cameras_pb2
 from lookout.v1 import erasures_pb2 as _erasures_pb2
 from lookout.v1 import labels_pb2 as _labels_pb2
+from lookout.v1 import memory_pb2 as _memory_pb2
 from lookout.v1 import notifications_pb2 as _notifications_pb2
 from lookout.v1 import recordings_pb2 as _recordings_pb2
 from lookout.v1 import verdicts_pb2 as _verdicts_pb2
@@ -257,6 +258,56 @@ class CoverageReport(_message.Message):
     until: _timestamp_pb2.Timestamp
     rows: _containers.RepeatedCompositeFieldContainer[CoverageRow]
     def __init__(self, since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., rows: _Optional[_Iterable[_Union[CoverageRow, _Mapping]]] = ...) -> None: ...
+
+class ShiftReport(_message.Message):
+    __slots__ = ("since", "until", "incidents", "more_incidents", "unwatched", "hours", "unusual", "note")
+    SINCE_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_FIELD_NUMBER: _ClassVar[int]
+    INCIDENTS_FIELD_NUMBER: _ClassVar[int]
+    MORE_INCIDENTS_FIELD_NUMBER: _ClassVar[int]
+    UNWATCHED_FIELD_NUMBER: _ClassVar[int]
+    HOURS_FIELD_NUMBER: _ClassVar[int]
+    UNUSUAL_FIELD_NUMBER: _ClassVar[int]
+    NOTE_FIELD_NUMBER: _ClassVar[int]
+    since: _timestamp_pb2.Timestamp
+    until: _timestamp_pb2.Timestamp
+    incidents: _containers.RepeatedCompositeFieldContainer[IncidentView]
+    more_incidents: bool
+    unwatched: _containers.RepeatedCompositeFieldContainer[UnwatchedTime]
+    hours: _containers.RepeatedCompositeFieldContainer[ReportHour]
+    unusual: _containers.RepeatedCompositeFieldContainer[_memory_pb2.UnusualSpan]
+    note: str
+    def __init__(self, since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., incidents: _Optional[_Iterable[_Union[IncidentView, _Mapping]]] = ..., more_incidents: _Optional[bool] = ..., unwatched: _Optional[_Iterable[_Union[UnwatchedTime, _Mapping]]] = ..., hours: _Optional[_Iterable[_Union[ReportHour, _Mapping]]] = ..., unusual: _Optional[_Iterable[_Union[_memory_pb2.UnusualSpan, _Mapping]]] = ..., note: _Optional[str] = ...) -> None: ...
+
+class UnwatchedTime(_message.Message):
+    __slots__ = ("camera", "tenant", "watch", "start", "end", "reason", "seconds")
+    CAMERA_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    WATCH_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    SECONDS_FIELD_NUMBER: _ClassVar[int]
+    camera: str
+    tenant: str
+    watch: str
+    start: _timestamp_pb2.Timestamp
+    end: _timestamp_pb2.Timestamp
+    reason: str
+    seconds: float
+    def __init__(self, camera: _Optional[str] = ..., tenant: _Optional[str] = ..., watch: _Optional[str] = ..., start: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., reason: _Optional[str] = ..., seconds: _Optional[float] = ...) -> None: ...
+
+class ReportHour(_message.Message):
+    __slots__ = ("start", "incidents", "watched_s", "unwatched_s")
+    START_FIELD_NUMBER: _ClassVar[int]
+    INCIDENTS_FIELD_NUMBER: _ClassVar[int]
+    WATCHED_S_FIELD_NUMBER: _ClassVar[int]
+    UNWATCHED_S_FIELD_NUMBER: _ClassVar[int]
+    start: _timestamp_pb2.Timestamp
+    incidents: int
+    watched_s: float
+    unwatched_s: float
+    def __init__(self, start: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., incidents: _Optional[int] = ..., watched_s: _Optional[float] = ..., unwatched_s: _Optional[float] = ...) -> None: ...
 
 class VerdictList(_message.Message):
     __slots__ = ("verdicts", "complete")

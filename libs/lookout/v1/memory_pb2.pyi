@@ -259,7 +259,7 @@ class AskSummary(_message.Message):
     def __init__(self, cameras: _Optional[int] = ..., answered: _Optional[int] = ..., not_asked: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class FindRequest(_message.Message):
-    __slots__ = ("question", "cameras", "since_us", "until_us", "limit", "threshold", "share")
+    __slots__ = ("question", "cameras", "since_us", "until_us", "limit", "threshold", "share", "anyway", "exact", "tenants")
     QUESTION_FIELD_NUMBER: _ClassVar[int]
     CAMERAS_FIELD_NUMBER: _ClassVar[int]
     SINCE_US_FIELD_NUMBER: _ClassVar[int]
@@ -267,6 +267,9 @@ class FindRequest(_message.Message):
     LIMIT_FIELD_NUMBER: _ClassVar[int]
     THRESHOLD_FIELD_NUMBER: _ClassVar[int]
     SHARE_FIELD_NUMBER: _ClassVar[int]
+    ANYWAY_FIELD_NUMBER: _ClassVar[int]
+    EXACT_FIELD_NUMBER: _ClassVar[int]
+    TENANTS_FIELD_NUMBER: _ClassVar[int]
     question: str
     cameras: _containers.RepeatedScalarFieldContainer[str]
     since_us: int
@@ -274,7 +277,10 @@ class FindRequest(_message.Message):
     limit: int
     threshold: float
     share: float
-    def __init__(self, question: _Optional[str] = ..., cameras: _Optional[_Iterable[str]] = ..., since_us: _Optional[int] = ..., until_us: _Optional[int] = ..., limit: _Optional[int] = ..., threshold: _Optional[float] = ..., share: _Optional[float] = ...) -> None: ...
+    anyway: bool
+    exact: bool
+    tenants: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, question: _Optional[str] = ..., cameras: _Optional[_Iterable[str]] = ..., since_us: _Optional[int] = ..., until_us: _Optional[int] = ..., limit: _Optional[int] = ..., threshold: _Optional[float] = ..., share: _Optional[float] = ..., anyway: _Optional[bool] = ..., exact: _Optional[bool] = ..., tenants: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class FindResponse(_message.Message):
     __slots__ = ("progress", "hit", "summary")
@@ -301,7 +307,7 @@ class FindProgress(_message.Message):
     def __init__(self, stage: _Optional[str] = ..., camera: _Optional[str] = ..., done: _Optional[int] = ..., total: _Optional[int] = ..., note: _Optional[str] = ...) -> None: ...
 
 class FindHit(_message.Message):
-    __slots__ = ("number", "verdict", "begin_us", "end_us", "windows", "proposed", "segments", "merged")
+    __slots__ = ("number", "verdict", "begin_us", "end_us", "windows", "proposed", "segments", "merged", "then")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     VERDICT_FIELD_NUMBER: _ClassVar[int]
     BEGIN_US_FIELD_NUMBER: _ClassVar[int]
@@ -310,6 +316,7 @@ class FindHit(_message.Message):
     PROPOSED_FIELD_NUMBER: _ClassVar[int]
     SEGMENTS_FIELD_NUMBER: _ClassVar[int]
     MERGED_FIELD_NUMBER: _ClassVar[int]
+    THEN_FIELD_NUMBER: _ClassVar[int]
     number: int
     verdict: _verdicts_pb2.Verdict
     begin_us: int
@@ -318,7 +325,8 @@ class FindHit(_message.Message):
     proposed: float
     segments: _containers.RepeatedCompositeFieldContainer[_lineage_pb2.RecordRef]
     merged: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, number: _Optional[int] = ..., verdict: _Optional[_Union[_verdicts_pb2.Verdict, _Mapping]] = ..., begin_us: _Optional[int] = ..., end_us: _Optional[int] = ..., windows: _Optional[int] = ..., proposed: _Optional[float] = ..., segments: _Optional[_Iterable[_Union[_lineage_pb2.RecordRef, _Mapping]]] = ..., merged: _Optional[_Iterable[int]] = ...) -> None: ...
+    then: _containers.RepeatedCompositeFieldContainer[_verdicts_pb2.Verdict]
+    def __init__(self, number: _Optional[int] = ..., verdict: _Optional[_Union[_verdicts_pb2.Verdict, _Mapping]] = ..., begin_us: _Optional[int] = ..., end_us: _Optional[int] = ..., windows: _Optional[int] = ..., proposed: _Optional[float] = ..., segments: _Optional[_Iterable[_Union[_lineage_pb2.RecordRef, _Mapping]]] = ..., merged: _Optional[_Iterable[int]] = ..., then: _Optional[_Iterable[_Union[_verdicts_pb2.Verdict, _Mapping]]] = ...) -> None: ...
 
 class FindSummary(_message.Message):
     __slots__ = ("hits", "cameras", "ranked", "asked", "not_searched", "cost", "ended")
@@ -349,6 +357,40 @@ class NotSearched(_message.Message):
     end_us: int
     reason: str
     def __init__(self, camera: _Optional[str] = ..., begin_us: _Optional[int] = ..., end_us: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class UnusualRequest(_message.Message):
+    __slots__ = ("cameras", "since_us", "until_us", "limit", "exact")
+    CAMERAS_FIELD_NUMBER: _ClassVar[int]
+    SINCE_US_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_US_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    EXACT_FIELD_NUMBER: _ClassVar[int]
+    cameras: _containers.RepeatedScalarFieldContainer[str]
+    since_us: int
+    until_us: int
+    limit: int
+    exact: bool
+    def __init__(self, cameras: _Optional[_Iterable[str]] = ..., since_us: _Optional[int] = ..., until_us: _Optional[int] = ..., limit: _Optional[int] = ..., exact: _Optional[bool] = ...) -> None: ...
+
+class UnusualResponse(_message.Message):
+    __slots__ = ("spans", "note")
+    SPANS_FIELD_NUMBER: _ClassVar[int]
+    NOTE_FIELD_NUMBER: _ClassVar[int]
+    spans: _containers.RepeatedCompositeFieldContainer[UnusualSpan]
+    note: str
+    def __init__(self, spans: _Optional[_Iterable[_Union[UnusualSpan, _Mapping]]] = ..., note: _Optional[str] = ...) -> None: ...
+
+class UnusualSpan(_message.Message):
+    __slots__ = ("camera", "begin_us", "end_us", "score")
+    CAMERA_FIELD_NUMBER: _ClassVar[int]
+    BEGIN_US_FIELD_NUMBER: _ClassVar[int]
+    END_US_FIELD_NUMBER: _ClassVar[int]
+    SCORE_FIELD_NUMBER: _ClassVar[int]
+    camera: str
+    begin_us: int
+    end_us: int
+    score: float
+    def __init__(self, camera: _Optional[str] = ..., begin_us: _Optional[int] = ..., end_us: _Optional[int] = ..., score: _Optional[float] = ...) -> None: ...
 
 class FindCost(_message.Message):
     __slots__ = ("windows", "windows_total", "flops", "flops_total", "fetched_bytes", "share")

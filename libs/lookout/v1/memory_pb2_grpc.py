@@ -209,6 +209,11 @@ class RecallServiceStub:
                 request_serializer=lookout_dot_v1_dot_memory__pb2.FindRequest.SerializeToString,
                 response_deserializer=lookout_dot_v1_dot_memory__pb2.FindResponse.FromString,
                 _registered_method=True)
+        self.Unusual = channel.unary_unary(
+                '/lookout.v1.RecallService/Unusual',
+                request_serializer=lookout_dot_v1_dot_memory__pb2.UnusualRequest.SerializeToString,
+                response_deserializer=lookout_dot_v1_dot_memory__pb2.UnusualResponse.FromString,
+                _registered_method=True)
 
 
 class RecallServiceServicer:
@@ -230,6 +235,13 @@ class RecallServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Unusual(self, request, context):
+        """Spans that look unlike what their camera usually shows at that hour, by what the directory holds alone.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_RecallServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -242,6 +254,11 @@ def add_RecallServiceServicer_to_server(servicer, server):
                     servicer.Find,
                     request_deserializer=lookout_dot_v1_dot_memory__pb2.FindRequest.FromString,
                     response_serializer=lookout_dot_v1_dot_memory__pb2.FindResponse.SerializeToString,
+            ),
+            'Unusual': grpc.unary_unary_rpc_method_handler(
+                    servicer.Unusual,
+                    request_deserializer=lookout_dot_v1_dot_memory__pb2.UnusualRequest.FromString,
+                    response_serializer=lookout_dot_v1_dot_memory__pb2.UnusualResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -299,6 +316,33 @@ class RecallService:
             '/lookout.v1.RecallService/Find',
             lookout_dot_v1_dot_memory__pb2.FindRequest.SerializeToString,
             lookout_dot_v1_dot_memory__pb2.FindResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Unusual(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/lookout.v1.RecallService/Unusual',
+            lookout_dot_v1_dot_memory__pb2.UnusualRequest.SerializeToString,
+            lookout_dot_v1_dot_memory__pb2.UnusualResponse.FromString,
             options,
             channel_credentials,
             insecure,

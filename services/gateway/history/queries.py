@@ -414,6 +414,18 @@ def incidents_by_tenant(
     return dict(counts)
 
 
+def incident_starts(
+    connection: Connection, principal: Principal, camera: str | None, since_ms: int, until_ms: int
+) -> list[int]:
+    """When the incidents of a range began that a caller may see, Unix milliseconds."""
+    query = sqlalchemy.select(INCIDENTS.c.start_ms).where(
+        *_in_scope(connection, principal, camera, INCIDENTS.c.camera),
+        INCIDENTS.c.start_ms >= since_ms,
+        INCIDENTS.c.start_ms < until_ms,
+    )
+    return list(connection.scalars(query))
+
+
 def verdict_places(
     connection: Connection, series: Iterable[SeriesRow], since_ms: int, until_ms: int
 ) -> dict[int, tuple[int, int]]:

@@ -46,6 +46,9 @@ def find_moments(
     until: Annotated[str | None, Query(max_length=40)] = None,
     limit: Annotated[int, Query(ge=1, le=1000, description="hits at most")] = 20,
     threshold: Annotated[float, Query(gt=0, le=1, description="least p(yes) of a hit")] = 0.5,
+    anyway: Annotated[
+        bool, Query(description="ask a question that the model was not trained for; hits say `untrained`")
+    ] = False,
 ) -> Response:
     """Find moments in what cameras saw. Hits come as they are verified; leaving ends the search."""
     parts = parts_of(request)
@@ -60,6 +63,9 @@ def find_moments(
         until_us=None if until_ms is None else until_ms * 1000,
         limit=limit,
         threshold=threshold,
+        anyway=anyway,
+        exact=not principal.unlimited,
+        tenants=principal.tenants,
     )
     if not parts.followers.begin(principal.actor):
         raise too_many(_LATER_S, f"{parts.followers.limit} streams of events are open already: close one")
@@ -89,16 +95,20 @@ def _visible(parts: Parts, principal: Principal, pattern: str) -> list[str]:
 
 def _events(call: Any) -> Iterator[bytes]:
     """A search as server-sent events."""
+    hits = False
     try:
         for response in call:
             kind = response.WhichOneof("part")
+            hits |= kind == "hit"
             yield b"event: %s\ndata: %s\n\n" % (kind.encode(), to_json(getattr(response, kind)))
     except grpc.RpcError as error:
         if error.code() is not grpc.StatusCode.CANCELLED:
-            yield b"event: problem\ndata: %s\n\n" % _problem(error)
+            yield b"event: problem\ndata: %s\n\n" % _problem(error, hits)
 
 
-def _problem(error: Any) -> bytes:
+def _problem(error: Any, hits: bool) -> bytes:
     shown = error.code() in (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.RESOURCE_EXHAUSTED)
     detail = error.details() if shown else f"recall does not answer: {error.code().name}"
+    if hits:
+        detail += ". The hits so far hold; the rest was not searched: search again"
     return json.dumps({"detail": detail}).encode()

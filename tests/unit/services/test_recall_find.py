@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,10 +18,12 @@ from typer.testing import CliRunner
 
 from lookout.cli.app import app
 from lookout.local import RedisServer
-from lookout.models import DEMO_QUESTIONS
+from lookout.models import DEMO_QUESTIONS, TINY
+from lookout.past.backtests import PastWindows
 from lookout.past.chapters.landmarks import CAMERAS, LandmarkReader, landmarks_key
 from lookout.past.find import find
 from lookout.past.find.finding import Finder
+from lookout.past.find.types import FindEvent, FindQuestion, Hit
 from lookout.runtime.net import GrpcServer
 from lookout.runtime.observe import Metrics
 from lookout.runtime.worker import load_settings
@@ -61,18 +65,23 @@ class Service:
         self.asker = Asker(engine(), holders.sources(), model_digest=digest())
         self.records = WorldRecords(self.world)
 
+        self.address = f"127.0.0.1:{self.serve(stack).port}"
+
+    def serve(self, stack: ExitStack, kind: type[Finder] = Finder, **more: Any) -> GrpcServer:
+        """A recall of its own over the same chapters; `kind`: what searches, `more`: what it has besides."""
+
         @contextmanager
         def finder() -> Iterator[Finder]:
             memory = FleetMemory(self.asker, self.landmarks)
-            yield Finder(memory, self.records, past_windows(self.world))
+            yield kind(memory, self.records, past_windows(self.world), **more)
 
-        settings = load_settings(RecallSettings, {}, mode="local", instance="recall-0")
+        settings = load_settings(RecallSettings, {}, mode="local", instance="recall-0", model_dir=TINY)
         service = RecallService(self.asker, settings, Metrics("recall"), finder)
         server = GrpcServer("127.0.0.1", 0)
         server.add(service.register, service.NAME)
         server.start()
         stack.callback(server.stop, 0)
-        self.address = f"127.0.0.1:{server.port}"
+        return server
 
     def find(self, **request: Any) -> list[FindResponse]:
         """All messages of a search."""
@@ -143,10 +152,104 @@ def test_what_cannot_be_searched_is_refused_by_name(service: Service) -> None:
         ({"threshold": 1.5}, "threshold and share"),
         ({"share": 0.0}, "threshold and share"),
         ({"limit": 1001}, "limit is 1000 at most"),
+        ({"question": "Is anyone dancing?"}, "was not trained for 'Is anyone dancing"),
     ):
         with pytest.raises(grpc.RpcError, match=words) as refused:
             service.find(**request)
         assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
+def test_an_untrained_question_is_asked_anyway(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOOKOUT_RECALL", service.address)
+    odd = ["find", "Is anyone dancing?", "-c", "ward", "--until", "2020-01-01"]
+    refused = CliRunner().invoke(app, odd)
+    assert refused.exit_code != 0
+    assert "(--anyway, in Python anyway=True)" in str(refused.exception)
+    assert CliRunner().invoke(app, [*odd, "--anyway"]).exit_code == 0
+
+
+@dataclass(frozen=True)
+class Dying(Finder):
+    """Loses its server after the first hit; `end` stops it."""
+
+    end: Callable[[], object] = print
+
+    def find(
+        self, question: FindQuestion, cancelled: Callable[[], bool] = lambda: False
+    ) -> Iterator[FindEvent]:
+        """As ever, to the first hit."""
+        for event in super().find(question, cancelled):
+            yield event
+            if isinstance(event, Hit):
+                threading.Timer(1.0, self.end).start()  # the hit is on its way by then
+                eventually(cancelled)
+                return
+
+
+def test_a_recall_that_is_killed_leaves_its_hits_and_says_what_is_missing(
+    service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ExitStack() as stack:
+        servers: list[GrpcServer] = []
+        servers += [service.serve(stack, Dying, end=lambda: servers[0].stop(0))]
+        monkeypatch.setenv("LOOKOUT_RECALL", f"127.0.0.1:{servers[0].port}")
+        ended = CliRunner().invoke(app, ["find", LYING, "--camera", "ward"])
+        assert ended.exit_code != 0
+        assert " ward\n" in ended.stdout  # the hit
+        assert "The hits above hold; the rest was not searched" in str(ended.exception)
+    with ExitStack() as stack:
+        again: list[GrpcServer] = []
+        again += [service.serve(stack, Dying, end=lambda: again[0].stop(0))]
+        with served(tmp_path, recall=f"127.0.0.1:{again[0].port}") as (port, parts):
+            events = gateway_events(port, cookie(parts), question=LYING, camera="ward")
+            assert [kind for kind, _ in events][-2:] == ["hit", "problem"]
+            assert "the rest was not searched" in events[-1][1]["detail"]
+
+
+@dataclass(frozen=True)
+class Watched(Finder):
+    """Waits in its first window until the caller has left; counts the windows."""
+
+    computed: list[int] = field(default_factory=list)
+    left: threading.Event = field(default_factory=threading.Event)
+
+    def find(
+        self, question: FindQuestion, cancelled: Callable[[], bool] = lambda: False
+    ) -> Iterator[FindEvent]:
+        """As ever."""
+        asked, computed = PastWindows.verdicts, self.computed
+
+        class Counted(PastWindows):
+            """Counts, and waits."""
+
+            __slots__ = ()
+
+            def verdicts(self, *arguments: Any) -> Any:
+                for past in asked(self, *arguments):
+                    computed.append(past.verdict.window)
+                    eventually(cancelled)
+                    yield past
+
+        own = self.windows
+        counted = Counted(own.settings, own.engine, own.planner, own.load, own.model_digest)
+        try:
+            yield from Finder(self.memory, self.records, counted).find(question, cancelled)
+        finally:
+            self.left.set()
+
+
+def test_no_window_is_computed_after_the_caller_left(service: Service) -> None:
+    computed: list[int] = []
+    left = threading.Event()
+    with ExitStack() as stack:
+        server = service.serve(stack, Watched, computed=computed, left=left)
+        search = find(LYING, recall=f"127.0.0.1:{server.port}")
+        while next(search).progress.stage != "verify":
+            pass
+        eventually(lambda: computed)
+        search.close()
+        assert left.wait(60.0)
+    assert len(computed) == 1
 
 
 def test_a_caller_that_leaves_ends_the_search(service: Service) -> None:
@@ -231,6 +334,20 @@ def test_a_gateway_without_recall_says_what_to_set(tmp_path: Path) -> None:
         assert "LOOKOUT_RECALL" in answer.json()["detail"]
 
 
+def test_a_search_without_redis_finds_the_same(service: Service) -> None:
+    with grpc.insecure_channel(service.address) as channel:
+        stub: Any = memory_pb2_grpc.RecallServiceStub(channel)  # type: ignore[no-untyped-call]
+        call = stub.Find(FindRequest(question=LYING, cameras=["ward"], share=1.0), timeout=300.0)
+        messages = [next(call)]
+        service.redis.stop()
+        messages += call
+    check_hits(service, messages)
+    messages = service.find(cameras=["ward"])
+    reasons = [entry.reason for entry in summary_of(messages).not_searched]
+    assert hits_of(messages) or any("Redis" in reason for reason in reasons)
+    service.redis.start()
+
+
 def test_erasing_removes_landmarks_and_a_lost_holder_is_named(service: Service) -> None:
     announcer = service.holder.announcer
     assert announcer is not None
@@ -240,8 +357,14 @@ def test_erasing_removes_landmarks_and_a_lost_holder_is_named(service: Service) 
     # The folder still has it, so it is announced again; what others had written is gone.
     assert service.client.hlen(landmarks_key("ward")) == 1
     assert {name.decode() for name in service.client.zrange(CAMERAS, 0, -1)} == {"ward", "yard"}
-    service.holder.kill()
-    messages = service.find(cameras=["ward"])
-    reasons = " ".join(entry.reason for entry in summary_of(messages).not_searched)
-    assert "ward" in reasons
-    assert summary_of(messages).asked == 0
+    with grpc.insecure_channel(service.address) as channel:
+        stub: Any = memory_pb2_grpc.RecallServiceStub(channel)  # type: ignore[no-untyped-call]
+        call = stub.Find(FindRequest(question=LYING, share=1.0), timeout=300.0)
+        messages = [next(call)]
+        service.holder.kill()
+        messages += call
+    check_hits(service, messages)  # what no holder has is walked
+    assert summary_of(messages).asked < summary_of(messages).ranked
+    few = summary_of(service.find(cameras=["ward"], limit=1))
+    assert "ward" in " ".join(entry.reason for entry in few.not_searched)
+    assert few.asked == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Generator
 from dataclasses import dataclass, replace
 
+from lookout.models import ListedQuestion, is_untrained
 from lookout.models.engines import Engine, Question
 from lookout.models.windows import Planner
 from lookout.runtime.worker import WindowPlanSettings
@@ -47,6 +48,7 @@ class PastWindows:
         planner: Plans them with the settings of the fleet.
         load: The block of a tokens record.
         model_digest: Of the engine's model.
+        listed: The questions that the model was trained for; None: it does not say.
     """
 
     settings: WindowPlanSettings
@@ -54,6 +56,7 @@ class PastWindows:
     planner: Planner
     load: LoadTokens
     model_digest: str
+    listed: tuple[ListedQuestion, ...] | None = None
 
     def verdicts(
         self,
@@ -104,7 +107,9 @@ class PastWindows:
                 continue
             if index in repeated and before is not None:
                 newest = epoch.blocks[index].block
-                yield PastVerdict(repeated_verdict(self._span(epoch, index), watch, before, newest))
+                verdict = repeated_verdict(self._span(epoch, index), watch, before, newest)
+                verdict.untrained = before.untrained
+                yield PastVerdict(verdict)
                 continue
             if index in repeated:
                 continue  # the answer that it repeats is before the scope
@@ -130,6 +135,7 @@ class PastWindows:
         (answer,) = played.answered.answer.answers
         verdict = answered(span, watch, played.answered, answer, blocks=blocks)
         verdict.coverage, verdict.model_digest = played.coverage, self.model_digest
+        verdict.untrained = is_untrained(self.listed, watch.question)
         return PastVerdict(verdict, played.flops)
 
     def _without_record(self, epoch: EpochRecords, index: int, watch: Watch) -> PastVerdict | None:

@@ -24,13 +24,14 @@ def find(
     recall: str,
     threshold: float = 0.5,
     share: float = 0.1,
+    anyway: bool = False,
     security: GrpcSecurity | None = None,
     timeout_s: float | None = None,
 ) -> Iterator[FindResponse]:
     """Search what cameras of a fleet saw. Closing the iterator ends the search within one window.
 
     Args:
-        question: One of yes or no.
+        question: One of yes or no; or several that hold one after the other, joined by ", then ".
         cameras: An id or a pattern with `*`, or several.
         since: Only windows that end from then on; a time without a zone is local.
         until: Only windows that end before.
@@ -38,6 +39,7 @@ def find(
         recall: Recall's gRPC address (host:port).
         threshold: p(yes) of a hit's best window at least.
         share: The most windows that are computed, as a share of all windows of that time.
+        anyway: Ask a question that the model was not trained for; hits then say `untrained`.
         security: Certificates and token of the fleet; None: neither.
         timeout_s: Seconds that the search may take; None: as many as it needs.
 
@@ -55,6 +57,7 @@ def find(
         limit=limit,
         threshold=threshold,
         share=share,
+        anyway=anyway,
     )
     channel = Channels(security or without_security()).open(recall, [("grpc.enable_retries", 0)])
     stub: Any = memory_pb2_grpc.RecallServiceStub(channel)  # type: ignore[no-untyped-call]

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import heapq
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
-from typing import Final, Protocol
+from dataclasses import dataclass, field, replace
+from typing import Final, Literal, Protocol
 
 import torch
 
 from lookout.errors import LookoutError
 from lookout.past.backtests.windows import PastVerdict, PastWindows
+from lookout.past.find.moments import Hidden, Moments
 from lookout.past.find.spans import PastSpan, ranked_spans
 from lookout.past.find.types import (
     FindCost,
@@ -30,9 +31,9 @@ from lookout.past.find.types import (
 )
 from lookout.past.memory.ranking import CameraPast
 from lookout.streams.chains import EpochRecords, PastScope, chain_keys, is_repeated
-from lookout.v1.lineage_pb2 import RecordRef
 from lookout.v1.verdicts_pb2 import Verdict
 from lookout.v1.watches_pb2 import Rule, Watch
+from lookout.wire import names_id, tenant_of
 
 TOGETHER: Final = 8
 """Spans that the memory is asked about at a time: less work than one window."""
@@ -46,6 +47,8 @@ PATIENCE: Final = 12
 """Proposals without a hit, one after the other, after which the weaker ones are left out."""
 RISES: Final = 0.1
 """p(yes) of a chain's first window from which on the rest of the chain is walked before others."""
+LATER_US: Final = 300_000_000
+"""Within which a later clause of a question has to hold: what belongs together is minutes apart at most."""
 _LATEST_MS: Final = 1 << 62
 
 
@@ -57,6 +60,18 @@ class SpanAnswer:
     flops: int = 0
     fetched_bytes: int = 0
     missing: str = ""
+
+
+class Quota(Protocol):
+    """What tenants may have computed for searches (`lookout.runtime.tenants.TenantUsage`)."""
+
+    def add(self, tenant: str, kind: Literal["searched"], amount: float) -> None:
+        """Count windows of a tenant's cameras."""
+        ...
+
+    def refusal(self, tenant: str) -> str | None:
+        """Why no further window of the tenant's cameras is computed now; None: they are."""
+        ...
 
 
 class Memory(Protocol):
@@ -100,12 +115,14 @@ class Finder:
         records: What windows are computed from.
         windows: Computes them.
         hidden: Whether a camera's time (Unix microseconds) is erased now.
+        quota: What tenants may have computed; None: everything.
     """
 
     memory: Memory
     records: Records
     windows: PastWindows
-    hidden: Callable[[str, int, int], bool] = lambda camera, begin_us, end_us: False
+    hidden: Hidden = lambda camera, begin_us, end_us: False
+    quota: Quota | None = None
 
     def find(
         self, question: FindQuestion, cancelled: Callable[[], bool] = lambda: False
@@ -123,6 +140,10 @@ class Finder:
             LookoutError: The question cannot be asked of the model.
         """
         return _Search(self, question, cancelled).run()
+
+
+class QuotaError(LookoutError):
+    """A camera's tenant may have no further windows computed now."""
 
 
 class _CancelledError(Exception):
@@ -144,11 +165,11 @@ class _Search:
     ranked: int = 0
     asked_spans: int = 0
     not_searched: list[NotSearched] = field(default_factory=list)
-    verdicts: dict[str, dict[int, Verdict]] = field(default_factory=lambda: defaultdict(dict))
-    members: dict[str, dict[int, set[int]]] = field(default_factory=lambda: defaultdict(dict))
+    lost: dict[PastSpan, str] = field(default_factory=dict)
+    unanswered: list[NotSearched] = field(default_factory=list)
+    refused: dict[str, str] = field(default_factory=dict)
     scores: dict[PastSpan, float] = field(default_factory=dict)
-    hits: dict[int, Hit] = field(default_factory=dict)
-    last_number: int = 0
+    moments: Moments = field(init=False)
     fruitless: int = 0
     windows: int = 0
     total: int = 0
@@ -156,6 +177,16 @@ class _Search:
     fetched: int = 0
     prices: dict[bool, list[int]] = field(default_factory=lambda: defaultdict(list))
     ended: str = "done"
+
+    def __post_init__(self) -> None:
+        sampling = self.finder.windows.settings
+        self.moments = Moments(
+            self.question.threshold,
+            sampling.window_us,
+            sampling.window_blocks,
+            self._says_yes,
+            self.finder.hidden,
+        )
 
     def run(self) -> Iterator[FindEvent]:
         """Everything that `Finder.find` gives."""
@@ -171,9 +202,10 @@ class _Search:
 
     def _proposed(self) -> Iterator[FindEvent]:
         question, sampling = self.question, self.finder.windows.settings
-        self.pasts, missing = self.finder.memory.pasts(question.cameras)
+        pasts, missing = self.finder.memory.pasts(question.remembered)
+        self.pasts = {camera: past for camera, past in pasts.items() if question.names(camera)}
         self.not_searched += [NotSearched("", None, None, reason) for reason in missing]
-        queries = self.finder.memory.queries(question.text)
+        queries = self.finder.memory.queries(question.clauses[0])
         times = question.since_us, question.until_us
         spans = ranked_spans(self.pasts, queries, sampling.window_us, *times)
         self.ranked, self.total = len(spans), len(spans) * sampling.window_blocks
@@ -184,7 +216,7 @@ class _Search:
         waiting = deque(spans.part(0, count))
         while waiting:
             self._check()
-            batch = [waiting.popleft() for _ in range(min(TOGETHER, len(waiting)))]
+            batch = self._not_erased([waiting.popleft() for _ in range(min(TOGETHER, len(waiting)))])
             self._ask(batch, proposals)
             # A moment is longer than a span: its other spans are asked next.
             beside = {near for span in batch if self._says_yes(span) for near in (span.before, span.after)}
@@ -201,14 +233,21 @@ class _Search:
         self._leave_out(left_out, "ranked below the spans that the memory was asked about")
         self._leave_out([span for _, span in proposals], "proposed below the spans that were verified")
 
+    def _not_erased(self, spans: Sequence[PastSpan]) -> list[PastSpan]:
+        """The spans that may be looked at; the others are named."""
+        erased = {span for span in spans if self.finder.hidden(span.camera, span.begin_us, span.end_us)}
+        self.moments.erased |= {(span.camera, span.begin_us, span.end_us) for span in erased}
+        self.scores |= dict.fromkeys(erased, 0.0)
+        return [span for span in spans if span not in erased]
+
     def _ask(self, spans: Sequence[PastSpan], proposals: list[_Proposal]) -> None:
-        for span, answer in zip(spans, self.finder.memory.ask(spans, self.question.text), strict=True):
+        for span, answer in zip(spans, self.finder.memory.ask(spans, self.question.clauses[0]), strict=True):
             self.flops += answer.flops
             self.fetched += answer.fetched_bytes
             self.scores[span] = answer.p_yes
             if answer.missing:
-                # Nothing was read of it: it has no score, and is named instead.
-                self._leave_out([span], answer.missing)
+                # Nothing was read of it: it has no score. It is walked as what no memory covers.
+                self.lost[span] = answer.missing
             else:
                 self.asked_spans += 1
                 heapq.heappush(proposals, (-answer.p_yes, span))
@@ -236,11 +275,16 @@ class _Search:
 
     def _is_enough(self) -> bool:
         """Whether no further proposal is verified."""
-        if len(self.hits) >= self.question.limit:
+        if self._is_full():
             self.ended = "limit"
         elif self.windows >= self._budget(self.total):
             self.ended = "budget"
         return self.ended != "done" or self.fruitless >= PATIENCE
+
+    def _is_full(self) -> bool:
+        """Whether there are as many hits as are wanted."""
+        self.moments.withdraw_erased()
+        return len(self.moments.standing) >= self.question.limit
 
     def _budget(self, windows: int) -> int:
         return min(windows, max(LEAST_WINDOWS, round(self.question.share * windows)))
@@ -249,100 +293,176 @@ class _Search:
         """Compute the windows that end in a span, unless its moment is a hit already."""
         score, span = proposal
         moment = self._moment_of(span)
-        begin_us, end_us = moment[0].begin_us, moment[-1].end_us
-        if any(
-            hit.camera == span.camera and hit.begin_us < end_us and hit.end_us > begin_us
-            for hit in self.hits.values()
-        ):
+        if self.moments.touches(span.camera, moment[0].begin_us, moment[-1].end_us):
+            return
+        if not self._not_erased([span]):
+            return
+        if span.camera in self.refused:
+            self._leave_out([span], self.refused[span.camera])
             return
         yield FindProgress("verify", span.camera, self.windows, self._budget(self.total))
-        hits, windows, has_records = self.last_number, self.windows, False
+        hits, windows, has_records = self.moments.last_number, self.windows, False
         try:
-            for epoch in self.finder.records.near(span.camera, span.begin_us // 1000, span.end_us // 1000):
+            for epoch in self._near(span):
                 ends = [i for i in epoch.blocks if span.begin_us < epoch.end_ms(i) * 1000 <= span.end_us]
                 has_records |= bool(ends)
-                if any(index not in self.verdicts[epoch.stream] for index in ends):
+                if any(index not in self.moments.verdicts[epoch.stream] for index in ends):
                     yield from self._computed(epoch, min(ends), max(ends), -score)
+        except QuotaError as error:
+            self.refused[span.camera] = str(error)
+            self._leave_out([span], str(error))
+            return
         except LookoutError as error:
             self._leave_out([span], str(error))
+            self.fruitless += 1
             return
         if not has_records:
             self._leave_out([span], "tokens.v1 has no records of it: is it longer ago than Kafka keeps them?")
-        if self.last_number > hits:
+        if self.moments.last_number > hits:
             self.fruitless = 0
         elif self.windows > windows:
             self.fruitless += 1
 
     # Exact windows.
 
+    def _near(self, span: PastSpan) -> list[EpochRecords]:
+        """The epochs of a span that may be searched."""
+        epochs = self.finder.records.near(span.camera, span.begin_us // 1000, span.end_us // 1000)
+        return [epoch for epoch in epochs if epoch.camera == span.camera and self._is_open(epoch)]
+
+    def _is_open(self, epoch: EpochRecords) -> bool:
+        """Whether an epoch is of a camera and a tenant that are meant."""
+        tenants = self.question.tenants
+        return self.question.names(epoch.camera) and (not tenants or _tenant(epoch) in tenants)
+
     def _computed(
         self, epoch: EpochRecords, first: int, last: int, proposed: float | None
     ) -> Iterator[FindEvent]:
-        """Compute windows of a chain, from its key window on, and give the hits that they make or extend."""
+        """Compute windows of a chain, from its key window on, and give the hits that they make or extend.
+
+        Raises:
+            LookoutError: They cannot all be computed. The hits of those before are given first.
+        """
+        failure: LookoutError | _CancelledError | None = None
+        try:
+            for verdict in self._replayed(epoch, self.question.clauses[0], first, last):
+                self.moments.verdicts[epoch.stream][verdict.window] = verdict
+        except (LookoutError, _CancelledError) as error:
+            failure = error
+        for hit in self.moments.grown(epoch, proposed):
+            yield from self._followed(hit)
+        if failure is not None:
+            raise failure
+
+    def _replayed(self, epoch: EpochRecords, clause: str, first: int, last: int) -> Iterator[Verdict]:
+        """Compute windows of a chain, from its key window on."""
         windows = self.finder.windows
         key = chain_keys(epoch, windows.planner).get(first, first)
         chain = frozenset(i for i in epoch.blocks.keys() | epoch.verdicts.keys() if key <= i <= last)
-        verdicts = self.verdicts[epoch.stream]
-        scope = PastScope(cameras=(epoch.camera,))
-        with closing(windows.verdicts(epoch, self._watch, scope, chain)) as replayed:
-            while not (cancelled := self.cancelled()) and (past := next(replayed, None)) is not None:
-                self._count(past)
-                verdicts[past.verdict.window] = past.verdict
-        yield from self._grown(epoch, proposed)
-        if cancelled:
-            raise _CancelledError
+        rule = Rule(threshold=self.question.threshold)
+        watch = Watch(id="find", version=1, question=clause, rule=rule)  # as one that is not enabled
+        with closing(windows.verdicts(epoch, watch, PastScope(cameras=(epoch.camera,)), chain)) as replayed:
+            while True:
+                self._check()
+                self._check_quota(epoch)
+                if (past := next(replayed, None)) is None:
+                    return
+                self._take(epoch, past)
+                yield past.verdict
 
-    def _count(self, past: PastVerdict) -> None:
+    # Later clauses.
+
+    def _followed(self, hit: Hit) -> Iterator[FindEvent]:
+        """Give a hit of the first clause once the later ones hold.
+
+        Each holds in a window that begins no earlier than the first one of the clause before, and within
+        `LATER_US` of its last one.
+        """
+        then, begin_us, end_us = list(hit.then), hit.begin_us, hit.end_us
+        for clause in self.question.clauses[1 + len(then) :]:
+            self.moments.partial.add(hit.number)
+            yield FindProgress("verify", hit.camera, self.windows, self._budget(self.total))
+            verdict = self._first_yes(clause, hit.camera, begin_us, end_us + LATER_US)
+            if verdict is None:
+                return
+            then.append(verdict)
+            begin_us, end_us = verdict.start.ToMicroseconds(), verdict.end.ToMicroseconds()
+        others = [own for number, own in self.moments.standing.items() if number != hit.number]
+        if any(then and then[-1].id == own.then[-1].id for own in others):
+            return  # the same moment, which another hit has
+        self.moments.partial.discard(hit.number)
+        grown = replace(hit, then=tuple(then), end_us=max(hit.end_us, end_us))
+        self.moments.hits[hit.number] = grown
+        yield grown
+
+    def _first_yes(self, clause: str, camera: str, begin_us: int, until_us: int) -> Verdict | None:
+        """The first window of a time in which a clause holds: of the spans to which the memory says yes, or
+        of which it says nothing, else of its best one; None: there is none, or it is not known."""
+        length_us = self.finder.windows.settings.window_us
+        if self.question.until_us is not None:
+            until_us = min(until_us, self.question.until_us)
+        numbers = range(begin_us // length_us, -(-until_us // length_us))
+        spans = [PastSpan(camera, number * length_us, (number + 1) * length_us) for number in numbers]
+        spans = self._not_erased(spans)
+        scores: dict[PastSpan, float] = {}
+        for first in range(0, len(spans), TOGETHER):
+            self._check()
+            batch = spans[first : first + TOGETHER]
+            for span, answer in zip(batch, self.finder.memory.ask(batch, clause), strict=True):
+                self.flops += answer.flops
+                self.fetched += answer.fetched_bytes
+                scores[span] = 1.0 if answer.missing else answer.p_yes
+        least = min(self.question.threshold, max(scores.values(), default=0.0))
+        for span in [span for span in spans if scores[span] >= least]:
+            if self.windows >= self._budget(self.total):
+                self._leave_out([span], f"the budget ended before {clause!r} was asked")
+                return None
+            try:
+                for epoch in self._near(span):
+                    ends = [i for i in epoch.blocks if span.begin_us < epoch.end_ms(i) * 1000 <= span.end_us]
+                    for verdict in self._replayed(epoch, clause, min(ends), max(ends)) if ends else ():
+                        start_us, end_us = verdict.start.ToMicroseconds(), verdict.end.ToMicroseconds()
+                        if (
+                            verdict.p_yes >= self.question.threshold
+                            and begin_us <= start_us < until_us
+                            and not self.finder.hidden(camera, start_us, end_us)
+                        ):
+                            return verdict
+            except LookoutError as error:
+                self._leave_out([span], str(error))
+        return None
+
+    def _check_quota(self, epoch: EpochRecords) -> None:
+        """Raise QuotaError where the camera's tenant has used up its windows."""
+        quota = self.finder.quota
+        if quota is not None and (reason := quota.refusal(_tenant(epoch))) is not None:
+            raise QuotaError(reason)
+
+    def _take(self, epoch: EpochRecords, past: PastVerdict) -> None:
+        """Count a window, and remember its outcome."""
+        verdict, cost = past.verdict, past.verdict.cost
+        self.moments.verdicts[epoch.stream][verdict.window] = verdict
         self.windows += bool(past.computed_flops)
         self.flops += past.computed_flops
-        cost = past.verdict.cost
-        if past.computed_flops and past.verdict.HasField("p_yes"):
-            self.prices[past.verdict.basis == "key"].append(cost.flops_prefill + cost.flops_question)
+        if past.computed_flops and self.finder.quota is not None:
+            self.finder.quota.add(_tenant(epoch), "searched", 1)
+        if not verdict.HasField("p_yes"):
+            self._name_unanswered(verdict)
+        elif past.computed_flops:
+            self.prices[verdict.basis == "key"].append(cost.flops_prefill + cost.flops_question)
 
-    def _grown(self, epoch: EpochRecords, proposed: float | None) -> Iterator[Hit]:
-        """The hits of an epoch that are new, or have grown."""
-        verdicts, members = self.verdicts[epoch.stream], self.members[epoch.stream]
-        for run in self._moments(verdicts):
-            touched = sorted(number for number, own in members.items() if own & set(run))
-            if touched and members[touched[0]] == set(run):
-                continue
-            begin_us = verdicts[run[0]].start.ToMicroseconds()
-            end_us = verdicts[run[-1]].end.ToMicroseconds()
-            if self.finder.hidden(epoch.camera, begin_us, end_us):
-                self.not_searched.append(NotSearched(epoch.camera, begin_us, end_us, "erased"))
-                continue
-            number, *merged = touched or [self.last_number + 1]
-            self.last_number = max(self.last_number, number)
-            for part in touched:
-                proposed = max(proposed or 0.0, self.hits[part].proposed or 0.0) or None
-                del members[part], self.hits[part]
-            members[number] = set(run)
-            best = max((verdicts[index] for index in run), key=lambda own: own.p_yes)
-            shown = _segments(epoch, best.window, self.finder.windows.settings.window_blocks)
-            self.hits[number] = Hit(number, best, begin_us, end_us, len(run), proposed, shown, tuple(merged))
-            yield self.hits[number]
-
-    def _moments(self, known: Mapping[int, Verdict]) -> list[list[int]]:
-        """Windows with p(yes) at the threshold or above, those of one moment together: they share pictures,
-        or the memory says yes to everything between them."""
-        moments: list[list[int]] = []
-        for index, verdict in sorted(known.items()):
-            if verdict.p_yes < self.question.threshold:
-                continue
-            if moments and self._is_one(known[moments[-1][-1]], verdict):
-                moments[-1].append(index)
-            else:
-                moments.append([index])
-        return moments
-
-    def _is_one(self, earlier: Verdict, later: Verdict) -> bool:
-        """Whether two windows are of one moment."""
-        length_us = self.finder.windows.settings.window_us
-        end_us, begin_us = earlier.end.ToMicroseconds(), later.start.ToMicroseconds()
-        if begin_us <= end_us:
-            return True
-        between = range(end_us // length_us * length_us, begin_us, length_us)
-        return all(self._says_yes(PastSpan(later.camera, us, us + length_us)) for us in between)
+    def _name_unanswered(self, verdict: Verdict) -> None:
+        """Name a window without an answer; those that overlap and have the same reason are named as one."""
+        begin_us, end_us = verdict.start.ToMicroseconds(), verdict.end.ToMicroseconds()
+        before = self.unanswered[-1] if self.unanswered else None
+        if (
+            before is not None
+            and (before.camera, before.reason) == (verdict.camera, verdict.reason)
+            and (before.begin_us or 0) <= begin_us <= (before.end_us or 0)
+        ):
+            begin_us = before.begin_us or 0
+            self.unanswered.pop()
+        self.unanswered.append(NotSearched(verdict.camera, begin_us, end_us, verdict.reason))
 
     # What no memory covers.
 
@@ -357,6 +477,8 @@ class _Search:
         if isinstance(epochs, str):
             self.not_searched.append(NotSearched("", question.since_us, question.until_us, epochs))
             return
+        epochs = [epoch for epoch in epochs if self._is_open(epoch)]
+        self._name_unknown({epoch.camera for epoch in epochs} | self.pasts.keys())
         chains: list[_Chain] = []
         self.total = 0
         for epoch in epochs:
@@ -366,9 +488,18 @@ class _Search:
         if chains:
             yield from self._walk(chains)
 
+    def _name_unknown(self, known: Collection[str]) -> None:
+        """Name the cameras and patterns of which there is nothing."""
+        for name in self.question.cameras:
+            is_id = self.question.exact or "*" not in name
+            if name not in known and (is_id or not any(names_id(name, camera) for camera in known)):
+                reason = f"neither a memory nor tokens.v1 has anything of {name} in this time"
+                self.not_searched.append(NotSearched(name if is_id else "", None, None, reason))
+
     def _uncovered(self, epoch: EpochRecords, inside: Sequence[int]) -> list[_Chain]:
-        """The chains of windows that no memory covers; a repeated answer is that of the window before it."""
-        past, verdicts = self.pasts.get(epoch.camera, CameraPast()), self.verdicts[epoch.stream]
+        """The chains of windows that no memory covers, or whose memory was lost; a repeated answer is that of
+        the window before it."""
+        past, verdicts = self.pasts.get(epoch.camera, CameraPast()), self.moments.verdicts[epoch.stream]
         keys = chain_keys(epoch, self.finder.windows.planner)
         chains: dict[int, _Chain] = {}
         for index in sorted(inside):
@@ -376,13 +507,25 @@ class _Search:
             begin_us, end_us = (
                 record.wall_offset_us + time_us for time_us in (record.block.start_us, record.block.end_us)
             )
-            if index in verdicts or is_repeated(epoch, index) or past.covers(begin_us, end_us):
+            if (
+                index in verdicts
+                or is_repeated(epoch, index)
+                or self.finder.hidden(epoch.camera, begin_us, end_us)
+            ):
+                continue
+            if past.covers(begin_us, end_us) and self._span_of(epoch, index) not in self.lost:
                 continue
             chain = chains.setdefault(keys[index], _Chain(epoch))
             chain.windows.append(index)
             moved = sum(patch.kept for patch in record.block.patches if not patch.anchor)
             chain.motion = max(chain.motion, moved)
         return list(chains.values())
+
+    def _span_of(self, epoch: EpochRecords, index: int) -> PastSpan:
+        """The span in which a window ends."""
+        length_us = self.finder.windows.settings.window_us
+        begin_us = (epoch.end_ms(index) * 1000 - 1) // length_us * length_us
+        return PastSpan(epoch.camera, begin_us, begin_us + length_us)
 
     def _walk(self, chains: list[_Chain]) -> Iterator[FindEvent]:
         """The first window of every chain, those with most motion first; then the most promising chains."""
@@ -396,7 +539,7 @@ class _Search:
             if self._is_walked(begun + budget // 2):
                 break
             yield from self._step(chain, chain.windows[0], begun, budget)
-            probe = self.verdicts[chain.epoch.stream].get(chain.windows[0])
+            probe = self.moments.verdicts[chain.epoch.stream].get(chain.windows[0])
             probed.append((-probe.p_yes if probe is not None and probe.p_yes >= RISES else 0.0, chain))
         for _, chain in sorted(probed, key=lambda entry: (entry[0], -entry[1].motion)):
             if self._is_walked(begun + budget):
@@ -405,7 +548,9 @@ class _Search:
         self._name_unwalked(chains)
 
     def _step(self, chain: _Chain, last: int, begun: int, budget: int) -> Iterator[FindEvent]:
-        if any(index <= last for index in chain.windows if index not in self.verdicts[chain.epoch.stream]):
+        if any(
+            index <= last for index in chain.windows if index not in self.moments.verdicts[chain.epoch.stream]
+        ):
             yield FindProgress("walk", chain.epoch.camera, self.windows - begun, budget)
             try:
                 yield from self._computed(chain.epoch, chain.windows[0], last, None)
@@ -414,19 +559,25 @@ class _Search:
 
     def _is_walked(self, windows: int) -> bool:
         """Whether the walk ends, with so many windows computed or at the limit of hits."""
-        if len(self.hits) >= self.question.limit:
+        if self._is_full():
             self.ended = "limit"
         return self.ended == "limit" or self.windows >= windows
 
     def _name_unwalked(self, chains: Sequence[_Chain]) -> None:
         """Say for each camera how much of what no memory covers was left out."""
+        left, walked = set[PastSpan](), set[PastSpan]()
+        for chain in chains:
+            for index in chain.windows:
+                is_done = index in self.moments.verdicts[chain.epoch.stream]
+                (walked if is_done else left).add(self._span_of(chain.epoch, index))
+        self.lost = {span: why for span, why in self.lost.items() if span not in walked - left}
         cameras: dict[str, list[_Chain]] = defaultdict(list)
         for chain in chains:
             cameras[chain.epoch.camera].append(chain)
         for camera, own in sorted(cameras.items()):
             ends_ms = [chain.epoch.end_ms(index) for chain in own for index in chain.windows]
             computed = sum(
-                index in self.verdicts[chain.epoch.stream] for chain in own for index in chain.windows
+                index in self.moments.verdicts[chain.epoch.stream] for chain in own for index in chain.windows
             )
             if computed < len(ends_ms):
                 reason = f"no memory covers it; {computed} of its {len(ends_ms)} windows were computed"
@@ -454,13 +605,12 @@ class _Search:
             for span in own
         ]
 
-    @property
-    def _watch(self) -> Watch:
-        """The question as a watch that is not enabled."""
-        rule = Rule(threshold=self.question.threshold)
-        return Watch(id="find", version=1, question=self.question.text, rule=rule)
-
     def _summary(self) -> FindSummary:
+        self.moments.withdraw_erased()
+        hits = self.moments.standing
+        for reason in dict.fromkeys(self.lost.values()):
+            self._leave_out([span for span, why in self.lost.items() if why == reason], reason)
+        self.not_searched += [*self.unanswered, *self.moments.not_searched()]
         key_flops, usual_flops = (
             sum(own) / len(own) if (own := self.prices[is_key] or self.prices[not is_key]) else 0.0
             for is_key in (True, False)
@@ -474,11 +624,11 @@ class _Search:
             self.fetched,
         )
         return FindSummary(
-            tuple(sorted(self.hits, key=lambda number: (-self.hits[number].p_yes, number))),
-            len(self.pasts.keys() | {stream.rpartition("/")[0] for stream in self.verdicts}),
+            tuple(sorted(hits, key=lambda number: (-hits[number].p_yes, number))),
+            len(self.pasts.keys() | {stream.rpartition("/")[0] for stream in self.moments.verdicts}),
             self.ranked,
             self.asked_spans,
-            tuple(self.not_searched),
+            tuple(dict.fromkeys(self.not_searched)),
             cost,
             self.ended,
         )
@@ -493,10 +643,6 @@ class _Chain:
     motion: int = 0
 
 
-def _segments(epoch: EpochRecords, window: int, blocks: int) -> tuple[RecordRef, ...]:
-    """The segments that show a window, in their order."""
-    refs: dict[tuple[str, int, int], RecordRef] = {}
-    for index in range(max(0, window - blocks + 1), window + 1):
-        if (record := epoch.blocks.get(index)) is not None:
-            refs |= {(ref.topic, ref.partition, ref.offset): ref for ref in record.block.embeddings.segments}
-    return tuple(refs[place] for place in sorted(refs))
+def _tenant(epoch: EpochRecords) -> str:
+    """The tenant whose camera it is."""
+    return next((tenant_of(record.labels.tenant) for record in epoch.blocks.values()), tenant_of(""))

@@ -32,6 +32,7 @@ def _hit(hit: Hit) -> memory_pb2.FindHit:
         windows=hit.windows,
         segments=hit.segments,
         merged=hit.merged,
+        then=hit.then,
     )
     if hit.proposed is not None:
         message.proposed = hit.proposed

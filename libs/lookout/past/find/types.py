@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from lookout.past.find.clauses import clauses_of
 from lookout.v1.lineage_pb2 import RecordRef
 from lookout.v1.verdicts_pb2 import Verdict
 
@@ -14,13 +15,15 @@ class FindQuestion:
     """A search. Times are Unix microseconds.
 
     Attributes:
-        text: The question, one of yes or no.
+        text: The question, one of yes or no, or several that hold one after the other (`clauses_of`).
         cameras: Ids, and patterns with `*`.
         since_us: Only windows that end from here on; None: from the beginning.
         until_us: Only windows that end before; None: up to now.
         limit: The search ends with so many hits.
         threshold: p(yes) of a hit's best window at least.
         share: The most windows that are computed, as a share of all windows of that time.
+        exact: `cameras` are ids, whatever characters they have.
+        tenants: Only what cameras of these tenants sent; empty: of all.
     """
 
     text: str
@@ -30,6 +33,22 @@ class FindQuestion:
     limit: int = 20
     threshold: float = 0.5
     share: float = 0.1
+    exact: bool = False
+    tenants: Sequence[str] = ()
+
+    @property
+    def remembered(self) -> Sequence[str]:
+        """What memories are asked for: an id with a star would be taken for a pattern, and is only walked."""
+        return [name for name in self.cameras if "*" not in name] if self.exact else self.cameras
+
+    def names(self, camera: str) -> bool:
+        """Whether a camera that fits is one that is meant."""
+        return not self.exact or camera in self.cameras
+
+    @property
+    def clauses(self) -> tuple[str, ...]:
+        """Its clauses, in their order."""
+        return clauses_of(self.text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +81,7 @@ class Hit:
         proposed: p(yes) that the memory gave its span; None: it was found by walking.
         segments: The records of camera.segments.v1 that show its best window, for a clip.
         merged: Numbers of hits that were given before and are a part of this one.
+        then: Of each later clause of the question, the first window in which it holds.
     """
 
     number: int
@@ -72,6 +92,7 @@ class Hit:
     proposed: float | None
     segments: tuple[RecordRef, ...]
     merged: tuple[int, ...] = ()
+    then: tuple[Verdict, ...] = ()
 
     @property
     def camera(self) -> str:
@@ -80,8 +101,8 @@ class Hit:
 
     @property
     def p_yes(self) -> float:
-        """Of its best window."""
-        return self.verdict.p_yes
+        """Of its best window; of several clauses the lowest."""
+        return min(verdict.p_yes for verdict in (self.verdict, *self.then))
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from lookout.models import listed_questions
 from lookout.past.backtests import Backtest, PastWindows
 from lookout.past.backtests.labels import LabelScores
 from lookout.past.backtests.windows import PastVerdict
@@ -52,7 +53,8 @@ def fleet_backtest(
         measured.enter_context(backtest.measured(settings.device))
         reach_s = (settings.windows.longest_chain + settings.window_blocks) * settings.stride_s
         epochs = read_epochs(settings, scope, reach_s)
-        windows = PastWindows(settings, fleet.engine, fleet.planner, fleet.load, fleet.model_digest)
+        listed = listed_questions(model)
+        windows = PastWindows(settings, fleet.engine, fleet.planner, fleet.load, fleet.model_digest, listed)
         total, replayed = sum(len(_inside(epoch, scope)) for epoch in epochs), 0
         for epoch in epochs:
             for past in windows.verdicts(epoch, watch, scope):

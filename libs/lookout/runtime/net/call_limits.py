@@ -26,7 +26,8 @@ class CallLimits:
         calls: calls at the same time.
         calls_a_peer: of one host at the same time.
         idle_s: seconds that a caller may take to send its request, or to read one part of the answer.
-        stream_s: seconds that an answer may take, from its first part to its last.
+        stream_s: seconds that a caller may take to read an answer, all parts together. Time in which the
+            server works between two parts does not count.
         health_calls: calls of the health service at the same time, apart from the others.
     """
 
@@ -46,7 +47,7 @@ class CallLimits:
 class _Call:
     context: grpc.ServicerContext
     deadline: float | None  # unset: the server works, the caller is not to blame
-    last: float | None = None  # when the answer must be over
+    waited: float = 0.0  # seconds that the caller took so far to read parts
 
 
 class LimitCalls(grpc.ServerInterceptor):  # type: ignore[misc]
@@ -110,9 +111,10 @@ class LimitCalls(grpc.ServerInterceptor):  # type: ignore[misc]
             call.deadline = None
             for part in serve(request, context):
                 now = self._clock()
-                call.last = now + self._limits.stream_s if call.last is None else call.last
-                call.deadline = min(now + self._limits.idle_s, call.last)
+                call.deadline = now + min(self._limits.idle_s, self._limits.stream_s - call.waited)
                 yield part
+                call.deadline = None
+                call.waited += self._clock() - now
 
         return within
 

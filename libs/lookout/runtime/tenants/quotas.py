@@ -12,7 +12,7 @@ from lookout.runtime.net.setting_faults import fault_text
 from lookout.text import clean
 from lookout.wire import WireError, check_tenant
 
-Kind = Literal["bytes", "cameras", "questions", "device_s"]
+Kind = Literal["bytes", "cameras", "questions", "device_s", "searched"]
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 #: stands for the tenants that no quota names
 OTHERS: Final = "*"
@@ -22,6 +22,7 @@ NOUNS: Final[dict[Kind, str]] = {
     "cameras": "cameras",
     "questions": "questions about windows",
     "device_s": "seconds of the device",
+    "searched": "windows of searches",
 }
 
 
@@ -36,6 +37,7 @@ class TenantQuota(BaseModel):
     device_s: float | None = Field(
         default=None, ge=0, allow_inf_nan=False, description="seconds of prefill's devices"
     )
+    searched: int | None = Field(default=None, ge=0, description="windows that searches compute")
     weight: float = Field(
         default=1.0, gt=0, le=1000, allow_inf_nan=False, description="part of a device that is short"
     )

@@ -15,8 +15,8 @@ class TenantSettings(BaseModel):
     tenant_quotas: str = Field(
         "",
         max_length=1 << 20,
-        description="quotas by tenant as JSON, the same for decode and prefill: bytes, cameras, questions, "
-        "device_s and weight; * stands for tenants that are not named; empty: none",
+        description="quotas by tenant as JSON, the same for decode, prefill and recall: bytes, cameras, "
+        "questions, device_s, searched and weight; * stands for tenants that are not named; empty: none",
     )
     tenant_interval_s: float = Field(
         60.0, ge=1, le=86_400, description="interval of the tenants' quotas, in seconds"

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 import pytest
 
-from lookout.models import DEMO_QUESTIONS
-from lookout.past.find.finding import Finder
+from lookout.models import DEMO_QUESTIONS, ListedQuestion
+from lookout.models.windows import StrideBlock
+from lookout.past.find.clauses import clauses_of
+from lookout.past.find.finding import Finder, SpanAnswer
+from lookout.past.find.spans import PastSpan
 from lookout.past.find.types import FindEvent, FindProgress, FindQuestion, FindSummary, Hit
+from lookout.runtime.store import LineageBrokenError, StoreError
+from lookout.runtime.tenants import TenantUsage, read_quotas
 from lookout.streams.chains import PastScope
+from lookout.v1.tokens_pb2 import TokensRecord
 from lookout.v1.verdicts_pb2 import Verdict
 from lookout.v1.watches_pb2 import Rule, Watch
 from tests.find_world import (
@@ -27,7 +34,7 @@ from tests.find_world import (
 
 pytestmark = pytest.mark.slow
 
-LYING, VEHICLE = DEMO_QUESTIONS["lying"], DEMO_QUESTIONS["vehicle"]
+LYING, VEHICLE, PERSON = (DEMO_QUESTIONS[name] for name in ("lying", "vehicle", "person"))
 MINUTE_US = 60_000_000
 
 
@@ -230,6 +237,123 @@ def test_an_erased_time_is_no_hit() -> None:
     assert "erased" in reasons(summary(events), "ward")
 
 
+def test_a_time_that_is_erased_during_a_search_is_no_hit() -> None:
+    erased: list[str] = []
+    made = finder()
+    found: list[FindEvent] = []
+    hidden = lambda camera, *time: camera in erased  # noqa: E731
+    for event in Finder(made.memory, made.records, made.windows, hidden).find(FindQuestion(LYING)):
+        found.append(event)
+        if isinstance(event, Hit) and not erased:
+            erased.append(event.camera)  # after its hit was given
+    (camera,) = erased
+    numbers = {event.number: event.camera for event in found if isinstance(event, Hit)}
+    assert camera not in {numbers[number] for number in summary(found).hits}
+    assert summary(found).hits
+    assert [event.camera for event in found if isinstance(event, Hit)].count(camera) == 1
+    assert "erased" in reasons(summary(found), camera)
+
+
+def test_half_of_a_moment_that_is_erased_leaves_the_other_half() -> None:
+    ((first, last),) = happened(LYING, "ward")
+    ends = [truth(LYING)["ward"][index].end.ToMicroseconds() for index in (first, last)]
+
+    def hidden(camera: str, begin_us: int, end_us: int) -> bool:
+        return camera == "ward" and begin_us < ends[0] and end_us > ends[0] - 1
+
+    made = finder()
+    question = FindQuestion(LYING, ("ward",), share=1.0)
+    events = list(Finder(made.memory, made.records, made.windows, hidden).find(question))
+    (hit,) = kept(events)
+    assert ends[0] <= hit.begin_us < hit.end_us <= ends[1]
+    assert "erased" in reasons(summary(events), "ward")
+
+
+class LostMemory(FolderMemory):
+    """Loses a camera after some spans were asked."""
+
+    def ask(self, spans: Sequence[PastSpan], question: str) -> list[SpanAnswer]:
+        """As ever."""
+        answers = super().ask(spans, question)
+        self.lost = {"ward"}
+        return answers
+
+
+def test_a_memory_that_is_lost_during_a_search_costs_no_hit() -> None:
+    lost = LostMemory(world())
+    lost.lost = {"ward"}
+    events = list(finder(lost).find(FindQuestion(LYING, ("ward",), share=1.0)))
+    (hit,) = kept(events)
+    assert (hit.camera, hit.proposed) == ("ward", None)  # it was walked
+    assert not summary(events).not_searched
+    later = list(finder(LostMemory(world())).find(FindQuestion(LYING, ("ward",), share=1.0)))
+    assert [hit.camera for hit in kept(later)] == ["ward"]
+
+
+def test_windows_whose_tokens_are_gone_are_named() -> None:
+    def load(record: TokensRecord) -> StrideBlock:
+        raise LineageBrokenError("no replica has it")
+
+    made = finder()
+    windows = replace(made.windows, load=load)
+    events = list(Finder(made.memory, made.records, windows).find(FindQuestion(LYING, ("ward",))))
+    assert not kept(events)
+    assert "no replica has it" in reasons(summary(events), "ward")
+
+
+def test_a_failure_between_windows_keeps_the_hits_before_it() -> None:
+    def load(record: TokensRecord) -> StrideBlock:
+        if record.block.index > first + 3:
+            raise StoreError("the store does not answer")
+        return world().load(record)
+
+    ((first, _),) = happened(LYING, "ward")
+    made = finder()
+    windows = replace(made.windows, load=load)
+    events = list(Finder(made.memory, made.records, windows).find(FindQuestion(LYING, ("ward",), share=1.0)))
+    (hit,) = kept(events)
+    assert hit.verdict.window <= first + 3
+    assert "the store does not answer" in reasons(summary(events), "ward")
+
+
+def test_a_tenant_has_no_more_windows_than_its_quota_and_the_rest_is_named() -> None:
+    usage = TenantUsage(read_quotas('{"default": {"searched": 0}}'), ("searched",))
+    made = finder()
+    question = FindQuestion(LYING, ("ward", "dark"))
+    refused = summary(list(replace(made, quota=usage).find(question)))
+    assert not refused.hits
+    assert refused.cost.windows == 0
+    for camera in ("ward", "dark"):
+        assert "raise searched in LOOKOUT_TENANT_QUOTAS" in reasons(refused, camera)
+    few = TenantUsage(read_quotas('{"default": {"searched": 5}}'), ("searched",), interval_s=1e6)
+    assert summary(list(replace(made, quota=few).find(question))).cost.windows == 5
+    assert few.totals["default", "searched"] == 5
+
+
+def test_a_question_that_the_model_was_not_trained_for_is_marked() -> None:
+    made = finder()
+    windows = replace(made.windows, listed=(ListedQuestion((VEHICLE,), {}),))
+    events = list(Finder(made.memory, made.records, windows).find(FindQuestion(LYING, ("ward",))))
+    assert [hit.verdict.untrained for hit in kept(events)] == [True]
+    assert not any(hit.verdict.untrained for hit in kept(searched(LYING)))
+
+
+def test_only_cameras_and_tenants_that_are_meant_are_searched() -> None:
+    # A camera may be called `*`: to a caller that may see only that one, it is no pattern.
+    for question in (FindQuestion(LYING, ("*", "w*"), exact=True), FindQuestion(LYING, tenants=("acme",))):
+        found = summary(list(finder().find(question)))
+        assert (found.hits, found.cost.windows_total, found.cost.windows) == ((), 0, 0)
+    own = FindQuestion(LYING, ("ward",), exact=True, tenants=("default",))
+    assert len(kept(list(finder().find(own)))) == len(happened(LYING, "ward"))
+
+
+def test_cameras_of_which_there_is_nothing_are_named() -> None:
+    found = summary(list(finder().find(FindQuestion(LYING, ("gone", "shed-*")))))
+    assert (found.hits, found.cameras, found.cost.windows) == ((), 0, 0)
+    assert "anything of gone" in reasons(found, "gone")
+    assert "anything of shed-*" in reasons(found, "")
+
+
 def test_times_bound_the_search() -> None:
     first = FindQuestion(LYING, ("ward",), until_us=START_US + MINUTE_US)
     events = list(finder().find(first))
@@ -237,3 +361,34 @@ def test_times_bound_the_search() -> None:
     assert summary(events).ranked == 6 or summary(events).ranked == 7
     later = FindQuestion(LYING, ("ward",), since_us=START_US + MINUTE_US)
     assert len(kept(list(finder().find(later)))) == len(happened(LYING, "ward"))
+
+
+@pytest.mark.parametrize(
+    ("question", "clauses"),
+    [
+        ("Is a vehicle in view?", ("Is a vehicle in view?",)),
+        (
+            "Is a vehicle in view, then is anyone lying on the ground?",
+            ("Is a vehicle in view?", "Is anyone lying on the ground?"),
+        ),
+        ("is A in view? And then is B? Then is C", ("Is A in view?", "Is B?", "Is C?")),
+        ("Is anyone there, then", ("Is anyone there, then",)),
+        ("Was the gate then open?", ("Was the gate then open?",)),
+    ],
+)
+def test_a_question_has_clauses(question: str, clauses: tuple[str, ...]) -> None:
+    assert clauses_of(question) == clauses
+
+
+def test_clauses_hold_one_after_the_other() -> None:
+    two = FindQuestion(f"{PERSON[:-1]}, then {LYING}", ("ward",), share=1.0)
+    (hit,) = kept(list(finder().find(two)))
+    (then,) = hit.then
+    ((first, last),) = happened(LYING, "ward")
+    assert first <= then.window <= last
+    assert then.p_yes == pytest.approx(truth(LYING)["ward"][then.window].p_yes, abs=1e-4)
+    assert (hit.verdict.question, then.question) == (PERSON, LYING)
+    assert hit.begin_us <= then.start.ToMicroseconds() < then.end.ToMicroseconds() <= hit.end_us
+    assert hit.p_yes == min(hit.verdict.p_yes, then.p_yes)
+    other = FindQuestion(f"{PERSON[:-1]}, then {VEHICLE}", ("ward",), share=1.0)
+    assert not kept(list(finder().find(other)))

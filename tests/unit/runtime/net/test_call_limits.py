@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import grpc
 import pytest
@@ -28,12 +28,12 @@ class Endless(tensors_pb2_grpc.TensorServiceServicer):  # type: ignore[misc]
 class Watched:
     """A server whose clock stands still until it is set."""
 
-    def __init__(self) -> None:
+    def __init__(self, service: Callable[[Watched], object] = lambda watched: Endless()) -> None:
         self.now = 0.0
         self.server = GrpcServer("127.0.0.1", 0, LIMITS)
         self.server._limits._clock = lambda: self.now
         self.server.add(
-            lambda one: tensors_pb2_grpc.add_TensorServiceServicer_to_server(Endless(), one),
+            lambda one: tensors_pb2_grpc.add_TensorServiceServicer_to_server(service(self), one),
             "lookout.v1.TensorService",
         )
         self.server.start()
@@ -97,6 +97,27 @@ def test_a_reader_that_reads_slowly_is_ended_too(watched: Watched) -> None:
             next(stream)
         watched.now = LIMITS.stream_s + 1
         assert code_of(stream) is grpc.StatusCode.CANCELLED
+
+
+class Working(tensors_pb2_grpc.TensorServiceServicer):  # type: ignore[misc]
+    """Works longer on each part than a caller may take to read a whole answer."""
+
+    def __init__(self, watched: Watched) -> None:
+        self.watched = watched
+
+    def GetTensor(self, request: object, context: object) -> Iterator[tensors_pb2.GetTensorResponse]:
+        for _ in range(3):
+            yield tensors_pb2.GetTensorResponse(chunk=b"part")
+            self.watched.now += LIMITS.stream_s + 1
+            self.watched.server._limits.expire()
+
+
+def test_a_server_that_works_between_two_parts_is_not_taken_for_a_slow_reader() -> None:
+    made = Watched(Working)
+    with grpc.insecure_channel(made.address) as channel:
+        stream = tensors_pb2_grpc.TensorServiceStub(channel).GetTensor(tensors_pb2.GetTensorRequest())  # type: ignore[no-untyped-call]
+        assert [part.chunk for part in stream] == [b"part"] * 3
+    made.server.stop(0)
 
 
 @pytest.mark.parametrize("method", [METHOD, "/grpc.health.v1.Health/Check"])

@@ -1,0 +1,108 @@
+"""What a report says of a time: hours with their incidents, and stretches in which nothing was watched."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from sqlalchemy import Connection
+
+from lookout.rules import Outcome
+from lookout.services.gateway.history import queries
+from lookout.services.gateway.history.buckets import HOUR_MS, MINUTE_MS, Bucket
+from lookout.services.gateway.history.verdict_rows import OUTCOMES
+from lookout.services.gateway.principal import Principal
+
+WATCHED: Final = (Outcome.ANSWERED, Outcome.IDLE)
+UNSEEN: Final = "unseen"
+#: shorter stretches are the rounding of windows to minutes
+_LEAST_MS: Final = 1000
+
+
+@dataclass(slots=True)
+class Unwatched:
+    """A stretch in which a question about a camera had no answer, in whole buckets; `time_ms` of it."""
+
+    camera: str
+    tenant: str
+    watch: str
+    begin_ms: int
+    end_ms: int
+    reason: str
+    time_ms: int
+
+    def touches(self, later: Unwatched) -> bool:
+        """Whether another stretch goes on where this one ends, for the same reason."""
+        own = self.camera, self.tenant, self.watch, self.end_ms, self.reason
+        return own == (later.camera, later.tenant, later.watch, later.begin_ms, later.reason)
+
+
+@dataclass(slots=True)
+class Hour:
+    """An hour: incidents that began, and milliseconds that were watched and not watched."""
+
+    begin_ms: int
+    incidents: int = 0
+    watched_ms: int = 0
+    unwatched_ms: int = 0
+
+
+def shift(
+    connection: Connection, principal: Principal, camera: str | None, begin_ms: int, end_ms: int
+) -> tuple[list[Hour], list[Unwatched]]:
+    """The hours of a time, and what was not watched in it, by camera and watch.
+
+    Stretches are found to the minute where few series are asked for, else to the hour.
+    """
+    series = queries.series_of(connection, principal, camera, None)
+    fine = len(series) * (end_ms - begin_ms) <= queries.BUCKETS_AT_MOST * MINUTE_MS
+    size_ms = MINUTE_MS if fine else HOUR_MS
+    sums = queries.sums(connection, series, begin_ms, end_ms, size_ms)
+    first_ms = begin_ms // HOUR_MS * HOUR_MS
+    hours = {at_ms: Hour(at_ms) for at_ms in range(first_ms, end_ms, HOUR_MS)}
+    unwatched: list[Unwatched] = []
+    for entry in series:
+        buckets = sums.get(entry.key)
+        if not buckets:
+            continue
+        for at_ms, bucket in buckets.items():
+            hour = hours.setdefault(at_ms // HOUR_MS * HOUR_MS, Hour(at_ms // HOUR_MS * HOUR_MS))
+            times = dict(zip(OUTCOMES, bucket.times, strict=True))
+            hour.watched_ms += sum(times[outcome] for outcome in WATCHED)
+        extent = queries.minutes_seen(connection, entry, begin_ms, end_ms)
+        last_ms = min(end_ms, extent[1] if extent else max(buckets) + size_ms)
+        for stretch in _stretches(entry, buckets, size_ms, last_ms):
+            hours.setdefault(at_ms := stretch.begin_ms // HOUR_MS * HOUR_MS, Hour(at_ms))
+            hours[at_ms].unwatched_ms += stretch.time_ms
+            before = unwatched[-1] if unwatched else None
+            if before is not None and before.touches(stretch):
+                before.end_ms, before.time_ms = stretch.end_ms, before.time_ms + stretch.time_ms
+            else:
+                unwatched.append(stretch)
+    for at_ms in queries.incident_starts(connection, principal, camera, begin_ms, end_ms):
+        hours[at_ms // HOUR_MS * HOUR_MS].incidents += 1
+    return [hours[at_ms] for at_ms in sorted(hours)], unwatched
+
+
+def _stretches(
+    entry: queries.SeriesRow, buckets: Mapping[int, Bucket], size_ms: int, last_ms: int
+) -> list[Unwatched]:
+    """What was not watched of a series, bucket by bucket, each with its main reason."""
+    out: list[Unwatched] = []
+    begins: Sequence[int] = range(min(buckets), last_ms, size_ms)
+    for at_ms in begins:
+        bucket = buckets.get(at_ms)
+        times = (
+            dict.fromkeys(OUTCOMES, 0) if bucket is None else dict(zip(OUTCOMES, bucket.times, strict=True))
+        )
+        reasons = {outcome.value: time_ms for outcome, time_ms in times.items() if outcome not in WATCHED}
+        # The first and last bucket may hold time before and after everything.
+        is_inner = min(buckets) < at_ms and at_ms + size_ms < last_ms
+        reasons[UNSEEN] = max(0, size_ms - sum(times.values())) if is_inner else 0
+        reason = max(reasons, key=lambda name: reasons[name])
+        if (time_ms := sum(reasons.values())) < _LEAST_MS:
+            continue
+        names = entry.camera, entry.tenant, entry.watch
+        out.append(Unwatched(*names, at_ms, at_ms + size_ms, reason, time_ms))
+    return out

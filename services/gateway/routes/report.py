@@ -1,0 +1,119 @@
+"""A report of a shift or a day: incidents, time without answers, unusual spans, counts by hour."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated, Any, Final
+
+import grpc
+from fastapi import APIRouter, Query, Request
+from sqlalchemy import Connection
+from starlette.responses import Response
+
+from lookout.runtime.net import Channels
+from lookout.services.gateway.guard import Viewer
+from lookout.services.gateway.history import queries
+from lookout.services.gateway.history.buckets import HOUR_MS
+from lookout.services.gateway.history.shift import Hour, Unwatched, shift
+from lookout.services.gateway.history.views import view_of_row
+from lookout.services.gateway.messages import answer, route
+from lookout.services.gateway.parts import Parts, parts_of
+from lookout.services.gateway.principal import Principal
+from lookout.services.gateway.problems import ProblemError
+from lookout.services.gateway.times import Moment, parse_ms
+from lookout.v1 import memory_pb2_grpc
+from lookout.v1.gateway_pb2 import ReportHour, ShiftReport, UnwatchedTime
+from lookout.v1.memory_pb2 import UnusualRequest, UnusualSpan
+
+router = APIRouter(prefix="/v1/report", tags=["history"])
+_INCIDENTS: Final = 200
+_UNWATCHED: Final = 1000
+_LONGEST_MS: Final = 31 * 24 * HOUR_MS
+_RECALL_S: Final = 10.0
+
+
+@router.get("", **route(ShiftReport))
+def report(
+    request: Request,
+    principal: Viewer,
+    camera: Annotated[str | None, Query(max_length=200, description="id or glob")] = None,
+    since: Moment = None,
+    until: Moment = None,
+) -> Response:
+    """What happened on cameras: the last 8 hours by default, 31 days at most."""
+    end_ms = parse_ms("until", until) or int(time.time() * 1000)
+    given_ms = parse_ms("since", since)
+    begin_ms = max(0, end_ms - 8 * HOUR_MS) if given_ms is None else given_ms
+    if begin_ms >= end_ms:
+        raise ProblemError(400, "since: it must be before until")
+    if end_ms - begin_ms > _LONGEST_MS:
+        raise ProblemError(400, "since: a report is about 31 days at most")
+    parts = parts_of(request)
+    criteria = queries.IncidentFilter(camera=camera, since_ms=begin_ms, until_ms=end_ms)
+    with parts.database.reading() as connection:
+        rows, next_page = queries.incidents(connection, principal, criteria, "", _INCIDENTS)
+        hours, unwatched = shift(connection, principal, camera, begin_ms, end_ms)
+        cameras = _whole(connection, principal, camera)
+    unwatched.sort(key=lambda stretch: -stretch.time_ms)
+    message = ShiftReport(
+        incidents=[view_of_row(row, row.tenant) for row in rows],
+        more_incidents=bool(next_page),
+        hours=map(_hour, hours),
+        unwatched=map(_unwatched, unwatched[:_UNWATCHED]),
+    )
+    message.since.FromMilliseconds(begin_ms)
+    message.until.FromMilliseconds(end_ms)
+    if cameras:
+        about = UnusualRequest(
+            cameras=[camera or "*"] if principal.unlimited else cameras,
+            since_us=begin_ms * 1000,
+            until_us=end_ms * 1000,
+            exact=not principal.unlimited,
+        )
+        spans, message.note = _unusual(parts, about)
+        message.unusual.extend(spans)
+    return answer(message)
+
+
+def _whole(connection: Connection, principal: Principal, camera: str | None) -> list[str]:
+    """The cameras that a caller sees whatever their tenant was: landmarks do not say whose they are."""
+    cameras = sorted({row.id for row in queries.cameras_of(connection, principal, camera)})
+    if principal.unlimited:
+        return cameras
+    return [name for name in cameras if all(map(principal.sees_tenant, queries.tenants_of(connection, name)))]
+
+
+def _unusual(parts: Parts, request: UnusualRequest) -> tuple[list[UnusualSpan], str]:
+    """Unusual spans of cameras, as recall names them; and why there are none."""
+    if parts.settings.recall is None:
+        return [], "unusual spans need a fleet with memory"
+    channel = Channels(parts.settings).open(parts.settings.recall, [("grpc.enable_retries", 0)])
+    stub: Any = memory_pb2_grpc.RecallServiceStub(channel)  # type: ignore[no-untyped-call]
+    try:
+        response = stub.Unusual(request, timeout=_RECALL_S)
+        return list(response.spans), response.note
+    except grpc.RpcError as error:
+        return [], f"unusual spans are not known: recall does not answer: {error.code().name}"
+    finally:
+        channel.close()
+
+
+def _hour(hour: Hour) -> ReportHour:
+    message = ReportHour(
+        incidents=hour.incidents, watched_s=hour.watched_ms / 1000, unwatched_s=hour.unwatched_ms / 1000
+    )
+    message.start.FromMilliseconds(hour.begin_ms)
+    return message
+
+
+def _unwatched(stretch: Unwatched) -> UnwatchedTime:
+    message = UnwatchedTime(
+        camera=stretch.camera,
+        tenant=stretch.tenant,
+        watch=stretch.watch,
+        reason=stretch.reason,
+        seconds=stretch.time_ms / 1000,
+    )
+    message.start.FromMilliseconds(stretch.begin_ms)
+    message.end.FromMilliseconds(stretch.end_ms)
+    return message

@@ -10,6 +10,7 @@ from prometheus_client import Counter, Gauge
 from lookout.past.erasures import live_fence
 from lookout.rules import RuleError, read_watch
 from lookout.rules.notifications import notification_fault, read_notification
+from lookout.runtime.net.guarded_resolving import guard_process
 from lookout.runtime.worker import Context, Table, View, serve
 from lookout.services.notify.channels.opening import Channels
 from lookout.services.notify.composing import Composer
@@ -108,6 +109,7 @@ def add(context: Context[NotifySettings]) -> None:
         context.table(WATCHES.name, limit=ALL_WATCHES),
     )
     fence, _ = live_fence(context)
+    guard_process(settings.allowed())
     composer = Composer(settings)
     channels = Channels(settings, composer)
     engine = Engine(configuration.all, configuration.severity, fence)

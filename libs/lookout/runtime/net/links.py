@@ -52,7 +52,8 @@ def signed_link(key: bytes, base: str, path: str, seconds: float) -> str:
 
 def is_signed(key: bytes, path: str, until: int, signature: str) -> bool:
     """Whether a link was signed with this key and has not ended."""
-    return hmac.compare_digest(_signature(key, path, until), signature) and time.time() < until
+    own = _signature(key, path, until)
+    return hmac.compare_digest(own.encode(), signature.encode()) and time.time() < until
 
 
 def _signature(key: bytes, path: str, until: int) -> str:

@@ -24,13 +24,6 @@ if TYPE_CHECKING:
         OpenBlock as OpenBlock,
         Snapshot as Snapshot,
     )
-    from lookout.past.memory.links import (
-        LINKS as LINKS,
-        LayerWork as LayerWork,
-        Link as Link,
-        overlapped_s as overlapped_s,
-        serial_s as serial_s,
-    )
     from lookout.past.memory.past import (
         Chapter as Chapter,
         LostChapterError as LostChapterError,
@@ -70,7 +63,6 @@ _LAZY = {
     "clusters": ["Cluster", "ClusterPartition"],
     "folder": ["MemoryFolder"],
     "history": ["CameraMemory", "IndexSize", "LayerIndex", "OpenBlock", "Snapshot"],
-    "links": ["LINKS", "LayerWork", "Link", "overlapped_s", "serial_s"],
     "past": ["Chapter", "LostChapterError", "Past", "RangeCache", "Readable", "Traffic"],
     "prefetch": ["Predictor", "Prefetcher", "Transfer"],
     "presets": ["MemoryPreset", "PRESETS"],

@@ -344,8 +344,6 @@ def run_pass(model: LanguageModel, ask: AskPass, ids: Sequence[int], position: i
     last = len(model.layers) - 1
     try:
         for index, layer in enumerate(model.layers):
-            begun = clock()
-            trace = ask.traces[index]
             run = (
                 layer
                 if index < last or ask.observer is not None
@@ -359,8 +357,6 @@ def run_pass(model: LanguageModel, ask: AskPass, ids: Sequence[int], position: i
                 use_cache=True,
                 position_embeddings=(ones, zeros),
             )
-            if first:
-                trace.compute_s = clock() - begun - trace.retrieve_s - trace.move_s
     finally:
         for hook in hooks:
             hook.remove()

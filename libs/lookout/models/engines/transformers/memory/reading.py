@@ -13,7 +13,6 @@ import torch
 from lookout.models.engines.transformers.memory.clock import clock
 from lookout.past.memory import (
     FrameChoice,
-    LayerWork,
     Predictor,
     Prefetcher,
     RetrievalSettings,
@@ -63,8 +62,7 @@ class Reader(Protocol):
 
 @dataclass(slots=True)
 class LayerTrace:
-    """One layer of one answer: what was read and moved, and how long it took (wall seconds; `compute_s` is
-    everything but choosing and moving)."""
+    """One layer of one answer: what was read and moved, and how long it took (wall seconds)."""
 
     tokens: int = 0
     clusters: int = 0
@@ -73,23 +71,8 @@ class LayerTrace:
     retrieve_s: float = 0.0
     move_s: float = 0.0
     attend_s: float = 0.0
-    compute_s: float = 0.0
     ids: tuple[int, ...] = ()
     transfer: Transfer = field(default_factory=Transfer)
-
-    @property
-    def work(self) -> LayerWork:
-        """For the link model."""
-        moved = self.transfer
-        return LayerWork(
-            self.compute_s + self.retrieve_s,
-            moved.early_bytes,
-            moved.early_copies,
-            moved.late_bytes,
-            moved.late_copies,
-            moved.wasted_bytes,
-            moved.wasted_copies,
-        )
 
 
 class ClusterReader:

@@ -452,6 +452,15 @@ def written(template: str, records: Mapping[str, Record]) -> str:
     return re.sub(r"\{\{(?P<result>\S+) (?P<path>[^{}]+) (?P<form>[.%]?\d)\}\}", figure, template)
 
 
+def marked(text: str, records: Mapping[str, Record]) -> str:
+    """A page whose numbers after marks are read from results again: `<!-- worth flops/default %0 -->13`."""
+    return re.sub(
+        r"(<!-- (?P<figure>\S+ [^{}<>]+ [.%]?\d) -->)−?\d*\.?\d+(?: to −?\d*\.?\d+)?",
+        lambda found: found[1] + written(f"{{{{{found['figure']}}}}}", records),
+        text,
+    )
+
+
 def _rounded(number: float, form: str) -> str:
     places = Decimal(1).scaleb(-int(form[-1]))
     scale = 100 if form.startswith("%") else 1
@@ -470,6 +479,9 @@ def pages() -> dict[Path, str]:
     files[PAPERS] = written(TEMPLATE.read_text(), records)
     front = ROOT / "README.md"
     files[front] = readme(front.read_text(), records)
+    for guide in set((ROOT / "docs").glob("*.md")) - set(files):
+        if "<!-- " in (text := guide.read_text()):
+            files[guide] = marked(text, records)
     files[TINY / QUESTIONS_FILE] = question_list(records["sight-20"])
     return files
 

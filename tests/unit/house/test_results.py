@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 
@@ -31,6 +32,37 @@ def test_a_result_is_written_and_read(tmp_path: Path) -> None:
     (tmp_path / "x.json").write_text('{"command": ""}')
     with pytest.raises(ValueError, match=r"x\.json"):
         record.Record.read(tmp_path / "x.json")
+
+
+def test_figures_of_guides_are_read_from_results() -> None:
+    """A row that links to a result holds no typed share or decimal: aims, bounds and settings alone."""
+    typed = []
+    for guide in sorted((pages.ROOT / "docs").glob("*.md")):
+        if guide == pages.PAPERS:
+            continue
+        for line in guide.read_text().splitlines():
+            if not line.startswith("|") or "](results/" not in line:
+                continue
+            rest = re.sub(
+                r"<!-- [^>]+ -->−?\d*\.?\d+|\|[^|]*\(aim[^|]*\)[^|]*\||bound is [\d.]+"
+                r"|below \d+ %|\d+ % busy",
+                "|",
+                line,
+            )
+            typed += [f"{guide.name}: {found}" for found in re.findall(r"\d+ %|\b0\.\d+", rest)]
+    assert not typed
+
+
+def test_a_figure_after_a_mark_is_written_again() -> None:
+    figures = {"tables": {"worth": {"flops": 0.135, "range": [0.1, 0.25]}}}
+    records = {"r": record.Record("python -m bench.x", "a machine", "abc", "2026-01-01", 0.1, figures)}
+    written = pages.marked(
+        "<!-- r worth/flops %0 -->99 %, <!-- r worth/range .2 -->9. <!-- note -->7", records
+    )
+    assert written == "<!-- r worth/flops %0 -->14 %, <!-- r worth/range .2 -->.10 to .25. <!-- note -->7"
+    assert pages.marked(written, records) == written
+    with pytest.raises(KeyError):
+        pages.marked("<!-- r worth/other %0 -->1", records)
 
 
 @pytest.mark.parametrize("output", ["", "no figures\n", "[1]\n"])

@@ -70,6 +70,7 @@ FIXED = frozenset(
         "keep_url",
         "kubeconfig",
         "lease",
+        "pods",
         "memory",
         "memory_dir",
         "memory_url",

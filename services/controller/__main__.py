@@ -32,6 +32,7 @@ from lookout.services.controller.cluster import (
 )
 from lookout.services.controller.credential import Credential
 from lookout.services.controller.lease import Lease
+from lookout.services.controller.lost_pods import LostPods
 from lookout.services.controller.metrics import resource_numbers
 from lookout.services.controller.reconcile import Publish, Reconciler
 from lookout.services.controller.recordings import JobAnswers, RecordingJobs
@@ -46,6 +47,7 @@ STOPPED, FAILED, MISCONFIGURED, REPLACED = 0, 1, 2, 3
 _SEND_S = 30.0
 _SHORTEST_ROUND_S = 0.5
 _ROUND_S = 1.0
+_PODS_S = 3.0
 #: without a round, or a look at the lease, the process hangs; a round may wait for Kafka and the API server
 _STALL_S = 300.0
 #: reports of cameras that are read in a round
@@ -68,6 +70,7 @@ class Controller:
         self._stopped = threading.Event()
         self._look_at_credential = 0.0
         self._look_at_all = 0.0
+        self._look_at_pods = 0.0
         self._log = logs.get("controller")
         self.leads = False
 
@@ -127,11 +130,12 @@ class Controller:
             arguments = (kind, changed, self._stopped, self._tell_fault)
             threading.Thread(target=resources.follow, args=arguments, daemon=True).start()
         credential = _credential(settings)
+        lost = LostPods(settings.namespace, settings.pods) if settings.pods else None
         self._health.clear("leader")
         self._log.info("leading", namespace=settings.namespace)
         while self._goes_on():
             self._read_reports(reports, resources, reconciler)
-            self._round(reconciler, jobs, credential)
+            self._round(reconciler, jobs, credential, lost)
         activity.stop()
         if settings.recordings:
             answers.stop()
@@ -165,14 +169,21 @@ class Controller:
         for name in numbers:
             reconciler.mark_news(CAMERA, name)
 
-    def _round(self, reconciler: Reconciler, jobs: RecordingJobs, credential: Credential | None) -> None:
-        """Three attempts: what fails in one of them keeps none of the others from its work."""
+    def _round(
+        self,
+        reconciler: Reconciler,
+        jobs: RecordingJobs,
+        credential: Credential | None,
+        lost: LostPods | None,
+    ) -> None:
+        """Four attempts: what fails in one of them keeps none of the others from its work."""
         whole = time.monotonic() >= self._look_at_all
         if whole:
             self._look_at_all = time.monotonic() + self._settings.resync_s
         failures = []
         attempts: dict[str, Callable[[], None]] = {
             "certificate": lambda: self._renew(credential),
+            "pods of lost nodes": lambda: self._remove_lost(lost),
             "cameras and watches": reconciler.reconcile if whole else reconciler.work_off,
             "recordings": jobs.reconcile if whole else jobs.work_off,
         }
@@ -189,6 +200,11 @@ class Controller:
         # No back-off: what failed is looked at again, and the next change may be what cures it.
         self._stopped.wait(2.0)
         self._wake.set()
+
+    def _remove_lost(self, lost: LostPods | None) -> None:
+        if lost is not None and time.monotonic() >= self._look_at_pods:
+            self._look_at_pods = time.monotonic() + _PODS_S
+            lost.remove()
 
     def _renew(self, credential: Credential | None) -> None:
         if credential is None or time.monotonic() < self._look_at_credential:

@@ -39,6 +39,9 @@ class ControllerSettings(ServiceSettings):
     recordings: bool = Field(
         False, description="follow Recording resources: the fleet answers jobs about recordings"
     )
+    pods: str | None = Field(
+        None, description="labels of the release's pods, which are removed from lost nodes; unset: none are"
+    )
     credential: str | None = Field(
         None, description="secret with the fleet's gRPC certificate to renew; unset: it is renewed elsewhere"
     )

@@ -367,6 +367,16 @@ OPENED = {
 }
 
 
+#: how long pods stay on a node that is lost, or not ready
+LOST = [
+    {
+        "key": f"node.kubernetes.io/{state}",
+        "operator": "Exists",
+        "effect": "NoExecute",
+        "tolerationSeconds": seconds,
+    }
+    for state, seconds in (("unreachable", 5), ("not-ready", 60))
+]
 #: values that have settings
 PARTS = (
     "decode",
@@ -625,7 +635,7 @@ def _placed(objects: Mapping[tuple[str, str], Any]) -> list[str]:
         own = name == "prefill"
         expected = {
             "nodeSelector": {"pool": "cameras"} | ({"gpu": "h100"} if own else {}),
-            "tolerations": [{"key": "cameras"}, *([{"key": "gpu"}] if own else [])],
+            "tolerations": [{"key": "cameras"}, *([{"key": "gpu"}] if own else []), *LOST],
             "priorityClassName": "high" if own else "low",
             "schedulerName": "yard",
             "dnsPolicy": "Default",
@@ -655,6 +665,9 @@ def _every_pod(objects: Mapping[tuple[str, str], Any]) -> list[str]:
     stages = {"decode", "prune-encode", "prefill", "alerts", "recall", "controller"}
     expected = {f"lookout-{name}" for name in (*stages, "recordings", "recordings-plan", "recordings-reduce")}
     wrong = [] if set(pods) == expected else [f"the pods are {sorted(pods)}"]
+    for (kind, name), item in objects.items():
+        if kind == "StatefulSet" and ("Service", item["spec"]["serviceName"]) not in objects:
+            wrong.append(f"{name}: there is no Service {item['spec']['serviceName']}")
     for name, pod in pods.items():
         facts = (pod["metadata"].get("annotations"), pod["spec"].get("affinity"))
         if facts != ({"note": "kept"}, {"nodeAffinity": {"anything": "as given"}}):
@@ -685,7 +698,7 @@ def _scheduled() -> list[str]:
     }
     resources = _pods(render(claims))["prefill"]["containers"][0]["resources"]
     wrong = [] if resources.get("claims") == [{"name": "gpu"}] else [f"prefill.resources.claims: {resources}"]
-    if spec["tolerations"] != [{"key": "gpus", "operator": "Exists", "effect": "NoSchedule"}]:
+    if spec["tolerations"] != [{"key": "gpus", "operator": "Exists", "effect": "NoSchedule"}, *LOST]:
         wrong.append(f"prefill.gpuTaint: {spec['tolerations']}")
     if spec["containers"][0]["resources"]["limits"].get("nvidia.com/mig-3g.40gb") != 1:
         wrong.append("prefill.gpuResource is missing")

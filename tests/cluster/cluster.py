@@ -127,6 +127,15 @@ class Cluster:
             time.sleep(0.5)
             _throw_away(STATE)
 
+    def kill_node(self, number: int) -> None:
+        """End a node's kubelet, runtime and pods at once, as a loss of power does."""
+        os.killpg(int((STATE / f"node{number}" / "pid").read_text()), signal.SIGKILL)
+
+    def forget_node(self) -> None:
+        """Count one node less: steps that need it have the cluster built again."""
+        self.nodes -= 1
+        (STATE / "ready").write_text(str(self.nodes))
+
     def load(self, folder: Path, nodes: Sequence[int] | None = None) -> None:
         """Import every image of an OCI folder into the nodes."""
         with ThreadPoolExecutor() as pool:

@@ -28,6 +28,7 @@ OWN_NODES = {
     "changes": f"it drains a node, and {_FOLDERS}",
     "gateway": _ENFORCED,
     "models": _FOLDERS,
+    "nodes": "it kills a node",
     "policies": _ENFORCED,
     "recordings": _FOLDERS,
     "upgrades": f"it deletes definitions, and {_FOLDERS}",

@@ -113,13 +113,14 @@ nodeSelector: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- $gpus := int (get .part "gpus" | default 0) }}
 {{- $tolerations := concat ($additions.tolerations | default list) (.part.tolerations | default list) }}
-{{- if or $tolerations $gpus }}
 tolerations:
   {{- with $tolerations }}{{ toYaml . | nindent 2 }}{{ end }}
   {{- if $gpus }}
   - {key: {{ .part.gpuTaint }}, operator: Exists, effect: NoSchedule}
   {{- end }}
-{{- end }}
+  # Kubernetes itself would wait for five minutes.
+  - {key: node.kubernetes.io/unreachable, operator: Exists, effect: NoExecute, tolerationSeconds: 5}
+  - {key: node.kubernetes.io/not-ready, operator: Exists, effect: NoExecute, tolerationSeconds: 60}
 {{- end }}
 
 {{/* Pods of one kind go to different nodes where that can be; call with (dict "root" $ "component" name "part" values). */}}

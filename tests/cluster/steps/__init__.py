@@ -17,6 +17,7 @@ from tests.cluster.steps import (
     gateway,
     memory,
     models,
+    nodes,
     policies,
     recordings,
     releases,
@@ -92,6 +93,8 @@ STEPS = {
     "changes": Step(
         changes.run, "scaling, evictions, restarts, upgrade, drain, certificates, rollback", nodes=2
     ),
+    # The last one: its node stays lost.
+    "nodes": Step(nodes.run, "a node dies without a drain; the cameras go on from the other one", nodes=2),
 }
 #: what `make test-cluster` runs
 FIRST = ("chart", "base")

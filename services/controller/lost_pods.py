@@ -1,0 +1,80 @@
+"""Pods of lost nodes: removed, so that their StatefulSets start them elsewhere.
+
+Kubernetes keeps a StatefulSet's pod until its kubelet says that it has ended, which one that is lost never
+does. Here a pod may run twice: Kafka fences the older process of a name, and the newer one continues.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from kubernetes import client
+from kubernetes.client.rest import ApiException
+
+from lookout.runtime.observe import logs
+from lookout.services.controller.cluster import PatientClient
+
+PATIENCE_S: Final = 10.0
+"""Seconds in which a kubelet that lives ends a pod that its node's taint evicts."""
+_GONE = (404, 409)
+
+
+class LostPods:
+    """Looks for pods that were evicted because their node is lost and that do not go.
+
+    Args:
+        namespace: Of the release.
+        selector: Labels of the release's pods.
+        clock: The time, as the API server has it.
+    """
+
+    def __init__(
+        self, namespace: str, selector: str, clock: Callable[[], datetime] = lambda: datetime.now(UTC)
+    ) -> None:
+        self._namespace, self._selector, self._clock = namespace, selector, clock
+        self._core = client.CoreV1Api(PatientClient())
+        self._log = logs.get("pods")
+
+    def remove(self) -> None:
+        """Remove them; each is named in the log.
+
+        Raises:
+            ApiException: The API server does not answer, or the right is missing.
+        """
+        now = self._clock()
+        for pod in self._core.list_namespaced_pod(self._namespace, label_selector=self._selector).items:
+            if not is_lost(pod, now):
+                continue
+            metadata = pod.metadata
+            body = client.V1DeleteOptions(
+                grace_period_seconds=0, preconditions=client.V1Preconditions(uid=metadata.uid)
+            )
+            try:
+                self._core.delete_namespaced_pod(metadata.name, self._namespace, body=body)
+            except ApiException as error:
+                if error.status not in _GONE:
+                    raise
+            else:
+                self._log.warning(
+                    "removed a pod of a lost node", pod=metadata.name, node=pod.spec.node_name or ""
+                )
+
+
+def is_lost(pod: Any, now: datetime) -> bool:
+    """Whether a pod of a StatefulSet was evicted by its node's taint and its kubelet does not end it.
+
+    Args:
+        pod: As the Kubernetes client has it.
+        now: The time.
+    """
+    owners = [owner.kind for owner in pod.metadata.owner_references or ()]
+    if pod.metadata.deletion_timestamp is None or owners != ["StatefulSet"]:
+        return False
+    return any(
+        condition.type == "DisruptionTarget"
+        and condition.reason == "DeletionByTaintManager"
+        and (now - condition.last_transition_time).total_seconds() > PATIENCE_S
+        for condition in pod.status.conditions or ()
+    )

@@ -18,6 +18,8 @@ from lookout.services.controller.cluster import PatientClient
 
 PATIENCE_S: Final = 10.0
 """Seconds in which a kubelet that lives ends a pod that its node's taint evicts."""
+#: type and reason of the condition that a node's taint gives its pods
+_EVICTED = ("DisruptionTarget", "DeletionByTaintManager")
 _GONE = (404, 409)
 
 
@@ -73,8 +75,7 @@ def is_lost(pod: Any, now: datetime) -> bool:
     if pod.metadata.deletion_timestamp is None or owners != ["StatefulSet"]:
         return False
     return any(
-        condition.type == "DisruptionTarget"
-        and condition.reason == "DeletionByTaintManager"
+        (condition.type, condition.reason) == _EVICTED
         and (now - condition.last_transition_time).total_seconds() > PATIENCE_S
         for condition in pod.status.conditions or ()
     )

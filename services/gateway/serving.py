@@ -53,7 +53,7 @@ class HttpServer:
             proxy_headers=bool(settings.trusted_proxies),
             forwarded_allow_ips=list(settings.trusted_proxies),
             timeout_graceful_shutdown=_GRACE_S,
-            ws="websockets-sansio",
+            ws="none",
             http=PatientProtocol,
         )
         config.load()

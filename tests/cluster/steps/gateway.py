@@ -22,12 +22,13 @@ OPTIONS = (
     *("--set", "gateway.enabled=true"),
     *("--set", "prefill.memory.keep=2h"),
     *("--set", "recall.enabled=true"),
+    *("--set", f"gateway.settings.recall={RELEASE}-recall:50051"),
 )
 
 
 def run(world: World) -> None:
-    """An incident is listed with its picture and found again, under enforcement; its pod is killed."""
-    with world.release(*OPTIONS), enforced(world):
+    """A moment is found; under enforcement an incident is listed with its picture; the pod is killed."""
+    with world.release(*OPTIONS):
         client = world.client()
         world.ask(client)
         film = world.cast[0]
@@ -35,10 +36,11 @@ def run(world: World) -> None:
         client.publish(camera, film.segments)
         settle(client, camera, 1, SILENCE_S + SETTLED_S)
         with signed_in(world) as get:
-            incidents = until("an incident is listed", lambda: _incidents(get), bool)
-            world.tell(f"{len(incidents)} incidents are listed")
-            _picture(world, get, incidents[0])
             _find(world, get, camera)
+            with enforced(world):
+                incidents = until("an incident is listed", lambda: _incidents(get), bool)
+                world.tell(f"{len(incidents)} incidents are listed")
+                _picture(world, get, incidents[0])
         pod = ("pod", "-l", "app.kubernetes.io/component=gateway")
         world.kubectl("delete", *pod, "--grace-period=0", "--force")
         world.kubectl("rollout", "status", _GATEWAY, "--timeout=180s")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import ssl
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -242,3 +243,14 @@ def test_a_caller_has_twenty_streams_of_events(tmp_path: Path) -> None:
                 return stream.status_code == 200
 
         eventually(another)
+
+
+def test_the_server_needs_no_package_of_websockets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The gateway's image has none; uvicorn would import one before it serves anything."""
+    for name in [
+        name for name in sys.modules if name.startswith(("websockets", "uvicorn.protocols.websockets"))
+    ]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "websockets", None)
+    with served(tmp_path) as (port, _):
+        assert httpx.get(f"http://127.0.0.1:{port}/v1/incidents").status_code == 401

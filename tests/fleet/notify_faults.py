@@ -15,7 +15,6 @@ import threading
 import time
 from collections import defaultdict
 from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -23,7 +22,6 @@ from lookout.cli.connect import make_producer
 from lookout.local import KafkaServer, RedisServer, create_topics
 from lookout.v1.actions_pb2 import IncidentAction
 from lookout.v1.alerts_pb2 import Alert
-from tests.eventually import eventually
 from tests.fleet.notify_case import (
     HookServer,
     NotifyProcess,
@@ -37,7 +35,9 @@ from tests.fleet.notify_case import (
 )
 
 _UPDATES: Final = 3
-_PATIENCE_S: Final = 240.0
+#: seconds between incidents: a target that fails half of the time takes a few events a second
+_PAUSE_S: Final = 1.0
+_PATIENCE_S: Final = 600.0
 
 
 def attacked(folder: Path, kills: int, seed: int = 3) -> dict[str, int]:
@@ -68,7 +68,7 @@ def attacked(folder: Path, kills: int, seed: int = 3) -> dict[str, int]:
                 for event in happened:
                     publish(producer, event)
                     published.append(event.id)
-                stopped.wait(0.1)
+                stopped.wait(_PAUSE_S)
 
         publisher = threading.Thread(target=incidents)
         publisher.start()
@@ -85,15 +85,13 @@ def attacked(folder: Path, kills: int, seed: int = 3) -> dict[str, int]:
         stopped.set()
         publisher.join(_PATIENCE_S)
         for server in (target, other):
-            eventually(partial(_has, server, len(published)), _PATIENCE_S)
+            deadline = time.monotonic() + _PATIENCE_S
+            while len(server.taken()) < len(published) and time.monotonic() < deadline:
+                time.sleep(0.5)
             assert not server.faults, server.faults
         return {
             name: number + tally(other, published)[name] for name, number in tally(target, published).items()
         }
-
-
-def _has(server: HookServer, number: int) -> bool:
-    return len(server.taken()) >= number
 
 
 def tally(server: HookServer, published: list[str]) -> dict[str, int]:

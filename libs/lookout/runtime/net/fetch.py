@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import os
 import socket
 import ssl
 import time
@@ -10,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from typing import Any, Final
 from urllib.parse import SplitResult, urlsplit
 
@@ -234,9 +236,15 @@ def request_of(url: SplitResult) -> tuple[httpcore.URL, dict[bytes | str, bytes 
 
 def connected(address: str, deadline: Deadline) -> httpcore.ConnectionPool:
     """Connections to one address, whatever a host is called; every wait ends with the deadline."""
-    return httpcore.ConnectionPool(
-        ssl_context=ssl.create_default_context(), network_backend=_Pinned(address, deadline)
-    )
+    return httpcore.ConnectionPool(ssl_context=_authorities(), network_backend=_Pinned(address, deadline))
+
+
+@lru_cache(maxsize=2)
+def _authorities(_file: str | None, _folder: str | None) -> ssl.SSLContext:
+    """The certificate authorities of the system, or of SSL_CERT_FILE and SSL_CERT_DIR, read once: reading them
+    costs more than a small request.
+    """
+    return ssl.create_default_context()
 
 
 def check_status(answer: httpcore.Response, *good: int) -> None:

@@ -236,13 +236,14 @@ def request_of(url: SplitResult) -> tuple[httpcore.URL, dict[bytes | str, bytes 
 
 def connected(address: str, deadline: Deadline) -> httpcore.ConnectionPool:
     """Connections to one address, whatever a host is called; every wait ends with the deadline."""
-    return httpcore.ConnectionPool(ssl_context=_authorities(), network_backend=_Pinned(address, deadline))
+    tls = _authorities(os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"))
+    return httpcore.ConnectionPool(ssl_context=tls, network_backend=_Pinned(address, deadline))
 
 
 @lru_cache(maxsize=2)
 def _authorities(_file: str | None, _folder: str | None) -> ssl.SSLContext:
-    """The certificate authorities of the system, or of SSL_CERT_FILE and SSL_CERT_DIR, read once: reading them
-    costs more than a small request.
+    """The certificate authorities of the system, or of SSL_CERT_FILE and SSL_CERT_DIR. They are read once:
+    that costs more than a small request.
     """
     return ssl.create_default_context()
 

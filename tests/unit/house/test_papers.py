@@ -7,8 +7,6 @@ import pytest
 from bench import pages
 from bench.record import Record
 
-WINDOWS = " ".join((pages.ROOT / "docs" / "windows.md").read_text().split())
-
 
 def _record(figures: dict[str, object]) -> Record:
     return Record("python -m bench.x", "a machine", "abc", "2026-01-01", 0.1, figures)
@@ -65,9 +63,3 @@ def test_intervals_of_the_simplest_rivals_can_be_drawn_again() -> None:
         counts = [[int(n) for n in cell.split("/")] for told in cameras.values() for cell in told.split()]
         right, all_of = sum(hit + quiet for hit, _, _, quiet in counts), sum(map(sum, counts))
         assert row["accuracy"] == round(right / all_of, 4)
-
-
-def test_what_is_said_of_audits_is_their_result() -> None:
-    audits = pages.results()["windows_fidelity-20"].figures["pixels since encoded"]["all"]["audits"]
-    share = f"{audits['above 0.05']:.0%}".replace("%", " %")
-    assert f"an audit above its limit? | {share} of the continued windows, over all cameras" in WINDOWS

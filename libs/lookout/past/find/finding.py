@@ -231,7 +231,11 @@ class _Search:
             yield from self._verified(heapq.heappop(proposals))
         left_out = [span for span in spans.part(count) if span not in self.scores]
         self._leave_out(left_out, "ranked below the spans that the memory was asked about")
-        self._leave_out([span for _, span in proposals], "proposed below the spans that were verified")
+        left = [span for _, span in proposals if not self._is_of_hit(span)]
+        likely = [span for span in left if self._says_yes(span)]
+        self._leave_out(likely, "the memory says yes; the search ended before its windows were computed")
+        weaker = [span for span in left if not self._says_yes(span)]
+        self._leave_out(weaker, "proposed below the spans that were verified")
 
     def _not_erased(self, spans: Sequence[PastSpan]) -> list[PastSpan]:
         """The spans that may be looked at; the others are named."""
@@ -251,6 +255,10 @@ class _Search:
             else:
                 self.asked_spans += 1
                 heapq.heappush(proposals, (-answer.p_yes, span))
+
+    def _is_of_hit(self, span: PastSpan) -> bool:
+        """Whether a hit reaches into a span: its moment is known."""
+        return self.moments.touches(span.camera, span.begin_us, span.end_us)
 
     def _is_inside(self, span: PastSpan) -> bool:
         """Whether a span is of the time that was asked for, and a chapter reaches into it."""

@@ -338,6 +338,13 @@ def test_a_question_that_the_model_was_not_trained_for_is_marked() -> None:
     assert not any(hit.verdict.untrained for hit in kept(searched(LYING)))
 
 
+def test_what_the_memory_found_beyond_the_limit_is_named() -> None:
+    made = finder()
+    found = summary(list(made.find(FindQuestion(PERSON, ("ward", "yard"), limit=1))))
+    assert (found.ended, len(found.hits)) == ("limit", 1)
+    assert "the memory says yes; the search ended" in " ".join(entry.reason for entry in found.not_searched)
+
+
 def test_only_cameras_and_tenants_that_are_meant_are_searched() -> None:
     # A camera may be called `*`: to a caller that may see only that one, it is no pattern.
     for question in (FindQuestion(LYING, ("*", "w*"), exact=True), FindQuestion(LYING, tenants=("acme",))):

@@ -281,7 +281,8 @@ def test_a_file_is_uploaded_and_asked_about(page: Browser, client: httpx.Client,
     def jobs() -> list[dict[str, Any]]:
         return list(client.get("/v1/recordings").json().get("jobs", []))
 
-    eventually(lambda: any(job["request"]["uris"] == [uri] for job in jobs()))
+    eventually(lambda: page.evaluate("location.hash").startswith("#/recordings/"))
+    assert [job for job in jobs() if job["request"]["uris"] == [uri]]
     show(page, "recordings")
     film.rename(tmp_path / "yard.txt")
     choose(page, tmp_path / "yard.txt")

@@ -23,7 +23,7 @@ from tests.fleet.gateway_records import BEGIN_MS, QUESTION, alert, publish, reco
 from tests.unit.video.segments.clips import encode
 
 pytestmark = [pytest.mark.fleet, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
-READING = {"cameras", "incidents", "coverage", "picture", "clip", "answer", "find"}
+READING = {"cameras", "incidents", "coverage", "picture", "clip", "answer", "find", "report"}
 WRITING = {"ask", "act"}
 
 

@@ -52,7 +52,10 @@ _BINARY: Final[dict[str, type[Message]]] = {
     topics.TOKENS.name: TokensRecord,
     topics.RECORDING_PARTS.name: RecordingPart,
     topics.RECORDING_RESULTS.name: RecordingOutcome,
-    **{flow.state.name: Checkpoint for flow in (*topics.PIPELINE.values(), *topics.RECORDING_FLOWS)},
+    **{
+        flow.state.name: Checkpoint
+        for flow in (*topics.PIPELINE.values(), *topics.RECORDING_FLOWS, topics.NOTIFY)
+    },
 }
 #: whose key is no part of its message: a checkpoint's is its camera, and that of erasures says what it is
 _KEYLESS: Final = frozenset({Checkpoint, Erasure})

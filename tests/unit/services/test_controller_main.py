@@ -59,7 +59,7 @@ class World:
         self.topics.publish(topic, key, value)
 
     def round(self, credential: Any = None) -> None:
-        self.controller._round(self.reconciler, self.jobs, credential)
+        self.controller._round(self.reconciler, self.jobs, credential, None)
 
     @property
     def reason(self) -> str:

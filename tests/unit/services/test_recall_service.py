@@ -20,6 +20,7 @@ from lookout.past.memory import HistoryError, MemorySettings, Past
 from lookout.runtime.net import GrpcServer
 from lookout.runtime.observe import Metrics
 from lookout.runtime.worker import load_settings
+from lookout.services.recall import servicer
 from lookout.services.recall.asking import Asked, Asker, NothingRememberedError, PastQuestion
 from lookout.services.recall.servicer import RecallService
 from lookout.services.recall.settings import RecallSettings
@@ -134,11 +135,13 @@ def test_a_pattern_ranks_cameras_and_says_which_had_a_small_budget(service: Serv
 
 
 @pytest.mark.slow
-def test_the_first_pass_reads_as_much_of_every_camera_whatever_its_clusters_hold(tmp_path: Path) -> None:
+def test_the_first_pass_reads_as_much_of_every_camera_whatever_its_clusters_hold(
+    tmp_path: Path,
+) -> None:
     """No cluster fits a budget of one frame: a part of one is read, and the answers differ."""
     large = replace(SMALL, cluster_tokens=256)
     with ExitStack() as stack:
-        service = Service(tmp_path, stack, memory=large, cheap_frames=1)
+        service = Service(tmp_path, stack, memory=large)
         question = PastQuestion(YES_NO, frames=1)
         asked = service.asker.ask_many(service.asker.find("*", question), question)
         assert set(asked) == set(CAMERAS)
@@ -151,9 +154,12 @@ def test_the_first_pass_reads_as_much_of_every_camera_whatever_its_clusters_hold
 
 
 @pytest.mark.slow
-def test_a_camera_that_a_few_frames_are_all_of_is_answered_in_full_at_once(tmp_path: Path) -> None:
+def test_a_camera_that_a_few_frames_are_all_of_is_answered_in_full_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(servicer, "CHEAP_FRAMES", 512)
     with ExitStack() as stack:
-        service = Service(tmp_path, stack, best=1, cheap_frames=512)
+        service = Service(tmp_path, stack, best=1)
         parts = service.ask(cameras="yard-*")
         assert not [part for part in parts if part.progress.stage == "full"]
         answers = [part.answer for part in parts if part.WhichOneof("part") == "answer"]
@@ -224,9 +230,12 @@ def test_a_camera_whose_chapter_is_lost_keeps_no_other_from_its_answer(
 
 
 @pytest.mark.slow
-def test_cameras_beyond_the_most_are_named_as_not_asked(tmp_path: Path) -> None:
+def test_cameras_beyond_the_most_are_named_as_not_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(servicer, "MOST_CAMERAS", 1)
     with ExitStack() as stack:
-        service = Service(tmp_path, stack, most_cameras=1)
+        service = Service(tmp_path, stack)
         assert list(service.ask(cameras="yard-*")[-1].summary.not_asked) == [
             "yard-2: more than 1 cameras",
             "yard-[3]: more than 1 cameras",

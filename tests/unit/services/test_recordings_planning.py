@@ -184,7 +184,6 @@ def test_a_job_of_a_slow_host_is_planned_once_by_whoever_owns_it(
     planning.handler, planning.states = handler_of(planning.topics, clip.parent), {}
     host.close()
     assert "cannot be read now" in planning.planned("job").recordings[0].reason
-    planning.send(of_host(host, "job"))  # known already
     planning.tick()
     assert len(planning.outcomes["job"]) == 1
 

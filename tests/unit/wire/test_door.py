@@ -36,6 +36,7 @@ from lookout.wire import (
     to_json,
 )
 from lookout.wire.ranges import check_ranges
+from lookout.wire.topics import NOTIFY
 
 TOPICS = [topic.name for topic in all_topics() if message_kind(topic.name) is not None]
 JSON = {name for name in TOPICS if message_kind(name) in door._JSON.values()}
@@ -127,7 +128,8 @@ def test_a_topic_of_bytes_has_no_message() -> None:
 
 
 def test_every_topic_has_its_validator() -> None:
-    raw = {SEGMENTS.name, *(flow.dead_letters.name for flow in (*PIPELINE.values(), *RECORDING_FLOWS))}
+    flows = (*PIPELINE.values(), *RECORDING_FLOWS, NOTIFY)
+    raw = {SEGMENTS.name, *(flow.dead_letters.name for flow in flows)}
     kinds = {topic.name: message_kind(topic.name) for topic in all_topics()}
     assert {name for name, kind in kinds.items() if kind is None} == raw
     # Whose key is not compared with the contents is named there, with the reason.

@@ -165,7 +165,8 @@ def test_another_size_ends_the_view_and_the_next_one_has_it(
         assert viewer.ended.wait(60)
         assert viewer.shown() == pictures(small[1:2])
     with Watching(client, sending.name) as viewer:
-        eventually(lambda: viewer.shown() == pictures(large[3:4]))
+        # It may begin before the gateway has read the newest segment.
+        eventually(lambda: viewer.shown() in (pictures(large[3:4]), pictures(large[2:4])))
 
 
 def test_who_sees_nothing_is_told_why(

@@ -146,6 +146,7 @@ def add(context: Context[NotifySettings]) -> None:
         "lookout.v1.NotifyService",
     )
     context.supervisor.start("feed", feed.run)
+    context.supervisor.start("feed-watch", feed.watch)
     context.on_close(feed.stop)
 
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, Message, TopicPartition
 
-from lookout.errors import FencedError
+from lookout.errors import FencedError, LookoutRuntimeError
 from lookout.runtime.kafka_clients import Consumer, Producer
 from lookout.runtime.observe import logs
 from lookout.runtime.observe.health import Health
@@ -32,6 +32,9 @@ _SOURCES: Final = (ALERTS.name, ACTIONS.name)
 _BATCH: Final = 500
 _WAIT_S: Final = 0.1
 _STEP_S: Final = 30.0
+#: seconds without a turn after which a call of Kafka's client hangs. It does so now and then after a broker
+#: was killed, whatever its timeout, and nothing can end it but the process
+_HANGS_S: Final = 120.0
 _PAUSE_S: Final = 1.0
 #: seconds between looks for new partitions and for what can be forgotten
 _LOOK_S: Final = 30.0
@@ -83,6 +86,7 @@ class Feed:
         self._next: dict[Place, int] = {}
         self._letters: list[tuple[Record, DeadLetter]] = []
         self._committed_at = 0.0
+        self._turned_at = time.monotonic()
 
     def run(self) -> None:
         """Work until `stop`. After any error of Kafka it begins again from what is committed.
@@ -91,6 +95,7 @@ class Feed:
             FencedError: Another process delivers now.
         """
         while not self._stopped.is_set():
+            self._turned_at = time.monotonic()
             try:
                 self._work()
             except KafkaException as error:
@@ -102,6 +107,16 @@ class Feed:
                 self._log.warning("notifications wait for Kafka", error=error.args[0].str())
                 self._stopped.wait(_PAUSE_S)
         self._dispatcher.stop()
+
+    def watch(self) -> None:
+        """End the process when the feed hangs: the next one goes on from what is committed.
+
+        Raises:
+            LookoutRuntimeError: It hangs.
+        """
+        while not self._stopped.wait(1.0):
+            if time.monotonic() - self._turned_at > _HANGS_S:
+                raise LookoutRuntimeError(f"Kafka's client has not returned for {_HANGS_S:g} s")
 
     def stop(self) -> None:
         """End after the transaction in work."""
@@ -191,6 +206,7 @@ class Feed:
 
     def _turn(self, clients: _Clients) -> None:
         """Take what came and what ended, commit it, then deliver."""
+        self._turned_at = time.monotonic()
         deliveries = []
         moved = False
         for message in clients.consumer.consume(_BATCH, _WAIT_S):

@@ -88,6 +88,8 @@ def attacked(folder: Path, kills: int, seed: int = 3) -> dict[str, int]:
             deadline = time.monotonic() + _PATIENCE_S
             while len(server.taken()) < len(published) and time.monotonic() < deadline:
                 time.sleep(0.5)
+                if process.service.pid is None:  # as `lookout up` does: it ended itself
+                    process.start()
             assert not server.faults, server.faults
         return {
             name: number + tally(other, published)[name] for name, number in tally(target, published).items()

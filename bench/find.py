@@ -254,7 +254,7 @@ def _vector(block: Any) -> torch.Tensor:
 
 
 def live_latency(world: World, search: Search, rounds: int = 6, windows: int = 15) -> float:
-    """Median seconds of a live window while a search runs beside it, over those without one; both in turns.
+    """Median seconds of a live window during a search, over those without one; both are measured in turns.
 
     The search is another process with recall's niceness, on the same cores.
     """

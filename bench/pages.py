@@ -56,6 +56,7 @@ TITLES = {
     "recordings": "What pruned KV does to answers",
     "recordings-long": "What pruned KV does to answers in clips of 128 and 256 frames",
     "gateway-faults": "Writes over the API while gateway, Kafka and PostgreSQL are killed",
+    "notify-faults": "Notifications while notify and Kafka are killed and a target fails half of the time",
     "recordings-faults": "Jobs about recordings while processes are killed",
     "recordings-fleet": "Recordings on several workers, with decode pods and beside live cameras",
     "saving": "Arithmetic saved on fixed cameras",

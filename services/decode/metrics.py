@@ -18,7 +18,7 @@ EVENTS = {
 #: why a segment becomes a dead letter, in `lookout_dead_letters_total`
 REASONS = {
     Reason.EMPTY.value: "a segment without bytes",
-    Reason.UNREADABLE.value: "bytes that are no container of an allowed kind, or damaged beyond use",
+    Reason.UNREADABLE.value: "bytes that are not a container of an allowed kind, or are damaged beyond use",
     Reason.NO_VIDEO.value: "a container without a video stream",
     Reason.NO_DECODER.value: "a codec that cannot be decoded",
     Reason.NO_KEYFRAME.value: "a segment that does not start at a keyframe",
@@ -34,6 +34,6 @@ REASONS = {
     "uri-status": "the host answers without the segment",
     "uri-encoding": "the host sends the segment encoded",
     "uri-away": "the camera's host has not answered for long",
-    "bad-captured-at": "a header `captured-at` that is no time in milliseconds",
+    "bad-captured-at": "a header `captured-at` that is not a time in milliseconds",
     "bad-labels": "a header with an invalid tenant or priority",
 }

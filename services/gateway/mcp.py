@@ -27,11 +27,11 @@ from lookout.services.gateway.guard import caller
 from lookout.services.gateway.history import queries
 from lookout.services.gateway.history.buckets import MINUTE_MS, TIMES
 from lookout.services.gateway.history.views import view_of_row
+from lookout.services.gateway.parameters import parse_ms
 from lookout.services.gateway.parts import Parts
 from lookout.services.gateway.principal import Principal
 from lookout.services.gateway.problems import ProblemError, problem_response
 from lookout.services.gateway.routes.cameras import camera_views
-from lookout.services.gateway.times import parse_ms
 from lookout.wire import to_json
 
 PATH: Final = "/mcp"

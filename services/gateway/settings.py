@@ -61,7 +61,7 @@ class GatewaySettings(FetchSettings):
     )
     notify: str | None = Field(
         None,
-        description="notify's gRPC address (host:port), for tests of notifications; unset: there are none",
+        description="notify's gRPC address (host:port), which tests notifications; unset: nothing does",
     )
     link_key_file: Path | None = Field(
         None,

@@ -6,15 +6,15 @@ import asyncio
 import secrets
 import threading
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
 import obstore
-from obstore.exceptions import BaseError
 
-from lookout.errors import StartupError, TransientError
-from lookout.runtime.net.object_store import open_store
+from lookout.errors import TransientError
+from lookout.runtime.net.object_store import asking_store, store_of_setting
 from lookout.runtime.observe import logs
 from lookout.services.gateway.problems import ProblemError
 from lookout.text import clean, public_url
@@ -42,14 +42,13 @@ class Uploads:
 
     def __init__(self, url: str, limit: int) -> None:
         self._url = url.rstrip("/") if "://" in url else Path(url).resolve().as_uri()
+        self._called = f"{public_url(self._url)}: the store of uploads"
         self._limit = limit
         self._stopped = threading.Event()
-        try:
-            self._store: Any = open_store(url)
-        except (BaseError, OSError, ValueError) as error:
-            raise StartupError(
-                f"LOOKOUT_UPLOAD_URL={public_url(url)}: it cannot be opened: {error}"
-            ) from error
+        self._store: Any = store_of_setting("LOOKOUT_UPLOAD_URL", url)
+        self._arriving = self._arrived = (
+            0  # bytes: of uploads on their way, and of those taken by this process
+        )
 
     async def take(self, name: str, chunks: AsyncIterator[bytes]) -> Upload:
         """Store a recording as it comes.
@@ -59,19 +58,35 @@ class Uploads:
             chunks: Its bytes.
 
         Raises:
-            ProblemError: It is no name of a video file, empty, too large, or came too slowly.
+            ProblemError: The name is not a video file's, or the body is empty, too large or too slow.
             TransientError: The store does not answer.
         """
-        path = f"{secrets.token_hex(16)}-{_file_name(name)}"
-        room = self._limit - await asyncio.to_thread(self._stored)
-        source = _Limited(chunks, room, self._limit)
+        path, size, arrived = f"{secrets.token_hex(16)}-{_file_name(name)}", 0, self._arrived
+        stored = await asyncio.to_thread(lambda: sum(int(entry["size"]) for entry in self._entries()))
+
+        async def counted() -> AsyncIterator[bytes]:
+            nonlocal size
+            async for chunk in _patient(chunks):
+                size += len(chunk)
+                self._arriving += len(chunk)
+                # The limit is of all: what was stored, what arrived since, and what is on its way.
+                if stored + self._arrived - arrived + self._arriving > self._limit:
+                    raise ProblemError(
+                        413,
+                        f"the recording does not fit: all uploads may have {self._limit} bytes together "
+                        f"(LOOKOUT_UPLOAD_BYTES); each is removed after {KEPT.days} days",
+                    )
+                yield chunk
+            if not size:
+                raise ProblemError(400, "the body is empty: send the recording's bytes")
+
         try:
-            await obstore.put_async(self._store, path, source.pieces(), chunk_size=_PIECE)
-        except ProblemError:
-            raise
-        except (BaseError, OSError) as error:
-            raise self._away(error) from error
-        return Upload(uri=f"{self._url}/{path}", bytes=source.count)
+            with asking_store(self._called):
+                await obstore.put_async(self._store, path, counted(), chunk_size=_PIECE)
+        finally:
+            self._arriving -= size
+        self._arrived += size
+        return Upload(uri=f"{self._url}/{path}", bytes=size)
 
     def run(self) -> None:
         """Remove what is old again and again, until `stop`."""
@@ -92,57 +107,27 @@ class Uploads:
             TransientError: The store does not answer.
         """
         paths = [str(entry["path"]) for entry in self._entries() if entry["last_modified"] < now - KEPT]
-        try:
-            for path in paths:
+        for path in paths:
+            with asking_store(self._called), suppress(FileNotFoundError):  # another gateway sweeps as well
                 obstore.delete(self._store, path)
-        except FileNotFoundError:
-            return  # another gateway sweeps
-        except (BaseError, OSError) as error:
-            raise self._away(error) from error
-
-    def _stored(self) -> int:
-        return sum(int(entry["size"]) for entry in self._entries())
 
     def _entries(self) -> list[dict[str, Any]]:
-        try:
+        with asking_store(self._called):
             return [dict(entry) for chunk in obstore.list(self._store) for entry in chunk]
-        except (BaseError, OSError) as error:
-            raise self._away(error) from error
-
-    def _away(self, error: Exception) -> TransientError:
-        detail = clean(str(error).splitlines()[0] if str(error) else type(error).__name__, 300)
-        return TransientError(f"{public_url(self._url)}: the store of uploads does not answer: {detail}")
 
 
-class _Limited:
-    """Chunks of a body, counted, within a limit of bytes and of silence."""
-
-    def __init__(self, chunks: AsyncIterator[bytes], room: int, limit: int) -> None:
-        self._chunks, self._room, self._limit = chunks, room, limit
-        self.count = 0
-
-    async def pieces(self) -> AsyncIterator[bytes]:
-        """The chunks."""
-        while True:
-            try:
-                async with asyncio.timeout(_IDLE_S):
-                    chunk = await anext(self._chunks)
-            except StopAsyncIteration:
-                break
-            except TimeoutError:
-                raise ProblemError(408, f"nothing came for {_IDLE_S:g} s: upload it again") from None
-            self.count += len(chunk)
-            if self.count > self._room:
-                raise ProblemError(
-                    413,
-                    f"the recording does not fit: uploads may have {self._limit} bytes "
-                    f"(LOOKOUT_UPLOAD_BYTES), {max(0, self._room)} are free; each is removed after "
-                    f"{KEPT.days} days",
-                )
-            if chunk:
-                yield chunk
-        if not self.count:
-            raise ProblemError(400, "the body is empty: send the recording's bytes")
+async def _patient(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """The chunks that hold something, as long as they keep coming."""
+    while True:
+        try:
+            async with asyncio.timeout(_IDLE_S):
+                chunk = await anext(chunks)
+        except StopAsyncIteration:
+            return
+        except TimeoutError:
+            raise ProblemError(408, f"nothing came for {_IDLE_S:g} s: upload it again") from None
+        if chunk:
+            yield chunk
 
 
 def _file_name(name: str) -> str:

@@ -52,7 +52,7 @@ class Configuration:
         return current[1]
 
     def of(self, name: str) -> Notification | None:
-        """A notification; None: there is none."""
+        """A notification, or None if no notification has this id."""
         return self.all().get(name)
 
     def lasting(self) -> list[str]:

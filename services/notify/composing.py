@@ -70,7 +70,7 @@ class Composer:
         return Message(stable_id("test", notification, time_ms), event, time_ms)
 
     def picture_url(self, event: NotificationEvent) -> str | None:
-        """Where this service fetches an incident's picture; None: there is none."""
+        """Where this service fetches an incident's picture, or None without links."""
         if self._key is None or self._fetch_url is None or not event.picture_url:
             return None
         incident = event.alert.incident or event.action.incident
@@ -88,7 +88,7 @@ class Composer:
 
 
 def shared_path(incident: str, part: str) -> str:
-    """Where the gateway shows a part of an incident to whoever has a signed link."""
+    """Where the gateway shows a part of an incident to people with a signed link."""
     return f"/v1/shared/incidents/{incident}/{part}"
 
 

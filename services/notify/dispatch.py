@@ -16,7 +16,13 @@ from typing import Final
 from lookout.runtime.observe import LimitedLog, logs
 from lookout.runtime.worker import Supervisor
 from lookout.services.notify.engine import Delivery, Ending, now_ms
-from lookout.services.notify.messages import Channel, DeliveryError, Message
+from lookout.services.notify.messages import (
+    Channel,
+    ConnectedChannel,
+    DeliveryError,
+    GroupingChannel,
+    Message,
+)
 from lookout.v1.notifications_pb2 import Notification
 
 #: messages to people at once, and seconds until one more is due: a flood becomes one message that counts
@@ -195,11 +201,11 @@ class Target:
         if notification is None:
             self._close()
             return
-        if self._channel is not None and not self._channel[1].lasting:
+        if self._channel is not None and not isinstance(self._channel[1], ConnectedChannel):
             return
         try:
             channel = self._open(notification)
-            if channel.lasting:
+            if isinstance(channel, ConnectedChannel):
                 channel.keep()
         except Exception as error:  # deliveries say it as well, and repeat it
             self._log.warning(f"keep {self._name}", "a channel is not connected", error=str(error)[:300])
@@ -241,7 +247,7 @@ class Target:
         return True
 
     def _is_grouped(self) -> bool:
-        return self._channel is not None and self._channel[1].grouped
+        return self._channel is not None and isinstance(self._channel[1], GroupingChannel)
 
     def _deliver(self, batch: list[Delivery], generation: int) -> None:
         """One attempt."""
@@ -252,10 +258,11 @@ class Target:
                 return
             messages = [self._parts.compose(item) for item in batch if self._parts.may_be_told(item)]
             channel = self._open(notification)
-            if len(messages) > 1:
+            if len(messages) > 1 and isinstance(channel, GroupingChannel):
                 channel.send_group(messages)
-            elif messages:
-                channel.send(messages[0])
+            else:
+                for message in messages:
+                    channel.send(message)
         except DeliveryError as error:
             self._failed(batch, generation, str(error), final=error.final)
         except Exception as error:  # a library's: this target tries again, the others go on

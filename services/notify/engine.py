@@ -161,7 +161,7 @@ class Engine:
         return self._add(happened, state, names, now_ms)
 
     def due(self, now_ms: int) -> list[Delivery]:
-        """Notifications that are told now because nobody took an incident up in time."""
+        """Deliveries that are due now because no one took up an incident in time."""
         deliveries: list[Delivery] = []
         for incident, state in self._states.items():
             due = [entry for entry in state.escalations if entry.due_ms <= now_ms]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lookout.errors import LookoutRuntimeError
 from lookout.v1.notifications_pb2 import NotificationEvent
@@ -41,11 +40,6 @@ class Message:
 class Channel(ABC):
     """Delivers messages to one target. One thread calls it; its calls end within seconds."""
 
-    #: whether people read it: many messages at a time become one that counts them
-    grouped: ClassVar[bool] = False
-    #: whether it stays connected while there is nothing to say
-    lasting: ClassVar[bool] = False
-
     @abstractmethod
     def send(self, message: Message) -> None:
         """Deliver a message, and return once the target has it.
@@ -54,21 +48,29 @@ class Channel(ABC):
             DeliveryError: It did not arrive.
         """
 
+    def close(self) -> None:  # noqa: B027 - most channels hold nothing
+        """Let go of connections."""
+
+
+class GroupingChannel(Channel):
+    """A channel that people read: a flood of messages becomes one that counts them."""
+
+    @abstractmethod
     def send_group(self, messages: list[Message]) -> None:
-        """Deliver several messages as one; only where `grouped`.
+        """Deliver several messages as one.
 
         Raises:
             DeliveryError: It did not arrive.
         """
-        raise NotImplementedError
 
+
+class ConnectedChannel(Channel):
+    """A channel that stays connected while there is nothing to say."""
+
+    @abstractmethod
     def keep(self) -> None:
-        """Connect where it is not connected; only where `lasting`.
+        """Connect where it is not connected.
 
         Raises:
             DeliveryError: The target does not answer.
         """
-        raise NotImplementedError
-
-    def close(self) -> None:  # noqa: B027 - most channels hold nothing
-        """Let go of connections."""

@@ -12,7 +12,7 @@ class Secrets:
     """The folder of secrets.
 
     Args:
-        folder: The folder; None: there is none.
+        folder: The folder, or None if the service has none.
     """
 
     def __init__(self, folder: Path | None) -> None:
@@ -25,11 +25,11 @@ class Secrets:
             name: Of its file, checked by `check_notification`.
 
         Raises:
-            DeliveryError: There is no folder.
+            DeliveryError: The service has no folder of secrets.
         """
         if self._folder is None:
             raise DeliveryError(
-                f"there is no folder for {name}: set LOOKOUT_NOTIFY_SECRETS to the folder that has it"
+                f"{name}: this service has no secrets; set LOOKOUT_NOTIFY_SECRETS to the folder with it"
             )
         return self._folder / name
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,9 +11,11 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
+from typer.testing import CliRunner
 
+from lookout.cli.app import app
 from lookout.cli.connect import make_producer
-from lookout.local import KafkaServer, create_topics
+from lookout.local import FleetAddress, KafkaServer, create_topics
 from lookout.runtime.net.links import signed_link
 from lookout.v1.actions_pb2 import IncidentAction
 from lookout.v1.alerts_pb2 import Alert
@@ -102,6 +106,48 @@ def test_the_api_writes_tests_and_removes(gateway: httpx.Client, notify: NotifyP
         assert target.taken()[0].event["data"]["test"] is True
         assert gateway.delete("/v1/notifications/by-api").status_code == 204
         assert gateway.get("/v1/notifications/by-api").status_code == 404
+
+
+def test_the_command_adds_tests_and_removes_with_its_secret(
+    broker: KafkaServer, redis_url: str, notify: NotifyProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    port = notify.service.grpc_port
+    assert port is not None
+    folder = str(notify.secrets.parent)
+    fleet = FleetAddress(broker.bootstrap, redis_url, folder, os.getpid(), {}, {"notify-0": port})
+    monkeypatch.setattr("lookout.cli.notify.running_fleets", lambda: [fleet])
+    monkeypatch.setattr("lookout.cli.notify.NOTIFY_SECRETS", notify.secrets.name)
+
+    def lookout(*words: str) -> str:
+        done = CliRunner().invoke(app, ["notify", *words, "-b", broker.bootstrap])
+        return f"{done.exit_code} {' '.join(done.output.split())}{done.exception or ''}"
+
+    with HookServer(key="") as target:
+        before = set(notify.secrets.iterdir())
+        added = lookout("add", "by-command", "--webhook", target.url, "-c", "nowhere")
+        target.key = re.findall(r"whsec_\S+", added)[0]
+        assert added.startswith("0 ✓ by-command is told of incidents")
+        (file,) = set(notify.secrets.iterdir()) - before
+        assert (file.read_text(), file.stat().st_mode & 0o077) == (target.key, 0)
+        assert "whsec_" not in lookout("add", "by-command", "--webhook", target.url, "-c", "elsewhere")
+        assert "elsewhere" in lookout("list")
+        eventually(lambda: lookout("test", "by-command") == "0 ✓ delivered", 60)
+        assert (target.taken()[0].event["data"]["test"], target.faults) == (True, [])
+        assert lookout("rm", "by-command") == "0 ✓ removed by-command"
+        assert not file.exists()
+    assert "by-command" not in lookout("list")
+    for words, why in (
+        (("rm", "by-command"), "no notification by-command"),
+        (("add", "x"), "give one of --webhook, --apprise and --mqtt"),
+        (("add", "x", "--webhook", "http://a.example", "--mqtt", "mqtt://b.example"), "give one of"),
+        (("add", "x", "--webhook", "http://user:hunter2@a.example"), "holds a user name or password"),
+        (("add", "x", "--webhook", "http://a.example", "--event", "opnd"), "--event opnd: give one of"),
+        (("add", "x", "--mqtt", "http://b.example"), "begins with mqtt:// or mqtts://"),
+    ):
+        refused = lookout(*words)
+        assert refused.startswith("1 "), refused
+        assert why in refused
+        assert "hunter2" not in refused
 
 
 @pytest.mark.parametrize(

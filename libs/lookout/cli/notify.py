@@ -67,7 +67,7 @@ QuietOption = Annotated[
     list[str] | None, typer.Option(help=f"Only critical incidents at these times: {_SCHEDULES}")
 ]
 UnclaimedOption = Annotated[
-    float, typer.Option(min=0.0, help="Escalation: only what nobody took up for so many minutes.")
+    float, typer.Option(min=0.0, help="Escalation: only incidents that no one took up for so many minutes.")
 ]
 TenantOption = Annotated[str, typer.Option(help="Only cameras of this tenant.", show_default=False)]
 

@@ -145,17 +145,19 @@ def check_question(folder: Path, question: str, *, text: bool = False, anyway: b
     trained, listed = (folder / TRAINED).is_file(), listed_questions(folder)
     asked = question_text(question, QuestionError, limit=MAX_QUESTION if trained else None)
     if trained and text:
-        raise QuestionError(f"the model in {folder} answers yes or no and writes no text: give another model")
+        raise QuestionError(
+            f"the model {folder.name} answers yes or no and writes no text: give another model"
+        )
     if trained and not asks_yes_no(asked):
         raise QuestionError(
-            f"the model in {folder} answers questions of yes or no only, such as 'Is anyone lying on the "
+            f"the model {folder.name} answers questions of yes or no only, such as 'Is anyone lying on the "
             f"ground?', but {asked!r} is another kind of question: give another model"
         )
     if listed is not None and not (text or anyway) and find_listed(listed, asked) is None:
         usual = "; ".join(repr(one.wordings[0]) for one in listed[:5])
         more = "" if len(listed) <= 5 else f", or what else its {QUESTIONS_FILE} lists"
         raise QuestionError(
-            f"the model in {folder} was not trained for {asked!r}, and its answer would mean little: ask "
+            f"the model {folder.name} was not trained for {asked!r}, and its answer would mean little: ask "
             f"{usual}{more}; or give another model, or force it (--anyway, in Python anyway=True)"
         )
     return asked

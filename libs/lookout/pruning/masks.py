@@ -182,7 +182,7 @@ class PrunePolicy:
 
         The first temporal patch without a damaged frame is encoded whole, whatever its frame type:
         the block's anchor. Damaged frames before it rely on the carry-over; without one they are
-        kept whole, but are no anchor.
+        kept whole, but are not anchors.
 
         Raises:
             ValueError: A motion grid does not fit the patch grid.

@@ -41,7 +41,7 @@ _RANGES: Final[dict[int, tuple[float, float]]] = {
     Range.RANGE_SIDE: (0, 65_536),
     Range.RANGE_GRID: (0, 1024),
 }
-#: of a checkpoint's own message; a record of a state topic is no larger
+#: of a checkpoint's own message; as much as a record of a state topic holds
 _ANY: Final = {"google.protobuf.Any.type_url": 200, "google.protobuf.Any.value": 1 << 20}
 
 

@@ -9,18 +9,14 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, Final
 
 import obstore
 from cachetools import TTLCache
-from obstore.exceptions import BaseError
 
-from lookout.errors import StartupError, TransientError
-from lookout.runtime.net.object_store import open_store
+from lookout.runtime.net.object_store import asking_store, store_of_setting
 from lookout.runtime.observe import logs
-from lookout.text import clean, public_url
+from lookout.text import public_url
 from lookout.v1.media_pb2 import KeptEvidence
 from lookout.wire import WireError, from_json, to_json
 
@@ -44,11 +40,8 @@ class KeptStore:
     """
 
     def __init__(self, url: str) -> None:
-        self._url = public_url(url)
-        try:
-            self._store: Any = open_store(url)
-        except (BaseError, OSError, ValueError) as error:
-            raise StartupError(f"LOOKOUT_KEEP_URL={self._url}: it cannot be opened: {error}") from error
+        self._store: Any = store_of_setting("LOOKOUT_KEEP_URL", url)
+        self._called = f"{public_url(url)}: the store of kept evidence"
         self._known: TTLCache[str, KeptEvidence | None] = TTLCache(10_000, ttl=_FRESH_S)
         self._lock = threading.Lock()
 
@@ -74,7 +67,7 @@ class KeptStore:
         Raises:
             TransientError: The store does not answer.
         """
-        with self._answers():
+        with asking_store(self._called):
             try:
                 return bytes(obstore.get(self._store, f"{incident}/{name}").bytes())
             except FileNotFoundError:
@@ -86,7 +79,7 @@ class KeptStore:
         Raises:
             TransientError: The store does not answer; put it again.
         """
-        with self._answers():
+        with asking_store(self._called):
             for name, data in ((CLIP, clip), (PICTURE, picture), (_MANIFEST, to_json(evidence))):
                 if data is not None:
                     obstore.put(self._store, f"{evidence.incident}/{name}", data)
@@ -98,7 +91,7 @@ class KeptStore:
         Raises:
             TransientError: The store does not answer; remove it again.
         """
-        with self._answers():
+        with asking_store(self._called):
             for name in (CLIP, PICTURE, _MANIFEST):
                 try:
                     obstore.delete(self._store, f"{incident}/{name}")
@@ -113,7 +106,7 @@ class KeptStore:
             TransientError: The store does not answer.
         """
         evidence, incidents, count = [], set[str](), 0
-        with self._answers():
+        with asking_store(self._called):
             paths = []
             for chunk in obstore.list(self._store):
                 for entry in chunk:
@@ -130,7 +123,7 @@ class KeptStore:
         return evidence, incidents - {manifest.incident for manifest in evidence}, count
 
     def _manifest(self, path: str) -> KeptEvidence | None:
-        with self._answers():
+        with asking_store(self._called):
             try:
                 data = bytes(obstore.get(self._store, path).bytes())
             except FileNotFoundError:
@@ -144,15 +137,3 @@ class KeptStore:
     def _forget(self, incident: str) -> None:
         with self._lock:
             self._known.pop(incident, None)
-
-    @contextmanager
-    def _answers(self) -> Iterator[None]:
-        try:
-            yield
-        except FileNotFoundError:
-            raise
-        except (BaseError, OSError) as error:
-            detail = clean(str(error).splitlines()[0] if str(error) else type(error).__name__, 300)
-            raise TransientError(
-                f"{self._url}: the store of kept evidence does not answer: {detail}"
-            ) from error

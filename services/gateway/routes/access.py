@@ -15,10 +15,10 @@ from lookout.services.gateway.guard import Administrator
 from lookout.services.gateway.history import queries
 from lookout.services.gateway.history.tables import AUDIT
 from lookout.services.gateway.messages import answer, body_of, route
+from lookout.services.gateway.parameters import Moment, parse_ms
 from lookout.services.gateway.parts import parts_of
 from lookout.services.gateway.principal import Principal
 from lookout.services.gateway.problems import ProblemError, not_found
-from lookout.services.gateway.times import Moment, parse_ms
 from lookout.services.gateway.writes import Asked, entry
 from lookout.v1.access_pb2 import ApiToken, AuditEntry, Role
 from lookout.v1.gateway_pb2 import ApiTokenList, AuditPage, NewApiToken

@@ -14,6 +14,7 @@ from lookout.rules import covers
 from lookout.services.gateway.guard import Administrator, Viewer
 from lookout.services.gateway.history import queries
 from lookout.services.gateway.messages import answer, body_of, route
+from lookout.services.gateway.parameters import CameraGlob
 from lookout.services.gateway.parts import Parts, parts_of
 from lookout.services.gateway.principal import Principal
 from lookout.services.gateway.problems import ProblemError, not_found
@@ -39,7 +40,7 @@ _STATES: Final = {
 def list_cameras(
     request: Request,
     principal: Viewer,
-    camera: Annotated[str | None, Query(max_length=200, description="id or glob")] = None,
+    camera: CameraGlob = None,
     limit: Annotated[int, Query(ge=1, le=5000)] = 1000,
     after: Annotated[str, Query(max_length=200, description="`next` of the page before")] = "",
 ) -> Response:

@@ -15,11 +15,11 @@ from lookout.runtime.net import Channels
 from lookout.services.gateway.guard import Viewer, too_many
 from lookout.services.gateway.history import queries
 from lookout.services.gateway.messages import reference, route
+from lookout.services.gateway.parameters import parse_ms
 from lookout.services.gateway.parts import Parts, parts_of
 from lookout.services.gateway.principal import Principal
 from lookout.services.gateway.problems import ProblemError, not_found
 from lookout.services.gateway.routes.events import EventStream
-from lookout.services.gateway.times import parse_ms
 from lookout.services.gateway.writes import Asked, entry
 from lookout.text import question_text
 from lookout.v1 import memory_pb2_grpc

@@ -19,10 +19,10 @@ from lookout.services.gateway.history import queries
 from lookout.services.gateway.history.buckets import MINUTE_MS, Bucket
 from lookout.services.gateway.history.verdict_rows import OUTCOMES
 from lookout.services.gateway.messages import answer, route
+from lookout.services.gateway.parameters import CameraGlob, Moment, parse_ms
 from lookout.services.gateway.parts import parts_of
 from lookout.services.gateway.problems import ProblemError
 from lookout.services.gateway.settings import GatewaySettings
-from lookout.services.gateway.times import Moment, parse_ms
 from lookout.v1.alerts_pb2 import Coverage
 from lookout.v1.gateway_pb2 import (
     CoverageReport,
@@ -116,7 +116,7 @@ def _bucket(start_ms: int, bucket: Bucket) -> TimelineBucket:
 def coverage(
     request: Request,
     principal: Viewer,
-    camera: Annotated[str | None, Query(max_length=200, description="id or glob")] = None,
+    camera: CameraGlob = None,
     watch: Annotated[str | None, Query(max_length=200)] = None,
     since: Moment = None,
     until: Moment = None,

@@ -13,10 +13,10 @@ from lookout.services.gateway.guard import Operator, Viewer
 from lookout.services.gateway.history import queries
 from lookout.services.gateway.history.views import view_of_row
 from lookout.services.gateway.messages import answer, body_of, route
+from lookout.services.gateway.parameters import CameraGlob, Moment, parse_ms
 from lookout.services.gateway.parts import Parts, parts_of
 from lookout.services.gateway.principal import Principal
 from lookout.services.gateway.problems import ProblemError, not_found
-from lookout.services.gateway.times import Moment, parse_ms
 from lookout.services.gateway.writes import Asked, Asking, entry
 from lookout.v1.actions_pb2 import IncidentAction, IncidentState
 from lookout.v1.gateway_pb2 import IncidentPage, IncidentView
@@ -36,7 +36,7 @@ def list_incidents(
     request: Request,
     principal: Viewer,
     asked: Asked,
-    camera: Annotated[str | None, Query(max_length=200, description="id or glob")] = None,
+    camera: CameraGlob = None,
     watch: Annotated[str | None, Query(max_length=200)] = None,
     state: Annotated[
         list[str] | None, Query(max_length=10, description=f"of {', '.join(list(STATES)[1:])}")

@@ -19,10 +19,10 @@ from lookout.services.gateway.media.live import LiveResponse, Viewer as LiveView
 from lookout.services.gateway.media.ranges import ranged
 from lookout.services.gateway.media.store import LONGEST_US, PictureSize, Piece, Sees
 from lookout.services.gateway.messages import answer, route
+from lookout.services.gateway.parameters import parse_ms
 from lookout.services.gateway.parts import Parts, parts_of
 from lookout.services.gateway.principal import Principal
 from lookout.services.gateway.problems import ProblemError, not_found
-from lookout.services.gateway.times import parse_ms
 from lookout.services.gateway.writes import Asked, Asking, entry
 from lookout.v1.alerts_pb2 import Alert
 from lookout.v1.lineage_pb2 import RecordRef

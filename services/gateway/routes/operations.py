@@ -21,10 +21,10 @@ from lookout.services.gateway.history import queries
 from lookout.services.gateway.history.buckets import DAY_MS
 from lookout.services.gateway.history.records import erased
 from lookout.services.gateway.messages import answer, route
+from lookout.services.gateway.parameters import CameraGlob, Moment, parse_ms
 from lookout.services.gateway.parts import parts_of
 from lookout.services.gateway.problems import ProblemError, not_found
 from lookout.services.gateway.settings import GatewaySettings
-from lookout.services.gateway.times import Moment, parse_ms
 from lookout.services.gateway.writes import Asked, entry
 from lookout.v1.gateway_pb2 import (
     CostReport,
@@ -116,7 +116,7 @@ def _money(settings: GatewaySettings, device_s: float) -> float | None:
 def costs(
     request: Request,
     principal: Viewer,
-    camera: Annotated[str | None, Query(max_length=200, description="id or glob")] = None,
+    camera: CameraGlob = None,
     since: Moment = None,
     until: Moment = None,
 ) -> Response:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
 import grpc
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Request
 from sqlalchemy import Connection
 from starlette.responses import Response
 
@@ -17,10 +17,10 @@ from lookout.services.gateway.history.buckets import HOUR_MS
 from lookout.services.gateway.history.shift import Hour, Unwatched, shift
 from lookout.services.gateway.history.views import view_of_row
 from lookout.services.gateway.messages import answer, route
+from lookout.services.gateway.parameters import CameraGlob, Moment, parse_ms
 from lookout.services.gateway.parts import Parts, parts_of
 from lookout.services.gateway.principal import Principal
 from lookout.services.gateway.problems import ProblemError
-from lookout.services.gateway.times import Moment, parse_ms
 from lookout.v1 import memory_pb2_grpc
 from lookout.v1.gateway_pb2 import ReportHour, ShiftReport, UnwatchedTime
 from lookout.v1.memory_pb2 import UnusualRequest, UnusualSpan
@@ -36,7 +36,7 @@ _RECALL_S: Final = 10.0
 def report(
     request: Request,
     principal: Viewer,
-    camera: Annotated[str | None, Query(max_length=200, description="id or glob")] = None,
+    camera: CameraGlob = None,
     since: Moment = None,
     until: Moment = None,
 ) -> Response:
@@ -76,7 +76,7 @@ def report(
 
 
 def _whole(connection: Connection, principal: Principal, camera: str | None) -> list[str]:
-    """The cameras that a caller sees whatever their tenant was: landmarks do not say whose they are."""
+    """The cameras of which a caller sees every tenant: landmarks do not say whose they are."""
     cameras = sorted({row.id for row in queries.cameras_of(connection, principal, camera)})
     if principal.unlimited:
         return cameras
@@ -84,7 +84,7 @@ def _whole(connection: Connection, principal: Principal, camera: str | None) -> 
 
 
 def _unusual(parts: Parts, request: UnusualRequest) -> tuple[list[UnusualSpan], str]:
-    """Unusual spans of cameras, as recall names them; and why there are none."""
+    """Unusual spans of cameras, as recall names them; and a note if they are not known."""
     if parts.settings.recall is None:
         return [], "unusual spans need a fleet with memory"
     channel = Channels(parts.settings).open(parts.settings.recall, [("grpc.enable_retries", 0)])

@@ -1,4 +1,4 @@
-"""Pictures and clips of incidents for whoever has a signed link, until it ends."""
+"""Pictures and clips of incidents for people with a signed link, until it ends."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def holder(
     until: Annotated[int, Query(ge=0, description="Unix seconds at which the link ends")] = 0,
     signature: Annotated[str, Query(max_length=100)] = "",
 ) -> Principal:
-    """Whoever has the link; it shows its own path alone.
+    """A person with a signed link, which shows its own path alone.
 
     Raises:
         ProblemError: It is not signed by this installation, or has ended; or too many calls came.

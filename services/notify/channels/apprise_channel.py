@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import logging
 import tempfile
-import time
 from collections import Counter
 from collections.abc import Callable
-from typing import ClassVar, Final
+from typing import Final
 
 import apprise
 
-from lookout.errors import BadRecordError, TransientError
 from lookout.runtime.net.fetch import UriFetcher
 from lookout.runtime.net.guarded_resolving import guarded
-from lookout.services.notify.messages import Channel, DeliveryError, Message
+from lookout.services.notify.messages import DeliveryError, GroupingChannel, Message
 from lookout.services.notify.secrets import Secrets
 from lookout.text import clean
 from lookout.v1.alerts_pb2 import Alert
@@ -26,17 +24,15 @@ _TITLE: Final = "Lookout"
 _NAMED: Final = 5
 
 
-class AppriseChannel(Channel):
+class AppriseChannel(GroupingChannel):
     """Sends text, and the picture of an incident where it is wanted.
 
     Args:
         target: The file with the URL.
         secrets: Where the file is.
         allowed: Where messages may go.
-        picture: The bytes of an incident's picture; None: there is none.
+        picture: The bytes of an incident's picture, or None if it is not available.
     """
-
-    grouped: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -57,7 +53,7 @@ class AppriseChannel(Channel):
     def send(self, message: Message) -> None:
         event = message.event
         lines = [event.text, *filter(None, [event.console_url])]
-        data = None if event.test else self._fetched(event)
+        data = None if event.test else self._picture(event)
         if data is None:
             self._notify(event, "\n".join(lines))
             return
@@ -70,13 +66,6 @@ class AppriseChannel(Channel):
         events = [message.event for message in messages]
         newest = max(messages, key=lambda message: message.time_ms).event
         self._notify(max(events, key=lambda event: event.severity), summary(events, newest))
-
-    def _fetched(self, event: NotificationEvent) -> bytes | None:
-        """The picture; a message without it is better than none."""
-        try:
-            return self._picture(event)
-        except (BadRecordError, TransientError):
-            return None
 
     def _notify(self, event: NotificationEvent, body: str, picture: str | None = None) -> None:
         is_critical = event.severity == SEVERITY_CRITICAL and event.alert.kind != Alert.KIND_CLOSED
@@ -94,12 +83,11 @@ class AppriseChannel(Channel):
 
 
 class _FailureText(logging.Handler):
-    """What Apprise says of a failure on this thread."""
+    """The first warning that Apprise logs during a delivery, of whichever notification."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
         self.text = ""
-        self._since = time.time()
 
     def emit(self, record: logging.LogRecord) -> None:
         if not self.text:

@@ -7,15 +7,14 @@ import json
 import ssl
 import threading
 from collections.abc import Callable
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 import paho.mqtt.client as paho
 from paho.mqtt.enums import CallbackAPIVersion
 
-from lookout.errors import BadRecordError, TransientError
 from lookout.runtime.net.fetch import UriFetcher
 from lookout.runtime.net.guarded_resolving import guarded
-from lookout.services.notify.messages import Channel, DeliveryError, Message
+from lookout.services.notify.messages import ConnectedChannel, DeliveryError, Message
 from lookout.services.notify.secrets import Secrets
 from lookout.text import clean
 from lookout.v1.alerts_pb2 import Alert
@@ -32,24 +31,22 @@ _ON: Final = "ON"
 _OFF: Final = "OFF"
 #: what Home Assistant takes for a state that is not known
 _UNKNOWN: Final = "None"
-#: reasons of closing that say that the answer is no, or that nobody asks now
+#: reasons of closing that say that the answer is no, or that the schedule has ended
 _SEEN_ENDS: Final = frozenset({"cleared", "schedule"})
 _ONLINE: Final = "online"
 _OFFLINE: Final = "offline"
 
 
-class MqttChannel(Channel):
+class MqttChannel(ConnectedChannel):
     """Publishes retained states, so that a Home Assistant that starts later has them; and each event.
 
     Args:
         target: The broker.
         secrets: Where its password is.
         allowed: Where messages may go.
-        picture: The bytes of an incident's picture; None: there is none.
+        picture: The bytes of an incident's picture, or None if it is not available.
         name: The notification's id: of the client.
     """
-
-    lasting: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -168,7 +165,7 @@ class MqttChannel(Channel):
         base = f"{self._topic}/{entity_key(happened.camera, happened.watch)}"
         if not event.HasField("action"):
             state = state_of(event.alert)
-            picture = self._fetched(event) if event.alert.kind != Alert.KIND_UPDATED else None
+            picture = self._picture(event) if event.alert.kind != Alert.KIND_UPDATED else None
             if picture is not None:
                 self._publish(client, f"{base}/picture", picture, retain=True)
             self._publish(client, f"{base}/state", state.encode(), retain=True)
@@ -177,16 +174,9 @@ class MqttChannel(Channel):
         data = {"id": message.id, "data": json.loads(to_json(event))}
         self._publish(client, f"{self._topic}/events", json.dumps(data, ensure_ascii=False).encode())
 
-    def _fetched(self, event: NotificationEvent) -> bytes | None:
-        """The picture; a state without it is better than none."""
-        try:
-            return self._picture(event)
-        except (BadRecordError, TransientError):
-            return None
-
 
 def state_of(alert: Alert) -> str:
-    """The state of a sensor after an alert. What nobody saw the end of is unknown, which is not off."""
+    """The state of a sensor after an alert. An end that was not seen is unknown, which is not off."""
     if alert.kind != Alert.KIND_CLOSED:
         return _ON
     return _OFF if alert.reason in _SEEN_ENDS else _UNKNOWN

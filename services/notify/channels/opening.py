@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 from urllib.parse import urlsplit
 
+from lookout.errors import BadRecordError, TransientError
 from lookout.runtime.net.fetch import UriFetcher
 from lookout.runtime.net.guarded_resolving import unguarded
 from lookout.services.notify.channels.webhook import WebhookChannel
@@ -54,12 +55,8 @@ class Channels:
                 raise DeliveryError("this release knows no such channel", final=True)
 
     def _picture(self, event: NotificationEvent) -> bytes | None:
-        """The picture of an incident, from the gateway.
-
-        Raises:
-            BadRecordError: There is none.
-            TransientError: The gateway does not answer.
-        """
+        """The picture of an incident, from the gateway, or None if it is not available: the message then goes
+        without it."""
         url = self._composer.picture_url(event)
         if url is None:
             return None
@@ -71,5 +68,8 @@ class Channels:
             limit=_PICTURE,
             timeout_s=MESSAGE_S,
         )
-        with unguarded():
-            return gateway.fetch(url)
+        try:
+            with unguarded():
+                return gateway.fetch(url)
+        except (BadRecordError, TransientError):
+            return None

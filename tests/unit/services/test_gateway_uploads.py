@@ -57,13 +57,39 @@ def test_what_is_no_video_file_is_refused(tmp_path: Path, name: str) -> None:
 def test_what_does_not_fit_leaves_nothing(tmp_path: Path) -> None:
     uploads = Uploads(str(tmp_path), 10)
     take(uploads, "a.mp4", b"12345")
-    with pytest.raises(ProblemError, match=r"10 bytes \(LOOKOUT_UPLOAD_BYTES\), 5 are free") as refused:
+    with pytest.raises(ProblemError, match=r"10 bytes together \(LOOKOUT_UPLOAD_BYTES\)") as refused:
         take(uploads, "b.mp4", b"123", b"456")
     assert refused.value.status == 413
     with pytest.raises(ProblemError, match="the body is empty"):
         take(uploads, "c.mp4")
     assert [path.name[33:] for path in tmp_path.iterdir()] == ["a.mp4"]
     take(uploads, "d.mp4", b"12345")
+
+
+def test_uploads_at_the_same_time_share_the_limit(tmp_path: Path) -> None:
+    uploads = Uploads(str(tmp_path), 10)
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    async def slow() -> AsyncIterator[bytes]:
+        yield b"1234"
+        begun.set()
+        await go_on.wait()
+        yield b"567"
+
+    async def quick() -> AsyncIterator[bytes]:
+        yield b"12345"
+
+    async def both() -> None:
+        first = asyncio.create_task(uploads.take("slow.mp4", slow()))
+        await begun.wait()
+        await uploads.take("quick.mp4", quick())
+        go_on.set()  # 4 and 5 bytes are there, and 3 more do not fit
+        with pytest.raises(ProblemError, match="LOOKOUT_UPLOAD_BYTES"):
+            await first
+        await uploads.take("again.mp4", quick())
+
+    asyncio.run(both())
+    assert sorted(path.name[33:] for path in tmp_path.iterdir()) == ["again.mp4", "quick.mp4"]
 
 
 def test_an_upload_goes_after_a_week(tmp_path: Path) -> None:

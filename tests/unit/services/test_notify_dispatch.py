@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from typing import ClassVar
 
 import pytest
 
 from lookout.runtime.worker import Supervisor
 from lookout.services.notify.dispatch import Dispatcher, Outcome, Parts
 from lookout.services.notify.engine import Delivery, now_ms
-from lookout.services.notify.messages import Channel, DeliveryError, Message
+from lookout.services.notify.messages import Channel, DeliveryError, GroupingChannel, Message
 from lookout.v1.alerts_pb2 import Alert
 from lookout.v1.notifications_pb2 import Notification, NotificationEvent
 from lookout.v1.watches_pb2 import SEVERITY_WARNING
@@ -39,10 +38,8 @@ class FakeChannel(Channel):
         self.groups.append([message.id for message in messages])
 
 
-class FakePeople(FakeChannel):
+class FakePeople(FakeChannel, GroupingChannel):
     """A fake whose messages people read."""
-
-    grouped: ClassVar[bool] = True
 
 
 class World:

@@ -1,4 +1,4 @@
-"""Windows that say yes become hits: those of one moment are one hit, and what is erased is none."""
+"""Windows that say yes become hits: those of one moment are one hit, and erased windows are left out."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Moments:
         hits: By number, those that stand.
         last_number: The highest number that was given.
         erased: Times of windows that said yes and are erased.
-        partial: Numbers of those that are no hits: a later clause of the question does not hold.
+        partial: Numbers of hits that do not stand: a later clause of the question does not hold.
     """
 
     threshold: float

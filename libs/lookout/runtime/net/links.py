@@ -1,4 +1,4 @@
-"""Links that show one thing for a while, to whoever has them: signed with a key that two services share."""
+"""Links that show one thing for a while, without a sign-in: signed with a key that two services share."""
 
 from __future__ import annotations
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from lookout.errors import StartupError, TransientError
 from lookout.runtime.net.connections import read_secret
+from lookout.text import clean, public_url
 
 if TYPE_CHECKING:
     from obstore.store import S3Credential
@@ -50,3 +54,35 @@ def open_store(url: str) -> Any:
         }
 
     return from_url(url, credential_provider=credentials)
+
+
+def store_of_setting(name: str, url: str) -> Any:
+    """The store that a setting names, as `open_store` opens it.
+
+    Raises:
+        StartupError: It cannot be used; the text names the setting.
+    """
+    from obstore.exceptions import BaseError
+
+    try:
+        return open_store(url)
+    except (BaseError, OSError, ValueError) as error:
+        raise StartupError(f"{name}={public_url(url)}: it cannot be opened: {error}") from error
+
+
+@contextmanager
+def asking_store(what: str) -> Iterator[None]:
+    """Let a failure of a store be a TransientError; `FileNotFoundError` passes as it is.
+
+    Args:
+        what: How messages call the store.
+    """
+    from obstore.exceptions import BaseError
+
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except (BaseError, OSError) as error:
+        lines = str(error).splitlines() or [type(error).__name__]
+        raise TransientError(f"{what} does not answer: {clean(lines[0], 300)}") from error

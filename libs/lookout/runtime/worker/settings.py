@@ -275,7 +275,7 @@ def check_hosts(hosts: tuple[str, ...]) -> tuple[str, ...]:
     for host in hosts:
         if not re.fullmatch(_HOST_PATTERN, host):
             raise ValueError(
-                f"{host!r} is no host: give names without scheme, port and path, separated by commas "
+                f"{host!r} is not a host: give names without scheme, port and path, separated by commas "
                 "(media.example,*.cdn.example)"
             )
     return hosts

@@ -120,7 +120,7 @@ class Client(Enum):
     | -------- | --------------------------------------------------------- | -------- |
     | SOUND    | Kafka goes away; a call ends without an answer; a refusal | SUSPECT  |
     | SUSPECT  | a new client is made                                      | SOUND    |
-    | any      | the client hangs: a new one is made alongside it             | REPLACED |
+    | any      | the client hangs: a new one is made                       | REPLACED |
     | REPLACED | a transaction commits                                     | SOUND    |
     | REPLACED | Kafka goes away; a call ends without an answer; a refusal | SUSPECT  |
 

@@ -202,7 +202,7 @@ export const text = {
       ["", "any time"],
     ],
     atLeast: "Least p(yes)",
-    anyway: "Also a question that the model was not trained for",
+    anyway: "Ask even if the model was not trained for it",
     untrained: "The model was not trained for this question: its answer means little.",
     go: "Search",
     stop: "Stop",

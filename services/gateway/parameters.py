@@ -1,4 +1,4 @@
-"""Times of requests."""
+"""Parameters that several routes share."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from fastapi import Query
 
 from lookout.services.gateway.problems import ProblemError
 
+CameraGlob = Annotated[str | None, Query(max_length=200, description="id or glob")]
 Moment = Annotated[
     str | None, Query(max_length=40, description="RFC 3339, such as 2026-01-30T21:14:08Z", examples=[None])
 ]
@@ -18,7 +19,7 @@ def parse_ms(name: str, text: str | None) -> int | None:
     """A time as Unix milliseconds; one without an offset is UTC.
 
     Raises:
-        ProblemError: It is no time of the years 1970 to 9999.
+        ProblemError: It is not a time of the years 1970 to 9999.
     """
     if text is None:
         return None

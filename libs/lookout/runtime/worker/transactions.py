@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from queue import Empty, SimpleQueue
@@ -56,6 +57,7 @@ class Transaction:
     started: float = field(default_factory=time.monotonic)
     deliveries: list[Delivery] = field(default_factory=list)
     outputs: list[str] = field(default_factory=list)  # topics, one each
+    unplaced: list[Callable[[], None]] = field(default_factory=list)  # to be asked why no partition took them
     abandoned: str = ""  # why it is not wanted any more
     why: str = ""
 
@@ -277,6 +279,7 @@ class Committer:
                     else TransactionResult.ABORTED
                 )
             except KafkaException as error:
+                self._look_for_partitions(transaction)
                 self._decide(transaction, error.args[0])
             except BufferError:
                 transaction.step, transaction.why = Step.ABORT, "the producer's queue is full"
@@ -389,7 +392,7 @@ class Committer:
 
         def delivered(error: KafkaError | None, message: Message) -> None:
             if error is not None:
-                self._refused(partition, slot, output, error, kept)
+                self._refused(transaction, partition, slot, output, error=error, kept=kept)
             elif count:
                 transaction.deliveries.append(Delivery(output, number, message.offset() or 0, slot.record))
 
@@ -410,16 +413,7 @@ class Committer:
                 on_delivery=delivered,
             )
         except KafkaException as error:
-            self._refused(partition, slot, output, error.args[0], kept)
-            if error.args[0].code() == KafkaError._UNKNOWN_PARTITION:
-                # Partitions were added since the client asked last; the next try finds them.
-                metadata = self._producer.list_topics(output.topic, timeout=STEP_S)
-                known = metadata.topics[output.topic].partitions
-                # Its own number is on its way (`lookout topics grow`); another one came from a message.
-                if output.partition not in (None, *known):
-                    self._never_taken(partition, slot, output, error.args[0], kept)
-                elif number not in known:
-                    self._tell_missing(output.topic, number)
+            self._refused(transaction, partition, slot, output, error=error.args[0], kept=kept)
             raise
 
     def _tell_missing(self, topic: str, number: int) -> None:
@@ -431,10 +425,40 @@ class Committer:
             )
 
     def _refused(
-        self, partition: Partition, slot: Slot, output: Output, error: KafkaError, kept: LetterContent | None
+        self,
+        transaction: Transaction,
+        partition: Partition,
+        slot: Slot,
+        output: Output,
+        *,
+        error: KafkaError,
+        kept: LetterContent | None,
     ) -> None:
         if error.code() in _REFUSALS:
             self._never_taken(partition, slot, output, error, kept)
+        elif error.code() == KafkaError._UNKNOWN_PARTITION:
+            # A client that does not know the topic yet takes the record and says so when it commits.
+            transaction.unplaced.append(
+                lambda: self._look_for_partition(partition, slot, output, error, kept)
+            )
+
+    def _look_for_partitions(self, transaction: Transaction) -> None:
+        for look in transaction.unplaced:
+            with suppress(KafkaException):  # Kafka went away as well: the next try asks again
+                look()
+        transaction.unplaced.clear()
+
+    def _look_for_partition(
+        self, partition: Partition, slot: Slot, output: Output, error: KafkaError, kept: LetterContent | None
+    ) -> None:
+        """Partitions were added since the client asked last, and the next try finds them, or none were."""
+        number = partition.number if output.partition is None else output.partition
+        known = self._producer.list_topics(output.topic, timeout=STEP_S).topics[output.topic].partitions
+        # Its own number is on its way (`lookout topics grow`); another one came from a message.
+        if output.partition not in (None, *known):
+            self._never_taken(partition, slot, output, error, kept)
+        elif number not in known:
+            self._tell_missing(output.topic, number)
 
     def _never_taken(
         self, partition: Partition, slot: Slot, output: Output, error: KafkaError, kept: LetterContent | None

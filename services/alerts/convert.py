@@ -72,6 +72,7 @@ def _coverage(coverage: Coverage) -> alerts_pb2.Coverage:
         gap_s=coverage.gap / 1000,
         skipped_s=coverage.skipped / 1000,
         degraded_s=coverage.degraded / 1000,
+        gated_s=coverage.gated / 1000,
     )
 
 
@@ -153,4 +154,5 @@ def _unpack_coverage(message: alerts_pb2.Coverage) -> Coverage:
         gap=round(message.gap_s * 1000),
         skipped=round(message.skipped_s * 1000),
         degraded=round(message.degraded_s * 1000),
+        gated=round(message.gated_s * 1000),
     )

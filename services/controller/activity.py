@@ -21,6 +21,8 @@ from lookout.v1.verdicts_pb2 import Verdict
 from lookout.wire import ALERTS, VERDICTS, WireError, from_json
 
 _ANSWERED = "answered"  # an outcome on the wire
+#: outcomes that count as covered: where a gate does not hold, the gate was looked at
+_COVERED = (_ANSWERED, "gated")
 _RECENT = 500  # windows over which coverage is counted
 
 
@@ -60,7 +62,7 @@ class WatchActivity:
             return
         if self.last is None or _end(verdict) >= _end(self.last):
             self.last = verdict
-        self.answered.append((version, verdict["outcome"] == _ANSWERED))
+        self.answered.append((version, verdict["outcome"] in _COVERED))
         if verdict["outcome"] == _ANSWERED:
             self.answered_at = time.monotonic()
         del self.answered[:-_RECENT]

@@ -10,7 +10,7 @@ from typing import Any
 from lookout.rules import RuleError, check_watch, next_version
 from lookout.text import clean, question_text
 from lookout.v1.cameras_pb2 import Camera
-from lookout.v1.watches_pb2 import Point, Rule, ScheduleEntry, Watch, Zone
+from lookout.v1.watches_pb2 import Gate, Point, Rule, ScheduleEntry, Watch, Zone
 from lookout.video.sandbox.places import url_fault
 from lookout.wire import PRIORITIES, check_tenant
 from lookout.wire.ranges import check_ranges
@@ -90,11 +90,17 @@ def watch(resource: Mapping[str, Any]) -> Watch:
             disabled=bool(spec.get("disabled", False)),
             priority=PRIORITIES[spec.get("priority", "normal")],
             tenant=spec.get("tenant", ""),
+            gate=_gate(spec.get("gate", {})),
         )
         check_watch(watch)
     except (AttributeError, KeyError, TypeError, ValueError) as error:  # RuleError is a ValueError
         raise ResourceError(f"spec: {error}") from error
     return watch
+
+
+def _gate(gate: Mapping[str, Any]) -> Gate | None:
+    watch_id, motion = str(gate.get("watch", "")), bool(gate.get("motion", False))
+    return Gate(watch=watch_id, motion=motion) if watch_id or motion else None
 
 
 def _positive(spec: Mapping[str, Any], name: str, default: float) -> float:

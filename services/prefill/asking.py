@@ -1,8 +1,8 @@
 """A window's outcomes: repeated, computed, or the reason why there is no answer."""
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lookout import models
@@ -19,6 +19,7 @@ from lookout.services.prefill.shares import DeviceShares
 from lookout.services.prefill.window import OpenWindow
 from lookout.streams import BlockFacts, Cause, ChainRunner, NoAnswer, NoAnswerKind, WindowRule
 from lookout.streams.chains import plan_digest
+from lookout.streams.chains.gates import has_gate
 from lookout.streams.chains.verdicts import WindowTime, answered, unanswered
 from lookout.v1.verdicts_pb2 import Verdict
 from lookout.v1.watches_pb2 import Watch
@@ -108,9 +109,15 @@ class WindowAsker:
         """
         if not watches:
             return DecidedWindow([], records, unit.answered)
-        decided = self._repeated(unit, span, records, watches)
-        if decided is None:
-            decided = self._asked(unit, span, records, watches, source)
+        closed = self._closed(unit, records, watches)
+        open_watches = [watch for watch in watches if watch.id not in closed]
+        decided = DecidedWindow([], records, unit.answered)
+        if open_watches:
+            decided = self._repeated(unit, span, records, open_watches) or self._asked(
+                unit, span, records, open_watches, source
+            )
+        if closed:
+            decided = replace(decided, verdicts=_with_gated(decided, span, watches, closed))
         facts = self._facts(decided.records)
         # The tower encoded the newest block for all questions, whatever became of the window.
         tower_us = records[-1].record.block.tower_us // len(watches)
@@ -120,6 +127,15 @@ class WindowAsker:
             verdict.damaged = self._rule.damage(facts)
             verdict.model_digest = self._model_digest
         return decided
+
+    def _closed(
+        self, unit: OpenWindow, records: tuple[WindowRecord, ...], watches: Sequence[Watch]
+    ) -> dict[str, NoAnswer]:
+        """The watches whose gate does not hold, by id. A window that would not be asked closes no gate."""
+        if not any(map(has_gate, watches)) or self._rule.refusal(self._facts(records)) is not None:
+            return {}
+        blocks = [member.record.block for member in records]
+        return unit.gates.closed(watches, blocks, self._settings.block_samples)
 
     def forget(self, camera: str) -> None:
         """The camera belongs to another worker."""
@@ -229,3 +245,15 @@ class WindowAsker:
 
     def _facts(self, records: Sequence[WindowRecord]) -> list[BlockFacts]:
         return [member.facts(self._settings.block_samples) for member in records]
+
+
+def _with_gated(
+    decided: DecidedWindow, span: WindowTime, watches: Sequence[Watch], closed: Mapping[str, NoAnswer]
+) -> list[Verdict]:
+    """The outcomes of all watches, in their order, with those that were not asked."""
+    newest = decided.records[-1].record.block
+    outcomes = iter(decided.verdicts)
+    return [
+        unanswered(span, watch, closed[watch.id], newest=newest) if watch.id in closed else next(outcomes)
+        for watch in watches
+    ]

@@ -16,6 +16,7 @@ from lookout.services.prefill.watches import Active, Watches
 from lookout.services.prefill.window import OpenWindow, window_time
 from lookout.streams import Cause, NoAnswer
 from lookout.streams.chains import cause_of, check_block, foreign_reason, stream_name
+from lookout.streams.chains.gates import Gates
 from lookout.streams.chains.verdicts import WindowTime, output, unanswered
 from lookout.streams.stages import Camera, Draft, KeyedStage
 from lookout.v1.lineage_pb2 import StreamEvent
@@ -85,6 +86,7 @@ class PrefillHandler(KeyedStage[OpenWindow]):
             last=message.last_window if message.any else None,
             watches_offset=message.watches_offset,
             watermark_us=message.watermark_us,
+            gates=Gates.of(message.gates),
         )
 
     def offsets(self, stored: StoredCheckpoint) -> Sequence[int]:
@@ -169,7 +171,9 @@ class PrefillHandler(KeyedStage[OpenWindow]):
         open_records = decided.records[-keep:] if keep else ()  # `[-0:]` would be all of them
         if open_records:
             self._asker.leave(stream_name(message), open_records[0].record.block.index)
-        return self._advanced(replace(unit, records=open_records, answered=decided.answered), span, active)
+        gates = unit.gates.after(active.watches, decided.verdicts)
+        unit = replace(unit, records=open_records, answered=decided.answered, gates=gates)
+        return self._advanced(unit, span, active)
 
     def _event(self, camera: Camera[OpenWindow], message: TokensRecord, draft: Draft) -> OpenWindow | None:
         event = message.event
@@ -210,7 +214,9 @@ class PrefillHandler(KeyedStage[OpenWindow]):
         if message.epoch == unit.epoch:
             return unit
         self._leave(camera.camera, unit)
-        return replace(unit, epoch=message.epoch, records=(), last=None, answered=None, watermark_us=0)
+        return replace(
+            unit, epoch=message.epoch, records=(), last=None, answered=None, watermark_us=0, gates=Gates()
+        )
 
     def _leave(self, camera: str, unit: OpenWindow) -> None:
         unit.chain.plan = None
@@ -219,8 +225,10 @@ class PrefillHandler(KeyedStage[OpenWindow]):
     def _unanswered(self, unit: OpenWindow, span: WindowTime, refusal: NoAnswer, draft: Draft) -> OpenWindow:
         """Write why a window has no answer; the next one starts without records."""
         active = self._active(span)
-        self._write([unanswered(span, watch, refusal) for watch in active.watches], active, draft)
-        return self._advanced(replace(unit, records=(), answered=None), span, active)
+        verdicts = [unanswered(span, watch, refusal) for watch in active.watches]
+        self._write(verdicts, active, draft)
+        gates = unit.gates.after(active.watches, verdicts)
+        return self._advanced(replace(unit, records=(), answered=None, gates=gates), span, active)
 
     @staticmethod
     def _advanced(unit: OpenWindow, span: WindowTime, active: Active) -> OpenWindow:

@@ -15,6 +15,7 @@ EVENTS = {
     "gap": "outcomes of windows in which there was no picture",
     "skipped": "outcomes of windows left out by overload or by a quota",
     "degraded": "outcomes of windows that could not be answered",
+    "gated": "outcomes of windows that were not asked, because the watch's gate did not hold",
     "incomplete": "answers for which the tokens of some blocks were missing or came late",
     "damaged": "outcomes of windows of which samples are damaged",
     "key": "answers whose window was computed in full",

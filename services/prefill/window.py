@@ -1,10 +1,11 @@
 """The open window of one camera, and its checkpoint."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from lookout.services.prefill.idle import Answered
 from lookout.services.prefill.loading import WindowRecord
 from lookout.streams import WindowChain
+from lookout.streams.chains.gates import Gates
 from lookout.streams.chains.verdicts import WindowTime
 from lookout.v1.state_pb2 import PrefillState
 
@@ -22,6 +23,7 @@ class OpenWindow:
         watches_offset: How far the watches were read for it.
         watermark_us: Stream time up to which `epoch` is decided.
         answered: What idle windows may repeat; never restored either.
+        gates: What the gates of watches say about the next window.
     """
 
     chain: WindowChain
@@ -31,6 +33,7 @@ class OpenWindow:
     watches_offset: int = 0
     watermark_us: int = 0
     answered: Answered | None = None
+    gates: Gates = field(default_factory=Gates)
 
     def is_decided(self, epoch: int, window: int) -> bool:
         """Whether a window was decided already."""
@@ -48,6 +51,7 @@ class OpenWindow:
             watermark_us=self.watermark_us,
             since_key=0 if plan is None else plan.since_key,
             key_every=0 if key_every == longest_chain else key_every,
+            gates=self.gates.messages(),
         )
 
 

@@ -7,6 +7,7 @@ from lookout.administration.watches import (
     WatchError as WatchError,
     change_watch as change_watch,
     check_crowd as check_crowd,
+    check_gate as check_gate,
     standing_of as standing_of,
 )
 from lookout.lazy import lazy_names

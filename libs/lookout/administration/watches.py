@@ -114,6 +114,35 @@ def check_crowd(watch: Watch, standing: Mapping[str, Watch]) -> None:
             )
 
 
+def check_gate(watch: Watch, standing: Mapping[str, Watch]) -> None:
+    """Check that the gate of a watch is there, and does not wait for the watch itself.
+
+    Args:
+        watch: The watch.
+        standing: Those in the topic, by id.
+
+    Raises:
+        WatchError: It is not, or it does.
+    """
+    path = [watch.id]
+    gate = watch.gate.watch
+    while gate:
+        if gate == watch.id:
+            circle = " waits for ".join(clean(name, 60) for name in (*path, gate))
+            raise WatchError(f"gate: {circle}, so none of them would be asked; choose another gate")
+        path.append(gate)
+        gate_watch = standing.get(gate)
+        if gate_watch is None:
+            if len(path) == 2:
+                raise WatchError(
+                    f"gate: there is no watch {clean(gate, 60)}; add it first, or choose another"
+                )
+            return
+        if len(path) > len(standing) + 2:  # a circle that the watch is not part of
+            return
+        gate = gate_watch.gate.watch
+
+
 def change_watch(
     watch: Watch, read: Callable[[], Standing], write: Callable[[Mapping[str, bytes | None]], object]
 ) -> None:

@@ -35,10 +35,14 @@ from lookout.cli.times import is_length, parse_span
 from lookout.cli.up import parse_settings
 from lookout.cli.watches import (
     CameraOption,
+    GateOption,
+    MotionOption,
     OfOption,
     ScheduleOption,
     ThresholdOption,
     ZoneOption,
+    check_patterns,
+    gate_of,
     watch_rule,
 )
 from lookout.rules import check_watch
@@ -85,6 +89,8 @@ def backtest(
     of: OfOption = "1/1",
     schedule: ScheduleOption = None,
     zone: ZoneOption = None,
+    gate: GateOption = "",
+    gate_motion: MotionOption = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
     model: ModelOption = None,
     device: DeviceOption = None,
@@ -105,12 +111,14 @@ def backtest(
     Windows are computed again out of Kafka, by the chains of the fleet: with --fleet by its settings, without
     by those of --preset and --set.
     """
-    if camera and not all(pattern.strip() for pattern in camera):
-        raise CliError("--camera is empty: name a camera or a pattern, or leave it out for all cameras")
+    check_patterns(camera)
     check_page(page, WEB_PAGES)
     rule = watch_rule(threshold=threshold, of=of, schedule=schedule, zone=zone)
     cameras = [in_utf8("--camera", pattern) for pattern in camera or ()]
-    watch = Watch(id="backtest", version=1, question=asked(question), cameras=cameras, rule=rule)
+    condition = gate_of(gate, gate_motion)
+    watch = Watch(
+        id="backtest", version=1, question=asked(question), cameras=cameras, rule=rule, gate=condition
+    )
     job = _job(watch, *parse_span(since, until), identity, tenant)
     if fleet:
         refuse_given(context, _OWN, "cannot be combined with --fleet, which uses the fleet's own")

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from lookout import models
-from lookout.administration import Standing, change_watch, check_crowd, standing_of
+from lookout.administration import Standing, change_watch, check_crowd, check_gate, standing_of
 from lookout.administration.watches import checked
 from lookout.cli.connect import check_reachable, find_bootstrap, reading, send_and_confirm
 from lookout.cli.model import AnywayOption, admit_questions
@@ -22,7 +22,7 @@ from lookout.cli.output import TerminalConsole, echo, say
 from lookout.rules import RuleError
 from lookout.rules.messages import rule_of
 from lookout.text import clean
-from lookout.v1.watches_pb2 import Point, Rule, ScheduleEntry, Watch, Zone
+from lookout.v1.watches_pb2 import Gate, Point, Rule, ScheduleEntry, Watch, Zone
 from lookout.wire import CAMERA_OFFLINE, PRIORITIES, WATCHES, to_json
 from lookout.wire.limits import LEAST_THRESHOLD
 
@@ -61,6 +61,9 @@ DescribeOption = Annotated[bool, typer.Option("--describe", help="Add a sentence
 KeepOption = Annotated[
     bool, typer.Option("--keep", help="Gateways keep picture and clip of its incidents once they close.")
 ]
+PriorityOption = Annotated[
+    Literal["low", "normal", "high"], typer.Option(help="What is left out last when the fleet falls behind.")
+]
 SeverityOption = Annotated[
     Literal["info", "warning", "critical"],
     typer.Option(help="How much its incidents matter to people (`lookout notify`)."),
@@ -73,6 +76,18 @@ ZoneOption = Annotated[
     typer.Option(
         help="Only in these zones: 'door:0.1,0.2 0.4,0.2 0.4,0.9' (0..1, name:points); repeat for more."
     ),
+]
+
+GateOption = Annotated[
+    str,
+    typer.Option(
+        metavar="ID",
+        help="Ask only while this other watch of the camera answers yes.  [default: always]",
+        show_default=False,
+    ),
+]
+MotionOption = Annotated[
+    bool, typer.Option("--gate-motion", help="Ask only while something moves, in its zones if it has any.")
 ]
 
 #: ids that an error names
@@ -132,12 +147,11 @@ def add(
     zone: ZoneOption = None,
     describe: DescribeOption = False,
     keep: KeepOption = False,
-    priority: Annotated[
-        Literal["low", "normal", "high"],
-        typer.Option(help="What is left out last when the fleet falls behind."),
-    ] = "normal",
+    priority: PriorityOption = "normal",
     severity: SeverityOption = "warning",
     tenant: TenantOption = "",
+    gate: GateOption = "",
+    gate_motion: MotionOption = False,
     anyway: AnywayOption = False,
     bootstrap: BootstrapOption = None,
 ) -> None:
@@ -146,8 +160,7 @@ def add(
     The same --id again changes the watch: its version grows, its open incidents close.
     """
     question = asked(question)
-    if camera and not all(pattern.strip() for pattern in camera):
-        raise CliError("--camera is empty: name a camera or a pattern, or leave it out for all cameras")
+    check_patterns(camera)
     rule = watch_rule(
         threshold=threshold, clear=clear, of=of, cooldown=cooldown, schedule=schedule, zone=zone
     )
@@ -166,14 +179,38 @@ def add(
         priority=PRIORITIES[priority],
         severity=f"SEVERITY_{severity.upper()}",
         tenant=tenant,
+        gate=gate_of(gate, gate_motion),
     )
     if existing:  # a first version also covers footage recorded before; a change holds from now on
         watch.active_from.GetCurrentTime()
     check_crowd(watch, standing.watches)
+    check_gate(watch, standing.watches)
     _change(address, watch)
     where = f"{cameras_text(watch)}{priority_text(watch)}"
     say(out, "[green]✓[/] watch [bold]{}[/] version {}: “{}” on {}", name, watch.version, question, where)
     _advise(question)
+
+
+def check_patterns(patterns: list[str] | None) -> None:
+    """Refuse an empty --camera.
+
+    Raises:
+        CliError: One is empty.
+    """
+    if patterns and not all(pattern.strip() for pattern in patterns):
+        raise CliError("--camera is empty: name a camera or a pattern, or leave it out for all cameras")
+
+
+def gate_of(watch: str, motion: bool) -> Gate | None:
+    """The gate that options describe; None: the watch is always asked."""
+    return Gate(watch=watch, motion=motion) if watch or motion else None
+
+
+def gate_text(gate: Gate) -> str:
+    """What must hold before a watch is asked; empty without a gate."""
+    conditions = [f"{gate.watch} answers yes"] if gate.watch else []
+    conditions += ["something moves"] if gate.motion else []
+    return f"while {' and '.join(conditions)}" if conditions else ""
 
 
 def _advise(question: str) -> None:
@@ -377,6 +414,8 @@ def rule_text(watch: Watch) -> str:
         words.append(", ".join(span_text(span) for span in rule.schedule))
     if rule.zones:
         words.append("in " + ", ".join(zone.name or "zone" for zone in rule.zones))
+    if gate := gate_text(watch.gate):
+        words.append(gate)
     if watch.disabled:
         words.append("disabled")
     return ", ".join(words)

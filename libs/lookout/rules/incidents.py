@@ -28,7 +28,7 @@ SCHEDULE: Final = "schedule"
 REMOVED: Final = "removed"
 FORGOTTEN: Final = "forgotten"
 
-_BLIND: Final = frozenset({Outcome.SKIPPED, Outcome.DEGRADED})
+_BLIND: Final = frozenset({Outcome.SKIPPED, Outcome.DEGRADED, Outcome.GATED})
 
 
 def step(

@@ -14,6 +14,7 @@ _OUTCOMES = {
     verdicts_pb2.Verdict.OUTCOME_GAP: Outcome.GAP,
     verdicts_pb2.Verdict.OUTCOME_SKIPPED: Outcome.SKIPPED,
     verdicts_pb2.Verdict.OUTCOME_DEGRADED: Outcome.DEGRADED,
+    verdicts_pb2.Verdict.OUTCOME_GATED: Outcome.GATED,
 }
 
 

@@ -25,6 +25,7 @@ class Outcome(StrEnum):
     GAP = "gap"
     SKIPPED = "skipped"
     DEGRADED = "degraded"
+    GATED = "gated"
 
 
 class EventKind(StrEnum):
@@ -144,6 +145,7 @@ class Coverage:
     gap: int = 0
     skipped: int = 0
     degraded: int = 0
+    gated: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lookout.rules.messages import rule_of
 from lookout.rules.types import Rule, RuleError
-from lookout.text import question_text
+from lookout.text import clean, question_text
 from lookout.v1.watches_pb2 import Watch
 from lookout.wire import (
     CAMERA_OFFLINE,
@@ -84,11 +84,31 @@ def check_watch(watch: Watch) -> Rule:
         raise RuleError(str(error)) from error
     if 0 < watch.rule.threshold < LEAST_THRESHOLD:
         raise RuleError(f"threshold {watch.rule.threshold:g} must be {LEAST_THRESHOLD:g} to 1")
+    _check_gate(watch)
     rule = rule_of(watch.rule)
     size = len(to_json(watch))
     if size > WATCH_BYTES:
         raise RuleError(f"{size} bytes as JSON, {WATCH_BYTES} at most")
     return rule
+
+
+def _check_gate(watch: Watch) -> None:
+    """Check the gate of a watch.
+
+    Raises:
+        RuleError: It names no watch that could be a gate.
+    """
+    gate = watch.gate.watch
+    if not gate:
+        return
+    if not is_camera_id(gate):
+        raise RuleError(
+            f"gate: watch {gate[:40]!r} is not a valid id: printable text of 1 to {ID_BYTES} bytes"
+        )
+    if gate == watch.id:
+        raise RuleError(f"gate: watch {clean(gate, 40)} cannot wait for itself; name another watch")
+    if gate == CAMERA_OFFLINE:
+        raise RuleError(f"gate: {CAMERA_OFFLINE} asks the model nothing; name a watch with a question")
 
 
 def asked_question(watch: Watch) -> str:

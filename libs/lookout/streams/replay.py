@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
 
 from lookout.errors import LookoutError
@@ -69,6 +69,7 @@ def replay_chain(
     windows: Sequence[ChainWindow],
     *,
     rule: WindowRule | None = None,
+    left_out: Container[int] = (),
 ) -> Iterator[ReplayedWindow]:
     """Replay windows of one stream.
 
@@ -81,9 +82,10 @@ def replay_chain(
         blocks: The block of an index. Raises BlockGoneError where it is not available.
         windows: Rising.
         rule: Decides which windows are asked; None: all are.
+        left_out: Windows that are not played, by index; looked up when their turn comes.
 
     Yields:
-        The outcome of every window, in their order.
+        The outcome of every window that is not left out, in their order.
 
     Raises:
         DeviceError: The device failed permanently.
@@ -91,7 +93,8 @@ def replay_chain(
     replay = _Replay(engine, planner, blocks, windows, rule)
     try:
         for window in windows:
-            yield replay.outcome(window)
+            if window.index not in left_out:
+                yield replay.outcome(window)
     finally:
         replay.close()
 

@@ -18,6 +18,7 @@ class NoAnswerKind(StrEnum):
     GAP = "gap"  # there was no picture
     SKIPPED = "skipped"  # left out on purpose
     DEGRADED = "degraded"  # it could not be answered
+    GATED = "gated"  # the question's gate did not hold
 
 
 class Cause(StrEnum):
@@ -44,10 +45,13 @@ class Cause(StrEnum):
     ERASED = "erased"
     MOVED = "moved"
     ENDED = "ended"
+    GATE = "gate"
 
     @property
     def kind(self) -> NoAnswerKind:
         """The outcome of a window that has no answer for this cause."""
+        if self is Cause.GATE:
+            return NoAnswerKind.GATED
         if self in _SKIPPED:
             return NoAnswerKind.SKIPPED
         return NoAnswerKind.DEGRADED if self in _DEGRADED else NoAnswerKind.GAP

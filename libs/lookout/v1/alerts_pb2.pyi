@@ -63,15 +63,17 @@ class Alert(_message.Message):
     def __init__(self, id: _Optional[str] = ..., incident: _Optional[str] = ..., kind: _Optional[_Union[Alert.Kind, str]] = ..., camera: _Optional[str] = ..., epoch: _Optional[int] = ..., watch: _Optional[str] = ..., watch_version: _Optional[int] = ..., question: _Optional[str] = ..., score: _Optional[float] = ..., peak: _Optional[float] = ..., start: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., windows: _Optional[int] = ..., reason: _Optional[str] = ..., evidence: _Optional[_Iterable[_Union[_verdicts_pb2.Evidence, _Mapping]]] = ..., coverage: _Optional[_Union[Coverage, _Mapping]] = ..., tenant: _Optional[str] = ..., untrained: _Optional[bool] = ...) -> None: ...
 
 class Coverage(_message.Message):
-    __slots__ = ("answered_s", "idle_s", "degraded_s", "skipped_s", "gap_s")
+    __slots__ = ("answered_s", "idle_s", "degraded_s", "skipped_s", "gap_s", "gated_s")
     ANSWERED_S_FIELD_NUMBER: _ClassVar[int]
     IDLE_S_FIELD_NUMBER: _ClassVar[int]
     DEGRADED_S_FIELD_NUMBER: _ClassVar[int]
     SKIPPED_S_FIELD_NUMBER: _ClassVar[int]
     GAP_S_FIELD_NUMBER: _ClassVar[int]
+    GATED_S_FIELD_NUMBER: _ClassVar[int]
     answered_s: float
     idle_s: float
     degraded_s: float
     skipped_s: float
     gap_s: float
-    def __init__(self, answered_s: _Optional[float] = ..., idle_s: _Optional[float] = ..., degraded_s: _Optional[float] = ..., skipped_s: _Optional[float] = ..., gap_s: _Optional[float] = ...) -> None: ...
+    gated_s: float
+    def __init__(self, answered_s: _Optional[float] = ..., idle_s: _Optional[float] = ..., degraded_s: _Optional[float] = ..., skipped_s: _Optional[float] = ..., gap_s: _Optional[float] = ..., gated_s: _Optional[float] = ...) -> None: ...

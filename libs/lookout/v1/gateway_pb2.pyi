@@ -188,7 +188,7 @@ class WatchList(_message.Message):
     def __init__(self, watches: _Optional[_Iterable[_Union[WatchView, _Mapping]]] = ...) -> None: ...
 
 class TimelineBucket(_message.Message):
-    __slots__ = ("start", "verdicts", "answers", "p_max", "p_mean", "watched_s", "idle_s", "gap_s", "degraded_s", "skipped_s")
+    __slots__ = ("start", "verdicts", "answers", "p_max", "p_mean", "watched_s", "idle_s", "gap_s", "degraded_s", "skipped_s", "gated_s")
     START_FIELD_NUMBER: _ClassVar[int]
     VERDICTS_FIELD_NUMBER: _ClassVar[int]
     ANSWERS_FIELD_NUMBER: _ClassVar[int]
@@ -199,6 +199,7 @@ class TimelineBucket(_message.Message):
     GAP_S_FIELD_NUMBER: _ClassVar[int]
     DEGRADED_S_FIELD_NUMBER: _ClassVar[int]
     SKIPPED_S_FIELD_NUMBER: _ClassVar[int]
+    GATED_S_FIELD_NUMBER: _ClassVar[int]
     start: _timestamp_pb2.Timestamp
     verdicts: int
     answers: int
@@ -209,7 +210,8 @@ class TimelineBucket(_message.Message):
     gap_s: float
     degraded_s: float
     skipped_s: float
-    def __init__(self, start: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., verdicts: _Optional[int] = ..., answers: _Optional[int] = ..., p_max: _Optional[float] = ..., p_mean: _Optional[float] = ..., watched_s: _Optional[float] = ..., idle_s: _Optional[float] = ..., gap_s: _Optional[float] = ..., degraded_s: _Optional[float] = ..., skipped_s: _Optional[float] = ...) -> None: ...
+    gated_s: float
+    def __init__(self, start: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., verdicts: _Optional[int] = ..., answers: _Optional[int] = ..., p_max: _Optional[float] = ..., p_mean: _Optional[float] = ..., watched_s: _Optional[float] = ..., idle_s: _Optional[float] = ..., gap_s: _Optional[float] = ..., degraded_s: _Optional[float] = ..., skipped_s: _Optional[float] = ..., gated_s: _Optional[float] = ...) -> None: ...
 
 class TimelineSeries(_message.Message):
     __slots__ = ("camera", "tenant", "watch", "buckets")

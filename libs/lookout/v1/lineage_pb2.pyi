@@ -40,6 +40,7 @@ class Cause(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     CAUSE_ERASED: _ClassVar[Cause]
     CAUSE_MOVED: _ClassVar[Cause]
     CAUSE_ENDED: _ClassVar[Cause]
+    CAUSE_GATE: _ClassVar[Cause]
 STAGE_UNSPECIFIED: Stage
 STAGE_FRAMES: Stage
 STAGE_TOKENS: Stage
@@ -67,6 +68,7 @@ CAUSE_RETENTION: Cause
 CAUSE_ERASED: Cause
 CAUSE_MOVED: Cause
 CAUSE_ENDED: Cause
+CAUSE_GATE: Cause
 
 class RecordRef(_message.Message):
     __slots__ = ("topic", "partition", "offset")

@@ -117,7 +117,7 @@ class PruneState(_message.Message):
     def __init__(self, epoch: _Optional[int] = ..., wall_offset_us: _Optional[int] = ..., block: _Optional[int] = ..., offsets: _Optional[_Iterable[int]] = ..., active: _Optional[bytes] = ..., last_block: _Optional[int] = ..., any: _Optional[bool] = ..., watermark_us: _Optional[int] = ..., sampling: _Optional[_Union[_lineage_pb2.Sampling, _Mapping]] = ..., heard_ms: _Optional[int] = ..., missing: _Optional[str] = ..., missing_cause: _Optional[_Union[_lineage_pb2.Cause, str]] = ..., late_block: _Optional[int] = ..., labels: _Optional[_Union[_cameras_pb2.CameraLabels, _Mapping]] = ...) -> None: ...
 
 class PrefillState(_message.Message):
-    __slots__ = ("epoch", "offsets", "last_window", "any", "watches_offset", "watermark_us", "since_key", "key_every")
+    __slots__ = ("epoch", "offsets", "last_window", "any", "watches_offset", "watermark_us", "since_key", "key_every", "gates")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     OFFSETS_FIELD_NUMBER: _ClassVar[int]
     LAST_WINDOW_FIELD_NUMBER: _ClassVar[int]
@@ -126,6 +126,7 @@ class PrefillState(_message.Message):
     WATERMARK_US_FIELD_NUMBER: _ClassVar[int]
     SINCE_KEY_FIELD_NUMBER: _ClassVar[int]
     KEY_EVERY_FIELD_NUMBER: _ClassVar[int]
+    GATES_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     offsets: _containers.RepeatedScalarFieldContainer[int]
     last_window: int
@@ -134,7 +135,20 @@ class PrefillState(_message.Message):
     watermark_us: int
     since_key: int
     key_every: int
-    def __init__(self, epoch: _Optional[int] = ..., offsets: _Optional[_Iterable[int]] = ..., last_window: _Optional[int] = ..., any: _Optional[bool] = ..., watches_offset: _Optional[int] = ..., watermark_us: _Optional[int] = ..., since_key: _Optional[int] = ..., key_every: _Optional[int] = ...) -> None: ...
+    gates: _containers.RepeatedCompositeFieldContainer[GateState]
+    def __init__(self, epoch: _Optional[int] = ..., offsets: _Optional[_Iterable[int]] = ..., last_window: _Optional[int] = ..., any: _Optional[bool] = ..., watches_offset: _Optional[int] = ..., watermark_us: _Optional[int] = ..., since_key: _Optional[int] = ..., key_every: _Optional[int] = ..., gates: _Optional[_Iterable[_Union[GateState, _Mapping]]] = ...) -> None: ...
+
+class GateState(_message.Message):
+    __slots__ = ("watch", "version", "yes", "due")
+    WATCH_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    YES_FIELD_NUMBER: _ClassVar[int]
+    DUE_FIELD_NUMBER: _ClassVar[int]
+    watch: str
+    version: int
+    yes: bool
+    due: int
+    def __init__(self, watch: _Optional[str] = ..., version: _Optional[int] = ..., yes: _Optional[bool] = ..., due: _Optional[int] = ...) -> None: ...
 
 class AlertsState(_message.Message):
     __slots__ = ("epoch", "window", "watches")

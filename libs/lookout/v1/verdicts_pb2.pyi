@@ -22,11 +22,13 @@ class Verdict(_message.Message):
         OUTCOME_GAP: _ClassVar[Verdict.Outcome]
         OUTCOME_SKIPPED: _ClassVar[Verdict.Outcome]
         OUTCOME_DEGRADED: _ClassVar[Verdict.Outcome]
+        OUTCOME_GATED: _ClassVar[Verdict.Outcome]
     OUTCOME_UNSPECIFIED: Verdict.Outcome
     OUTCOME_ANSWERED: Verdict.Outcome
     OUTCOME_GAP: Verdict.Outcome
     OUTCOME_SKIPPED: Verdict.Outcome
     OUTCOME_DEGRADED: Verdict.Outcome
+    OUTCOME_GATED: Verdict.Outcome
     ID_FIELD_NUMBER: _ClassVar[int]
     CAMERA_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]

@@ -14,7 +14,8 @@ from lookout.services.gateway.history.buckets import HOUR_MS, MINUTE_MS, Bucket
 from lookout.services.gateway.history.verdict_rows import OUTCOMES
 from lookout.services.gateway.principal import Principal
 
-WATCHED: Final = (Outcome.ANSWERED, Outcome.IDLE)
+#: a gate that does not hold was looked at instead of the question
+WATCHED: Final = (Outcome.ANSWERED, Outcome.IDLE, Outcome.GATED)
 UNSEEN: Final = "unseen"
 #: shorter stretches are the rounding of windows to minutes
 _LEAST_MS: Final = 1000

@@ -99,6 +99,7 @@ BUCKETS = Table(
     Column("last", BigInteger, nullable=False),
     Column("detail", LargeBinary),
     Column("device_us", BigInteger, nullable=False, server_default="0"),
+    Column("gated_ms", Integer, nullable=False, server_default="0"),
     Index("ix_buckets_level_start_ms", "level", "start_ms"),
     sqlite_with_rowid=False,
 )

@@ -33,6 +33,7 @@ _STATES: Final = {
     "gap": CameraView.STATE_GAP,
     "degraded": CameraView.STATE_DEGRADED,
     "skipped": CameraView.STATE_SKIPPED,
+    "gated": CameraView.STATE_WATCHED,
 }
 
 

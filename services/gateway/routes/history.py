@@ -105,6 +105,7 @@ def _bucket(start_ms: int, bucket: Bucket) -> TimelineBucket:
         gap_s=times[Outcome.GAP] / 1000,
         degraded_s=times[Outcome.DEGRADED] / 1000,
         skipped_s=times[Outcome.SKIPPED] / 1000,
+        gated_s=times[Outcome.GATED] / 1000,
     )
     message.start.FromMilliseconds(start_ms)
     if bucket.answers:
@@ -150,6 +151,7 @@ def coverage(
                 gap_s=totals[Outcome.GAP],
                 skipped_s=totals[Outcome.SKIPPED],
                 degraded_s=totals[Outcome.DEGRADED],
+                gated_s=totals[Outcome.GATED],
             )
         )
         row.unseen_s = max(0.0, (last - first) / 1000 - sum(totals.values()))

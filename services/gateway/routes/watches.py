@@ -9,7 +9,7 @@ from typing import Annotated, Final
 from fastapi import APIRouter, Depends, Path, Request
 from starlette.responses import Response
 
-from lookout.administration import Standing, change_watch, check_crowd, standing_of
+from lookout.administration import Standing, change_watch, check_crowd, check_gate, standing_of
 from lookout.administration.watches import checked
 from lookout.runtime.worker.topic_reader import read_topic
 from lookout.services.gateway.guard import Operator, Viewer
@@ -132,6 +132,7 @@ def _change(parts: Parts, principal: Principal, asked: Asking, target: Watch, ac
             if target.version > 1:  # a first version also covers footage recorded before
                 target.active_from.GetCurrentTime()
             check_crowd(target, standing.watches)
+            check_gate(target, standing.watches)
 
             def write(rows: Mapping[str, bytes | None]) -> None:
                 parts.writes.write(

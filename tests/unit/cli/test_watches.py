@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from lookout.cli.watches import cameras_text, priority_text, question_advice
+from lookout.administration import WatchError, check_gate
+from lookout.cli.watches import cameras_text, gate_of, priority_text, question_advice, rule_text
 from lookout.models import DEMO_QUESTIONS
-from lookout.v1.watches_pb2 import Watch
+from lookout.v1.watches_pb2 import Gate, Watch
 from lookout.wire import PRIORITIES
 
 
@@ -24,3 +25,27 @@ def test_a_watch_is_shown_with_its_tenant_and_class() -> None:
     watch = Watch(tenant="acme", priority=PRIORITIES["high"])
     assert (cameras_text(watch), priority_text(watch)) == ("all cameras of tenant acme", ", priority high")
     assert (cameras_text(Watch(cameras=["a", "b"])), priority_text(Watch())) == ("a, b", "")
+
+
+def test_a_watch_is_shown_with_its_gate() -> None:
+    watch = Watch(id="fall", question="Is it?", gate=gate_of("person", True))
+    assert rule_text(watch) == "p ≥ 0.5, while person answers yes and something moves"
+    assert gate_of("", False) is None
+
+
+@pytest.mark.parametrize(
+    ("gate", "words"),
+    [("nobody", "no watch nobody"), ("two", "fall waits for two waits for one waits for fall")],
+)
+def test_a_gate_that_would_never_open_is_refused(gate: str, words: str) -> None:
+    standing = {
+        "one": Watch(id="one", gate=Gate(watch="fall")),
+        "two": Watch(id="two", gate=Gate(watch="one")),
+        "free": Watch(id="free", gate=Gate(watch="gone")),
+        "left": Watch(id="left", gate=Gate(watch="right")),
+        "right": Watch(id="right", gate=Gate(watch="left")),
+    }
+    with pytest.raises(WatchError, match=words):
+        check_gate(Watch(id="fall", gate=Gate(watch=gate)), standing)
+    for name in ("free", "left"):  # what others wait for is no fault of this watch
+        check_gate(Watch(id="fall", gate=Gate(watch=name)), standing)

@@ -178,11 +178,13 @@ def test_a_gap_that_covers_no_time_still_closes() -> None:
     ]
 
 
-def test_blind_windows_change_coverage_only() -> None:
-    state, events = play([answer(0, 0.9), answer(1, 0.0, outcome=Outcome.SKIPPED), answer(2, 0.9)])
+@pytest.mark.parametrize("outcome", [Outcome.SKIPPED, Outcome.GATED])
+def test_blind_windows_change_coverage_only(outcome: Outcome) -> None:
+    state, events = play([answer(0, 0.9), answer(1, 0.0, outcome=outcome), answer(2, 0.9)])
     assert "closed" not in kinds(events)
     assert state.incident is not None
-    assert state.incident.coverage == Coverage(skipped=STRIDE_MS, answered=2 * STRIDE_MS)
+    expected = replace(Coverage(answered=2 * STRIDE_MS), **{outcome.value: STRIDE_MS})
+    assert state.incident.coverage == expected
 
 
 def test_a_watch_that_was_removed_and_added_again_opens_incidents() -> None:
@@ -316,6 +318,6 @@ def test_incidents_hold_their_laws_on_any_stream(
     assert play([item for item in answers for _ in range(2)]) == (state, events)
     if state.incident is not None:
         spent = state.incident.coverage
-        total = spent.answered + spent.idle + spent.gap + spent.skipped + spent.degraded
+        total = spent.answered + spent.idle + spent.gap + spent.skipped + spent.degraded + spent.gated
         assert total == answers[-1].end_ms - state.incident.opened_ms
     assert sum(i.end_ms - i.start_ms for i in coverage_intervals(answers)) == answers[-1].end_ms

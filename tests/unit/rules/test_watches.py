@@ -41,6 +41,9 @@ def test_without_an_id_the_key_is_the_id() -> None:
         ({"rule": {"schedule": [{"start": "1:0", "end": "2"}]}}, "time of day"),
         ({"rule": {"schedule": [{"start": "01:00", "end": "02:00", "time_zone": "America"}]}}, "IANA"),
         ({"rule": {"zones": [{"points": [{"x": 5}] * 3}]}}, "Point.x"),
+        ({"gate": {"watch": "w"}}, "cannot wait for itself"),
+        ({"gate": {"watch": "camera-offline"}}, "asks the model nothing"),
+        ({"gate": {"watch": "\u202eevil"}}, "not a valid id"),
         ({"pad": "x" * 700_000}, "655360 at most"),
     ],
 )

@@ -209,6 +209,7 @@ def _as_rules(entries: Sequence[VerdictRow]) -> Iterator[Any]:
             Outcome.GAP: Verdict.OUTCOME_GAP,
             Outcome.SKIPPED: Verdict.OUTCOME_SKIPPED,
             Outcome.DEGRADED: Verdict.OUTCOME_DEGRADED,
+            Outcome.GATED: Verdict.OUTCOME_GATED,
         }.get(outcome, Verdict.OUTCOME_ANSWERED)
         message.basis = "idle" if outcome is Outcome.IDLE else "key"
         message.start.FromMilliseconds(row.start_ms)

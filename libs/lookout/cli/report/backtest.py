@@ -31,6 +31,7 @@ _OUTCOMES = {
     Outcome.GAP: Verdict.OUTCOME_GAP,
     Outcome.SKIPPED: Verdict.OUTCOME_SKIPPED,
     Outcome.DEGRADED: Verdict.OUTCOME_DEGRADED,
+    Outcome.GATED: Verdict.OUTCOME_GATED,
 }
 
 

@@ -34,6 +34,7 @@ _OUTCOMES: dict[int, str] = {
     Verdict.OUTCOME_GAP: "gap",
     Verdict.OUTCOME_SKIPPED: "skipped",
     Verdict.OUTCOME_DEGRADED: "degraded",
+    Verdict.OUTCOME_GATED: "gated",
 }
 
 _ENDINGS = {

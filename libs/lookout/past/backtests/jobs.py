@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Final
 
 from lookout.past.backtests.answers import Hidden, nothing_hidden, remove_hidden
-from lookout.past.backtests.windows import PastVerdict, PastWindows
+from lookout.past.backtests.windows import HAD_FRAMES, PastVerdict, PastWindows
 from lookout.recordings.jobs import JobError, check_job, expiry_of
 from lookout.rules import asked_question, messages
 from lookout.streams.chains import (
@@ -188,7 +188,7 @@ def _gone(epoch: EpochRecords, chosen: Iterable[int]) -> Iterator[Verdict]:
     """Windows that the fleet answered and whose newest block is past its retention."""
     for index in chosen:
         known = epoch.verdicts.get(index)
-        if index not in epoch.blocks and known and known[0].outcome == Verdict.OUTCOME_ANSWERED:
+        if index not in epoch.blocks and known and known[0].outcome in HAD_FRAMES:
             yield Verdict(window=index, start=known[0].start, end=known[0].end)
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Generator
+from collections.abc import Container, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 from lookout.models import ListedQuestion, is_untrained
 from lookout.models.engines import Engine, Question
 from lookout.models.windows import Planner
 from lookout.runtime.worker import WindowPlanSettings
-from lookout.streams import Cause, NoAnswer, ReplayedWindow, WindowRule
+from lookout.streams import Cause, ChainWindow, NoAnswer, ReplayedWindow, WindowRule
 from lookout.streams.chains import (
     EpochRecords,
     LoadTokens,
@@ -18,9 +19,13 @@ from lookout.streams.chains import (
     is_repeated,
     replay_epoch,
 )
+from lookout.streams.chains.gates import PastGate
 from lookout.streams.chains.verdicts import WindowTime, answered, repeated_verdict, unanswered
 from lookout.v1.verdicts_pb2 import Verdict
 from lookout.v1.watches_pb2 import Watch
+
+#: outcomes of windows whose blocks were there
+HAD_FRAMES: Final = (Verdict.OUTCOME_ANSWERED, Verdict.OUTCOME_GATED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +74,7 @@ class PastWindows:
 
         A window is computed by the chain by which the fleet computed it, where verdicts of other watches say
         so; otherwise by a chain of its own. Where the fleet repeated an answer because nothing had changed,
-        the answer before is repeated.
+        the answer before is repeated. Where the watch's gate does not hold, nothing is computed.
 
         Args:
             epoch: Its records.
@@ -83,40 +88,59 @@ class PastWindows:
             for index in windows
             if (chosen is None or index in chosen) and scope.includes(epoch.camera, epoch.end_ms(index))
         ]
-        repeated = {index for index in inside[1:] if is_repeated(epoch, index)}
-        asked = [
-            replace(windows[index], questions=[Question(watch.id, watch.question)])
-            for index in inside
-            if index in epoch.blocks and index not in repeated
-        ]
-        played = replay_epoch(
+        question = Question(watch.id, watch.question)
+        asked = [replace(windows[index], questions=[question]) for index in inside if index in epoch.blocks]
+        left_out: set[int] = set()
+        played = self._played(epoch, asked, left_out)
+        first = inside[0] if inside else 0
+        gate = PastGate(watch, epoch, self._rule, self.settings.block_samples, first)
+        before: Verdict | None = None
+        # What the first windows repeat is before the scope; what one after a gated window would repeat was
+        # never computed.
+        is_known = True
+        for number, index in enumerate(inside):
+            past: PastVerdict | None
+            if index not in epoch.blocks:
+                past = self._without_record(epoch, index, watch)
+            elif (refusal := gate.refusal(index)) is not None:
+                left_out.add(index)
+                before, is_known = None, False
+                newest = epoch.blocks[index].block
+                past = PastVerdict(unanswered(self._span(epoch, index), watch, refusal, newest=newest))
+            elif number and is_repeated(epoch, index) and (before is not None or is_known):
+                left_out.add(index)
+                past = None if before is None else self._repeated(epoch, index, watch, before)
+            else:
+                past = self._outcome(epoch, watch, next(played))
+                if past.verdict.HasField("p_yes"):
+                    before = past.verdict
+            if past is not None:
+                gate.take(past.verdict)
+                yield past
+
+    @property
+    def _rule(self) -> WindowRule:
+        return WindowRule(self.settings.window_blocks, self.settings.max_damage)
+
+    def _played(
+        self, epoch: EpochRecords, windows: Sequence[ChainWindow], left_out: Container[int]
+    ) -> Iterator[ReplayedWindow]:
+        return replay_epoch(
             epoch,
-            asked,
+            windows,
             self.engine,
             self.planner,
             self.load,
             model_digest=self.model_digest,
             sampling=self.settings.sampling,
-            rule=WindowRule(self.settings.window_blocks, self.settings.max_damage),
+            rule=self._rule,
+            left_out=left_out,
         )
-        before: Verdict | None = None
-        for index in inside:
-            if index not in epoch.blocks:
-                if (past := self._without_record(epoch, index, watch)) is not None:
-                    yield past
-                continue
-            if index in repeated and before is not None:
-                newest = epoch.blocks[index].block
-                verdict = repeated_verdict(self._span(epoch, index), watch, before, newest)
-                verdict.untrained = before.untrained
-                yield PastVerdict(verdict)
-                continue
-            if index in repeated:
-                continue  # the answer that it repeats is before the scope
-            past = self._outcome(epoch, watch, next(played))
-            if past.verdict.HasField("p_yes"):
-                before = past.verdict
-            yield past
+
+    def _repeated(self, epoch: EpochRecords, index: int, watch: Watch, before: Verdict) -> PastVerdict:
+        verdict = repeated_verdict(self._span(epoch, index), watch, before, epoch.blocks[index].block)
+        verdict.untrained = before.untrained
+        return PastVerdict(verdict)
 
     def _outcome(self, epoch: EpochRecords, watch: Watch, played: ReplayedWindow) -> PastVerdict:
         index = played.window.index
@@ -141,7 +165,7 @@ class PastWindows:
     def _without_record(self, epoch: EpochRecords, index: int, watch: Watch) -> PastVerdict | None:
         """The outcome of a window that an event closed; None where its records are past their retention."""
         known = epoch.verdicts[index][0]
-        if known.outcome == Verdict.OUTCOME_ANSWERED:
+        if known.outcome in HAD_FRAMES:
             return None
         verdict = Verdict()
         verdict.CopyFrom(known)

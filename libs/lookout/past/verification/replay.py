@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from types import MappingProxyType
 
 from lookout.models.engines import Engine, Question
 from lookout.models.windows import Planner
-from lookout.streams import BlockGoneError, ReplayedWindow
+from lookout.streams import MAX_DAMAGE, BlockGoneError, ReplayedWindow, WindowRule
 from lookout.streams.chains import EpochRecords, LoadTokens, chain_windows, replay_epoch
+from lookout.streams.chains.gates import PastGate
 from lookout.v1.verdicts_pb2 import Verdict
+from lookout.v1.watches_pb2 import Watch
 
 
 class Kind(StrEnum):
     """What became of a verdict: computed again with the same p(yes); computed with another; the records it
-    needs are past their retention; an outcome without an answer, which has nothing to compute."""
+    needs are past their retention; an outcome without an answer, which has nothing to compute. A verdict that
+    was not asked because of its gate is verified where that gate was closed."""
 
     VERIFIED = "verified"
     UNVERIFIED = "unverified"
@@ -43,6 +47,8 @@ class Replayer:
         model_digest: Of the engine's model.
         plan_digest: Of the planner's settings, as verdicts carry it.
         tolerance: Difference of p(yes) up to which a verdict counts as verified.
+        watches: Versions of watches, for their gates.
+        max_damage: Largest share of damaged samples of a window that the fleet asks.
     """
 
     def __init__(
@@ -54,7 +60,11 @@ class Replayer:
         model_digest: str,
         plan_digest: str,
         tolerance: float = 1e-4,
+        watches: Mapping[tuple[str, int], Watch] = MappingProxyType({}),
+        max_damage: float = MAX_DAMAGE,
     ) -> None:
+        self._watches = watches
+        self._rule = WindowRule(planner.settings.blocks, max_damage)
         self._planner, self._engine, self._load = planner, engine, load
         self._model, self._plan_digest, self._tolerance = model_digest, plan_digest, tolerance
 
@@ -75,6 +85,8 @@ class Replayer:
             for verdict in group:
                 if verdict.basis == "idle":
                     yield _repeated(verdict, before.get((verdict.watch, verdict.watch_version)))
+                elif verdict.outcome == Verdict.OUTCOME_GATED:
+                    yield self._gated(epoch, verdict)
                 elif not _computed(verdict):
                     yield Finding(verdict, Kind.UNANSWERED)
             if computed and (reason := self._other(computed[0])):
@@ -82,6 +94,17 @@ class Replayer:
             elif computed:
                 yield from self._compared(next(played), computed)
             before.update({(verdict.watch, verdict.watch_version): verdict for verdict in computed})
+
+    def _gated(self, epoch: EpochRecords, verdict: Verdict) -> Finding:
+        """Whether a watch's gate was closed, by the records of the window and the answers of its gate."""
+        watch = self._watches.get((verdict.watch, verdict.watch_version))
+        if watch is None or verdict.window not in epoch.blocks:
+            missing = "its block" if watch is not None else "this version of its watch"
+            return Finding(verdict, Kind.EXPIRED, reason=f"{missing} is past its retention")
+        gate = PastGate(watch, epoch, self._rule, self._planner.settings.samples)
+        if gate.refusal(verdict.window) is not None:
+            return Finding(verdict, Kind.VERIFIED)
+        return Finding(verdict, Kind.UNVERIFIED, reason="it was not asked, but its gate was open")
 
     def _computable(self, epoch: EpochRecords, window: int) -> list[Verdict]:
         """The verdicts of a window that this model and these settings can compute."""

@@ -9,15 +9,19 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from lookout.administration import standing_of
 from lookout.models.engines import Engine, Question
 from lookout.models.windows import Planner, StrideBlock
 from lookout.past.verification.fleet import fleet_replay
 from lookout.past.verification.replay import Finding, Kind, Replayer
 from lookout.past.verification.spread import rerun_spread
 from lookout.runtime.store import LineageBrokenError
+from lookout.runtime.worker.topic_reader import read_topic
 from lookout.services.prefill.settings import PrefillSettings
 from lookout.streams.chains import EpochRecords, LoadTokens, PastScope, plan_digest, read_epochs
 from lookout.v1.verdicts_pb2 import Verdict
+from lookout.v1.watches_pb2 import Watch
+from lookout.wire import WATCHES
 
 #: covers float32 in other batches
 FLOAT32 = 1e-4
@@ -91,6 +95,8 @@ def verify(
             model_digest=fleet.model_digest,
             plan_digest=plan_digest(planner, reuse=settings.reuse),
             tolerance=tolerance,
+            watches=_watches(settings, epochs),
+            max_damage=settings.max_damage,
         )
         count = 0
         for epoch in epochs:
@@ -100,6 +106,21 @@ def verify(
                 count += 1
                 progress(count, total)
     return tally
+
+
+def _watches(settings: PrefillSettings, epochs: Sequence[EpochRecords]) -> dict[tuple[str, int], Watch]:
+    """The watches with verdicts that a gate kept from being asked, by id and version."""
+    verdicts = chain.from_iterable(chain.from_iterable(epoch.verdicts.values()) for epoch in epochs)
+    if not any(verdict.outcome == Verdict.OUTCOME_GATED for verdict in verdicts):
+        return {}
+    rows = (
+        (message.key() or b"", message.value()) for message in read_topic(settings, "verify", WATCHES.name)
+    )
+    return {
+        (watch.id, watch.version): watch
+        for written in standing_of(rows).written.values()
+        for watch in written
+    }
 
 
 def _epochs(settings: PrefillSettings, scope: PastScope) -> list[EpochRecords]:

@@ -443,9 +443,9 @@ class Committer:
             )
 
     def _look_for_partitions(self, transaction: Transaction) -> None:
-        for look in transaction.unplaced:
+        for find_partition in transaction.unplaced:
             with suppress(KafkaException):  # Kafka went away as well: the next try asks again
-                look()
+                find_partition()
         transaction.unplaced.clear()
 
     def _look_for_partition(

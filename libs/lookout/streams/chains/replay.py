@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from lookout.models.engines import Engine
@@ -105,6 +105,7 @@ def replay_epoch(
     model_digest: str,
     sampling: Sampling | None = None,
     rule: WindowRule | None = None,
+    left_out: Container[int] = (),
 ) -> Iterator[ReplayedWindow]:
     """Replay windows of one epoch of one camera.
 
@@ -119,12 +120,14 @@ def replay_epoch(
         model_digest: Of the engine's model.
         sampling: Of the windows; None: not compared.
         rule: Decides which windows are asked; None: all are.
+        left_out: Windows that are not played, by index; looked up when their turn comes.
 
     Yields:
-        The outcome of every window. Until the next one is taken, the engine holds its KV.
+        The outcome of every window that is not left out. Until the next one is taken, the engine holds its
+        KV.
 
     Raises:
         DeviceError: The device failed permanently.
     """
     source = BlockSource(epoch.blocks, load, planner.settings.samples, model_digest, sampling)
-    yield from replay_chain(engine, planner, source, windows, rule=rule)
+    yield from replay_chain(engine, planner, source, windows, rule=rule, left_out=left_out)

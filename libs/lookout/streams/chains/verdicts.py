@@ -22,6 +22,7 @@ _OUTCOMES = {
     NoAnswerKind.GAP: verdicts_pb2.Verdict.OUTCOME_GAP,
     NoAnswerKind.SKIPPED: verdicts_pb2.Verdict.OUTCOME_SKIPPED,
     NoAnswerKind.DEGRADED: verdicts_pb2.Verdict.OUTCOME_DEGRADED,
+    NoAnswerKind.GATED: verdicts_pb2.Verdict.OUTCOME_GATED,
 }
 DIGITS = 6  # of p(yes): below the noise of batching
 

@@ -16,7 +16,7 @@ from lookout.past.backtests import Backtest, PastWindows
 from lookout.rules import messages
 from lookout.streams.chains import EpochRecords, PastScope, load_block
 from lookout.v1.verdicts_pb2 import Verdict
-from lookout.v1.watches_pb2 import Point, Rule, Watch, Zone
+from lookout.v1.watches_pb2 import Gate, Point, Rule, Watch, Zone
 from lookout.video.segments import cut
 from tests.one_process_fleet import OneProcessFleet
 from tests.streams import SIDE, clip, picture
@@ -171,3 +171,20 @@ def test_a_part_of_the_past_has_the_answers_of_the_whole() -> None:
     compare(past, later)
     assert replayed(fleet, FALL, PastScope("yard"))[0] == []
     fleet.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("gate", [Gate(motion=True), Gate(watch="crowd"), Gate(watch="crowd", motion=True)])
+def test_a_gate_leaves_out_what_it_left_out_live(gate: Gate) -> None:
+    gated = Watch()
+    gated.CopyFrom(FALL)
+    gated.rule.threshold = gated.rule.clear_threshold = 0.99
+    gated.gate.CopyFrom(gate)
+    for values in ({"idle_age_s": 60.0}, {}):
+        fleet = run(still, [CROWD, gated], values)
+        committed = [verdict for verdict in fleet.verdicts if verdict.watch == gated.id]
+        past, _ = replayed(fleet, gated)
+        compare(past, committed)
+        outcomes = {verdict.outcome for verdict in committed}
+        assert {Verdict.OUTCOME_ANSWERED, Verdict.OUTCOME_GATED} <= outcomes
+        fleet.close()

@@ -16,6 +16,7 @@ from lookout.streams.chains import EpochRecords, load_block, plan_digest
 from lookout.v1.lineage_pb2 import StreamEvent
 from lookout.v1.tokens_pb2 import TokensRecord
 from lookout.v1.verdicts_pb2 import Verdict
+from lookout.v1.watches_pb2 import Gate, Rule, Watch
 from tests.prefill_world import block_record, event_record
 from tests.tiny_models import checkpoint
 from tests.unit.services.prefill_case import CROWD, FALL, World, verdicts
@@ -128,3 +129,30 @@ def test_idle_windows_repeat_the_answer_before(batcher: Batcher) -> None:
     assert {kind for _, kind, _ in replay(world, records, committed)} == {Kind.VERIFIED}
     committed[-1].p_yes += 0.01
     assert replay(world, records, committed)[-1][1] is Kind.UNVERIFIED
+
+
+@pytest.mark.parametrize("gate", [Gate(motion=True), Gate(watch="fall")])
+def test_a_closed_gate_is_checked(batcher: Batcher, gate: Gate) -> None:
+    gated = Watch(id="gated", version=1, question="Is it?", rule=Rule(threshold=0.99), gate=gate)
+    fall = Watch(id="fall", version=1, question="Is anyone lying?", rule=Rule(threshold=0.99))
+    world = World(batcher, fall, gated)
+    records = [block_record("cam", k, still=True) for k in range(3)]
+    committed = [verdict for record in records for verdict in verdicts(world.handle(record))]
+    closed = [verdict for verdict in committed if verdict.outcome == Verdict.OUTCOME_GATED]
+    watches = {(watch.id, watch.version): watch for watch in (fall, gated)}
+    assert len(closed) >= 2
+    kinds = Counter(kind for _, kind, _ in replay(world, records, committed, watches=watches))
+    assert kinds == {Kind.VERIFIED: len(committed)}
+    assert Kind.EXPIRED in {kind for _, kind, _ in replay(world, records, committed)}
+    # A window whose gate was open all the same.
+    forged = [Verdict.FromString(each.SerializeToString()) for each in committed]
+    if gate.motion:
+        records = [block_record("cam", k) for k in range(3)]
+    else:
+        for each in forged:
+            if each.watch == "fall" and each.window == closed[-1].window - 1:
+                each.rule.threshold = 0.001
+    wrong = [
+        why for _, kind, why in replay(world, records, forged, watches=watches) if kind is Kind.UNVERIFIED
+    ]
+    assert any("its gate was open" in why for why in wrong)

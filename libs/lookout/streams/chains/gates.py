@@ -1,0 +1,257 @@
+"""Gates of watches: which questions a window is not asked, because something else must hold first.
+
+A gate that says nothing never closes. The question is asked where the gate's watch does not ask the camera,
+had no answer in the window before or was changed meanwhile, and where a block was not seen whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Self
+
+import numpy as np
+
+from lookout.rules.messages import rule_of
+from lookout.rules.types import Activity, Rule
+from lookout.rules.zones import inside_any
+from lookout.streams.chains.blocks import block_facts, keep_mask
+from lookout.streams.chains.epochs import EpochRecords
+from lookout.streams.window import Cause, NoAnswer, WindowRule
+from lookout.text import clean
+from lookout.v1 import tokens_pb2
+from lookout.v1.state_pb2 import GateState
+from lookout.v1.verdicts_pb2 import Verdict
+from lookout.v1.watches_pb2 import Watch
+
+
+@dataclass(frozen=True, slots=True)
+class GateMemory:
+    """What gates remember of one version of a watch on one camera.
+
+    Attributes:
+        yes: Whether its newest window was answered yes; None: it had no answer.
+        due: Windows in which it is asked whatever its gate says. An incident that its newest yes opened, or
+            keeps open, closes by answers, so as many as its rule counts are still computed.
+    """
+
+    yes: bool | None = None
+    due: int = 0
+
+
+_NOTHING = GateMemory()
+
+
+@dataclass(frozen=True, slots=True)
+class Gates:
+    """The gates of one camera between two windows, as the newest verdicts left them. Immutable.
+
+    Attributes:
+        memories: By watch and version; only watches that have a gate or are one.
+    """
+
+    memories: Mapping[tuple[str, int], GateMemory] = field(default_factory=lambda: MappingProxyType({}))
+
+    @classmethod
+    def of(cls, states: Sequence[GateState]) -> Self:
+        """The gates that a checkpoint holds."""
+        return cls(
+            {
+                (state.watch, state.version): GateMemory(
+                    state.yes if state.HasField("yes") else None, state.due
+                )
+                for state in states
+            }
+        )
+
+    def messages(self) -> list[GateState]:
+        """For a checkpoint."""
+        return [
+            GateState(watch=watch, version=version, yes=memory.yes, due=memory.due)
+            for (watch, version), memory in sorted(self.memories.items())
+        ]
+
+    def closed(
+        self, watches: Sequence[Watch], blocks: Sequence[tokens_pb2.StrideBlock], samples: int
+    ) -> dict[str, NoAnswer]:
+        """The watches that a window is not asked, by id, and why.
+
+        Args:
+            watches: Those in force on the camera.
+            blocks: Of the window, oldest first.
+            samples: Grid points of a block.
+        """
+        by_id = {watch.id: watch for watch in watches}
+        refusals = {
+            watch.id: self._refusal(watch, by_id, blocks, samples) for watch in watches if has_gate(watch)
+        }
+        return {name: refusal for name, refusal in refusals.items() if refusal is not None}
+
+    def after(self, watches: Sequence[Watch], verdicts: Sequence[Verdict]) -> Self:
+        """The gates after a window.
+
+        Args:
+            watches: Those in force.
+            verdicts: One for each, in their order.
+        """
+        named = {watch.gate.watch for watch in watches if watch.gate.watch}
+        kept = [
+            ((watch.id, watch.version), self._after(watch, verdict))
+            for watch, verdict in zip(watches, verdicts, strict=True)
+            if has_gate(watch) or watch.id in named
+        ]
+        return type(self)({key: memory for key, memory in kept if memory != _NOTHING})
+
+    def _refusal(
+        self,
+        watch: Watch,
+        watches: Mapping[str, Watch],
+        blocks: Sequence[tokens_pb2.StrideBlock],
+        samples: int,
+    ) -> NoAnswer | None:
+        if self.memories.get((watch.id, watch.version), _NOTHING).due:
+            return None
+        gate_watch = watches.get(watch.gate.watch)
+        if (
+            gate_watch is not None
+            and not _in_circle(watch, watches)
+            and self.memories.get((gate_watch.id, gate_watch.version), _NOTHING).yes is False
+        ):
+            return not_yes(gate_watch.id)
+        return unmoved(watch, blocks, samples) if watch.gate.motion else None
+
+    def _after(self, watch: Watch, verdict: Verdict) -> GateMemory:
+        before = self.memories.get((watch.id, watch.version), _NOTHING)
+        rule = rule_of(watch.rule)
+        return GateMemory(says(verdict, rule), due_after(before.due, verdict, rule) if has_gate(watch) else 0)
+
+
+def has_gate(watch: Watch) -> bool:
+    """Whether a watch has a gate."""
+    return bool(watch.gate.watch) or watch.gate.motion
+
+
+def says(verdict: Verdict, rule: Rule) -> bool | None:
+    """What an outcome says to the watches that it gates; None: nothing, so they are asked.
+
+    A watch that was not asked itself, because of its own gate, says no: gates may follow one another.
+    """
+    if verdict.outcome == Verdict.OUTCOME_GATED:
+        return False
+    if verdict.outcome != Verdict.OUTCOME_ANSWERED:
+        return None
+    return verdict.p_yes >= rule.threshold
+
+
+def due_after(due: int, verdict: Verdict, rule: Rule) -> int:
+    """In how many windows a watch is asked whatever its gate says, after an outcome of its own."""
+    if verdict.outcome == Verdict.OUTCOME_GAP:  # its incident is closed
+        return 0
+    if verdict.outcome != Verdict.OUTCOME_ANSWERED:
+        return due
+    return rule.n if verdict.p_yes >= rule.clear else max(0, due - 1)
+
+
+def not_yes(watch: str) -> NoAnswer:
+    """The reason why a question waits for another watch."""
+    return NoAnswer(
+        Cause.GATE, f"its gate is closed: watch {clean(watch, 200)} did not answer yes in the window before"
+    )
+
+
+def unmoved(watch: Watch, blocks: Sequence[tokens_pb2.StrideBlock], samples: int) -> NoAnswer | None:
+    """The reason why a question waits for motion; None where something moved, or a block was not seen whole.
+
+    Motion is what pruning kept of frames other than anchors. In a block that misses frames, or has damaged
+    ones, something may have moved.
+
+    Args:
+        watch: Its rule's zones are where motion counts; without zones it counts anywhere.
+        blocks: Of the window, oldest first.
+        samples: Grid points of a block.
+    """
+    zones = rule_of(watch.rule).zones
+    for block in blocks:
+        if len(block.frames) != samples or any(frame.corrupt for frame in block.frames):
+            return None
+        patches = [patch for patch in block.patches if not patch.anchor and patch.kept]
+        if patches and (not zones or inside_any(zones, _activity(block, patches))):
+            return None
+    return NoAnswer(Cause.GATE, f"its gate is closed: nothing moved{' in its zones' if zones else ''}")
+
+
+def _activity(block: tokens_pb2.StrideBlock, patches: Sequence[tokens_pb2.TemporalPatch]) -> Activity:
+    moved = np.logical_or.reduce([keep_mask(block, patch) for patch in patches])
+    return Activity(block.group_rows, block.group_cols, frozenset(np.flatnonzero(moved).tolist()))
+
+
+def _in_circle(watch: Watch, watches: Mapping[str, Watch]) -> bool:
+    """Whether gates lead back to a watch: two that wait for each other would never be asked again."""
+    seen = {watch.id}
+    gate_watch = watches.get(watch.gate.watch)
+    while gate_watch is not None:
+        if gate_watch.id in seen:
+            return True
+        seen.add(gate_watch.id)
+        gate_watch = watches.get(gate_watch.gate.watch)
+    return False
+
+
+class PastGate:
+    """The gate of one watch over windows of one epoch of the past, in their order.
+
+    Args:
+        watch: The watch; without a gate all of its windows are asked.
+        epoch: The epoch's records. What another watch answered is read from its committed verdicts.
+        windows: Which blocks are a window, and whether it is asked.
+        samples: Grid points of a block.
+        first: Index of the first window asked. Where it is not the epoch's first, an incident may be open
+            then, so as many windows are asked as its rule counts.
+    """
+
+    def __init__(
+        self, watch: Watch, epoch: EpochRecords, windows: WindowRule, samples: int, first: int = 0
+    ) -> None:
+        self._watch, self._epoch, self._windows, self._samples = watch, epoch, windows, samples
+        self._rule = rule_of(watch.rule)
+        self._due = self._rule.n if first else 0
+
+    def refusal(self, index: int) -> NoAnswer | None:
+        """Why a window is not asked; None where it is."""
+        if not has_gate(self._watch) or self._due:
+            return None
+        blocks = self._blocks(index)
+        facts = [block_facts(record, self._samples) for record in blocks]
+        if (
+            not blocks or self._windows.refusal(facts) is not None
+        ):  # it would not be asked anyway, and the reason says why
+            return None
+        gate = self._watch.gate
+        if gate.watch and self._said(index) is False:
+            return not_yes(gate.watch)
+        if not gate.motion:
+            return None
+        return unmoved(self._watch, [record.block for record in blocks], self._samples)
+
+    def take(self, verdict: Verdict) -> None:
+        """Take the watch's outcome of the window."""
+        self._due = due_after(self._due, verdict, self._rule)
+
+    def _said(self, index: int) -> bool | None:
+        """What the gate's watch says about a window: its outcome of the window before, if it is of the same
+        version."""
+        now, before = (
+            next((v for v in self._epoch.verdicts.get(at, ()) if v.watch == self._watch.gate.watch), None)
+            for at in (index, index - 1)
+        )
+        if now is None or before is None or now.watch_version != before.watch_version:
+            return None
+        return says(before, rule_of(before.rule))
+
+    def _blocks(self, index: int) -> list[tokens_pb2.TokensRecord]:
+        if index not in self._epoch.blocks:
+            return []
+        oldest = max(0, index - self._windows.blocks + 1)
+        known = [at for at in range(oldest, index + 1) if at in self._epoch.blocks]
+        return [self._epoch.blocks[at] for at in known[-self._windows.length(known) :]]

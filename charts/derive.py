@@ -31,6 +31,7 @@ from lookout.services.camera_agent.settings import AgentSettings
 from lookout.services.controller.settings import ControllerSettings
 from lookout.services.decode.settings import DecodeSettings
 from lookout.services.gateway.settings import GatewaySettings
+from lookout.services.notify.settings import NotifySettings
 from lookout.services.prefill.settings import PrefillSettings
 from lookout.services.prune_encode.settings import PruneEncodeSettings
 from lookout.services.recall.settings import RecallSettings
@@ -58,6 +59,7 @@ FIXED = frozenset(
         "database_url",
         "database_url_file",
         "group",
+        "gateway_url",
         "grpc_port",
         "host",
         "http_cert_file",
@@ -70,12 +72,15 @@ FIXED = frozenset(
         "keep_url",
         "kubeconfig",
         "lease",
+        "link_key_file",
         "pods",
         "memory",
         "memory_dir",
         "memory_url",
         "metrics_port",
         "mode",
+        "notifications",
+        "notify_secrets",
         "oidc",
         "public_url",
         "model_digest",
@@ -102,6 +107,7 @@ SETTINGS: dict[str, type[ServiceSettings]] = {
     "recall.settings": RecallSettings,
     "recordings.settings": RecordingsSettings,
     "gateway.settings": GatewaySettings,
+    "notify.settings": NotifySettings,
     "cameraAgent.settings": AgentSettings,
     "controller.settings": ControllerSettings,
 }
@@ -207,12 +213,12 @@ _TOLERATIONS = {
 #: parts of a release that are clients of Kafka, as the table of rights in docs/kubernetes.md has them
 _CLIENTS = (
     *("decode", "prune-encode", "prefill", "alerts", "recall", "recordings-plan", "recordings"),
-    *("recordings-reduce", "gateway", "controller", "camera-agent", "topics"),
+    *("recordings-reduce", "gateway", "notify", "controller", "camera-agent", "topics"),
 )
 #: images of docker/build.py
 _IMAGES = (
     *("alerts", "decode", "prune-encode", "prefill", "recall", "recordings", "controller", "camera-agent"),
-    *("gateway", "tryout", "decode-gpu", "prune-encode-gpu", "prefill-gpu"),
+    *("gateway", "notify", "tryout", "decode-gpu", "prune-encode-gpu", "prefill-gpu"),
 )
 _OWN_SECRETS = {
     "type": "object",
@@ -474,6 +480,11 @@ CONSTRAINTS: dict[str, dict[str, Any]] = {
     "urlKey": _SECRET_KEY,
     "database.port": {"type": "integer", "minimum": 1, "maximum": 65535},
     "gateway.tls.secret": _NAME,
+    "notify.secret": _NAME,
+    "links.secret": _NAME,
+    "links.key": _SECRET_KEY,
+    "notify.ports": _PORTS,
+    "notify.networks": _CIDRS,
     "oidc.issuer": _text(
         r"^$|^https://[^\s@?#]+$", "no issuer: an https URL, as in https://login.example.org/realms/main"
     ),

@@ -1,4 +1,4 @@
-"""`python -m lookout.services.controller`: Camera, Watch and Recording resources into their topics."""
+"""`python -m lookout.services.controller`: resources into their topics."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from kubernetes.leaderelection import electionconfig, leaderelection
 
 from lookout.errors import StartupError
 from lookout.rules import watch_fault
+from lookout.rules.notifications import notification_fault
 from lookout.runtime.kafka_clients import Producer
 from lookout.runtime.observe import Health, Metrics, Probes, logs
 from lookout.runtime.worker import load_settings
@@ -23,6 +24,7 @@ from lookout.services.controller.agents import AgentReports
 from lookout.services.controller.cluster import (
     API_ERRORS,
     CAMERA,
+    NOTIFICATION,
     RECORDING,
     WATCH,
     Kind,
@@ -40,8 +42,8 @@ from lookout.services.controller.rounds import RoundError
 from lookout.services.controller.settings import ControllerSettings
 from lookout.services.controller.statuses import StatusQueue
 from lookout.text import visible
-from lookout.wire import CAMERAS, RECORDINGS, WATCHES, headers
-from lookout.wire.limits import ALL_WATCHES
+from lookout.wire import CAMERAS, NOTIFICATIONS, RECORDINGS, WATCHES, headers
+from lookout.wire.limits import ALL_WATCHES, NOTIFICATIONS as MOST_NOTIFICATIONS
 
 STOPPED, FAILED, MISCONFIGURED, REPLACED = 0, 1, 2, 3
 _SEND_S = 30.0
@@ -88,8 +90,15 @@ class Controller:
             CAMERAS.name: Table(settings, CAMERAS.name),
             WATCHES.name: Table(settings, WATCHES.name, check=watch_fault, limit=ALL_WATCHES),
         }
+        followed = [CAMERA, WATCH]
         if settings.recordings:
             tables[RECORDINGS.name] = Table(settings, RECORDINGS.name)
+            followed.append(RECORDING)
+        if settings.notifications:
+            tables[NOTIFICATIONS.name] = Table(
+                settings, NOTIFICATIONS.name, check=notification_fault, limit=MOST_NOTIFICATIONS
+            )
+            followed.append(NOTIFICATION)
         for table in tables.values():
             tell_left_out(table, self._health, self._metrics)
             table.start(settings.start_timeout_s)
@@ -126,7 +135,7 @@ class Controller:
         self._follow_activity(activity, resources)
         if settings.recordings:
             answers.start()
-        for kind in (CAMERA, WATCH, RECORDING) if settings.recordings else (CAMERA, WATCH):
+        for kind in followed:
             arguments = (kind, changed, self._stopped, self._tell_fault)
             threading.Thread(target=resources.follow, args=arguments, daemon=True).start()
         credential = _credential(settings)
@@ -184,7 +193,7 @@ class Controller:
         attempts: dict[str, Callable[[], None]] = {
             "certificate": lambda: self._renew(credential),
             "pods of lost nodes": lambda: self._remove_lost(lost),
-            "cameras and watches": reconciler.reconcile if whole else reconciler.work_off,
+            "cameras, watches and notifications": reconciler.reconcile if whole else reconciler.work_off,
             "recordings": jobs.reconcile if whole else jobs.work_off,
         }
         for name, attempt in attempts.items():

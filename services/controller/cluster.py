@@ -36,6 +36,7 @@ class Kind:
 
 CAMERA, WATCH = Kind("Camera", "cameras"), Kind("Watch", "watches")
 RECORDING = Kind("Recording", "recordings")
+NOTIFICATION = Kind("Notification", "notifications")
 Changed = Callable[[Kind, str], object]
 
 
@@ -102,7 +103,7 @@ class PatientClient(client.ApiClient):  # type: ignore[misc]
 
 
 class Resources:
-    """Cameras, Watches and Recordings of one namespace."""
+    """Cameras, Watches, Recordings and Notifications of one namespace."""
 
     def __init__(self, namespace: str) -> None:
         self._namespace = namespace
@@ -112,6 +113,7 @@ class Resources:
             CAMERA: {},
             WATCH: {},
             RECORDING: {},
+            NOTIFICATION: {},
         }
 
     def all(self, kind: Kind) -> list[dict[str, Any]]:

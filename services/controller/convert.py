@@ -8,8 +8,10 @@ from datetime import datetime
 from typing import Any
 
 from lookout.rules import RuleError, check_watch, next_version
+from lookout.rules.notifications import check_notification
 from lookout.text import clean, question_text
 from lookout.v1.cameras_pb2 import Camera
+from lookout.v1.notifications_pb2 import Apprise, Mqtt, Notification, Webhook
 from lookout.v1.watches_pb2 import Gate, Point, Rule, ScheduleEntry, Watch, Zone
 from lookout.video.sandbox.places import url_fault
 from lookout.wire import PRIORITIES, check_tenant
@@ -101,6 +103,57 @@ def watch(resource: Mapping[str, Any]) -> Watch:
 def _gate(gate: Mapping[str, Any]) -> Gate | None:
     watch_id, motion = str(gate.get("watch", "")), bool(gate.get("motion", False))
     return Gate(watch=watch_id, motion=motion) if watch_id or motion else None
+
+
+def notification(resource: Mapping[str, Any]) -> Notification:
+    """Return the wire's notification of a Notification resource.
+
+    Raises:
+        ResourceError: It cannot be followed as it is written.
+    """
+    spec = resource["spec"]
+    try:
+        notification = Notification(
+            id=resource["metadata"]["name"],
+            watches=spec.get("watches", ()),
+            cameras=spec.get("cameras", ()),
+            tenant=spec.get("tenant", ""),
+            severity=f"SEVERITY_{spec.get('severity', 'info').upper()}",
+            hours=[_schedule(entry) for entry in spec.get("hours", ())],
+            quiet_hours=[_schedule(entry) for entry in spec.get("quietHours", ())],
+            events=[f"EVENT_{event.upper()}" for event in spec.get("events", ())],
+            unclaimed_s=float(spec.get("unclaimedSeconds", 0)),
+            disabled=bool(spec.get("disabled", False)),
+        )
+        if until := spec.get("snoozedUntil"):
+            notification.snoozed_until.FromDatetime(datetime.fromisoformat(until))
+        _set_channel(notification, spec)
+        check_notification(notification)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:  # RuleError is a ValueError
+        raise ResourceError(f"spec: {error}") from error
+    return notification
+
+
+def _set_channel(notification: Notification, spec: Mapping[str, Any]) -> None:
+    if webhook := spec.get("webhook"):
+        notification.webhook.CopyFrom(Webhook(url=webhook["url"], secrets=webhook["secrets"]))
+    elif apprise := spec.get("apprise"):
+        notification.apprise.CopyFrom(
+            Apprise(url_file=apprise["urlFile"], picture=bool(apprise.get("picture", False)))
+        )
+    elif mqtt := spec.get("mqtt"):
+        notification.mqtt.CopyFrom(
+            Mqtt(
+                host=mqtt["host"],
+                port=int(mqtt.get("port", 0)),
+                tls=bool(mqtt.get("tls", False)),
+                username=mqtt.get("username", ""),
+                password_file=mqtt.get("passwordFile", ""),
+                ca_file=mqtt.get("caFile", ""),
+                topic=mqtt.get("topic", ""),
+                discovery=mqtt.get("discovery", ""),
+            )
+        )
 
 
 def _positive(spec: Mapping[str, Any], name: str, default: float) -> float:

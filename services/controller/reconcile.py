@@ -6,28 +6,31 @@ import time
 from collections.abc import Callable
 from datetime import datetime
 from textwrap import shorten
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from google.protobuf.message import Message
 
 from lookout.rules import RuleError
+from lookout.rules.notifications import target_text
 from lookout.runtime.observe import logs
 from lookout.runtime.worker import View
 from lookout.services.controller import convert
-from lookout.services.controller.cluster import CAMERA, WATCH, Kind
+from lookout.services.controller.cluster import CAMERA, NOTIFICATION, WATCH, Kind
 from lookout.services.controller.convert import Condition, ResourceError
 from lookout.services.controller.rounds import Resource, ResourceApi, Rounds, conditions_before, is_held
 from lookout.services.controller.statuses import StatusQueue
 from lookout.text import clean
 from lookout.v1.cameras_pb2 import Camera
+from lookout.v1.notifications_pb2 import Notification
 from lookout.v1.watches_pb2 import Watch
-from lookout.wire import CAMERAS, WATCHES, WireError, from_json, to_json
-from lookout.wire.limits import ALL_WATCHES
+from lookout.wire import CAMERAS, NOTIFICATIONS, WATCHES, WireError, from_json, to_json
+from lookout.wire.limits import ALL_WATCHES, NOTIFICATIONS as MOST_NOTIFICATIONS
 
 M = TypeVar("M", bound=Message)
 QUESTION_WIDTH = 60
 """Characters of a question in a column: `kubectl get watches` makes rows as wide as the widest."""
 Publish = Callable[[str, str, bytes | None], None]
+_TOPICS: Final = {CAMERA: CAMERAS.name, WATCH: WATCHES.name, NOTIFICATION: NOTIFICATIONS.name}
 
 
 class Reconciler:
@@ -71,7 +74,13 @@ class Reconciler:
             api.set_status, writes_s=status_writes_s, resource_s=status_s, clock=clock
         )
         self._rounds = Rounds(
-            api, (WATCH, CAMERA), self.statuses, self._update, self._remove, round_s=round_s, clock=clock
+            api,
+            (NOTIFICATION, WATCH, CAMERA),
+            self.statuses,
+            self._update,
+            self._remove,
+            round_s=round_s,
+            clock=clock,
         )
         self._log = logs.get("reconcile")
 
@@ -113,11 +122,11 @@ class Reconciler:
             return
         if not self._rounds.hold(kind, resource):
             return
-        status = self._camera(resource) if kind is CAMERA else self._watch(resource)
-        self._rounds.tell(kind, resource, status)
+        status = {CAMERA: self._camera, WATCH: self._watch, NOTIFICATION: self._notification}[kind]
+        self._rounds.tell(kind, resource, status(resource))
 
     def _remove(self, kind: Kind, name: str) -> None:
-        topic = CAMERAS.name if kind is CAMERA else WATCHES.name
+        topic = _TOPICS[kind]
         if self._views(topic).newest(name) is not None:
             self._publish(topic, name, None)
             self._log.info("removed", kind=kind.name, name=name)
@@ -162,6 +171,21 @@ class Reconciler:
         # A record that another program wrote before the resource was made keeps its lower version.
         first = min(int(created.timestamp()), version)
         return {"version": version, **self._watch_status(name, first), "conditions": [accepted]}
+
+    def _notification(self, resource: Resource) -> dict[str, Any]:
+        try:
+            desired = convert.notification(resource)
+        except (ResourceError, RuleError) as error:
+            return {"conditions": [Condition("Accepted", False, "Invalid", str(error))]}
+        existing = self._existing(NOTIFICATIONS.name, desired.id, Notification)
+        if existing is None and len(self._views(NOTIFICATIONS.name).history) >= MOST_NOTIFICATIONS:
+            full = f"the topic has {MOST_NOTIFICATIONS} notifications, which is the most"
+            return {"conditions": [Condition("Accepted", False, "TooMany", full)]}
+        if desired != existing:
+            self._publish(NOTIFICATIONS.name, desired.id, to_json(desired))
+            self._log.info("published", kind="Notification", name=desired.id)
+        target = shorten(target_text(desired), QUESTION_WIDTH, placeholder=" …")
+        return {"target": target, "conditions": [Condition("Accepted", True, "Published")]}
 
     def _existing(self, topic: str, name: str, kind: type[M]) -> M | None:
         value = self._views(topic).newest(name)

@@ -18,6 +18,7 @@ from kubernetes.client.rest import ApiException
 from lookout.errors import StartupError
 from lookout.services.controller.cluster import (
     CAMERA,
+    NOTIFICATION,
     RECORDING,
     WATCH,
     Kind,
@@ -52,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def let_all_go(resources: Resources) -> None:
     """Take the finalizer from every resource; one that changes meanwhile is in the next list again."""
-    for kind in (CAMERA, WATCH, RECORDING):
+    for kind in (CAMERA, WATCH, RECORDING, NOTIFICATION):
         while held := [resource for resource in _all(resources, kind) if is_held(resource)]:
             for resource in held:
                 let_go(resources, kind, resource)

@@ -39,6 +39,9 @@ class ControllerSettings(ServiceSettings):
     recordings: bool = Field(
         False, description="follow Recording resources: the fleet answers jobs about recordings"
     )
+    notifications: bool = Field(
+        False, description="follow Notification resources: the fleet delivers notifications"
+    )
     pods: str | None = Field(
         None, description="labels of the release's pods, which are removed from lost nodes; unset: none are"
     )

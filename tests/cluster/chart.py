@@ -65,6 +65,10 @@ VARIANTS: dict[str, dict[str, str]] = {
         "gateway.ingress.enabled": "true",
         "gateway.ingress.host": "lookout.example.org",
         "gateway.callerNamespaces.name": "ingress",
+        "notify.enabled": "true",
+        "notify.secret": "targets",
+        "notify.links.secret": "links",
+        "notify.settings.notify_hosts": "hooks.example.org",
         "recordings.enabled": "true",
         "recordings.claims.yard": "cctv",
         "recordings.decodeReplicas": "1",
@@ -215,6 +219,11 @@ REFUSED = {
     "gateway.enabled=true gateway.database.secret=db gateway.storage.size=1Gi": "give one of both",
     "gateway.enabled=true gateway.ingress.enabled=true": "gateway.ingress.host: name the host",
     "gateway.enabled=true gateway.ingress.enabled=true gateway.ingress.host=a": "gateway.callerNamespaces:",
+    "notify.enabled=true": "notify.settings.notify_hosts: nothing would be sent",
+    "notify.enabled=true notify.settings.notify_hosts=a notify.links.secret=l": "links lead to the gateway",
+    "notify.settings.notify_secrets=/tmp": "additional properties 'notify_secrets' not allowed",
+    "notify.ports={0}": "'/notify/ports/0': minimum",
+    "notify.networks={10.0.0.1}": 'notify.networks[0]: "10.0.0.1" is no network',
     "gateway.oidc.clientId=a": "set gateway.oidc.issuer",
     "gateway.oidc.issuer=http://a": 'gateway.oidc.issuer: "http://a" is no issuer',
     "gateway.oidc.issuer=https://a": "gateway.oidc.clientId: name the client",
@@ -355,6 +364,8 @@ OPENED = {
     "gateway.enabled=true gateway.keep.url=s3://evidence": {443},
     "gateway.enabled=true gateway.keep.url=s3://evidence gateway.keep.endpoint=http://objects:9000": {9000},
     "decode.settings.uri_hosts=media.example": {443},
+    "notify.enabled=true notify.settings.notify_hosts=a": {443},
+    "notify.enabled=true notify.settings.notify_hosts=a notify.ports={8883,80}": {8883, 80},
     "networkPolicy.meshNamespaces.name=istio-system": {15012},
     "prefill.memory.keep=2h prefill.memory.url=s3://chapters": {443, 80, 988},
     "prefill.memory.keep=2h prefill.memory.url=s3://chapters prefill.memory.endpoint=http://objects:9000": {
@@ -386,13 +397,14 @@ PARTS = (
     "recall",
     "recordings",
     "gateway",
+    "notify",
     "cameraAgent",
     "controller",
 )
 #: parts with a user of their own in a test; the others share one
 OWN_USERS = (
     *("decode", "prune-encode", "prefill", "alerts", "recall", "recordings-plan", "recordings"),
-    *("recordings-reduce", "gateway", "camera-agent", "topics"),
+    *("recordings-reduce", "gateway", "notify", "camera-agent", "topics"),
 )
 
 
@@ -731,13 +743,29 @@ def _settings() -> list[str]:
         "prefill.memory.keep": "2h",
         "recall.enabled": "true",
         "gateway.enabled": "true",
+        "gateway.publicUrl": "https://lookout.example.org",
+        "notify.enabled": "true",
+        "notify.secret": "targets",
+        "notify.links.secret": "links",
+        "notify.settings.notify_hosts": "hooks.example.org",
     }
     variables = {name: _variables(pod) for name, pod in _pods(render(given)).items()}
     quotas = {"LOOKOUT_TENANT_QUOTAS": '{"acme":{"cameras":900}}', "LOOKOUT_TENANT_INTERVAL_S": "30"}
     store = {"AWS_ENDPOINT_URL": "http://objects:9000", "AWS_ALLOW_HTTP": "true"}
     wanted = {
-        "controller": {"LOOKOUT_STATUS_WRITES_S": "40"},
-        "gateway": {"LOOKOUT_RECALL": "lookout-recall:50051"},
+        "controller": {"LOOKOUT_STATUS_WRITES_S": "40", "LOOKOUT_NOTIFICATIONS": "true"},
+        "gateway": {
+            "LOOKOUT_RECALL": "lookout-recall:50051",
+            "LOOKOUT_NOTIFY": "lookout-notify:50051",
+            "LOOKOUT_LINK_KEY_FILE": "/etc/lookout/links/key",
+        },
+        "notify": {
+            "LOOKOUT_NOTIFY_HOSTS": "hooks.example.org",
+            "LOOKOUT_NOTIFY_SECRETS": "/etc/lookout/notify-secrets",
+            "LOOKOUT_PUBLIC_URL": "https://lookout.example.org",
+            "LOOKOUT_GATEWAY_URL": "http://lookout-gateway",
+            "LOOKOUT_LINK_KEY_FILE": "/etc/lookout/links/key",
+        },
         **dict.fromkeys(("decode", "prefill", "recall"), quotas),
         **dict.fromkeys(("recordings", "recordings-plan"), store),
     }

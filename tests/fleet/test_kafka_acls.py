@@ -51,6 +51,7 @@ from lookout.wire import (
     ALERTS,
     CAMERAS,
     MAX_MESSAGE_BYTES,
+    NOTIFICATIONS,
     RECORDINGS,
     SEGMENTS,
     TOKENS,
@@ -231,7 +232,7 @@ def _introduce(admin: AdminClient) -> None:
         done.result(60)
 
 
-def produce(options: Mapping[str, object], topic: str, key: str, values: list[bytes]) -> None:
+def produce(options: Mapping[str, object], topic: str, key: str, values: list[bytes | None]) -> None:
     """Send records and raise what Kafka says against them."""
     failed = []
     producer = Producer(
@@ -321,7 +322,7 @@ def test_a_segment_is_answered_with_the_rights_of_the_table(guarded: Guarded) ->
     agent = load_settings(ServiceSettings, guarded.environment("camera-agent"))
     controller = load_settings(ControllerSettings, guarded.environment("controller"))
     with fleet(guarded):
-        watches = [Table(controller, topic.name) for topic in (WATCHES, CAMERAS)]
+        watches = [Table(controller, topic.name) for topic in (WATCHES, CAMERAS, NOTIFICATIONS)]
         for each in watches:
             each.start(60.0)
         activity = ActivityFollower(controller, lambda _: None)
@@ -330,6 +331,7 @@ def test_a_segment_is_answered_with_the_rights_of_the_table(guarded: Guarded) ->
         watch = Watch(id="person", version=1, question=DEMO_QUESTIONS["person"], rule=rule)
         produce(guarded.kafka("controller"), WATCHES.name, watch.id, [to_json(watch)])
         eventually(lambda: watches[0].view().newest("person") is not None)
+        produce(guarded.kafka("controller"), NOTIFICATIONS.name, "guards", [None])
 
         assert check_kafka(agent, (CAMERAS, SEGMENTS)) == 2
         cameras = Table(agent, CAMERAS.name)

@@ -352,6 +352,14 @@ annotations: {{- toYaml . | nindent 2 }}
 {{- if .oidc.secret }}{{ $files = append $files (dict "name" "oidc" "secret" .oidc.secret "items" (dict "client-secret" .oidc.secretKey)) }}{{ end }}
 {{- end }}
 {{- end }}
+{{- if and (eq $component "notify") .root.Values.notify.secret }}
+{{- $files = append $files (dict "name" "notify-secrets" "secret" .root.Values.notify.secret) }}
+{{- end }}
+{{- if and (has $component (list "gateway" "notify")) .root.Values.notify.enabled }}
+{{- with .root.Values.notify.links }}
+{{- if .secret }}{{ $files = append $files (dict "name" "links" "secret" .secret "items" (dict "key" .key)) }}{{ end }}
+{{- end }}
+{{- end }}
 {{- $store := dict }}
 {{- if has $component (list "prefill" "recall") }}{{ $store = .root.Values.prefill.memory }}{{ end }}
 {{- if has $component (list "recordings" "recordings-plan") }}{{ $store = .root.Values.recordings.stores }}{{ end }}

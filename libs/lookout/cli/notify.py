@@ -19,7 +19,7 @@ from lookout.cli.watches import CameraOption, parse_span
 from lookout.disk import private_folder, replace_file
 from lookout.local import NOTIFY_SECRETS, FleetAddress, running_fleets
 from lookout.rules import RuleError
-from lookout.rules.notifications import check_notification, read_notification
+from lookout.rules.notifications import check_notification, read_notification, target_text
 from lookout.text import clean
 from lookout.v1.notifications_pb2 import Mqtt, Notification, TryNotificationRequest
 from lookout.v1.watches_pb2 import Severity
@@ -177,7 +177,7 @@ def list_(bootstrap: BootstrapOption = None) -> None:
         minutes = f"{notification.unclaimed_s / 60:g} min" if notification.unclaimed_s else ""
         cells = (
             name,
-            _channel_text(notification),
+            target_text(notification),
             ", ".join(notification.watches) or "all",
             ", ".join(notification.cameras) or "all",
             level,
@@ -241,16 +241,6 @@ def _standing(address: str) -> dict[str, Notification]:
                 except RuleError as error:
                     say(TerminalConsole(stderr=True), "[yellow]left out[/] {}: {}", clean(key, 200), error)
     return notifications
-
-
-def _channel_text(notification: Notification) -> str:
-    match notification.WhichOneof("channel"):
-        case "webhook":
-            return notification.webhook.url
-        case "mqtt":
-            return f"mqtt {notification.mqtt.host}"
-        case _:
-            return f"apprise, file {notification.apprise.url_file}"
 
 
 def _mqtt(url: str, keeper: _SecretKeeper) -> Mqtt:

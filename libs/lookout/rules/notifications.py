@@ -127,6 +127,17 @@ def _check_files(field: str, names: Iterable[str]) -> None:
             )
 
 
+def target_text(notification: Notification) -> str:
+    """Where messages of a notification go, in a few words."""
+    match notification.WhichOneof("channel"):
+        case "webhook":
+            return notification.webhook.url
+        case "mqtt":
+            return f"mqtt {notification.mqtt.host}"
+        case _:
+            return f"apprise, file {notification.apprise.url_file}"
+
+
 def severity_of(severity: Severity) -> Severity:
     """A severity, where unspecified means warning."""
     return severity or SEVERITY_WARNING

@@ -20,7 +20,7 @@ FILES = {"Dockerfile": "CPU", "gpu.Dockerfile": "GPU"}
 #: images; each has a group of pyproject.toml and a locked list of the same name
 IMAGES = (
     *("alerts", "camera-agent", "controller", "decode", "decode-gpu", "gateway"),
-    *("prefill", "prefill-gpu", "recordings", "tryout"),
+    *("notify", "prefill", "prefill-gpu", "recordings", "tryout"),
 )
 
 

@@ -82,7 +82,7 @@ def test_every_service_is_built_and_updated_live() -> None:
 def test_live_updates_write_where_pods_may_write() -> None:
     places = {arguments[1] for arguments, _ in run()["sync"]}
     assert places == {"/tmp/code/lookout", "/tmp/code/lookout/services"}
-    for name in ("stages", "recall", "recordings", "gateway", "controller", "camera-agent"):
+    for name in ("stages", "recall", "recordings", "gateway", "notify", "controller", "camera-agent"):
         template = (ROOT / f"charts/lookout/templates/{name}.yaml").read_text()
         assert "{name: tmp, mountPath: /tmp}" in template
 

@@ -17,6 +17,12 @@ def watch_resource(**spec: Any) -> dict[str, Any]:
     return {"metadata": metadata, "spec": {"question": QUESTION, **spec}}
 
 
+def notification_resource(**spec: Any) -> dict[str, Any]:
+    metadata = {"name": "guards", "generation": 1, "creationTimestamp": CREATED, "finalizers": [FINALIZER]}
+    webhook = {"url": "https://hooks.example.org/lookout", "secrets": ["guards-key"]}
+    return {"metadata": metadata, "spec": spec or {"webhook": webhook}}
+
+
 def camera_resource(**spec: Any) -> dict[str, Any]:
     metadata = {"name": "gate-3", "generation": 1, "creationTimestamp": CREATED, "finalizers": [FINALIZER]}
     return {"metadata": metadata, "spec": {"url": "rtsp://10.1.2.3/live", **spec}}

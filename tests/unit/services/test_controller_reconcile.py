@@ -11,7 +11,7 @@ import pytest
 from lookout.rules import read_watch
 from lookout.runtime.worker import View
 from lookout.services.controller import convert
-from lookout.services.controller.cluster import CAMERA, WATCH, Kind
+from lookout.services.controller.cluster import CAMERA, NOTIFICATION, WATCH, Kind
 from lookout.services.controller.convert import Condition
 from lookout.services.controller.reconcile import QUESTION_WIDTH, Reconciler
 from lookout.services.controller.rounds import RoundError
@@ -24,7 +24,7 @@ class MemoryApi:
     """A fake of the Kubernetes API: keeps what is written, in memory."""
 
     def __init__(self, cameras: list[dict[str, Any]], watches: list[dict[str, Any]]) -> None:
-        self.resources = {CAMERA: cameras, WATCH: watches}
+        self.resources = {CAMERA: cameras, WATCH: watches, NOTIFICATION: []}
         self.status_writes = 0
 
     def known(self, kind: Kind) -> list[dict[str, Any]]:

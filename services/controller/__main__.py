@@ -86,19 +86,7 @@ class Controller:
         settings = self._settings
         self.leads = True
         self._health.allow(settings.start_timeout_s)
-        tables = {
-            CAMERAS.name: Table(settings, CAMERAS.name),
-            WATCHES.name: Table(settings, WATCHES.name, check=watch_fault, limit=ALL_WATCHES),
-        }
-        followed = [CAMERA, WATCH]
-        if settings.recordings:
-            tables[RECORDINGS.name] = Table(settings, RECORDINGS.name)
-            followed.append(RECORDING)
-        if settings.notifications:
-            tables[NOTIFICATIONS.name] = Table(
-                settings, NOTIFICATIONS.name, check=notification_fault, limit=MOST_NOTIFICATIONS
-            )
-            followed.append(NOTIFICATION)
+        followed, tables = _followed(settings)
         for table in tables.values():
             tell_left_out(table, self._health, self._metrics)
             table.start(settings.start_timeout_s)
@@ -222,6 +210,22 @@ class Controller:
             self._log.info("the fleet's certificate", done=change)
         # After it worked: a failure is tried again in the next round.
         self._look_at_credential = time.monotonic() + self._settings.resync_s
+
+
+def _followed(settings: ControllerSettings) -> tuple[list[Kind], dict[str, Table]]:
+    """The kinds of resources to follow, and the tables of their topics by name."""
+    kinds = [CAMERA, WATCH]
+    tables = [
+        Table(settings, CAMERAS.name),
+        Table(settings, WATCHES.name, check=watch_fault, limit=ALL_WATCHES),
+    ]
+    if settings.recordings:
+        kinds.append(RECORDING)
+        tables.append(Table(settings, RECORDINGS.name))
+    if settings.notifications:
+        kinds.append(NOTIFICATION)
+        tables.append(Table(settings, NOTIFICATIONS.name, check=notification_fault, limit=MOST_NOTIFICATIONS))
+    return kinds, {table.topic: table for table in tables}
 
 
 def _recording_jobs(

@@ -4,6 +4,7 @@ Half of the cameras show people, falls and vehicles, the other half bags and cro
 of each half, so that half of the searches have no moment. The truth is (b), every window asked. Searches:
 
 - find: the product's
+- find+likely: its hits, and after them what it names as likely and did not verify
 - memory (a): the spans that the memory answers with yes, by their p(yes), nothing is verified
 - even (c): windows at even distances, each computed whole, for find's FLOPs
 - embedding (d): windows whose block is nearest to that of the clearest such moment on any camera
@@ -57,6 +58,7 @@ KINDS = ("room", "carpark", "doorway")
 HALVES = {"a": ("lying", "vehicle", "person"), "b": ("left", "many", "left")}
 QUESTIONS = ("lying", "vehicle", "left", "many")
 RANKS = (1, 5, 20)
+OTHERS = ("memory", "even", "embedding", "newest")
 Moment = tuple[str, int, int]
 """Camera, first and last window of the truth."""
 
@@ -172,6 +174,22 @@ def find(world: World, search: Search, share: float) -> tuple[Found, FindSummary
     return Found(windows, cost, first_s, whole_s), summary, checked.differences
 
 
+def with_likely(found: Found, summary: FindSummary) -> Found:
+    """What a search names, then the likely moments that it did not verify, each by its last window."""
+    likely = sorted(
+        (-one.proposed, one.camera, one.end_us)
+        for one in summary.not_searched
+        if one.proposed is not None and one.end_us is not None
+    )
+    windows = [last_window(camera, end_us) for _, camera, end_us in likely]
+    return replace(found, windows=[*found.windows, *windows])
+
+
+def last_window(camera: str, end_us: int) -> tuple[str, int]:
+    """The last window that ends by a time."""
+    return camera, (end_us - START_US) // settings().stride_us - 1
+
+
 def memory_alone(world: World, search: Search) -> Found:
     """The spans that find asks, by the memory's p(yes); each stands for its last window."""
     memory = FolderMemory(world)
@@ -184,7 +202,7 @@ def memory_alone(world: World, search: Search) -> Found:
     for answer, span in order:
         if answer.p_yes >= 0.5 and not {span.before, span.after} & set(chosen):
             chosen.append(span)
-    windows = [(span.camera, (span.end_us - START_US) // settings().stride_us - 1) for span in chosen]
+    windows = [last_window(span.camera, span.end_us) for span in chosen]
     return Found(windows, sum(answer.flops for answer in answers))
 
 
@@ -394,12 +412,13 @@ def main() -> None:
         for half in HALVES
         for question in QUESTIONS
     ]
-    rows: dict[str, list[Found]] = {name: [] for name in ("find", "memory", "even", "embedding", "newest")}
+    rows: dict[str, list[Found]] = {name: [] for name in ("find", "find+likely", *OTHERS)}
     differences: list[float] = []
     for search in searches:
         found, summary, own = find(world, search, options.share)
         differences += own
         rows["find"].append(found)
+        rows["find+likely"].append(with_likely(found, summary))
         rows["memory"].append(memory_alone(world, search))
         others: dict[str, Callable[[], Found]] = {
             "even": lambda search=search, found=found: even(search, found.flops),  # type: ignore[misc]
@@ -415,9 +434,9 @@ def main() -> None:
             flush=True,
         )
     table = {name: scored(searches, results) for name, results in rows.items()}
-    print(f"{'':10}" + "".join(f"{name:>20}" for name in next(iter(table.values()))))
+    print(f"{'':12}" + "".join(f"{name:>20}" for name in next(iter(table.values()))))
     for name, row in table.items():
-        print(f"{name:10}" + "".join(f"{value!s:>20}" for value in row.values()))
+        print(f"{name:12}" + "".join(f"{value!s:>20}" for value in row.values()))
     firsts = [found.first_s for found in rows["find"] if found.first_s is not None]
     wholes = [found.whole_s for found in rows["find"]]
     print(

@@ -30,3 +30,11 @@ def redis_client(redis_server: RedisServer) -> Iterator[redis.Redis]:
     with redis.Redis.from_url(redis_server.url, socket_timeout=5.0) as client:
         client.flushall()
         yield client
+
+
+@pytest.fixture
+def trusted_prompts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`lookout model check` without its trial of the prompt, five seconds of imports that test_trial has."""
+    from watchbench.evaluation import check
+
+    monkeypatch.setattr(check, "try_prompt", lambda folder: None)

@@ -25,8 +25,12 @@ LOGITS = 2e-3
 """Of an answer over six layers of such KV."""
 EVERYTHING = RetrievalSettings(frames=10**6)
 
+#: one with rotary positions of three axes and one without; the others share their code
+SHORT = ("internvl", "qwen2_5_vl")
 each_family = pytest.mark.parametrize(
-    ("vllm_engine", "family"), [(f, f) for f in FAMILIES], indirect=["vllm_engine"], ids=FAMILIES
+    ("vllm_engine", "family"),
+    [pytest.param(f, f, marks=[] if f in SHORT else pytest.mark.long, id=f) for f in FAMILIES],
+    indirect=["vllm_engine"],
 )
 
 one_family = pytest.mark.parametrize(

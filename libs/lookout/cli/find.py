@@ -18,7 +18,7 @@ from lookout.cli.output import TerminalConsole, echo, say
 from lookout.cli.times import parse_span
 
 if TYPE_CHECKING:
-    from lookout.v1.memory_pb2 import FindHit, FindProgress, FindSummary
+    from lookout.v1.memory_pb2 import FindHit, FindProgress, FindSummary, NotSearched
 
 _LISTED = 20
 """Times that were not searched and are printed one by one."""
@@ -129,12 +129,25 @@ def _summary(summary: FindSummary, shown: dict[int, FindHit], as_json: bool) -> 
     )
     if cost.HasField("share"):
         echo(f"cost: {cost.share:.1%} of asking every window ({cost.flops / 1e9:.1f} GFLOP)")
-    for entry in summary.not_searched[:_LISTED]:
+    likely = sorted((one for one in summary.not_searched if one.HasField("proposed")), key=_unlikely)
+    for entry in likely[:_LISTED]:
+        begin, end = local_time(entry.begin_us), local_time(entry.end_us).partition(" ")[2]
+        echo(
+            f"likely: {entry.proposed:.3f}  {begin}  {end}  {entry.camera} (not verified: its memory says so)"
+        )
+    if likely:
+        echo(f"likely moments: {len(likely)}; --camera and --since with --share 1 verify one")
+    left_out = [one for one in summary.not_searched if not one.HasField("proposed")]
+    for entry in left_out[:_LISTED]:
         times = (
             f" {local_time(entry.begin_us)} to {local_time(entry.end_us)}"
             if entry.HasField("begin_us")
             else ""
         )
         echo(f"not searched: {entry.camera or 'all'}{times}: {entry.reason}")
-    if len(summary.not_searched) > _LISTED:
-        echo(f"not searched: {len(summary.not_searched) - _LISTED} more; --json prints all")
+    if len(left_out) > _LISTED:
+        echo(f"not searched: {len(left_out) - _LISTED} more; --json prints all")
+
+
+def _unlikely(entry: NotSearched) -> float:
+    return -entry.proposed

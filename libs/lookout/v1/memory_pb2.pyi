@@ -347,16 +347,18 @@ class FindSummary(_message.Message):
     def __init__(self, hits: _Optional[_Iterable[int]] = ..., cameras: _Optional[int] = ..., ranked: _Optional[int] = ..., asked: _Optional[int] = ..., not_searched: _Optional[_Iterable[_Union[NotSearched, _Mapping]]] = ..., cost: _Optional[_Union[FindCost, _Mapping]] = ..., ended: _Optional[str] = ...) -> None: ...
 
 class NotSearched(_message.Message):
-    __slots__ = ("camera", "begin_us", "end_us", "reason")
+    __slots__ = ("camera", "begin_us", "end_us", "reason", "proposed")
     CAMERA_FIELD_NUMBER: _ClassVar[int]
     BEGIN_US_FIELD_NUMBER: _ClassVar[int]
     END_US_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    PROPOSED_FIELD_NUMBER: _ClassVar[int]
     camera: str
     begin_us: int
     end_us: int
     reason: str
-    def __init__(self, camera: _Optional[str] = ..., begin_us: _Optional[int] = ..., end_us: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+    proposed: float
+    def __init__(self, camera: _Optional[str] = ..., begin_us: _Optional[int] = ..., end_us: _Optional[int] = ..., reason: _Optional[str] = ..., proposed: _Optional[float] = ...) -> None: ...
 
 class UnusualRequest(_message.Message):
     __slots__ = ("cameras", "since_us", "until_us", "limit", "exact")

@@ -106,6 +106,7 @@ def test_windows_that_cannot_be_read_are_named_before_anything_starts(folder: Pa
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("trusted_prompts")
 def test_a_weight_that_is_not_there_is_named(folder: Path) -> None:
     """The stock classes draw it at random, and say so in a warning only."""
     tensors = load_file(folder / "model.safetensors")
@@ -119,6 +120,7 @@ def test_a_weight_that_is_not_there_is_named(folder: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("trusted_prompts")
 @pytest.mark.parametrize("value", [float("nan"), float("-inf")])
 @pytest.mark.parametrize("name", ["language_model.model.layers.0.mlp.up_proj.weight", "vision_tower"])
 def test_a_weight_that_is_not_finite_is_named(folder: Path, name: str, value: float) -> None:

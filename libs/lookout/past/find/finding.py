@@ -232,8 +232,8 @@ class _Search:
         left_out = [span for span in spans.part(count) if span not in self.scores]
         self._leave_out(left_out, "ranked below the spans that the memory was asked about")
         left = [span for _, span in proposals if not self._is_of_hit(span)]
-        likely = [span for span in left if self._says_yes(span)]
-        self._leave_out(likely, "the memory says yes; the search ended before its windows were computed")
+        likely = self._not_erased([span for span in left if self._says_yes(span)])
+        self._leave_out(likely, "the memory says yes; its windows were not computed", self.scores)
         weaker = [span for span in left if not self._says_yes(span)]
         self._leave_out(weaker, "proposed below the spans that were verified")
 
@@ -598,19 +598,25 @@ class _Search:
         if self.cancelled():
             raise _CancelledError
 
-    def _leave_out(self, spans: Sequence[PastSpan], reason: str) -> None:
-        """Name spans that were not searched: of each camera as ranges."""
-        cameras: dict[str, list[PastSpan]] = defaultdict(list)
+    def _leave_out(
+        self, spans: Sequence[PastSpan], reason: str, proposed: Mapping[PastSpan, float] | None = None
+    ) -> None:
+        """Name spans that were not searched: of each camera as ranges, each with the most of `proposed`."""
+        runs: list[list[PastSpan]] = []
         for span in sorted(spans, key=lambda span: (span.camera, span.begin_us)):
-            own = cameras[span.camera]
-            if own and own[-1].end_us == span.begin_us:
-                own[-1] = PastSpan(span.camera, own[-1].begin_us, span.end_us)
+            if runs and runs[-1][-1].after == span:
+                runs[-1].append(span)
             else:
-                own.append(span)
+                runs.append([span])
         self.not_searched += [
-            NotSearched(span.camera, span.begin_us, span.end_us, reason)
-            for own in cameras.values()
-            for span in own
+            NotSearched(
+                run[0].camera,
+                run[0].begin_us,
+                run[-1].end_us,
+                reason,
+                max(proposed[span] for span in run) if proposed is not None else None,
+            )
+            for run in runs
         ]
 
     def _summary(self) -> FindSummary:

@@ -48,7 +48,11 @@ def _summary(summary: FindSummary) -> memory_pb2.FindSummary:
         asked=summary.asked,
         not_searched=[
             memory_pb2.NotSearched(
-                camera=entry.camera, begin_us=entry.begin_us, end_us=entry.end_us, reason=entry.reason
+                camera=entry.camera,
+                begin_us=entry.begin_us,
+                end_us=entry.end_us,
+                reason=entry.reason,
+                proposed=entry.proposed,
             )
             for entry in summary.not_searched
         ],

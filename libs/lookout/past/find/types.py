@@ -107,12 +107,16 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class NotSearched:
-    """A time that was not searched, and why. Empty camera: no camera in particular."""
+    """A time that was not searched, and why. Empty camera: no camera in particular.
+
+    `proposed` is the memory's p(yes), where it says yes and the windows were not computed.
+    """
 
     camera: str
     begin_us: int | None
     end_us: int | None
     reason: str
+    proposed: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,3 +31,4 @@ export type FeedEvent = Schemas["Event"];
 export type FindHit = Schemas["FindHit"];
 export type FindProgress = Schemas["FindProgress"];
 export type FindSummary = Schemas["FindSummary"];
+export type NotSearched = Schemas["NotSearched"];

@@ -342,7 +342,10 @@ def test_what_the_memory_found_beyond_the_limit_is_named() -> None:
     made = finder()
     found = summary(list(made.find(FindQuestion(PERSON, ("ward", "yard"), limit=1))))
     assert (found.ended, len(found.hits)) == ("limit", 1)
-    assert "the memory says yes; the search ended" in " ".join(entry.reason for entry in found.not_searched)
+    likely = [entry for entry in found.not_searched if entry.proposed is not None]
+    assert likely
+    assert all(entry.proposed is not None and entry.proposed >= 0.5 for entry in likely)
+    assert {entry.reason for entry in likely} == {"the memory says yes; its windows were not computed"}
 
 
 def test_only_cameras_and_tenants_that_are_meant_are_searched() -> None:

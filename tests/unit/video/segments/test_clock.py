@@ -232,7 +232,7 @@ FAULTS = st.tuples(
 
 
 @pytest.mark.slow
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(st.lists(FAULTS, min_size=1, max_size=4))
 def test_whatever_is_wrong_between_b_frames_everything_shows_all_pictures_alike(
     faults: list[tuple[str, int, float]],

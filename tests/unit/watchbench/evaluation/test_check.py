@@ -23,6 +23,7 @@ from tests.unit.models.families.test_layout import folder_with
 from watchbench.evaluation import check
 from watchbench.evaluation.check import MEANINGFUL, CheckError, check_model
 
+pytestmark = pytest.mark.usefixtures("trusted_prompts")
 CLIP = sorted((Path(next(iter(watchbench.__path__))) / "films").glob("*.mp4"))[0]
 
 

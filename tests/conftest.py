@@ -30,15 +30,22 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("shared machine")
 
 #: groups that start servers and services. They wait for most of their time (for sessions that end, brokers
-#: that come back): three of them take about one of two cores
-HEAVY, HEAVY_AT_A_TIME = ("tests/vllm/", "tests/fleet/"), 3
+#: that come back): four of them take about one of two cores
+HEAVY, HEAVY_AT_A_TIME = ("tests/vllm/", "tests/fleet/"), 4
 #: the longest of them, begun first: at the end of a run nothing is left to do beside a long one
 LONGEST = (
     "tests/fleet/test_worker_faults.py",
     "tests/fleet/test_outages.py",
     "tests/vllm/",
+    "tests/fleet/test_gateway_keep.py",
+    "tests/fleet/test_gateway_live.py",
+    "tests/fleet/test_cli_commands.py",
     "tests/fleet/test_recordings.py",
     "tests/fleet/test_recall.py",
+    "tests/fleet/test_lost_broker.py",
+    "tests/fleet/test_console.py",
+    "tests/fleet/test_console_video.py",
+    "tests/fleet/test_camera_command.py",
     "tests/fleet/test_local_passwords.py",
     "tests/fleet/test_worker_poison.py",
     "tests/fleet/test_own_service.py",
@@ -50,7 +57,6 @@ LONGEST = (
     "tests/fleet/test_local_fleet.py",
     "tests/fleet/test_killed_broker.py",
     "tests/fleet/test_endless_work.py",
-    "tests/fleet/test_cli_commands.py",
     "tests/fleet/test_decode_prune_services.py",
     "tests/fleet/test_local_servers.py",
     "tests/fleet/test_installations.py",

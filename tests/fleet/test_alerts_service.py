@@ -133,6 +133,7 @@ def read_alerts(bootstrap: str, wanted: int, deadline_s: float) -> Events:
     return events
 
 
+@pytest.mark.long
 def test_killed_at_random_moments(own_kafka: KafkaServer, redis_url: str, tmp_path: Path) -> None:
     create_topics(own_kafka.bootstrap, 2)
     draw = random.Random(3)

@@ -98,6 +98,7 @@ def test_a_file_is_published_in_pieces_that_begin_at_keyframes(broker: str, clip
     assert {message.partition() for message in found} == {found[0].partition()}  # type: ignore[attr-defined]
 
 
+@pytest.mark.long
 def test_a_kafka_that_dies_while_a_file_is_published_and_how_to_go_on(
     clip: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

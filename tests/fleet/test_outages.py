@@ -54,6 +54,7 @@ def send(bench: Bench, first: int, last: int) -> None:
     bench.flush()
 
 
+@pytest.mark.long
 def test_a_frozen_broker_that_goes_on_costs_nothing(
     own_kafka: KafkaServer, prefix: str, stack: ExitStack
 ) -> None:

@@ -374,7 +374,7 @@ def whole() -> dict[str, list[Any]]:
 @given(
     plan=st.lists(st.tuples(st.integers(0, 4), st.integers(1, 12), st.booleans()), min_size=1, max_size=40)
 )
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_interleaving_of_kills_gives_the_tables_of_one_pass(
     whole: dict[str, list[Any]], plan: list[tuple[int, int, bool]]
 ) -> None:

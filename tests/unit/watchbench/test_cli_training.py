@@ -89,7 +89,7 @@ def test_what_parts_of_a_plan_take_is_summed() -> None:
     assert summed(4, [(3, (10, 2)), (1, (2, 6))]) == {"steps": 4, "flops": 32, "operations_a_step": 3}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_an_estimate_is_what_the_steps_take_and_teaches_nothing(drawn: Path, small: Path) -> None:
     trainer = _trainer(drawn / "estimate", small)
     before = _weights(trainer.model, "language_model")

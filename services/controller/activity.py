@@ -69,7 +69,7 @@ class WatchActivity:
 
     def take_alert(self, alert: Alert) -> None:
         """Follow an incident from opening to closing."""
-        if alert.watch_version < self.first:
+        if alert.watch_version < self.first or alert.kind == Alert.KIND_OPINION:
             return
         if alert.kind == Alert.KIND_CLOSED:
             self.incidents.pop(alert.incident, None)

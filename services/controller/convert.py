@@ -92,6 +92,7 @@ def watch(resource: Mapping[str, Any]) -> Watch:
             disabled=bool(spec.get("disabled", False)),
             priority=PRIORITIES[spec.get("priority", "normal")],
             tenant=spec.get("tenant", ""),
+            verify=bool(spec.get("verify", False)),
             gate=_gate(spec.get("gate", {})),
         )
         check_watch(watch)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import grpc
-from prometheus_client import Counter, Gauge
+from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from lookout.past.erasures import live_fence
 from lookout.rules import RuleError, read_watch
@@ -16,8 +16,9 @@ from lookout.services.notify.channels.opening import Channels
 from lookout.services.notify.composing import Composer
 from lookout.services.notify.dispatch import Dispatcher, Parts
 from lookout.services.notify.engine import Ending, Engine
-from lookout.services.notify.feed import Feed
+from lookout.services.notify.feed import Counted, Feed
 from lookout.services.notify.messages import DeliveryError
+from lookout.services.notify.opinions import Asker, Endpoint
 from lookout.services.notify.settings import NotifySettings
 from lookout.text import clean
 from lookout.v1.notifications_pb2 import (
@@ -26,7 +27,7 @@ from lookout.v1.notifications_pb2 import (
     TryNotificationResponse,
 )
 from lookout.v1.notifications_pb2_grpc import NotifyServiceServicer, add_NotifyServiceServicer_to_server
-from lookout.v1.watches_pb2 import SEVERITY_UNSPECIFIED, Severity
+from lookout.v1.watches_pb2 import SEVERITY_UNSPECIFIED, Severity, Watch
 from lookout.wire import NOTIFICATIONS, NOTIFY, WATCHES
 from lookout.wire.limits import ALL_WATCHES, NOTIFICATIONS as MOST, REASON
 
@@ -61,13 +62,22 @@ class Configuration:
 
     def severity(self, watch: str) -> Severity:
         """What the newest version of a watch says."""
+        newest = self._newest(watch)
+        return SEVERITY_UNSPECIFIED if newest is None else newest.severity
+
+    def verifies(self, watch: str) -> bool:
+        """Whether the newest version of a watch wants a second opinion."""
+        newest = self._newest(watch)
+        return newest is not None and newest.verify
+
+    def _newest(self, watch: str) -> Watch | None:
         row = self._watches.newest(watch)
         if row is None:
-            return SEVERITY_UNSPECIFIED
+            return None
         try:
-            return read_watch(watch, row)[0].severity
+            return read_watch(watch, row)[0]
         except RuleError:
-            return SEVERITY_UNSPECIFIED
+            return None
 
 
 class Tester(NotifyServiceServicer):
@@ -112,7 +122,15 @@ def add(context: Context[NotifySettings]) -> None:
     guard_process(settings.allowed())
     composer = Composer(settings)
     channels = Channels(settings, composer)
-    engine = Engine(configuration.all, configuration.severity, fence)
+    asks = bool(settings.opinion_url and settings.opinion_model)
+    engine = Engine(
+        configuration.all,
+        configuration.severity,
+        fence,
+        verifies=configuration.verifies,
+        daily=settings.opinion_daily if asks else 0,
+    )
+    asker = Asker(Endpoint(settings, channels.picture).opinion, context.supervisor) if asks else None
     parts = Parts(
         notification=configuration.of,
         channel=channels.open,
@@ -122,23 +140,16 @@ def add(context: Context[NotifySettings]) -> None:
         retry_max_s=settings.retry_max_s,
     )
     dispatcher = Dispatcher(parts, context.supervisor)
-    messages = Counter(
-        "lookout_notifications",
-        "messages by outcome: delivered, or why they were given up",
-        ("outcome",),
-        registry=context.metrics.registry,
+    count = _metrics(context.metrics.registry, dispatcher)
+    feed = Feed(
+        settings,
+        engine,
+        dispatcher,
+        context.health,
+        counted=count,
+        lasting=configuration.lasting,
+        asker=asker,
     )
-    waiting = Gauge(
-        "lookout_notifications_waiting",
-        "messages that are not delivered yet",
-        registry=context.metrics.registry,
-    )
-    waiting.set_function(dispatcher.waiting)
-
-    def count(ending: Ending) -> None:
-        messages.labels(ending.value).inc()
-
-    feed = Feed(settings, engine, dispatcher, context.health, counted=count, lasting=configuration.lasting)
     context.health.block("kafka", "what is committed is not read yet")
     tester = Tester(configuration, channels, composer)
     context.grpc.add(
@@ -148,6 +159,23 @@ def add(context: Context[NotifySettings]) -> None:
     context.supervisor.start("feed", feed.run)
     context.supervisor.start("feed-watch", feed.watch)
     context.on_close(feed.stop)
+
+
+def _metrics(registry: CollectorRegistry, dispatcher: Dispatcher) -> Counted:
+    """Make the metrics; returns what counts a message."""
+    messages = Counter(
+        "lookout_notifications",
+        "messages by outcome: delivered, or why they were given up",
+        ("outcome",),
+        registry=registry,
+    )
+    waiting = Gauge("lookout_notifications_waiting", "messages that are not delivered yet", registry=registry)
+    waiting.set_function(dispatcher.waiting)
+
+    def count(ending: Ending) -> None:
+        messages.labels(ending.value).inc()
+
+    return count
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from lookout.services.notify.engine import Delivery, Happened, now_ms
 from lookout.services.notify.messages import Message
 from lookout.services.notify.settings import NotifySettings
 from lookout.text import clean
-from lookout.v1.alerts_pb2 import Alert
+from lookout.v1.alerts_pb2 import Alert, SecondOpinion
 from lookout.v1.notifications_pb2 import NotificationEvent
 from lookout.wire import stable_id
 
@@ -99,6 +99,23 @@ def sentence(happened: Happened) -> str:
         act = _ACTS.get(event_name(happened), event_name(happened))
         note = f": {clean(happened.note, 500)}" if happened.note else ""
         return f"{where}: {question} was {act} by {clean(happened.actor, 100)}{note}"
+    return f"{_alert_sentence(happened, where, question)}{opinion_sentence(happened.opinion)}"
+
+
+def opinion_sentence(opinion: SecondOpinion) -> str:
+    """What a second model said, after another sentence; empty where none was asked."""
+    match opinion.answer:
+        case SecondOpinion.ANSWER_YES:
+            return f" A second model agrees ({clean(opinion.model, 100)}, {opinion.seconds:.1f} s)."
+        case SecondOpinion.ANSWER_NO:
+            return f" A second model says no ({clean(opinion.model, 100)}, {opinion.seconds:.1f} s)."
+        case SecondOpinion.ANSWER_NONE:
+            return f" Without a second opinion: {clean(opinion.reason, 300)}."
+        case _:
+            return ""
+
+
+def _alert_sentence(happened: Alert, where: str, question: str) -> str:
     moment = datetime.fromtimestamp(happened.start.ToMilliseconds() / 1000, UTC)
     certainty = f"p(yes) {happened.peak:.2f}"
     match happened.kind:

@@ -13,7 +13,7 @@ from google.protobuf.message import Message
 from lookout.past.erasures import Fence
 from lookout.rules.notifications import wants_event, wants_incident
 from lookout.v1.actions_pb2 import IncidentAction
-from lookout.v1.alerts_pb2 import Alert
+from lookout.v1.alerts_pb2 import Alert, SecondOpinion
 from lookout.v1.notifications_pb2 import Escalation, Notification, NotifyState, WaitingEvent
 from lookout.v1.watches_pb2 import Severity
 from lookout.wire import stable_id
@@ -27,6 +27,9 @@ REASONS: Final = {
     "too-many": "so many events of one incident wait for a notification",
 }
 
+#: why a second model was not asked
+BUDGET: Final = "as many second opinions as LOOKOUT_OPINION_DAILY allows were asked for within 24 hours"
+NO_ENDPOINT: Final = "no second model is configured: set LOOKOUT_OPINION_URL and LOOKOUT_OPINION_MODEL"
 #: what people do later with a closed incident is told to those who were told of it
 _REMEMBERED_MS: Final = 86_400_000
 _TAKES_UP: Final = frozenset(
@@ -91,6 +94,8 @@ class Engine:
         notifications: The notifications that are in force, by id.
         severity: The severity of a watch.
         fence: What was erased is not told.
+        verifies: Whether a watch wants a second opinion before anyone is told.
+        daily: Second opinions within 24 hours at most.
     """
 
     def __init__(
@@ -98,7 +103,13 @@ class Engine:
         notifications: Callable[[], Mapping[str, Notification]],
         severity: Callable[[str], Severity],
         fence: Fence | None = None,
+        *,
+        verifies: Callable[[str], bool] = lambda watch: False,
+        daily: int = 0,
     ) -> None:
+        self._verifies, self._daily = verifies, daily
+        self._unasked: list[Alert] = []
+        self._opinions: list[tuple[int, Alert]] = []
         self._notifications, self._severity = notifications, severity
         self._fence = fence or Fence()
         self._states: dict[str, NotifyState] = {}
@@ -115,6 +126,8 @@ class Engine:
         """Forget everything, before what is committed is put back."""
         self._states.clear()
         self._changed.clear()
+        self._unasked.clear()
+        self._opinions.clear()
 
     def changes(self) -> dict[str, NotifyState | None]:
         """What changed since the last call, to be committed; None: delete the record."""
@@ -125,21 +138,56 @@ class Engine:
     def waiting(self) -> Iterator[Delivery]:
         """Every delivery that is not done, in order within an incident."""
         for incident, state in self._states.items():
-            for event in state.waiting:
-                for name in event.notifications:
-                    yield _delivery(incident, state, event, name)
+            if not _is_pending(state):
+                yield from _deliveries(incident, state)
 
-    def take(self, happened: Happened, now_ms: int) -> tuple[list[Delivery], list[Dropped]]:
+    def pending(self) -> list[str]:
+        """Incidents about which a second model was asked, and has not answered."""
+        return [incident for incident, state in self._states.items() if _is_pending(state)]
+
+    def questions(self) -> list[Alert]:
+        """Incidents about which a second model is to be asked, once their states are committed: after a crash
+        none is asked about twice."""
+        unasked, self._unasked = self._unasked, []
+        return unasked
+
+    def opinions(self) -> list[tuple[int, Alert]]:
+        """Events that say what a second model answered, each with its partition; to be committed with
+        the states."""
+        opinions, self._opinions = self._opinions, []
+        return opinions
+
+    def opine(self, incident: str, opinion: SecondOpinion) -> list[Delivery]:
+        """Take what a second model said: what waited for it is told, or never is.
+
+        Args:
+            incident: Its id; one that was erased meanwhile is left out.
+            opinion: The answer, or why there is none.
+        """
+        state = self._states.get(incident)
+        if state is None or not _is_pending(state):
+            return []
+        state.opinion.CopyFrom(opinion)
+        self._changed.add(incident)
+        self._opinions.append((state.partition, _opinion_event(state.newest, opinion)))
+        if opinion.answer == SecondOpinion.ANSWER_NO:
+            del state.told[:], state.waiting[:], state.escalations[:]
+        return list(_deliveries(incident, state))
+
+    def take(
+        self, happened: Happened, now_ms: int, partition: int = 0
+    ) -> tuple[list[Delivery], list[Dropped]]:
         """Take an event.
 
         Args:
             happened: An alert, or what somebody did with an incident.
             now_ms: Record time of the event, Unix milliseconds.
+            partition: Of its record.
 
         Returns:
             Who is to be told of it, and what is given up because too much waits.
         """
-        if self._is_erased(happened):
+        if self._is_erased(happened) or (happened.kind == Alert.KIND_OPINION and isinstance(happened, Alert)):
             return [], []
         state = self._states.get(happened.incident)
         if state is None:
@@ -149,6 +197,8 @@ class Engine:
         if isinstance(happened, Alert):
             happened = _lean(happened)
             state.newest.CopyFrom(happened)
+            if happened.kind == Alert.KIND_OPENED and not state.asked_ms and self._verifies(happened.watch):
+                self._ask(state, now_ms, partition)
         elif happened.kind in _TAKES_UP:
             state.taken_up = True
             del state.escalations[:]
@@ -158,14 +208,33 @@ class Engine:
             for name in state.told
             if name in notifications and wants_event(notifications[name], happened)
         ]
-        return self._add(happened, state, names, now_ms)
+        deliveries, dropped = self._add(happened, state, names, now_ms)
+        return [] if _is_pending(state) else deliveries, dropped
+
+    def _ask(self, state: NotifyState, now_ms: int, partition: int) -> None:
+        """Note that a second model is asked; where too many were asked, that it is not."""
+        day_ms = max(0, now_ms - _REMEMBERED_MS)
+        asked = [
+            entry
+            for entry in self._states.values()
+            if entry.asked_ms > day_ms and entry.opinion.reason != BUDGET
+        ]
+        state.asked_ms, state.partition = now_ms, partition
+        if len(asked) < self._daily:
+            self._unasked.append(_copy(state.newest))
+            return
+        opinion = SecondOpinion(
+            answer=SecondOpinion.ANSWER_NONE, reason=BUDGET if self._daily else NO_ENDPOINT
+        )
+        state.opinion.CopyFrom(opinion)
+        self._opinions.append((partition, _opinion_event(state.newest, opinion)))
 
     def due(self, now_ms: int) -> list[Delivery]:
         """Deliveries that are due now because no one took up an incident in time."""
         deliveries: list[Delivery] = []
         for incident, state in self._states.items():
             due = [entry for entry in state.escalations if entry.due_ms <= now_ms]
-            if not due:
+            if not due or _is_pending(state):
                 continue
             self._changed.add(incident)
             later = [entry for entry in state.escalations if entry.due_ms > now_ms]
@@ -262,6 +331,26 @@ def _lean(alert: Alert) -> Alert:
     return lean
 
 
+def _is_pending(state: NotifyState) -> bool:
+    """Whether a second model was asked and has not answered."""
+    return state.asked_ms > 0 and not state.HasField("opinion")
+
+
+def _opinion_event(newest: Alert, opinion: SecondOpinion) -> Alert:
+    """The event that says what a second model answered. Its id is the incident's, so copies are dropped."""
+    event = _copy(newest)
+    del event.evidence[:]
+    event.id, event.kind, event.reason = stable_id("opinion", newest.incident), Alert.KIND_OPINION, ""
+    event.opinion.CopyFrom(opinion)
+    return event
+
+
+def _deliveries(incident: str, state: NotifyState) -> Iterator[Delivery]:
+    for event in state.waiting:
+        for name in event.notifications:
+            yield _delivery(incident, state, event, name)
+
+
 def _event_id(event: WaitingEvent) -> str:
     return event.alert.id if event.HasField("alert") else event.action.id
 
@@ -269,6 +358,10 @@ def _event_id(event: WaitingEvent) -> str:
 def _delivery(incident: str, state: NotifyState, event: WaitingEvent, name: str) -> Delivery:
     happened = _copy(event.alert) if event.HasField("alert") else _copy(event.action)
     newest = _copy(state.newest) if state.HasField("newest") else None
+    if state.HasField("opinion"):
+        for alert in (happened, newest):
+            if isinstance(alert, Alert):
+                alert.opinion.CopyFrom(state.opinion)
     return Delivery(
         stable_id("notification", name, happened.id),
         name,

@@ -21,12 +21,25 @@ from lookout.runtime.worker.refusals import dead_letter
 from lookout.runtime.worker.topic_reader import read_topic
 from lookout.services.notify.dispatch import Dispatcher, Outcome
 from lookout.services.notify.engine import Delivery, Dropped, Ending, Engine, Happened, now_ms
+from lookout.services.notify.opinions import INTERRUPTED, Asker
 from lookout.services.notify.settings import NotifySettings
 from lookout.v1.actions_pb2 import IncidentAction
 from lookout.v1.alerts_pb2 import Alert
 from lookout.v1.notifications_pb2 import NotifyState
 from lookout.v1.state_pb2 import Checkpoint
-from lookout.wire import ACTIONS, ALERTS, NOTIFY, WireError, from_bytes, key_text, prefixed, received, to_json
+from lookout.wire import (
+    ACTIONS,
+    ALERT_TYPE,
+    ALERTS,
+    NOTIFY,
+    WireError,
+    event_headers,
+    from_bytes,
+    key_text,
+    prefixed,
+    received,
+    to_json,
+)
 
 _SOURCES: Final = (ALERTS.name, ACTIONS.name)
 _BATCH: Final = 500
@@ -67,6 +80,7 @@ class Feed:
         health: Is ready while Kafka answers.
         counted: Counts messages.
         lasting: The notifications that stay connected.
+        asker: Asks a second model.
     """
 
     def __init__(
@@ -78,7 +92,9 @@ class Feed:
         *,
         counted: Counted = lambda _: None,
         lasting: Callable[[], Iterable[str]] = lambda: (),
+        asker: Asker | None = None,
     ) -> None:
+        self._asker = asker
         self._settings, self._engine, self._dispatcher = settings, engine, dispatcher
         self._health, self._counted, self._lasting = health, counted, lasting
         self._log = logs.get("notify")
@@ -176,7 +192,13 @@ class Feed:
         for delivery in list(self._engine.waiting()):
             self._dispatcher.submit(delivery)
         self._next = self._begin(clients.consumer)
+        # A process that ended while it asked may have been answered: nobody knows, and nobody asks twice.
+        asking = set() if self._asker is None else self._asker.asking()
+        late = [incident for incident in self._engine.pending() if incident not in asking]
+        deliveries = [delivery for incident in late for delivery in self._engine.opine(incident, INTERRUPTED)]
         self._commit(clients)
+        for delivery in deliveries:
+            self._dispatcher.submit(delivery)
 
     def _begin(self, consumer: Consumer) -> dict[Place, int]:
         """Where reading continues: where it was committed; the first time at the end of the topics."""
@@ -223,9 +245,17 @@ class Feed:
         outcomes = self._dispatcher.outcomes()
         for outcome in outcomes:
             self._end(outcome)
+        opinions = {} if self._asker is None else self._asker.opinions()
+        for incident, opinion in opinions.items():
+            deliveries += self._engine.opine(incident, opinion)
         deliveries += self._engine.due(now_ms())
-        if moved or outcomes or deliveries or time.monotonic() > self._committed_at + _COMMIT_S:
+        if moved or outcomes or opinions or deliveries or time.monotonic() > self._committed_at + _COMMIT_S:
             self._commit(clients)
+        questions = self._engine.questions()
+        if self._asker is not None:
+            self._asker.forget(opinions)
+            for alert in questions:
+                self._asker.ask(alert)
         for delivery in deliveries:
             self._dispatcher.submit(delivery)
 
@@ -237,7 +267,7 @@ class Feed:
         except WireError as error:
             self._letters.append((record, DeadLetter("bad-event", str(error))))
             return [], []
-        return self._engine.take(happened, record.timestamp_ms)
+        return self._engine.take(happened, record.timestamp_ms, record.partition)
 
     def _end(self, outcome: Outcome) -> None:
         if outcome.ending in (Ending.DELIVERED, Ending.REMOVED):
@@ -262,7 +292,7 @@ class Feed:
         self._letters.append((record, why))
 
     def _commit(self, clients: _Clients) -> None:
-        """One transaction: states, dead letters, offsets.
+        """One transaction: states, second opinions, dead letters, offsets.
 
         Raises:
             KafkaException: It is not known how it ended; what is committed is read again.
@@ -272,6 +302,16 @@ class Feed:
         for incident, state in self._engine.changes().items():
             value = None if state is None else own_checkpoint(state).SerializeToString(deterministic=True)
             producer.produce(NOTIFY.state.name, value=value, key=incident.encode())
+        for partition, alert in self._engine.opinions():
+            producer.produce(
+                ALERTS.name,
+                value=to_json(alert),
+                key=alert.camera.encode(),
+                partition=partition,
+                headers=list(
+                    event_headers(ALERT_TYPE, NOTIFY.name, alert.camera, alert.id, alert.end.ToJsonString())
+                ),
+            )
         letters = NOTIFY.dead_letters
         for record, why in self._letters:
             letter, _ = dead_letter(

@@ -44,6 +44,24 @@ class NotifySettings(ServiceSettings):
         "messages have no such links and no pictures",
     )
 
+    opinion_url: str | None = Field(
+        None,
+        pattern=r"^https?://\S+$",
+        description="a second model: an OpenAI-compatible endpoint, up to /v1, on one of notify_hosts; "
+        "unset: no second opinions",
+    )
+    opinion_model: str = Field("", description="the second model's name at its endpoint")
+    opinion_key: str = Field(
+        "",
+        pattern=r"^([A-Za-z0-9_][A-Za-z0-9._-]*)?$",
+        description="file in notify_secrets with the endpoint's key; empty: no key is sent",
+    )
+    opinion_daily: int = Field(
+        200,
+        ge=1,
+        description="second opinions within 24 hours at most; incidents beyond are told without one",
+    )
+
     _hosts = field_validator("notify_hosts")(check_hosts)
     _networks = field_validator("notify_networks")(check_networks)
 

@@ -14,13 +14,15 @@ from lookout.cli.formats import local_time
 from lookout.cli.options import BootstrapOption
 from lookout.cli.output import TerminalConsole, echo
 from lookout.cli.times import parse_since
-from lookout.v1.alerts_pb2 import Alert
+from lookout.text import clean
+from lookout.v1.alerts_pb2 import Alert, SecondOpinion
 from lookout.wire import ALERTS, WireError, from_json, names_id, to_json
 
 _MARKS = {
     Alert.KIND_OPENED: ("▲ opened", "bold red"),
     Alert.KIND_UPDATED: ("· update", "yellow"),
     Alert.KIND_CLOSED: ("▽ closed", "green"),
+    Alert.KIND_OPINION: ("≈ second", "magenta"),
 }
 
 
@@ -110,8 +112,21 @@ class LinePrinter:
         line.append(alert.question)
         if alert.kind == Alert.KIND_CLOSED and alert.reason:
             line.append(f"  [{alert.reason}]", "dim")
+        if alert.kind == Alert.KIND_OPINION:
+            line.append(f"  [{opinion_text(alert.opinion)}]", "magenta")
         line.append(f"  {alert.incident[:8]}", "dim")
         self._console.print(line, soft_wrap=True)
+
+
+def opinion_text(opinion: SecondOpinion) -> str:
+    """What a second model said, in a few words."""
+    match opinion.answer:
+        case SecondOpinion.ANSWER_YES:
+            return f"second opinion: yes, {opinion.seconds:.1f} s, {opinion.tokens} tokens"
+        case SecondOpinion.ANSWER_NO:
+            return f"second opinion: no, {opinion.seconds:.1f} s, {opinion.tokens} tokens"
+        case _:
+            return f"no second opinion: {clean(opinion.reason, 200)}"
 
 
 def wall_clock(alert: Alert) -> str:

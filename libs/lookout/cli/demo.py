@@ -348,7 +348,7 @@ class _Player:
             text = f"{news.camera}: {news.topic}: {news.reason} {news.detail}"
             self._outcome.notices.append(text)
             self._bar.console.print(f"[yellow]✗[/] {escaped(text)}")
-        elif news is not None and news.kind != Alert.KIND_UPDATED:
+        elif news is not None and news.kind not in (Alert.KIND_UPDATED, Alert.KIND_OPINION):
             self._print(news)
 
 

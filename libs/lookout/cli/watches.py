@@ -90,6 +90,10 @@ MotionOption = Annotated[
     bool, typer.Option("--gate-motion", help="Ask only while something moves, in its zones if it has any.")
 ]
 
+VerifyOption = Annotated[
+    bool, typer.Option("--verify", help="Ask a second model about each incident before anyone is told.")
+]
+
 #: ids that an error names
 NAMED = 20
 _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
@@ -152,6 +156,7 @@ def add(
     tenant: TenantOption = "",
     gate: GateOption = "",
     gate_motion: MotionOption = False,
+    verify: VerifyOption = False,
     anyway: AnywayOption = False,
     bootstrap: BootstrapOption = None,
 ) -> None:
@@ -180,15 +185,22 @@ def add(
         severity=f"SEVERITY_{severity.upper()}",
         tenant=tenant,
         gate=gate_of(gate, gate_motion),
+        verify=verify,
     )
     if existing:  # a first version also covers footage recorded before; a change holds from now on
         watch.active_from.GetCurrentTime()
     check_crowd(watch, standing.watches)
     check_gate(watch, standing.watches)
     _change(address, watch)
+    _confirm(watch)
+
+
+def _confirm(watch: Watch) -> None:
+    """Say what was added, and what to know of its question."""
     where = f"{cameras_text(watch)}{priority_text(watch)}"
-    say(out, "[green]✓[/] watch [bold]{}[/] version {}: “{}” on {}", name, watch.version, question, where)
-    _advise(question)
+    said = "[green]✓[/] watch [bold]{}[/] version {}: “{}” on {}"
+    say(out, said, watch.id, watch.version, watch.question, where)
+    _advise(watch.question)
 
 
 def check_patterns(patterns: list[str] | None) -> None:
@@ -416,6 +428,8 @@ def rule_text(watch: Watch) -> str:
         words.append("in " + ", ".join(zone.name or "zone" for zone in rule.zones))
     if gate := gate_text(watch.gate):
         words.append(gate)
+    if watch.verify:
+        words.append("second opinion")
     if watch.disabled:
         words.append("disabled")
     return ", ".join(words)

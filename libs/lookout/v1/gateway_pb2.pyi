@@ -54,7 +54,7 @@ class Problem(_message.Message):
     def __init__(self, type: _Optional[str] = ..., title: _Optional[str] = ..., status: _Optional[int] = ..., detail: _Optional[str] = ..., instance: _Optional[str] = ...) -> None: ...
 
 class IncidentView(_message.Message):
-    __slots__ = ("id", "camera", "tenant", "watch", "watch_version", "question", "epoch", "start", "end", "closed", "reason", "score", "peak", "windows", "evidence", "coverage", "state", "assignee", "right", "actions", "notes")
+    __slots__ = ("id", "camera", "tenant", "watch", "watch_version", "question", "epoch", "start", "end", "closed", "reason", "score", "peak", "windows", "evidence", "coverage", "state", "assignee", "right", "actions", "notes", "opinion")
     ID_FIELD_NUMBER: _ClassVar[int]
     CAMERA_FIELD_NUMBER: _ClassVar[int]
     TENANT_FIELD_NUMBER: _ClassVar[int]
@@ -76,6 +76,7 @@ class IncidentView(_message.Message):
     RIGHT_FIELD_NUMBER: _ClassVar[int]
     ACTIONS_FIELD_NUMBER: _ClassVar[int]
     NOTES_FIELD_NUMBER: _ClassVar[int]
+    OPINION_FIELD_NUMBER: _ClassVar[int]
     id: str
     camera: str
     tenant: str
@@ -97,7 +98,8 @@ class IncidentView(_message.Message):
     right: bool
     actions: _containers.RepeatedCompositeFieldContainer[_actions_pb2.IncidentAction]
     notes: int
-    def __init__(self, id: _Optional[str] = ..., camera: _Optional[str] = ..., tenant: _Optional[str] = ..., watch: _Optional[str] = ..., watch_version: _Optional[int] = ..., question: _Optional[str] = ..., epoch: _Optional[int] = ..., start: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., closed: _Optional[bool] = ..., reason: _Optional[str] = ..., score: _Optional[float] = ..., peak: _Optional[float] = ..., windows: _Optional[int] = ..., evidence: _Optional[_Iterable[_Union[_verdicts_pb2.Evidence, _Mapping]]] = ..., coverage: _Optional[_Union[_alerts_pb2.Coverage, _Mapping]] = ..., state: _Optional[_Union[_actions_pb2.IncidentState, str]] = ..., assignee: _Optional[str] = ..., right: _Optional[bool] = ..., actions: _Optional[_Iterable[_Union[_actions_pb2.IncidentAction, _Mapping]]] = ..., notes: _Optional[int] = ...) -> None: ...
+    opinion: _alerts_pb2.SecondOpinion
+    def __init__(self, id: _Optional[str] = ..., camera: _Optional[str] = ..., tenant: _Optional[str] = ..., watch: _Optional[str] = ..., watch_version: _Optional[int] = ..., question: _Optional[str] = ..., epoch: _Optional[int] = ..., start: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., closed: _Optional[bool] = ..., reason: _Optional[str] = ..., score: _Optional[float] = ..., peak: _Optional[float] = ..., windows: _Optional[int] = ..., evidence: _Optional[_Iterable[_Union[_verdicts_pb2.Evidence, _Mapping]]] = ..., coverage: _Optional[_Union[_alerts_pb2.Coverage, _Mapping]] = ..., state: _Optional[_Union[_actions_pb2.IncidentState, str]] = ..., assignee: _Optional[str] = ..., right: _Optional[bool] = ..., actions: _Optional[_Iterable[_Union[_actions_pb2.IncidentAction, _Mapping]]] = ..., notes: _Optional[int] = ..., opinion: _Optional[_Union[_alerts_pb2.SecondOpinion, _Mapping]] = ...) -> None: ...
 
 class IncidentPage(_message.Message):
     __slots__ = ("incidents", "next")

@@ -117,7 +117,7 @@ class NotificationEvent(_message.Message):
     def __init__(self, notification: _Optional[str] = ..., severity: _Optional[_Union[_watches_pb2.Severity, str]] = ..., alert: _Optional[_Union[_alerts_pb2.Alert, _Mapping]] = ..., action: _Optional[_Union[_actions_pb2.IncidentAction, _Mapping]] = ..., text: _Optional[str] = ..., console_url: _Optional[str] = ..., picture_url: _Optional[str] = ..., clip_url: _Optional[str] = ..., test: _Optional[bool] = ...) -> None: ...
 
 class NotifyState(_message.Message):
-    __slots__ = ("told", "waiting", "escalations", "newest", "severity", "taken_up", "seen_ms")
+    __slots__ = ("told", "waiting", "escalations", "newest", "severity", "taken_up", "seen_ms", "asked_ms", "opinion", "partition")
     TOLD_FIELD_NUMBER: _ClassVar[int]
     WAITING_FIELD_NUMBER: _ClassVar[int]
     ESCALATIONS_FIELD_NUMBER: _ClassVar[int]
@@ -125,6 +125,9 @@ class NotifyState(_message.Message):
     SEVERITY_FIELD_NUMBER: _ClassVar[int]
     TAKEN_UP_FIELD_NUMBER: _ClassVar[int]
     SEEN_MS_FIELD_NUMBER: _ClassVar[int]
+    ASKED_MS_FIELD_NUMBER: _ClassVar[int]
+    OPINION_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
     told: _containers.RepeatedScalarFieldContainer[str]
     waiting: _containers.RepeatedCompositeFieldContainer[WaitingEvent]
     escalations: _containers.RepeatedCompositeFieldContainer[Escalation]
@@ -132,7 +135,10 @@ class NotifyState(_message.Message):
     severity: _watches_pb2.Severity
     taken_up: bool
     seen_ms: int
-    def __init__(self, told: _Optional[_Iterable[str]] = ..., waiting: _Optional[_Iterable[_Union[WaitingEvent, _Mapping]]] = ..., escalations: _Optional[_Iterable[_Union[Escalation, _Mapping]]] = ..., newest: _Optional[_Union[_alerts_pb2.Alert, _Mapping]] = ..., severity: _Optional[_Union[_watches_pb2.Severity, str]] = ..., taken_up: _Optional[bool] = ..., seen_ms: _Optional[int] = ...) -> None: ...
+    asked_ms: int
+    opinion: _alerts_pb2.SecondOpinion
+    partition: int
+    def __init__(self, told: _Optional[_Iterable[str]] = ..., waiting: _Optional[_Iterable[_Union[WaitingEvent, _Mapping]]] = ..., escalations: _Optional[_Iterable[_Union[Escalation, _Mapping]]] = ..., newest: _Optional[_Union[_alerts_pb2.Alert, _Mapping]] = ..., severity: _Optional[_Union[_watches_pb2.Severity, str]] = ..., taken_up: _Optional[bool] = ..., seen_ms: _Optional[int] = ..., asked_ms: _Optional[int] = ..., opinion: _Optional[_Union[_alerts_pb2.SecondOpinion, _Mapping]] = ..., partition: _Optional[int] = ...) -> None: ...
 
 class WaitingEvent(_message.Message):
     __slots__ = ("alert", "action", "since_ms", "notifications")

@@ -172,6 +172,12 @@ class Records:
         if alert is None or self._hidden(batch, alert):
             return
         connection, tenant = batch.connection, tenant_of(alert.tenant)
+        known = connection.scalar(
+            sqlalchemy.select(INCIDENTS.c.alert).where(INCIDENTS.c.id == alert.incident)
+        )
+        alert = _with_opinion(alert, known)
+        if alert is None:
+            return
         camera = self.book.camera(connection, tenant, alert.camera)
         triage = self._triage(connection, alert)
         connection.execute(
@@ -524,3 +530,23 @@ def _read(message: Message, kind: type[Any]) -> Any:
         return received(kind, record_of(message))
     except WireError:
         return None
+
+
+def _with_opinion(alert: Alert, known: bytes | None) -> Alert | None:
+    """An alert with what a second model said of its incident.
+
+    Args:
+        alert: What was read. An opinion says nothing else new: the alert before it stays the newest.
+        known: The newest alert of the incident; None: it was not read.
+
+    Returns:
+        The newest alert now; None: an opinion of an incident that is not known.
+    """
+    before = None if known is None else from_json(known, Alert)
+    if alert.kind == Alert.KIND_OPINION:
+        if before is not None:
+            before.opinion.CopyFrom(alert.opinion)
+        return before
+    if before is not None and before.HasField("opinion"):
+        alert.opinion.CopyFrom(before.opinion)
+    return alert

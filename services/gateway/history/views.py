@@ -33,6 +33,8 @@ def incident_view(alert: Alert, triage: Triage, *, tenant: str) -> IncidentView:
         assignee=triage.assignee,
         notes=triage.notes,
     )
+    if alert.HasField("opinion"):
+        view.opinion.CopyFrom(alert.opinion)
     if triage.right is not None:
         view.right = triage.right
     return view

@@ -44,17 +44,17 @@ class Channels:
                 # Apprise knows a hundred services: loading it takes as long as all the rest of this one.
                 from lookout.services.notify.channels.apprise_channel import AppriseChannel
 
-                return AppriseChannel(notification.apprise, self._secrets, self._allowed, self._picture)
+                return AppriseChannel(notification.apprise, self._secrets, self._allowed, self.picture)
             case "mqtt":
                 from lookout.services.notify.channels.mqtt_channel import MqttChannel
 
                 return MqttChannel(
-                    notification.mqtt, self._secrets, self._allowed, self._picture, notification.id
+                    notification.mqtt, self._secrets, self._allowed, self.picture, notification.id
                 )
             case _:
                 raise DeliveryError("this release knows no such channel", final=True)
 
-    def _picture(self, event: NotificationEvent) -> bytes | None:
+    def picture(self, event: NotificationEvent) -> bytes | None:
         """The picture of an incident, from the gateway, or None if it is not available: the message then goes
         without it."""
         url = self._composer.picture_url(event)

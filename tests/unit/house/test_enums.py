@@ -13,8 +13,7 @@ WRITERS = {
     "services/decode": (frames_pb2.Frame.Basis,),
     "libs/lookout/streams/stages": (lineage_pb2.StreamEvent.Kind,),
     "libs/lookout/streams/chains": (verdicts_pb2.Verdict.Outcome,),
-    "services/alerts": (alerts_pb2.Alert.Kind,),
-    "services": (lineage_pb2.Stage,),
+    "services": (lineage_pb2.Stage, alerts_pb2.Alert.Kind),
 }
 
 

@@ -45,10 +45,11 @@ from lookout.services.gateway.history.tables import (
     SERIES,
 )
 from lookout.services.gateway.history.verdict_rows import OUTCOMES, VerdictRow, read_row
+from lookout.services.gateway.history.views import view_of_row
 from lookout.services.gateway.history.wanted import Wanted
 from lookout.services.gateway.settings import GatewaySettings
 from lookout.v1.actions_pb2 import IncidentAction
-from lookout.v1.alerts_pb2 import Alert
+from lookout.v1.alerts_pb2 import Alert, SecondOpinion
 from lookout.v1.labels_pb2 import Label
 from lookout.v1.verdicts_pb2 import Verdict
 from lookout.wire import ACTIONS, ALERTS, LABELS, VERDICTS, WATCHES, to_json
@@ -515,6 +516,27 @@ def test_evidence_is_wanted_once_of_closed_incidents_whose_watch_says_so(tmp_pat
         assert wanted.incidents() == {}
     finally:
         database.close()
+
+
+def test_an_opinion_belongs_to_its_incident_and_opens_nothing_again(tmp_path: Path) -> None:
+    database = made_database(str(tmp_path))
+    opinion = alert("gate", 1, Alert.KIND_OPINION)
+    opinion.opinion.answer, opinion.opinion.text = SecondOpinion.ANSWER_NO, "no"
+    unknown = alert("gate", 5, Alert.KIND_OPINION)
+    told = [alert("gate", 1), opinion, alert("gate", 1, Alert.KIND_CLOSED), opinion, unknown]
+    records = Records(database)
+    with database.writing() as connection:
+        batch = records.begin(connection)
+        for offset, message in enumerate(told):
+            row = FakeMessage(ALERTS.name, 0, offset, KEY, to_json(message))
+            records.take(batch, row)  # type: ignore[arg-type]
+        records.end(batch)
+    with database.reading() as connection:
+        rows = connection.execute(sqlalchemy.select(INCIDENTS)).all()
+        (view,) = [view_of_row(row, "default") for row in rows]
+    assert (view.closed, view.opinion.answer, view.opinion.text) == (True, SecondOpinion.ANSWER_NO, "no")
+    assert view.evidence == alert("gate", 1, Alert.KIND_CLOSED).evidence
+    database.close()
 
 
 def test_what_is_too_old_is_removed_and_details_go_first(tmp_path: Path) -> None:

@@ -252,6 +252,10 @@ class FleetRecord:
     def _alert(self, alert: Alert) -> Alert:
         camera, end_ms = self.camera(alert.camera), alert.end.ToMilliseconds()
         incidents = camera.incidents
+        if (
+            alert.kind == Alert.KIND_OPINION
+        ):  # it may come after the incident closed, and changes nothing of it
+            return alert
         earlier = incidents.get(alert.incident)
         incident = ReportedIncident(
             alert.incident,

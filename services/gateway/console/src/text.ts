@@ -63,6 +63,12 @@ export const text = {
     search: "Words of the question",
     csv: "CSV",
     peak: "peak",
+    opinion: {
+      yes: "A second model agrees:",
+      no: "A second model says no, so nobody was told:",
+      none: "No second opinion:",
+    } as Record<string, string>,
+    tokens: (count: number) => `${count} tokens`,
     closed: "over",
     ongoing: "going on",
     selected: "selected",
@@ -156,6 +162,7 @@ export const text = {
     gateMotion: "something moves, in the zones if there are any",
     gateHelp: "Until then nothing is computed for this question. That time counts as not asked, never as no.",
     describe: "Write a sentence when the answer is yes",
+    verify: "Ask a second model about each incident before anyone is told",
     keep: "Keep picture and clip of each incident once it closes",
     checks: {
       mark: "Ask a question: end it with a question mark.",

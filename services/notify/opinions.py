@@ -1,0 +1,197 @@
+"""Second opinions: what another model says of an incident's picture, asked for before anyone is told."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import threading
+import time
+from collections.abc import Callable, Iterable
+from queue import SimpleQueue
+from typing import Any, Final
+
+from lookout.errors import BadRecordError, TransientError
+from lookout.runtime.net.fetch import Deadline, check_status, connected, passing, request_of
+from lookout.runtime.net.guarded_resolving import unguarded
+from lookout.runtime.worker import Supervisor
+from lookout.services.notify.messages import DeliveryError
+from lookout.services.notify.secrets import Secrets
+from lookout.services.notify.settings import NotifySettings
+from lookout.text import clean
+from lookout.v1.alerts_pb2 import Alert, SecondOpinion
+from lookout.v1.notifications_pb2 import NotificationEvent
+
+#: seconds from the question to the answer, the picture included
+ANSWER_S: Final = 30.0
+#: seconds that a question waits for one of the threads; afterwards it is not asked
+WAIT_S: Final = 30.0
+_THREADS: Final = 4
+_TOKENS: Final = 16
+_BODY: Final = 1 << 20
+_WORD: Final = re.compile(r"[^a-z]*(yes|no)\b", re.IGNORECASE)
+
+INTERRUPTED: Final = SecondOpinion(
+    answer=SecondOpinion.ANSWER_NONE, reason="the service ended while it asked; the same is not asked twice"
+)
+
+
+class Endpoint:
+    """An OpenAI-compatible endpoint (`/chat/completions`).
+
+    Args:
+        settings: Address, model and key, and where notify may connect to.
+        picture: The picture of an incident (JPEG), or None where the gateway has none.
+    """
+
+    def __init__(
+        self, settings: NotifySettings, picture: Callable[[NotificationEvent], bytes | None]
+    ) -> None:
+        self._url = f"{(settings.opinion_url or '').rstrip('/')}/chat/completions"
+        self._model, self._key = settings.opinion_model, settings.opinion_key
+        self._secrets, self._allowed = Secrets(settings.notify_secrets), settings.allowed()
+        self._picture = picture
+
+    def opinion(self, alert: Alert) -> SecondOpinion:
+        """What the model says. Whatever fails is an opinion without an answer, with the reason."""
+        begun = time.monotonic()
+        opinion = SecondOpinion(answer=SecondOpinion.ANSWER_NONE, model=self._model)
+        try:
+            reply = self._ask(alert, Deadline(begun + ANSWER_S))
+            _read(reply, opinion)
+        except (BadRecordError, DeliveryError, TransientError) as error:
+            opinion.reason = clean(error.detail if isinstance(error, BadRecordError) else str(error), 1000)
+        except Exception as error:  # a library's: the incident is told without an opinion
+            opinion.reason = clean(f"{type(error).__name__}: {error}", 300)
+        opinion.seconds = round(time.monotonic() - begun, 3)
+        return opinion
+
+    def _ask(self, alert: Alert, deadline: Deadline) -> Any:
+        """The endpoint's reply.
+
+        Raises:
+            BadRecordError: The endpoint refuses the question, or may not be asked.
+            DeliveryError: There is no picture, or the key cannot be read.
+            TransientError: It does not answer in time.
+        """
+        picture = self._picture(NotificationEvent(alert=alert, picture_url="wanted"))
+        if picture is None:
+            raise DeliveryError(
+                "the gateway has no picture of the incident; notify needs LOOKOUT_LINK_KEY_FILE"
+            )
+        body = json.dumps(_request(self._model, alert.question, picture)).encode()
+        url, address = self._allowed.place(self._url)
+        where, headers = request_of(url)
+        headers |= {"content-type": "application/json", "content-length": str(len(body))}
+        if self._key:
+            headers["authorization"] = f"Bearer {self._secrets.read(self._key)}"
+        received = bytearray()
+        with (
+            unguarded(),  # the address was checked: it is connected to as it is
+            passing(url),
+            connected(address, deadline) as pool,
+            pool.stream("POST", where, headers=headers, content=body) as answer,
+        ):
+            check_status(answer, 200)
+            for piece in answer.iter_stream():
+                received += piece
+                deadline.left()
+                if len(received) > _BODY:
+                    raise DeliveryError(f"{url.hostname} answers with more than {_BODY} bytes")
+        return json.loads(bytes(received))
+
+
+class Asker:
+    """Asks an endpoint on threads of its own; an endpoint that hangs holds up its own questions alone.
+
+    Args:
+        opinion: Asks about one incident, and ends within seconds.
+        supervisor: Starts the threads.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        opinion: Callable[[Alert], SecondOpinion],
+        supervisor: Supervisor,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._opinion, self._clock = opinion, clock
+        self._questions: SimpleQueue[tuple[float, Alert]] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._asking: set[str] = set()
+        self._opinions: dict[str, SecondOpinion] = {}
+        for number in range(_THREADS):
+            supervisor.start(f"opinion-{number}", self._run)
+
+    def ask(self, alert: Alert) -> None:
+        """Ask about an incident."""
+        with self._lock:
+            self._asking.add(alert.incident)
+        self._questions.put((self._clock(), alert))
+
+    def asking(self) -> set[str]:
+        """Incidents whose answer is still to come, or was not forgotten."""
+        with self._lock:
+            return self._asking | self._opinions.keys()
+
+    def opinions(self) -> dict[str, SecondOpinion]:
+        """What was answered, by incident, until it is forgotten."""
+        with self._lock:
+            return dict(self._opinions)
+
+    def forget(self, incidents: Iterable[str]) -> None:
+        """Forget answers that are committed."""
+        with self._lock:
+            for incident in incidents:
+                self._opinions.pop(incident, None)
+
+    def _run(self) -> None:
+        while True:
+            asked_at, alert = self._questions.get()
+            if self._clock() - asked_at > WAIT_S:
+                reason = f"the endpoint was busy with other incidents for {WAIT_S:g} s"
+                opinion = SecondOpinion(answer=SecondOpinion.ANSWER_NONE, reason=reason)
+            else:
+                opinion = self._opinion(alert)
+            with self._lock:
+                self._asking.discard(alert.incident)
+                self._opinions[alert.incident] = opinion
+
+
+def _request(model: str, question: str, picture: bytes) -> dict[str, Any]:
+    """The body of a request."""
+    encoded = base64.b64encode(picture).decode()
+    return {
+        "model": model,
+        "temperature": 0,
+        "max_tokens": _TOKENS,
+        "messages": [
+            {
+                "role": "user",
+                "content": [
+                    {"type": "image_url", "image_url": {"url": f"data:image/jpeg;base64,{encoded}"}},
+                    {"type": "text", "text": f"{question}\nAnswer with one word: yes or no."},
+                ],
+            }
+        ],
+    }
+
+
+def _read(reply: Any, opinion: SecondOpinion) -> None:
+    """Take an endpoint's reply, which is as untrusted as any other input."""
+    try:
+        text = reply["choices"][0]["message"]["content"]
+        tokens = reply.get("usage", {}).get("total_tokens", 0)
+    except (AttributeError, IndexError, KeyError, TypeError):
+        opinion.reason = "the endpoint's reply has no choices[0].message.content"
+        return
+    opinion.text = clean(str(text), 1000)
+    if type(tokens) is int and 0 <= tokens < 2**32:
+        opinion.tokens = tokens
+    word = _WORD.match(opinion.text)
+    if word is None:
+        opinion.reason = f"the model answers neither yes nor no: {opinion.text[:100]!r}"
+    else:
+        is_yes = word[1].lower() == "yes"
+        opinion.answer = SecondOpinion.ANSWER_YES if is_yes else SecondOpinion.ANSWER_NO

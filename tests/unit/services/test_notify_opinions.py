@@ -1,0 +1,208 @@
+"""Second opinions: asked once, before anyone is told; whatever goes wrong, people are told."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from lookout.runtime.worker import Supervisor, load_settings
+from lookout.services.notify import opinions
+from lookout.services.notify.composing import sentence
+from lookout.services.notify.engine import BUDGET, NO_ENDPOINT, Engine
+from lookout.services.notify.opinions import INTERRUPTED, Asker, Endpoint
+from lookout.services.notify.settings import NotifySettings
+from lookout.v1.alerts_pb2 import Alert, SecondOpinion
+from lookout.v1.watches_pb2 import SEVERITY_UNSPECIFIED
+from tests.eventually import eventually
+from tests.fleet.notify_case import act, alert, webhook
+from tests.second_model import PICTURE, SecondModel
+
+OPENED, UPDATED, CLOSED = Alert.KIND_OPENED, Alert.KIND_UPDATED, Alert.KIND_CLOSED
+YES = SecondOpinion(answer=SecondOpinion.ANSWER_YES, model="big", seconds=1.5, tokens=9)
+NO = SecondOpinion(answer=SecondOpinion.ANSWER_NO, model="big", seconds=1.5)
+SECRET = "sk-a-key-of-the-tests"
+
+
+def engine(daily: int = 9, **more: float) -> Engine:
+    told = {"a": webhook("a", "http://a", **more)}
+    return Engine(
+        lambda: told, lambda _: SEVERITY_UNSPECIFIED, verifies=lambda watch: watch == "fall", daily=daily
+    )
+
+
+def test_nobody_is_told_before_the_answer_and_then_with_it() -> None:
+    book = engine()
+    assert book.take(alert(1, OPENED), 1, 3)[0] == []
+    assert book.take(alert(1, UPDATED, 1), 2)[0] == []
+    assert [question.incident for question in book.questions()] == ["incident-1"]
+    assert (book.questions(), list(book.waiting())) == ([], [])
+    opened, updated = book.opine("incident-1", YES)
+    assert [opened.happened.id, updated.happened.id] == [alert(1, OPENED).id, alert(1, UPDATED, 1).id]
+    assert isinstance(opened.happened, Alert)
+    assert opened.happened.opinion == YES
+    assert sentence(opened.happened).endswith("A second model agrees (big, 1.5 s).")
+    ((partition, event),) = book.opinions()
+    assert (partition, event.kind, event.incident, event.opinion) == (
+        3,
+        Alert.KIND_OPINION,
+        "incident-1",
+        YES,
+    )
+    assert book.take(event, 3) == ([], [])  # its own event comes back to it
+    (closed,) = book.take(alert(1, CLOSED, 2), 4)[0]
+    assert isinstance(closed.happened, Alert)
+    assert closed.happened.opinion == YES
+    assert book.opine("incident-1", NO) == []  # one incident has one opinion
+
+
+def test_of_a_no_nobody_is_told() -> None:
+    book = engine()
+    book.take(alert(1, OPENED), 1)
+    assert book.opine("incident-1", NO) == []
+    assert book.take(alert(1, UPDATED, 1), 2)[0] == book.take(alert(1, CLOSED, 2), 3)[0] == []
+    late = engine(unclaimed_s=60)
+    late.take(alert(1, OPENED), 1)
+    assert late.due(60_001) == []  # it is not due before the answer
+    late.opine("incident-1", NO)
+    assert late.due(120_000) == []
+
+
+def test_an_escalation_waits_for_the_answer() -> None:
+    late = engine(unclaimed_s=60)
+    late.take(alert(1, OPENED), 1)
+    assert late.due(60_001) == []
+    late.opine("incident-1", YES)
+    assert [delivery.notification for delivery in late.due(60_002)] == ["a"]
+
+
+@pytest.mark.parametrize(("daily", "reason"), [(1, BUDGET), (0, NO_ENDPOINT)])
+def test_without_a_second_model_people_are_told_at_once(daily: int, reason: str) -> None:
+    book = engine(daily)
+    for number in range(daily):
+        book.take(alert(number, OPENED), 1)
+    assert len(book.questions()) == daily
+    (told,) = book.take(alert(7, OPENED), 2)[0]
+    assert book.questions() == []
+    assert isinstance(told.happened, Alert)
+    assert f"Without a second opinion: {reason}" in sentence(told.happened)
+    assert book.opinions()[-1][1].opinion.reason == reason
+    if daily:  # a day later one more is asked for; what was refused counts as none
+        book.take(alert(8, OPENED), 86_400_002)
+        assert len(book.questions()) == 1
+
+
+def test_after_a_restart_none_is_asked_about_twice() -> None:
+    before = engine()
+    before.take(alert(1, OPENED), 1, 2)
+    after = engine()
+    for incident, state in before.changes().items():
+        after.restore(incident, state)
+    assert after.pending() == ["incident-1"]
+    assert (after.questions(), list(after.waiting())) == ([], [])
+    (told,) = after.opine("incident-1", INTERRUPTED)
+    assert isinstance(told.happened, Alert)
+    assert "not asked twice" in sentence(told.happened)
+    assert after.opinions()[0][0] == 2
+    assert after.take(alert(1, OPENED), 3)[0] == []  # a copy
+    assert after.questions() == []
+
+
+def test_acts_and_other_watches_need_no_opinion() -> None:
+    book = engine()
+    other = alert(1, OPENED)
+    other.watch = "other"
+    assert len(book.take(other, 1)[0]) == 1
+    assert len(book.take(act(2, 1), 1)[0]) == 1
+    assert book.questions() == []
+
+
+def endpoint(folder: Path, model: SecondModel, hosts: str = "127.0.0.1") -> Endpoint:
+    (folder / "key").write_text(SECRET)
+    settings = load_settings(
+        NotifySettings,
+        {},
+        mode="local",
+        notify_hosts=hosts,
+        notify_networks="127.0.0.0/8",
+        notify_secrets=folder,
+        opinion_url=f"{model.url}/v1",
+        opinion_model="big",
+        opinion_key="key",
+    )
+    return Endpoint(settings, lambda event: PICTURE)
+
+
+@pytest.mark.parametrize(
+    ("status", "words", "answer", "reason"),
+    [
+        (200, "Yes", SecondOpinion.ANSWER_YES, ""),
+        (200, "**no**, nobody", SecondOpinion.ANSWER_NO, ""),
+        (200, "Nothing to see", SecondOpinion.ANSWER_NONE, "neither yes nor no"),
+        (500, "", SecondOpinion.ANSWER_NONE, "status 500"),
+        (401, "", SecondOpinion.ANSWER_NONE, "status 401"),
+    ],
+)
+def test_what_the_endpoint_says(tmp_path: Path, status: int, words: str, answer: int, reason: str) -> None:
+    with SecondModel(lambda question: (status, words)) as model:
+        opinion = endpoint(tmp_path, model).opinion(alert(1, OPENED))
+        assert (opinion.answer, opinion.model) == (answer, "big")
+        assert reason in opinion.reason
+        assert opinion.seconds > 0
+        assert opinion.tokens == (321 if status == 200 else 0)
+        assert model.keys == {f"Bearer {SECRET}"}
+        assert SECRET not in str(opinion)
+        content = model.asked[0]["messages"][0]["content"]
+        assert content[0]["image_url"]["url"].startswith("data:image/jpeg;base64,")
+        assert content[1]["text"].startswith("Is anyone lying on the ground?")
+
+
+def test_a_host_that_is_not_allowed_is_not_asked(tmp_path: Path) -> None:
+    with SecondModel() as model:
+        opinion = endpoint(tmp_path, model, "model.example").opinion(alert(1, OPENED))
+        assert opinion.answer == SecondOpinion.ANSWER_NONE
+        assert "LOOKOUT_NOTIFY_HOSTS" in opinion.reason
+        assert model.asked == []
+
+
+def test_an_endpoint_that_hangs_ends_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(opinions, "ANSWER_S", 0.2)
+    released = threading.Event()
+    with SecondModel(lambda question: (200, str(released.wait(60)))) as model:
+        opinion = endpoint(tmp_path, model).opinion(alert(1, OPENED))
+        released.set()
+    assert opinion.answer == SecondOpinion.ANSWER_NONE
+    assert "Timeout" in opinion.reason
+
+
+def test_a_question_that_hangs_delays_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    released = threading.Event()
+
+    def opinion(question: Alert) -> SecondOpinion:
+        if question.incident == "incident-0":
+            released.wait(60)
+        return YES
+
+    now = [0.0]
+    asker = Asker(opinion, Supervisor(), clock=lambda: now[0])
+    for number in range(6):
+        asker.ask(alert(number, OPENED))
+    eventually(lambda: len(asker.opinions()) == 5, 60)
+    assert "incident-0" in asker.asking() - asker.opinions().keys()
+    released.set()
+    eventually(lambda: len(asker.opinions()) == 6, 60)
+    asker.forget(["incident-0"])
+    assert asker.asking() == {f"incident-{number}" for number in range(1, 6)}
+
+
+def test_a_question_that_waited_too_long_is_not_asked() -> None:
+    asked: list[str] = []
+    times = iter([0.0, opinions.WAIT_S + 1])
+    asker = Asker(
+        lambda question: (asked.append(question.incident), YES)[1], Supervisor(), clock=lambda: next(times)
+    )
+    asker.ask(alert(1, OPENED))
+    eventually(lambda: bool(asker.opinions()), 60)
+    assert "busy with other incidents" in asker.opinions()["incident-1"].reason
+    assert asked == []

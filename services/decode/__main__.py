@@ -8,6 +8,7 @@ from lookout.runtime.worker import Context, main
 from lookout.services.decode.backend import TimedDecoder, choose_decoder
 from lookout.services.decode.handler import DecodeHandler
 from lookout.services.decode.settings import DecodeSettings
+from lookout.streams.stages.masks import live_masks
 from lookout.v1.lineage_pb2 import STAGE_FRAMES
 from lookout.video.sandbox import SandboxPool, SandboxSettings
 from lookout.video.sandbox.confine import hide_memory
@@ -35,7 +36,14 @@ def make_handler(context: Context[DecodeSettings]) -> DecodeHandler:
     fence, erasures = live_fence(context, settings.store.spool)
     tenants = open_usage(context, settings, ("bytes", "cameras"))
     handler = DecodeHandler(
-        settings, decoder, node.store, context.rereader, backend=backend, fence=fence, tenants=tenants
+        settings,
+        decoder,
+        node.store,
+        context.rereader,
+        backend=backend,
+        fence=fence,
+        tenants=tenants,
+        masks=live_masks(context, node.store.forget_camera),
     )
     steps = {"tensors": lambda erasure: node.store.forget_camera(erasure.camera)}
     join(context, erasures, steps, stays=settings.store.spool is not None)

@@ -7,6 +7,7 @@ from dataclasses import replace
 import structlog
 
 from lookout.past.erasures import Fence
+from lookout.rules.masks import Masks
 from lookout.runtime.observe import LimitedLog
 from lookout.runtime.store import CameraQuotaError, TensorStore
 from lookout.runtime.tenants import TenantUsage
@@ -65,6 +66,7 @@ class DecodeHandler(ProducingStage[OpenEpoch]):
         backend: str = "software",
         fence: Fence | None = None,
         tenants: TenantUsage | None = None,
+        masks: Masks | None = None,
     ) -> None:
         super().__init__(store, records, fence, clock)
         self._tenants = tenants or TenantUsage(
@@ -73,7 +75,9 @@ class DecodeHandler(ProducingStage[OpenEpoch]):
         self._settings = settings
         self._advice = Advice(settings.claim_s, clock)
         self._left: dict[str, Usage] = {}  # of cameras that continue in another partition
-        self.reader = SegmentReader(settings, decoder, records, self._fence, backend, clock=clock)
+        self.reader = SegmentReader(
+            settings, decoder, records, self._fence, backend, masks=masks, clock=clock
+        )
         self._writer = FramesWriter(settings, self.reader, self.put, LimitedLog(_log, clock))
         self._joiner = SegmentJoiner(
             settings, self.reader, self._writer, self._advice, self._tenants, clock=clock, wall_ms=wall_ms

@@ -73,6 +73,8 @@ class SegmentJoiner:
         name, stream = camera.camera, unit.stream
         captured_ms(record)  # refused before anything is decoded
         labels = labels_of(record)
+        hidden = self._reader.masks.filmed(name, began_ms(record) * 1000)
+        labels.masks.extend(hidden.names)
         broken = self._broken(unit, record, labels)
         continues = not broken and stream.open
         started = self._clock()
@@ -81,7 +83,7 @@ class SegmentJoiner:
             value = self._reader.fetch(record)
             use(camera, size=len(value))
             self._tenants.add(tenant_of(labels.tenant), "bytes", len(value))
-            decoded = self._reader.decode(value, stream if continues else None)
+            decoded = self._reader.decode(value, hidden, stream if continues else None)
         finally:
             use(camera, work_s=self._clock() - started)
         unit = replace(unit, usage=camera.unit.usage)
@@ -94,18 +96,18 @@ class SegmentJoiner:
         if unit.seen.lines.take(facts.first_us, facts.end_us, google_crc32c.value(value)):
             self._advice.two_cameras(unit.seen, name)
             if decoded.continued:
-                decoded = self._reader.decode(value)
-            unit = self._begin_epoch(name, unit, record, decoded, draft, reason="two-cameras")
+                decoded = self._reader.decode(value, hidden)
+            unit = self._begin_epoch(name, unit, record, decoded, draft, labels=labels, reason="two-cameras")
             draft.counts["two_cameras"] += 1
             return unit
         other = is_other_footage(stream, record, decoded)
         if decoded.continued and other:
-            decoded = self._reader.decode(value)  # its time stamps repeat, its pictures do not
+            decoded = self._reader.decode(value, hidden)  # its time stamps repeat, its pictures do not
         # All of it was written before: a producer that sends again after an error, or a segment twice.
         if continues and decoded.continued:
             end_us = decoded.end_stream_us if decoded.end_stream_us <= stream.watermark_us else None
             if end_us is None:
-                return self._writer.segment(name, unit, record, decoded, draft, stream=stream)
+                return self._writer.segment(name, unit, record, decoded, draft, labels=labels, stream=stream)
         else:
             # After a silence, too: a producer may have waited for its answer for as long.
             end_us = None if broken or other or not stream.epoch else late_end_us(stream, record, decoded)
@@ -114,7 +116,7 @@ class SegmentJoiner:
             return self._writer.late(name, unit, record, decoded, draft, end_us=end_us)
         # Retention is the cause where offsets are missing, whatever the camera's clock says.
         reason = "retention" if lost_before(stream, record) else broken or jump_of(stream, decoded)
-        return self._begin_epoch(name, unit, record, decoded, draft, reason=reason)
+        return self._begin_epoch(name, unit, record, decoded, draft, labels=labels, reason=reason)
 
     def _begin_epoch(
         self,
@@ -124,6 +126,7 @@ class SegmentJoiner:
         decoded: DecodedSegment,
         draft: Draft,
         *,
+        labels: CameraLabels,
         reason: str,
     ) -> OpenEpoch:
         """Write a segment that begins an epoch; `reason`: why one that is open ends."""
@@ -132,7 +135,9 @@ class SegmentJoiner:
             until_us = max(0, began_ms(record) * 1000 - stream.wall_us) if reason == "retention" else 0
             ends = gap(stream.watermark_us, reason, until_us)
         begun = stream.following(record, decoded, self._wall_ms())
-        return self._writer.segment(camera, unit, record, decoded, draft, stream=begun, ends=ends)
+        return self._writer.segment(
+            camera, unit, record, decoded, draft, labels=labels, stream=begun, ends=ends
+        )
 
     def _broken(self, unit: OpenEpoch, record: Record, labels: CameraLabels) -> str | None:
         """Why the segment cannot continue the epoch, before it is decoded."""
@@ -142,6 +147,8 @@ class SegmentJoiner:
             return "clock-reset"  # no reader takes a record of this epoch
         if labels.tenant != unit.stream.labels.tenant:
             return "tenant"  # no window shows one tenant's footage to another's watch
+        if labels.masks != unit.stream.labels.masks:
+            return "masks"  # no window reuses what was computed under others
         quiet_ms = began_ms(record) - unit.stream.heard_ms
         return unit.stream.silence if quiet_ms > self._settings.silence_s * 1000 else None
 

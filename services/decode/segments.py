@@ -10,6 +10,7 @@ from google.protobuf.message import Message
 
 from lookout.errors import BadRecordError, TransientError
 from lookout.past.erasures import Fence
+from lookout.rules.masks import AppliedMask, Masks
 from lookout.runtime.net.fetch import UriFetcher, uri_of
 from lookout.runtime.store import Array, LineageBrokenError, TensorNotMadeError
 from lookout.runtime.worker import Record, RecordSource, digest
@@ -38,6 +39,7 @@ class SegmentReader:
         records: Where segments are read again.
         fence: What was erased.
         backend: Names the decoder: others may give other pixels.
+        masks: What is hidden of cameras; None: nothing.
         clock: Seconds that only grow.
     """
 
@@ -49,10 +51,11 @@ class SegmentReader:
         fence: Fence,
         backend: str,
         *,
+        masks: Masks | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._settings, self._records = settings, records
-        self.decoder, self.fence = decoder, fence
+        self.decoder, self.fence, self.masks = decoder, fence, masks or Masks()
         self._uris = UriFetcher(
             settings.uri_schemes,
             settings.uri_hosts,
@@ -80,11 +83,12 @@ class SegmentReader:
             return fetch(uri_of(record.value))
         return record.value
 
-    def decode(self, value: bytes, continues: Stream | None = None) -> DecodedSegment:
+    def decode(self, value: bytes, hidden: AppliedMask, continues: Stream | None = None) -> DecodedSegment:
         """Decode a segment.
 
         Args:
             value: Its bytes.
+            hidden: What is hidden of its pictures.
             continues: The epoch that it may continue; None: it begins one.
 
         Raises:
@@ -110,13 +114,16 @@ class SegmentReader:
             # The last sample of a segment may lie in the next one, which follows within the epoch.
             tail=Tail.LEAVE,
             limits=settings.limits,
+            mask=hidden.mask,
         )
         return self._decoded(value, request)
 
     def reference(self, message: FramesRecord) -> TensorRef:
         """What names the pixels of a record of a segment."""
         body, camera, epoch = message.segment, message.camera, message.epoch
-        made_by = f"{self.pixels}.{body.segment.partition}.{body.segment.offset}"
+        made_by = ".".join(
+            (self.pixels, *message.labels.masks, str(body.segment.partition), str(body.segment.offset))
+        )
         return TensorRef(
             id=tensor_id(Stage.DECODE, camera, epoch, body.start_us, made_by),
             stage=STAGE_FRAMES,
@@ -131,12 +138,16 @@ class SegmentReader:
         """Pixels again, from the segment's bytes and the frames named in the record.
 
         Raises:
-            LineageBrokenError: The segment is gone or gives other pixels.
+            LineageBrokenError: The segment is gone or gives other pixels, or its camera has a mask that the
+                record was made without.
             TensorNotMadeError: The segment's host does not give it now.
             TransientError: Kafka or the decoders are away.
         """
         message = check_lineage(ref, record, FramesRecord, "segment", self.fence)
         body = message.segment
+        hidden = self.masks.again(message.camera, message.labels.masks)
+        if hidden is None:
+            raise LineageBrokenError(f"{ref.id}: the camera has other masks since")
         source = lineage_record(self._records, body.segment, ref)
         request = decode_request(
             body.picture.width,
@@ -146,6 +157,7 @@ class SegmentReader:
             # By index, not by time: the same frames whatever the sampling is by now.
             frames=tuple(frame.index for frame in body.frames),
             limits=self._settings.limits,
+            mask=hidden.mask,
         )
         try:
             pixels = self._decoded(self._fetch_again(ref, source), request).pixels

@@ -10,8 +10,9 @@ from lookout.services.decode.epoch import OpenEpoch
 from lookout.services.decode.records import fill_segment
 from lookout.services.decode.segments import SegmentReader
 from lookout.services.decode.settings import DecodeSettings
-from lookout.services.decode.stream import Stream, began_ms, ended_ms, labels_of, span_us
+from lookout.services.decode.stream import Stream, began_ms, ended_ms, span_us
 from lookout.streams.stages import Draft, envelope, gap, late, reference_of, skipped
+from lookout.v1.cameras_pb2 import CameraLabels
 from lookout.v1.frames_pb2 import FramesRecord
 from lookout.v1.lineage_pb2 import CAUSE_ERASED, CAUSE_QUOTA, StreamEvent, TensorRef
 from lookout.video.segments import DecodedSegment
@@ -50,6 +51,7 @@ class FramesWriter:
         decoded: DecodedSegment,
         draft: Draft,
         *,
+        labels: CameraLabels,
         stream: Stream,
         ends: StreamEvent | None = None,
     ) -> OpenEpoch:
@@ -61,6 +63,7 @@ class FramesWriter:
             record: Its record.
             decoded: The segment.
             draft: Takes the records.
+            labels: What is said of the camera.
             stream: The epoch that it continues or begins.
             ends: The gap that ends the unit's epoch; None: it does not end.
 
@@ -75,13 +78,15 @@ class FramesWriter:
             origin_us=following.epoch_us,
             next_us=following.next_us,
             next_sample=decoded.next_slot,
-            labels=labels_of(record),
+            labels=labels,
             finished=headers.text(record.headers, headers.LAST) is not None,
         ).heard(record, ended_ms(record, decoded))
         message, first = self._message(camera, after), stream.watermark_us == 0
         fill_segment(message, decoded, reference_of(record), settings=self.settings, first=first)
         refs: list[TensorRef] = []
         body = message.segment
+        if labels.masks:
+            body.facts.bytes = 0  # how many a picture takes depends on what is hidden of it, too
         if len(decoded.pixels):
             seconds = (body.end_us - body.start_us) / 1e6
             refs.append(self.put(draft, self.reader.reference(message), decoded.pixels, seconds))

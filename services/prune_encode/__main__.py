@@ -14,6 +14,7 @@ from lookout.services.prune_encode.encoder import Encoder
 from lookout.services.prune_encode.handler import PruneEncodeHandler
 from lookout.services.prune_encode.metrics import tower_numbers
 from lookout.services.prune_encode.settings import PruneEncodeSettings
+from lookout.streams.stages.masks import live_masks
 from lookout.v1.lineage_pb2 import STAGE_FRAMES, STAGE_TOKENS
 from lookout.wire import Stage
 
@@ -35,6 +36,7 @@ def make_handler(context: Context[PruneEncodeSettings]) -> PruneEncodeHandler:
     )
     context.on_close(node.close)
     fence, erasures = live_fence(context, settings.store.spool)
+    live_masks(context, node.store.forget_camera)
     try:
         handler = PruneEncodeHandler(
             settings, encoder, node.store, node.client, context.rereader, model_digest=model, fence=fence

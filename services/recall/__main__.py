@@ -19,8 +19,9 @@ from lookout.past.backtests import PastWindows
 from lookout.past.chapters.announcing import ScenesDirectory
 from lookout.past.chapters.landmarks import LandmarkReader
 from lookout.past.chapters.reading import ChapterSources, ChapterStore, Holders
-from lookout.past.erasures import Fence, join, live_fence
+from lookout.past.erasures import join, live_fence
 from lookout.past.find.finding import Finder
+from lookout.past.find.moments import Hidden
 from lookout.past.find.records import KafkaRecords
 from lookout.past.memory import HistoryError
 from lookout.runtime.observe import traced
@@ -33,6 +34,7 @@ from lookout.services.recall.searching import Finders, FleetMemory
 from lookout.services.recall.servicer import RecallService
 from lookout.services.recall.settings import RecallSettings
 from lookout.streams.chains import load_block, windows_of
+from lookout.streams.stages.masks import live_masks
 from lookout.text import public_url
 from lookout.v1.erasures_pb2 import Erasure
 from lookout.v1.lineage_pb2 import STAGE_TOKENS
@@ -49,6 +51,7 @@ def add(context: Context[RecallSettings]) -> None:
     os.nice(settings.niceness)  # windows of cameras come first where they share a processor
     folder, digest = checked_model(settings, settings.model_dir)
     fence, erasures = live_fence(context)
+    masks = live_masks(context)
     directory = Directory(settings.redis_url, settings.store, settings, AddressSigner.of(settings))
     client = settings.redis_client(
         settings.redis_url,
@@ -67,6 +70,7 @@ def add(context: Context[RecallSettings]) -> None:
         cache_bytes=settings.cache_bytes,
         foresee=settings.device != "cpu" if settings.foresee is None else settings.foresee,
         fence=fence,
+        masks=masks,
     )
 
     def erase(erasure: Erasure) -> int:
@@ -74,7 +78,11 @@ def add(context: Context[RecallSettings]) -> None:
         return asker.erase(erasure.camera)
 
     join(context, erasures, {"cache": erase}, stays=False)
-    finders = _finders(context, folder, asker, landmarks, fence)
+
+    def hidden(camera: str, begin_us: int, end_us: int) -> bool:
+        return fence.hides(camera, begin_us, end_us) is not None or begin_us < masks.since_us(camera)
+
+    finders = _finders(context, folder, asker, landmarks, hidden)
     service = RecallService(asker, settings, context.metrics, finders)
     context.grpc.add(service.register, service.NAME)
 
@@ -86,7 +94,7 @@ def _engine(settings: RecallSettings, folder: Path) -> TransformersEngine:
 
 
 def _finders(
-    context: Context[RecallSettings], folder: Path, asker: Asker, landmarks: LandmarkReader, fence: Fence
+    context: Context[RecallSettings], folder: Path, asker: Asker, landmarks: LandmarkReader, hidden: Hidden
 ) -> Finders:
     """Searches, each with readers of its own."""
     settings, engine = context.settings, asker.engine
@@ -105,7 +113,7 @@ def _finders(
     def finder() -> Iterator[Finder]:
         with KafkaRecords(settings, planner) as records:
             memory = FleetMemory(asker, landmarks)
-            yield Finder(memory, records, windows, lambda *time: fence.hides(*time) is not None, usage)
+            yield Finder(memory, records, windows, hidden, usage)
 
     return finder
 

@@ -25,6 +25,7 @@ from lookout.past.memory import (
     Traffic,
 )
 from lookout.past.memory.past import covered_ranges
+from lookout.rules.masks import Masks
 
 log = structlog.get_logger(__name__)
 TRIES = 4
@@ -96,6 +97,7 @@ class Asker:
         retrieval: budgets; the frames are the question's.
         foresee: fetch the next layer's bytes ahead.
         fence: what was erased: a chapter that still has something of it is not read.
+        masks: what is hidden: a chapter from before the camera's mask is not read.
         clock: seconds.
     """
 
@@ -109,12 +111,13 @@ class Asker:
         retrieval: RetrievalSettings | None = None,
         foresee: bool = True,
         fence: Fence | None = None,
+        masks: Masks | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._engine, self._sources, self._model_digest = engine, sources, model_digest
         self._retrieval = retrieval or RetrievalSettings()
         self._predictor = Predictor.RESIDUAL if foresee else Predictor.NONE
-        self._clock, self._fence = clock, fence or Fence()
+        self._clock, self._fence, self._masks = clock, fence or Fence(), masks or Masks()
         self._turn = threading.Lock()
         self.cache = RangeCache(_unbound, cache_bytes)
 
@@ -127,8 +130,12 @@ class Asker:
         return past
 
     def _erased(self, camera: str, chapters: Sequence[Chapter]) -> list[tuple[Chapter, str]]:
-        """Chapters that still have something of what was erased, and of which erasure."""
+        """Chapters that still have something of what was erased or is hidden since, and why."""
         out: dict[str, tuple[Chapter, str]] = {}
+        hidden_us = self._masks.since_us(camera)
+        for chapter in chapters:
+            if hidden_us and chapter.holds(0, hidden_us):
+                out[chapter.name] = chapter, "it was remembered without the camera's privacy mask"
         for erasure in self._fence.of(camera):
             for chapter in chapters:
                 if chapter.holds(erasure.begin_us, erasure.end_us):

@@ -6,7 +6,7 @@ It needs no torch: the images that decode have none.
 from __future__ import annotations
 
 from lookout.pruning import GatherSettings, MotionGather
-from lookout.video.motion import Fit
+from lookout.video.motion import Fit, PictureMask
 from lookout.video.segments import DecodeRequest, Expected, Limits, SamplingGrid, Tail
 
 
@@ -22,6 +22,7 @@ def decode_request(
     tail: Tail = Tail.KEEP,
     frames: tuple[int, ...] | None = None,
     limits: Limits | None = None,
+    mask: PictureMask | None = None,
 ) -> DecodeRequest:
     """A request for frames at a model's input size.
 
@@ -39,6 +40,7 @@ def decode_request(
         tail: Whether the last grid cell is left to the next segment.
         frames: Indexes of frames to give instead of those on the grid.
         limits: Of the bytes that are decoded, and of what comes out.
+        mask: What is hidden of every picture.
 
     Raises:
         CodecError: No decoder makes pictures of that size.
@@ -56,4 +58,5 @@ def decode_request(
         gather=motion,
         vectors=motion is not None,
         limits=limits or Limits(),
+        mask=mask,
     )

@@ -1,8 +1,10 @@
 from lookout.v1 import bounds_pb2 as _bounds_pb2
 from lookout.v1 import watches_pb2 as _watches_pb2
+from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable
 from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
@@ -36,9 +38,11 @@ class Camera(_message.Message):
     def __init__(self, id: _Optional[str] = ..., url: _Optional[str] = ..., transport: _Optional[_Union[Camera.Transport, str]] = ..., segment_s: _Optional[float] = ..., credentials: _Optional[str] = ..., paused: _Optional[bool] = ..., tenant: _Optional[str] = ..., priority: _Optional[_Union[_watches_pb2.Watch.Priority, str]] = ...) -> None: ...
 
 class CameraLabels(_message.Message):
-    __slots__ = ("tenant", "priority")
+    __slots__ = ("tenant", "priority", "masks")
     TENANT_FIELD_NUMBER: _ClassVar[int]
     PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    MASKS_FIELD_NUMBER: _ClassVar[int]
     tenant: str
     priority: _watches_pb2.Watch.Priority
-    def __init__(self, tenant: _Optional[str] = ..., priority: _Optional[_Union[_watches_pb2.Watch.Priority, str]] = ...) -> None: ...
+    masks: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, tenant: _Optional[str] = ..., priority: _Optional[_Union[_watches_pb2.Watch.Priority, str]] = ..., masks: _Optional[_Iterable[str]] = ...) -> None: ...

@@ -18,6 +18,7 @@ from lookout.v1.cameras_pb2 import Camera
 from lookout.v1.erasures_pb2 import Erasure
 from lookout.v1.frames_pb2 import FramesRecord
 from lookout.v1.labels_pb2 import Label
+from lookout.v1.masks_pb2 import CameraMasks
 from lookout.v1.notifications_pb2 import Notification
 from lookout.v1.recordings_pb2 import RecordingAnswers, RecordingJob, RecordingOutcome, RecordingPart
 from lookout.v1.state_pb2 import Checkpoint
@@ -44,6 +45,7 @@ _JSON: Final[dict[str, type[Message]]] = {
     topics.ACCESS.name: ApiToken,
     topics.AUDIT.name: AuditEntry,
     topics.NOTIFICATIONS.name: Notification,
+    topics.MASKS.name: CameraMasks,
     topics.RECORDINGS.name: RecordingJob,
     topics.ANSWERS.name: RecordingAnswers,
 }
@@ -71,6 +73,7 @@ _KEYS: Final[dict[type[Message], Callable[[Any], str]]] = {
     ApiToken: lambda message: message.id,
     AuditEntry: lambda message: message.actor,
     Notification: lambda message: message.id,
+    CameraMasks: lambda message: message.camera,
     RecordingJob: lambda message: message.id,
     RecordingPart: lambda message: f"{message.job}/{message.number}",
     RecordingOutcome: lambda message: message.job,

@@ -66,7 +66,7 @@ def priority_name(priority: Watch.Priority) -> str:
 
 def labelled(labels: CameraLabels) -> bool:
     """Whether they say anything but the defaults, which records leave out."""
-    return bool(labels.tenant or labels.priority)
+    return bool(labels.tenant or labels.priority or labels.masks)
 
 
 def read_labels(record: headers.Headers) -> CameraLabels:

@@ -192,6 +192,15 @@ NOTIFICATIONS: Final = Topic(
     broker_time=True,
 )
 
+#: what is hidden of cameras' pictures
+MASKS: Final = Topic(
+    prefixed("masks.v1"),
+    "lookout.v1.CameraMasks as JSON",
+    pipeline=False,
+    retention_ms=None,
+    broker_time=True,
+)
+
 #: questions about recordings; the newest record of a job is in force
 RECORDINGS: Final = Topic(
     prefixed("recordings.v1"), "lookout.v1.RecordingJob as JSON", retention_ms=None, broker_time=True
@@ -309,6 +318,7 @@ def all_topics() -> tuple[Topic, ...]:
         ACCESS,
         AUDIT,
         NOTIFICATIONS,
+        MASKS,
         *(flow.state for flow in flows),
         *dict.fromkeys(flow.dead_letters for flow in flows),
     )

@@ -25,6 +25,7 @@ CAUSES: Final[Mapping[str, Cause]] = MappingProxyType(
         "retention": lineage_pb2.CAUSE_RETENTION,
         "moved": lineage_pb2.CAUSE_MOVED,
         "tenant": lineage_pb2.CAUSE_CONFIGURATION,
+        "masks": lineage_pb2.CAUSE_CONFIGURATION,
     }
 )
 """Why an epoch ended, by the reason that people read."""

@@ -5,6 +5,7 @@ Nothing here needs FFmpeg but `prediction`, which reads the vectors of FFmpeg's 
 
 from lookout.video.motion.geometry import Fit as Fit, Geometry as Geometry
 from lookout.video.motion.grids import pack_mask as pack_mask, unpack_mask as unpack_mask
+from lookout.video.motion.hiding import MaskLayer as MaskLayer, PictureMask as PictureMask
 from lookout.video.motion.types import (
     Basis as Basis,
     FrameInfo as FrameInfo,

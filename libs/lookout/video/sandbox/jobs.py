@@ -11,6 +11,7 @@ from typing import Protocol, Self, runtime_checkable
 
 from lookout.text import clean
 from lookout.video.motion.geometry import Fit
+from lookout.video.motion.hiding import MaskLayer, PictureMask, Polygon
 from lookout.video.motion.types import Gather
 from lookout.video.sandbox import sandbox_pb2 as pb
 from lookout.video.segments.sampling import Expected, Pick, SamplingGrid, Tail
@@ -139,6 +140,7 @@ def _fill_decode(job: pb.DecodeJob, request: DecodeRequest, size: int) -> None:
     job.fit, job.tail, job.first_slot = FITS[request.fit], TAILS[request.tail], request.first_slot
     job.vectors = request.vectors
     job.limits.CopyFrom(pb.Limits(**asdict(request.limits)))
+    _fill_mask(job, request.mask)
     if request.expected is not None:
         job.expected.CopyFrom(pb.Expected(**asdict(request.expected)))
     if request.frames is not None:
@@ -165,6 +167,36 @@ def _fill_join(job: pb.JoinJob, request: JoinRequest) -> None:
         )
     job.from_us, job.to_us, job.max_bytes = request.from_us, request.to_us, request.max_bytes
     job.at_us, job.fragment = request.at_us, request.fragment
+    _fill_mask(job, request.mask)
+
+
+def _fill_mask(job: pb.DecodeJob | pb.JoinJob, mask: PictureMask | None) -> None:
+    if mask is None:
+        return
+    job.mask.SetInParent()
+    for layer in mask.layers:
+        message = job.mask.layers.add()
+        for polygons, target in ((layer.hide, message.hide), (layer.keep, message.keep)):
+            for polygon in polygons:
+                target.add(xy=[share for point in polygon for share in point])
+
+
+def _mask(job: pb.DecodeJob | pb.JoinJob) -> PictureMask | None:
+    if not job.HasField("mask"):
+        return None
+    return PictureMask(
+        tuple(
+            MaskLayer(
+                hide=tuple(_polygon(polygon) for polygon in layer.hide),
+                keep=tuple(_polygon(polygon) for polygon in layer.keep),
+            )
+            for layer in job.mask.layers
+        )
+    )
+
+
+def _polygon(message: pb.Polygon) -> Polygon:
+    return tuple(zip(message.xy[::2], message.xy[1::2], strict=True))
 
 
 def decode_request(job: pb.DecodeJob) -> DecodeRequest:
@@ -191,6 +223,7 @@ def decode_request(job: pb.DecodeJob) -> DecodeRequest:
         limits=Limits(
             job.limits.bytes, job.limits.side, job.limits.pixels, job.limits.seconds, job.limits.frames
         ),
+        mask=_mask(job),
     )
 
 
@@ -236,5 +269,11 @@ def join_request(job: pb.JoinJob, read: Callable[[int, int], bytes]) -> JoinRequ
         segments.append(ClipSegment(data, segment.epoch, segment.origin_us, segment.wall_offset_us))
         at += segment.bytes
     return JoinRequest(
-        tuple(segments), job.from_us, job.to_us, job.max_bytes, at_us=job.at_us, fragment=job.fragment
+        tuple(segments),
+        job.from_us,
+        job.to_us,
+        job.max_bytes,
+        at_us=job.at_us,
+        fragment=job.fragment,
+        mask=_mask(job),
     )

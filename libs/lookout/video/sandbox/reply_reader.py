@@ -554,4 +554,5 @@ def _joined(message: pb.Joined, request: JoinRequest, planes: Planes) -> JoinedC
         _whole(message, "frames", 1, MOST),
         spans,
         _whole(message, "end_us", 1, MOST),
+        masked=request.mask is not None,
     )

@@ -130,7 +130,7 @@ class Gather(_message.Message):
     def __init__(self, module: _Optional[str] = ..., name: _Optional[str] = ..., settings: _Optional[str] = ...) -> None: ...
 
 class DecodeJob(_message.Message):
-    __slots__ = ("bytes", "width", "height", "step_us", "origin_us", "fit", "expected", "first_slot", "tail", "exact", "frames", "gather", "vectors", "limits")
+    __slots__ = ("bytes", "width", "height", "step_us", "origin_us", "fit", "expected", "first_slot", "tail", "exact", "frames", "gather", "vectors", "limits", "mask")
     BYTES_FIELD_NUMBER: _ClassVar[int]
     WIDTH_FIELD_NUMBER: _ClassVar[int]
     HEIGHT_FIELD_NUMBER: _ClassVar[int]
@@ -145,6 +145,7 @@ class DecodeJob(_message.Message):
     GATHER_FIELD_NUMBER: _ClassVar[int]
     VECTORS_FIELD_NUMBER: _ClassVar[int]
     LIMITS_FIELD_NUMBER: _ClassVar[int]
+    MASK_FIELD_NUMBER: _ClassVar[int]
     bytes: int
     width: int
     height: int
@@ -159,7 +160,28 @@ class DecodeJob(_message.Message):
     gather: Gather
     vectors: bool
     limits: Limits
-    def __init__(self, bytes: _Optional[int] = ..., width: _Optional[int] = ..., height: _Optional[int] = ..., step_us: _Optional[int] = ..., origin_us: _Optional[int] = ..., fit: _Optional[_Union[Fit, str]] = ..., expected: _Optional[_Union[Expected, _Mapping]] = ..., first_slot: _Optional[int] = ..., tail: _Optional[_Union[Tail, str]] = ..., exact: _Optional[bool] = ..., frames: _Optional[_Iterable[int]] = ..., gather: _Optional[_Union[Gather, _Mapping]] = ..., vectors: _Optional[bool] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ...) -> None: ...
+    mask: Mask
+    def __init__(self, bytes: _Optional[int] = ..., width: _Optional[int] = ..., height: _Optional[int] = ..., step_us: _Optional[int] = ..., origin_us: _Optional[int] = ..., fit: _Optional[_Union[Fit, str]] = ..., expected: _Optional[_Union[Expected, _Mapping]] = ..., first_slot: _Optional[int] = ..., tail: _Optional[_Union[Tail, str]] = ..., exact: _Optional[bool] = ..., frames: _Optional[_Iterable[int]] = ..., gather: _Optional[_Union[Gather, _Mapping]] = ..., vectors: _Optional[bool] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., mask: _Optional[_Union[Mask, _Mapping]] = ...) -> None: ...
+
+class Mask(_message.Message):
+    __slots__ = ("layers",)
+    LAYERS_FIELD_NUMBER: _ClassVar[int]
+    layers: _containers.RepeatedCompositeFieldContainer[MaskLayer]
+    def __init__(self, layers: _Optional[_Iterable[_Union[MaskLayer, _Mapping]]] = ...) -> None: ...
+
+class MaskLayer(_message.Message):
+    __slots__ = ("hide", "keep")
+    HIDE_FIELD_NUMBER: _ClassVar[int]
+    KEEP_FIELD_NUMBER: _ClassVar[int]
+    hide: _containers.RepeatedCompositeFieldContainer[Polygon]
+    keep: _containers.RepeatedCompositeFieldContainer[Polygon]
+    def __init__(self, hide: _Optional[_Iterable[_Union[Polygon, _Mapping]]] = ..., keep: _Optional[_Iterable[_Union[Polygon, _Mapping]]] = ...) -> None: ...
+
+class Polygon(_message.Message):
+    __slots__ = ("xy",)
+    XY_FIELD_NUMBER: _ClassVar[int]
+    xy: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, xy: _Optional[_Iterable[float]] = ...) -> None: ...
 
 class InspectJob(_message.Message):
     __slots__ = ("path",)
@@ -238,20 +260,22 @@ class JoinSegment(_message.Message):
     def __init__(self, bytes: _Optional[int] = ..., epoch: _Optional[int] = ..., origin_us: _Optional[int] = ..., wall_offset_us: _Optional[int] = ...) -> None: ...
 
 class JoinJob(_message.Message):
-    __slots__ = ("segments", "from_us", "to_us", "max_bytes", "at_us", "fragment")
+    __slots__ = ("segments", "from_us", "to_us", "max_bytes", "at_us", "fragment", "mask")
     SEGMENTS_FIELD_NUMBER: _ClassVar[int]
     FROM_US_FIELD_NUMBER: _ClassVar[int]
     TO_US_FIELD_NUMBER: _ClassVar[int]
     MAX_BYTES_FIELD_NUMBER: _ClassVar[int]
     AT_US_FIELD_NUMBER: _ClassVar[int]
     FRAGMENT_FIELD_NUMBER: _ClassVar[int]
+    MASK_FIELD_NUMBER: _ClassVar[int]
     segments: _containers.RepeatedCompositeFieldContainer[JoinSegment]
     from_us: int
     to_us: int
     max_bytes: int
     at_us: int
     fragment: int
-    def __init__(self, segments: _Optional[_Iterable[_Union[JoinSegment, _Mapping]]] = ..., from_us: _Optional[int] = ..., to_us: _Optional[int] = ..., max_bytes: _Optional[int] = ..., at_us: _Optional[int] = ..., fragment: _Optional[int] = ...) -> None: ...
+    mask: Mask
+    def __init__(self, segments: _Optional[_Iterable[_Union[JoinSegment, _Mapping]]] = ..., from_us: _Optional[int] = ..., to_us: _Optional[int] = ..., max_bytes: _Optional[int] = ..., at_us: _Optional[int] = ..., fragment: _Optional[int] = ..., mask: _Optional[_Union[Mask, _Mapping]] = ...) -> None: ...
 
 class Reply(_message.Message):
     __slots__ = ("number", "ready", "refusal", "bug", "decoded", "inspected", "pieces", "table", "samples", "clip", "joined")

@@ -195,7 +195,7 @@ class SinglePass:
         self.has_vectors = video.has_vectors
         self.counts = Counts()
         self.timeline = Timeline(video.fps, JUMP_US)
-        self.painter = Painter()
+        self.painter = Painter(request.mask)
         self.timed = False
         self.jumps = (
             frozenset(jump.pts for jump in video.clock.jumps) if video.clock is not None else frozenset()
@@ -329,8 +329,11 @@ class SinglePass:
         if geometry != self.gathering:
             self.gathering = geometry
             gather.start(geometry)
-        luma = self.painter.luma(frame) if gather.needs_luma and frame is not None else None
-        gather.push(item.info, item.blocks, luma)
+        luma = self.painter.luma(frame, geometry) if gather.needs_luma and frame is not None else None
+        blocks, mask = item.blocks, self.request.mask
+        if mask is not None and blocks is not None:
+            blocks = mask.still(blocks, geometry, self.video.codec)
+        gather.push(item.info, blocks, luma)
 
     def _geometry_of(self, item: _Item) -> Geometry:
         assert self.geometry is not None

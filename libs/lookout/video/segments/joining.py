@@ -1,4 +1,5 @@
-"""Clips across the segments of a camera: one fragmented MP4 file, cut at keyframes, nothing encoded again."""
+"""Clips across the segments of a camera: one fragmented MP4 file, cut at keyframes, nothing encoded again
+unless a mask is asked for."""
 
 from __future__ import annotations
 
@@ -14,7 +15,9 @@ import av
 import av.error
 
 from lookout.video.segments.container import Video, ticks_to_us
+from lookout.video.segments.masked_clip import encoded_again
 from lookout.video.segments.nal import START, begins_clean, nal_units
+from lookout.video.segments.picture import turn_of
 from lookout.video.segments.sets import Sets, SetsInForce, with_sets
 from lookout.video.segments.timeline import usual_step
 from lookout.video.segments.types import (
@@ -93,7 +96,7 @@ def join(request: JoinRequest, limits: Limits | None = None) -> JoinedClip:
     It begins with the last keyframe at or before the range (or else the first one in it). A hole
     of at most `KEPT_HOLE_US` keeps its length; a longer one takes `CLOSED_HOLE_US`, also between epochs.
     Segments that repeat what was shown are left out. Where the camera changes its codec, the codec that has
-    most of the segments' time is shown and the rest is a hole.
+    most of the segments' time is shown and the rest is a hole. With a mask it is encoded again.
 
     Args:
         request: Segments and range.
@@ -124,7 +127,8 @@ def join(request: JoinRequest, limits: Limits | None = None) -> JoinedClip:
                 Reason.BYTES, f"the clip would have {size} bytes; the limit is {request.max_bytes}"
             )
         spans = _place(pictures, request.at_us)
-        return _muxed(pictures, spans, request)
+        clip = _muxed(pictures, spans, request)
+        return clip if request.mask is None else _masked(clip, pictures, request)
 
 
 def _read(segment: ClipSegment, place: int, limits: Limits, stack: ExitStack) -> list[_Picture]:
@@ -301,12 +305,7 @@ def _muxed(pictures: Sequence[_Picture], spans: Sequence[ClipSpan], request: Joi
     streams = {id(picture.stream): picture.stream for picture in pictures}.values()
     changing = any(stream.changed or stream.configuration != first.configuration for stream in streams)
     buffer = io.BytesIO()
-    options = {
-        **(_CONTINUED if request.fragment else _WHOLE),
-        "avoid_negative_ts": "disabled",
-        "video_track_timescale": str(_TICKS),
-        "fragment_index": str(max(1, request.fragment)),
-    }
+    options = _options(request)
     try:
         # To put the index in front, the muxer reads again what it wrote.
         reread = lambda *_: io.BytesIO(buffer.getvalue())  # noqa: E731
@@ -344,6 +343,42 @@ def _muxed(pictures: Sequence[_Picture], spans: Sequence[ClipSpan], request: Joi
         tuple(spans),
         newest.clip_us + newest.stream.nominal_us,
     )
+
+
+def _masked(clip: JoinedClip, pictures: Sequence[_Picture], request: JoinRequest) -> JoinedClip:
+    """The clip with what is hidden in grey.
+
+    Raises:
+        CodecError: It cannot be decoded or encoded, or is too large.
+    """
+    assert request.mask is not None
+    keyframe = av.Packet(pictures[0].data)
+    turn = turn_of(pictures[0].stream.template, keyframe)
+    shown_us = {picture.clip_us for picture in pictures if not picture.hidden}
+    masked = encoded_again(clip.data, request.mask, turn, shown_us, _options(request))
+    if len(masked.data) > request.max_bytes:
+        detail = f"the masked clip would have {len(masked.data)} bytes; the limit is {request.max_bytes}"
+        raise CodecError(Reason.BYTES, detail)
+    return replace(
+        clip,
+        data=masked.data,
+        codec="h264",
+        codecs=codecs_of(masked.data, "h264"),
+        width=masked.width,
+        height=masked.height,
+        frames=masked.frames,
+        masked=True,
+    )
+
+
+def _options(request: JoinRequest) -> dict[str, str]:
+    """Of the MP4 muxer."""
+    return {
+        **(_CONTINUED if request.fragment else _WHOLE),
+        "avoid_negative_ts": "disabled",
+        "video_track_timescale": str(_TICKS),
+        "fragment_index": str(max(1, request.fragment)),
+    }
 
 
 def _stamps(shown_us: Sequence[int]) -> list[tuple[int, int]]:

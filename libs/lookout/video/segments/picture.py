@@ -10,8 +10,10 @@ import numpy.typing as npt
 from av.video.reformatter import Interpolation, VideoReformatter
 
 from lookout.video.motion.geometry import Fit, Geometry
+from lookout.video.motion.hiding import PictureMask
 from lookout.video.motion.side_data import side_data
 from lookout.video.segments.container import Video
+from lookout.video.segments.greying import greyed
 
 U8 = npt.NDArray[np.uint8]
 
@@ -47,13 +49,21 @@ def frame_geometry(frame: av.VideoFrame, width: int, height: int, fit: Fit) -> G
 
 
 class Painter:
-    """Converts frames to RGB at model-input size. Keeps FFmpeg's scaler between frames; one per thread."""
+    """Converts frames to RGB at model-input size. Keeps FFmpeg's scaler between frames; one per thread.
 
-    def __init__(self) -> None:
+    Whoever wants pixels of a decoded frame gets them here, so a mask is applied here and nowhere else.
+
+    Args:
+        mask: What is grey in every picture; None: nothing is.
+    """
+
+    def __init__(self, mask: PictureMask | None = None) -> None:
         self._reformatter = VideoReformatter()
+        self._mask = mask
 
     def paint(self, frame: av.VideoFrame, geometry: Geometry) -> U8:
-        """uint8 [out_height, out_width, 3]: area-averaged, then turned, then placed."""
+        """uint8 [out_height, out_width, 3]: greyed, area-averaged, then turned, then placed."""
+        frame = self._shown(frame, geometry)
         x, y, w, h = geometry.place
         across, down = (h, w) if geometry.rotation in (90, 270) else (w, h)
         scaled = self._reformatter.reformat(
@@ -71,8 +81,9 @@ class Painter:
         out[top : top + visible.shape[0], left : left + visible.shape[1]] = visible
         return out
 
-    def luma(self, frame: av.VideoFrame) -> U8:
+    def luma(self, frame: av.VideoFrame, geometry: Geometry) -> U8:
         """uint8 [height, width]: the luma plane; a view of the frame where it is 8-bit planar."""
+        frame = self._shown(frame, geometry)
         if frame.format.name.startswith(("yuv4", "yuvj4", "nv12")) and frame.format.components[0].bits == 8:
             plane = frame.planes[0]
             # FFmpeg pads rows to an alignment of its own.
@@ -80,3 +91,7 @@ class Painter:
             return rows[: frame.height, : frame.width]
         grey = self._reformatter.reformat(frame, format="gray", threads=1).to_ndarray()
         return np.asarray(grey, np.uint8)
+
+    def _shown(self, frame: av.VideoFrame, geometry: Geometry) -> av.VideoFrame:
+        """A frame as it may be seen. Hidden pixels turn grey before anything averages them with others."""
+        return frame if self._mask is None else greyed(frame, self._mask.hidden(geometry))

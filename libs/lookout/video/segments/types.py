@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from lookout.errors import LookoutError
 from lookout.video.motion.geometry import Fit, Geometry
+from lookout.video.motion.hiding import PictureMask
 from lookout.video.motion.types import Basis, FrameInfo, Gather, Motion
 from lookout.video.segments.sampling import LATE_US, Expected, SamplingGrid, Tail
 
@@ -161,7 +162,7 @@ class DecodeRequest:
     expected: where the camera's stream should go on, None to begin an epoch; first_slot: grid points below
     it are taken; tail: whether the last grid cell is left to the next segment; frames: exact presentation
     indexes to sample instead of the grid (to make a stored result again); gather: run on every frame;
-    vectors: False skips block maps."""
+    vectors: False skips block maps; mask: what is hidden of every picture."""
 
     width: int
     height: int
@@ -174,6 +175,7 @@ class DecodeRequest:
     gather: Gather | None = None
     vectors: bool = True
     limits: Limits = field(default_factory=Limits)
+    mask: PictureMask | None = None
 
     def __post_init__(self) -> None:
         if not (0 < self.width <= 8192 and 0 < self.height <= 8192):
@@ -243,6 +245,7 @@ class JoinRequest:
         at_us: Time of the clip at which its first picture is shown.
         fragment: Number of its first fragment, for one that continues another clip; 0: it is whole, and has
             an index.
+        mask: What is hidden of every picture; the clip is encoded again.
     """
 
     segments: tuple[ClipSegment, ...]
@@ -251,6 +254,7 @@ class JoinRequest:
     max_bytes: int
     at_us: int = 0
     fragment: int = 0
+    mask: PictureMask | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,6 +285,7 @@ class JoinedClip:
         frames: Pictures that it shows.
         spans: Which times it shows; there are holes between them.
         end_us: Time of the clip at which its last picture ends.
+        masked: Whether it was encoded again, with a mask.
     """
 
     data: bytes = field(repr=False)
@@ -291,3 +296,4 @@ class JoinedClip:
     frames: int
     spans: tuple[ClipSpan, ...]
     end_us: int
+    masked: bool = False

@@ -1,0 +1,247 @@
+"""Privacy masks: which ones hold for a picture. Everything that gets at pixels of a camera asks here.
+
+The rule has two halves. Decode hides what any version hides that was in force from when a segment was filmed
+until it is decoded; its records name the polygons by their fingerprints. Whoever shows a picture later hides
+what its record names and what the version in force now hides: a new version covers older footage as well, and
+one that is lifted uncovers only what is filmed after that.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from itertools import pairwise, takewhile
+from typing import Final
+
+from lookout.rules.types import RuleError
+from lookout.v1.masks_pb2 import CameraMasks, MaskVersion
+from lookout.v1.watches_pb2 import Zone
+from lookout.video.motion.hiding import WHOLE, MaskLayer, PictureMask, Polygon
+from lookout.wire import WireError, from_json
+from lookout.wire.ranges import RangeError, check_ranges
+
+#: for which a version still hides what is filmed after it: segments come late, and clocks differ
+GRACE_US: Final = 120_000_000
+#: in place of the fingerprints of versions that a record does not have any more
+_FORGOTTEN: Final = "forgotten"
+
+
+@dataclass(frozen=True, slots=True)
+class AppliedMask:
+    """What is hidden of a picture.
+
+    Attributes:
+        names: Fingerprints of its layers.
+        mask: The layers; None: nothing is hidden.
+    """
+
+    names: tuple[str, ...] = ()
+    mask: PictureMask | None = None
+
+
+class Masks:
+    """The masks of all cameras, as a topic has them now. Thread-safe.
+
+    Args:
+        newest: The newest record of a camera in masks.v1; None: it never had one.
+    """
+
+    def __init__(self, newest: Callable[[str], bytes | None] = lambda _: None) -> None:
+        self._newest = newest
+        self._parsed: dict[str, tuple[bytes, _Known]] = {}
+
+    def filmed(self, camera: str, begin_us: int) -> AppliedMask:
+        """What decode hides of a segment.
+
+        Args:
+            camera: Its id.
+            begin_us: When it was filmed, Unix microseconds.
+        """
+        return self._known(camera).since(begin_us)
+
+    def again(self, camera: str, names: Iterable[str]) -> AppliedMask | None:
+        """What was hidden of a segment that is decoded again, so that it gives the same pixels.
+
+        Args:
+            camera: Its id.
+            names: What its record names.
+
+        Returns:
+            None where the pixels must not be made again: the record names a mask that is not known any more,
+            or lacks the one in force now.
+        """
+        known, named = self._known(camera), tuple(names)
+        if known.lacks(named) or not set(named) <= known.layers.keys():
+            return None
+        return known.named(named)
+
+    def shown(self, camera: str, names: Iterable[str]) -> AppliedMask:
+        """What is hidden of a picture that is shown now.
+
+        Args:
+            camera: Its id.
+            names: What the picture's record names; a mask that is not known any more hides everything.
+        """
+        known = self._known(camera)
+        return known.named(tuple(sorted({*names, *known.current})))
+
+    def lacks(self, camera: str, names: Iterable[str]) -> bool:
+        """Whether something was computed without the mask in force now.
+
+        Args:
+            camera: Its id.
+            names: What its record names.
+        """
+        return self._known(camera).lacks(names)
+
+    def since_us(self, camera: str) -> int:
+        """Since when all is hidden that is hidden now, Unix microseconds; 0: nothing is."""
+        return self._known(camera).current_since_us
+
+    def _known(self, camera: str) -> _Known:
+        value = self._newest(camera)
+        if value is None:
+            return _NOTHING
+        before = self._parsed.get(camera)
+        if before is None or before[0] != value:
+            before = self._parsed[camera] = value, _Known.of(read_masks(camera, value))
+        return before[1]
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A camera's masks.
+
+    Attributes:
+        layers: Of each fingerprint what it hides.
+        spans: Fingerprints with the times at which their versions ended, Unix microseconds.
+        current: Fingerprints of the version in force.
+        current_since_us: Since when all of them are.
+        begins_us: Of the oldest version that is known; what was filmed before it may have been hidden by
+            others. 0: all are known.
+    """
+
+    layers: dict[str, MaskLayer]
+    spans: tuple[tuple[str, int], ...] = ()
+    current: tuple[str, ...] = ()
+    current_since_us: int = 0
+    begins_us: int = 0
+
+    @classmethod
+    def of(cls, masks: CameraMasks) -> _Known:
+        """As a record says."""
+        versions = [(version.since.ToMicroseconds(), layers_of(version)) for version in masks.versions]
+        spans = tuple(
+            (name, ended_us) for (_, layers), (ended_us, _) in pairwise(versions) for name in layers
+        )
+        current = tuple(versions[-1][1])
+        since_us = 0
+        if current:
+            # Back to the oldest version from which on none of them was ever missing.
+            holding = takewhile(lambda version: set(current) <= version[1].keys(), reversed(versions))
+            since_us = list(holding)[-1][0]
+        all_layers = {name: layer for _, layers in versions for name, layer in layers.items()}
+        begins_us = versions[0][0] if masks.versions[0].version > 1 else 0
+        return cls(all_layers, spans, current, since_us, begins_us)
+
+    def since(self, begin_us: int) -> AppliedMask:
+        """Of everything that was in force since a time."""
+        ended = [name for name, end_us in self.spans if begin_us < end_us + GRACE_US]
+        names = sorted({*ended, *self.current})
+        return self.named((*names, _FORGOTTEN) if begin_us < self.begins_us else tuple(names))
+
+    def named(self, names: tuple[str, ...]) -> AppliedMask:
+        """Of these; one that is not known hides everything."""
+        if not names:
+            return AppliedMask()
+        return AppliedMask(names, PictureMask(tuple(self.layers.get(name, WHOLE) for name in names)))
+
+    def lacks(self, names: Iterable[str]) -> bool:
+        """Whether something of the version in force is not among these."""
+        return not set(self.current) <= set(names)
+
+
+_NOTHING: Final = _Known({})
+
+
+def layers_of(version: MaskVersion) -> dict[str, MaskLayer]:
+    """What a version hides: one layer for each polygon that hides, and one for those that are kept, by a
+    fingerprint of their points. Layers that two versions share have the same one.
+
+    Raises:
+        RuleError: One of its polygons is none; the text names it.
+    """
+    layers: dict[str, MaskLayer] = {}
+    for place, zone in enumerate(version.hide):
+        layer = _layer(f"hide[{place}]", [zone], hides=True)
+        layers[_fingerprint(layer)] = layer
+    for place, zone in enumerate(version.keep):
+        _layer(f"keep[{place}]", [zone], hides=False)
+    if version.keep:
+        layer = _layer("keep", version.keep, hides=False)
+        layers[_fingerprint(layer)] = layer
+    return layers
+
+
+def _layer(name: str, zones: Iterable[Zone], *, hides: bool) -> MaskLayer:
+    polygons = _polygons(zones)
+    try:
+        return MaskLayer(hide=polygons) if hides else MaskLayer(keep=polygons)
+    except ValueError as error:
+        raise RuleError(f"{name}: {error}") from None
+
+
+def _fingerprint(layer: MaskLayer) -> str:
+    return hashlib.blake2b(repr((layer.hide, layer.keep)).encode(), digest_size=8).hexdigest()
+
+
+def _polygons(zones: Iterable[Zone]) -> tuple[Polygon, ...]:
+    return tuple(tuple((point.x, point.y) for point in zone.points) for zone in zones)
+
+
+def read_masks(key: str, value: bytes) -> CameraMasks:
+    """The masks in a record of masks.v1.
+
+    Args:
+        key: The record's key, which is the camera's id.
+        value: The record's value.
+
+    Raises:
+        RuleError: They cannot be applied; the text names the field and why.
+    """
+    try:
+        masks = from_json(value, CameraMasks)
+        check_ranges(masks)
+    except (WireError, RangeError) as error:
+        raise RuleError(str(error)) from error
+    if masks.camera != key:
+        raise RuleError(f"its key must be its camera, which is {masks.camera[:40]!r}")
+    check_masks(masks)
+    return masks
+
+
+def check_masks(masks: CameraMasks) -> None:
+    """Check that masks can be applied.
+
+    Raises:
+        RuleError: They cannot; the text names the field and why.
+    """
+    if not masks.versions:
+        raise RuleError("versions: there are none; one without polygons hides nothing")
+    for place, version in enumerate(masks.versions):
+        if version.version != masks.versions[0].version + place or not version.version:
+            raise RuleError(f"versions[{place}]: version {version.version} does not follow the one before")
+        try:
+            layers_of(version)
+        except RuleError as error:
+            raise RuleError(f"versions[{place}]: {error}") from None
+
+
+def masks_fault(key: str, value: bytes) -> str | None:
+    """Why a record of masks.v1 cannot be used; None where it can."""
+    try:
+        read_masks(key, value)
+    except RuleError as error:
+        return str(error)
+    return None

@@ -1,0 +1,67 @@
+"""Hidden pixels of decoded frames become grey."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import av
+import numpy as np
+import numpy.typing as npt
+
+Bits = npt.NDArray[np.bool_]
+
+_PLANAR: Final = ("yuv4", "yuvj4", "gray", "nv12", "gbrp")
+#: pixels over which a conversion of another format may spread colour
+_SPREAD: Final = 4
+
+
+def greyed(frame: av.VideoFrame, hidden: Bits) -> av.VideoFrame:
+    """A copy of a frame with grey in place of what is hidden; the decoder may still refer to the frame.
+
+    A colour sample that a hidden pixel shares with shown ones is grey as well.
+
+    Args:
+        frame: A decoded frame.
+        hidden: bool [height, width].
+
+    Returns:
+        In the frame's format where its planes can be written one by one, else RGB.
+    """
+    bits = {component.bits for component in frame.format.components}
+    name = frame.format.name
+    planes_fit = len(bits) == 1 and name.startswith(_PLANAR) and (bits == {8} or name.endswith("le"))
+    if not planes_fit:
+        return _greyed_rgb(frame, hidden)
+    (depth,) = bits
+    copy = av.VideoFrame(frame.width, frame.height, name)
+    copy.colorspace, copy.color_range = frame.colorspace, frame.color_range
+    samples = np.dtype(np.uint8 if depth == 8 else "<u2")
+    for plane, own in zip(frame.planes, copy.planes, strict=True):
+        # nv12 has two samples where the others have one.
+        paired = 2 if name == "nv12" and plane.index else 1
+        source, target = (
+            np.frombuffer(buffer, samples).reshape(-1, buffer.line_size // samples.itemsize)
+            for buffer in (plane, own)
+        )
+        height, width = plane.height, plane.width * paired
+        shrunk = np.repeat(_shrunk(hidden, plane.width, plane.height), paired, axis=1)
+        target[:height, :width] = np.where(shrunk, 1 << (depth - 1), source[:height, :width])
+    return copy
+
+
+def _shrunk(hidden: Bits, width: int, height: int) -> Bits:
+    """What a plane of this size has of hidden pixels: every sample that one of them shares."""
+    down, across = -(-hidden.shape[0] // height), -(-hidden.shape[1] // width)
+    if (down, across) == (1, 1):
+        return hidden
+    padded = np.pad(hidden, ((0, height * down - hidden.shape[0]), (0, width * across - hidden.shape[1])))
+    return np.asarray(padded.reshape(height, down, width, across).any(axis=(1, 3)), np.bool_)
+
+
+def _greyed_rgb(frame: av.VideoFrame, hidden: Bits) -> av.VideoFrame:
+    pixels = frame.to_ndarray(format="rgb24")
+    height, width = hidden.shape
+    padded, size = np.pad(hidden, _SPREAD), 2 * _SPREAD + 1
+    wide = np.logical_or.reduce([padded[:, at : at + width] for at in range(size)])
+    pixels[np.logical_or.reduce([wide[at : at + height] for at in range(size)])] = 128
+    return av.VideoFrame.from_ndarray(pixels, format="rgb24")

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import google_crc32c
 
+from lookout.rules.masks import AppliedMask
 from lookout.runtime.tenants import TenantUsage
 from lookout.runtime.worker import Record
 from lookout.services.decode.advice import Advice
@@ -72,9 +73,7 @@ class SegmentJoiner:
         """
         name, stream = camera.camera, unit.stream
         captured_ms(record)  # refused before anything is decoded
-        labels = labels_of(record)
-        hidden = self._reader.masks.filmed(name, began_ms(record) * 1000)
-        labels.masks.extend(hidden.names)
+        labels, hidden = self._labels(name, record)
         broken = self._broken(unit, record, labels)
         continues = not broken and stream.open
         started = self._clock()
@@ -117,6 +116,13 @@ class SegmentJoiner:
         # Retention is the cause where offsets are missing, whatever the camera's clock says.
         reason = "retention" if lost_before(stream, record) else broken or jump_of(stream, decoded)
         return self._begin_epoch(name, unit, record, decoded, draft, labels=labels, reason=reason)
+
+    def _labels(self, camera: str, record: Record) -> tuple[CameraLabels, AppliedMask]:
+        """What is said of a segment's camera, and what is hidden of its pictures."""
+        hidden = self._reader.masks.filmed(camera, began_ms(record) * 1000)
+        labels = labels_of(record)
+        labels.masks.extend(hidden.names)
+        return labels, hidden
 
     def _begin_epoch(
         self,

@@ -9,6 +9,7 @@ from typing import cast
 from starlette.requests import Request
 
 from lookout.past.erasures import Fence
+from lookout.rules.masks import Masks
 from lookout.runtime.net.links import read_link_key
 from lookout.services.gateway.access.limits import CallRate, Failures, Followers
 from lookout.services.gateway.access.links import SignInLink
@@ -20,7 +21,7 @@ from lookout.services.gateway.access.tokens import Tokens
 from lookout.services.gateway.events import Feed
 from lookout.services.gateway.history.database import Database
 from lookout.services.gateway.history.ingest import Ingest
-from lookout.services.gateway.history.queries import newest_alert
+from lookout.services.gateway.history.queries import document, newest_alert
 from lookout.services.gateway.history.records import erased
 from lookout.services.gateway.history.wanted import Wanted
 from lookout.services.gateway.media.footage import Footage
@@ -32,6 +33,7 @@ from lookout.services.gateway.settings import GatewaySettings
 from lookout.services.gateway.uploads import Uploads
 from lookout.services.gateway.writes import Writes
 from lookout.v1.alerts_pb2 import Alert
+from lookout.wire import MASKS
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +70,8 @@ def make_parts(settings: GatewaySettings) -> Parts:
     database = Database(settings.database())
     database.migrate()
     ingest = Ingest(settings, database)
-    media = Media(Footage(settings), lambda: _fence(database))
+    masks = Masks(lambda camera: _masks(database, camera))
+    media = Media(Footage(settings), lambda: _fence(database), masks, settings.masked_clips)
     failures, writes = Failures(), Writes(settings, database)
     return Parts(
         settings,
@@ -87,7 +90,7 @@ def make_parts(settings: GatewaySettings) -> Parts:
         Feed(database, ingest.changed),
         media,
         Live(settings, media),
-        None if settings.keep_url is None else _keeping(settings, database, media),
+        None if settings.keep_url is None else _keeping(settings, database, media, masks),
         None if settings.upload_url is None else Uploads(settings.upload_url, settings.upload_bytes),
         _link_key(settings.link_key_file),
     )
@@ -97,7 +100,7 @@ def _link_key(file: Path | None) -> bytes | None:
     return None if file is None else read_link_key(file, "LOOKOUT_LINK_KEY_FILE")
 
 
-def _keeping(settings: GatewaySettings, database: Database, media: Media) -> Keeping:
+def _keeping(settings: GatewaySettings, database: Database, media: Media, masks: Masks) -> Keeping:
     def newest(incident: str) -> Alert | None:
         with database.reading() as connection:
             return newest_alert(connection, incident)
@@ -108,6 +111,7 @@ def _keeping(settings: GatewaySettings, database: Database, media: Media) -> Kee
         lambda: _fence(database),
         limit=settings.keep_bytes,
         days=settings.history_days,
+        masks=masks,
         newest=newest,
         wanted=Wanted(database),
     )
@@ -122,6 +126,12 @@ def _provider(settings: GatewaySettings) -> Provider | None:
 def _fence(database: Database) -> Fence:
     with database.reading() as connection:
         return erased(connection)
+
+
+def _masks(database: Database, camera: str) -> bytes | None:
+    with database.reading() as connection:
+        row = document(connection, MASKS.name, camera)
+    return None if row is None else bytes(row.body)
 
 
 def parts_of(request: Request) -> Parts:

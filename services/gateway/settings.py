@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final, Self
+from typing import Final, Literal, Self
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
@@ -14,6 +14,8 @@ from lookout.services.gateway.oidc_settings import OidcSettings
 
 _DATABASES: Final = ("sqlite:///", "postgresql://")
 _NO_DATABASE: Final = "is not sqlite:///FILE or postgresql://user:password@host/name"
+#: what becomes of clips and live views of footage that a privacy mask hides something of
+MaskedClips = Literal["encode", "refuse"]
 
 
 class GatewaySettings(FetchSettings):
@@ -76,6 +78,11 @@ class GatewaySettings(FetchSettings):
     )
     keep_bytes: int = Field(
         10 << 30, ge=1 << 20, description="bytes of kept pictures and clips; beyond them no more is kept"
+    )
+    masked_clips: MaskedClips = Field(
+        "encode",
+        description="clips and live views of footage that a privacy mask hides something of: encode (again, "
+        "with the mask, which costs CPU), or refuse (there are pictures)",
     )
     upload_url: str | None = Field(
         None,

@@ -152,6 +152,15 @@ class Writes:
         origin = Origin(principal.actor, asked.key)
         self._writer.send(AUDIT.name, audit.actor, to_json(audit), origin, failed)
 
+    def catch_up(self, topic: str) -> None:
+        """Wait until the history has what a topic has now: a change is made of the newest record.
+
+        Raises:
+            ProblemError: It takes too long.
+        """
+        if not self.await_places(self._ends(topic)):
+            raise ProblemError(503, f"the history has not read {topic} yet: try again")
+
     def await_places(self, places: list[RecordPlace]) -> bool:
         """Wait until the history has these records; False: it takes longer."""
         deadline = time.monotonic() + _SEEN_S

@@ -12,6 +12,7 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import av
 import httpx
 import numpy as np
 import pytest
@@ -172,7 +173,7 @@ def test_the_picture_of_an_incident_is_its_best_evidence(
     shown = np.asarray(Image.open(io.BytesIO(answer.content)), np.int16)
     _, record = next(pair for pair in cameras["gate"].frames if pair[1].segment.start_us >= 12_000_000)
     data = cameras["gate"].segments[12].data
-    (filmed,) = filmed_pictures(SoftwareDecoder(), data, record.segment, [1], 1280).values()
+    (filmed,) = filmed_pictures(SoftwareDecoder(), data, record.segment, [1], 1280, mask=None).values()
     assert shown.shape == filmed.shape
     assert np.abs(shown - filmed).mean() < 4  # JPEG
     small = client.get(f"/v1/incidents/{incident['id']}/picture.jpg", params={"width": 64})
@@ -335,3 +336,75 @@ def test_what_was_erased_is_not_shown_from_kafka_or_from_memory(
     gone = [frame for piece in camera.segments[4:6] for frame in played(piece.data)]
     assert len(before) == 100
     assert not shown & {frame.pixels for frame in gone}
+
+
+INSIDE = [(0.1, 0.2), (0.6, 0.2), (0.6, 0.8), (0.1, 0.8)]
+DOOR = {"name": "door", "points": [{"x": x, "y": y} for x, y in INSIDE]}
+
+
+def is_grey(pixels: np.ndarray[Any, np.dtype[np.int16]]) -> bool:
+    """Whether the inside of the door is hidden in a picture, as far as its compression lets it be grey."""
+    height, width = pixels.shape[:2]
+    inside = pixels[round(0.25 * height) : round(0.75 * height), round(0.15 * width) : round(0.55 * width)]
+    return bool(np.abs(inside - 130).max() < 12)
+
+
+def test_a_mask_hides_pictures_and_clips_that_were_filmed_before_it(
+    process: GatewayProcess, client: httpx.Client, cameras: dict[str, FilmedCamera]
+) -> None:
+    """The last test of this file: the mask stays."""
+    camera = cameras["gate"]
+    at = moment(camera.begin_ms + 20_000)
+    urls = [
+        f"/v1/cameras/gate/frames/{at}.jpg",
+        f"/v1/incidents/{incident_of(client, 'gate')['id']}/picture.jpg",
+    ]
+
+    def picture(url: str) -> np.ndarray[Any, np.dtype[np.int16]]:
+        answer = client.get(url)
+        assert answer.status_code == 200, answer.text
+        return np.asarray(Image.open(io.BytesIO(answer.content)), np.int16)
+
+    params = ranged(camera, 3.0, 6.0)
+    clip = client.get("/v1/cameras/gate/clip.mp4", params=params)
+    assert "lookout-masked" not in clip.headers
+    assert not any(is_grey(picture(url)) for url in urls)
+    masks = "/v1/cameras/gate/masks"
+    assert client.get(masks).json() == {"camera": "gate"}
+    wrong = client.put(masks, json={"hide": [{"points": DOOR["points"][:2]}]})
+    assert (wrong.status_code, "three points" in wrong.json()["detail"]) == (400, True), wrong.text
+    added = client.put(masks, json={"hide": [DOOR]})
+    assert added.status_code == 200, added.text
+    assert [version["version"] for version in added.json()["versions"]] == [1]
+    assert all(is_grey(picture(url)) for url in urls)
+    assert client.get(urls[0]).headers["lookout-masked"] == "true"
+    masked = client.get("/v1/cameras/gate/clip.mp4", params=params)
+    assert (masked.headers["lookout-masked"], masked.headers["lookout-codec"]) == ("true", "h264")
+    with av.open(io.BytesIO(masked.content)) as file:
+        frames = [frame.to_ndarray(format="rgb24").astype(np.int16) for frame in file.decode(video=0)]
+    assert len(frames) == len(played(clip.content))
+    assert all(map(is_grey, frames))
+    assert client.get("/v1/cameras/gate/clip.json", params=params).json()["masked"] is True
+    late = client.put(masks, json={"hide": []})
+    assert (late.status_code, "version 1" in late.json()["detail"]) == (409, True), late.text
+
+
+def test_only_an_administrator_lifts_a_mask(client: httpx.Client, process: GatewayProcess) -> None:
+    tokens = {}
+    for role in ("viewer", "operator"):
+        answer = client.post("/v1/tokens", json={"name": f"mask-{role}", "role": role})
+        tokens[role] = {"authorization": f"Bearer {answer.json()['secret']}"}
+    masks, other = "/v1/cameras/cellar/masks", {"name": "desk", "points": DOOR["points"][1:]}
+    with httpx.Client(base_url=client.base_url) as caller:
+        assert caller.put(masks, json={"hide": [DOOR]}, headers=tokens["viewer"]).status_code == 403
+        assert caller.put(masks, json={"hide": [DOOR]}, headers=tokens["operator"]).status_code == 200
+        more = {"hide": [DOOR, other], "version": 1}
+        assert caller.put(masks, json=more, headers=tokens["operator"]).status_code == 200
+        less = {"hide": [DOOR], "version": 2}
+        refused = caller.put(masks, json=less, headers=tokens["operator"])
+        assert (refused.status_code, "administrator" in refused.json()["detail"]) == (403, True)
+        assert len(caller.get(masks, headers=tokens["viewer"]).json()["versions"]) == 2
+    assert client.put(masks, json=less).status_code == 200
+    entries = client.get("/v1/audit", params={"limit": 50}).json()["entries"]
+    actions = [entry["action"] for entry in entries if entry["action"].startswith("mask.")]
+    assert sorted(actions) == ["mask.lift", "mask.write", "mask.write", "mask.write"]

@@ -69,8 +69,8 @@ def uncovers(before: CameraMasks | None, after: CameraMasks) -> bool:
     hidden = {_shape(zone) for zone in new.hide}
     if any(_shape(zone) not in hidden for zone in old.hide):
         return True
-    kept = {_shape(zone) for zone in old.keep}
-    return bool(kept) and (not new.keep or any(_shape(zone) not in kept for zone in new.keep))
+    shown = {_shape(zone) for zone in old.keep}
+    return bool(shown) and (not new.keep or any(_shape(zone) not in shown for zone in new.keep))
 
 
 def _shape(zone: Zone) -> tuple[tuple[float, float], ...]:

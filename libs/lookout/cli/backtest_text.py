@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lookout.cli.connect import read_erasures
+from lookout.cli.connect import fleet_masks, read_erasures
 from lookout.cli.formats import count_text
 from lookout.cli.options import CliError
 from lookout.cli.output import TerminalConsole, echo, say
@@ -52,7 +52,7 @@ def write_page(
     """The page of a back-test of cameras, with pictures out of Kafka."""
     from lookout.cli.report import Album, write_past_page
 
-    news, album = TerminalConsole(stderr=True), Album(bootstrap)
+    news, album = TerminalConsole(stderr=True), Album(bootstrap, masks=fleet_masks(bootstrap))
     command = shlex.join(["lookout", *sys.argv[1:]])
     try:
         with news.status("fetching pictures"):

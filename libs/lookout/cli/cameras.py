@@ -12,6 +12,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from lookout.cli import masks
 from lookout.cli.connect import check_reachable, find_bootstrap, reading, send_and_confirm
 from lookout.cli.options import BootstrapOption, CliError, Position
 from lookout.cli.output import TerminalConsole, say
@@ -21,7 +22,10 @@ from lookout.text import clean, public_url
 from lookout.v1.cameras_pb2 import Camera
 from lookout.wire import CAMERA_ID_BYTES, CAMERAS, WireError, from_json, is_camera_id, key_text, to_json
 
-app = typer.Typer(no_args_is_help=True, help="Manage cameras that the fleet pulls: add, list, remove.")
+app = typer.Typer(
+    no_args_is_help=True, help="Manage cameras that the fleet pulls (add, list, remove), and privacy masks."
+)
+app.add_typer(masks.app, name="mask")
 out = TerminalConsole()
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The camera's id.")]
 

@@ -24,11 +24,12 @@ from lookout.administration.writing import CONFIRM_S, WriteError, Writer
 from lookout.cli.options import CliError, Position, in_utf8
 from lookout.cli.output import TerminalConsole, say
 from lookout.runtime.kafka_clients import AdminClient, Consumer, Producer, error_text
-from lookout.wire import ERASURES, MAX_MESSAGE_BYTES, key_text, prefixed
+from lookout.wire import ERASURES, MASKS, MAX_MESSAGE_BYTES, key_text, prefixed
 
 if TYPE_CHECKING:
     from lookout.past.erasures.records import ErasureLog
     from lookout.past.erasures.signing import ErasureSigner
+    from lookout.rules.masks import Masks
     from lookout.runtime.net import GrpcSecurity
 
 _NO_LEADER_YET = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE)
@@ -208,6 +209,20 @@ def read_erasures(bootstrap: str) -> ErasureLog:
     with reading(bootstrap, [ERASURES.name], Position(oldest=True)) as reader:
         rows = ((message.key() or b"", message.value()) for message in reader.until_now())
         return read_log(rows, erasure_signer(bootstrap))
+
+
+def fleet_masks(bootstrap: str) -> Masks:
+    """What is hidden of cameras now; nothing in a fleet of an earlier release without the topic."""
+    from lookout.rules.masks import Masks, masks_fault
+
+    newest: dict[str, bytes] = {}
+    if has_topic(bootstrap, MASKS.name):
+        with reading(bootstrap, [MASKS.name], Position(oldest=True)) as reader:
+            for message in reader.until_now():
+                key, value = key_text(message.key() or b""), message.value()
+                if value is not None and masks_fault(key, value) is None:
+                    newest[key] = value
+    return Masks(newest.get)
 
 
 def erasure_signer(bootstrap: str) -> ErasureSigner:

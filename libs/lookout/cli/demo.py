@@ -17,7 +17,7 @@ from rich.status import Status
 from rich.table import Table
 
 from lookout.cli.alerts import LinePrinter
-from lookout.cli.connect import CommittedReader, reading
+from lookout.cli.connect import CommittedReader, fleet_masks, reading
 from lookout.cli.fleet_settings import settings_of_services
 from lookout.cli.footage import footage_files
 from lookout.cli.model import DeviceOption, ModelOption, find_model
@@ -394,7 +394,7 @@ def _write(fleet: Fleet, outcome: DemoResult, out: Path, model: Path) -> Path:
     decoders = [
         f"127.0.0.1:{service.grpc_port}" for service in fleet.services if service.stage is Stage.DECODE
     ]
-    album = Album(fleet.bootstrap, decoders)
+    album = Album(fleet.bootstrap, decoders, masks=fleet_masks(fleet.bootstrap))
     facts = PageFacts(
         title="What the cameras showed",
         command=shlex.join(["lookout", *sys.argv[1:]]),

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from lookout.cli.connect import check_reachable, find_bootstrap, reading
+from lookout.cli.connect import check_reachable, find_bootstrap, fleet_masks, reading
 from lookout.cli.label import read_labels
 from lookout.cli.options import WEB_PAGES, BootstrapOption, CliError, check_page
 from lookout.cli.output import TerminalConsole, echo
@@ -61,7 +61,7 @@ def report(
         for name, port in fleet.grpc.items()
         if name.startswith("decode")
     ]
-    album = Album(address, decoders, len(run.cameras))
+    album = Album(address, decoders, len(run.cameras), masks=fleet_masks(address))
     try:
         with console.status("fetching key frames"):
             facts = PageFacts("What the cameras showed", shlex.join(["lookout", *sys.argv[1:]]))

@@ -501,8 +501,12 @@ def _parse_days(text: str | None) -> list[int]:
     return days
 
 
-def parse_zone(text: str) -> Zone:
+def parse_zone(text: str, option: str = "--zone") -> Zone:
     """'door:0.1,0.2 0.4,0.2 0.4,0.9' as a Zone.
+
+    Args:
+        text: What was given.
+        option: The option that it was given to.
 
     Raises:
         CliError: The text cannot be read so.
@@ -512,9 +516,9 @@ def parse_zone(text: str) -> Zone:
         pairs = [tuple(map(float, point.split(","))) for point in points.split()]
         polygon = [Point(x=x, y=y) for x, y in pairs]
     except ValueError:
-        raise CliError(f"--zone {clean(text, 60)!r} is not like 'door:0.1,0.2 0.4,0.2 0.4,0.9'") from None
+        raise CliError(f"{option} {clean(text, 60)!r} is not like 'door:0.1,0.2 0.4,0.2 0.4,0.9'") from None
     if len(polygon) < 3 or not all(0 <= value <= 1 for pair in pairs for value in pair):
-        raise CliError(f"--zone {clean(text, 60)!r} needs three points or more, each between 0 and 1")
+        raise CliError(f"{option} {clean(text, 60)!r} needs three points or more, each between 0 and 1")
     return Zone(name=name if found else "", points=polygon)
 
 

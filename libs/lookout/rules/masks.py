@@ -49,7 +49,7 @@ class Masks:
 
     def __init__(self, newest: Callable[[str], bytes | None] = lambda _: None) -> None:
         self._newest = newest
-        self._parsed: dict[str, tuple[bytes, _Known]] = {}
+        self._parsed: dict[str, tuple[bytes, _CameraMasks]] = {}
 
     def filmed(self, camera: str, begin_us: int) -> AppliedMask:
         """What decode hides of a segment.
@@ -58,7 +58,7 @@ class Masks:
             camera: Its id.
             begin_us: When it was filmed, Unix microseconds.
         """
-        return self._known(camera).since(begin_us)
+        return self._masks(camera).since(begin_us)
 
     def again(self, camera: str, names: Iterable[str]) -> AppliedMask | None:
         """What was hidden of a segment that is decoded again, so that it gives the same pixels.
@@ -71,10 +71,10 @@ class Masks:
             None where the pixels must not be made again: the record names a mask that is not known any more,
             or lacks the one in force now.
         """
-        known, named = self._known(camera), tuple(names)
-        if known.lacks(named) or not set(named) <= known.layers.keys():
+        masks, named = self._masks(camera), tuple(names)
+        if masks.lacks(named) or not set(named) <= masks.layers.keys():
             return None
-        return known.named(named)
+        return masks.named(named)
 
     def shown(self, camera: str, names: Iterable[str]) -> AppliedMask:
         """What is hidden of a picture that is shown now.
@@ -83,8 +83,8 @@ class Masks:
             camera: Its id.
             names: What the picture's record names; a mask that is not known any more hides everything.
         """
-        known = self._known(camera)
-        return known.named(tuple(sorted({*names, *known.current})))
+        masks = self._masks(camera)
+        return masks.named(tuple(sorted({*names, *masks.current})))
 
     def lacks(self, camera: str, names: Iterable[str]) -> bool:
         """Whether something was computed without the mask in force now.
@@ -93,24 +93,24 @@ class Masks:
             camera: Its id.
             names: What its record names.
         """
-        return self._known(camera).lacks(names)
+        return self._masks(camera).lacks(names)
 
     def since_us(self, camera: str) -> int:
         """Since when all is hidden that is hidden now, Unix microseconds; 0: nothing is."""
-        return self._known(camera).current_since_us
+        return self._masks(camera).current_since_us
 
-    def _known(self, camera: str) -> _Known:
+    def _masks(self, camera: str) -> _CameraMasks:
         value = self._newest(camera)
         if value is None:
             return _NOTHING
         before = self._parsed.get(camera)
         if before is None or before[0] != value:
-            before = self._parsed[camera] = value, _Known.of(read_masks(camera, value))
+            before = self._parsed[camera] = value, _CameraMasks.of(read_masks(camera, value))
         return before[1]
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _CameraMasks:
     """A camera's masks.
 
     Attributes:
@@ -129,7 +129,7 @@ class _Known:
     begins_us: int = 0
 
     @classmethod
-    def of(cls, masks: CameraMasks) -> _Known:
+    def of(cls, masks: CameraMasks) -> _CameraMasks:
         """As a record says."""
         versions = [(version.since.ToMicroseconds(), layers_of(version)) for version in masks.versions]
         spans = tuple(
@@ -162,7 +162,7 @@ class _Known:
         return not set(self.current) <= set(names)
 
 
-_NOTHING: Final = _Known({})
+_NOTHING: Final = _CameraMasks({})
 
 
 def layers_of(version: MaskVersion) -> dict[str, MaskLayer]:

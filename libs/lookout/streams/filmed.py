@@ -7,7 +7,7 @@ from typing import Protocol
 
 from lookout.streams.requests import decode_request
 from lookout.v1.frames_pb2 import Picture, SegmentFrames
-from lookout.video.motion import Fit
+from lookout.video.motion import Fit, PictureMask
 from lookout.video.motion.types import U8
 from lookout.video.segments import DecodedSegment, DecodeRequest, Limits
 from lookout.wire import MAX_MESSAGE_BYTES
@@ -22,9 +22,15 @@ class SegmentDecoder(Protocol):
 
 
 def filmed_pictures(
-    decoder: SegmentDecoder, data: bytes, segment: SegmentFrames, rows: Collection[int], width: int
+    decoder: SegmentDecoder,
+    data: bytes,
+    segment: SegmentFrames,
+    rows: Collection[int],
+    width: int,
+    *,
+    mask: PictureMask | None,
 ) -> dict[int, U8]:
-    """The sampled pictures of a segment as they were filmed.
+    """The sampled pictures of a segment as they were filmed, as far as they may be shown.
 
     Args:
         decoder: Decodes the segment.
@@ -32,6 +38,7 @@ def filmed_pictures(
         segment: What decode learnt from it.
         rows: Which of its frames; those that it does not have are left out.
         width: Of the pictures, in pixels; their height follows.
+        mask: What is hidden of them (`lookout.rules.masks.Masks.shown`).
 
     Returns:
         By row, uint8 [height, width, 3], RGB.
@@ -50,6 +57,7 @@ def filmed_pictures(
         fit=Fit(segment.picture.fit or "stretch"),
         frames=frames,
         limits=Limits(bytes=MAX_MESSAGE_BYTES),
+        mask=mask,
     )
     pixels = decoder.decode(data, request).pixels
     return {row: pixels[frames.index(index)] for row, index in indexes.items()}

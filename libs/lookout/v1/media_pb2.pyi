@@ -12,7 +12,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class ClipFacts(_message.Message):
-    __slots__ = ("camera", "codec", "media_type", "width", "height", "frames", "bytes", "seconds", "spans")
+    __slots__ = ("camera", "codec", "media_type", "width", "height", "frames", "bytes", "seconds", "spans", "masked")
     CAMERA_FIELD_NUMBER: _ClassVar[int]
     CODEC_FIELD_NUMBER: _ClassVar[int]
     MEDIA_TYPE_FIELD_NUMBER: _ClassVar[int]
@@ -22,6 +22,7 @@ class ClipFacts(_message.Message):
     BYTES_FIELD_NUMBER: _ClassVar[int]
     SECONDS_FIELD_NUMBER: _ClassVar[int]
     SPANS_FIELD_NUMBER: _ClassVar[int]
+    MASKED_FIELD_NUMBER: _ClassVar[int]
     camera: str
     codec: str
     media_type: str
@@ -31,7 +32,8 @@ class ClipFacts(_message.Message):
     bytes: int
     seconds: float
     spans: _containers.RepeatedCompositeFieldContainer[ClipSpan]
-    def __init__(self, camera: _Optional[str] = ..., codec: _Optional[str] = ..., media_type: _Optional[str] = ..., width: _Optional[int] = ..., height: _Optional[int] = ..., frames: _Optional[int] = ..., bytes: _Optional[int] = ..., seconds: _Optional[float] = ..., spans: _Optional[_Iterable[_Union[ClipSpan, _Mapping]]] = ...) -> None: ...
+    masked: bool
+    def __init__(self, camera: _Optional[str] = ..., codec: _Optional[str] = ..., media_type: _Optional[str] = ..., width: _Optional[int] = ..., height: _Optional[int] = ..., frames: _Optional[int] = ..., bytes: _Optional[int] = ..., seconds: _Optional[float] = ..., spans: _Optional[_Iterable[_Union[ClipSpan, _Mapping]]] = ..., masked: _Optional[bool] = ...) -> None: ...
 
 class ClipSpan(_message.Message):
     __slots__ = ("at_s", "start", "end")
@@ -44,7 +46,7 @@ class ClipSpan(_message.Message):
     def __init__(self, at_s: _Optional[float] = ..., start: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class KeptEvidence(_message.Message):
-    __slots__ = ("incident", "camera", "tenants", "kept_by", "kept", "start", "end", "complete", "picture", "clip", "bytes", "alert")
+    __slots__ = ("incident", "camera", "tenants", "kept_by", "kept", "start", "end", "complete", "picture", "clip", "bytes", "alert", "masks")
     INCIDENT_FIELD_NUMBER: _ClassVar[int]
     CAMERA_FIELD_NUMBER: _ClassVar[int]
     TENANTS_FIELD_NUMBER: _ClassVar[int]
@@ -57,6 +59,7 @@ class KeptEvidence(_message.Message):
     CLIP_FIELD_NUMBER: _ClassVar[int]
     BYTES_FIELD_NUMBER: _ClassVar[int]
     ALERT_FIELD_NUMBER: _ClassVar[int]
+    MASKS_FIELD_NUMBER: _ClassVar[int]
     incident: str
     camera: str
     tenants: _containers.RepeatedScalarFieldContainer[str]
@@ -69,4 +72,5 @@ class KeptEvidence(_message.Message):
     clip: ClipFacts
     bytes: int
     alert: _alerts_pb2.Alert
-    def __init__(self, incident: _Optional[str] = ..., camera: _Optional[str] = ..., tenants: _Optional[_Iterable[str]] = ..., kept_by: _Optional[str] = ..., kept: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., start: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., complete: _Optional[bool] = ..., picture: _Optional[bool] = ..., clip: _Optional[_Union[ClipFacts, _Mapping]] = ..., bytes: _Optional[int] = ..., alert: _Optional[_Union[_alerts_pb2.Alert, _Mapping]] = ...) -> None: ...
+    masks: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, incident: _Optional[str] = ..., camera: _Optional[str] = ..., tenants: _Optional[_Iterable[str]] = ..., kept_by: _Optional[str] = ..., kept: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., start: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., complete: _Optional[bool] = ..., picture: _Optional[bool] = ..., clip: _Optional[_Union[ClipFacts, _Mapping]] = ..., bytes: _Optional[int] = ..., alert: _Optional[_Union[_alerts_pb2.Alert, _Mapping]] = ..., masks: _Optional[_Iterable[str]] = ...) -> None: ...

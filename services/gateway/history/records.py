@@ -13,6 +13,7 @@ from sqlalchemy import Connection
 
 from lookout.past.erasures.fence import Fence
 from lookout.rules import RuleError, read_watch
+from lookout.rules.masks import masks_fault
 from lookout.rules.triage import Triage, triage_of
 from lookout.runtime.worker.record_reader import record_of
 from lookout.services.gateway.history.database import Database, new_key
@@ -53,6 +54,7 @@ from lookout.wire import (
     CAMERAS,
     ERASURES,
     LABELS,
+    MASKS,
     NOTIFICATIONS,
     NOTIFY,
     PIPELINE,
@@ -71,8 +73,16 @@ from lookout.wire import (
     to_json,
 )
 
-#: read to their ends first: who may read what, and what was erased
-TABLES: Final = (ACCESS.name, ERASURES.name, WATCHES.name, CAMERAS.name, LABELS.name, NOTIFICATIONS.name)
+#: read to their ends first: who may read what, what was erased, and what is hidden
+TABLES: Final = (
+    ACCESS.name,
+    ERASURES.name,
+    MASKS.name,
+    WATCHES.name,
+    CAMERAS.name,
+    LABELS.name,
+    NOTIFICATIONS.name,
+)
 DECODE_STATE: Final = PIPELINE[Stage.DECODE].state.name
 DEAD_LETTERS: Final = tuple(
     dict.fromkeys(flow.dead_letters.name for flow in (*PIPELINE.values(), *RECORDING_FLOWS, NOTIFY))
@@ -127,6 +137,7 @@ class Records:
             ERASURES.name: self._erasure,
             ACCESS.name: self._document,
             NOTIFICATIONS.name: self._document,
+            MASKS.name: self._masks,
             RECORDINGS.name: self._job,
             ANSWERS.name: self._job,
             AUDIT_TOPIC.name: self._audit,
@@ -318,6 +329,12 @@ class Records:
             return
         tenant = getattr(parsed, "tenant", "") or ""
         self._put(batch, message, to_json(parsed), tenant, getattr(parsed, "camera", ""))
+
+    def _masks(self, batch: Batch, message: Message) -> None:
+        """The masks of a camera; those of a record that was deleted or cannot be used still hold."""
+        key, value = key_text(message.key()), message.value()
+        if value is not None and masks_fault(key, value) is None:
+            self._put(batch, message, value, "", key)
 
     def _erasure(self, batch: Batch, message: Message) -> None:
         value, key = message.value(), key_text(message.key())

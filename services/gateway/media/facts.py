@@ -31,6 +31,7 @@ def clip_facts(camera: str, piece: Piece) -> ClipFacts:
         frames=clip.frames,
         bytes=len(piece.data),
         seconds=(clip.end_us - begin_us) / 1e6,
+        masked=clip.masked,
     )
     for span in clip.spans:
         shown = facts.spans.add(at_s=(span.at_us - begin_us) / 1e6)
@@ -55,4 +56,5 @@ def joined_clip(facts: ClipFacts) -> JoinedClip:
         facts.frames,
         spans,
         round(facts.seconds * 1e6),
+        facts.masked,
     )

@@ -11,6 +11,7 @@ from typing import Final
 
 from lookout.errors import LookoutError, TransientError
 from lookout.past.erasures import Fence
+from lookout.rules.masks import Masks
 from lookout.runtime.observe import logs
 from lookout.services.gateway.history.wanted import Wanted
 from lookout.services.gateway.media.facts import clip_facts, joined_clip
@@ -39,6 +40,7 @@ class Keeping:
         fence: What was erased.
         limit: Bytes beyond which no more is kept.
         days: Days after an incident's end for which its evidence is kept.
+        masks: What is hidden of cameras.
         newest: The newest alert of an incident; None: the history has none.
         wanted: Incidents whose watches let their evidence be kept; None: no watch does.
         clock: Unix seconds.
@@ -52,13 +54,14 @@ class Keeping:
         *,
         limit: int,
         days: float,
+        masks: Masks,
         newest: Callable[[str], Alert | None],
         wanted: Wanted | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.store, self._media, self._fence = store, media, fence
         self._limit, self._days, self._newest, self._clock = limit, days, newest, clock
-        self._wanted = wanted
+        self._wanted, self._masks = wanted, masks
         # Of changes of the store: an erasure that is confirmed leaves nothing that is just being written.
         self._lock = threading.Lock()
         self._erased: list[Erasure] = []  # the history may know them later
@@ -89,8 +92,8 @@ class Keeping:
             TransientError: Kafka or the store does not answer.
         """
         kept_before = self.store.find(alert.incident)
-        if kept_before is not None and kept_before.complete:  # Kafka may have less of it by now
-            return kept_before
+        if kept_before is not None and kept_before.complete and self._is_masked(kept_before):
+            return kept_before  # Kafka may have less of it by now
         made = [
             _tried(lambda: self._media.evidence(alert, sees, PictureSize(WIDTH))),
             _tried(lambda: self._clip(alert, sees)),
@@ -122,24 +125,30 @@ class Keeping:
         with self._lock:
             self.store.remove(incident)
 
+    def _is_masked(self, kept: KeptEvidence) -> bool:
+        """Whether it was stored with all of the camera's mask."""
+        return not self._masks.lacks(kept.camera, kept.masks)
+
     def clip(self, kept: KeptEvidence) -> Piece | None:
-        """The kept clip, or None if no clip was kept.
+        """The kept clip, or None if no clip was kept, or one that lacks the camera's mask.
 
         Raises:
             TransientError: The store does not answer.
         """
-        data = self.store.read(kept.incident, CLIP) if kept.HasField("clip") else None
+        has_clip = kept.HasField("clip") and self._is_masked(kept)
+        data = self.store.read(kept.incident, CLIP) if has_clip else None
         if data is None:
             return None
         return replace(self._piece(kept, data), clip=joined_clip(kept.clip))
 
     def picture(self, kept: KeptEvidence) -> Piece | None:
-        """The kept picture, or None if no picture was kept.
+        """The kept picture, or None if no picture was kept, or one that lacks the camera's mask.
 
         Raises:
             TransientError: The store does not answer.
         """
-        data = self.store.read(kept.incident, PICTURE) if kept.picture else None
+        has_picture = kept.picture and self._is_masked(kept)
+        data = self.store.read(kept.incident, PICTURE) if has_picture else None
         return None if data is None else self._piece(kept, data)
 
     def erase(self, erasure: Erasure) -> int:
@@ -191,7 +200,7 @@ class Keeping:
             if is_erased or kept.alert.end.ToMicroseconds() < now_us - self._days * 86_400e6:
                 self._sweep_away(kept, is_erased)
             elif (
-                not kept.complete
+                not (kept.complete and self._is_masked(kept))
                 and (alert := self._newest(kept.incident)) is not None
                 and _is_whole(alert, now_us)
             ):
@@ -241,6 +250,7 @@ class Keeping:
             clip=clip_facts(alert.camera, clip) if isinstance(clip, Piece) else None,
             bytes=sum(len(piece.data) for piece in pieces),
             alert=alert,
+            masks=sorted(frozenset.intersection(*(piece.masks for piece in pieces))),
         )
         kept.kept.FromMilliseconds(round(self._clock() * 1000))
         kept.start.FromMicroseconds(min(begin for piece in pieces for begin, _ in piece.spans))
@@ -249,7 +259,7 @@ class Keeping:
 
     def _piece(self, kept: KeptEvidence, data: bytes) -> Piece:
         span = kept.start.ToMicroseconds(), kept.end.ToMicroseconds()
-        return Piece(data, frozenset(kept.tenants), [span])
+        return Piece(data, frozenset(kept.tenants), [span], masks=frozenset(kept.masks))
 
 
 def clip_span(alert: Alert, pad_s: float) -> tuple[int, int]:

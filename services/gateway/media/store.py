@@ -14,8 +14,10 @@ from cachetools import TLRUCache, TTLCache
 from PIL import Image
 
 from lookout.past.erasures import Fence
+from lookout.rules.masks import Masks
 from lookout.services.gateway.media.footage import FilmedSegment, Footage
 from lookout.services.gateway.problems import ProblemError
+from lookout.services.gateway.settings import MaskedClips
 from lookout.streams import filmed_pictures
 from lookout.v1.alerts_pb2 import Alert
 from lookout.v1.lineage_pb2 import RecordRef
@@ -43,6 +45,8 @@ _SETTLED_US: Final = 120_000_000
 _QUALITY: Final = 85
 _DIMMED: Final = 4
 _WORKERS: Final = 2
+#: that a decoder may take: encoding five minutes of a masked camera is the longest
+_CPU_S: Final = 240.0
 #: views of one thing by one person within this time are one
 _VIEW_S: Final = 60.0
 
@@ -73,6 +77,7 @@ class Piece:
         spans: Unix microseconds that it shows.
         clip: The clip; None: it is a picture.
         settled: Nothing can change it.
+        masks: Fingerprints of the masks that hide something of it.
     """
 
     data: bytes = field(repr=False)
@@ -80,6 +85,7 @@ class Piece:
     spans: Sequence[tuple[int, int]]
     clip: JoinedClip | None = None
     settled: bool = True
+    masks: frozenset[str] = frozenset()
 
 
 class Media:
@@ -88,11 +94,20 @@ class Media:
     Args:
         footage: Where segments come from.
         fence: What was erased, as the history knows it now.
+        masks: What is hidden, as the history knows it now.
+        masked_clips: Whether clips of masked footage are encoded again, or refused.
     """
 
-    def __init__(self, footage: Footage, fence: Callable[[], Fence]) -> None:
+    def __init__(
+        self,
+        footage: Footage,
+        fence: Callable[[], Fence],
+        masks: Masks,
+        masked_clips: MaskedClips = "encode",
+    ) -> None:
         self._footage, self._fence = footage, fence
-        self._sandbox = SandboxPool(_WORKERS, SandboxSettings())
+        self._masks, self._masked_clips = masks, masked_clips
+        self._sandbox = SandboxPool(_WORKERS, SandboxSettings(cpu_s=_CPU_S, wall_s=1.5 * _CPU_S))
         self._cache: TLRUCache[Any, Piece] = TLRUCache(
             _CACHE_BYTES,
             ttu=lambda _key, piece, now: now + (_CLOSED_S if piece.settled else _OPEN_S),
@@ -195,6 +210,7 @@ class Media:
             piece is None
             or not all(sees(camera, tenant) for tenant in piece.tenants)
             or _touches(self._fence(), camera, piece)
+            or self._masks.lacks(camera, piece.masks)
         ):
             raise ProblemError(404, f"camera {camera}: nothing of this time is there that you may see")
         return piece
@@ -216,11 +232,13 @@ class Media:
                 self._making.pop(key, None)
 
     def _known(self, key: tuple[Any, ...]) -> Piece | None:
-        """A piece out of memory; one that was erased since it was made goes."""
+        """A piece out of memory; one that was erased or masked since it was made goes."""
         fence = self._fence()
         with self._lock:
             piece = self._cache.get(key)
-            if piece is not None and _touches(fence, key[1], piece):
+            if piece is not None and (
+                _touches(fence, key[1], piece) or self._masks.lacks(key[1], piece.masks)
+            ):
                 del self._cache[key]
                 return None
         return piece
@@ -230,10 +248,12 @@ class Media:
         segments = tuple(self._footage.clip_segments(filmed_segments, _CLIP_BYTES))
         if not segments:
             return None
-        clip = self._joined(filmed_segments[0], JoinRequest(segments, from_us, to_us, _CLIP_BYTES))
+        request = JoinRequest(segments, from_us, to_us, _CLIP_BYTES)
+        clip, masks = self._joined(filmed_segments, request)
         settled = to_us < time.time() * 1e6 - _SETTLED_US
         spans = [(filmed.start_us, filmed.end_us) for filmed in filmed_segments]
-        return Piece(clip.data, _tenants(filmed_segments), spans, replace(clip, data=b""), settled)
+        tenants = _tenants(filmed_segments)
+        return Piece(clip.data, tenants, spans, replace(clip, data=b""), settled, masks)
 
     def _live(self, filmed: FilmedSegment, newest: bool) -> Piece | None:
         segments = tuple(self._footage.clip_segments([filmed], _CLIP_BYTES))
@@ -243,15 +263,27 @@ class Media:
         # A clip begins with the last keyframe at or before its range.
         from_us = frames[-1].time_us + filmed.record.wall_offset_us if newest and frames else 0
         request = JoinRequest(segments, from_us, _ENDLESS_US, _CLIP_BYTES, LIVE_US, fragment=1)
-        clip = self._joined(filmed, request)
+        clip, masks = self._joined([filmed], request)
         span = (filmed.start_us, filmed.end_us)
-        return Piece(clip.data, _tenants([filmed]), [span], replace(clip, data=b""), settled=False)
+        return Piece(clip.data, _tenants([filmed]), [span], replace(clip, data=b""), False, masks)
 
-    def _joined(self, filmed: FilmedSegment, request: JoinRequest) -> JoinedClip:
-        """Segments as a file; `filmed` is the first of them."""
+    def _joined(
+        self, filmed_segments: Sequence[FilmedSegment], request: JoinRequest
+    ) -> tuple[JoinedClip, frozenset[str]]:
+        """Segments as a file, and the masks that hide something of it: those of all of its segments."""
+        filmed = filmed_segments[0]
         camera = filmed.record.camera
+        names = dict.fromkeys(name for segment in filmed_segments for name in segment.record.labels.masks)
+        hidden = self._masks.shown(camera, names)
+        if hidden.mask is not None and self._masked_clips == "refuse":
+            raise ProblemError(
+                404,
+                f"camera {camera} has a privacy mask, and this gateway makes no clips of masked footage "
+                f"(LOOKOUT_MASKED_CLIPS): there are pictures, at /v1/cameras/{camera}/frames/TIME.jpg",
+            )
         try:
-            return self._sandbox.join(request)
+            clip = self._sandbox.join(replace(request, mask=hidden.mask))
+            return clip, frozenset(hidden.names)
         except CodecError as error:
             if error.reason is Reason.NO_DECODER:
                 codec = filmed.record.segment.facts.codec
@@ -294,14 +326,16 @@ class Media:
                 404,
                 f"camera {camera}: no record says what was computed of this picture: ask without overlay",
             )
+        hidden = self._masks.shown(camera, filmed.record.labels.masks)
         try:
-            pictures = filmed_pictures(self._sandbox, data, segment, [row], size.width)
+            pictures = filmed_pictures(self._sandbox, data, segment, [row], size.width, mask=hidden.mask)
         except CodecError as error:
             detail = f"camera {camera}: the picture cannot be decoded: {error.detail}"
             raise ProblemError(404, detail) from None
         at_us = segment.frames[row].time_us + filmed.record.wall_offset_us
         picture = pictures[row] if computed is None else dimmed(pictures[row], computed)
-        return Piece(jpeg(picture), _tenants([filmed]), [(at_us, at_us + 1)])
+        masks = frozenset(hidden.names)
+        return Piece(jpeg(picture), _tenants([filmed]), [(at_us, at_us + 1)], masks=masks)
 
 
 def dimmed(pixels: U8, computed: Mask) -> U8:

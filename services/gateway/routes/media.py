@@ -32,6 +32,8 @@ from lookout.wire import VERDICTS, from_json
 router = APIRouter(prefix="/v1", tags=["media"])
 #: tells a program which codec a clip has before it plays it: not every browser plays hevc
 CODEC_HEADER: Final = "lookout-codec"
+#: a privacy mask hides something of the answer
+MASKED_HEADER: Final = "lookout-masked"
 _PICTURE: Final = {"image/jpeg": {"schema": {"type": "string", "format": "binary"}}}
 _VIDEO: Final = {"video/mp4": {"schema": {"type": "string", "format": "binary"}}}
 PICTURES: Final[dict[str, Any]] = route(None, media=_PICTURE)
@@ -74,14 +76,17 @@ def incident_picture(
             raise
         piece = kept_piece
     _note(parts, principal, asked, "picture.view", identity, alert.camera, piece)
-    return Response(piece.data, media_type="image/jpeg")
+    return _picture_answer(piece)
 
 
 @router.get("/incidents/{identity}/clip.mp4", **CLIPS)
 def incident_clip(
     request: Request, principal: Viewer, asked: Asked, identity: _Incident, pad: _Pad = PAD_S
 ) -> Response:
-    """The incident as it was filmed, nothing encoded again: at most its first five minutes."""
+    """The incident as it was filmed: at most its first five minutes.
+
+    It is encoded again only where a privacy mask hides something of it.
+    """
     parts = parts_of(request)
     alert, piece = _incident_clip(parts, principal, identity, pad)
     _note(parts, principal, asked, "clip.view", identity, alert.camera, piece)
@@ -154,14 +159,17 @@ def camera_picture(
     size = PictureSize(width, overlay is not None)
     piece = parts.media.picture(camera, at_us, sees, size, _near(parts, camera, at_us))
     _note(parts, principal, asked, "picture.view", f"{camera}@{time}", camera, piece)
-    return Response(piece.data, media_type="image/jpeg")
+    return _picture_answer(piece)
 
 
 @router.get("/cameras/{camera:path}/clip.mp4", **CLIPS)
 def camera_clip(
     request: Request, principal: Viewer, asked: Asked, camera: _Camera, begin: _Begin, end: _End
 ) -> Response:
-    """A time of a camera as it was filmed, from the keyframe before it on; nothing is encoded again."""
+    """A time of a camera as it was filmed, from the keyframe before it on.
+
+    It is encoded again only where a privacy mask hides something of it.
+    """
     parts = parts_of(request)
     piece = _camera_clip(parts, principal, camera, begin, end)
     _note(parts, principal, asked, "clip.view", f"{camera}@{begin}", camera, piece)
@@ -192,7 +200,7 @@ async def camera_live(request: Request, principal: Viewer, asked: Asked, camera:
     except BaseException:
         view.close()
         raise
-    headers = {CODEC_HEADER: view.clip.codec, "x-accel-buffering": "no"}
+    headers = {CODEC_HEADER: view.clip.codec, "x-accel-buffering": "no", **_masked(view.clip.masked)}
     return LiveResponse(view, media_type=media_type(view.clip), headers=headers)
 
 
@@ -273,11 +281,20 @@ def _note(
         parts.writes.note(principal, asked, entry(action, subject, camera=camera, tenant=tenant))
 
 
+def _masked(masked: bool) -> dict[str, str]:
+    return {MASKED_HEADER: "true"} if masked else {}
+
+
+def _picture_answer(piece: Piece) -> Response:
+    return Response(piece.data, media_type="image/jpeg", headers=_masked(bool(piece.masks)))
+
+
 def _clip_answer(request: Request, piece: Piece) -> Response:
     assert piece.clip is not None
     headers = {
         CODEC_HEADER: piece.clip.codec,
         "etag": f'"{hashlib.sha256(piece.data).hexdigest()[:32]}"',
         "cache-control": "private, no-store",
+        **_masked(piece.clip.masked),
     }
     return ranged(request, piece.data, media_type(piece.clip), headers)

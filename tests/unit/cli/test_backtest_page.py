@@ -23,6 +23,7 @@ from lookout.cli.report.page import page_data
 from lookout.past.backtests import Backtest, clip_backtest
 from lookout.past.backtests.answers import incident_message, incident_of
 from lookout.rules import Outcome, Rule, WatchVerdict
+from lookout.rules.masks import Masks
 from lookout.v1.recordings_pb2 import BacktestAnswer, BacktestJob, RecordingAnswers, RecordingJob
 from lookout.v1.watches_pb2 import Watch
 from lookout.video.files import VideoReader
@@ -159,7 +160,7 @@ def test_pictures_of_cameras_come_out_of_kafka_and_a_gone_one_is_named(
 ) -> None:
     page, facts = tmp_path / "page.html", PastFacts.of(past, CROWD.question)
     with mock_kafka(records(fleet, FRAMES.name, SEGMENTS.name)) as address:
-        album = Album(address)
+        album = Album(address, masks=Masks())
         write_past_page(page, facts, past.incidents, past.timeline, album, "a test")
         album.close()
     data = payload(page)
@@ -175,7 +176,7 @@ def test_pictures_of_cameras_come_out_of_kafka_and_a_gone_one_is_named(
         assert difference(picture, samples.pixels[0]) < difference(picture, samples.pixels[1]) / 2
     gone = [*records(fleet, FRAMES.name), (SEGMENTS.name, 0, "cam", None)]
     with mock_kafka(gone) as address:
-        album = Album(address)
+        album = Album(address, masks=Masks())
         write_past_page(page, facts, past.incidents, past.timeline, album, "a test")
         album.close()
     assert [own["gone"] for own in payload(page)["incidents"]["cam"]] == [True] * len(past.incidents)

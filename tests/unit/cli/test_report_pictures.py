@@ -9,6 +9,7 @@ import pytest
 
 from lookout.cli.report.pictures import Album
 from lookout.cli.report.run import CameraRun, EvidenceFrame, FleetRecord, Place
+from lookout.rules.masks import Masks
 from tests.unit.cli.runs import FakeMessage, camera_records
 
 SHARE_S = 0.2
@@ -35,7 +36,7 @@ def shots(camera: str) -> list[EvidenceFrame]:
 
 
 def test_a_camera_whose_records_do_not_come_uses_up_its_own_share(monkeypatch: pytest.MonkeyPatch) -> None:
-    album, records = Album("127.0.0.1:1", ["127.0.0.1:1"]), FakeRecords()
+    album, records = Album("127.0.0.1:1", ["127.0.0.1:1"], masks=Masks()), FakeRecords()
     try:
         monkeypatch.setattr(album, "_records", records)
         monkeypatch.setattr(album, "_share_s", SHARE_S)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 
 from lookout.errors import RecordsGoneError
+from lookout.rules.masks import Masks
 from lookout.runtime.store import TensorStore
 from lookout.runtime.worker import Output, Record, Result, StoredCheckpoint
 from lookout.runtime.worker.records import Loss
@@ -48,12 +49,14 @@ class World:
         self.partition = 0
         self.loss: Loss | None = None
         self.monotonic = 0.0
+        self.masks: dict[str, bytes] = {}
         self.handler = DecodeHandler(
             self.settings,
             SoftwareDecoder(),
             self.store,
             self.topic,
             clock=self.clock,
+            masks=Masks(self.masks.get),
             wall_ms=lambda: 1000 * self.now - self.broker_ahead_ms,
         )
         self.state = self.handler.load("yard", None)

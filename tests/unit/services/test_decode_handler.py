@@ -7,13 +7,15 @@ from functools import partial
 import numpy as np
 import pytest
 
+from lookout.administration.masks import next_masks
 from lookout.errors import BadRecordError, TransientError
 from lookout.runtime.store import LineageBrokenError, TensorNotMadeError
 from lookout.runtime.worker import DeadLetter, Record
 from lookout.services.decode.away_hosts import GIVEN_UP_S, WAIT_S
 from lookout.v1.frames_pb2 import Frame, FramesRecord
-from lookout.v1.lineage_pb2 import CAUSE_ENDED, CAUSE_MOVED, StreamEvent
-from lookout.wire import SEGMENTS, headers
+from lookout.v1.lineage_pb2 import CAUSE_CONFIGURATION, CAUSE_ENDED, CAUSE_MOVED, StreamEvent
+from lookout.v1.watches_pb2 import Point, Zone
+from lookout.wire import SEGMENTS, headers, to_json
 from tests.unit.services.decode_case import START_MS, World, pieces, samples
 
 
@@ -289,6 +291,35 @@ def test_pixels_are_made_again_to_the_bit(change: str) -> None:
     assert held is not None
     assert np.array_equal(world.handler.reader.materialize(ref, record), held)
     assert [each.offset for each in ref.segments] == [1]
+
+
+def test_a_new_mask_begins_an_epoch_and_pixels_from_before_it_are_not_made_again() -> None:
+    world = World(change="vectors")
+    before = world.send(pieces()[0])[0]
+    door = Zone(points=[Point(x=0.1, y=0.1), Point(x=0.9, y=0.1), Point(x=0.9, y=0.9)])
+    masks = next_masks("yard", None, [door], [], "ann")
+    masks.versions[0].since.FromMilliseconds(round(world.now * 1000))
+    world.masks["yard"] = to_json(masks)
+    gap, masked = world.send(pieces()[1])
+    assert (gap.event.reason, gap.event.cause) == ("masks", CAUSE_CONFIGURATION)
+    assert masked.epoch > before.epoch
+    assert len(masked.labels.masks) == 1
+    assert (before.segment.facts.bytes > 0, masked.segment.facts.bytes) == (True, 0)
+    assert masked.segment.pixels.id != before.segment.pixels.id
+    with pytest.raises(LineageBrokenError, match="other masks since"):
+        world.handler.reader.materialize(before.segment.pixels, before)
+    held = world.store.get(masked.segment.pixels)
+    assert held is not None
+    assert np.array_equal(world.handler.reader.materialize(masked.segment.pixels, masked), held)
+    world.takeover()
+    assert [record.epoch for record in world.send(pieces()[2])] == [masked.epoch]
+    # Lifted, it holds for what was filmed under it, and these pixels stay what they are.
+    lifted = next_masks("yard", masks, [], [], "ann")
+    lifted.versions[1].since.FromMilliseconds(round(world.now * 1000))
+    world.masks["yard"] = to_json(lifted)
+    assert np.array_equal(world.handler.reader.materialize(masked.segment.pixels, masked), held)
+    later = world.send(pieces()[3], after_ms=130_000)[-1]
+    assert list(later.labels.masks) == []
 
 
 def test_pixels_of_another_camera_are_not_made() -> None:

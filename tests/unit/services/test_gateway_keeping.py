@@ -7,13 +7,17 @@ from typing import cast
 
 import pytest
 
+from lookout.administration.masks import next_masks
 from lookout.errors import StartupError
 from lookout.past.erasures import Fence
+from lookout.rules.masks import Masks
 from lookout.services.gateway.media.keeping import Keeping
 from lookout.services.gateway.media.kept_store import CLIP, KeptStore
 from lookout.services.gateway.media.store import Media
 from lookout.v1.erasures_pb2 import Erasure
 from lookout.v1.media_pb2 import KeptEvidence
+from lookout.v1.watches_pb2 import Point, Zone
+from lookout.wire import to_json
 
 DAY_S = 86_400
 
@@ -27,7 +31,9 @@ def evidence(incident: str, end_s: int, camera: str = "gate") -> KeptEvidence:
     return kept
 
 
-def keeping(store: KeptStore, now_s: float, erased: Fence | None = None) -> Keeping:
+def keeping(
+    store: KeptStore, now_s: float, erased: Fence | None = None, masks: Masks | None = None
+) -> Keeping:
     """Nothing is made here, so nothing makes it."""
     fence = erased or Fence()
     return Keeping(
@@ -36,6 +42,7 @@ def keeping(store: KeptStore, now_s: float, erased: Fence | None = None) -> Keep
         lambda: fence,
         limit=1 << 20,
         days=30,
+        masks=masks or Masks(),
         newest=lambda _: None,
         clock=lambda: now_s,
     )
@@ -55,6 +62,28 @@ def test_evidence_is_kept_for_as_long_as_its_incident(tmp_path: Path) -> None:
     keeping(store, 131 * DAY_S).sweep()
     assert stored(store) == {"young"}
     assert store.read("old", CLIP) is None
+
+
+def test_what_was_kept_without_the_mask_is_not_shown(tmp_path: Path) -> None:
+    store = KeptStore(str(tmp_path))
+    store.put(evidence("old", 100), b"clip", b"picture")
+    door = Zone(points=[Point(x=0.1, y=0.1), Point(x=0.9, y=0.1), Point(x=0.9, y=0.9)])
+    record = to_json(next_masks("gate", None, [door], [], "ann"))
+    masks = Masks(lambda _: record)
+    masked = evidence("new", 100)
+    masked.picture = True
+    masked.masks.extend(masks.filmed("gate", 0).names)
+    store.put(masked, None, b"masked")
+    own = keeping(store, 200, masks=masks)
+    kept = evidence("old", 100)
+    kept.picture = True
+    kept.clip.frames = 1
+    assert (own.picture(kept), own.clip(kept)) == (None, None)
+    piece = own.picture(masked)
+    assert piece is not None
+    assert piece.data == b"masked"
+    own.sweep()
+    assert stored(store) == {"old", "new"}
 
 
 def test_an_erasure_takes_what_it_touches_and_halves(tmp_path: Path) -> None:

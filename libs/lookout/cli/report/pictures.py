@@ -18,6 +18,7 @@ from PIL import Image
 
 from lookout.cli.connect import client_options, grpc_security
 from lookout.cli.report.run import CameraRun, EvidenceFrame, Place, place_of
+from lookout.rules.masks import Masks
 from lookout.runtime.kafka_clients import Consumer
 from lookout.runtime.store import Peers, Rows, StoreError, StoreSettings, TensorClient
 from lookout.runtime.worker import Record
@@ -95,14 +96,17 @@ class Album:
     Args:
         bootstrap: Kafka, for the segments' bytes.
         decoders: gRPC addresses of decode, for the model's own pixels; none: only as filmed.
+        masks: What is hidden of cameras.
         cameras: Number of cameras on the page. Records that refer to what does not exist cost time: a camera
             has its share of it, and then the rest of its pictures is left out.
     """
 
-    def __init__(self, bootstrap: str, decoders: Sequence[str] = (), cameras: int = 1) -> None:
+    def __init__(
+        self, bootstrap: str, decoders: Sequence[str] = (), cameras: int = 1, *, masks: Masks
+    ) -> None:
         from lookout.video.sandbox.pool import SandboxPool, SandboxSettings
 
-        self._records = RecordFetcher(bootstrap)
+        self._records, self._masks = RecordFetcher(bootstrap), masks
         self._sandbox = SandboxPool(1, SandboxSettings())
         settings = StoreSettings(fetch_s=_FETCH_S, materialize_s=_MAKE_S)
         self._peers = Peers(settings, security=grpc_security(bootstrap))
@@ -191,9 +195,9 @@ class Album:
         segment = self._records.read(place_of(record.segment.segment))
         if segment is None:
             return None
-        pictures = filmed_pictures(
-            self._sandbox, segment.value, record.segment, {shot.row for shot in shots}, WIDTH
-        )
+        rows = {shot.row for shot in shots}
+        mask = self._masks.shown(record.camera, record.labels.masks).mask
+        pictures = filmed_pictures(self._sandbox, segment.value, record.segment, rows, WIDTH, mask=mask)
         return {shot: pictures[shot.row] for shot in shots if shot.row in pictures}
 
 

@@ -17,6 +17,7 @@ from lookout.services.prune_encode.encoder import Encoder
 from lookout.services.prune_encode.handler import PruneEncodeHandler
 from lookout.services.prune_encode.settings import PruneEncodeSettings
 from lookout.streams.chains import load_block
+from lookout.streams.stages.masks import read_masks_now
 from lookout.v1.tokens_pb2 import TokensRecord
 from lookout.video.sandbox import SandboxPool, SandboxSettings
 
@@ -48,7 +49,7 @@ class TokensFromKafka:
         )
         tower = load_tower(model, device=prune.device, dtype=getattr(torch, prune.dtype))
         self._encoder = Encoder(tower, prune.batch)
-        self._decode = DecodeHandler(decode, self._pool, store, self._records)
+        self._decode = DecodeHandler(decode, self._pool, store, self._records, masks=read_masks_now(decode))
         self._prune = PruneEncodeHandler(
             prune, self._encoder, store, self._client, self._records, model_digest=model_digest
         )

@@ -7,10 +7,13 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
+from confluent_kafka import KafkaError, KafkaException
+
 from lookout.rules.masks import Masks, masks_fault
-from lookout.runtime.worker import Context
+from lookout.runtime.worker import Context, ServiceSettings
 from lookout.runtime.worker.tables import Table
-from lookout.wire import MASKS
+from lookout.runtime.worker.topic_reader import read_topic
+from lookout.wire import MASKS, key_text
 
 _LOOK_S: Final = 0.5
 #: after which nothing is put into a store that was computed before a mask came
@@ -33,6 +36,25 @@ def live_masks(context: Context[Any], forget: Callable[[str], object] | None = N
         context.on_close(forgetting.stopped.set)
         context.supervisor.start("masks", forgetting.run)
     return masks
+
+
+def read_masks_now(settings: ServiceSettings) -> Masks:
+    """The masks of cameras as Kafka has them now: none where a fleet of an earlier release has no such topic.
+
+    Raises:
+        TimeoutError: The topic cannot be read to its end.
+        KafkaException: Kafka refuses.
+    """
+    newest: dict[str, bytes] = {}
+    try:
+        for message in read_topic(settings, "masks", MASKS.name):
+            key, value = key_text(message.key()), message.value()
+            if value is not None and masks_fault(key, value) is None:
+                newest[key] = value
+    except KafkaException as error:
+        if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+            raise
+    return Masks(newest.get)
 
 
 def newest_masks(table: Table, camera: str) -> bytes | None:

@@ -136,12 +136,12 @@ def hidden_pixels(mask: PictureMask, width: int, height: int) -> Bits:
             winding, edge = _drawn(polygon, width, height)
             hidden |= (winding != 0) | edge
         if layer.keep:
-            kept = np.zeros_like(hidden)
+            shown = np.zeros_like(hidden)
             for polygon in layer.keep:
                 # Where it crosses itself a part counts as outside, by the rule of odd and even.
                 winding, edge = _drawn(polygon, width, height)
-                kept |= ((winding & 1) != 0) & ~edge
-            hidden |= ~kept
+                shown |= ((winding & 1) != 0) & ~edge
+            hidden |= ~shown
     return hidden
 
 

@@ -1,0 +1,93 @@
+"""Privacy masks of cameras."""
+
+from __future__ import annotations
+
+import threading
+from typing import Annotated, Final
+
+from fastapi import APIRouter, Depends, Path, Request
+from starlette.responses import Response
+
+from lookout.administration.masks import next_masks, uncovers
+from lookout.services.gateway.guard import Operator, Viewer
+from lookout.services.gateway.history import queries
+from lookout.services.gateway.messages import answer, body_of, route
+from lookout.services.gateway.parts import Parts, parts_of
+from lookout.services.gateway.principal import Principal
+from lookout.services.gateway.problems import ProblemError, not_found
+from lookout.services.gateway.writes import Asked, entry
+from lookout.v1.access_pb2 import Role
+from lookout.v1.masks_pb2 import CameraMasks, MaskVersion
+from lookout.wire import CAMERAS, MASKS, from_json, tenant_of, to_json
+
+router = APIRouter(prefix="/v1/cameras", tags=["masks"])
+_Camera = Annotated[str, Path(max_length=200)]
+#: a version is written after the newest one: two requests at once would each write the same one
+_TURN: Final = threading.Lock()
+
+
+@router.get("/{camera:path}/masks", **route(CameraMasks))
+def get_masks(request: Request, principal: Viewer, camera: _Camera) -> Response:
+    """What is hidden of a camera's pictures, now (the last version) and before; no versions: nothing ever."""
+    parts = parts_of(request)
+    _check_seen(parts, principal, camera)
+    return answer(_masks(parts, camera))
+
+
+@router.put("/{camera:path}/masks", **route(CameraMasks, takes=MaskVersion))
+def put_masks(
+    request: Request,
+    principal: Operator,
+    asked: Asked,
+    camera: _Camera,
+    wanted: Annotated[MaskVersion, Depends(body_of(MaskVersion))],
+) -> Response:
+    """Hide polygons of a camera's pictures from now on, in older footage as well.
+
+    Send all polygons, and as `version` the last one you have seen: if another has come since, the answer is
+    409. A change that may show what is hidden now needs an administrator, and shows only what is filmed
+    later.
+    """
+    parts = parts_of(request)
+    tenant = _check_seen(parts, principal, camera)
+    with _TURN, parts.writes.once(principal, asked, MASKS.name) as written:
+        if written is None:
+            parts.writes.catch_up(MASKS.name)
+            before = _masks(parts, camera)
+            newest = before.versions[-1].version if before.versions else 0
+            if wanted.version != newest:
+                raise ProblemError(
+                    409, f"version: camera {camera} has version {newest} of its masks, not {wanted.version}"
+                )
+            after = next_masks(camera, before, wanted.hide, wanted.keep, principal.actor)
+            lifts = uncovers(before, after)
+            if lifts:
+                principal.check_role(Role.ROLE_ADMINISTRATOR)
+            audit = entry("mask.lift" if lifts else "mask.write", camera, camera=camera, tenant=tenant)
+            parts.writes.write(principal, asked, MASKS.name, {camera: to_json(after)}, audit)
+    return answer(_masks(parts, camera))
+
+
+def _masks(parts: Parts, camera: str) -> CameraMasks:
+    with parts.database.reading() as connection:
+        row = queries.document(connection, MASKS.name, camera)
+    return CameraMasks(camera=camera) if row is None else from_json(row.body, CameraMasks)
+
+
+def _check_seen(parts: Parts, principal: Principal, camera: str) -> str:
+    """Check that the caller may see a camera; its tenant. One that has sent nothing yet has none.
+
+    Raises:
+        ProblemError: It may not.
+    """
+    with parts.database.reading() as connection:
+        tenants = list(queries.tenants_of(connection, camera))
+        row = queries.document(connection, CAMERAS.name, camera)
+    if row is not None:
+        tenants.append(tenant_of(row.tenant))
+    if not tenants and principal.unlimited:
+        return ""
+    # A mask is the camera's, whoever sends under its id.
+    if not tenants or not all(principal.sees(camera, tenant) for tenant in tenants):
+        raise not_found("camera", camera)
+    return tenants[0]

@@ -83,6 +83,7 @@ FIXED = frozenset(
         "notify_secrets",
         "oidc",
         "public_url",
+        "push_key_file",
         "model_digest",
         "model_dir",
         "prefix",
@@ -483,6 +484,8 @@ CONSTRAINTS: dict[str, dict[str, Any]] = {
     "notify.secret": _NAME,
     "links.secret": _NAME,
     "links.key": _SECRET_KEY,
+    "push.secret": _NAME,
+    "push.key": _SECRET_KEY,
     "notify.ports": _PORTS,
     "notify.networks": _CIDRS,
     "oidc.issuer": _text(

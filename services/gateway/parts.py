@@ -11,6 +11,7 @@ from starlette.requests import Request
 from lookout.past.erasures import Fence
 from lookout.rules.masks import Masks
 from lookout.runtime.net.links import read_link_key
+from lookout.runtime.net.push_keys import public_push_key, read_push_key
 from lookout.services.gateway.access.limits import CallRate, Failures, Followers
 from lookout.services.gateway.access.links import SignInLink
 from lookout.services.gateway.access.once import UsedOnce
@@ -59,6 +60,7 @@ class Parts:
     keeping: Keeping | None
     uploads: Uploads | None
     link_key: bytes | None
+    push_key: str | None
 
 
 def make_parts(settings: GatewaySettings) -> Parts:
@@ -93,11 +95,16 @@ def make_parts(settings: GatewaySettings) -> Parts:
         None if settings.keep_url is None else _keeping(settings, database, media, masks),
         None if settings.upload_url is None else Uploads(settings.upload_url, settings.upload_bytes),
         _link_key(settings.link_key_file),
+        _push_key(settings.push_key_file),
     )
 
 
 def _link_key(file: Path | None) -> bytes | None:
     return None if file is None else read_link_key(file, "LOOKOUT_LINK_KEY_FILE")
+
+
+def _push_key(file: Path | None) -> str | None:
+    return None if file is None else public_push_key(read_push_key(file, "LOOKOUT_PUSH_KEY_FILE"))
 
 
 def _keeping(settings: GatewaySettings, database: Database, media: Media, masks: Masks) -> Keeping:

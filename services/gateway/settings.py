@@ -70,6 +70,11 @@ class GatewaySettings(FetchSettings):
         description="file with the key of signed links to pictures and clips, the same as notify's; unset: "
         "such links show nothing",
     )
+    push_key_file: Path | None = Field(
+        None,
+        description="file with the private key (P-256, PEM) of Web Push, the same as notify's; unset: "
+        "browsers are told nothing",
+    )
     recall: str | None = Field(None, description="recall's gRPC address (host:port); unset: search is off")
     keep_url: str | None = Field(
         None,

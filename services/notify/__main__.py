@@ -60,6 +60,11 @@ class Configuration:
         """The notifications that stay connected, so that states are known to be current."""
         return [name for name, notification in self.all().items() if notification.HasField("mqtt")]
 
+    def ends(self, name: str) -> bool:
+        """Whether a notification ends once its target is gone: so does a browser's."""
+        notification = self.of(name)
+        return notification is not None and notification.HasField("push")
+
     def severity(self, watch: str) -> Severity:
         """What the newest version of a watch says."""
         newest = self._newest(watch)
@@ -148,6 +153,7 @@ def add(context: Context[NotifySettings]) -> None:
         context.health,
         counted=count,
         lasting=configuration.lasting,
+        ends=configuration.ends,
         asker=asker,
     )
     context.health.block("kafka", "what is committed is not read yet")

@@ -31,6 +31,7 @@ from lookout.wire import (
     ACTIONS,
     ALERT_TYPE,
     ALERTS,
+    NOTIFICATIONS,
     NOTIFY,
     WireError,
     event_headers,
@@ -81,6 +82,7 @@ class Feed:
         counted: Counts messages.
         lasting: The notifications that stay connected.
         asker: Asks a second model.
+        ends: Whether a notification ends once its target will never take a message again.
     """
 
     def __init__(
@@ -93,14 +95,16 @@ class Feed:
         counted: Counted = lambda _: None,
         lasting: Callable[[], Iterable[str]] = lambda: (),
         asker: Asker | None = None,
+        ends: Callable[[str], bool] = lambda _: False,
     ) -> None:
         self._asker = asker
         self._settings, self._engine, self._dispatcher = settings, engine, dispatcher
-        self._health, self._counted, self._lasting = health, counted, lasting
+        self._health, self._counted, self._lasting, self._ends = health, counted, lasting, ends
         self._log = logs.get("notify")
         self._stopped = threading.Event()
         self._next: dict[Place, int] = {}
         self._letters: list[tuple[Record, DeadLetter]] = []
+        self._ended: set[str] = set()  # notifications to remove
         self._committed_at = 0.0
         self._turned_at = time.monotonic()
 
@@ -187,6 +191,7 @@ class Feed:
         """Put back what is committed, and deliver what waits."""
         self._engine.clear()
         self._letters.clear()
+        self._ended.clear()
         for message in read_topic(self._settings, "notify-state", NOTIFY.state.name):
             self._engine.restore(key_text(message.key()), _state_of(message.value()))
         for delivery in list(self._engine.waiting()):
@@ -270,7 +275,11 @@ class Feed:
         return self._engine.take(happened, record.timestamp_ms, record.partition)
 
     def _end(self, outcome: Outcome) -> None:
-        if outcome.ending in (Ending.DELIVERED, Ending.REMOVED):
+        name = outcome.delivery.notification
+        if outcome.ending is Ending.REJECTED and self._ends(name):
+            self._ended.add(name)
+            self._counted(Ending.REMOVED)
+        elif outcome.ending in (Ending.DELIVERED, Ending.REMOVED):
             self._counted(outcome.ending)
         else:
             self._give_up(Dropped(outcome.delivery, outcome.ending, outcome.detail))
@@ -292,7 +301,7 @@ class Feed:
         self._letters.append((record, why))
 
     def _commit(self, clients: _Clients) -> None:
-        """One transaction: states, second opinions, dead letters, offsets.
+        """One transaction: states, second opinions, dead letters, offsets, and notifications that end.
 
         Raises:
             KafkaException: It is not known how it ended; what is committed is read again.
@@ -312,6 +321,8 @@ class Feed:
                     event_headers(ALERT_TYPE, NOTIFY.name, alert.camera, alert.id, alert.end.ToJsonString())
                 ),
             )
+        for name in self._ended:
+            producer.produce(NOTIFICATIONS.name, value=None, key=name.encode())
         letters = NOTIFY.dead_letters
         for record, why in self._letters:
             letter, _ = dead_letter(
@@ -326,6 +337,7 @@ class Feed:
             producer.send_offsets_to_transaction(offsets, metadata, _STEP_S)
         producer.commit_transaction(_STEP_S)
         self._letters.clear()
+        self._ended.clear()
         self._committed_at = time.monotonic()
 
 

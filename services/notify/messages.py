@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from dataclasses import dataclass
+from typing import Final
 
 from lookout.errors import LookoutRuntimeError
+from lookout.text import clean
 from lookout.v1.notifications_pb2 import NotificationEvent
+
+#: cameras that a message about many incidents names
+_NAMED: Final = 5
 
 
 class DeliveryError(LookoutRuntimeError):
@@ -74,3 +80,13 @@ class ConnectedChannel(Channel):
         Raises:
             DeliveryError: The target does not answer.
         """
+
+
+def summary(events: list[NotificationEvent], newest: NotificationEvent) -> str:
+    """Many events in one message: how many, of which cameras, and the newest one."""
+    incidents = {event.alert.incident or event.action.incident for event in events}
+    cameras = Counter(event.alert.camera or event.action.camera for event in events)
+    named = ", ".join(clean(camera, 60) for camera, _ in cameras.most_common(_NAMED))
+    rest_text = f" and {len(cameras) - _NAMED} more" if len(cameras) > _NAMED else ""
+    first = f"{len(events)} messages about {len(incidents)} incidents of {named}{rest_text}. The newest:"
+    return "\n".join([first, newest.text, *filter(None, [newest.console_url])])

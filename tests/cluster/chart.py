@@ -68,6 +68,7 @@ VARIANTS: dict[str, dict[str, str]] = {
         "notify.enabled": "true",
         "notify.secret": "targets",
         "notify.links.secret": "links",
+        "notify.push.secret": "push",
         "notify.settings.notify_hosts": "hooks.example.org",
         "recordings.enabled": "true",
         "recordings.claims.yard": "cctv",
@@ -221,6 +222,7 @@ REFUSED = {
     "gateway.enabled=true gateway.ingress.enabled=true gateway.ingress.host=a": "gateway.callerNamespaces:",
     "notify.enabled=true": "notify.settings.notify_hosts: nothing would be sent",
     "notify.enabled=true notify.settings.notify_hosts=a notify.links.secret=l": "links lead to the gateway",
+    "notify.enabled=true notify.settings.notify_hosts=a notify.push.secret=p": "people allow it in",
     "notify.settings.notify_secrets=/tmp": "additional properties 'notify_secrets' not allowed",
     "notify.ports={0}": "'/notify/ports/0': minimum",
     "notify.networks={10.0.0.1}": 'notify.networks[0]: "10.0.0.1" is no network',
@@ -747,6 +749,7 @@ def _settings() -> list[str]:
         "notify.enabled": "true",
         "notify.secret": "targets",
         "notify.links.secret": "links",
+        "notify.push.secret": "push",
         "notify.settings.notify_hosts": "hooks.example.org",
     }
     variables = {name: _variables(pod) for name, pod in _pods(render(given)).items()}
@@ -758,12 +761,14 @@ def _settings() -> list[str]:
             "LOOKOUT_RECALL": "lookout-recall:50051",
             "LOOKOUT_NOTIFY": "lookout-notify:50051",
             "LOOKOUT_LINK_KEY_FILE": "/etc/lookout/links/key",
+            "LOOKOUT_PUSH_KEY_FILE": "/etc/lookout/push/key",
         },
         "notify": {
             "LOOKOUT_NOTIFY_HOSTS": "hooks.example.org",
             "LOOKOUT_NOTIFY_SECRETS": "/etc/lookout/notify-secrets",
             "LOOKOUT_PUBLIC_URL": "https://lookout.example.org",
             "LOOKOUT_GATEWAY_URL": "http://lookout-gateway",
+            "LOOKOUT_PUSH_KEY_FILE": "/etc/lookout/push/key",
             "LOOKOUT_LINK_KEY_FILE": "/etc/lookout/links/key",
         },
         **dict.fromkeys(("decode", "prefill", "recall"), quotas),

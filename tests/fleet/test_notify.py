@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import time
@@ -17,9 +18,10 @@ from lookout.cli.app import app
 from lookout.cli.connect import make_producer
 from lookout.local import FleetAddress, KafkaServer, create_topics
 from lookout.runtime.net.links import signed_link
+from lookout.runtime.net.push_keys import new_push_key
 from lookout.v1.actions_pb2 import IncidentAction
 from lookout.v1.alerts_pb2 import Alert
-from lookout.wire import ALERTS
+from lookout.wire import ALERTS, to_json
 from tests.eventually import eventually
 from tests.fleet.gateway_case import GatewayProcess
 from tests.fleet.notify_case import (
@@ -35,6 +37,7 @@ from tests.fleet.notify_case import (
     webhook,
 )
 from tests.fleet.notify_faults import attacked
+from tests.fleet.push_service import PushService
 
 pytestmark = pytest.mark.fleet
 
@@ -49,7 +52,13 @@ def notify(
     create_topics(broker.bootstrap, 2)
     folder = tmp_path_factory.mktemp("notify")
     (folder / "link-key").write_bytes(LINK_KEY)
-    settings = {"public_url": "http://lookout.test:8080", "link_key_file": str(folder / "link-key")}
+    (folder / "secrets").mkdir()
+    (folder / "secrets" / "push-key").write_bytes(new_push_key())
+    settings = {
+        "public_url": "http://lookout.test:8080",
+        "link_key_file": str(folder / "link-key"),
+        "push_key_file": str(folder / "secrets" / "push-key"),
+    }
     with notifying(NotifyProcess(folder, broker.bootstrap, redis_url, settings)) as process:
         yield process
 
@@ -64,6 +73,7 @@ def gateway(
     settings = {
         "notify": f"127.0.0.1:{notify.service.grpc_port}",
         "link_key_file": str(folder / "link-key"),
+        "push_key_file": str(notify.secrets / "push-key"),
     }
     process = GatewayProcess(folder, broker.bootstrap, redis_url, settings).start()
     with process.signed_in() as client:
@@ -231,6 +241,42 @@ def test_a_record_that_is_not_an_alert_is_a_dead_letter(gateway: httpx.Client, b
         return [letter for letter in page.get("letters", []) if letter["stage"] == "notify"]
 
     assert eventually(letters, 60)[0]["reason"] == "bad-event"
+
+
+def test_a_browser_is_told_until_it_is_gone(
+    gateway: httpx.Client, broker: KafkaServer, notify: NotifyProcess
+) -> None:
+    with PushService() as browser:
+        assert len(gateway.get("/v1/push").json()["key"]) == 87
+        push = json.loads(to_json(browser.subscription))
+        answer = gateway.put("/v1/push", json={"push": push, "cameras": ["lobby"]}).json()
+        identity = answer["notification"]["id"]
+        assert answer["notification"]["push"]["person"] == "local"
+        assert gateway.post(f"/v1/push/{identity}/test").json() == {"delivered": True}
+        assert browser.got[0][1]["text"].startswith("Test of the notification")
+        publish(make_producer(broker.bootstrap), alert(31, Alert.KIND_OPENED, camera="lobby"))
+        eventually(lambda: len(browser.got) == 2, 60)
+        assert browser.got[1][1]["text"].startswith("lobby: Is anyone lying on the ground? Yes")
+        browser.status = 410
+        publish(make_producer(broker.bootstrap), alert(32, Alert.KIND_OPENED, camera="lobby"))
+        eventually(lambda: "notifications" not in gateway.get("/v1/push").json(), 60)
+        assert gateway.delete(f"/v1/push/{identity}").status_code == 404
+
+
+def test_a_person_has_only_browsers_of_their_own_and_cameras_they_may_see(gateway: httpx.Client) -> None:
+    body = {"name": "guard", "role": "viewer", "cameras": ["ward*"], "tenants": ["acme"]}
+    token = gateway.post("/v1/tokens", json=body).json()["secret"]
+    guard = httpx.Client(base_url=gateway.base_url, headers={"authorization": f"Bearer {token}"})
+    with PushService() as browser, guard:
+        push = json.loads(to_json(browser.subscription))
+        theirs = guard.put("/v1/push", json={"push": {**push, "person": "local"}}).json()["notification"]
+        assert (theirs["push"]["person"], theirs["cameras"], theirs["tenant"]) == ("guard", ["ward*"], "acme")
+        for more in ({"cameras": ["gate"]}, {"tenant": "other"}):
+            assert guard.put("/v1/push", json={"push": push, **more}).status_code == 403
+        assert "notifications" not in gateway.get("/v1/push").json()
+        assert gateway.delete(f"/v1/push/{theirs['id']}").status_code == 404
+        assert guard.get("/v1/notifications").status_code == 403
+        assert guard.delete(f"/v1/push/{theirs['id']}").status_code == 204
 
 
 @pytest.mark.long

@@ -356,8 +356,8 @@ annotations: {{- toYaml . | nindent 2 }}
 {{- $files = append $files (dict "name" "notify-secrets" "secret" .root.Values.notify.secret) }}
 {{- end }}
 {{- if and (has $component (list "gateway" "notify")) .root.Values.notify.enabled }}
-{{- with .root.Values.notify.links }}
-{{- if .secret }}{{ $files = append $files (dict "name" "links" "secret" .secret "items" (dict "key" .key)) }}{{ end }}
+{{- range $name, $secret := pick .root.Values.notify "links" "push" }}
+{{- if $secret.secret }}{{ $files = append $files (dict "name" $name "secret" $secret.secret "items" (dict "key" $secret.key)) }}{{ end }}
 {{- end }}
 {{- end }}
 {{- $store := dict }}

@@ -32,6 +32,8 @@ NOTIFY_SECRETS = "notify-secrets"
 """The folder of a local fleet with keys, passwords and Apprise URLs of notifications."""
 LINK_KEY = "link-key"
 """The file of a local fleet with the key of signed links."""
+PUSH_KEY = "push-key"
+"""The file of a local fleet with the private key of Web Push."""
 RECORDINGS_ROLES = {"recordings-plan": "plan", "recordings": "parts", "recordings-reduce": "reduce"}
 """The services of recordings as jobs, with the argument that their module takes."""
 RECORDINGS_DECODE = "recordings-decode"

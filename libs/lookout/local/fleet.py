@@ -16,7 +16,7 @@ from typing import Self
 from filelock import FileLock, Timeout
 
 from lookout.cores import usable_cores
-from lookout.disk import private_folder
+from lookout.disk import private_folder, replace_file
 from lookout.errors import StartupError
 from lookout.local.addresses import (
     CAMERA_AGENT,
@@ -25,6 +25,7 @@ from lookout.local.addresses import (
     LINK_KEY,
     NOTIFY_SECRETS,
     PLAN_SETTINGS,
+    PUSH_KEY,
     RECALL,
     RECORDINGS_DECODE,
     RECORDINGS_ROLES,
@@ -49,6 +50,7 @@ from lookout.local.redis import RedisServer, check_redis
 from lookout.local.server import LocalServer, Startable
 from lookout.local.topics import create_topics, reconcile_topics
 from lookout.runtime.net import KafkaSecurity, RedisSecurity, load_connections
+from lookout.runtime.net.push_keys import new_push_key
 from lookout.runtime.worker.startup import check_open_files
 from lookout.wire import NAME_PREFIX, NOTIFY, Stage, all_topics
 
@@ -308,6 +310,8 @@ class Fleet(Startable):
             return None
         key = self._own[GATEWAY].setdefault("link_key_file", str(self.folder / LINK_KEY))
         own.setdefault("link_key_file", key)
+        push = self._own[GATEWAY].setdefault("push_key_file", str(self.folder / PUSH_KEY))
+        own.setdefault("push_key_file", push)
         own.setdefault("public_url", self._gateway)
         return Path(key)
 
@@ -410,6 +414,9 @@ class Fleet(Startable):
             new_password(self._token_file)
         if self._link_key is not None:
             lasting_password(self._link_key)
+            push_key = self.folder / PUSH_KEY
+            if not push_key.exists():  # another one would end what people's browsers allowed
+                replace_file(push_key, new_push_key())
         if self._kafka:  # topics of a broker that this fleet did not start are left as they are
             existing = [topic for topic in all_topics() if topic.name not in created]
             reconcile_topics(self.bootstrap, existing, security=self.kafka_security())

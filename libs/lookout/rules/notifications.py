@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Iterable
 from typing import Final
@@ -12,7 +13,7 @@ from lookout.rules.schedule import in_schedule
 from lookout.rules.types import RuleError
 from lookout.v1.actions_pb2 import IncidentAction
 from lookout.v1.alerts_pb2 import Alert
-from lookout.v1.notifications_pb2 import Notification
+from lookout.v1.notifications_pb2 import Notification, WebPush
 from lookout.v1.watches_pb2 import SEVERITY_CRITICAL, SEVERITY_WARNING, ScheduleEntry, Severity
 from lookout.wire import WireError, check_tenant, from_json, is_camera_id, names_id, tenant_of
 from lookout.wire.limits import ID_BYTES
@@ -23,6 +24,8 @@ from lookout.wire.ranges import RangeError, check_ranges
 _FILE: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 #: what MQTT takes as the beginning of a topic
 _TOPIC: Final = re.compile(r"[^+#\x00/]+(/[^+#\x00/]+)*")
+#: bytes of what a browser gives with its subscription (RFC 8291)
+_PUSH_KEYS: Final = {"p256dh": 65, "auth": 16}
 _EVENTS: Final = {
     Alert.KIND_OPENED: Notification.EVENT_OPENED,
     Alert.KIND_UPDATED: Notification.EVENT_UPDATED,
@@ -85,8 +88,10 @@ def check_notification(notification: Notification) -> None:
 
 def _check_channel(notification: Notification) -> None:
     match notification.WhichOneof("channel"):
+        case "push":
+            _check_push(notification.push)
         case "webhook":
-            _check_url(notification.webhook.url)
+            _check_url("webhook.url", notification.webhook.url)
             _check_files("webhook.secrets", notification.webhook.secrets)
             if not notification.webhook.secrets:
                 raise RuleError("webhook.secrets: name the file with the key that signs, such as hook")
@@ -103,19 +108,36 @@ def _check_channel(notification: Notification) -> None:
                 if text and not _TOPIC.fullmatch(text):
                     raise RuleError(f"mqtt.{name}: {text[:40]!r} is not the beginning of a topic")
         case _:
-            raise RuleError("channel: webhook, apprise or mqtt is needed")
+            raise RuleError("channel: webhook, apprise, mqtt or push is needed")
 
 
-def _check_url(url: str) -> None:
+def _check_push(push: WebPush) -> None:
+    _check_url("push.endpoint", push.endpoint)
+    for name, size in _PUSH_KEYS.items():
+        if len(_decoded(getattr(push, name))) != size:
+            raise RuleError(f"push.{name}: {size} bytes as base64url are needed, as the browser has them")
+    if push.p256dh[:1] != "B":  # 0x04: both coordinates follow
+        raise RuleError("push.p256dh: an uncompressed point of P-256 is needed")
+
+
+def _decoded(text: str) -> bytes:
+    """The bytes of base64url without padding; none where it is not."""
+    try:
+        return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+    except ValueError:
+        return b""
+
+
+def _check_url(field: str, url: str) -> None:
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port
     except ValueError as error:
-        raise RuleError(f"webhook.url: {error}") from error
+        raise RuleError(f"{field}: {error}") from error
     if parts.scheme not in ("http", "https") or not host or not url.isprintable() or " " in url:
-        raise RuleError("webhook.url: an address such as https://hooks.example.org/lookout is needed")
+        raise RuleError(f"{field}: an address such as https://hooks.example.org/lookout is needed")
     if parts.username is not None or parts.password is not None:
-        raise RuleError("webhook.url: it holds a user name or password, which everybody could read here")
+        raise RuleError(f"{field}: it holds a user name or password, which everybody could read here")
 
 
 def _check_files(field: str, names: Iterable[str]) -> None:
@@ -134,6 +156,8 @@ def target_text(notification: Notification) -> str:
             return notification.webhook.url
         case "mqtt":
             return f"mqtt {notification.mqtt.host}"
+        case "push":
+            return f"browser of {notification.push.person}"
         case _:
             return f"apprise, file {notification.apprise.url_file}"
 

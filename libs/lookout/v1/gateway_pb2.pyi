@@ -183,6 +183,14 @@ class NotificationList(_message.Message):
     notifications: _containers.RepeatedCompositeFieldContainer[NotificationView]
     def __init__(self, notifications: _Optional[_Iterable[_Union[NotificationView, _Mapping]]] = ...) -> None: ...
 
+class PushView(_message.Message):
+    __slots__ = ("key", "notifications")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    NOTIFICATIONS_FIELD_NUMBER: _ClassVar[int]
+    key: str
+    notifications: _containers.RepeatedCompositeFieldContainer[NotificationView]
+    def __init__(self, key: _Optional[str] = ..., notifications: _Optional[_Iterable[_Union[NotificationView, _Mapping]]] = ...) -> None: ...
+
 class WatchList(_message.Message):
     __slots__ = ("watches",)
     WATCHES_FIELD_NUMBER: _ClassVar[int]

@@ -15,7 +15,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Notification(_message.Message):
-    __slots__ = ("id", "webhook", "apprise", "mqtt", "watches", "cameras", "tenant", "severity", "hours", "quiet_hours", "events", "unclaimed_s", "disabled", "snoozed_until")
+    __slots__ = ("id", "webhook", "apprise", "mqtt", "push", "watches", "cameras", "tenant", "severity", "hours", "quiet_hours", "events", "unclaimed_s", "disabled", "snoozed_until")
     class Event(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         EVENT_UNSPECIFIED: _ClassVar[Notification.Event]
@@ -32,6 +32,7 @@ class Notification(_message.Message):
     WEBHOOK_FIELD_NUMBER: _ClassVar[int]
     APPRISE_FIELD_NUMBER: _ClassVar[int]
     MQTT_FIELD_NUMBER: _ClassVar[int]
+    PUSH_FIELD_NUMBER: _ClassVar[int]
     WATCHES_FIELD_NUMBER: _ClassVar[int]
     CAMERAS_FIELD_NUMBER: _ClassVar[int]
     TENANT_FIELD_NUMBER: _ClassVar[int]
@@ -46,6 +47,7 @@ class Notification(_message.Message):
     webhook: Webhook
     apprise: Apprise
     mqtt: Mqtt
+    push: WebPush
     watches: _containers.RepeatedScalarFieldContainer[str]
     cameras: _containers.RepeatedScalarFieldContainer[str]
     tenant: str
@@ -56,7 +58,7 @@ class Notification(_message.Message):
     unclaimed_s: float
     disabled: bool
     snoozed_until: _timestamp_pb2.Timestamp
-    def __init__(self, id: _Optional[str] = ..., webhook: _Optional[_Union[Webhook, _Mapping]] = ..., apprise: _Optional[_Union[Apprise, _Mapping]] = ..., mqtt: _Optional[_Union[Mqtt, _Mapping]] = ..., watches: _Optional[_Iterable[str]] = ..., cameras: _Optional[_Iterable[str]] = ..., tenant: _Optional[str] = ..., severity: _Optional[_Union[_watches_pb2.Severity, str]] = ..., hours: _Optional[_Iterable[_Union[_watches_pb2.ScheduleEntry, _Mapping]]] = ..., quiet_hours: _Optional[_Iterable[_Union[_watches_pb2.ScheduleEntry, _Mapping]]] = ..., events: _Optional[_Iterable[_Union[Notification.Event, str]]] = ..., unclaimed_s: _Optional[float] = ..., disabled: _Optional[bool] = ..., snoozed_until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    def __init__(self, id: _Optional[str] = ..., webhook: _Optional[_Union[Webhook, _Mapping]] = ..., apprise: _Optional[_Union[Apprise, _Mapping]] = ..., mqtt: _Optional[_Union[Mqtt, _Mapping]] = ..., push: _Optional[_Union[WebPush, _Mapping]] = ..., watches: _Optional[_Iterable[str]] = ..., cameras: _Optional[_Iterable[str]] = ..., tenant: _Optional[str] = ..., severity: _Optional[_Union[_watches_pb2.Severity, str]] = ..., hours: _Optional[_Iterable[_Union[_watches_pb2.ScheduleEntry, _Mapping]]] = ..., quiet_hours: _Optional[_Iterable[_Union[_watches_pb2.ScheduleEntry, _Mapping]]] = ..., events: _Optional[_Iterable[_Union[Notification.Event, str]]] = ..., unclaimed_s: _Optional[float] = ..., disabled: _Optional[bool] = ..., snoozed_until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class Webhook(_message.Message):
     __slots__ = ("url", "secrets")
@@ -93,6 +95,18 @@ class Mqtt(_message.Message):
     topic: str
     discovery: str
     def __init__(self, host: _Optional[str] = ..., port: _Optional[int] = ..., tls: _Optional[bool] = ..., username: _Optional[str] = ..., password_file: _Optional[str] = ..., ca_file: _Optional[str] = ..., topic: _Optional[str] = ..., discovery: _Optional[str] = ...) -> None: ...
+
+class WebPush(_message.Message):
+    __slots__ = ("endpoint", "p256dh", "auth", "person")
+    ENDPOINT_FIELD_NUMBER: _ClassVar[int]
+    P256DH_FIELD_NUMBER: _ClassVar[int]
+    AUTH_FIELD_NUMBER: _ClassVar[int]
+    PERSON_FIELD_NUMBER: _ClassVar[int]
+    endpoint: str
+    p256dh: str
+    auth: str
+    person: str
+    def __init__(self, endpoint: _Optional[str] = ..., p256dh: _Optional[str] = ..., auth: _Optional[str] = ..., person: _Optional[str] = ...) -> None: ...
 
 class NotificationEvent(_message.Message):
     __slots__ = ("notification", "severity", "alert", "action", "text", "console_url", "picture_url", "clip_url", "test")

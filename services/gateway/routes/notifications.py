@@ -16,7 +16,7 @@ from lookout.services.gateway.messages import answer, body_of, route
 from lookout.services.gateway.parts import Parts, parts_of
 from lookout.services.gateway.principal import Principal
 from lookout.services.gateway.problems import ProblemError, not_found
-from lookout.services.gateway.writes import Asked, entry
+from lookout.services.gateway.writes import Asked, Asking, entry
 from lookout.v1.gateway_pb2 import NotificationList, NotificationView
 from lookout.v1.notifications_pb2 import (
     Notification,
@@ -39,7 +39,7 @@ def list_notifications(request: Request, principal: Administrator) -> Response:
     _check_unlimited(principal)
     with parts_of(request).database.reading() as connection:
         rows = queries.documents(connection, NOTIFICATIONS.name)
-    return answer(NotificationList(notifications=[_view(row) for row in rows]))
+    return answer(NotificationList(notifications=[view_of(row) for row in rows]))
 
 
 @router.get("/{identity:path}", **route(NotificationView))
@@ -62,7 +62,7 @@ def put_notification(
     parts = parts_of(request)
     target.id = identity
     check_notification(target)
-    _check_place(parts, identity)
+    check_place(parts, identity)
     with parts.writes.once(principal, asked, NOTIFICATIONS.name) as written:
         if written is None:
             audit = entry("notification.write", identity, tenant=target.tenant)
@@ -77,7 +77,7 @@ def remove_notification(request: Request, principal: Administrator, asked: Asked
     parts = parts_of(request)
     with parts.writes.once(principal, asked, NOTIFICATIONS.name) as written:
         if written is None:
-            _check_place(parts, _one(parts, identity).notification.id)
+            check_place(parts, _one(parts, identity).notification.id)
             audit = entry("notification.remove", identity)
             parts.writes.write(principal, asked, NOTIFICATIONS.name, {identity: None}, audit)
     return Response(status_code=204)
@@ -89,16 +89,27 @@ def try_notification(request: Request, principal: Administrator, asked: Asked, i
     _check_unlimited(principal)
     parts = parts_of(request)
     _one(parts, identity)
+    return answer(deliver_test(parts, principal, asked, identity))
+
+
+def deliver_test(parts: Parts, principal: Principal, asked: Asking, identity: str) -> TryNotificationResponse:
+    """Have the service notify deliver a test.
+
+    Raises:
+        ProblemError: There is no such service, or it does not answer.
+    """
     if parts.settings.notify is None:
         raise ProblemError(404, "this fleet delivers no notifications: run notify, and set LOOKOUT_NOTIFY")
     parts.writes.note(principal, asked, entry("notification.test", identity))
     with Channels(parts.settings).open(parts.settings.notify) as channel:
         stub: Any = NotifyServiceStub(channel)  # type: ignore[no-untyped-call]
         try:
-            outcome = stub.TryNotification(TryNotificationRequest(notification=identity), timeout=_TEST_S)
+            outcome: TryNotificationResponse = stub.TryNotification(
+                TryNotificationRequest(notification=identity), timeout=_TEST_S
+            )
         except grpc.RpcError as error:
             raise ProblemError(503, f"notify at {parts.settings.notify}: {error.details()}") from error
-    return answer(outcome)
+    return outcome
 
 
 def _check_unlimited(principal: Principal) -> None:
@@ -106,7 +117,7 @@ def _check_unlimited(principal: Principal) -> None:
         raise ProblemError(403, "notifications need an administrator of every camera and tenant")
 
 
-def _check_place(parts: Parts, identity: str) -> None:
+def check_place(parts: Parts, identity: str) -> None:
     """Check that the gateway may write it, and that it is not one too many."""
     with parts.database.reading() as connection:
         rows = {row.key: row for row in queries.documents(connection, NOTIFICATIONS.name)}
@@ -121,9 +132,10 @@ def _one(parts: Parts, identity: str) -> NotificationView:
         row = queries.document(connection, NOTIFICATIONS.name, identity)
     if row is None:
         raise not_found("notification", identity)
-    return _view(row)
+    return view_of(row)
 
 
-def _view(row: Any) -> NotificationView:
+def view_of(row: Any) -> NotificationView:
+    """A row of notifications.v1 as the API shows it."""
     notification = from_json(row.body, Notification)
     return NotificationView(notification=notification, read_only=row.owner == headers.KUBERNETES)

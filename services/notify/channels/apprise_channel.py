@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import tempfile
-from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
@@ -12,7 +11,7 @@ import apprise
 
 from lookout.runtime.net.fetch import UriFetcher
 from lookout.runtime.net.guarded_resolving import guarded
-from lookout.services.notify.messages import DeliveryError, GroupingChannel, Message
+from lookout.services.notify.messages import DeliveryError, GroupingChannel, Message, summary
 from lookout.services.notify.secrets import Secrets
 from lookout.text import clean
 from lookout.v1.alerts_pb2 import Alert
@@ -20,8 +19,6 @@ from lookout.v1.notifications_pb2 import Apprise, NotificationEvent
 from lookout.v1.watches_pb2 import SEVERITY_CRITICAL
 
 _TITLE: Final = "Lookout"
-#: cameras that a message about many incidents names
-_NAMED: Final = 5
 
 
 class AppriseChannel(GroupingChannel):
@@ -92,13 +89,3 @@ class _FailureText(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         if not self.text:
             self.text = clean(record.getMessage(), 200)
-
-
-def summary(events: list[NotificationEvent], newest: NotificationEvent) -> str:
-    """Many events in one message: how many, of which cameras, and the newest one."""
-    incidents = {event.alert.incident or event.action.incident for event in events}
-    cameras = Counter(event.alert.camera or event.action.camera for event in events)
-    named = ", ".join(clean(camera, 60) for camera, _ in cameras.most_common(_NAMED))
-    rest_text = f" and {len(cameras) - _NAMED} more" if len(cameras) > _NAMED else ""
-    first = f"{len(events)} messages about {len(incidents)} incidents of {named}{rest_text}. The newest:"
-    return "\n".join([first, newest.text, *filter(None, [newest.console_url])])

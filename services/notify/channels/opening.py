@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 from lookout.errors import BadRecordError, TransientError
 from lookout.runtime.net.fetch import UriFetcher
 from lookout.runtime.net.guarded_resolving import unguarded
+from lookout.runtime.net.push_keys import push_key_pair
 from lookout.services.notify.channels.webhook import WebhookChannel
 from lookout.services.notify.composing import Composer
 from lookout.services.notify.messages import Channel, DeliveryError
@@ -25,11 +26,17 @@ class Channels:
     Args:
         settings: Secrets, and where messages may go.
         composer: Knows where pictures are.
+
+    Raises:
+        StartupError: The key of Web Push cannot be read.
     """
 
     def __init__(self, settings: NotifySettings, composer: Composer) -> None:
         self._composer = composer
         self._secrets, self._allowed = Secrets(settings.notify_secrets), settings.allowed()
+        file = settings.push_key_file
+        self._push_key = None if file is None else push_key_pair(file, "LOOKOUT_PUSH_KEY_FILE")
+        self._contact = f"lookout@{urlsplit(settings.public_url or '').hostname or 'localhost'}"
 
     def open(self, notification: Notification) -> Channel:
         """The channel of a notification.
@@ -45,6 +52,12 @@ class Channels:
                 from lookout.services.notify.channels.apprise_channel import AppriseChannel
 
                 return AppriseChannel(notification.apprise, self._secrets, self._allowed, self.picture)
+            case "push":
+                if self._push_key is None:
+                    raise DeliveryError("this service sends nothing to browsers; set LOOKOUT_PUSH_KEY_FILE")
+                from lookout.services.notify.channels.push_channel import PushChannel
+
+                return PushChannel(notification.push, self._push_key, self._contact, self._allowed)
             case "mqtt":
                 from lookout.services.notify.channels.mqtt_channel import MqttChannel
 

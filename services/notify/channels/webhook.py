@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import time
 from datetime import UTC, datetime
 from typing import Final
 
 from standardwebhooks import Webhook as Signer
 
-from lookout.errors import BadRecordError, TransientError
-from lookout.runtime.net.fetch import Deadline, UriFetcher, connected, passing, request_of
-from lookout.runtime.net.guarded_resolving import unguarded
+from lookout.runtime.net.fetch import UriFetcher
+from lookout.services.notify.channels.posting import post
 from lookout.services.notify.messages import Channel, DeliveryError, Message
 from lookout.services.notify.secrets import Secrets
 from lookout.v1.notifications_pb2 import Webhook
@@ -39,30 +37,15 @@ class WebhookChannel(Channel):
         body = cloud_event(message)
         now = datetime.now(UTC)
         signatures = [signer.sign(message.id, now, body.decode()) for signer in self._signers]
-        deadline = Deadline(time.monotonic() + self._allowed.timeout_s)
-        try:
-            url, address = self._allowed.place(self._url)
-            where, headers = request_of(url)
-            headers |= {
-                "content-type": CONTENT_TYPE,
-                "content-length": str(len(body)),
-                "webhook-id": message.id,
-                "webhook-timestamp": str(int(now.timestamp())),
-                "webhook-signature": " ".join(signatures),
-            }
-            with (
-                unguarded(),  # the address was checked: it is connected to as it is
-                passing(url),
-                connected(address, deadline) as pool,
-                pool.stream("POST", where, headers=headers, content=body) as answer,
-            ):
-                status = answer.status  # its body is of no interest, however long it is
-        except BadRecordError as error:
-            raise DeliveryError(error.detail) from error
-        except TransientError as error:
-            raise DeliveryError(str(error)) from error
+        headers = {
+            "content-type": CONTENT_TYPE,
+            "webhook-id": message.id,
+            "webhook-timestamp": str(int(now.timestamp())),
+            "webhook-signature": " ".join(signatures),
+        }
+        host, status = post(self._allowed, self._url, headers, body)
         if not 200 <= status < 300:
-            raise DeliveryError(f"{url.hostname} answers with status {status}", final=status == _GONE)
+            raise DeliveryError(f"{host} answers with status {status}", final=status == _GONE)
 
 
 def cloud_event(message: Message) -> bytes:

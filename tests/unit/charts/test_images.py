@@ -205,7 +205,10 @@ SERVICES = {
     "controller": ["controller", "controller.topics", "controller.credential", "controller.release"],
     "decode": ["decode"],
     "gateway": ["gateway"],
-    "notify": ["notify", "notify.channels.apprise_channel", "notify.channels.mqtt_channel"],
+    "notify": [
+        "notify",
+        *(f"notify.channels.{name}_channel" for name in ("apprise", "mqtt", "push")),
+    ],
     "prefill": ["prune_encode", "prefill", "recall"],
     "recordings": ["recordings"],
 }

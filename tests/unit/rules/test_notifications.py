@@ -42,7 +42,7 @@ def opened(**more: str) -> Alert:
 @pytest.mark.parametrize(
     ("notification", "why"),
     [
-        (Notification(id="n"), "channel: webhook, apprise or mqtt"),
+        (Notification(id="n"), "channel: webhook, apprise, mqtt or push"),
         (Notification(id="", webhook={"url": "https://example.org"}), "id ''"),
         (Notification(id="n", webhook={"url": "ftp://example.org", "secrets": ["k"]}), "webhook.url"),
         (Notification(id="n", webhook={"url": "https://u:p@example.org", "secrets": ["k"]}), "password"),

@@ -90,7 +90,7 @@ def test_a_notification_keeps_every_field(channel: dict[str, Any], on_the_wire: 
     wanted = ParseDict({**RULES_ON_THE_WIRE, **on_the_wire}, Notification())
     found = convert.notification(notification_resource(**EVERY_RULE, **channel))
     assert found == wanted
-    fields = {field.name for field, _ in found.ListFields()} | {"webhook", "apprise", "mqtt"}
+    fields = {field.name for field, _ in found.ListFields()} | {"webhook", "apprise", "mqtt", "push"}
     assert fields == {field.name for field in Notification.DESCRIPTOR.fields}, (
         "a field has no place in the spec"
     )
@@ -99,7 +99,7 @@ def test_a_notification_keeps_every_field(channel: dict[str, Any], on_the_wire: 
 @pytest.mark.parametrize(
     ("spec", "words"),
     [
-        ({"disabled": True}, "channel: webhook, apprise or mqtt is needed"),
+        ({"disabled": True}, "channel: webhook, apprise, mqtt or push is needed"),
         ({"webhook": {"url": "https://a", "secrets": ["../key"]}}, "webhook.secrets"),
         ({"webhook": {"url": "https://me:secret@a", "secrets": ["key"]}}, "user name or password"),
         ({"apprise": {"urlFile": "slack"}, "hours": [{"start": "1", "end": "2"}]}, "time of day"),

@@ -22,6 +22,8 @@ from lookout.services.notify.opinions import Asker, Endpoint
 from lookout.services.notify.settings import NotifySettings
 from lookout.text import clean
 from lookout.v1.notifications_pb2 import (
+    ListDeliveriesRequest,
+    ListDeliveriesResponse,
     Notification,
     TryNotificationRequest,
     TryNotificationResponse,
@@ -86,16 +88,26 @@ class Configuration:
 
 
 class Tester(NotifyServiceServicer):
-    """Delivers tests of notifications.
+    """Delivers tests of notifications, and says how deliveries go.
 
     Args:
         configuration: The notifications.
         channels: Opens a channel for each test.
         composer: Makes the message.
+        dispatcher: Knows how deliveries go.
     """
 
-    def __init__(self, configuration: Configuration, channels: Channels, composer: Composer) -> None:
+    def __init__(
+        self, configuration: Configuration, channels: Channels, composer: Composer, dispatcher: Dispatcher
+    ) -> None:
         self._configuration, self._channels, self._composer = configuration, channels, composer
+        self._dispatcher = dispatcher
+
+    def ListDeliveries(  # noqa: N802 - gRPC's name
+        self, request: ListDeliveriesRequest, context: grpc.ServicerContext
+    ) -> ListDeliveriesResponse:
+        """How deliveries of each notification go."""
+        return ListDeliveriesResponse(states=self._dispatcher.states())
 
     def TryNotification(  # noqa: N802 - gRPC's name
         self, request: TryNotificationRequest, context: grpc.ServicerContext
@@ -157,7 +169,7 @@ def add(context: Context[NotifySettings]) -> None:
         asker=asker,
     )
     context.health.block("kafka", "what is committed is not read yet")
-    tester = Tester(configuration, channels, composer)
+    tester = Tester(configuration, channels, composer, dispatcher)
     context.grpc.add(
         lambda server: add_NotifyServiceServicer_to_server(tester, server),  # type: ignore[no-untyped-call]
         "lookout.v1.NotifyService",

@@ -23,7 +23,8 @@ from lookout.services.notify.messages import (
     GroupingChannel,
     Message,
 )
-from lookout.v1.notifications_pb2 import Notification
+from lookout.v1.notifications_pb2 import DeliveryState, Notification
+from lookout.wire.limits import REASON
 
 #: messages to people at once, and seconds until one more is due: a flood becomes one message that counts
 _BURST: Final = 5
@@ -113,6 +114,10 @@ class Dispatcher:
         """Deliveries that have not ended."""
         return sum(target.waiting() for target in self._targets.values())
 
+    def states(self) -> list[DeliveryState]:
+        """How deliveries of each notification go."""
+        return [target.state() for target in list(self._targets.values())]
+
     def _target(self, name: str) -> Target:
         if name not in self._targets:
             self._targets[name] = Target(name, self._parts, self._outcomes.put)
@@ -150,6 +155,7 @@ class Target:
         self._generation = 0
         self._stopped = False
         self._keep_at = 0.0
+        self._state = DeliveryState(notification=name)
         self._channel: tuple[bytes, Channel] | None = None
         self._tokens, self._filled_at = float(_BURST), time.monotonic()
 
@@ -168,6 +174,14 @@ class Target:
         """Deliveries that have not ended."""
         with self._changed:
             return sum(len(line.deliveries) for line in self._lines.values())
+
+    def state(self) -> DeliveryState:
+        """How its deliveries go."""
+        with self._changed:
+            state = DeliveryState()
+            state.CopyFrom(self._state)
+        state.waiting = self.waiting()
+        return state
 
     def clear(self) -> None:
         """Drop everything."""
@@ -268,9 +282,15 @@ class Target:
         except Exception as error:  # a library's: this target tries again, the others go on
             self._failed(batch, generation, f"{type(error).__name__}: {error}"[:300], final=False)
         else:
+            with self._changed:
+                self._state.delivered.FromMilliseconds(now_ms())
+                self._state.error = ""
             self._finish(batch, batch, generation, Ending.DELIVERED)
 
     def _failed(self, batch: list[Delivery], generation: int, why: str, *, final: bool) -> None:
+        with self._changed:
+            self._state.failed.FromMilliseconds(now_ms())
+            self._state.error = why[:REASON]
         self._log.warning(
             self._name, "a notification was not delivered", notification=self._name, error=why, final=final
         )

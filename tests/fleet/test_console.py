@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +25,7 @@ from tests.eventually import eventually
 from tests.fleet.console_case import choose, console, fill, press, show, text
 from tests.fleet.gateway_case import GatewayProcess
 from tests.fleet.gateway_records import BEGIN_MS, alert, publish, verdict, watch
+from tests.fleet.push_service import PushService
 
 pytestmark = [
     pytest.mark.fleet,
@@ -39,6 +41,8 @@ VIEWS: Final = (
     "watch",
     "watch/lying",
     "recordings",
+    "notifications",
+    "notifications/hook",
     "start",
     "cameras/gate",
     *(
@@ -103,6 +107,87 @@ def test_axe_finds_nothing_serious(page: Browser, theme: str, width: int) -> Non
         assert not page.evaluate("document.documentElement.scrollWidth > innerWidth"), f"{view} is too wide"
     page.resize(1280, 900)
     assert not found
+
+
+def test_a_notification_is_added_changed_and_removed(page: Browser, client: httpx.Client) -> None:
+    show(page, "notifications")
+    press(page, "New notification")
+    fill(page, "Name", "guards")
+    fill(page, "Address that messages", "https://hooks.example.org/lookout")
+    fill(page, "Files with the keys", "guards-key")
+    fill(page, "Cameras", "gate*, yard")
+    press(page, "Save")
+    eventually(lambda: "https://hooks.example.org/lookout" in text(page))
+    saved = client.get("/v1/notifications/guards").json()["notification"]
+    assert (saved["webhook"]["secrets"], saved["cameras"]) == (["guards-key"], ["gate*", "yard"])
+    body = {**saved, "quiet_hours": [{"start": "22:00", "end": "06:00"}]}
+    assert client.put("/v1/notifications/guards", json=body).status_code == 200
+    show(page, "notifications/guards")
+    eventually(lambda: "Only if nobody takes" in text(page))
+    fill(page, "Only if nobody takes", "5")
+    press(page, "Save")
+    eventually(
+        lambda: client.get("/v1/notifications/guards").json()["notification"].get("unclaimed_s") == 300
+    )
+    changed = client.get("/v1/notifications/guards").json()["notification"]
+    assert changed["quiet_hours"][0]["start"] == "22:00", "what the form does not show stays"
+    show(page, "notifications/guards")
+    page.evaluate("window.confirm = () => true")
+    eventually(lambda: page.evaluate("document.querySelector('form') !== null"))
+    press(page, "Remove")
+    eventually(lambda: client.get("/v1/notifications/guards").status_code == 404)
+
+
+def test_a_browser_is_told_and_told_no_more(
+    page: Browser, client: httpx.Client, process: GatewayProcess
+) -> None:
+    """The subscription is a fake: a real one needs the push service of Chromium's maker."""
+    with PushService() as service:
+        push = json.loads(to_json(service.subscription))
+        keys = json.dumps({"endpoint": push.pop("endpoint"), "keys": push})
+        show(page, "notifications")
+        page.evaluate(
+            f"""(() => {{
+  const fake = {{...{keys}, toJSON: () => ({keys}), unsubscribe: async () => (window.fake = null)}};
+  PushManager.prototype.subscribe = async () => (window.fake = fake);
+  PushManager.prototype.getSubscription = async () => window.fake ?? null;
+}})()"""
+        )
+        eventually(lambda: "Tell this browser" in text(page))
+        press(page, "Tell this browser")
+        eventually(lambda: "This browser is told" in text(page))
+        (view,) = client.get("/v1/push").json()["notifications"]
+        assert view["notification"]["push"]["endpoint"] == service.subscription.endpoint
+        assert "Tell this browser" not in text(page)
+        press(page, "Remove")
+        eventually(lambda: "notifications" not in client.get("/v1/push").json())
+    assert page.evaluate("window.fake") is None
+    assert page.evaluate("faults") == []
+
+
+def test_what_is_pushed_is_shown_and_replaced_by_what_comes_later(
+    page: Browser, process: GatewayProcess
+) -> None:
+    page.call("Browser.grantPermissions", permissions=["notifications"], origin=process.url)
+    page.evaluate("navigator.serviceWorker.register('/push.js').then(() => undefined)")
+    ready = "navigator.serviceWorker.ready.then(worker => worker.getNotifications())"
+    shown = f"{ready}.then(all => all.map(one => [one.body, one.data]))"
+    page.call("ServiceWorker.enable")
+    for words in ("gate: yes", "gate: no longer"):
+        message = {
+            "text": words,
+            "topic": "one",
+            "incident": "incident-1",
+            "critical": False,
+            "silent": False,
+        }
+        page.call(
+            "ServiceWorker.deliverPushMessage",
+            origin=process.url,
+            registrationId="0",
+            data=json.dumps(message),
+        )
+        eventually(lambda words=words: page.evaluate(shown) == [[words, "incident-1"]])  # type: ignore[misc]
 
 
 def test_hostile_names_are_text(page: Browser) -> None:

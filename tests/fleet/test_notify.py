@@ -257,6 +257,13 @@ def test_a_browser_is_told_until_it_is_gone(
         publish(make_producer(broker.bootstrap), alert(31, Alert.KIND_OPENED, camera="lobby"))
         eventually(lambda: len(browser.got) == 2, 60)
         assert browser.got[1][1]["text"].startswith("lobby: Is anyone lying on the ground? Yes")
+        (view,) = [
+            row
+            for row in gateway.get("/v1/notifications").json()["notifications"]
+            if row["notification"]["id"] == identity
+        ]
+        assert view["delivery"]["delivered"]
+        assert not view["delivery"].get("error")
         browser.status = 410
         publish(make_producer(broker.bootstrap), alert(32, Alert.KIND_OPENED, camera="lobby"))
         eventually(lambda: "notifications" not in gateway.get("/v1/push").json(), 60)

@@ -170,12 +170,14 @@ class WatchView(_message.Message):
     def __init__(self, watch: _Optional[_Union[_watches_pb2.Watch, _Mapping]] = ..., enabled: _Optional[bool] = ..., snoozed_until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., read_only: _Optional[bool] = ..., versions: _Optional[_Iterable[_Union[_watches_pb2.Watch, _Mapping]]] = ...) -> None: ...
 
 class NotificationView(_message.Message):
-    __slots__ = ("notification", "read_only")
+    __slots__ = ("notification", "read_only", "delivery")
     NOTIFICATION_FIELD_NUMBER: _ClassVar[int]
     READ_ONLY_FIELD_NUMBER: _ClassVar[int]
+    DELIVERY_FIELD_NUMBER: _ClassVar[int]
     notification: _notifications_pb2.Notification
     read_only: bool
-    def __init__(self, notification: _Optional[_Union[_notifications_pb2.Notification, _Mapping]] = ..., read_only: _Optional[bool] = ...) -> None: ...
+    delivery: _notifications_pb2.DeliveryState
+    def __init__(self, notification: _Optional[_Union[_notifications_pb2.Notification, _Mapping]] = ..., read_only: _Optional[bool] = ..., delivery: _Optional[_Union[_notifications_pb2.DeliveryState, _Mapping]] = ...) -> None: ...
 
 class NotificationList(_message.Message):
     __slots__ = ("notifications",)

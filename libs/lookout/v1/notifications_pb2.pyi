@@ -174,6 +174,30 @@ class Escalation(_message.Message):
     due_ms: int
     def __init__(self, notification: _Optional[str] = ..., due_ms: _Optional[int] = ...) -> None: ...
 
+class ListDeliveriesRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListDeliveriesResponse(_message.Message):
+    __slots__ = ("states",)
+    STATES_FIELD_NUMBER: _ClassVar[int]
+    states: _containers.RepeatedCompositeFieldContainer[DeliveryState]
+    def __init__(self, states: _Optional[_Iterable[_Union[DeliveryState, _Mapping]]] = ...) -> None: ...
+
+class DeliveryState(_message.Message):
+    __slots__ = ("notification", "delivered", "failed", "error", "waiting")
+    NOTIFICATION_FIELD_NUMBER: _ClassVar[int]
+    DELIVERED_FIELD_NUMBER: _ClassVar[int]
+    FAILED_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FIELD_NUMBER: _ClassVar[int]
+    notification: str
+    delivered: _timestamp_pb2.Timestamp
+    failed: _timestamp_pb2.Timestamp
+    error: str
+    waiting: int
+    def __init__(self, notification: _Optional[str] = ..., delivered: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., failed: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., error: _Optional[str] = ..., waiting: _Optional[int] = ...) -> None: ...
+
 class TryNotificationRequest(_message.Message):
     __slots__ = ("notification",)
     NOTIFICATION_FIELD_NUMBER: _ClassVar[int]

@@ -40,6 +40,11 @@ class NotifyServiceStub:
                 request_serializer=lookout_dot_v1_dot_notifications__pb2.TryNotificationRequest.SerializeToString,
                 response_deserializer=lookout_dot_v1_dot_notifications__pb2.TryNotificationResponse.FromString,
                 _registered_method=True)
+        self.ListDeliveries = channel.unary_unary(
+                '/lookout.v1.NotifyService/ListDeliveries',
+                request_serializer=lookout_dot_v1_dot_notifications__pb2.ListDeliveriesRequest.SerializeToString,
+                response_deserializer=lookout_dot_v1_dot_notifications__pb2.ListDeliveriesResponse.FromString,
+                _registered_method=True)
 
 
 class NotifyServiceServicer:
@@ -52,6 +57,12 @@ class NotifyServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListDeliveries(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_NotifyServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -59,6 +70,11 @@ def add_NotifyServiceServicer_to_server(servicer, server):
                     servicer.TryNotification,
                     request_deserializer=lookout_dot_v1_dot_notifications__pb2.TryNotificationRequest.FromString,
                     response_serializer=lookout_dot_v1_dot_notifications__pb2.TryNotificationResponse.SerializeToString,
+            ),
+            'ListDeliveries': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListDeliveries,
+                    request_deserializer=lookout_dot_v1_dot_notifications__pb2.ListDeliveriesRequest.FromString,
+                    response_serializer=lookout_dot_v1_dot_notifications__pb2.ListDeliveriesResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -89,6 +105,33 @@ class NotifyService:
             '/lookout.v1.NotifyService/TryNotification',
             lookout_dot_v1_dot_notifications__pb2.TryNotificationRequest.SerializeToString,
             lookout_dot_v1_dot_notifications__pb2.TryNotificationResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListDeliveries(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/lookout.v1.NotifyService/ListDeliveries',
+            lookout_dot_v1_dot_notifications__pb2.ListDeliveriesRequest.SerializeToString,
+            lookout_dot_v1_dot_notifications__pb2.ListDeliveriesResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -19,6 +19,8 @@ from lookout.services.gateway.problems import ProblemError, not_found
 from lookout.services.gateway.writes import Asked, Asking, entry
 from lookout.v1.gateway_pb2 import NotificationList, NotificationView
 from lookout.v1.notifications_pb2 import (
+    DeliveryState,
+    ListDeliveriesRequest,
     Notification,
     TryNotificationRequest,
     TryNotificationResponse,
@@ -31,6 +33,7 @@ router = APIRouter(prefix="/v1/notifications", tags=["notifications"])
 _Id = Annotated[str, Path(max_length=200)]
 #: a test waits for its target, and for a picture
 _TEST_S: Final = 45.0
+_STATES_S: Final = 3.0
 
 
 @router.get("", **route(NotificationList))
@@ -39,7 +42,12 @@ def list_notifications(request: Request, principal: Administrator) -> Response:
     _check_unlimited(principal)
     with parts_of(request).database.reading() as connection:
         rows = queries.documents(connection, NOTIFICATIONS.name)
-    return answer(NotificationList(notifications=[view_of(row) for row in rows]))
+    views = [view_of(row) for row in rows]
+    states = _deliveries(parts_of(request))
+    for view in views:
+        if (state := states.get(view.notification.id)) is not None:
+            view.delivery.CopyFrom(state)
+    return answer(NotificationList(notifications=views))
 
 
 @router.get("/{identity:path}", **route(NotificationView))
@@ -110,6 +118,19 @@ def deliver_test(parts: Parts, principal: Principal, asked: Asking, identity: st
         except grpc.RpcError as error:
             raise ProblemError(503, f"notify at {parts.settings.notify}: {error.details()}") from error
     return outcome
+
+
+def _deliveries(parts: Parts) -> dict[str, DeliveryState]:
+    """How deliveries go, by notification; empty where notify does not answer."""
+    if parts.settings.notify is None:
+        return {}
+    with Channels(parts.settings).open(parts.settings.notify) as channel:
+        stub: Any = NotifyServiceStub(channel)  # type: ignore[no-untyped-call]
+        try:
+            found = stub.ListDeliveries(ListDeliveriesRequest(), timeout=_STATES_S)
+        except grpc.RpcError:
+            return {}
+    return {state.notification: state for state in found.states}
 
 
 def _check_unlimited(principal: Principal) -> None:

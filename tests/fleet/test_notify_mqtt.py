@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import time
@@ -17,11 +18,12 @@ from paho.mqtt.enums import CallbackAPIVersion
 
 from lookout.local import free_ports
 from lookout.runtime.net.fetch import UriFetcher
-from lookout.services.notify.channels.mqtt_channel import MqttChannel, entity_key
+from lookout.services.notify.channels.mqtt_channel import MqttChannel, camera_topic, discovery, entity_key
 from lookout.services.notify.messages import DeliveryError, Message
 from lookout.services.notify.secrets import Secrets
 from lookout.v1.alerts_pb2 import Alert
 from lookout.v1.notifications_pb2 import Mqtt, NotificationEvent
+from lookout.wire import CAMERA_OFFLINE
 from tests.certificates import Authority
 from tests.eventually import eventually
 from tests.fleet.notify_case import alert
@@ -119,7 +121,7 @@ def test_states_are_there_for_who_comes_later(broker: int, tmp_path: Path) -> No
     assert {f"{BASE}/state", f"{BASE}/picture"} <= late.retained
     link.send(message(Alert.KIND_CLOSED, 1, "cleared"))
     late.wait(f"{BASE}/state", b"OFF")
-    assert [event["id"] for event in late.events] == ["id-1"]
+    eventually(lambda: [event["id"] for event in late.events] == ["id-1"], 30)
     link.close()
     late.close()
 
@@ -147,9 +149,47 @@ def test_discovery_names_the_topics_that_are_written(broker: int, tmp_path: Path
     sensor, image = (json.loads(listener.got[path]) for path in paths.values())
     for topic in (sensor["state_topic"], sensor["json_attributes_topic"], image["image_topic"]):
         eventually(lambda topic=topic: topic in listener.got, 30)  # type: ignore[misc]
-    listener.wait(sensor["availability_topic"], b"online")
+    for entity in (sensor, image):
+        assert entity["availability_mode"] == "all"
+        for entry in entity["availability"]:
+            listener.wait(entry["topic"], b"online")
     assert sensor["device"] == image["device"]
     assert sensor["unique_id"] != image["unique_id"]
+    link.close()
+    listener.close()
+
+
+def offline(kind: Alert.Kind) -> Message:
+    event = NotificationEvent(notification="home", alert=alert(9, kind, camera="pier"))
+    event.alert.watch = CAMERA_OFFLINE
+    return Message(f"offline-{kind}", event, 0)
+
+
+def test_a_camera_that_is_offline_is_a_problem_and_its_states_are_unavailable(
+    broker: int, tmp_path: Path
+) -> None:
+    link = channel(Mqtt(host="127.0.0.1", port=broker), tmp_path)
+    opened = NotificationEvent(notification="home", alert=alert(8, Alert.KIND_OPENED, camera="pier"))
+    connected(link, Message("opened", opened, 0))
+    listener = Listener(broker)
+    place = camera_topic("lookout", "pier")
+    listener.wait(place, b"online")
+    link.send(offline(Alert.KIND_OPENED))
+    listener.wait(place, b"offline")
+    problem = f"lookout/{entity_key('pier', CAMERA_OFFLINE)}/state"
+    listener.wait(problem, b"ON")
+    # What ends because nobody saw it says nothing of the camera.
+    gap = NotificationEvent(notification="home", alert=alert(8, Alert.KIND_CLOSED, 1, "pier"))
+    gap.alert.reason = "gap"
+    link.send(Message("gap", gap, 0))
+    listener.wait(f"lookout/{entity_key('pier', 'fall')}/state", b"None")
+    assert listener.got[place] == b"offline"
+    link.send(offline(Alert.KIND_CLOSED))
+    listener.wait(place, b"online")
+    listener.wait(problem, b"None")
+    sensors = discovery("lookout", "service", "pier", CAMERA_OFFLINE, "")
+    assert sensors["binary_sensor"]["device_class"] == "problem"
+    assert [entry["topic"] for entry in sensors["binary_sensor"]["availability"]] == ["service"]
     link.close()
     listener.close()
 
@@ -158,8 +198,9 @@ def test_states_of_a_service_that_ended_are_unavailable(broker: int, tmp_path: P
     link = channel(Mqtt(host="127.0.0.1", port=broker), tmp_path)
     connected(link, message(Alert.KIND_OPENED))
     listener = Listener(broker)
-    eventually(lambda: any(topic.endswith("/availability") for topic in listener.got), 30)
-    (topic,) = [topic for topic in listener.got if topic.endswith("/availability")]
+    services = re.compile("lookout/lookout-[0-9a-f]+/availability")
+    eventually(lambda: any(map(services.fullmatch, listener.got)), 30)
+    (topic,) = filter(services.fullmatch, listener.got)
     link.close()
     listener.wait(topic, b"offline")
     listener.close()

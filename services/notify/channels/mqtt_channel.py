@@ -19,7 +19,7 @@ from lookout.services.notify.secrets import Secrets
 from lookout.text import clean
 from lookout.v1.alerts_pb2 import Alert
 from lookout.v1.notifications_pb2 import Mqtt, NotificationEvent
-from lookout.wire import stable_id, to_json
+from lookout.wire import CAMERA_OFFLINE, stable_id, to_json
 
 _PORT: Final = 1883
 _TLS_PORT: Final = 8883
@@ -165,6 +165,9 @@ class MqttChannel(ConnectedChannel):
         base = f"{self._topic}/{entity_key(happened.camera, happened.watch)}"
         if not event.HasField("action"):
             state = state_of(event.alert)
+            if (seen := camera_availability(event.alert)) is not None:
+                topic = camera_topic(self._topic, happened.camera)
+                self._publish(client, topic, seen.encode(), retain=True)
             picture = self._picture(event) if event.alert.kind != Alert.KIND_UPDATED else None
             if picture is not None:
                 self._publish(client, f"{base}/picture", picture, retain=True)
@@ -182,6 +185,20 @@ def state_of(alert: Alert) -> str:
     return _OFF if alert.reason in _SEEN_ENDS else _UNKNOWN
 
 
+def camera_availability(alert: Alert) -> str | None:
+    """Whether a camera is watched, where an alert says it: while nobody watches, a state is unknown."""
+    if alert.watch == CAMERA_OFFLINE:
+        return _ONLINE if alert.kind == Alert.KIND_CLOSED else _OFFLINE
+    if alert.kind == Alert.KIND_CLOSED and alert.reason not in _SEEN_ENDS:
+        return None
+    return _ONLINE
+
+
+def camera_topic(topic: str, camera: str) -> str:
+    """The topic that says whether a camera is watched."""
+    return f"{topic}/{stable_id('mqtt', camera)[:16]}/availability"
+
+
 def entity_key(camera: str, watch: str) -> str:
     """The level of topics for a camera and watch, whose ids may hold what MQTT reserves."""
     return stable_id("mqtt", camera, watch)[:16]
@@ -191,6 +208,8 @@ def discovery(
     topic: str, availability: str, camera: str, watch: str, question: str
 ) -> dict[str, dict[str, Any]]:
     """Home Assistant's discovery of a camera and watch, by component.
+
+    A camera that is offline is a problem of its device, and makes what is asked of it unavailable.
 
     Args:
         topic: Begins the topics of states.
@@ -202,9 +221,11 @@ def discovery(
     key = entity_key(camera, watch)
     base = f"{topic}/{key}"
     shared: dict[str, Any] = {
-        "availability_topic": availability,
-        "payload_available": _ONLINE,
-        "payload_not_available": _OFFLINE,
+        "availability": [
+            {"topic": place, "payload_available": _ONLINE, "payload_not_available": _OFFLINE}
+            for place in (availability, *([] if watch == CAMERA_OFFLINE else [camera_topic(topic, camera)]))
+        ],
+        "availability_mode": "all",
         "device": {
             "identifiers": [f"lookout-{stable_id('mqtt', camera)[:16]}"],
             "name": clean(camera, 100),
@@ -212,16 +233,20 @@ def discovery(
         },
         "origin": {"name": "Lookout"},
     }
+    sensor = {
+        **shared,
+        "unique_id": f"lookout_{key}",
+        "name": clean(question or watch, 100),
+        "state_topic": f"{base}/state",
+        "json_attributes_topic": f"{base}/attributes",
+        "payload_on": _ON,
+        "payload_off": _OFF,
+    }
+    if watch == CAMERA_OFFLINE:
+        problem = {"name": "Offline", "device_class": "problem", "entity_category": "diagnostic"}
+        return {"binary_sensor": {**sensor, **problem}}
     return {
-        "binary_sensor": {
-            **shared,
-            "unique_id": f"lookout_{key}",
-            "name": clean(question or watch, 100),
-            "state_topic": f"{base}/state",
-            "json_attributes_topic": f"{base}/attributes",
-            "payload_on": _ON,
-            "payload_off": _OFF,
-        },
+        "binary_sensor": sensor,
         "image": {
             **shared,
             "unique_id": f"lookout_{key}_picture",

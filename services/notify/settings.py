@@ -60,6 +60,7 @@ class NotifySettings(ServiceSettings):
         200,
         ge=1,
         description="second opinions within 24 hours at most; incidents beyond are told without one",
+    )
     push_key_file: Path | None = Field(
         None,
         description="file with the private key (P-256, PEM) of Web Push, the gateway's too; unset: browsers "

@@ -29,7 +29,7 @@ from lookout.v1 import bounds_pb2 as lookout_dot_v1_dot_bounds__pb2
 from lookout.v1 import watches_pb2 as lookout_dot_v1_dot_watches__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1elookout/v1/notifications.proto\x12\nlookout.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18lookout/v1/actions.proto\x1a\x17lookout/v1/alerts.proto\x1a\x17lookout/v1/bounds.proto\x1a\x18lookout/v1/watches.proto\"\x8e\x05\n\x0cNotification\x12\x13\n\x02id\x18\x01 \x01(\tB\x07\x92\x82\x19\x03 \xc8\x01\x12&\n\x07webhook\x18\x02 \x01(\x0b\x32\x13.lookout.v1.WebhookH\x00\x12&\n\x07\x61pprise\x18\x03 \x01(\x0b\x32\x13.lookout.v1.AppriseH\x00\x12 \n\x04mqtt\x18\x04 \x01(\x0b\x32\x10.lookout.v1.MqttH\x00\x12\x1b\n\x07watches\x18\x05 \x03(\tB\n\x92\x82\x19\x06 \xc8\x01(\xe8\x07\x12\x1b\n\x07\x63\x61meras\x18\x06 \x03(\tB\n\x92\x82\x19\x06 \xc8\x01(\xe8\x07\x12\x16\n\x06tenant\x18\x07 \x01(\tB\x06\x92\x82\x19\x02 ?\x12&\n\x08severity\x18\x08 \x01(\x0e\x32\x14.lookout.v1.Severity\x12\x30\n\x05hours\x18\t \x03(\x0b\x32\x19.lookout.v1.ScheduleEntryB\x06\x92\x82\x19\x02(d\x12\x36\n\x0bquiet_hours\x18\n \x03(\x0b\x32\x19.lookout.v1.ScheduleEntryB\x06\x92\x82\x19\x02(d\x12\x36\n\x06\x65vents\x18\x0b \x03(\x0e\x32\x1e.lookout.v1.Notification.EventB\x06\x92\x82\x19\x02(\x08\x12\"\n\x0bunclaimed_s\x18\x0c \x01(\x01\x42\r\x92\x82\x19\t\x19\x00\x00\x00\x00\x00u\"A\x12\x10\n\x08\x64isabled\x18\r \x01(\x08\x12\x31\n\rsnoozed_until\x18\x0e \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"g\n\x05\x45vent\x12\x15\n\x11\x45VENT_UNSPECIFIED\x10\x00\x12\x10\n\x0c\x45VENT_OPENED\x10\x01\x12\x11\n\rEVENT_UPDATED\x10\x02\x12\x10\n\x0c\x45VENT_CLOSED\x10\x03\x12\x10\n\x0c\x45VENT_ACTION\x10\x04\x42\t\n\x07\x63hannel\";\n\x07Webhook\x12\x14\n\x03url\x18\x01 \x01(\tB\x07\x92\x82\x19\x03 \x80\x10\x12\x1a\n\x07secrets\x18\x02 \x03(\tB\t\x92\x82\x19\x05 \xfd\x01(\x02\"5\n\x07\x41pprise\x12\x19\n\x08url_file\x18\x01 \x01(\tB\x07\x92\x82\x19\x03 \xfd\x01\x12\x0f\n\x07picture\x18\x02 \x01(\x08\"\xd0\x01\n\x04Mqtt\x12\x15\n\x04host\x18\x01 \x01(\tB\x07\x92\x82\x19\x03 \xfd\x01\x12\x1b\n\x04port\x18\x02 \x01(\rB\r\x92\x82\x19\t\x19\x00\x00\x00\x00\xe0\xff\xef@\x12\x0b\n\x03tls\x18\x03 \x01(\x08\x12\x19\n\x08username\x18\x04 \x01(\tB\x07\x92\x82\x19\x03 \xc8\x01\x12\x1e\n\rpassword_file\x18\x05 \x01(\tB\x07\x92\x82\x19\x03 \xfd\x01\x12\x18\n\x07\x63\x61_file\x18\x06 \x01(\tB\x07\x92\x82\x19\x03 \xfd\x01\x12\x16\n\x05topic\x18\x07 \x01(\tB\x07\x92\x82\x19\x03 \xc8\x01\x12\x1a\n\tdiscovery\x18\x08 \x01(\tB\x07\x92\x82\x19\x03 \xc8\x01\"\xa4\x02\n\x11NotificationEvent\x12\x1d\n\x0cnotification\x18\x01 \x01(\tB\x07\x92\x82\x19\x03 \xc8\x01\x12&\n\x08severity\x18\x02 \x01(\x0e\x32\x14.lookout.v1.Severity\x12 \n\x05\x61lert\x18\x03 \x01(\x0b\x32\x11.lookout.v1.Alert\x12*\n\x06\x61\x63tion\x18\x04 \x01(\x0b\x32\x1a.lookout.v1.IncidentAction\x12\x15\n\x04text\x18\x05 \x01(\tB\x07\x92\x82\x19\x03 \xa0\x1f\x12\x1c\n\x0b\x63onsole_url\x18\x06 \x01(\tB\x07\x92\x82\x19\x03 \x80\x10\x12\x1c\n\x0bpicture_url\x18\x07 \x01(\tB\x07\x92\x82\x19\x03 \x80\x10\x12\x19\n\x08\x63lip_url\x18\x08 \x01(\tB\x07\x92\x82\x19\x03 \x80\x10\x12\x0c\n\x04test\x18\t \x01(\x08\"\xe6\x02\n\x0bNotifyState\x12\x17\n\x04told\x18\x01 \x03(\tB\t\x92\x82\x19\x05 \xc8\x01(d\x12\x32\n\x07waiting\x18\x02 \x03(\x0b\x32\x18.lookout.v1.WaitingEventB\x07\x92\x82\x19\x03(\x80\x02\x12\x33\n\x0b\x65scalations\x18\x03 \x03(\x0b\x32\x16.lookout.v1.EscalationB\x06\x92\x82\x19\x02(d\x12!\n\x06newest\x18\x04 \x01(\x0b\x32\x11.lookout.v1.Alert\x12&\n\x08severity\x18\x05 \x01(\x0e\x32\x14.lookout.v1.Severity\x12\x10\n\x08taken_up\x18\x06 \x01(\x08\x12\x17\n\x07seen_ms\x18\x07 \x01(\x03\x42\x06\x92\x82\x19\x02\x08\x02\x12\x18\n\x08\x61sked_ms\x18\x08 \x01(\x03\x42\x06\x92\x82\x19\x02\x08\x02\x12*\n\x07opinion\x18\t \x01(\x0b\x32\x19.lookout.v1.SecondOpinion\x12\x19\n\tpartition\x18\n \x01(\rB\x06\x92\x82\x19\x02\x08\x03\"\x98\x01\n\x0cWaitingEvent\x12 \n\x05\x61lert\x18\x01 \x01(\x0b\x32\x11.lookout.v1.Alert\x12*\n\x06\x61\x63tion\x18\x02 \x01(\x0b\x32\x1a.lookout.v1.IncidentAction\x12\x18\n\x08since_ms\x18\x03 \x01(\x03\x42\x06\x92\x82\x19\x02\x08\x02\x12 \n\rnotifications\x18\x04 \x03(\tB\t\x92\x82\x19\x05 \xc8\x01(d\"C\n\nEscalation\x12\x1d\n\x0cnotification\x18\x01 \x01(\tB\x07\x92\x82\x19\x03 \xc8\x01\x12\x16\n\x06\x64ue_ms\x18\x02 \x01(\x03\x42\x06\x92\x82\x19\x02\x08\x02\"7\n\x16TryNotificationRequest\x12\x1d\n\x0cnotification\x18\x01 \x01(\tB\x07\x92\x82\x19\x03 \xc8\x01\"E\n\x17TryNotificationResponse\x12\x11\n\tdelivered\x18\x01 \x01(\x08\x12\x17\n\x06\x64\x65tail\x18\x02 \x01(\tB\x07\x92\x82\x19\x03 \xe8\x07\x32k\n\rNotifyService\x12Z\n\x0fTryNotification\x12\".lookout.v1.TryNotificationRequest\x1a#.lookout.v1.TryNotificationResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1elookout/v1/notifications.proto\x12\nlookout.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18lookout/v1/actions.proto\x1a\x17lookout/v1/alerts.proto\x1a\x17lookout/v1/bounds.proto\x1a\x18lookout/v1/watches.proto\"\xb3\x05\n\x0cNotification\x12\x13\n\x02id\x18\x01 \x01(\tB\x07\x92\x82\x19\x03 \xc8\x01\x12&\n\x07webhook\x18\x02 \x01(\x0b\x32\x13.lookout.v1.WebhookH\x00\x12&\n\x07\x61pprise\x18\x03 \x01(\x0b\x32\x13.lookout.v1.AppriseH\x00\x12 \n\x04mqtt\x18\x04 \x01(\x0b\x32\x10.lookout.v1.MqttH\x00\x12#\n\x04push\x18\x0f \x01(\x0b\x32\x13.lookout.v1.WebPushH\x00\x12\x1b\n\x07watches\x18\x05 \x03(\tB\n\x92\x82\x19\x06 \xc8\x01(\xe8\x07\x12\x1b\n\x07\x63\x61meras\x18\x06 \x03(\tB\n\x92\x82\x19\x06 \xc8\x01(\xe8\x07\x12\x16\n\x06tenant\x18\x07 \x01(\tB\x06\x92\x82\x19\x02 ?\x12&\n\x08severity\x18\x08 \x01(\x0e\x32\x14.lookout.v1.Severity\x12\x30\n\x05hours\x18\t \x03(\x0b\x32\x19.lookout.v1.ScheduleEntryB\x06\x92\x82\x19\x02(d\x12\x36\n\x0bquiet_hours\x18\n \x03(\x0b\x32\x19.lookout.v1.ScheduleEntryB\x06\x92\x82\x19\x02(d\x12\x36\n\x06\x65vents\x18\x0b \x03(\x0e\x32\x1e.lookout.v1.Notification.EventB\x06\x92\x82\x19\x02(\x08\x12\"\n\x0bunclaimed_s\x18\x0c \x01(\x01\x42\r\x92\x82\x19\t\x19\x00\x00\x00\x00\x00u\"A\x12\x10\n\x08\x64isabled\x18\r \x01(\x08\x12\x31\n\rsnoozed_until\x18\x0e \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"g\n\x05\x45vent\x12\x15\n\x11\x45VENT_UNSPECIFIED\x10\x00\x12\x10\n\x0c\x45VENT_OPENED\x10\x01\x12\x11\n\rEVENT_UPDATED\x10\x02\x12\x10\n\x0c\x45VENT_CLOSED\x10\x03\x12\x10\n\x0c\x45VENT_ACTION\x10\x04\x42\t\n\x07\x63hannel\";\n\x07Webhook\x12\x14\n\x03url\x18\x01 \x01(\tB\x07\x92\x82\x19\x03 \x80\x10\x12\x1a\n\x07secrets\x18\x02 \x03(\tB\t\x92\x82\x19\x05 \xfd\x01(\x02\"5\n\x07\x41pprise\x12\x19\n\x08url_file\x18\x01 \x01(\tB\x07\x92\x82\x19\x03 \xfd\x01\x12\x0f\n\x07picture\x18\x02 \x01(\x08\"\xd0\x01\n\x04Mqtt\x12\x15\n\x04host\x18\x01 \x01(\tB\x07\x92\x82\x19\x03 \xfd\x01\x12\x1b\n\x04port\x18\x02 \x01(\rB\r\x92\x82\x19\t\x19\x00\x00\x00\x00\xe0\xff\xef@\x12\x0b\n\x03tls\x18\x03 \x01(\x08\x12\x19\n\x08username\x18\x04 \x01(\tB\x07\x92\x82\x19\x03 \xc8\x01\x12\x1e\n\rpassword_file\x18\x05 \x01(\tB\x07\x92\x82\x19\x03 \xfd\x01\x12\x18\n\x07\x63\x61_file\x18\x06 \x01(\tB\x07\x92\x82\x19\x03 \xfd\x01\x12\x16\n\x05topic\x18\x07 \x01(\tB\x07\x92\x82\x19\x03 \xc8\x01\x12\x1a\n\tdiscovery\x18\x08 \x01(\tB\x07\x92\x82\x19\x03 \xc8\x01\"k\n\x07WebPush\x12\x19\n\x08\x65ndpoint\x18\x01 \x01(\tB\x07\x92\x82\x19\x03 \x80\x10\x12\x16\n\x06p256dh\x18\x02 \x01(\tB\x06\x92\x82\x19\x02 d\x12\x14\n\x04\x61uth\x18\x03 \x01(\tB\x06\x92\x82\x19\x02 (\x12\x17\n\x06person\x18\x04 \x01(\tB\x07\x92\x82\x19\x03 \xc8\x01\"\xa4\x02\n\x11NotificationEvent\x12\x1d\n\x0cnotification\x18\x01 \x01(\tB\x07\x92\x82\x19\x03 \xc8\x01\x12&\n\x08severity\x18\x02 \x01(\x0e\x32\x14.lookout.v1.Severity\x12 \n\x05\x61lert\x18\x03 \x01(\x0b\x32\x11.lookout.v1.Alert\x12*\n\x06\x61\x63tion\x18\x04 \x01(\x0b\x32\x1a.lookout.v1.IncidentAction\x12\x15\n\x04text\x18\x05 \x01(\tB\x07\x92\x82\x19\x03 \xa0\x1f\x12\x1c\n\x0b\x63onsole_url\x18\x06 \x01(\tB\x07\x92\x82\x19\x03 \x80\x10\x12\x1c\n\x0bpicture_url\x18\x07 \x01(\tB\x07\x92\x82\x19\x03 \x80\x10\x12\x19\n\x08\x63lip_url\x18\x08 \x01(\tB\x07\x92\x82\x19\x03 \x80\x10\x12\x0c\n\x04test\x18\t \x01(\x08\"\xe6\x02\n\x0bNotifyState\x12\x17\n\x04told\x18\x01 \x03(\tB\t\x92\x82\x19\x05 \xc8\x01(d\x12\x32\n\x07waiting\x18\x02 \x03(\x0b\x32\x18.lookout.v1.WaitingEventB\x07\x92\x82\x19\x03(\x80\x02\x12\x33\n\x0b\x65scalations\x18\x03 \x03(\x0b\x32\x16.lookout.v1.EscalationB\x06\x92\x82\x19\x02(d\x12!\n\x06newest\x18\x04 \x01(\x0b\x32\x11.lookout.v1.Alert\x12&\n\x08severity\x18\x05 \x01(\x0e\x32\x14.lookout.v1.Severity\x12\x10\n\x08taken_up\x18\x06 \x01(\x08\x12\x17\n\x07seen_ms\x18\x07 \x01(\x03\x42\x06\x92\x82\x19\x02\x08\x02\x12\x18\n\x08\x61sked_ms\x18\x08 \x01(\x03\x42\x06\x92\x82\x19\x02\x08\x02\x12*\n\x07opinion\x18\t \x01(\x0b\x32\x19.lookout.v1.SecondOpinion\x12\x19\n\tpartition\x18\n \x01(\rB\x06\x92\x82\x19\x02\x08\x03\"\x98\x01\n\x0cWaitingEvent\x12 \n\x05\x61lert\x18\x01 \x01(\x0b\x32\x11.lookout.v1.Alert\x12*\n\x06\x61\x63tion\x18\x02 \x01(\x0b\x32\x1a.lookout.v1.IncidentAction\x12\x18\n\x08since_ms\x18\x03 \x01(\x03\x42\x06\x92\x82\x19\x02\x08\x02\x12 \n\rnotifications\x18\x04 \x03(\tB\t\x92\x82\x19\x05 \xc8\x01(d\"C\n\nEscalation\x12\x1d\n\x0cnotification\x18\x01 \x01(\tB\x07\x92\x82\x19\x03 \xc8\x01\x12\x16\n\x06\x64ue_ms\x18\x02 \x01(\x03\x42\x06\x92\x82\x19\x02\x08\x02\"\x17\n\x15ListDeliveriesRequest\"L\n\x16ListDeliveriesResponse\x12\x32\n\x06states\x18\x01 \x03(\x0b\x32\x19.lookout.v1.DeliveryStateB\x07\x92\x82\x19\x03(\xc8\x01\"\xba\x01\n\rDeliveryState\x12\x1d\n\x0cnotification\x18\x01 \x01(\tB\x07\x92\x82\x19\x03 \xc8\x01\x12-\n\tdelivered\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12*\n\x06\x66\x61iled\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x16\n\x05\x65rror\x18\x04 \x01(\tB\x07\x92\x82\x19\x03 \xe8\x07\x12\x17\n\x07waiting\x18\x05 \x01(\x03\x42\x06\x92\x82\x19\x02\x08\x01\"7\n\x16TryNotificationRequest\x12\x1d\n\x0cnotification\x18\x01 \x01(\tB\x07\x92\x82\x19\x03 \xc8\x01\"E\n\x17TryNotificationResponse\x12\x11\n\tdelivered\x18\x01 \x01(\x08\x12\x17\n\x06\x64\x65tail\x18\x02 \x01(\tB\x07\x92\x82\x19\x03 \xe8\x07\x32\xc4\x01\n\rNotifyService\x12Z\n\x0fTryNotification\x12\".lookout.v1.TryNotificationRequest\x1a#.lookout.v1.TryNotificationResponse\x12W\n\x0eListDeliveries\x12!.lookout.v1.ListDeliveriesRequest\x1a\".lookout.v1.ListDeliveriesResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -72,6 +72,14 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_MQTT'].fields_by_name['topic']._serialized_options = b'\222\202\031\003 \310\001'
   _globals['_MQTT'].fields_by_name['discovery']._loaded_options = None
   _globals['_MQTT'].fields_by_name['discovery']._serialized_options = b'\222\202\031\003 \310\001'
+  _globals['_WEBPUSH'].fields_by_name['endpoint']._loaded_options = None
+  _globals['_WEBPUSH'].fields_by_name['endpoint']._serialized_options = b'\222\202\031\003 \200\020'
+  _globals['_WEBPUSH'].fields_by_name['p256dh']._loaded_options = None
+  _globals['_WEBPUSH'].fields_by_name['p256dh']._serialized_options = b'\222\202\031\002 d'
+  _globals['_WEBPUSH'].fields_by_name['auth']._loaded_options = None
+  _globals['_WEBPUSH'].fields_by_name['auth']._serialized_options = b'\222\202\031\002 ('
+  _globals['_WEBPUSH'].fields_by_name['person']._loaded_options = None
+  _globals['_WEBPUSH'].fields_by_name['person']._serialized_options = b'\222\202\031\003 \310\001'
   _globals['_NOTIFICATIONEVENT'].fields_by_name['notification']._loaded_options = None
   _globals['_NOTIFICATIONEVENT'].fields_by_name['notification']._serialized_options = b'\222\202\031\003 \310\001'
   _globals['_NOTIFICATIONEVENT'].fields_by_name['text']._loaded_options = None
@@ -102,32 +110,48 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_ESCALATION'].fields_by_name['notification']._serialized_options = b'\222\202\031\003 \310\001'
   _globals['_ESCALATION'].fields_by_name['due_ms']._loaded_options = None
   _globals['_ESCALATION'].fields_by_name['due_ms']._serialized_options = b'\222\202\031\002\010\002'
+  _globals['_LISTDELIVERIESRESPONSE'].fields_by_name['states']._loaded_options = None
+  _globals['_LISTDELIVERIESRESPONSE'].fields_by_name['states']._serialized_options = b'\222\202\031\003(\310\001'
+  _globals['_DELIVERYSTATE'].fields_by_name['notification']._loaded_options = None
+  _globals['_DELIVERYSTATE'].fields_by_name['notification']._serialized_options = b'\222\202\031\003 \310\001'
+  _globals['_DELIVERYSTATE'].fields_by_name['error']._loaded_options = None
+  _globals['_DELIVERYSTATE'].fields_by_name['error']._serialized_options = b'\222\202\031\003 \350\007'
+  _globals['_DELIVERYSTATE'].fields_by_name['waiting']._loaded_options = None
+  _globals['_DELIVERYSTATE'].fields_by_name['waiting']._serialized_options = b'\222\202\031\002\010\001'
   _globals['_TRYNOTIFICATIONREQUEST'].fields_by_name['notification']._loaded_options = None
   _globals['_TRYNOTIFICATIONREQUEST'].fields_by_name['notification']._serialized_options = b'\222\202\031\003 \310\001'
   _globals['_TRYNOTIFICATIONRESPONSE'].fields_by_name['detail']._loaded_options = None
   _globals['_TRYNOTIFICATIONRESPONSE'].fields_by_name['detail']._serialized_options = b'\222\202\031\003 \350\007'
   _globals['_NOTIFICATION']._serialized_start=182
-  _globals['_NOTIFICATION']._serialized_end=836
-  _globals['_NOTIFICATION_EVENT']._serialized_start=722
-  _globals['_NOTIFICATION_EVENT']._serialized_end=825
-  _globals['_WEBHOOK']._serialized_start=838
-  _globals['_WEBHOOK']._serialized_end=897
-  _globals['_APPRISE']._serialized_start=899
-  _globals['_APPRISE']._serialized_end=952
-  _globals['_MQTT']._serialized_start=955
-  _globals['_MQTT']._serialized_end=1163
-  _globals['_NOTIFICATIONEVENT']._serialized_start=1166
-  _globals['_NOTIFICATIONEVENT']._serialized_end=1458
-  _globals['_NOTIFYSTATE']._serialized_start=1461
-  _globals['_NOTIFYSTATE']._serialized_end=1819
-  _globals['_WAITINGEVENT']._serialized_start=1822
-  _globals['_WAITINGEVENT']._serialized_end=1974
-  _globals['_ESCALATION']._serialized_start=1976
-  _globals['_ESCALATION']._serialized_end=2043
-  _globals['_TRYNOTIFICATIONREQUEST']._serialized_start=2045
-  _globals['_TRYNOTIFICATIONREQUEST']._serialized_end=2100
-  _globals['_TRYNOTIFICATIONRESPONSE']._serialized_start=2102
-  _globals['_TRYNOTIFICATIONRESPONSE']._serialized_end=2171
-  _globals['_NOTIFYSERVICE']._serialized_start=2173
-  _globals['_NOTIFYSERVICE']._serialized_end=2280
+  _globals['_NOTIFICATION']._serialized_end=873
+  _globals['_NOTIFICATION_EVENT']._serialized_start=759
+  _globals['_NOTIFICATION_EVENT']._serialized_end=862
+  _globals['_WEBHOOK']._serialized_start=875
+  _globals['_WEBHOOK']._serialized_end=934
+  _globals['_APPRISE']._serialized_start=936
+  _globals['_APPRISE']._serialized_end=989
+  _globals['_MQTT']._serialized_start=992
+  _globals['_MQTT']._serialized_end=1200
+  _globals['_WEBPUSH']._serialized_start=1202
+  _globals['_WEBPUSH']._serialized_end=1309
+  _globals['_NOTIFICATIONEVENT']._serialized_start=1312
+  _globals['_NOTIFICATIONEVENT']._serialized_end=1604
+  _globals['_NOTIFYSTATE']._serialized_start=1607
+  _globals['_NOTIFYSTATE']._serialized_end=1965
+  _globals['_WAITINGEVENT']._serialized_start=1968
+  _globals['_WAITINGEVENT']._serialized_end=2120
+  _globals['_ESCALATION']._serialized_start=2122
+  _globals['_ESCALATION']._serialized_end=2189
+  _globals['_LISTDELIVERIESREQUEST']._serialized_start=2191
+  _globals['_LISTDELIVERIESREQUEST']._serialized_end=2214
+  _globals['_LISTDELIVERIESRESPONSE']._serialized_start=2216
+  _globals['_LISTDELIVERIESRESPONSE']._serialized_end=2292
+  _globals['_DELIVERYSTATE']._serialized_start=2295
+  _globals['_DELIVERYSTATE']._serialized_end=2481
+  _globals['_TRYNOTIFICATIONREQUEST']._serialized_start=2483
+  _globals['_TRYNOTIFICATIONREQUEST']._serialized_end=2538
+  _globals['_TRYNOTIFICATIONRESPONSE']._serialized_start=2540
+  _globals['_TRYNOTIFICATIONRESPONSE']._serialized_end=2609
+  _globals['_NOTIFYSERVICE']._serialized_start=2612
+  _globals['_NOTIFYSERVICE']._serialized_end=2808
 # @@protoc_insertion_point(module_scope)

@@ -127,10 +127,10 @@ def _deliveries(parts: Parts) -> dict[str, DeliveryState]:
     with Channels(parts.settings).open(parts.settings.notify) as channel:
         stub: Any = NotifyServiceStub(channel)  # type: ignore[no-untyped-call]
         try:
-            found = stub.ListDeliveries(ListDeliveriesRequest(), timeout=_STATES_S)
+            response = stub.ListDeliveries(ListDeliveriesRequest(), timeout=_STATES_S)
         except grpc.RpcError:
             return {}
-    return {state.notification: state for state in found.states}
+    return {state.notification: state for state in response.states}
 
 
 def _check_unlimited(principal: Principal) -> None:

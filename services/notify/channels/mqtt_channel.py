@@ -165,9 +165,9 @@ class MqttChannel(ConnectedChannel):
         base = f"{self._topic}/{entity_key(happened.camera, happened.watch)}"
         if not event.HasField("action"):
             state = state_of(event.alert)
-            if (seen := camera_availability(event.alert)) is not None:
+            if (availability := camera_availability(event.alert)) is not None:
                 topic = camera_topic(self._topic, happened.camera)
-                self._publish(client, topic, seen.encode(), retain=True)
+                self._publish(client, topic, availability.encode(), retain=True)
             picture = self._picture(event) if event.alert.kind != Alert.KIND_UPDATED else None
             if picture is not None:
                 self._publish(client, f"{base}/picture", picture, retain=True)

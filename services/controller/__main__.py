@@ -174,15 +174,15 @@ class Controller:
         lost: LostPods | None,
     ) -> None:
         """Four attempts: what fails in one of them keeps none of the others from its work."""
-        whole = time.monotonic() >= self._look_at_all
-        if whole:
+        is_full = time.monotonic() >= self._look_at_all
+        if is_full:
             self._look_at_all = time.monotonic() + self._settings.resync_s
         failures = []
         attempts: dict[str, Callable[[], None]] = {
             "certificate": lambda: self._renew(credential),
             "pods of lost nodes": lambda: self._remove_lost(lost),
-            "cameras, watches and notifications": reconciler.reconcile if whole else reconciler.work_off,
-            "recordings": jobs.reconcile if whole else jobs.work_off,
+            "cameras, watches and notifications": reconciler.reconcile if is_full else reconciler.work_off,
+            "recordings": jobs.reconcile if is_full else jobs.work_off,
         }
         for name, attempt in attempts.items():
             try:

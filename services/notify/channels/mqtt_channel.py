@@ -87,9 +87,9 @@ class MqttChannel(ConnectedChannel):
         self._known.clear()
         if client is not None:
             if client.is_connected():  # a broker sends the will only where a connection breaks
-                gone = client.publish(self._availability, _OFFLINE.encode(), _QOS, retain=True)
+                farewell = client.publish(self._availability, _OFFLINE.encode(), _QOS, retain=True)
                 with contextlib.suppress(ValueError, RuntimeError):
-                    gone.wait_for_publish(_GOODBYE_S)
+                    farewell.wait_for_publish(_GOODBYE_S)
             client.disconnect()
             client.loop_stop()
 

@@ -460,3 +460,21 @@ def ask_doctor(bootstrap: str) -> dict[str, dict[str, str]]:
     named = [row["about"] for row in rows if row["about"] != "topic settings"]
     assert len(set(named)) == len(named), "two rows may contradict each other"
     return {row["about"]: row for row in rows}
+
+
+def test_masks_are_set_listed_and_lifted(broker: str) -> None:
+    door, desk = "door:0.1,0.2 0.4,0.2 0.4,0.9", "desk:0.6,0.1 0.9,0.1 0.9,0.4"
+    mask = ("camera", "mask")
+    assert "Nothing is hidden" in lookout(*mask, "list", "-b", broker)[1]
+    with pytest.raises(CliError, match="give polygons"):
+        lookout(*mask, "set", "gate", "-b", broker)
+    with pytest.raises(CliError, match=r"--hide .* needs three points"):
+        lookout(*mask, "set", "gate", "--hide", "door:0.1,0.2 0.4,0.2", "-b", broker)
+    code, text = lookout(*mask, "set", "gate", "--hide", door, "--keep", desk, "-b", broker)
+    assert (code, "inside door and outside desk" in text) == (0, True), text
+    assert "door" in lookout(*mask, "list", "-b", broker)[1]
+    code, text = lookout(*mask, "set", "gate", "--nothing", "-b", broker)
+    assert (code, "stays hidden" in text) == (0, True), text
+    history = lookout(*mask, "history", "gate", "-b", broker)[1]
+    assert history.index("nothing") < history.index("door"), history
+    assert "Nothing is hidden" in lookout(*mask, "list", "-b", broker)[1]

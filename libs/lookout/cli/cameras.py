@@ -23,7 +23,8 @@ from lookout.v1.cameras_pb2 import Camera
 from lookout.wire import CAMERA_ID_BYTES, CAMERAS, WireError, from_json, is_camera_id, key_text, to_json
 
 app = typer.Typer(
-    no_args_is_help=True, help="Manage cameras that the fleet pulls (add, list, remove), and privacy masks."
+    no_args_is_help=True,
+    help="Manage cameras that the fleet pulls (add, list, remove), and privacy masks (mask).",
 )
 app.add_typer(masks.app, name="mask")
 out = TerminalConsole()

@@ -131,7 +131,11 @@ COMMANDS = {
         "watches", "app", "Manage standing questions: add, list, remove.", group=True, logs=False
     ),
     "camera": CommandPlace(
-        "cameras", "app", "Manage cameras that the fleet pulls: add, list, remove.", group=True, logs=False
+        "cameras",
+        "app",
+        "Manage cameras that the fleet pulls (add, list, remove), and privacy masks (mask).",
+        group=True,
+        logs=False,
     ),
     "notify": CommandPlace(
         "notify",
@@ -162,7 +166,7 @@ def load_command(name: str) -> Any:
     if place.group:
         group = typer.main.get_group(found)
         group.name = name
-        for command in group.commands.values():
+        for command in _commands_of(group):
             _check_numbers(command)
             _sort_help(command)
         return group
@@ -176,6 +180,15 @@ def load_command(name: str) -> Any:
     _check_numbers(command)
     _sort_help(command)
     return command
+
+
+def _commands_of(group: Any) -> Iterator[Any]:
+    """The commands of a group and of the groups in it."""
+    for command in group.commands.values():
+        if hasattr(command, "commands"):
+            yield from _commands_of(command)
+        else:
+            yield command
 
 
 #: options that few people need, in the help of any command after those that many need

@@ -11,6 +11,7 @@ from lookout.rules.masks import Masks
 from lookout.runtime.store import TensorStore
 from lookout.runtime.worker import Output, Record, Result, StoredCheckpoint
 from lookout.runtime.worker.records import Loss
+from lookout.services.decode.backend import Decoder
 from lookout.services.decode.handler import DecodeHandler
 from lookout.services.decode.settings import DecodeSettings
 from lookout.v1.frames_pb2 import FramesRecord
@@ -39,7 +40,7 @@ class Segments:
 class World:
     """One camera and its handler; `send` is what the worker does."""
 
-    def __init__(self, **more: object) -> None:
+    def __init__(self, decoder: Decoder | None = None, **more: object) -> None:
         given = {"mode": "local", "window_s": 6.0, "change": "vectors"}
         self.settings = DecodeSettings(**{**given, **more})  # type: ignore[arg-type]
         self.topic = Segments()
@@ -52,7 +53,7 @@ class World:
         self.masks: dict[str, bytes] = {}
         self.handler = DecodeHandler(
             self.settings,
-            SoftwareDecoder(),
+            decoder or SoftwareDecoder(),
             self.store,
             self.topic,
             clock=self.clock,

@@ -10,23 +10,18 @@ import pytest
 
 from lookout.pruning import GatherMethod, GatherSettings, MotionGather
 from lookout.video.motion import Fit
-from lookout.video.sandbox import SandboxPool, SandboxSettings
 from lookout.video.segments import DecodedSegment, DecodeRequest
 from lookout.video.segments.types import JoinedClip, JoinRequest
 from tests.flipping import MASK
+from tests.masked_decoders import Pools, decoders
 from tests.unit.video.segments.clips import encode
 from tests.unit.video.segments.test_joining import END_US, segments
-
-Pools = tuple[SandboxPool, SandboxPool]
 
 
 @pytest.fixture(scope="module")
 def pools() -> Iterator[Pools]:
-    """A decoder as it is, and one that gives other pixels and vectors where the mask hides them."""
-    plain = SandboxSettings(modules=("lookout.pruning",))
-    other = SandboxSettings(modules=("lookout.pruning", "tests.flip_now"))
-    with SandboxPool(1, plain) as first, SandboxPool(1, other) as second:
-        yield first, second
+    """Two decoders that differ only in what the mask hides."""
+    yield from decoders()
 
 
 def request(method: GatherMethod, *, masked: bool, fit: Fit = Fit.STRETCH) -> DecodeRequest:

@@ -3,7 +3,7 @@
 The rule has two halves. Decode hides what any version hides that was in force from when a segment was filmed
 until it is decoded; its records name the polygons by their fingerprints. Whoever shows a picture later hides
 what its record names and what the version in force now hides: a new version covers older footage as well, and
-one that is lifted uncovers only what is filmed after that.
+what was filmed under a version stays hidden when it is lifted.
 """
 
 from __future__ import annotations

@@ -41,6 +41,8 @@ def queries() -> Iterator[tuple[str, str]]:
     for panel in dashboard["panels"]:
         for target in panel.get("targets", ()):
             yield f"panel {panel['title']}", target["expr"]
+    for annotation in dashboard["annotations"]["list"]:
+        yield f"annotation {annotation['name']}", annotation["expr"]
     for variable in dashboard["templating"]["list"]:
         if variable["type"] == "query":
             yield f"variable {variable['name']}", variable["query"]

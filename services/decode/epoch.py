@@ -4,11 +4,13 @@ from dataclasses import dataclass, field, replace
 from typing import Self
 
 from lookout.runtime.worker import Record
+from lookout.services.decode import health_state
 from lookout.services.decode.lines import TimeLines
 from lookout.services.decode.quota import LeftOutCount, Usage
 from lookout.services.decode.settings import DecodeSettings
 from lookout.services.decode.stream import Stream
 from lookout.v1.state_pb2 import DecodeState
+from lookout.video.health import CameraHealth
 
 _DAY_MS = 86_400_000
 #: longest time between two ticks that counts as watched, seconds
@@ -58,6 +60,7 @@ class OpenEpoch:
         left_out: Segments left out that no dead letter counts yet.
         left_out_why: Why the newest of them was, where this process left it out.
         reconfigured: The epoch was written under another configuration: the next segment ends it.
+        health: Whether the camera shows what it should.
         seen: What this process has seen.
     """
 
@@ -66,6 +69,7 @@ class OpenEpoch:
     left_out: LeftOutCount = field(default_factory=LeftOutCount)
     left_out_why: str = ""
     reconfigured: bool = False
+    health: CameraHealth = field(default_factory=CameraHealth, compare=False)
     seen: Seen = field(default_factory=Seen, compare=False)
 
     @classmethod
@@ -77,6 +81,7 @@ class OpenEpoch:
             LeftOutCount.of(message.quota),
             # Kept until a segment is written: other records write checkpoints of the new settings before it.
             reconfigured=config_changed or message.reconfigured,
+            health=health_state.unpack(message.health) if message.HasField("health") else CameraHealth(),
         )
 
     def message(self) -> DecodeState:
@@ -85,6 +90,8 @@ class OpenEpoch:
         message.reconfigured = self.reconfigured
         message.quota.CopyFrom(self.usage.message())
         self.left_out.fill(message.quota)
+        if self.health.seen_s:
+            message.health.CopyFrom(health_state.pack(self.health))
         return message
 
     def leaving_out(self, record: Record, until_ms: int, why: str = "") -> "OpenEpoch":

@@ -7,6 +7,7 @@ from dataclasses import replace
 import structlog
 
 from lookout.past.erasures import Fence
+from lookout.rules import FORGOTTEN
 from lookout.rules.masks import Masks
 from lookout.runtime.observe import LimitedLog
 from lookout.runtime.store import CameraQuotaError, TensorStore
@@ -15,6 +16,7 @@ from lookout.runtime.worker import DeadLetter, Record, RecordSource, Result, Sto
 from lookout.services.decode.advice import Advice
 from lookout.services.decode.backend import Decoder
 from lookout.services.decode.epoch import OpenEpoch
+from lookout.services.decode.health import HealthWriter
 from lookout.services.decode.joining import SegmentJoiner, use
 from lookout.services.decode.metrics import EVENTS, REASONS
 from lookout.services.decode.quota import LeftOutCount, Usage
@@ -78,7 +80,8 @@ class DecodeHandler(ProducingStage[OpenEpoch]):
         self.reader = SegmentReader(
             settings, decoder, records, self._fence, backend, masks=masks, clock=clock
         )
-        self._writer = FramesWriter(settings, self.reader, self.put, LimitedLog(_log, clock))
+        self._health = HealthWriter(on=settings.camera_health)
+        self._writer = FramesWriter(settings, self.reader, self.put, LimitedLog(_log, clock), self._health)
         self._joiner = SegmentJoiner(
             settings, self.reader, self._writer, self._advice, self._tenants, clock=clock, wall_ms=wall_ms
         )
@@ -131,7 +134,8 @@ class DecodeHandler(ProducingStage[OpenEpoch]):
         whose segments cannot be read is silent.
         """
         use(camera, failures=1)
-        return self._counted(camera, draft, record.timestamp_ms)
+        unit = self._counted(camera, draft, record.timestamp_ms)
+        return self._health.refused(camera.camera, unit, record, draft)
 
     def tick(self, state: Camera[OpenEpoch], now: float) -> Result | None:
         """A gap, once, when nothing came for too long; a camera that stays away is forgotten. Segments left
@@ -144,7 +148,7 @@ class DecodeHandler(ProducingStage[OpenEpoch]):
         if unit.stream.open and unit.seen.watch(now) >= self._settings.silence_s:
             return self.change(state, lambda draft: self._offline(state, draft))
         if not unit.stream.open and unit.is_gone(now_ms, self._settings):
-            return self.change(state, lambda draft: self._forgotten(state, draft))
+            return self.change(state, lambda draft: self._gone(state, draft))
         return self._due(state, now_ms)
 
     def passed(self, state: Camera[OpenEpoch], record_ms: int) -> Result | None:
@@ -156,8 +160,14 @@ class DecodeHandler(ProducingStage[OpenEpoch]):
         return self._due(state, record_ms)
 
     def forget(self, state: Camera[OpenEpoch]) -> Result | None:
-        """The dead letter of segments that were left out: the camera's checkpoint counts them no longer."""
-        return self.change(state, lambda draft: self._counted(state, draft))
+        """The dead letter of segments that were left out, which the camera's checkpoint counts no longer; and
+        the end of its incident, which nothing else would close.
+        """
+
+        def ended(draft: Draft) -> OpenEpoch:
+            return self._health.end(state.camera, self._counted(state, draft), FORGOTTEN, draft)
+
+        return self.change(state, ended)
 
     def _joined(self, camera: Camera[OpenEpoch], unit: OpenEpoch, record: Record, draft: Draft) -> OpenEpoch:
         began_us = began_ms(record) * 1000
@@ -200,6 +210,10 @@ class DecodeHandler(ProducingStage[OpenEpoch]):
         self._counted(camera, draft)
         draft.forget = True
         return OpenEpoch()
+
+    def _gone(self, camera: Camera[OpenEpoch], draft: Draft) -> OpenEpoch:
+        self._health.end(camera.camera, camera.unit, FORGOTTEN, draft)
+        return self._forgotten(camera, draft)
 
     def _counted(self, camera: Camera[OpenEpoch], draft: Draft, now_ms: float | None = None) -> OpenEpoch:
         """Write the dead letter of segments left out, and count again.

@@ -44,6 +44,10 @@ class DecodeSettings(FetchSettings, PruningSettings, TenantSettings):
         description="seconds by which segments may overlap; a larger step back begins a new epoch",
     )
 
+    camera_health: bool = Field(
+        True, description="open incidents of cameras that are offline, frozen, covered, moved and the like"
+    )
+
     #: seconds after which the wall offset of stream time is measured again
     wall_anchor_s: ClassVar[float] = 300.0
     #: seconds for which a camera id belongs to the partition in which it was seen

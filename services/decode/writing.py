@@ -7,6 +7,7 @@ from lookout.runtime.observe import LimitedLog
 from lookout.runtime.store import Array
 from lookout.runtime.worker import Record
 from lookout.services.decode.epoch import OpenEpoch
+from lookout.services.decode.health import HealthWriter
 from lookout.services.decode.records import fill_segment
 from lookout.services.decode.segments import SegmentReader
 from lookout.services.decode.settings import DecodeSettings
@@ -36,12 +37,14 @@ class FramesWriter:
         reader: Names pixels.
         put: Keeps pixels.
         skips: Logs segments that are left out.
+        health: Judges cameras.
     """
 
     settings: DecodeSettings
     reader: SegmentReader
     put: Puts
     skips: LimitedLog
+    health: HealthWriter
 
     def segment(
         self,
@@ -95,7 +98,9 @@ class FramesWriter:
             self.event(camera, unit, ends, draft)
         draft.write(FRAMES.name, camera, message, refs)
         draft.counts.update(segments=1, frames=len(decoded.frames), damaged_frames=decoded.facts.corrupt)
-        return replace(unit, stream=after, reconfigured=False)
+        unit = replace(unit, stream=after, reconfigured=False)
+        reason = "" if ends is None else ends.reason
+        return self.health.segment(camera, unit, record, decoded, draft, ends=reason)
 
     def late(
         self,
@@ -145,6 +150,10 @@ class FramesWriter:
     def gap(self, camera: str, unit: OpenEpoch, reason: str, draft: Draft) -> OpenEpoch:
         """Write the end of the unit's epoch; the unit is silent after it."""
         self.event(camera, unit, gap(unit.stream.watermark_us, reason), draft)
+        if reason == "silence":
+            unit = self.health.silent(camera, unit, self.settings.silence_s, draft)
+        else:
+            unit = self.health.end(camera, unit, reason, draft)
         return replace(unit, stream=replace(unit.stream, silent=True))
 
     def event(self, camera: str, unit: OpenEpoch, event: StreamEvent, draft: Draft) -> None:

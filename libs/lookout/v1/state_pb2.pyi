@@ -31,7 +31,7 @@ class Checkpoint(_message.Message):
     def __init__(self, config_digest: _Optional[str] = ..., record_ms: _Optional[int] = ..., decode: _Optional[_Union[DecodeState, _Mapping]] = ..., prune: _Optional[_Union[PruneState, _Mapping]] = ..., prefill: _Optional[_Union[PrefillState, _Mapping]] = ..., alerts: _Optional[_Union[AlertsState, _Mapping]] = ..., own: _Optional[_Union[_any_pb2.Any, _Mapping]] = ...) -> None: ...
 
 class DecodeState(_message.Message):
-    __slots__ = ("epoch", "wall_offset_us", "watermark_us", "epoch_pts", "last_pts", "last_arrival_ms", "silent", "next_sample", "anchored_us", "least_offset_us", "quota", "arrived_ms", "labels", "reconfigured", "finished")
+    __slots__ = ("epoch", "wall_offset_us", "watermark_us", "epoch_pts", "last_pts", "last_arrival_ms", "silent", "next_sample", "anchored_us", "least_offset_us", "quota", "arrived_ms", "labels", "reconfigured", "finished", "health")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     WALL_OFFSET_US_FIELD_NUMBER: _ClassVar[int]
     WATERMARK_US_FIELD_NUMBER: _ClassVar[int]
@@ -47,6 +47,7 @@ class DecodeState(_message.Message):
     LABELS_FIELD_NUMBER: _ClassVar[int]
     RECONFIGURED_FIELD_NUMBER: _ClassVar[int]
     FINISHED_FIELD_NUMBER: _ClassVar[int]
+    HEALTH_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     wall_offset_us: int
     watermark_us: int
@@ -62,7 +63,76 @@ class DecodeState(_message.Message):
     labels: _cameras_pb2.CameraLabels
     reconfigured: bool
     finished: bool
-    def __init__(self, epoch: _Optional[int] = ..., wall_offset_us: _Optional[int] = ..., watermark_us: _Optional[int] = ..., epoch_pts: _Optional[float] = ..., last_pts: _Optional[float] = ..., last_arrival_ms: _Optional[int] = ..., silent: _Optional[bool] = ..., next_sample: _Optional[int] = ..., anchored_us: _Optional[int] = ..., least_offset_us: _Optional[int] = ..., quota: _Optional[_Union[Quota, _Mapping]] = ..., arrived_ms: _Optional[int] = ..., labels: _Optional[_Union[_cameras_pb2.CameraLabels, _Mapping]] = ..., reconfigured: _Optional[bool] = ..., finished: _Optional[bool] = ...) -> None: ...
+    health: CameraHealth
+    def __init__(self, epoch: _Optional[int] = ..., wall_offset_us: _Optional[int] = ..., watermark_us: _Optional[int] = ..., epoch_pts: _Optional[float] = ..., last_pts: _Optional[float] = ..., last_arrival_ms: _Optional[int] = ..., silent: _Optional[bool] = ..., next_sample: _Optional[int] = ..., anchored_us: _Optional[int] = ..., least_offset_us: _Optional[int] = ..., quota: _Optional[_Union[Quota, _Mapping]] = ..., arrived_ms: _Optional[int] = ..., labels: _Optional[_Union[_cameras_pb2.CameraLabels, _Mapping]] = ..., reconfigured: _Optional[bool] = ..., finished: _Optional[bool] = ..., health: _Optional[_Union[CameraHealth, _Mapping]] = ...) -> None: ...
+
+class CameraHealth(_message.Message):
+    __slots__ = ("pictures", "hours", "hour", "similarity", "kept", "lost", "seen_s", "checksum", "same_s", "same_keys", "still_s", "quiet_s", "history", "fps", "rate", "jumps", "held_s", "clear_s", "blank_s", "incident")
+    PICTURES_FIELD_NUMBER: _ClassVar[int]
+    HOURS_FIELD_NUMBER: _ClassVar[int]
+    HOUR_FIELD_NUMBER: _ClassVar[int]
+    SIMILARITY_FIELD_NUMBER: _ClassVar[int]
+    KEPT_FIELD_NUMBER: _ClassVar[int]
+    LOST_FIELD_NUMBER: _ClassVar[int]
+    SEEN_S_FIELD_NUMBER: _ClassVar[int]
+    CHECKSUM_FIELD_NUMBER: _ClassVar[int]
+    SAME_S_FIELD_NUMBER: _ClassVar[int]
+    SAME_KEYS_FIELD_NUMBER: _ClassVar[int]
+    STILL_S_FIELD_NUMBER: _ClassVar[int]
+    QUIET_S_FIELD_NUMBER: _ClassVar[int]
+    HISTORY_FIELD_NUMBER: _ClassVar[int]
+    FPS_FIELD_NUMBER: _ClassVar[int]
+    RATE_FIELD_NUMBER: _ClassVar[int]
+    JUMPS_FIELD_NUMBER: _ClassVar[int]
+    HELD_S_FIELD_NUMBER: _ClassVar[int]
+    CLEAR_S_FIELD_NUMBER: _ClassVar[int]
+    BLANK_S_FIELD_NUMBER: _ClassVar[int]
+    INCIDENT_FIELD_NUMBER: _ClassVar[int]
+    pictures: _containers.RepeatedCompositeFieldContainer[HealthPicture]
+    hours: bytes
+    hour: int
+    similarity: float
+    kept: float
+    lost: float
+    seen_s: float
+    checksum: int
+    same_s: float
+    same_keys: int
+    still_s: float
+    quiet_s: float
+    history: bytes
+    fps: float
+    rate: float
+    jumps: float
+    held_s: _containers.RepeatedScalarFieldContainer[float]
+    clear_s: float
+    blank_s: float
+    incident: OpenCameraIncident
+    def __init__(self, pictures: _Optional[_Iterable[_Union[HealthPicture, _Mapping]]] = ..., hours: _Optional[bytes] = ..., hour: _Optional[int] = ..., similarity: _Optional[float] = ..., kept: _Optional[float] = ..., lost: _Optional[float] = ..., seen_s: _Optional[float] = ..., checksum: _Optional[int] = ..., same_s: _Optional[float] = ..., same_keys: _Optional[int] = ..., still_s: _Optional[float] = ..., quiet_s: _Optional[float] = ..., history: _Optional[bytes] = ..., fps: _Optional[float] = ..., rate: _Optional[float] = ..., jumps: _Optional[float] = ..., held_s: _Optional[_Iterable[float]] = ..., clear_s: _Optional[float] = ..., blank_s: _Optional[float] = ..., incident: _Optional[_Union[OpenCameraIncident, _Mapping]] = ...) -> None: ...
+
+class HealthPicture(_message.Message):
+    __slots__ = ("luma", "detail", "seconds")
+    LUMA_FIELD_NUMBER: _ClassVar[int]
+    DETAIL_FIELD_NUMBER: _ClassVar[int]
+    SECONDS_FIELD_NUMBER: _ClassVar[int]
+    luma: bytes
+    detail: bytes
+    seconds: float
+    def __init__(self, luma: _Optional[bytes] = ..., detail: _Optional[bytes] = ..., seconds: _Optional[float] = ...) -> None: ...
+
+class OpenCameraIncident(_message.Message):
+    __slots__ = ("id", "cause", "opened_ms", "segments", "tenant")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    CAUSE_FIELD_NUMBER: _ClassVar[int]
+    OPENED_MS_FIELD_NUMBER: _ClassVar[int]
+    SEGMENTS_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    cause: str
+    opened_ms: int
+    segments: int
+    tenant: str
+    def __init__(self, id: _Optional[str] = ..., cause: _Optional[str] = ..., opened_ms: _Optional[int] = ..., segments: _Optional[int] = ..., tenant: _Optional[str] = ...) -> None: ...
 
 class Quota(_message.Message):
     __slots__ = ("since_ms", "bytes", "work_us", "failures", "left_out", "first_left_out", "last_left_out", "left_out_since_ms")

@@ -59,6 +59,7 @@ from lookout.wire.topics import (
     ALERTS as ALERTS,
     ANSWERS as ANSWERS,
     AUDIT as AUDIT,
+    CAMERA_HEALTH as CAMERA_HEALTH,
     CAMERA_OFFLINE as CAMERA_OFFLINE,
     CAMERAS as CAMERAS,
     ERASURES as ERASURES,

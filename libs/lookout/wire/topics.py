@@ -18,6 +18,8 @@ MAX_MESSAGE_BYTES: Final = 17 * 1024 * 1024  # a full segment and its headers
 HOUR_MS: Final = 3_600_000
 #: id of the watch that asks whether a camera is offline; its question is not asked of the model
 CAMERA_OFFLINE: Final = "camera-offline"
+#: what incidents of cameras have as their watch: decode opens them, and no such watch is asked of the model
+CAMERA_HEALTH: Final = "camera-health"
 #: how far ahead of its writing a version of a watch may begin: so long the one before it survives compaction
 AHEAD_MS: Final = 7 * 24 * HOUR_MS
 
@@ -277,7 +279,7 @@ class Flow:
 
 
 PIPELINE: Final[dict[Stage, Flow]] = {
-    Stage.DECODE: Flow(Stage.DECODE, SEGMENTS, (FRAMES,)),
+    Stage.DECODE: Flow(Stage.DECODE, SEGMENTS, (FRAMES, ALERTS)),
     Stage.PRUNE_ENCODE: Flow(Stage.PRUNE_ENCODE, FRAMES, (TOKENS,)),
     Stage.PREFILL: Flow(Stage.PREFILL, TOKENS, (VERDICTS,)),
     Stage.ALERTS: Flow(Stage.ALERTS, VERDICTS, (ALERTS,)),

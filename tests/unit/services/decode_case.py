@@ -14,10 +14,11 @@ from lookout.runtime.worker.records import Loss
 from lookout.services.decode.backend import Decoder
 from lookout.services.decode.handler import DecodeHandler
 from lookout.services.decode.settings import DecodeSettings
+from lookout.v1.alerts_pb2 import Alert
 from lookout.v1.frames_pb2 import FramesRecord
 from lookout.v1.state_pb2 import Checkpoint
 from lookout.video.segments import SoftwareDecoder
-from lookout.wire import FRAMES, SEGMENTS, dead_letters, headers
+from lookout.wire import ALERTS, FRAMES, SEGMENTS, dead_letters, from_json, headers
 from tests.streams import segments
 
 START_MS = 1_700_000_000_000
@@ -63,6 +64,7 @@ class World:
         self.state = self.handler.load("yard", None)
         self.checkpoint: Checkpoint | None = None
         self.letters: list[Output] = []  # dead letters that stand for several segments
+        self.alerts: list[Alert] = []  # of the camera's health
         self.counts: Counter[str] = Counter()  # as if everything were committed
 
     def clock(self) -> float:
@@ -99,7 +101,9 @@ class World:
         self.counts.update(result.counts)
         letters = [output for output in result.outputs if output.topic == dead_letters(SEGMENTS).name]
         outputs = [output for output in result.outputs if output.topic == FRAMES.name]
-        assert len(letters) + len(outputs) == len(result.outputs)
+        alerts = [output for output in result.outputs if output.topic == ALERTS.name]
+        assert len(letters) + len(outputs) + len(alerts) == len(result.outputs)
+        self.alerts += [from_json(output.value or b"", Alert) for output in alerts]
         self.letters += letters
         return [FramesRecord.FromString(output.value or b"") for output in outputs]
 
@@ -115,7 +119,7 @@ class World:
     def takeover(self, *, changed: bool = False) -> None:
         """Another worker begins with the checkpoint."""
         assert self.checkpoint is not None
-        assert self.checkpoint.ByteSize() < 1024
+        assert self.checkpoint.ByteSize() < 6144
         again = Checkpoint.FromString(self.checkpoint.SerializeToString())
         self.state = self.handler.load("yard", StoredCheckpoint(again, 0, changed))
 

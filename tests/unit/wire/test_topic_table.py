@@ -20,7 +20,7 @@ def test_the_topic_table_is_one_chain() -> None:
     assert len(names) == len(set(names))
     order = list(Stage)
     for before, after in itertools.pairwise(order):
-        assert PIPELINE[before].outputs == (PIPELINE[after].source,)
+        assert PIPELINE[before].outputs[0] == PIPELINE[after].source
     assert WATCHES.config()["cleanup.policy"] == "compact"
     assert all(topic.config()["max.message.bytes"] for topic in all_topics())
 

@@ -1,0 +1,32 @@
+"""Whether a camera shows what it should: its faults, from what decoding has in hand.
+
+`look_at` reduces sampled pictures to small planes, `observe` compares them with what the camera usually shows
+at that hour, `advance` makes at most one incident of the faults. No file here knows Kafka.
+"""
+
+from __future__ import annotations
+
+from lookout.video.health.faults import (
+    FIXED as FIXED,
+    LEARNED as LEARNED,
+    Cause as Cause,
+    Levels as Levels,
+    Observation as Observation,
+    Thresholds as Thresholds,
+)
+from lookout.video.health.incidents import (
+    CameraHealth as CameraHealth,
+    CameraIncident as CameraIncident,
+    HealthEvent as HealthEvent,
+    advance as advance,
+    end as end,
+    observe as observe,
+)
+from lookout.video.health.looks import (
+    CELLS as CELLS,
+    NO_LOOKS as NO_LOOKS,
+    Looks as Looks,
+    look_at as look_at,
+)
+from lookout.video.health.loops import NUMBERS as NUMBERS
+from lookout.video.health.usual import HOUR_BYTES as HOUR_BYTES, Picture as Picture, Usual as Usual

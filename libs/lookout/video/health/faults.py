@@ -1,0 +1,184 @@
+"""Which faults a segment shows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from lookout.video.health.looks import F32, Looks
+from lookout.video.health.usual import Match, Usual
+
+
+class Cause(StrEnum):
+    """What is wrong with a camera.
+
+    The order is that of root causes: a covered lens also lowers the bit rate.
+    """
+
+    OFFLINE = "offline"
+    DAMAGED = "damaged"
+    DARK = "dark"
+    COVERED = "covered"
+    BLURRED = "blurred"
+    MOVED = "moved"
+    FROZEN = "frozen"
+    LOOPED = "looped"
+    RATE = "rate"
+    CLOCK = "clock"
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """What decoding knows of one segment.
+
+    Attributes:
+        at_ms: Its begin on the camera's clock, Unix milliseconds.
+        seconds: Its length.
+        looks: Its samples.
+        frames: Pictures that it has.
+        size: Bytes.
+        damaged: Share of the decoded pictures that lost bytes, 0 to 1.
+        ahead_s: Seconds by which the camera's clock is ahead of Kafka's; 0 where the camera tells no time.
+        jumped: Its clock jumped, or began again, just before it.
+        refused: Nothing could be decoded; it has no samples.
+    """
+
+    at_ms: int
+    seconds: float
+    looks: Looks
+    frames: int = 0
+    size: int = 0
+    damaged: float = 0.0
+    ahead_s: float = 0.0
+    jumped: bool = False
+    refused: bool = False
+
+    @property
+    def end_ms(self) -> int:
+        """Its end, Unix milliseconds."""
+        return self.at_ms + round(self.seconds * 1000)
+
+    @property
+    def hour(self) -> int:
+        """Its hour of the day, UTC."""
+        return self.at_ms // 3_600_000 % 24
+
+
+@dataclass(frozen=True, slots=True)
+class Levels:
+    """How far a camera's ordinary segments are from its reference pictures: their unusual ends.
+
+    Attributes:
+        similarity: Low end of `Match.similarity`.
+        kept: Low end of `Match.kept`.
+        lost: High end of `Match.lost`.
+    """
+
+    similarity: float = 0.9
+    kept: float = 0.9
+    lost: float = 0.05
+
+    def learned(self, match: Match) -> Levels:
+        """With an ordinary segment."""
+        return Levels(
+            _low(self.similarity, match.similarity),
+            _low(self.kept, match.kept),
+            -_low(-self.lost, -match.lost),
+        )
+
+
+def _low(level: float, value: float) -> float:
+    """Follows the low end of values: fast downwards, slowly upwards."""
+    return level + (0.2 if value < level else 0.005) * (value - level)
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """From when on a picture is at fault.
+
+    Attributes:
+        similarity: Below it the view has moved.
+        kept: Below it, in the same view, the picture is blurred.
+        lost: From this share of cells without their detail on, the lens is covered.
+        learned: They follow the camera's own levels; otherwise they are what is said here.
+    """
+
+    similarity: float = 0.5
+    kept: float = 0.5
+    lost: float = 0.4
+    learned: bool = False
+
+    def of(self, levels: Levels) -> Thresholds:
+        """The thresholds of one camera."""
+        if not self.learned:
+            return self
+        return Thresholds(
+            similarity=_between(levels.similarity - 0.25, 0.2, 0.5),
+            kept=_between(0.78 * levels.kept, 0.25, 0.75),
+            lost=_between(levels.lost + 0.25, 0.3, 0.7),
+        )
+
+
+def _between(value: float, least: float, most: float) -> float:
+    return min(most, max(least, value))
+
+
+FIXED: Final = Thresholds()
+LEARNED: Final = Thresholds(learned=True)
+
+#: brightness, and its spread over the picture, below which a picture is black: grey levels
+_BLACK, _BLACK_SPREAD = 26.0, 12.0
+#: spread of brightness below which nothing can be seen
+_BLANK = 1.0
+#: mean brightness from which on an hour is a lit one
+_LIT = 40.0
+#: share of damaged pictures
+_DAMAGED = 0.3
+#: seconds by which a clock may be ahead
+_AHEAD_S = 60.0
+
+
+def picture_fault(
+    luma: F32, detail: F32, usual: Usual, thresholds: Thresholds
+) -> tuple[Cause | None, Match | None]:
+    """What is wrong with a view, and how it compares with the reference picture that is most like it.
+
+    An hour at which the camera was not seen yet is at fault in nothing, and darkness only at an hour that was
+    lit on another day: the first evening is no fault.
+
+    Args:
+        luma: See `Looks.middle`.
+        detail: See `Looks.middle`.
+        usual: What the camera shows usually.
+        thresholds: Those of the camera.
+    """
+    known = usual.best(luma, detail, usual.hour)
+    if known is None or not usual.known(usual.hour):
+        return None, None
+    _, match = known
+    if luma.mean() < _BLACK and luma.std() < _BLACK_SPREAD:
+        dark = usual.days(usual.hour) > 1 and usual.darkest(usual.hour) >= _LIT
+        return (Cause.DARK if dark else None), None
+    blank = luma.std() < _BLANK
+    same_view = match.coarse >= max(0.7, thresholds.similarity)
+    if same_view and match.kept < thresholds.kept and not blank:
+        return Cause.BLURRED, match
+    if match.lost >= thresholds.lost:
+        return Cause.COVERED, match
+    return (Cause.MOVED if match.similarity < thresholds.similarity else None), match
+
+
+def stream_faults(observation: Observation) -> set[Cause]:
+    """Faults that a segment shows by itself, without its pictures."""
+    faults = set()
+    if observation.refused or observation.damaged >= _DAMAGED:
+        faults.add(Cause.DAMAGED)
+    if observation.ahead_s > _AHEAD_S:
+        faults.add(Cause.CLOCK)
+    return faults
+
+
+def is_blank(luma: F32) -> bool:
+    """Whether a view shows nothing at all."""
+    return float(luma.std()) < _BLANK

@@ -1,0 +1,332 @@
+"""A camera's health from segment to segment: how long faults last, and the one incident that they make."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Final, Literal
+
+import numpy as np
+
+from lookout.video.health.faults import (
+    LEARNED,
+    Cause,
+    Levels,
+    Observation,
+    Thresholds,
+    is_blank,
+    picture_fault,
+    stream_faults,
+)
+from lookout.video.health.looks import U8
+from lookout.video.health.loops import NUMBERS, REMEMBERED, repeats, signatures
+from lookout.video.health.usual import Usual
+
+CAUSES: Final = tuple(Cause)
+#: seconds for which a fault must last; the causes of one row share them
+_HOLD: Final[tuple[tuple[frozenset[Cause], float], ...]] = (
+    (frozenset({Cause.DAMAGED}), 20.0),
+    (frozenset({Cause.DARK, Cause.COVERED, Cause.BLURRED, Cause.MOVED}), 30.0),
+    (frozenset({Cause.FROZEN}), 0.0),
+    (frozenset({Cause.LOOPED}), 20.0),
+    (frozenset({Cause.RATE}), 60.0),
+    (frozenset({Cause.CLOCK}), 10.0),
+)
+#: seconds of a fault that count: when another follows it is soon forgotten
+_CAPPED_S: Final = 90.0
+#: seconds without a fault after which an incident closes
+_CLEAR_S: Final = 15.0
+#: seconds of black without any structure after which the lens is covered
+_COVERED_S: Final = 600.0
+#: seconds after which a view that a camera was turned to becomes its usual one
+_ADOPTED_S: Final = 6 * 3600.0
+#: seconds of equal pictures; a camera that shows nothing new for longer must show it thrice as long
+_FROZEN_S: Final = 20.0
+#: segments, each of which begins with a keyframe, over which they are equal: within one, a still scene costs
+#: no bits and is equal too
+_FROZEN_KEYS: Final = 2
+#: seconds in which less changes than the noise of an ordinary picture does, and the share of it that is less
+_QUIET_S: Final = 40.0
+_QUIET_SHARE: Final = 0.25
+#: change, in grey levels, below which a camera's own noise cannot be told from none
+_NOISE: Final = 0.04
+#: seconds of stream after which frame rate and bit rate are known
+_RATED_S: Final = 300.0
+#: shares of the usual frame rate, and of the lowest usual bit rate
+_FPS_SHARE, _BYTES_SHARE = 0.4, 0.15
+#: jumps of the clock that are left: one is forgotten in two minutes
+_JUMPS: Final = 5.0
+_JUMP_S: Final = 120.0
+#: seconds of stream after which silence is an outage
+_LIVE_S: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class CameraIncident:
+    """An open incident.
+
+    Attributes:
+        id: The same from opening to closing.
+        cause: What is wrong.
+        opened_ms: When the fault began, Unix milliseconds.
+        segments: Segments that showed a fault.
+        tenant: Whose the camera was when it opened.
+    """
+
+    id: str
+    cause: Cause
+    opened_ms: int
+    segments: int
+    tenant: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class HealthEvent:
+    """What happened to an incident.
+
+    Attributes:
+        kind: What.
+        incident: As it is now.
+        at_ms: When, Unix milliseconds.
+        reason: Why it closed.
+    """
+
+    kind: Literal["opened", "updated", "closed"]
+    incident: CameraIncident
+    at_ms: int
+    reason: str = ""
+
+
+def _no_history() -> U8:
+    return np.zeros((0, NUMBERS), np.uint8)
+
+
+@dataclass(frozen=True, slots=True)
+class CameraHealth:
+    """What is remembered of a camera.
+
+    Attributes:
+        usual: What it usually shows.
+        levels: How far it usually is from that.
+        seen_s: Seconds of stream.
+        checksum: Of the newest sample; None: there was none.
+        same_s: Seconds for which samples have been equal.
+        same_keys: Segments that began within them.
+        still_s: The longest time for which they were, in ordinary times.
+        quiet_s: Seconds in which less changed than the camera's noise changes.
+        history: uint8 [n, NUMBERS]: signatures of the newest samples.
+        fps: Usual pictures a second.
+        rate: Lowest usual bytes a second.
+        jumps: Jumps of the clock that are not forgotten.
+        held: Seconds for which each of `CAUSES` lasts.
+        clear_s: Seconds without a fault.
+        blank_s: Seconds without any structure.
+        incident: The open one.
+    """
+
+    usual: Usual = field(default_factory=Usual)
+    levels: Levels = field(default_factory=Levels)
+    seen_s: float = 0.0
+    checksum: int | None = None
+    same_s: float = 0.0
+    same_keys: int = 0
+    still_s: float = 0.0
+    quiet_s: float = 0.0
+    history: U8 = field(default_factory=_no_history)
+    fps: float = 0.0
+    rate: float = 0.0
+    jumps: float = 0.0
+    held: tuple[float, ...] = (0.0,) * len(CAUSES)
+    clear_s: float = 0.0
+    blank_s: float = 0.0
+    incident: CameraIncident | None = None
+
+    @property
+    def live(self) -> bool:
+        """Whether its silence would be an outage."""
+        return self.seen_s >= _LIVE_S
+
+
+def observe(
+    health: CameraHealth, seen: Observation, thresholds: Thresholds = LEARNED
+) -> tuple[CameraHealth, set[Cause]]:
+    """Take one segment.
+
+    Args:
+        health: The camera before it.
+        seen: The segment.
+        thresholds: Fixed ones, or those that follow the camera.
+
+    Returns:
+        The camera after it, and the faults that the segment shows. A camera learns from segments without one.
+    """
+    faults = stream_faults(seen)
+    before = health
+    health, jumping = _clocked(replace(health, seen_s=health.seen_s + seen.seconds), seen)
+    if jumping:
+        faults.add(Cause.CLOCK)
+    if seen.refused or not seen.looks.checksums:
+        return health, faults
+    health = replace(health, usual=health.usual.at(seen.hour))
+    health, change, frozen = _stillness(health, seen)
+    if frozen:
+        faults.add(Cause.FROZEN)
+    history = np.concatenate([health.history, signatures(seen.looks.luma)])[-REMEMBERED:]
+    health = replace(health, history=history)
+    if not frozen and repeats(history):
+        faults.add(Cause.LOOPED)
+    luma, detail = seen.looks.middle
+    fault, match = picture_fault(luma, detail, health.usual, thresholds.of(health.levels))
+    blank_s = health.blank_s + seen.seconds if fault is not None and is_blank(luma) else 0.0
+    health = replace(health, blank_s=blank_s)
+    if fault is Cause.DARK and blank_s >= _COVERED_S:
+        fault = Cause.COVERED
+    if fault is Cause.MOVED and _settled(health, seen):
+        return replace(health, usual=health.usual.adopted(luma, detail)), faults
+    if fault is not None:
+        faults.add(fault)
+    if _slow(before, seen):
+        faults.add(Cause.RATE)
+    if faults:
+        return health, faults
+    usual = health.usual.learned(luma, detail, seen.seconds, change)
+    levels = health.levels if match is None else health.levels.learned(match)
+    return _rated(replace(health, usual=usual, levels=levels), seen), faults
+
+
+def _settled(health: CameraHealth, seen: Observation) -> bool:
+    """Whether a camera has shown another view for so long that somebody wants it."""
+    incident = health.incident
+    moved = incident is not None and incident.cause is Cause.MOVED
+    return moved and incident is not None and seen.at_ms - incident.opened_ms >= 1000 * _ADOPTED_S
+
+
+def _clocked(health: CameraHealth, seen: Observation) -> tuple[CameraHealth, bool]:
+    jumps = max(0.0, health.jumps - seen.seconds / _JUMP_S) + seen.jumped
+    return replace(health, jumps=jumps), jumps > _JUMPS
+
+
+def _stillness(health: CameraHealth, seen: Observation) -> tuple[CameraHealth, float | None, bool]:
+    """How much changes: the camera after it, the change, and whether the picture is frozen."""
+    step = seen.seconds / len(seen.looks.checksums)
+    checksum, same_s, same_keys, still_s = health.checksum, health.same_s, health.same_keys, health.still_s
+    for place, new in enumerate(seen.looks.checksums):
+        if new == checksum:
+            same_s, same_keys = same_s + step, same_keys + (place == 0)
+            continue
+        if same_s < _limit(still_s) and same_keys >= _FROZEN_KEYS:
+            still_s = max(still_s, same_s)  # it was no fault: a camera may be still for as long
+        checksum, same_s, same_keys = new, 0.0, 0
+    change, usual = seen.looks.change, health.usual.change(seen.hour)
+    quiet_s = health.quiet_s
+    if change is not None and usual is not None and usual >= _NOISE:
+        quiet = change < _QUIET_SHARE * usual
+        quiet_s = max(0.0, quiet_s + (seen.seconds if quiet else -2 * seen.seconds))
+        quiet_s = min(quiet_s, 2 * _QUIET_S)
+    health = replace(
+        health, checksum=checksum, same_s=same_s, same_keys=same_keys, still_s=still_s, quiet_s=quiet_s
+    )
+    frozen = (same_s >= _limit(still_s) and same_keys >= _FROZEN_KEYS) or quiet_s >= _QUIET_S
+    return health, change if quiet_s == 0 else None, frozen
+
+
+def _limit(still_s: float) -> float:
+    return max(_FROZEN_S, 3 * still_s)
+
+
+def _slow(health: CameraHealth, seen: Observation) -> bool:
+    if health.seen_s < _RATED_S or seen.seconds < 0.5:
+        return False
+    fps, rate = seen.frames / seen.seconds, seen.size / seen.seconds
+    return fps < _FPS_SHARE * health.fps or rate < _BYTES_SHARE * health.rate
+
+
+def _rated(health: CameraHealth, seen: Observation) -> CameraHealth:
+    if seen.seconds < 0.5:
+        return health
+    fps, rate = seen.frames / seen.seconds, seen.size / seen.seconds
+    if not health.fps:
+        return replace(health, fps=fps, rate=rate)
+    slowly = 0.05 if rate < health.rate else 0.002
+    return replace(
+        health, fps=health.fps + 0.02 * (fps - health.fps), rate=health.rate + slowly * (rate - health.rate)
+    )
+
+
+def advance(
+    health: CameraHealth,
+    faults: Iterable[Cause],
+    end_ms: int,
+    seconds: float,
+    *,
+    identity: str = "",
+    tenant: str = "",
+) -> tuple[CameraHealth, list[HealthEvent]]:
+    """Make an incident of the faults of a stretch of time, or go on with the open one.
+
+    Args:
+        health: The camera.
+        faults: What the stretch shows.
+        end_ms: Its end, Unix milliseconds.
+        seconds: Its length.
+        identity: Of an incident that opens.
+        tenant: Whose the camera is.
+    """
+    present = frozenset(faults)
+    held = tuple(_held(health, cause, present, seconds) for cause in CAUSES)
+    clear_s = 0.0 if present else health.clear_s + seconds
+    health = replace(health, held=held, clear_s=clear_s)
+    root = _root(health)
+    incident = health.incident
+    if incident is None:
+        if root is None or root not in present:
+            return health, []
+        # A clock that was set back may have the begin lie ahead of the end.
+        began_ms = max(0, min(end_ms, end_ms - round(1000 * health.held[CAUSES.index(root)])))
+        incident = CameraIncident(identity, root, began_ms, 1, tenant)
+        return replace(health, incident=incident), [HealthEvent("opened", incident, end_ms)]
+    incident = replace(incident, opened_ms=min(incident.opened_ms, end_ms))
+    if present:
+        incident = replace(incident, segments=incident.segments + 1)
+    health = replace(health, incident=incident)
+    offline_over = incident.cause is Cause.OFFLINE and not present
+    if offline_over or (not present and clear_s >= _CLEAR_S):
+        return end(health, end_ms, "cleared")
+    if root is None or root is incident.cause:
+        return health, []
+    outranked = CAUSES.index(root) < CAUSES.index(incident.cause)
+    if outranked or not health.held[CAUSES.index(incident.cause)]:
+        incident = replace(incident, cause=root)
+        return replace(health, incident=incident), [HealthEvent("updated", incident, end_ms)]
+    return health, []
+
+
+def end(health: CameraHealth, at_ms: int, reason: str) -> tuple[CameraHealth, list[HealthEvent]]:
+    """Close the open incident, if there is one."""
+    if health.incident is None:
+        return health, []
+    event = HealthEvent("closed", health.incident, max(at_ms, health.incident.opened_ms), reason)
+    none_held = (0.0,) * len(CAUSES)
+    return replace(health, incident=None, held=none_held, clear_s=0.0), [event]
+
+
+def _held(health: CameraHealth, cause: Cause, present: frozenset[Cause], seconds: float) -> float:
+    held = health.held[CAUSES.index(cause)]
+    if cause in present:
+        return min(held + seconds, _CAPPED_S)
+    if cause is Cause.OFFLINE:
+        return 0.0
+    if any(cause in group and group & present for group, _ in _HOLD):
+        return held  # the view is at fault, though in another way: it flickers
+    return max(0.0, held - 2 * seconds)
+
+
+def _root(health: CameraHealth) -> Cause | None:
+    """The first cause, in the order of root causes, that has lasted."""
+    held = dict(zip(CAUSES, health.held, strict=True))
+    if held[Cause.OFFLINE]:
+        return Cause.OFFLINE
+    for group, hold_s in _HOLD:
+        if sum(held[cause] for cause in group) > 0 and sum(held[cause] for cause in group) >= hold_s:
+            return max((cause for cause in CAUSES if cause in group), key=lambda cause: held[cause])
+    return None

@@ -1,0 +1,202 @@
+"""What a camera usually shows: reference pictures, and which of them it shows at which hour."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from lookout.video.health.looks import CELLS, DETAIL_STEP, F32, U8
+
+#: reference pictures of a camera: by day, at dusk, by night, with the lights on ...
+PICTURES = 6
+#: seconds of a picture, and of an hour, after which it is known
+WARM_S = 60.0
+#: seconds for a step of a known picture: it follows daylight, and a lens that loses its focus hardly
+_STEP_S = 8.0
+#: similarity below which a picture is learned as another one
+ALIKE = 0.7
+HOURS = 24
+HOUR_BYTES = 5
+# Columns of the table of hours: pictures seen as bits; seconds learned; days on which it was seen; low end of
+# the change from sample to sample, as a logarithm; low end of the mean brightness.
+_SEEN, _SECONDS, _DAYS, _CHANGE, _DARKEST = range(HOUR_BYTES)
+#: the least change that the table knows, grey levels, and its steps for a factor of two
+_LEAST_CHANGE, _OCTAVE = 1 / 64, 32
+#: of detail, grey levels: a cell with less has nothing that could get lost
+FLAT = 1.5
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A reference picture: the running median of what was seen, in whole steps.
+
+    Attributes:
+        luma: uint8 [CELLS, CELLS]: brightness, grey levels.
+        detail: uint8 [CELLS, CELLS]: detail, in steps of `DETAIL_STEP`.
+        seconds: For how long it was learned.
+    """
+
+    luma: U8
+    detail: U8
+    seconds: float
+
+    @classmethod
+    def of(cls, luma: F32, detail: F32, seconds: float) -> Picture:
+        """A picture that was seen once."""
+        return cls(_bytes(luma), _bytes(detail / DETAIL_STEP), seconds)
+
+    def learned(self, luma: F32, detail: F32, seconds: float) -> Picture:
+        """The picture after a segment; at times one step nearer to it: what passes by leaves no trace."""
+        until = self.seconds + seconds
+        if until > WARM_S and until // _STEP_S == self.seconds // _STEP_S:
+            return Picture(self.luma, self.detail, until)
+        return Picture(_step(self.luma, luma), _step(self.detail, detail / DETAIL_STEP), until)
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """How a view compares with a reference picture.
+
+    Attributes:
+        similarity: Of brightness or of detail, whichever is more alike; -1 to 1. Light changes one of them.
+        coarse: Of brightness alone.
+        kept: Share of the reference's detail that is there, 0 to 1.
+        lost: Share of its cells with detail that have lost it.
+    """
+
+    similarity: float
+    coarse: float
+    kept: float
+    lost: float
+
+
+def compare(luma: F32, detail: F32, picture: Picture) -> Match:
+    """Compare a view with a reference picture."""
+    before = picture.detail * np.float32(DETAIL_STEP)
+    coarse = correlation(luma, picture.luma)
+    textured = before > FLAT
+    here = detail[textured]
+    there = before[textured]
+    kept = float(np.minimum(here, there).sum() / there.sum()) if len(there) else 1.0
+    lost = float((here < 0.4 * there).mean()) if len(there) else 0.0
+    fine = correlation(np.sqrt(detail), np.sqrt(before))
+    return Match(max(coarse, fine), coarse, kept, lost)
+
+
+def correlation(one: F32, other: F32 | U8) -> float:
+    """Pearson's correlation of two planes; 0 where one of them is constant."""
+    left = one - one.mean(dtype=np.float64)
+    right = other - other.mean(dtype=np.float64)
+    scale = float(np.sqrt((left * left).sum() * (right * right).sum()))
+    return float((left * right).sum() / scale) if scale > 1e-6 else 0.0
+
+
+def _no_hours() -> U8:
+    return np.zeros((HOURS, HOUR_BYTES), np.uint8)
+
+
+@dataclass(frozen=True, slots=True)
+class Usual:
+    """What a camera usually shows.
+
+    Attributes:
+        pictures: Reference pictures; their place is their number.
+        hours: uint8 [24, HOUR_BYTES], by hour of the day (UTC).
+        hour: Hour of the newest segment; -1: none.
+    """
+
+    pictures: tuple[Picture, ...] = ()
+    hours: U8 = field(default_factory=_no_hours)
+    hour: int = -1
+
+    def known(self, hour: int) -> bool:
+        """Whether the camera was seen at this hour for long enough."""
+        return float(self.hours[hour, _SECONDS]) >= WARM_S
+
+    def days(self, hour: int) -> int:
+        """On how many days the camera was seen at this hour."""
+        return int(self.hours[hour, _DAYS])
+
+    def change(self, hour: int) -> float | None:
+        """Low end of the change from sample to sample at this hour, grey levels; None: not known."""
+        step = int(self.hours[hour, _CHANGE])
+        return _LEAST_CHANGE * 2 ** ((step - 1) / _OCTAVE) if step and self.known(hour) else None
+
+    def darkest(self, hour: int) -> int:
+        """Low end of the mean brightness at this hour and those next to it, grey levels."""
+        return min(int(self.hours[near, _DARKEST]) for near in _near(hour) if self.known(near))
+
+    def best(self, luma: F32, detail: F32, hour: int) -> tuple[int, Match] | None:
+        """The known picture of this hour, or of one next to it, that a view is most like; None: none."""
+        bits = int(np.bitwise_or.reduce(self.hours[_near(hour), _SEEN]))
+        matches = [
+            (number, compare(luma, detail, picture))
+            for number, picture in enumerate(self.pictures)
+            if bits >> number & 1 and picture.seconds >= WARM_S
+        ]
+        return max(matches, key=lambda match: match[1].similarity + match[1].kept, default=None)
+
+    def at(self, hour: int) -> Usual:
+        """As a segment of this hour begins: an hour that begins anew counts a day."""
+        if hour == self.hour:
+            return self
+        hours = self.hours.copy()
+        hours[hour, _DAYS] = min(255, int(hours[hour, _DAYS]) + 1)
+        return replace(self, hours=hours, hour=hour)
+
+    def learned(self, luma: F32, detail: F32, seconds: float, change: float | None) -> Usual:
+        """With what a segment without a fault shows.
+
+        Args:
+            luma: See `Looks.middle`.
+            detail: See `Looks.middle`.
+            seconds: Length of the segment.
+            change: See `Looks.change`; None: nothing is learned of it.
+        """
+        pictures, hours = list(self.pictures), self.hours.copy()
+        alike = [compare(luma, detail, picture).similarity for picture in pictures]
+        number = int(np.argmax(alike)) if alike else -1
+        if number >= 0 and (alike[number] >= ALIKE or len(pictures) >= PICTURES):
+            pictures[number] = pictures[number].learned(luma, detail, seconds)
+        else:
+            number = len(pictures)
+            pictures.append(Picture.of(luma, detail, seconds))
+        row = hours[self.hour]
+        row[_SEEN] |= 1 << number
+        row[_SECONDS] = min(255, int(row[_SECONDS]) + max(1, round(seconds)))
+        row[_DARKEST] = _lower(int(row[_DARKEST]), max(1, round(float(luma.mean()))))
+        if change is not None:
+            step = 1 + round(_OCTAVE * math.log2(max(change, _LEAST_CHANGE) / _LEAST_CHANGE))
+            row[_CHANGE] = _lower(int(row[_CHANGE]), min(255, step))
+        return replace(self, pictures=tuple(pictures), hours=hours)
+
+    def adopted(self, luma: F32, detail: F32) -> Usual:
+        """With a view that a moved camera has kept for long as its only picture of every hour."""
+        hours = self.hours.copy()
+        hours[:, _SEEN] = 1
+        return replace(self, pictures=(Picture.of(luma, detail, WARM_S),), hours=hours)
+
+
+def _near(hour: int) -> list[int]:
+    return [(hour - 1) % HOURS, hour, (hour + 1) % HOURS]
+
+
+def _lower(level: int, value: int) -> int:
+    """Follows the low end of values: fast downwards, slowly upwards."""
+    if not level or value >= level:
+        return min(value, level + 1) if level else value
+    return level - max(1, (level - value) // 5)
+
+
+def _bytes(plane: F32) -> U8:
+    return np.clip(np.rint(plane), 0, 255).astype(np.uint8)
+
+
+def _step(plane: U8, target: F32) -> U8:
+    change = np.clip(np.rint(np.clip(target, 0, 255)) - plane, -1, 1)
+    return (plane + change).astype(np.uint8)
+
+
+assert CELLS * CELLS == 256  # the length of a plane in a checkpoint (`HealthPicture` in state.proto)

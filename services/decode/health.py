@@ -1,0 +1,178 @@
+"""A camera's health: what decode learns of it becomes incidents of the watch `camera-health`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Final
+
+from lookout.runtime.worker import Output, Record
+from lookout.services.decode.epoch import OpenEpoch
+from lookout.services.decode.stream import Stream, captured_ms, span_us
+from lookout.streams.stages import Draft
+from lookout.v1.alerts_pb2 import Alert
+from lookout.video.health import NO_LOOKS, Cause, HealthEvent, Observation, advance, end, look_at, observe
+from lookout.video.segments import DecodedSegment
+from lookout.wire import (
+    ALERT_TYPE,
+    ALERTS,
+    CAMERA_HEALTH,
+    Stage,
+    event_headers,
+    incident_id,
+    stable_id,
+    to_json,
+)
+
+#: what is wrong, as people read it
+TEXTS: Final = {
+    Cause.OFFLINE: "The camera sends nothing.",
+    Cause.DAMAGED: "The camera's pictures arrive damaged.",
+    Cause.FROZEN: "The camera sends the same picture again and again.",
+    Cause.LOOPED: "The camera's picture repeats what it showed before.",
+    Cause.DARK: "The picture is dark, at an hour at which it is usually lit.",
+    Cause.COVERED: "The lens is covered.",
+    Cause.BLURRED: "The picture is blurred.",
+    Cause.MOVED: "The camera shows another view than usual.",
+    Cause.RATE: "Frame rate or bit rate has collapsed.",
+    Cause.CLOCK: "The camera's clock is wrong.",
+}
+_KINDS: Final = {
+    "opened": Alert.KIND_OPENED,
+    "updated": Alert.KIND_UPDATED,
+    "closed": Alert.KIND_CLOSED,
+}
+#: seconds for which a segment counts that cannot be decoded: how long it is nobody knows
+_REFUSED_S: Final = 2.0
+_JUMPS: Final = frozenset({"clock-jump", "clock-reset"})
+
+
+class HealthWriter:
+    """Judges cameras and writes their incidents into drafts.
+
+    Args:
+        on: Off: nothing is looked at, and open incidents are closed.
+    """
+
+    def __init__(self, *, on: bool = True) -> None:
+        self._on = on
+
+    def segment(
+        self,
+        camera: str,
+        unit: OpenEpoch,
+        record: Record,
+        decoded: DecodedSegment,
+        draft: Draft,
+        *,
+        ends: str,
+    ) -> OpenEpoch:
+        """Judge a segment; the unit after it.
+
+        Args:
+            camera: The camera's id.
+            unit: The unit with the segment.
+            record: Its record.
+            decoded: The segment.
+            draft: Takes what happens to the camera's incident.
+            ends: Why the epoch before it ended; empty: it did not.
+        """
+        if not self._on:
+            return self._end(camera, unit, draft, "removed")
+        facts, span = decoded.facts, span_us(decoded)
+        at_ms = (unit.stream.wall_us + decoded.end_stream_us - span) // 1000
+        captured = captured_ms(record)
+        ahead_s = 0.0 if captured is None else (captured + span / 1000 - record.timestamp_ms) / 1000
+        seen = Observation(
+            at_ms=at_ms,
+            seconds=span / 1e6,
+            looks=look_at(decoded.pixels),
+            frames=facts.frames,
+            size=facts.bytes,
+            damaged=facts.corrupt / facts.decoded if facts.decoded else 0.0,
+            ahead_s=ahead_s,
+            jumped=ends in _JUMPS,
+        )
+        return self._observed(camera, unit, seen, draft)
+
+    def refused(self, camera: str, unit: OpenEpoch, record: Record, draft: Draft) -> OpenEpoch:
+        """Judge a segment of which nothing could be decoded; the unit after it."""
+        if not (self._on and unit.stream.epoch):
+            return unit
+        at_ms = record.timestamp_ms - round(1000 * _REFUSED_S)
+        return self._observed(camera, unit, Observation(at_ms, _REFUSED_S, NO_LOOKS, refused=True), draft)
+
+    def silent(self, camera: str, unit: OpenEpoch, silence_s: float, draft: Draft) -> OpenEpoch:
+        """A camera that is offline; the unit after it. One whose segments cannot be decoded is not.
+
+        Args:
+            camera: The camera's id.
+            unit: Where it stands.
+            silence_s: Seconds of silence so far.
+            draft: Takes what happens to its incident.
+        """
+        health = unit.health
+        if not self._on or not health.live or health.held[tuple(Cause).index(Cause.DAMAGED)]:
+            return unit
+        until_ms = unit.stream.heard_ms + round(1000 * silence_s)
+        return self._advanced(camera, unit, {Cause.OFFLINE}, until_ms, silence_s, draft)
+
+    def end(self, camera: str, unit: OpenEpoch, reason: str, draft: Draft) -> OpenEpoch:
+        """Close the camera's incident, if one is open; the unit after it."""
+        return self._end(camera, unit, draft, reason)
+
+    def _observed(self, camera: str, unit: OpenEpoch, seen: Observation, draft: Draft) -> OpenEpoch:
+        health, faults = observe(unit.health, seen)
+        unit = replace(unit, health=health)
+        return self._advanced(camera, unit, faults, seen.end_ms, seen.seconds, draft)
+
+    def _advanced(  # noqa: PLR0917
+        self,
+        camera: str,
+        unit: OpenEpoch,
+        faults: Iterable[Cause],
+        end_ms: int,
+        seconds: float,
+        draft: Draft,
+    ) -> OpenEpoch:
+        stream = unit.stream
+        identity = incident_id(camera, stream.epoch, CAMERA_HEALTH, 1, stream.watermark_us)
+        health, events = advance(
+            unit.health, faults, end_ms, seconds, identity=identity, tenant=stream.labels.tenant
+        )
+        _write(camera, stream, events, draft)
+        return replace(unit, health=health)
+
+    def _end(self, camera: str, unit: OpenEpoch, draft: Draft, reason: str) -> OpenEpoch:
+        if unit.health.incident is None:
+            return unit
+        health, events = end(unit.health, unit.stream.heard_ms, reason)
+        _write(camera, unit.stream, events, draft)
+        return replace(unit, health=health)
+
+
+def _write(camera: str, stream: Stream, events: Sequence[HealthEvent], draft: Draft) -> None:
+    for event in events:
+        incident = event.incident
+        alert = Alert(
+            id=stable_id("alert", incident.id, event.kind, event.at_ms, f"{incident.cause} {event.reason}"),
+            incident=incident.id,
+            kind=_KINDS[event.kind],
+            camera=camera,
+            epoch=stream.epoch,
+            watch=CAMERA_HEALTH,
+            watch_version=1,
+            question=TEXTS[incident.cause],
+            score=float(event.kind != "closed"),
+            peak=1.0,
+            windows=incident.segments,
+            reason=event.reason,
+            tenant=incident.tenant,
+            cause=incident.cause.value,
+        )
+        alert.start.FromMilliseconds(incident.opened_ms)
+        alert.end.FromMilliseconds(event.at_ms)
+        if event.kind == "opened":
+            draft.counts[f"camera_{incident.cause}"] += 1
+        headers = event_headers(ALERT_TYPE, Stage.DECODE, camera, alert.id, alert.end.ToJsonString())
+        draft.outputs.append(Output(ALERTS.name, camera, to_json(alert), headers))

@@ -1,0 +1,95 @@
+"""A camera's health as its checkpoint keeps it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from lookout.v1 import state_pb2
+from lookout.video.health import (
+    CELLS,
+    HOUR_BYTES,
+    NUMBERS,
+    CameraHealth,
+    CameraIncident,
+    Cause,
+    Levels,
+    Picture,
+    Usual,
+)
+
+_PLANE: Final = (CELLS, CELLS)
+_HOURS: Final = (24, HOUR_BYTES)
+
+
+def pack(health: CameraHealth) -> state_pb2.CameraHealth:
+    """A camera's health for its checkpoint."""
+    message = state_pb2.CameraHealth(
+        pictures=[
+            state_pb2.HealthPicture(
+                luma=picture.luma.tobytes(), detail=picture.detail.tobytes(), seconds=picture.seconds
+            )
+            for picture in health.usual.pictures
+        ],
+        hours=health.usual.hours.tobytes(),
+        hour=health.usual.hour,
+        similarity=health.levels.similarity,
+        kept=health.levels.kept,
+        lost=health.levels.lost,
+        seen_s=health.seen_s,
+        checksum=health.checksum,
+        same_s=health.same_s,
+        same_keys=health.same_keys,
+        still_s=health.still_s,
+        quiet_s=health.quiet_s,
+        history=health.history.tobytes(),
+        fps=health.fps,
+        rate=health.rate,
+        jumps=health.jumps,
+        held_s=health.held,
+        clear_s=health.clear_s,
+        blank_s=health.blank_s,
+    )
+    if (incident := health.incident) is not None:
+        message.incident.id, message.incident.cause = incident.id, incident.cause.value
+        message.incident.opened_ms, message.incident.segments = incident.opened_ms, incident.segments
+        message.incident.tenant = incident.tenant
+    return message
+
+
+def unpack(message: state_pb2.CameraHealth) -> CameraHealth:
+    """The inverse of `pack`."""
+    incident = None
+    if message.HasField("incident"):
+        kept = message.incident
+        incident = CameraIncident(kept.id, Cause(kept.cause), kept.opened_ms, kept.segments, kept.tenant)
+    return CameraHealth(
+        usual=Usual(
+            tuple(
+                Picture(_plane(picture.luma), _plane(picture.detail), picture.seconds)
+                for picture in message.pictures
+            ),
+            np.frombuffer(message.hours, np.uint8).reshape(_HOURS),
+            message.hour,
+        ),
+        levels=Levels(message.similarity, message.kept, message.lost),
+        seen_s=message.seen_s,
+        checksum=message.checksum if message.HasField("checksum") else None,
+        same_s=message.same_s,
+        same_keys=message.same_keys,
+        still_s=message.still_s,
+        quiet_s=message.quiet_s,
+        history=np.frombuffer(message.history, np.uint8).reshape(-1, NUMBERS),
+        fps=message.fps,
+        rate=message.rate,
+        jumps=message.jumps,
+        held=tuple(message.held_s),
+        clear_s=message.clear_s,
+        blank_s=message.blank_s,
+        incident=incident,
+    )
+
+
+def _plane(data: bytes) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
+    return np.frombuffer(data, np.uint8).reshape(_PLANE)

@@ -61,8 +61,8 @@ class Observation:
 
     @property
     def hour(self) -> int:
-        """Its hour of the day, UTC."""
-        return self.at_ms // 3_600_000 % 24
+        """Its hour, counted since 1970."""
+        return max(0, self.at_ms // 3_600_000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,12 +153,12 @@ def picture_fault(
         usual: What the camera shows usually.
         thresholds: Those of the camera.
     """
-    known = usual.best(luma, detail, usual.hour)
-    if known is None or not usual.known(usual.hour):
+    known = usual.best(luma, detail, usual.of_day)
+    if known is None or not usual.known(usual.of_day):
         return None, None
     _, match = known
     if luma.mean() < _BLACK and luma.std() < _BLACK_SPREAD:
-        dark = usual.days(usual.hour) > 1 and usual.darkest(usual.hour) >= _LIT
+        dark = usual.days(usual.of_day) > 1 and usual.darkest(usual.of_day) >= _LIT
         return (Cause.DARK if dark else None), None
     blank = luma.std() < _BLANK
     same_view = match.coarse >= max(0.7, thresholds.similarity)

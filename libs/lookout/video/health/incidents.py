@@ -169,12 +169,8 @@ def observe(
         return health, faults
     health = replace(health, usual=health.usual.at(seen.hour))
     health, change, frozen = _stillness(health, seen)
-    if frozen:
-        faults.add(Cause.FROZEN)
     history = np.concatenate([health.history, signatures(seen.looks.luma)])[-REMEMBERED:]
     health = replace(health, history=history)
-    if not frozen and repeats(history):
-        faults.add(Cause.LOOPED)
     luma, detail = seen.looks.middle
     fault, match = picture_fault(luma, detail, health.usual, thresholds.of(health.levels))
     blank_s = health.blank_s + seen.seconds if fault is not None and is_blank(luma) else 0.0
@@ -184,7 +180,11 @@ def observe(
     if fault is Cause.MOVED and _settled(health, seen):
         return replace(health, usual=health.usual.adopted(luma, detail)), faults
     if fault is not None:
-        faults.add(fault)
+        faults.add(fault)  # what a covered lens shows is also still
+    elif frozen:
+        faults.add(Cause.FROZEN)
+    elif repeats(history):
+        faults.add(Cause.LOOPED)
     if _slow(before, seen):
         faults.add(Cause.RATE)
     if faults:
@@ -217,7 +217,7 @@ def _stillness(health: CameraHealth, seen: Observation) -> tuple[CameraHealth, f
         if same_s < _limit(still_s) and same_keys >= _FROZEN_KEYS:
             still_s = max(still_s, same_s)  # it was no fault: a camera may be still for as long
         checksum, same_s, same_keys = new, 0.0, 0
-    change, usual = seen.looks.change, health.usual.change(seen.hour)
+    change, usual = seen.looks.change, health.usual.change(health.usual.of_day)
     quiet_s = health.quiet_s
     if change is not None and usual is not None and usual >= _NOISE:
         quiet = change < _QUIET_SHARE * usual
@@ -295,7 +295,8 @@ def advance(
     if root is None or root is incident.cause:
         return health, []
     outranked = CAUSES.index(root) < CAUSES.index(incident.cause)
-    if outranked or not health.held[CAUSES.index(incident.cause)]:
+    related = any({root, incident.cause} <= group for group, _ in _HOLD)
+    if outranked or related or not health.held[CAUSES.index(incident.cause)]:
         incident = replace(incident, cause=root)
         return replace(health, incident=incident), [HealthEvent("updated", incident, end_ms)]
     return health, []
@@ -317,7 +318,7 @@ def _held(health: CameraHealth, cause: Cause, present: frozenset[Cause], seconds
     if cause is Cause.OFFLINE:
         return 0.0
     if any(cause in group and group & present for group, _ in _HOLD):
-        return held  # the view is at fault, though in another way: it flickers
+        return max(0.0, held - seconds / 2)  # the view is at fault, though in another way: it flickers
     return max(0.0, held - 2 * seconds)
 
 

@@ -104,12 +104,17 @@ class Usual:
     Attributes:
         pictures: Reference pictures; their place is their number.
         hours: uint8 [24, HOUR_BYTES], by hour of the day (UTC).
-        hour: Hour of the newest segment; -1: none.
+        hour: Hour of the newest segment, counted since 1970; -1: none.
     """
 
     pictures: tuple[Picture, ...] = ()
     hours: U8 = field(default_factory=_no_hours)
     hour: int = -1
+
+    @property
+    def of_day(self) -> int:
+        """The newest segment's hour of the day, UTC."""
+        return self.hour % HOURS
 
     def known(self, hour: int) -> bool:
         """Whether the camera was seen at this hour for long enough."""
@@ -139,11 +144,12 @@ class Usual:
         return max(matches, key=lambda match: match[1].similarity + match[1].kept, default=None)
 
     def at(self, hour: int) -> Usual:
-        """As a segment of this hour begins: an hour that begins anew counts a day."""
+        """As a segment of this hour, counted since 1970, begins: one that begins anew counts a day."""
         if hour == self.hour:
             return self
         hours = self.hours.copy()
-        hours[hour, _DAYS] = min(255, int(hours[hour, _DAYS]) + 1)
+        row = hours[hour % HOURS]
+        row[_DAYS] = min(255, int(row[_DAYS]) + 1)
         return replace(self, hours=hours, hour=hour)
 
     def learned(self, luma: F32, detail: F32, seconds: float, change: float | None) -> Usual:
@@ -163,7 +169,7 @@ class Usual:
         else:
             number = len(pictures)
             pictures.append(Picture.of(luma, detail, seconds))
-        row = hours[self.hour]
+        row = hours[self.of_day]
         row[_SEEN] |= 1 << number
         row[_SECONDS] = min(255, int(row[_SECONDS]) + max(1, round(seconds)))
         row[_DARKEST] = _lower(int(row[_DARKEST]), max(1, round(float(luma.mean()))))

@@ -34,8 +34,8 @@ from bench.motion import MOVING, clips_of, footage
 from lookout.video.health import (
     FIXED,
     LEARNED,
+    CameraFault,
     CameraHealth,
-    Cause,
     HealthEvent,
     Looks,
     Observation,
@@ -157,9 +157,9 @@ def filmed(frames: U8) -> Iterator[tuple[Looks, int]]:
         yield look_at(pixels[begin : begin + SAMPLES]), size
 
 
-def observed(looks: Looks, at_ms: int, size: int = 20_000) -> Observation:
+def observed(planes: Looks, at_ms: int, size: int = 20_000) -> Observation:
     """A segment of two seconds."""
-    return Observation(at_ms, SEGMENT_S, looks, frames=len(looks.checksums), size=size)
+    return Observation(at_ms, SEGMENT_S, planes, frames=len(planes.checksums), size=size)
 
 
 @dataclass(slots=True)
@@ -197,7 +197,7 @@ class Simple:
 
     def take(self, seen: Observation) -> None:
         """Take a segment."""
-        luma = seen.looks.luma
+        luma = seen.planes.luma
         if len(self.first) < 30:
             self.first.append(luma.mean(axis=0))
             self.before = luma[-1]
@@ -206,14 +206,14 @@ class Simple:
         still = self.before is not None and np.abs(luma - self.before).mean() < 0.05
         self.before = luma[-1]
         fault = mean.mean() < 26 or mean.std() < 12 or np.abs(mean - usual).mean() > 30 or still
-        self.held = self.held + 1 if fault else 0
-        if self.held >= 15 and not self.alarm:
+        self.fault_s = self.fault_s + 1 if fault else 0
+        if self.fault_s >= 15 and not self.alarm:
             self.opened += 1
-        self.alarm = self.held >= 15
+        self.alarm = self.fault_s >= 15
 
     def copy(self) -> Simple:
         """As it is now, without its alarms."""
-        return replace(self, first=list(self.first), held=0, alarm=False, opened=0)
+        return replace(self, first=list(self.first), fault_s=0, alarm=False, opened=0)
 
     def causes(self) -> list[str]:
         """Of its alarms; it does not tell them apart."""
@@ -272,9 +272,9 @@ def rendered(count: int, tallies: dict[str, Tally]) -> tuple[int, float]:
 
 
 def _play(judges: dict[str, Way], segments: Iterator[tuple[Looks, int]], begin_ms: int) -> None:
-    for number, (looks, size) in enumerate(segments):
+    for number, (planes, size) in enumerate(segments):
         for judge in judges.values():
-            judge.take(observed(looks, begin_ms + round(number * SEGMENT_S * 1000), size))
+            judge.take(observed(planes, begin_ms + round(number * SEGMENT_S * 1000), size))
 
 
 def _branch(judges: dict[str, Way], tallies: dict[str, Tally], name: str, frames: U8, begin_ms: int) -> None:
@@ -291,7 +291,7 @@ def _branch(judges: dict[str, Way], tallies: dict[str, Tally], name: str, frames
 
 
 def real(root: Path, tallies: dict[str, Tally]) -> tuple[list[str], float, float]:
-    """Play real clips through two days; their names, their hours, and the share of CPU of the looks."""
+    """Play real clips through two days; their names, their hours, and the share of CPU of the planes."""
     names, hours, looking, decoding = [], 0.0, 0.0, 0.0
     for path in clips_of(root):
         if path.stem in MOVING:
@@ -347,7 +347,7 @@ def _days(pixels: U8, tallies: dict[str, Tally]) -> float:
         for judge in judges.values():
             judge.take(seen)
     for way, judge in judges.items():
-        tallies[way].filmed_false.update(cause for cause in judge.causes() if cause != Cause.LOOPED)
+        tallies[way].filmed_false.update(cause for cause in judge.causes() if cause != CameraFault.LOOPED)
     return 2 * 24 * hour_segments * SEGMENT_S / 3600
 
 

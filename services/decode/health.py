@@ -11,7 +11,16 @@ from lookout.services.decode.epoch import OpenEpoch
 from lookout.services.decode.stream import Stream, captured_ms, span_us
 from lookout.streams.stages import Draft
 from lookout.v1.alerts_pb2 import Alert
-from lookout.video.health import NO_LOOKS, Cause, HealthEvent, Observation, advance, end, look_at, observe
+from lookout.video.health import (
+    NO_LOOKS,
+    CameraFault,
+    HealthEvent,
+    Observation,
+    advance,
+    end,
+    look_at,
+    observe,
+)
 from lookout.video.segments import DecodedSegment
 from lookout.wire import (
     ALERT_TYPE,
@@ -26,16 +35,16 @@ from lookout.wire import (
 
 #: what is wrong, as people read it
 TEXTS: Final = {
-    Cause.OFFLINE: "The camera sends nothing.",
-    Cause.DAMAGED: "The camera's pictures arrive damaged.",
-    Cause.FROZEN: "The camera sends the same picture again and again.",
-    Cause.LOOPED: "The camera's picture repeats what it showed before.",
-    Cause.DARK: "The picture is dark, at an hour at which it is usually lit.",
-    Cause.COVERED: "The lens is covered.",
-    Cause.BLURRED: "The picture is blurred.",
-    Cause.MOVED: "The camera shows another view than usual.",
-    Cause.RATE: "Frame rate or bit rate has collapsed.",
-    Cause.CLOCK: "The camera's clock is wrong.",
+    CameraFault.OFFLINE: "The camera sends nothing.",
+    CameraFault.DAMAGED: "The camera's pictures arrive damaged.",
+    CameraFault.FROZEN: "The camera sends the same picture again and again.",
+    CameraFault.LOOPED: "The camera's picture repeats what it showed before.",
+    CameraFault.DARK: "The picture is dark, at an hour at which it is usually lit.",
+    CameraFault.COVERED: "The lens is covered.",
+    CameraFault.BLURRED: "The picture is blurred.",
+    CameraFault.MOVED: "The camera shows another view than usual.",
+    CameraFault.RATE: "Frame rate or bit rate has collapsed.",
+    CameraFault.CLOCK: "The camera's clock is wrong.",
 }
 _KINDS: Final = {
     "opened": Alert.KIND_OPENED,
@@ -83,17 +92,17 @@ class HealthWriter:
         at_ms = (unit.stream.wall_us + decoded.end_stream_us - span) // 1000
         captured = captured_ms(record)
         ahead_s = 0.0 if captured is None else (captured + span / 1000 - record.timestamp_ms) / 1000
-        seen = Observation(
+        observation = Observation(
             at_ms=at_ms,
             seconds=span / 1e6,
-            looks=look_at(decoded.pixels),
+            planes=look_at(decoded.pixels),
             frames=facts.frames,
             size=facts.bytes,
             damaged=facts.corrupt / facts.decoded if facts.decoded else 0.0,
             ahead_s=ahead_s,
             jumped=ends in _JUMPS,
         )
-        return self._observed(camera, unit, seen, draft)
+        return self._observed(camera, unit, observation, draft)
 
     def refused(self, camera: str, unit: OpenEpoch, record: Record, draft: Draft) -> OpenEpoch:
         """Judge a segment of which nothing could be decoded; the unit after it."""
@@ -112,25 +121,25 @@ class HealthWriter:
             draft: Takes what happens to its incident.
         """
         health = unit.health
-        if not self._on or not health.live or health.held[tuple(Cause).index(Cause.DAMAGED)]:
+        if not self._on or not health.live or health.fault_s[tuple(CameraFault).index(CameraFault.DAMAGED)]:
             return unit
         until_ms = unit.stream.heard_ms + round(1000 * silence_s)
-        return self._advanced(camera, unit, {Cause.OFFLINE}, until_ms, silence_s, draft)
+        return self._advanced(camera, unit, {CameraFault.OFFLINE}, until_ms, silence_s, draft)
 
     def end(self, camera: str, unit: OpenEpoch, reason: str, draft: Draft) -> OpenEpoch:
         """Close the camera's incident, if one is open; the unit after it."""
         return self._end(camera, unit, draft, reason)
 
-    def _observed(self, camera: str, unit: OpenEpoch, seen: Observation, draft: Draft) -> OpenEpoch:
-        health, faults = observe(unit.health, seen)
+    def _observed(self, camera: str, unit: OpenEpoch, observation: Observation, draft: Draft) -> OpenEpoch:
+        health, faults = observe(unit.health, observation)
         unit = replace(unit, health=health)
-        return self._advanced(camera, unit, faults, seen.end_ms, seen.seconds, draft)
+        return self._advanced(camera, unit, faults, observation.end_ms, observation.seconds, draft)
 
     def _advanced(  # noqa: PLR0917
         self,
         camera: str,
         unit: OpenEpoch,
-        faults: Iterable[Cause],
+        faults: Iterable[CameraFault],
         end_ms: int,
         seconds: float,
         draft: Draft,

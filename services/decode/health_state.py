@@ -11,11 +11,11 @@ from lookout.video.health import (
     CELLS,
     HOUR_BYTES,
     NUMBERS,
+    CameraFault,
     CameraHealth,
     CameraIncident,
-    Cause,
     Levels,
-    Picture,
+    ReferencePicture,
     Usual,
 )
 
@@ -35,7 +35,7 @@ def pack(health: CameraHealth) -> state_pb2.CameraHealth:
         hours=health.usual.hours.tobytes(),
         hour=health.usual.hour,
         similarity=health.levels.similarity,
-        kept=health.levels.kept,
+        kept=health.levels.detail,
         lost=health.levels.lost,
         seen_s=health.seen_s,
         checksum=health.checksum,
@@ -47,7 +47,7 @@ def pack(health: CameraHealth) -> state_pb2.CameraHealth:
         fps=health.fps,
         rate=health.rate,
         jumps=health.jumps,
-        held_s=health.held,
+        held_s=health.fault_s,
         clear_s=health.clear_s,
         blank_s=health.blank_s,
     )
@@ -62,12 +62,18 @@ def unpack(message: state_pb2.CameraHealth) -> CameraHealth:
     """The inverse of `pack`."""
     incident = None
     if message.HasField("incident"):
-        kept = message.incident
-        incident = CameraIncident(kept.id, Cause(kept.cause), kept.opened_ms, kept.segments, kept.tenant)
+        stored = message.incident
+        incident = CameraIncident(
+            stored.id,
+            CameraFault(stored.cause),
+            stored.opened_ms,
+            stored.segments,
+            stored.tenant,
+        )
     return CameraHealth(
         usual=Usual(
             tuple(
-                Picture(_plane(picture.luma), _plane(picture.detail), picture.seconds)
+                ReferencePicture(_plane(picture.luma), _plane(picture.detail), picture.seconds)
                 for picture in message.pictures
             ),
             np.frombuffer(message.hours, np.uint8).reshape(_HOURS),
@@ -84,7 +90,7 @@ def unpack(message: state_pb2.CameraHealth) -> CameraHealth:
         fps=message.fps,
         rate=message.rate,
         jumps=message.jumps,
-        held=tuple(message.held_s),
+        fault_s=tuple(message.held_s),
         clear_s=message.clear_s,
         blank_s=message.blank_s,
         incident=incident,

@@ -1,6 +1,6 @@
 """What decode counts."""
 
-from lookout.video.health import Cause
+from lookout.video.health import CameraFault
 from lookout.video.segments import Reason
 
 #: what is counted, in `lookout_events_total`
@@ -15,7 +15,7 @@ EVENTS = {
     "two_cameras": "segments of another camera than the one before under the same id",
     "in_two_partitions": "times that a camera id was noticed in a second partition",
     "moved": "cameras that went to another partition after partitions were added",
-    **{f"camera_{cause}": f"incidents opened of the cause `{cause}`" for cause in Cause},
+    **{f"camera_{cause}": f"incidents opened of the cause `{cause}`" for cause in CameraFault},
 }
 #: why a segment becomes a dead letter, in `lookout_dead_letters_total`
 REASONS = {

@@ -9,7 +9,7 @@ from __future__ import annotations
 from lookout.video.health.faults import (
     FIXED as FIXED,
     LEARNED as LEARNED,
-    Cause as Cause,
+    CameraFault as CameraFault,
     Levels as Levels,
     Observation as Observation,
     Thresholds as Thresholds,
@@ -29,4 +29,8 @@ from lookout.video.health.looks import (
     look_at as look_at,
 )
 from lookout.video.health.loops import NUMBERS as NUMBERS
-from lookout.video.health.usual import HOUR_BYTES as HOUR_BYTES, Picture as Picture, Usual as Usual
+from lookout.video.health.usual import (
+    HOUR_BYTES as HOUR_BYTES,
+    ReferencePicture as ReferencePicture,
+    Usual as Usual,
+)

@@ -10,7 +10,7 @@ from lookout.video.health.looks import F32, Looks
 from lookout.video.health.usual import Match, Usual
 
 
-class Cause(StrEnum):
+class CameraFault(StrEnum):
     """What is wrong with a camera.
 
     The order is that of root causes: a covered lens also lowers the bit rate.
@@ -35,7 +35,7 @@ class Observation:
     Attributes:
         at_ms: Its begin on the camera's clock, Unix milliseconds.
         seconds: Its length.
-        looks: Its samples.
+        planes: Its samples.
         frames: Pictures that it has.
         size: Bytes.
         damaged: Share of the decoded pictures that lost bytes, 0 to 1.
@@ -46,7 +46,7 @@ class Observation:
 
     at_ms: int
     seconds: float
-    looks: Looks
+    planes: Looks
     frames: int = 0
     size: int = 0
     damaged: float = 0.0
@@ -71,19 +71,19 @@ class Levels:
 
     Attributes:
         similarity: Low end of `Match.similarity`.
-        kept: Low end of `Match.kept`.
+        detail: Low end of `Match.detail`.
         lost: High end of `Match.lost`.
     """
 
     similarity: float = 0.9
-    kept: float = 0.9
+    detail: float = 0.9
     lost: float = 0.05
 
     def learned(self, match: Match) -> Levels:
         """With an ordinary segment."""
         return Levels(
             _low(self.similarity, match.similarity),
-            _low(self.kept, match.kept),
+            _low(self.detail, match.detail),
             -_low(-self.lost, -match.lost),
         )
 
@@ -99,13 +99,13 @@ class Thresholds:
 
     Attributes:
         similarity: Below it the view has moved.
-        kept: Below it, in the same view, the picture is blurred.
+        detail: Below it, in the same view, the picture is blurred.
         lost: From this share of cells without their detail on, the lens is covered.
         learned: They follow the camera's own levels; otherwise they are what is said here.
     """
 
     similarity: float = 0.5
-    kept: float = 0.5
+    detail: float = 0.5
     lost: float = 0.4
     learned: bool = False
 
@@ -115,13 +115,13 @@ class Thresholds:
             return self
         return Thresholds(
             similarity=_between(levels.similarity - 0.25, 0.2, 0.5),
-            kept=_between(0.78 * levels.kept, 0.25, 0.75),
+            detail=_between(0.78 * levels.detail, 0.25, 0.75),
             lost=_between(levels.lost + 0.25, 0.3, 0.7),
         )
 
 
-def _between(value: float, least: float, most: float) -> float:
-    return min(most, max(least, value))
+def _between(value: float, least: float, highest: float) -> float:
+    return min(highest, max(least, value))
 
 
 FIXED: Final = Thresholds()
@@ -141,7 +141,7 @@ _AHEAD_S = 60.0
 
 def picture_fault(
     luma: F32, detail: F32, usual: Usual, thresholds: Thresholds
-) -> tuple[Cause | None, Match | None]:
+) -> tuple[CameraFault | None, Match | None]:
     """What is wrong with a view, and how it compares with the reference picture that is most like it.
 
     An hour at which the camera was not seen yet is at fault in nothing, and darkness only at an hour that was
@@ -153,29 +153,29 @@ def picture_fault(
         usual: What the camera shows usually.
         thresholds: Those of the camera.
     """
-    known = usual.best(luma, detail, usual.of_day)
-    if known is None or not usual.known(usual.of_day):
+    candidate = usual.best(luma, detail, usual.of_day)
+    if candidate is None or not usual.known(usual.of_day):
         return None, None
-    _, match = known
+    _, match = candidate
     if luma.mean() < _BLACK and luma.std() < _BLACK_SPREAD:
         dark = usual.days(usual.of_day) > 1 and usual.darkest(usual.of_day) >= _LIT
-        return (Cause.DARK if dark else None), None
+        return (CameraFault.DARK if dark else None), None
     blank = luma.std() < _BLANK
     same_view = match.coarse >= max(0.7, thresholds.similarity)
-    if same_view and match.kept < thresholds.kept and not blank:
-        return Cause.BLURRED, match
+    if same_view and match.detail < thresholds.detail and not blank:
+        return CameraFault.BLURRED, match
     if match.lost >= thresholds.lost:
-        return Cause.COVERED, match
-    return (Cause.MOVED if match.similarity < thresholds.similarity else None), match
+        return CameraFault.COVERED, match
+    return (CameraFault.MOVED if match.similarity < thresholds.similarity else None), match
 
 
-def stream_faults(observation: Observation) -> set[Cause]:
+def stream_faults(observation: Observation) -> set[CameraFault]:
     """Faults that a segment shows by itself, without its pictures."""
     faults = set()
     if observation.refused or observation.damaged >= _DAMAGED:
-        faults.add(Cause.DAMAGED)
+        faults.add(CameraFault.DAMAGED)
     if observation.ahead_s > _AHEAD_S:
-        faults.add(Cause.CLOCK)
+        faults.add(CameraFault.CLOCK)
     return faults
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from lookout.video.health.faults import (
     LEARNED,
-    Cause,
+    CameraFault,
     Levels,
     Observation,
     Thresholds,
@@ -22,15 +22,15 @@ from lookout.video.health.looks import U8
 from lookout.video.health.loops import NUMBERS, REMEMBERED, repeats, signatures
 from lookout.video.health.usual import Usual
 
-CAUSES: Final = tuple(Cause)
+CAUSES: Final = tuple(CameraFault)
 #: seconds for which a fault must last; the causes of one row share them
-_HOLD: Final[tuple[tuple[frozenset[Cause], float], ...]] = (
-    (frozenset({Cause.DAMAGED}), 20.0),
-    (frozenset({Cause.DARK, Cause.COVERED, Cause.BLURRED, Cause.MOVED}), 30.0),
-    (frozenset({Cause.FROZEN}), 0.0),
-    (frozenset({Cause.LOOPED}), 20.0),
-    (frozenset({Cause.RATE}), 60.0),
-    (frozenset({Cause.CLOCK}), 10.0),
+_HOLD: Final[tuple[tuple[frozenset[CameraFault], float], ...]] = (
+    (frozenset({CameraFault.DAMAGED}), 20.0),
+    (frozenset({CameraFault.DARK, CameraFault.COVERED, CameraFault.BLURRED, CameraFault.MOVED}), 30.0),
+    (frozenset({CameraFault.FROZEN}), 0.0),
+    (frozenset({CameraFault.LOOPED}), 20.0),
+    (frozenset({CameraFault.RATE}), 60.0),
+    (frozenset({CameraFault.CLOCK}), 10.0),
 )
 #: seconds of a fault that count: when another follows it is soon forgotten
 _CAPPED_S: Final = 90.0
@@ -74,7 +74,7 @@ class CameraIncident:
     """
 
     id: str
-    cause: Cause
+    cause: CameraFault
     opened_ms: int
     segments: int
     tenant: str = ""
@@ -118,7 +118,7 @@ class CameraHealth:
         fps: Usual pictures a second.
         rate: Lowest usual bytes a second.
         jumps: Jumps of the clock that are not forgotten.
-        held: Seconds for which each of `CAUSES` lasts.
+        fault_s: Seconds for which each of `CAUSES` lasts.
         clear_s: Seconds without a fault.
         blank_s: Seconds without any structure.
         incident: The open one.
@@ -136,7 +136,7 @@ class CameraHealth:
     fps: float = 0.0
     rate: float = 0.0
     jumps: float = 0.0
-    held: tuple[float, ...] = (0.0,) * len(CAUSES)
+    fault_s: tuple[float, ...] = (0.0,) * len(CAUSES)
     clear_s: float = 0.0
     blank_s: float = 0.0
     incident: CameraIncident | None = None
@@ -148,80 +148,80 @@ class CameraHealth:
 
 
 def observe(
-    health: CameraHealth, seen: Observation, thresholds: Thresholds = LEARNED
-) -> tuple[CameraHealth, set[Cause]]:
+    health: CameraHealth, observation: Observation, thresholds: Thresholds = LEARNED
+) -> tuple[CameraHealth, set[CameraFault]]:
     """Take one segment.
 
     Args:
         health: The camera before it.
-        seen: The segment.
+        observation: The segment.
         thresholds: Fixed ones, or those that follow the camera.
 
     Returns:
         The camera after it, and the faults that the segment shows. A camera learns from segments without one.
     """
-    faults = stream_faults(seen)
+    faults = stream_faults(observation)
     before = health
-    health, jumping = _clocked(replace(health, seen_s=health.seen_s + seen.seconds), seen)
+    health, jumping = _clocked(replace(health, seen_s=health.seen_s + observation.seconds), observation)
     if jumping:
-        faults.add(Cause.CLOCK)
-    if seen.refused or not seen.looks.checksums:
+        faults.add(CameraFault.CLOCK)
+    if observation.refused or not observation.planes.checksums:
         return health, faults
-    health = replace(health, usual=health.usual.at(seen.hour))
-    health, change, frozen = _stillness(health, seen)
-    history = np.concatenate([health.history, signatures(seen.looks.luma)])[-REMEMBERED:]
+    health = replace(health, usual=health.usual.at(observation.hour))
+    health, change, frozen = _stillness(health, observation)
+    history = np.concatenate([health.history, signatures(observation.planes.luma)])[-REMEMBERED:]
     health = replace(health, history=history)
-    luma, detail = seen.looks.middle
+    luma, detail = observation.planes.middle
     fault, match = picture_fault(luma, detail, health.usual, thresholds.of(health.levels))
-    blank_s = health.blank_s + seen.seconds if fault is not None and is_blank(luma) else 0.0
+    blank_s = health.blank_s + observation.seconds if fault is not None and is_blank(luma) else 0.0
     health = replace(health, blank_s=blank_s)
-    if fault is Cause.DARK and blank_s >= _COVERED_S:
-        fault = Cause.COVERED
-    if fault is Cause.MOVED and _settled(health, seen):
+    if fault is CameraFault.DARK and blank_s >= _COVERED_S:
+        fault = CameraFault.COVERED
+    if fault is CameraFault.MOVED and _settled(health, observation):
         return replace(health, usual=health.usual.adopted(luma, detail)), faults
     if fault is not None:
         faults.add(fault)  # what a covered lens shows is also still
     elif frozen:
-        faults.add(Cause.FROZEN)
+        faults.add(CameraFault.FROZEN)
     elif repeats(history):
-        faults.add(Cause.LOOPED)
-    if _slow(before, seen):
-        faults.add(Cause.RATE)
+        faults.add(CameraFault.LOOPED)
+    if _slow(before, observation):
+        faults.add(CameraFault.RATE)
     if faults:
         return health, faults
-    usual = health.usual.learned(luma, detail, seen.seconds, change)
+    usual = health.usual.learned(luma, detail, observation.seconds, change)
     levels = health.levels if match is None else health.levels.learned(match)
-    return _rated(replace(health, usual=usual, levels=levels), seen), faults
+    return _rated(replace(health, usual=usual, levels=levels), observation), faults
 
 
-def _settled(health: CameraHealth, seen: Observation) -> bool:
+def _settled(health: CameraHealth, observation: Observation) -> bool:
     """Whether a camera has shown another view for so long that somebody wants it."""
     incident = health.incident
-    moved = incident is not None and incident.cause is Cause.MOVED
-    return moved and incident is not None and seen.at_ms - incident.opened_ms >= 1000 * _ADOPTED_S
+    moved = incident is not None and incident.cause is CameraFault.MOVED
+    return moved and incident is not None and observation.at_ms - incident.opened_ms >= 1000 * _ADOPTED_S
 
 
-def _clocked(health: CameraHealth, seen: Observation) -> tuple[CameraHealth, bool]:
-    jumps = max(0.0, health.jumps - seen.seconds / _JUMP_S) + seen.jumped
+def _clocked(health: CameraHealth, observation: Observation) -> tuple[CameraHealth, bool]:
+    jumps = max(0.0, health.jumps - observation.seconds / _JUMP_S) + observation.jumped
     return replace(health, jumps=jumps), jumps > _JUMPS
 
 
-def _stillness(health: CameraHealth, seen: Observation) -> tuple[CameraHealth, float | None, bool]:
+def _stillness(health: CameraHealth, observation: Observation) -> tuple[CameraHealth, float | None, bool]:
     """How much changes: the camera after it, the change, and whether the picture is frozen."""
-    step = seen.seconds / len(seen.looks.checksums)
+    step = observation.seconds / len(observation.planes.checksums)
     checksum, same_s, same_keys, still_s = health.checksum, health.same_s, health.same_keys, health.still_s
-    for place, new in enumerate(seen.looks.checksums):
+    for place, new in enumerate(observation.planes.checksums):
         if new == checksum:
             same_s, same_keys = same_s + step, same_keys + (place == 0)
             continue
         if same_s < _limit(still_s) and same_keys >= _FROZEN_KEYS:
             still_s = max(still_s, same_s)  # it was no fault: a camera may be still for as long
         checksum, same_s, same_keys = new, 0.0, 0
-    change, usual = seen.looks.change, health.usual.change(health.usual.of_day)
+    change, usual = observation.planes.change, health.usual.change(health.usual.of_day)
     quiet_s = health.quiet_s
     if change is not None and usual is not None and usual >= _NOISE:
         quiet = change < _QUIET_SHARE * usual
-        quiet_s = max(0.0, quiet_s + (seen.seconds if quiet else -2 * seen.seconds))
+        quiet_s = max(0.0, quiet_s + (observation.seconds if quiet else -2 * observation.seconds))
         quiet_s = min(quiet_s, 2 * _QUIET_S)
     health = replace(
         health, checksum=checksum, same_s=same_s, same_keys=same_keys, still_s=still_s, quiet_s=quiet_s
@@ -234,17 +234,17 @@ def _limit(still_s: float) -> float:
     return max(_FROZEN_S, 3 * still_s)
 
 
-def _slow(health: CameraHealth, seen: Observation) -> bool:
-    if health.seen_s < _RATED_S or seen.seconds < 0.5:
+def _slow(health: CameraHealth, observation: Observation) -> bool:
+    if health.seen_s < _RATED_S or observation.seconds < 0.5:
         return False
-    fps, rate = seen.frames / seen.seconds, seen.size / seen.seconds
+    fps, rate = observation.frames / observation.seconds, observation.size / observation.seconds
     return fps < _FPS_SHARE * health.fps or rate < _BYTES_SHARE * health.rate
 
 
-def _rated(health: CameraHealth, seen: Observation) -> CameraHealth:
-    if seen.seconds < 0.5:
+def _rated(health: CameraHealth, observation: Observation) -> CameraHealth:
+    if observation.seconds < 0.5:
         return health
-    fps, rate = seen.frames / seen.seconds, seen.size / seen.seconds
+    fps, rate = observation.frames / observation.seconds, observation.size / observation.seconds
     if not health.fps:
         return replace(health, fps=fps, rate=rate)
     slowly = 0.05 if rate < health.rate else 0.002
@@ -255,7 +255,7 @@ def _rated(health: CameraHealth, seen: Observation) -> CameraHealth:
 
 def advance(
     health: CameraHealth,
-    faults: Iterable[Cause],
+    faults: Iterable[CameraFault],
     end_ms: int,
     seconds: float,
     *,
@@ -273,30 +273,30 @@ def advance(
         tenant: Whose the camera is.
     """
     present = frozenset(faults)
-    held = tuple(_held(health, cause, present, seconds) for cause in CAUSES)
+    fault_s = tuple(_lasting(health, cause, present, seconds) for cause in CAUSES)
     clear_s = 0.0 if present else health.clear_s + seconds
-    health = replace(health, held=held, clear_s=clear_s)
+    health = replace(health, fault_s=fault_s, clear_s=clear_s)
     root = _root(health)
     incident = health.incident
     if incident is None:
         if root is None or root not in present:
             return health, []
         # A clock that was set back may have the begin lie ahead of the end.
-        began_ms = max(0, min(end_ms, end_ms - round(1000 * health.held[CAUSES.index(root)])))
+        began_ms = max(0, min(end_ms, end_ms - round(1000 * health.fault_s[CAUSES.index(root)])))
         incident = CameraIncident(identity, root, began_ms, 1, tenant)
         return replace(health, incident=incident), [HealthEvent("opened", incident, end_ms)]
     incident = replace(incident, opened_ms=min(incident.opened_ms, end_ms))
     if present:
         incident = replace(incident, segments=incident.segments + 1)
     health = replace(health, incident=incident)
-    offline_over = incident.cause is Cause.OFFLINE and not present
+    offline_over = incident.cause is CameraFault.OFFLINE and not present
     if offline_over or (not present and clear_s >= _CLEAR_S):
         return end(health, end_ms, "cleared")
     if root is None or root is incident.cause:
         return health, []
     outranked = CAUSES.index(root) < CAUSES.index(incident.cause)
     related = any({root, incident.cause} <= group for group, _ in _HOLD)
-    if outranked or related or not health.held[CAUSES.index(incident.cause)]:
+    if outranked or related or not health.fault_s[CAUSES.index(incident.cause)]:
         incident = replace(incident, cause=root)
         return replace(health, incident=incident), [HealthEvent("updated", incident, end_ms)]
     return health, []
@@ -307,27 +307,29 @@ def end(health: CameraHealth, at_ms: int, reason: str) -> tuple[CameraHealth, li
     if health.incident is None:
         return health, []
     event = HealthEvent("closed", health.incident, max(at_ms, health.incident.opened_ms), reason)
-    none_held = (0.0,) * len(CAUSES)
-    return replace(health, incident=None, held=none_held, clear_s=0.0), [event]
+    no_faults = (0.0,) * len(CAUSES)
+    return replace(health, incident=None, fault_s=no_faults, clear_s=0.0), [event]
 
 
-def _held(health: CameraHealth, cause: Cause, present: frozenset[Cause], seconds: float) -> float:
-    held = health.held[CAUSES.index(cause)]
+def _lasting(
+    health: CameraHealth, cause: CameraFault, present: frozenset[CameraFault], seconds: float
+) -> float:
+    lasted_s = health.fault_s[CAUSES.index(cause)]
     if cause in present:
-        return min(held + seconds, _CAPPED_S)
-    if cause is Cause.OFFLINE:
+        return min(lasted_s + seconds, _CAPPED_S)
+    if cause is CameraFault.OFFLINE:
         return 0.0
     if any(cause in group and group & present for group, _ in _HOLD):
-        return max(0.0, held - seconds / 2)  # the view is at fault, though in another way: it flickers
-    return max(0.0, held - 2 * seconds)
+        return max(0.0, lasted_s - seconds / 2)  # the view is at fault, though in another way: it flickers
+    return max(0.0, lasted_s - 2 * seconds)
 
 
-def _root(health: CameraHealth) -> Cause | None:
+def _root(health: CameraHealth) -> CameraFault | None:
     """The first cause, in the order of root causes, that has lasted."""
-    held = dict(zip(CAUSES, health.held, strict=True))
-    if held[Cause.OFFLINE]:
-        return Cause.OFFLINE
+    seconds = dict(zip(CAUSES, health.fault_s, strict=True))
+    if seconds[CameraFault.OFFLINE]:
+        return CameraFault.OFFLINE
     for group, hold_s in _HOLD:
-        if sum(held[cause] for cause in group) > 0 and sum(held[cause] for cause in group) >= hold_s:
-            return max((cause for cause in CAUSES if cause in group), key=lambda cause: held[cause])
+        if sum(seconds[cause] for cause in group) > 0 and sum(seconds[cause] for cause in group) >= hold_s:
+            return max((cause for cause in CAUSES if cause in group), key=lambda cause: seconds[cause])
     return None

@@ -85,9 +85,9 @@ def _cells(planes: U8) -> F32:
     rows, cols = max(1, height // CELLS), max(1, width // CELLS)
     if height < CELLS or width < CELLS:
         planes = planes.repeat(-(-CELLS // height), axis=1).repeat(-(-CELLS // width), axis=2)
-    whole = planes[:, : rows * CELLS, : cols * CELLS]
+    cropped = planes[:, : rows * CELLS, : cols * CELLS]
     # Columns first: sums of uint8 along the last axis are the fastest that numpy has.
-    sums = whole.reshape(count, rows * CELLS, CELLS, cols).sum(axis=3, dtype=np.uint32)
+    sums = cropped.reshape(count, rows * CELLS, CELLS, cols).sum(axis=3, dtype=np.uint32)
     sums = sums.reshape(count, CELLS, rows, CELLS).sum(axis=2)
     means: F32 = (sums / np.float32(rows * cols)).astype(np.float32)
     return means

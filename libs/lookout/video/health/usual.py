@@ -29,7 +29,7 @@ FLAT = 1.5
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
+class ReferencePicture:
     """A reference picture: the running median of what was seen, in whole steps.
 
     Attributes:
@@ -43,16 +43,16 @@ class Picture:
     seconds: float
 
     @classmethod
-    def of(cls, luma: F32, detail: F32, seconds: float) -> Picture:
+    def of(cls, luma: F32, detail: F32, seconds: float) -> ReferencePicture:
         """A picture that was seen once."""
         return cls(_bytes(luma), _bytes(detail / DETAIL_STEP), seconds)
 
-    def learned(self, luma: F32, detail: F32, seconds: float) -> Picture:
+    def learned(self, luma: F32, detail: F32, seconds: float) -> ReferencePicture:
         """The picture after a segment; at times one step nearer to it: what passes by leaves no trace."""
         until = self.seconds + seconds
         if until > WARM_S and until // _STEP_S == self.seconds // _STEP_S:
-            return Picture(self.luma, self.detail, until)
-        return Picture(_step(self.luma, luma), _step(self.detail, detail / DETAIL_STEP), until)
+            return ReferencePicture(self.luma, self.detail, until)
+        return ReferencePicture(_step(self.luma, luma), _step(self.detail, detail / DETAIL_STEP), until)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,35 +62,35 @@ class Match:
     Attributes:
         similarity: Of brightness or of detail, whichever is more alike; -1 to 1. Light changes one of them.
         coarse: Of brightness alone.
-        kept: Share of the reference's detail that is there, 0 to 1.
+        detail: Share of the reference's detail that is usual, 0 to 1.
         lost: Share of its cells with detail that have lost it.
     """
 
     similarity: float
     coarse: float
-    kept: float
+    detail: float
     lost: float
 
 
-def compare(luma: F32, detail: F32, picture: Picture) -> Match:
+def compare(luma: F32, detail: F32, picture: ReferencePicture) -> Match:
     """Compare a view with a reference picture."""
     before = picture.detail * np.float32(DETAIL_STEP)
     coarse = correlation(luma, picture.luma)
     textured = before > FLAT
-    here = detail[textured]
-    there = before[textured]
-    kept = float(np.minimum(here, there).sum() / there.sum()) if len(there) else 1.0
-    lost = float((here < 0.4 * there).mean()) if len(there) else 0.0
+    visible = detail[textured]
+    usual = before[textured]
+    share = float(np.minimum(visible, usual).sum() / usual.sum()) if len(usual) else 1.0
+    lost = float((visible < 0.4 * usual).mean()) if len(usual) else 0.0
     fine = correlation(np.sqrt(detail), np.sqrt(before))
-    return Match(max(coarse, fine), coarse, kept, lost)
+    return Match(max(coarse, fine), coarse, share, lost)
 
 
 def correlation(one: F32, other: F32 | U8) -> float:
     """Pearson's correlation of two planes; 0 where one of them is constant."""
-    left = one - one.mean(dtype=np.float64)
-    right = other - other.mean(dtype=np.float64)
-    scale = float(np.sqrt((left * left).sum() * (right * right).sum()))
-    return float((left * right).sum() / scale) if scale > 1e-6 else 0.0
+    centred = one - one.mean(dtype=np.float64)
+    reference = other - other.mean(dtype=np.float64)
+    scale = float(np.sqrt((centred * centred).sum() * (reference * reference).sum()))
+    return float((centred * reference).sum() / scale) if scale > 1e-6 else 0.0
 
 
 def _no_hours() -> U8:
@@ -107,7 +107,7 @@ class Usual:
         hour: Hour of the newest segment, counted since 1970; -1: none.
     """
 
-    pictures: tuple[Picture, ...] = ()
+    pictures: tuple[ReferencePicture, ...] = ()
     hours: U8 = field(default_factory=_no_hours)
     hour: int = -1
 
@@ -141,10 +141,10 @@ class Usual:
             for number, picture in enumerate(self.pictures)
             if bits >> number & 1 and picture.seconds >= WARM_S
         ]
-        return max(matches, key=lambda match: match[1].similarity + match[1].kept, default=None)
+        return max(matches, key=lambda match: match[1].similarity + match[1].detail, default=None)
 
     def at(self, hour: int) -> Usual:
-        """As a segment of this hour, counted since 1970, begins: one that begins anew counts a day."""
+        """As a segment of this hour, counted since 1970, begins: each time it begins counts as a day."""
         if hour == self.hour:
             return self
         hours = self.hours.copy()
@@ -168,7 +168,7 @@ class Usual:
             pictures[number] = pictures[number].learned(luma, detail, seconds)
         else:
             number = len(pictures)
-            pictures.append(Picture.of(luma, detail, seconds))
+            pictures.append(ReferencePicture.of(luma, detail, seconds))
         row = hours[self.of_day]
         row[_SEEN] |= 1 << number
         row[_SECONDS] = min(255, int(row[_SECONDS]) + max(1, round(seconds)))
@@ -182,7 +182,7 @@ class Usual:
         """With a view that a moved camera has kept for long as its only picture of every hour."""
         hours = self.hours.copy()
         hours[:, _SEEN] = 1
-        return replace(self, pictures=(Picture.of(luma, detail, WARM_S),), hours=hours)
+        return replace(self, pictures=(ReferencePicture.of(luma, detail, WARM_S),), hours=hours)
 
 
 def _near(hour: int) -> list[int]:

@@ -11,8 +11,8 @@ import pytest
 
 from lookout.video.health import (
     NO_LOOKS,
+    CameraFault,
     CameraHealth,
-    Cause,
     HealthEvent,
     Observation,
     advance,
@@ -63,7 +63,7 @@ class Player:
         self.health, faults = observe(self.health, seen)
         self.advance(faults, seen.end_ms, seen.seconds)
 
-    def advance(self, faults: Iterable[Cause], end_ms: int, seconds: float) -> None:
+    def advance(self, faults: Iterable[CameraFault], end_ms: int, seconds: float) -> None:
         """See `advance`."""
         self.health, events = advance(self.health, faults, end_ms, seconds, identity=f"{len(self.events)}")
         self.events += events
@@ -206,7 +206,7 @@ def test_a_black_picture_of_a_dark_scene_keeps_its_incident_after_ten_minutes() 
 def test_the_incident_follows_the_root_cause() -> None:
     player = Player().known().play(100, frozen)
     player.play(200, covered)
-    player.advance({Cause.OFFLINE}, player.at_ms + 30_000, 30.0)
+    player.advance({CameraFault.OFFLINE}, player.at_ms + 30_000, 30.0)
     player.play(60)
     causes = [("opened", "frozen"), ("updated", "covered"), ("updated", "offline"), ("closed", "offline")]
     assert player.said() == causes
@@ -242,7 +242,7 @@ def test_constant_areas_are_no_fault_and_what_they_hide_does_not_count() -> None
         ({"size": 3000}, "rate"),
         ({"ahead_s": 600.0}, "clock"),
         ({"jumped": True}, "clock"),
-        ({"refused": True, "looks": NO_LOOKS}, "damaged"),
+        ({"refused": True, "planes": NO_LOOKS}, "damaged"),
     ],
 )
 def test_faults_of_the_stream(facts: dict[str, object], cause: str) -> None:
@@ -268,8 +268,8 @@ def test_what_ends_a_camera_closes_its_incident() -> None:
 
 def test_planes_of_any_size_have_the_same_cells() -> None:
     for height, width in ((14, 14), (16, 40), (112, 112), (448, 252), (447, 701)):
-        looks = look_at(np.full((2, height, width, 3), 77, np.uint8))
-        assert looks.luma.shape == looks.detail.shape == (2, 16, 16)
-        assert np.all(looks.luma == 77)
-        assert np.all(looks.detail == 0)
-        assert looks.checksums[0] == looks.checksums[1]
+        planes = look_at(np.full((2, height, width, 3), 77, np.uint8))
+        assert planes.luma.shape == planes.detail.shape == (2, 16, 16)
+        assert np.all(planes.luma == 77)
+        assert np.all(planes.detail == 0)
+        assert planes.checksums[0] == planes.checksums[1]

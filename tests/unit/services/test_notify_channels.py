@@ -229,3 +229,8 @@ def test_a_short_key_is_no_secret(tmp_path: Path) -> None:
 def test_sentences(happened: Alert | IncidentAction, text: str) -> None:
     assert sentence(happened).startswith("gate: Is anyone lying on the ground?")
     assert text in sentence(happened)
+
+
+def test_a_fault_of_a_camera_has_no_probability() -> None:
+    happened = Alert(kind=Alert.KIND_OPENED, camera="gate", question="The lens is covered.", cause="covered")
+    assert sentence(happened) == "gate: The lens is covered. Since 00:00:00 UTC."

@@ -7,6 +7,7 @@ from lookout.rules.types import Rule, RuleError
 from lookout.text import clean, question_text
 from lookout.v1.watches_pb2 import Watch
 from lookout.wire import (
+    CAMERA_HEALTH,
     CAMERA_OFFLINE,
     WireError,
     check_tenant,
@@ -118,6 +119,8 @@ def asked_question(watch: Watch) -> str:
     Raises:
         RuleError: It cannot be asked (`question_text`).
     """
+    if watch.id == CAMERA_HEALTH:
+        raise RuleError(f"the id {CAMERA_HEALTH} is that of cameras' own incidents: choose another one")
     if watch.id == CAMERA_OFFLINE and not watch.question:
         return ""
     return question_text(watch.question, RuleError)

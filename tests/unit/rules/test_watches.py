@@ -60,3 +60,8 @@ def test_behind_the_last_version_there_is_none() -> None:
     assert next_version(Watch(id="w", version=4)) == 5
     with pytest.raises(RuleError, match="is the last"):
         next_version(Watch(id="w", version=2**32 - 1))
+
+
+def test_the_id_of_cameras_own_incidents_is_no_watch() -> None:
+    with pytest.raises(RuleError, match="cameras' own incidents: choose another one"):
+        read_watch("camera-health", b'{"version": 1, "question": "Is the lens covered?"}')

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Final
@@ -17,10 +17,14 @@ from lookout.models import asks_yes_no, check_question
 from lookout.models.engines import EngineError
 from lookout.past.chapters.service import is_meant
 from lookout.past.find.clauses import clauses_of
-from lookout.past.find.messages import find_response
-from lookout.past.find.types import FindQuestion
+from lookout.past.find.finding import Finder
+from lookout.past.find.messages import find_response, region_of
+from lookout.past.find.similar import RegionError, similar_spans
+from lookout.past.find.spans import PastSpan
+from lookout.past.find.types import FindQuestion, Region
 from lookout.past.find.unusual import unusual_spans
 from lookout.past.memory.past import Chapter
+from lookout.past.memory.ranking import CameraPast
 from lookout.runtime.observe import Metrics, logs
 from lookout.services.recall.asking import Asked, Asker, NothingRememberedError, PastQuestion
 from lookout.services.recall.searching import Finders
@@ -39,10 +43,13 @@ from lookout.v1.memory_pb2 import (
     FindRequest,
     FindResponse,
     Moment,
+    PictureRegion,
+    ScoredSpan,
+    SimilarRequest,
+    SimilarResponse,
     TimeRange,
     UnusualRequest,
     UnusualResponse,
-    UnusualSpan,
 )
 from lookout.wire.ids import CAMERA_ID_BYTES, is_camera_id
 
@@ -109,30 +116,39 @@ class RecallService(memory_pb2_grpc.RecallServiceServicer):  # type: ignore[misc
     def Unusual(  # noqa: N802
         self, request: UnusualRequest, context: grpc.ServicerContext
     ) -> UnusualResponse:
-        cameras = tuple(request.cameras) or ("*",)
-        if not all(map(is_camera_id, cameras)):
-            context.abort(grpc.StatusCode.INVALID_ARGUMENT, CAMERA_WORDS)
         with self._place(context), self._finders() as finder:
-            meant = [name for name in cameras if "*" not in name] if request.exact else cameras
-            pasts, missing = finder.memory.pasts(meant)
-            unusual = unusual_spans(
-                {camera: past for camera, past in pasts.items() if not request.exact or camera in cameras},
+            pasts, note = _pasts(finder, request, context)
+            length_us = finder.windows.settings.window_us
+            unusual = unusual_spans(pasts, length_us, *_times(request), _limit(request))
+            spans = _scored(finder, [(entry.span, entry.score) for entry in unusual])
+        return UnusualResponse(spans=spans, note=note)
+
+    def Similar(  # noqa: N802
+        self, request: SimilarRequest, context: grpc.ServicerContext
+    ) -> SimilarResponse:
+        region = self._region(request.like, context)
+        with self._place(context), self._finders() as finder:
+            pasts, note = _pasts(finder, request, context)
+            since_us, until_us = _times(request)
+            similar = similar_spans(
+                pasts,
+                finder.keys_of(region),
+                region,
                 finder.windows.settings.window_us,
-                request.since_us if request.HasField("since_us") else None,
-                request.until_us if request.HasField("until_us") else None,
-                min(request.limit or 20, MOST_HITS),
+                since_us=since_us,
+                until_us=until_us,
+                limit=_limit(request),
             )
-            spans = [
-                UnusualSpan(
-                    camera=entry.span.camera,
-                    begin_us=entry.span.begin_us,
-                    end_us=entry.span.end_us,
-                    score=entry.score,
-                )
-                for entry in unusual
-                if not finder.hidden(entry.span.camera, entry.span.begin_us, entry.span.end_us)
-            ]
-        return UnusualResponse(spans=spans, note="; ".join(missing))
+            spans = _scored(finder, similar)
+        return SimilarResponse(spans=spans, note=note)
+
+    @staticmethod
+    def _region(message: PictureRegion, context: grpc.ServicerContext) -> Region:
+        try:
+            return region_of(message)
+        except LookoutError as error:
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+            raise
 
     @contextmanager
     def _place(self, context: grpc.ServicerContext) -> Iterator[None]:
@@ -143,7 +159,7 @@ class RecallService(memory_pb2_grpc.RecallServiceServicer):  # type: ignore[misc
         try:
             yield
             self._asks.labels("answered").inc()
-        except NothingRememberedError as error:
+        except (NothingRememberedError, RegionError) as error:
             self._asks.labels("nothing").inc()
             context.abort(grpc.StatusCode.NOT_FOUND, str(error))
         except LookoutError as error:
@@ -189,6 +205,7 @@ class RecallService(memory_pb2_grpc.RecallServiceServicer):  # type: ignore[misc
             share,
             exact=request.exact,
             tenants=tuple(request.tenants),
+            like=self._region(request.like, context) if request.HasField("like") else None,
         )
 
     def _question(self, request: AskRequest, context: grpc.ServicerContext) -> PastQuestion:
@@ -320,6 +337,39 @@ class RecallService(memory_pb2_grpc.RecallServiceServicer):  # type: ignore[misc
     def _note(self, asked: Asked) -> None:
         self._bytes.inc(asked.traffic.fetched_bytes)
         self._seconds.observe(asked.answer.cost.first_token_s)
+
+
+def _pasts(
+    finder: Finder, request: UnusualRequest | SimilarRequest, context: grpc.ServicerContext
+) -> tuple[dict[str, CameraPast], str]:
+    """What the directory holds of the cameras that a request names; and why there may be more."""
+    cameras = tuple(request.cameras) or ("*",)
+    if not all(map(is_camera_id, cameras)):
+        context.abort(grpc.StatusCode.INVALID_ARGUMENT, CAMERA_WORDS)
+    meant = [name for name in cameras if "*" not in name] if request.exact else cameras
+    pasts, missing = finder.memory.pasts(meant)
+    known = {camera: past for camera, past in pasts.items() if not request.exact or camera in cameras}
+    return known, "; ".join(missing)
+
+
+def _times(request: UnusualRequest | SimilarRequest) -> tuple[int | None, int | None]:
+    return (
+        request.since_us if request.HasField("since_us") else None,
+        request.until_us if request.HasField("until_us") else None,
+    )
+
+
+def _limit(request: UnusualRequest | SimilarRequest) -> int:
+    return min(request.limit or 20, MOST_HITS)
+
+
+def _scored(finder: Finder, spans: Sequence[tuple[PastSpan, float]]) -> list[ScoredSpan]:
+    """Spans for the wire, without those of which something is erased."""
+    return [
+        ScoredSpan(camera=span.camera, begin_us=span.begin_us, end_us=span.end_us, score=score)
+        for span, score in spans
+        if not finder.hidden(span.camera, span.begin_us, span.end_us)
+    ]
 
 
 def _rank(asked: Asked) -> tuple[float, str]:

@@ -15,10 +15,12 @@ from lookout.cli.formats import local_time
 from lookout.cli.model import AnywayOption
 from lookout.cli.options import BootstrapOption, CliError, asked
 from lookout.cli.output import TerminalConsole, echo, say
-from lookout.cli.times import parse_span
+from lookout.cli.times import parse_since, parse_span
+from lookout.text import clean
 
 if TYPE_CHECKING:
-    from lookout.v1.memory_pb2 import FindHit, FindProgress, FindSummary, NotSearched
+    from lookout.runtime.net import GrpcSecurity
+    from lookout.v1.memory_pb2 import FindHit, FindProgress, FindSummary, NotSearched, PictureRegion
 
 _LISTED = 20
 """Times that were not searched and are printed one by one."""
@@ -26,12 +28,13 @@ _LISTED = 20
 
 def find(
     question: Annotated[
-        str,
+        str | None,
         typer.Argument(
             help='What to look for: a yes/no question, such as "Is anyone lying down?". Several that hold '
-            'one after the other are joined by ", then ".'
+            'one after the other are joined by ", then ". Only with --like it may be left out.',
+            show_default=False,
         ),
-    ],
+    ] = None,
     camera: Annotated[
         list[str] | None,
         typer.Option("--camera", "-c", help="Id, or pattern ('yard-*'); repeat for more.  [default: all]"),
@@ -45,6 +48,13 @@ def find(
     share: Annotated[
         float, typer.Option(min=0.001, max=1.0, help="Most windows to compute, as a share of all.")
     ] = 0.1,
+    like: Annotated[
+        str | None, typer.Option(help="Look for what a picture of this camera shows (with --at).")
+    ] = None,
+    at: Annotated[str | None, typer.Option(help="When that picture was taken: 2026-05-01T13:30:05.")] = None,
+    zone: Annotated[
+        str | None, typer.Option(help="The part of it: '0.1,0.2 0.4,0.2 0.4,0.9' (0..1).  [default: all]")
+    ] = None,
     anyway: AnywayOption = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")] = False,
     bootstrap: BootstrapOption = None,
@@ -56,7 +66,13 @@ def find(
     from lookout.past.find.client import find as search
 
     begin_ms, end_ms = parse_span(since or "start", until or "now")
+    region = _region(like, at, zone)
+    if question is None and region is None:
+        raise CliError("say what to look for: a question, or --like CAMERA --at TIME")
     address, security = recall_of(bootstrap, recall)
+    if question is None:
+        _similar(region, (camera or ["*"], _time(begin_ms), _time(end_ms), limit), as_json, address, security)
+        return
     console = TerminalConsole(stderr=True)
     shown: dict[int, FindHit] = {}
     try:
@@ -71,6 +87,7 @@ def find(
                 threshold=threshold,
                 share=share,
                 anyway=anyway,
+                like=region,
                 security=security,
             ):
                 match response.WhichOneof("part"):
@@ -83,6 +100,56 @@ def find(
     except grpc.RpcError as error:
         found = ". The hits above hold; the rest was not searched: ask again" if shown else ""
         raise CliError(failure(error, address) + found) from None
+
+
+def _region(like: str | None, at: str | None, zone: str | None) -> PictureRegion | None:
+    """What --like, --at and --zone say."""
+    if like is None:
+        if at is not None or zone is not None:
+            raise CliError("--at and --zone belong to --like CAMERA")
+        return None
+    if at is None:
+        raise CliError("--like needs --at: when the picture was taken")
+    from lookout.past.find.client import region
+    from lookout.rules import RuleError
+    from lookout.rules.zones import parse_points
+
+    try:
+        corners = parse_points(zone) if zone else []
+    except RuleError as error:
+        raise CliError(f"--zone {clean(zone or '', 60)!r}: {error}") from None
+    taken = _time(parse_since(at, "--at").at_ms)
+    if taken is None:
+        raise CliError("--at start is no time of a picture: give it, such as 2026-05-01T13:30:05")
+    return region(like, taken, corners)
+
+
+def _similar(
+    region: PictureRegion | None,
+    scope: tuple[list[str], datetime | None, datetime | None, int],
+    as_json: bool,
+    address: str,
+    security: GrpcSecurity | None,
+) -> None:
+    """Print the times that look most like a part of a picture."""
+    import grpc
+
+    from lookout.past.find.client import similar
+
+    assert region is not None
+    try:
+        response = similar(region, *scope, recall=address, security=security)
+    except grpc.RpcError as error:
+        raise CliError(failure(error, address)) from None
+    if as_json:
+        echo(json.dumps(MessageToDict(response, preserving_proto_field_name=True)))
+        return
+    for span in response.spans:
+        begin, end = local_time(span.begin_us), local_time(span.end_us).partition(" ")[2]
+        echo(f"{span.score:6.2f}  {begin}  {end}  {span.camera}")
+    echo(f"{len(response.spans)} times look like it; a question verifies them")
+    if response.note:
+        echo(f"there may be more: {response.note}")
 
 
 def _time(ms: int | None) -> datetime | None:

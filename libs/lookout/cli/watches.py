@@ -21,6 +21,7 @@ from lookout.cli.options import BootstrapOption, CliError, Position, asked
 from lookout.cli.output import TerminalConsole, echo, say
 from lookout.rules import RuleError
 from lookout.rules.messages import rule_of
+from lookout.rules.zones import parse_points
 from lookout.text import clean
 from lookout.v1.watches_pb2 import Gate, Point, Rule, ScheduleEntry, Watch, Zone
 from lookout.wire import CAMERA_OFFLINE, PRIORITIES, WATCHES, to_json
@@ -513,12 +514,9 @@ def parse_zone(text: str, option: str = "--zone") -> Zone:
     """
     name, found, points = text.rpartition(":")
     try:
-        pairs = [tuple(map(float, point.split(","))) for point in points.split()]
-        polygon = [Point(x=x, y=y) for x, y in pairs]
-    except ValueError:
-        raise CliError(f"{option} {clean(text, 60)!r} is not like 'door:0.1,0.2 0.4,0.2 0.4,0.9'") from None
-    if len(polygon) < 3 or not all(0 <= value <= 1 for pair in pairs for value in pair):
-        raise CliError(f"{option} {clean(text, 60)!r} needs three points or more, each between 0 and 1")
+        polygon = [Point(x=x, y=y) for x, y in parse_points(points)]
+    except RuleError as error:
+        raise CliError(f"{option} {clean(text, 60)!r}: {error}") from None
     return Zone(name=name if found else "", points=polygon)
 
 

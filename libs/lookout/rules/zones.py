@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lookout.rules.types import Activity, Zone
+from lookout.rules.types import Activity, RuleError, Zone
 
 
 def inside_any(zones: Sequence[Zone], activity: Activity | None) -> bool:
@@ -25,3 +25,18 @@ def contains(zone: Zone, x: float, y: float) -> bool:
         if (y1 > y) != (y2 > y) and x < (x2 - x1) * (y - y1) / (y2 - y1) + x1:
             inside = not inside
     return inside
+
+
+def parse_points(text: str) -> list[tuple[float, float]]:
+    """Corners of a polygon, written as '0.1,0.2 0.4,0.2 0.4,0.9': x and y, each from 0 to 1.
+
+    Raises:
+        RuleError: The text cannot be read so.
+    """
+    try:
+        points = [(float(x), float(y)) for x, y in (point.split(",") for point in text.split())]
+    except ValueError:
+        raise RuleError("corners are like '0.1,0.2 0.4,0.2 0.4,0.9'") from None
+    if len(points) < 3 or not all(0 <= value <= 1 for point in points for value in point):
+        raise RuleError("a polygon has three corners or more, each between 0 and 1")
+    return points

@@ -289,9 +289,9 @@ class ShiftReport(_message.Message):
     more_incidents: bool
     unwatched: _containers.RepeatedCompositeFieldContainer[UnwatchedTime]
     hours: _containers.RepeatedCompositeFieldContainer[ReportHour]
-    unusual: _containers.RepeatedCompositeFieldContainer[_memory_pb2.UnusualSpan]
+    unusual: _containers.RepeatedCompositeFieldContainer[_memory_pb2.ScoredSpan]
     note: str
-    def __init__(self, since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., incidents: _Optional[_Iterable[_Union[IncidentView, _Mapping]]] = ..., more_incidents: _Optional[bool] = ..., unwatched: _Optional[_Iterable[_Union[UnwatchedTime, _Mapping]]] = ..., hours: _Optional[_Iterable[_Union[ReportHour, _Mapping]]] = ..., unusual: _Optional[_Iterable[_Union[_memory_pb2.UnusualSpan, _Mapping]]] = ..., note: _Optional[str] = ...) -> None: ...
+    def __init__(self, since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., incidents: _Optional[_Iterable[_Union[IncidentView, _Mapping]]] = ..., more_incidents: _Optional[bool] = ..., unwatched: _Optional[_Iterable[_Union[UnwatchedTime, _Mapping]]] = ..., hours: _Optional[_Iterable[_Union[ReportHour, _Mapping]]] = ..., unusual: _Optional[_Iterable[_Union[_memory_pb2.ScoredSpan, _Mapping]]] = ..., note: _Optional[str] = ...) -> None: ...
 
 class UnwatchedTime(_message.Message):
     __slots__ = ("camera", "tenant", "watch", "start", "end", "reason", "seconds")

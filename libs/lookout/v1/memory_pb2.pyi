@@ -1,5 +1,6 @@
 from lookout.v1 import lineage_pb2 as _lineage_pb2
 from lookout.v1 import verdicts_pb2 as _verdicts_pb2
+from lookout.v1 import watches_pb2 as _watches_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
@@ -259,7 +260,7 @@ class AskSummary(_message.Message):
     def __init__(self, cameras: _Optional[int] = ..., answered: _Optional[int] = ..., not_asked: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class FindRequest(_message.Message):
-    __slots__ = ("question", "cameras", "since_us", "until_us", "limit", "threshold", "share", "anyway", "exact", "tenants")
+    __slots__ = ("question", "cameras", "since_us", "until_us", "limit", "threshold", "share", "anyway", "exact", "tenants", "like")
     QUESTION_FIELD_NUMBER: _ClassVar[int]
     CAMERAS_FIELD_NUMBER: _ClassVar[int]
     SINCE_US_FIELD_NUMBER: _ClassVar[int]
@@ -270,6 +271,7 @@ class FindRequest(_message.Message):
     ANYWAY_FIELD_NUMBER: _ClassVar[int]
     EXACT_FIELD_NUMBER: _ClassVar[int]
     TENANTS_FIELD_NUMBER: _ClassVar[int]
+    LIKE_FIELD_NUMBER: _ClassVar[int]
     question: str
     cameras: _containers.RepeatedScalarFieldContainer[str]
     since_us: int
@@ -280,7 +282,18 @@ class FindRequest(_message.Message):
     anyway: bool
     exact: bool
     tenants: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, question: _Optional[str] = ..., cameras: _Optional[_Iterable[str]] = ..., since_us: _Optional[int] = ..., until_us: _Optional[int] = ..., limit: _Optional[int] = ..., threshold: _Optional[float] = ..., share: _Optional[float] = ..., anyway: _Optional[bool] = ..., exact: _Optional[bool] = ..., tenants: _Optional[_Iterable[str]] = ...) -> None: ...
+    like: PictureRegion
+    def __init__(self, question: _Optional[str] = ..., cameras: _Optional[_Iterable[str]] = ..., since_us: _Optional[int] = ..., until_us: _Optional[int] = ..., limit: _Optional[int] = ..., threshold: _Optional[float] = ..., share: _Optional[float] = ..., anyway: _Optional[bool] = ..., exact: _Optional[bool] = ..., tenants: _Optional[_Iterable[str]] = ..., like: _Optional[_Union[PictureRegion, _Mapping]] = ...) -> None: ...
+
+class PictureRegion(_message.Message):
+    __slots__ = ("camera", "time_us", "zone")
+    CAMERA_FIELD_NUMBER: _ClassVar[int]
+    TIME_US_FIELD_NUMBER: _ClassVar[int]
+    ZONE_FIELD_NUMBER: _ClassVar[int]
+    camera: str
+    time_us: int
+    zone: _watches_pb2.Zone
+    def __init__(self, camera: _Optional[str] = ..., time_us: _Optional[int] = ..., zone: _Optional[_Union[_watches_pb2.Zone, _Mapping]] = ...) -> None: ...
 
 class FindResponse(_message.Message):
     __slots__ = ("progress", "hit", "summary")
@@ -378,11 +391,35 @@ class UnusualResponse(_message.Message):
     __slots__ = ("spans", "note")
     SPANS_FIELD_NUMBER: _ClassVar[int]
     NOTE_FIELD_NUMBER: _ClassVar[int]
-    spans: _containers.RepeatedCompositeFieldContainer[UnusualSpan]
+    spans: _containers.RepeatedCompositeFieldContainer[ScoredSpan]
     note: str
-    def __init__(self, spans: _Optional[_Iterable[_Union[UnusualSpan, _Mapping]]] = ..., note: _Optional[str] = ...) -> None: ...
+    def __init__(self, spans: _Optional[_Iterable[_Union[ScoredSpan, _Mapping]]] = ..., note: _Optional[str] = ...) -> None: ...
 
-class UnusualSpan(_message.Message):
+class SimilarRequest(_message.Message):
+    __slots__ = ("like", "cameras", "since_us", "until_us", "limit", "exact")
+    LIKE_FIELD_NUMBER: _ClassVar[int]
+    CAMERAS_FIELD_NUMBER: _ClassVar[int]
+    SINCE_US_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_US_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    EXACT_FIELD_NUMBER: _ClassVar[int]
+    like: PictureRegion
+    cameras: _containers.RepeatedScalarFieldContainer[str]
+    since_us: int
+    until_us: int
+    limit: int
+    exact: bool
+    def __init__(self, like: _Optional[_Union[PictureRegion, _Mapping]] = ..., cameras: _Optional[_Iterable[str]] = ..., since_us: _Optional[int] = ..., until_us: _Optional[int] = ..., limit: _Optional[int] = ..., exact: _Optional[bool] = ...) -> None: ...
+
+class SimilarResponse(_message.Message):
+    __slots__ = ("spans", "note")
+    SPANS_FIELD_NUMBER: _ClassVar[int]
+    NOTE_FIELD_NUMBER: _ClassVar[int]
+    spans: _containers.RepeatedCompositeFieldContainer[ScoredSpan]
+    note: str
+    def __init__(self, spans: _Optional[_Iterable[_Union[ScoredSpan, _Mapping]]] = ..., note: _Optional[str] = ...) -> None: ...
+
+class ScoredSpan(_message.Message):
     __slots__ = ("camera", "begin_us", "end_us", "score")
     CAMERA_FIELD_NUMBER: _ClassVar[int]
     BEGIN_US_FIELD_NUMBER: _ClassVar[int]

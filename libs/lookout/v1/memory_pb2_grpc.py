@@ -214,6 +214,11 @@ class RecallServiceStub:
                 request_serializer=lookout_dot_v1_dot_memory__pb2.UnusualRequest.SerializeToString,
                 response_deserializer=lookout_dot_v1_dot_memory__pb2.UnusualResponse.FromString,
                 _registered_method=True)
+        self.Similar = channel.unary_unary(
+                '/lookout.v1.RecallService/Similar',
+                request_serializer=lookout_dot_v1_dot_memory__pb2.SimilarRequest.SerializeToString,
+                response_deserializer=lookout_dot_v1_dot_memory__pb2.SimilarResponse.FromString,
+                _registered_method=True)
 
 
 class RecallServiceServicer:
@@ -242,6 +247,13 @@ class RecallServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Similar(self, request, context):
+        """Spans that look like a part of a picture, by the same.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_RecallServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -259,6 +271,11 @@ def add_RecallServiceServicer_to_server(servicer, server):
                     servicer.Unusual,
                     request_deserializer=lookout_dot_v1_dot_memory__pb2.UnusualRequest.FromString,
                     response_serializer=lookout_dot_v1_dot_memory__pb2.UnusualResponse.SerializeToString,
+            ),
+            'Similar': grpc.unary_unary_rpc_method_handler(
+                    servicer.Similar,
+                    request_deserializer=lookout_dot_v1_dot_memory__pb2.SimilarRequest.FromString,
+                    response_serializer=lookout_dot_v1_dot_memory__pb2.SimilarResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -343,6 +360,33 @@ class RecallService:
             '/lookout.v1.RecallService/Unusual',
             lookout_dot_v1_dot_memory__pb2.UnusualRequest.SerializeToString,
             lookout_dot_v1_dot_memory__pb2.UnusualResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Similar(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/lookout.v1.RecallService/Similar',
+            lookout_dot_v1_dot_memory__pb2.SimilarRequest.SerializeToString,
+            lookout_dot_v1_dot_memory__pb2.SimilarResponse.FromString,
             options,
             channel_credentials,
             insecure,

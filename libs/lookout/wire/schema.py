@@ -81,7 +81,8 @@ def bundle(protos: Path) -> dict[str, dict[str, Any]]:
     for module in (gateway_pb2, actions_pb2, access_pb2, media_pb2):
         for name in module.DESCRIPTOR.message_types_by_name:
             _define(_PACKAGE + name, messages, comments, definitions)
-    _define(memory_pb2.FindResponse.DESCRIPTOR.full_name, messages, comments, definitions)
+    for part in (memory_pb2.FindResponse, memory_pb2.SimilarResponse):
+        _define(part.DESCRIPTOR.full_name, messages, comments, definitions)
     text = json.dumps({name.removeprefix(_PACKAGE): body for name, body in sorted(definitions.items())})
     schemas: dict[str, dict[str, Any]] = json.loads(text.replace("#/$defs/", "#/components/schemas/"))
     return schemas

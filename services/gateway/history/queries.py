@@ -72,6 +72,14 @@ def tenants_of(connection: Connection, camera: str) -> list[str]:
     return list(connection.scalars(sqlalchemy.select(CAMERAS.c.tenant).where(CAMERAS.c.id == camera)))
 
 
+def wholly_seen(connection: Connection, principal: Principal, pattern: str | None) -> list[str]:
+    """The cameras of which a caller sees every tenant, by id: landmarks do not say whose they are."""
+    cameras = sorted({row.id for row in cameras_of(connection, principal, pattern)})
+    if principal.unlimited:
+        return cameras
+    return [name for name in cameras if all(map(principal.sees_tenant, tenants_of(connection, name)))]
+
+
 def _in_scope(
     connection: Connection, principal: Principal, pattern: str | None, column: ColumnElement[int]
 ) -> list[ColumnElement[bool]]:

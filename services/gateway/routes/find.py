@@ -11,11 +11,13 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from lookout.errors import LookoutError
+from lookout.rules.types import RuleError
+from lookout.rules.zones import parse_points
 from lookout.runtime.net import Channels
 from lookout.services.gateway.guard import Viewer, too_many
 from lookout.services.gateway.history import queries
-from lookout.services.gateway.messages import reference, route
-from lookout.services.gateway.parameters import parse_ms
+from lookout.services.gateway.messages import answer, reference, route
+from lookout.services.gateway.parameters import CameraGlob, Moment, parse_ms
 from lookout.services.gateway.parts import Parts, parts_of
 from lookout.services.gateway.principal import Principal
 from lookout.services.gateway.problems import ProblemError, not_found
@@ -23,11 +25,34 @@ from lookout.services.gateway.routes.events import EventStream
 from lookout.services.gateway.writes import Asked, entry
 from lookout.text import question_text
 from lookout.v1 import memory_pb2_grpc
-from lookout.v1.memory_pb2 import FindRequest, FindResponse
+from lookout.v1.memory_pb2 import (
+    FindRequest,
+    FindResponse,
+    PictureRegion,
+    SimilarRequest,
+    SimilarResponse,
+)
+from lookout.v1.watches_pb2 import Point, Zone
 from lookout.wire import to_json
 
 router = APIRouter(prefix="/v1/find", tags=["find"])
 _LATER_S = 10.0
+_SIMILAR_S = 30.0
+#: refusals of recall that say what is wrong, and their status
+_TOLD = {
+    grpc.StatusCode.INVALID_ARGUMENT: 400,
+    grpc.StatusCode.NOT_FOUND: 404,
+    grpc.StatusCode.RESOURCE_EXHAUSTED: 429,
+}
+LikeCamera = Annotated[
+    str | None,
+    Query(max_length=200, description="rank by a picture of this camera (with `at`, `zone`)"),
+]
+LikeTime = Annotated[str | None, Query(max_length=40, description="when that picture was taken, RFC 3339")]
+LikeZone = Annotated[
+    str | None,
+    Query(max_length=2000, description="the part's corners, such as '0.1,0.2 0.4,0.2 0.4,0.9'; default: all"),
+]
 _STREAM = {
     "text/event-stream": {
         "schema": {"type": "string", "description": "events progress, hit, summary and problem"}
@@ -49,11 +74,13 @@ def find_moments(
     anyway: Annotated[
         bool, Query(description="ask a question that the model was not trained for; hits say `untrained`")
     ] = False,
+    like: LikeCamera = None,
+    at: LikeTime = None,
+    zone: LikeZone = None,
 ) -> Response:
     """Find moments in what cameras saw. Hits come as they are verified; leaving ends the search."""
     parts = parts_of(request)
-    if parts.settings.recall is None:
-        raise ProblemError(404, "this fleet has no recall: run it with memory, and set LOOKOUT_RECALL")
+    recall = _recall(parts)
     words = question_text(question, lambda text: LookoutError(f"question: {text}"))
     since_ms, until_ms = parse_ms("since", since), parse_ms("until", until)
     search = FindRequest(
@@ -66,11 +93,12 @@ def find_moments(
         anyway=anyway,
         exact=not principal.unlimited,
         tenants=principal.tenants,
+        like=None if like is None else _region(parts, principal, like, at, zone),
     )
     if not parts.followers.begin(principal.actor):
         raise too_many(_LATER_S, f"{parts.followers.limit} streams of events are open already: close one")
     parts.writes.note_soon(principal, asked, entry("find", words, camera=camera))
-    channel = Channels(parts.settings).open(parts.settings.recall, [("grpc.enable_retries", 0)])
+    channel = Channels(parts.settings).open(recall, [("grpc.enable_retries", 0)])
     stub: Any = memory_pb2_grpc.RecallServiceStub(channel)  # type: ignore[no-untyped-call]
     call = stub.Find(search)
 
@@ -80,6 +108,72 @@ def find_moments(
         parts.followers.end(principal.actor)
 
     return EventStream(_events(call), end)
+
+
+@router.get("/similar", **route(SimilarResponse))
+def find_similar(
+    request: Request,
+    principal: Viewer,
+    asked: Asked,
+    like: Annotated[str, Query(max_length=200, description="whose picture; an id")],
+    at: LikeTime = None,
+    zone: LikeZone = None,
+    camera: CameraGlob = None,
+    since: Moment = None,
+    until: Moment = None,
+    limit: Annotated[int, Query(ge=1, le=1000, description="spans at most")] = 20,
+) -> Response:
+    """The times at which cameras looked most like a part of a picture. Nothing is verified."""
+    parts = parts_of(request)
+    recall = _recall(parts)
+    since_ms, until_ms = parse_ms("since", since), parse_ms("until", until)
+    region = _region(parts, principal, like, at, zone)
+    with parts.database.reading() as connection:
+        cameras = queries.wholly_seen(connection, principal, camera)
+    if not cameras:
+        raise not_found("camera", camera or "*")
+    about = SimilarRequest(
+        like=region,
+        cameras=[camera or "*"] if principal.unlimited else cameras,
+        since_us=None if since_ms is None else since_ms * 1000,
+        until_us=None if until_ms is None else until_ms * 1000,
+        limit=limit,
+        exact=not principal.unlimited,
+    )
+    parts.writes.note_soon(principal, asked, entry("find", f"like {like} at {at}", camera=camera or "*"))
+    channel = Channels(parts.settings).open(recall, [("grpc.enable_retries", 0)])
+    stub: Any = memory_pb2_grpc.RecallServiceStub(channel)  # type: ignore[no-untyped-call]
+    try:
+        return answer(stub.Similar(about, timeout=_SIMILAR_S))
+    except grpc.RpcError as error:
+        status = _TOLD.get(error.code())
+        detail = error.details() if status else f"recall does not answer: {error.code().name}"
+        raise ProblemError(status or 503, detail) from None
+    finally:
+        channel.close()
+
+
+def _recall(parts: Parts) -> str:
+    if parts.settings.recall is None:
+        raise ProblemError(404, "this fleet has no recall: run it with memory, and set LOOKOUT_RECALL")
+    return parts.settings.recall
+
+
+def _region(
+    parts: Parts, principal: Principal, camera: str, at: str | None, zone: str | None
+) -> PictureRegion:
+    """The part of a picture that a search begins from, of a camera that the caller sees whole."""
+    time_ms = parse_ms("at", at)
+    if time_ms is None:
+        raise ProblemError(400, "at: say when the picture was taken, such as 2026-01-30T21:14:08Z")
+    with parts.database.reading() as connection:
+        if camera not in queries.wholly_seen(connection, principal, None):
+            raise not_found("camera", camera)
+    try:
+        points = [Point(x=x, y=y) for x, y in parse_points(zone)] if zone else []
+    except RuleError as error:
+        raise ProblemError(400, f"zone: {error}") from None
+    return PictureRegion(camera=camera, time_us=time_ms * 1000, zone=Zone(points=points) if points else None)
 
 
 def _visible(parts: Parts, principal: Principal, pattern: str) -> list[str]:
@@ -107,8 +201,7 @@ def _events(call: Any) -> Iterator[bytes]:
 
 
 def _problem(error: Any, hits: bool) -> bytes:
-    shown = error.code() in (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.RESOURCE_EXHAUSTED)
-    detail = error.details() if shown else f"recall does not answer: {error.code().name}"
+    detail = error.details() if error.code() in _TOLD else f"recall does not answer: {error.code().name}"
     if hits:
         detail += ". The hits so far hold; the rest was not searched: search again"
     return json.dumps({"detail": detail}).encode()

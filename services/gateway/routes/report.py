@@ -7,7 +7,6 @@ from typing import Any, Final
 
 import grpc
 from fastapi import APIRouter, Request
-from sqlalchemy import Connection
 from starlette.responses import Response
 
 from lookout.runtime.net import Channels
@@ -19,11 +18,10 @@ from lookout.services.gateway.history.views import view_of_row
 from lookout.services.gateway.messages import answer, route
 from lookout.services.gateway.parameters import CameraGlob, Moment, parse_ms
 from lookout.services.gateway.parts import Parts, parts_of
-from lookout.services.gateway.principal import Principal
 from lookout.services.gateway.problems import ProblemError
 from lookout.v1 import memory_pb2_grpc
 from lookout.v1.gateway_pb2 import ReportHour, ShiftReport, UnwatchedTime
-from lookout.v1.memory_pb2 import UnusualRequest, UnusualSpan
+from lookout.v1.memory_pb2 import ScoredSpan, UnusualRequest
 
 router = APIRouter(prefix="/v1/report", tags=["history"])
 _INCIDENTS: Final = 200
@@ -53,7 +51,7 @@ def report(
     with parts.database.reading() as connection:
         rows, next_page = queries.incidents(connection, principal, criteria, "", _INCIDENTS)
         hours, unwatched = shift(connection, principal, camera, begin_ms, end_ms)
-        cameras = _whole(connection, principal, camera)
+        cameras = queries.wholly_seen(connection, principal, camera)
     unwatched.sort(key=lambda stretch: -stretch.time_ms)
     message = ShiftReport(
         incidents=[view_of_row(row, row.tenant) for row in rows],
@@ -75,15 +73,7 @@ def report(
     return answer(message)
 
 
-def _whole(connection: Connection, principal: Principal, camera: str | None) -> list[str]:
-    """The cameras of which a caller sees every tenant: landmarks do not say whose they are."""
-    cameras = sorted({row.id for row in queries.cameras_of(connection, principal, camera)})
-    if principal.unlimited:
-        return cameras
-    return [name for name in cameras if all(map(principal.sees_tenant, queries.tenants_of(connection, name)))]
-
-
-def _unusual(parts: Parts, request: UnusualRequest) -> tuple[list[UnusualSpan], str]:
+def _unusual(parts: Parts, request: UnusualRequest) -> tuple[list[ScoredSpan], str]:
     """Unusual spans of cameras, as recall names them; and a note if they are not known."""
     if parts.settings.recall is None:
         return [], "unusual spans need a fleet with memory"

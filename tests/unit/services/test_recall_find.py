@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 import grpc
 import httpx
 import pytest
+import sqlalchemy
 from typer.testing import CliRunner
 
 from lookout.cli.app import app
@@ -22,12 +24,15 @@ from lookout.models import DEMO_QUESTIONS, TINY
 from lookout.past.backtests import PastWindows
 from lookout.past.chapters.landmarks import CAMERAS, LandmarkReader, landmarks_key
 from lookout.past.find import find
+from lookout.past.find.client import region, similar
 from lookout.past.find.finding import Finder
 from lookout.past.find.types import FindEvent, FindQuestion, Hit
 from lookout.runtime.net import GrpcServer
 from lookout.runtime.observe import Metrics
 from lookout.runtime.worker import load_settings
 from lookout.services.gateway.console_files import BUILT
+from lookout.services.gateway.history import tables
+from lookout.services.gateway.parts import Parts
 from lookout.services.gateway.principal import Principal
 from lookout.services.recall.asking import Asker
 from lookout.services.recall.searching import FleetMemory
@@ -39,7 +44,7 @@ from lookout.v1.memory_pb2 import FindHit, FindRequest, FindResponse, FindSummar
 from tests import chapters_world
 from tests.browser import CHROMIUM
 from tests.eventually import eventually
-from tests.find_world import Spec, World, WorldRecords, digest, engine, moments, past_windows
+from tests.find_world import START_US, Spec, World, WorldRecords, digest, engine, moments, past_windows
 from tests.fleet.console_case import console, fill, press, show, text
 from tests.unit.services.test_gateway_serving import cookie, served
 
@@ -273,6 +278,70 @@ def test_the_command_prints_hits_and_what_was_searched(
     assert last["summary"]["cost"]["share"] > 0
 
 
+SEEN = datetime.fromtimestamp((START_US + 90_000_000) / 1e6, UTC)
+"""When somebody lies in front of `ward`."""
+
+
+def test_what_looks_like_a_picture_is_ranked(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    like = region("ward", SEEN, [(0, 0), (1, 0), (1, 1), (0, 1)])
+    found = similar(like, recall=service.address).spans
+    assert [span.score for span in found] == sorted((span.score for span in found), reverse=True)
+    assert not any(span.camera == "ward" and span.begin_us <= like.time_us < span.end_us for span in found)
+    assert {span.camera for span in similar(like, "yard", recall=service.address).spans} <= {"yard"}
+    check_hits(service, service.find(cameras=["ward"], like=like, share=1.0))
+    monkeypatch.setenv("LOOKOUT_RECALL", service.address)
+    words = ["find", "--like", "ward", "--at", SEEN.isoformat()]
+    shown = CliRunner().invoke(app, words)
+    assert shown.exit_code == 0, shown.output
+    assert "times look like it" in shown.stdout
+    assert "spans" in json.loads(CliRunner().invoke(app, [*words, "--json"]).stdout)
+
+
+def test_a_picture_that_cannot_be_looked_for_is_refused_by_name(service: Service) -> None:
+    corner = [(0.0, 0.0), (1e-6, 0.0), (1e-6, 1e-6)]
+    for like, code, words in (
+        (region("ward", SEEN, corner[:2]), "INVALID_ARGUMENT", "a polygon needs 3 points"),
+        (region("ward", SEEN, [(0, 0), (2, 0), (1, 1)]), "INVALID_ARGUMENT", "from 0 to 1"),
+        (region("*", SEEN), "INVALID_ARGUMENT", "name a camera"),
+        (region("ward", SEEN, corner), "NOT_FOUND", "nothing of the region"),
+        (region("ward", SEEN - timedelta(days=9)), "NOT_FOUND", "has no pictures of that time"),
+    ):
+        with pytest.raises(grpc.RpcError) as caught:
+            similar(like, recall=service.address)
+        error: Any = caught.value
+        assert (error.code().name, words in error.details()) == (code, True), error.details()
+
+
+def test_the_gateway_looks_for_a_part_of_a_picture(service: Service, tmp_path: Path) -> None:
+    with served(tmp_path, recall=service.address) as (port, parts):
+        address, headers = f"http://127.0.0.1:{port}/v1/find/similar", cookie(parts)
+        see(parts, "ward", "yard")
+        query = {"like": "ward", "at": SEEN.isoformat(), "zone": "0,0 1,0 1,1 0,1"}
+        found = httpx.get(address, params=query, headers=headers, timeout=60.0)
+        assert found.status_code == 200, found.text
+        for change, status, words in (
+            ({"at": None}, 400, "say when the picture was taken"),
+            ({"zone": "0,0 1,1"}, 400, "three corners or more"),
+            ({"like": "unknown"}, 404, "there is no camera"),
+            ({"at": "2001-01-01T00:00:00Z"}, 404, "has no pictures of that time"),
+        ):
+            asked = {name: value for name, value in {**query, **change}.items() if value is not None}
+            answer = httpx.get(address, params=asked, headers=headers, timeout=60.0)
+            assert (answer.status_code, words in answer.text) == (status, True), answer.text
+        events = gateway_events(port, headers, question=LYING, camera="ward", **query)
+        assert [kind for kind, _ in events if kind == "hit"]
+
+
+def see(parts: Parts, *cameras: str) -> None:
+    """The gateway's history knows cameras."""
+    with parts.database.writing() as connection:
+        rows = [
+            {"tenant": "default", "id": name, "seen_ms": 1, "outcome": "answered", "decided_ms": 1}
+            for name in cameras
+        ]
+        connection.execute(sqlalchemy.insert(tables.CAMERAS), rows)
+
+
 def gateway_events(port: int, headers: dict[str, str], **query: str) -> list[tuple[str, Any]]:
     """The events of a search over the gateway."""
     answer = httpx.get(f"http://127.0.0.1:{port}/v1/find", params=query, headers=headers, timeout=300.0)
@@ -311,6 +380,7 @@ def test_the_gateway_streams_a_search(service: Service, tmp_path: Path) -> None:
 def test_the_console_shows_hits_and_makes_a_watch_of_one(service: Service, tmp_path: Path) -> None:
     with served(tmp_path, recall=service.address) as (port, parts), httpx.Client() as client:
         client.cookies.set("lookout-session", cookie(parts)["cookie"].partition("=")[2])
+        see(parts, "ward")
         place = SimpleNamespace(url=f"http://127.0.0.1:{port}")
         with console(place, client, tmp_path / "profile") as page:
             show(page, "find?within=&camera=ward")
@@ -321,6 +391,15 @@ def test_the_console_shows_hits_and_makes_a_watch_of_one(service: Service, tmp_p
             assert page.evaluate("document.querySelectorAll('.hits li').length") == len(moments(p_yes))
             assert f"{100 * max(p_yes.values()):.0f} %" in text(page)
             assert "windows were computed" in text(page)
+            fill(page, "Question", "")
+            show(page, f"find?within=&camera=ward&like=ward&at={SEEN.isoformat().replace('+00:00', 'Z')}")
+            eventually(lambda: "Looks like this picture of ward" in text(page))
+            press(page, "Search")
+            eventually(lambda: "Looks alike" in text(page))
+            press(page, "Search without a picture")
+            fill(page, "Question", LYING)
+            press(page, "Search")
+            eventually(lambda: "The search" in text(page))
             press(page, "Make this a watch")
             eventually(lambda: page.evaluate("location.hash").startswith("#/watch?question="))
             assert page.evaluate("faults") == []

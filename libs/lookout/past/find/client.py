@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from lookout.runtime.net import Channels, without_security
 from lookout.v1 import memory_pb2_grpc
-from lookout.v1.memory_pb2 import FindRequest, FindResponse
+from lookout.v1.memory_pb2 import (
+    FindRequest,
+    FindResponse,
+    PictureRegion,
+    SimilarRequest,
+    SimilarResponse,
+)
+from lookout.v1.watches_pb2 import Zone
 
 if TYPE_CHECKING:
     from lookout.runtime.net import GrpcSecurity
@@ -25,6 +33,7 @@ def find(
     threshold: float = 0.5,
     share: float = 0.1,
     anyway: bool = False,
+    like: PictureRegion | None = None,
     security: GrpcSecurity | None = None,
     timeout_s: float | None = None,
 ) -> Iterator[FindResponse]:
@@ -40,6 +49,7 @@ def find(
         threshold: p(yes) of a hit's best window at least.
         share: The most windows that are computed, as a share of all windows of that time.
         anyway: Ask a question that the model was not trained for; hits then say `untrained`.
+        like: Look where the past looks like this (`region`); None: where the question says.
         security: Certificates and token of the fleet; None: neither.
         timeout_s: Seconds that the search may take; None: as many as it needs.
 
@@ -52,18 +62,81 @@ def find(
     request = FindRequest(
         question=question,
         cameras=[cameras] if isinstance(cameras, str) else cameras,
-        since_us=None if since is None else round(since.timestamp() * 1e6),
-        until_us=None if until is None else round(until.timestamp() * 1e6),
+        since_us=_unix_us(since),
+        until_us=_unix_us(until),
         limit=limit,
         threshold=threshold,
         share=share,
         anyway=anyway,
+        like=like,
     )
-    channel = Channels(security or without_security()).open(recall, [("grpc.enable_retries", 0)])
-    stub: Any = memory_pb2_grpc.RecallServiceStub(channel)  # type: ignore[no-untyped-call]
-    call = stub.Find(request, timeout=timeout_s)
+    with _recall(recall, security) as stub:
+        call = stub.Find(request, timeout=timeout_s)
+        try:
+            yield from call
+        finally:
+            call.cancel()
+
+
+def region(camera: str, at: datetime, zone: Sequence[tuple[float, float]] = ()) -> PictureRegion:
+    """A part of a picture that the fleet has watched.
+
+    Args:
+        camera: Whose picture.
+        at: When it was taken; a time without a zone is local.
+        zone: Corners of the part, in shares of width and height; empty: all of it.
+    """
+    points = [{"x": x, "y": y} for x, y in zone]
+    part = Zone(points=points) if points else None  # type: ignore[arg-type] # protobuf takes dicts
+    return PictureRegion(camera=camera, time_us=_unix_us(at), zone=part)
+
+
+def similar(
+    like: PictureRegion,
+    cameras: str | Sequence[str] = "*",
+    since: datetime | None = None,
+    until: datetime | None = None,
+    limit: int = 20,
+    *,
+    recall: str,
+    security: GrpcSecurity | None = None,
+    timeout_s: float = 60.0,
+) -> SimilarResponse:
+    """The spans of a fleet's past that look most like a part of a picture (`region`). Nothing is verified.
+
+    Args:
+        like: The part of a picture.
+        cameras: An id or a pattern with `*`, or several.
+        since: Only spans that end later; a time without a zone is local.
+        until: Only spans that begin earlier.
+        limit: Spans at most.
+        recall: Recall's gRPC address (host:port).
+        security: Certificates and token of the fleet; None: neither.
+        timeout_s: Seconds that it may take.
+
+    Raises:
+        grpc.RpcError: Recall does not answer, or refuses.
+    """
+    request = SimilarRequest(
+        like=like,
+        cameras=[cameras] if isinstance(cameras, str) else cameras,
+        since_us=_unix_us(since),
+        until_us=_unix_us(until),
+        limit=limit,
+    )
+    with _recall(recall, security) as stub:
+        response: SimilarResponse = stub.Similar(request, timeout=timeout_s)
+        return response
+
+
+@contextmanager
+def _recall(address: str, security: GrpcSecurity | None) -> Iterator[Any]:
+    channel = Channels(security or without_security()).open(address, [("grpc.enable_retries", 0)])
     try:
-        yield from call
+        yield memory_pb2_grpc.RecallServiceStub(channel)  # type: ignore[no-untyped-call]
     finally:
-        call.cancel()
         channel.close()
+
+
+def _unix_us(time: datetime | None) -> int | None:
+    return None if time is None else round(time.timestamp() * 1e6)

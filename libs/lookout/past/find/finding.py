@@ -19,6 +19,7 @@ import torch
 from lookout.errors import LookoutError
 from lookout.past.backtests.windows import PastVerdict, PastWindows
 from lookout.past.find.moments import Hidden, Moments
+from lookout.past.find.similar import RegionError, compared_with, region_keys
 from lookout.past.find.spans import PastSpan, ranked_spans
 from lookout.past.find.types import (
     FindCost,
@@ -28,6 +29,7 @@ from lookout.past.find.types import (
     FindSummary,
     Hit,
     NotSearched,
+    Region,
 )
 from lookout.past.memory.ranking import CameraPast
 from lookout.streams.chains import EpochRecords, PastScope, chain_keys, is_repeated
@@ -141,6 +143,19 @@ class Finder:
         """
         return _Search(self, question, cancelled).run()
 
+    def keys_of(self, region: Region) -> torch.Tensor:
+        """The mean key of a region's tokens in each layer [layers, width].
+
+        Raises:
+            LookoutError: It is erased, or its tokens cannot be had.
+        """
+        camera, begin_us, end_us = region.camera, region.time_us, region.time_us + 1
+        if self.hidden(camera, begin_us, end_us):
+            raise RegionError(f"camera {camera}: that time is erased")
+        stride_us = self.windows.settings.stride_us
+        epochs = self.records.near(camera, begin_us // 1000, (end_us + stride_us) // 1000)
+        return region_keys(self.windows, epochs, region)
+
 
 class QuotaError(LookoutError):
     """A camera's tenant may have no further windows computed now."""
@@ -205,9 +220,11 @@ class _Search:
         pasts, missing = self.finder.memory.pasts(question.remembered)
         self.pasts = {camera: past for camera, past in pasts.items() if question.names(camera)}
         self.not_searched += [NotSearched("", None, None, reason) for reason in missing]
-        queries = self.finder.memory.queries(question.clauses[0])
-        times = question.since_us, question.until_us
-        spans = ranked_spans(self.pasts, queries, sampling.window_us, *times)
+        if question.like is not None:
+            compared = compared_with(self.finder.keys_of(question.like), self.pasts)
+        else:
+            compared = self.pasts, self.finder.memory.queries(question.clauses[0])
+        spans = ranked_spans(*compared, sampling.window_us, question.since_us, question.until_us)
         self.ranked, self.total = len(spans), len(spans) * sampling.window_blocks
         count = min(len(spans), max(LEAST_SPANS, round(ASKED * len(spans))))
         note = f"{len(spans)} spans of {len(self.pasts)} cameras; the memory is asked about {count} of them"

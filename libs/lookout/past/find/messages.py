@@ -2,8 +2,29 @@
 
 from __future__ import annotations
 
-from lookout.past.find.types import FindEvent, FindProgress, FindSummary, Hit
+from lookout.past.find.similar import RegionError
+from lookout.past.find.types import FindEvent, FindProgress, FindSummary, Hit, Region
+from lookout.rules.types import RuleError, Zone
 from lookout.v1 import memory_pb2
+from lookout.wire.ids import is_camera_id
+
+
+def region_of(message: memory_pb2.PictureRegion) -> Region:
+    """What a search for a part of a picture begins from.
+
+    Raises:
+        RegionError: It cannot be.
+    """
+    if not is_camera_id(message.camera) or "*" in message.camera or message.time_us <= 0:
+        raise RegionError("like: name a camera, and a time of one of its pictures")
+    points = tuple((point.x, point.y) for point in message.zone.points)
+    if not all(0 <= value <= 1 for point in points for value in point):
+        raise RegionError("like: the points of a zone are from 0 to 1")
+    try:
+        zone = Zone(points) if message.HasField("zone") else None
+    except RuleError as error:
+        raise RegionError(f"like: {error}") from None
+    return Region(message.camera, message.time_us, zone)
 
 
 def find_response(event: FindEvent) -> memory_pb2.FindResponse:

@@ -39,12 +39,14 @@ class RankedSpans:
         cameras: Their names.
         camera: int64 [spans], which camera.
         number: int64 [spans], time of its begin in lengths of a span.
+        score: float64 [spans], descending; 0 is average, of a span without landmarks as well.
         length_us: Of a span.
     """
 
     cameras: Sequence[str]
     camera: Ints
     number: Ints
+    score: np.ndarray
     length_us: int
 
     def __len__(self) -> int:
@@ -105,7 +107,7 @@ def ranked_spans(
     value[np.isinf(value)] = 0.0
     camera, number = spans // row, spans % row + origin
     order = np.lexsort((-number, camera, -value))
-    return RankedSpans(names, camera[order], number[order], length_us)
+    return RankedSpans(names, camera[order], number[order], value[order], length_us)
 
 
 def _reached(first: Ints, last: Ints) -> Ints:

@@ -6,8 +6,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lookout.past.find.clauses import clauses_of
+from lookout.rules.types import Zone
 from lookout.v1.lineage_pb2 import RecordRef
 from lookout.v1.verdicts_pb2 import Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """A part of a picture that the fleet has watched.
+
+    Attributes:
+        camera: Whose picture.
+        time_us: When it was taken (Unix microseconds).
+        zone: The part, in shares of width and height; None: all of it.
+    """
+
+    camera: str
+    time_us: int
+    zone: Zone | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +40,7 @@ class FindQuestion:
         share: The most windows that are computed, as a share of all windows of that time.
         exact: `cameras` are ids, whatever characters they have.
         tenants: Only what cameras of these tenants sent; empty: of all.
+        like: Spans are ranked by what looks like this; None: by the question.
     """
 
     text: str
@@ -35,6 +52,7 @@ class FindQuestion:
     share: float = 0.1
     exact: bool = False
     tenants: Sequence[str] = ()
+    like: Region | None = None
 
     @property
     def remembered(self) -> Sequence[str]:

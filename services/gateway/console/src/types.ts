@@ -33,4 +33,6 @@ export type FeedEvent = Schemas["Event"];
 export type FindHit = Schemas["FindHit"];
 export type FindProgress = Schemas["FindProgress"];
 export type FindSummary = Schemas["FindSummary"];
+export type ScoredSpan = Schemas["ScoredSpan"];
+export type SimilarResponse = Schemas["SimilarResponse"];
 export type NotSearched = Schemas["NotSearched"];

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,7 +21,14 @@ from lookout.text import clean
 
 if TYPE_CHECKING:
     from lookout.runtime.net import GrpcSecurity
-    from lookout.v1.memory_pb2 import FindHit, FindProgress, FindSummary, NotSearched, PictureRegion
+    from lookout.v1.memory_pb2 import (
+        FindHit,
+        FindProgress,
+        FindResponse,
+        FindSummary,
+        NotSearched,
+        PictureRegion,
+    )
 
 _LISTED = 20
 """Times that were not searched and are printed one by one."""
@@ -61,8 +69,6 @@ def find(
     recall: RecallOption = None,
 ) -> None:
     """Find moments in what the cameras of a fleet saw: proposed by their memory, verified exactly."""
-    import grpc
-
     from lookout.past.find.client import find as search
 
     begin_ms, end_ms = parse_span(since or "start", until or "now")
@@ -70,26 +76,32 @@ def find(
     if question is None and region is None:
         raise CliError("say what to look for: a question, or --like CAMERA --at TIME")
     address, security = recall_of(bootstrap, recall)
+    scope = (camera or ["*"], _time(begin_ms), _time(end_ms), limit)
     if question is None:
-        _similar(region, (camera or ["*"], _time(begin_ms), _time(end_ms), limit), as_json, address, security)
+        _similar(region, scope, as_json, address, security)
         return
+    responses = search(
+        asked(question),
+        *scope,
+        recall=address,
+        threshold=threshold,
+        share=share,
+        anyway=anyway,
+        like=region,
+        security=security,
+    )
+    _verified(responses, as_json, address)
+
+
+def _verified(responses: Iterable[FindResponse], as_json: bool, address: str) -> None:
+    """Print the messages of a search as they come."""
+    import grpc
+
     console = TerminalConsole(stderr=True)
     shown: dict[int, FindHit] = {}
     try:
         with console.status("ranking") as status:
-            for response in search(
-                asked(question),
-                camera or ["*"],
-                _time(begin_ms),
-                _time(end_ms),
-                limit,
-                recall=address,
-                threshold=threshold,
-                share=share,
-                anyway=anyway,
-                like=region,
-                security=security,
-            ):
+            for response in responses:
                 match response.WhichOneof("part"):
                     case "progress":
                         _progress(response.progress, status, console, as_json)

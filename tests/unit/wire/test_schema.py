@@ -77,7 +77,8 @@ def test_the_example_on_the_page_is_whole_and_valid(name: str, made: dict[str, d
         "tenant",  # the default
         "snoozed_until",
         "action",  # an event tells of an alert, or of an act
-        *("apprise", "mqtt"),  # one channel
+        *("apprise", "mqtt", "push"),  # one channel
+        "opinion",  # only an incident of a watch that asks for one has it
         "backtest",  # a job is about recordings, or a back-test
     }
 

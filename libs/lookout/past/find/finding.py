@@ -147,7 +147,7 @@ class Finder:
         """The mean key of a region's tokens in each layer [layers, width].
 
         Raises:
-            LookoutError: It is erased, or its tokens cannot be had.
+            LookoutError: It is erased, or its tokens cannot be made.
         """
         camera, begin_us, end_us = region.camera, region.time_us, region.time_us + 1
         if self.hidden(camera, begin_us, end_us):

@@ -83,7 +83,7 @@ def region_keys(windows: PastWindows, epochs: Sequence[EpochRecords], region: Re
     Raises:
         RegionError: There are no records of that time, no token lies in the region, or the engine does not
             keep the keys of its rows.
-        LookoutError: The tokens cannot be had.
+        LookoutError: The tokens cannot be made.
     """
     engine = windows.engine
     if not isinstance(engine, KeepsRows):

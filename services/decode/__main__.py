@@ -1,6 +1,9 @@
 """`python -m lookout.services.decode`: camera.segments.v1 in, frames.v1 out."""
 
+import time
+
 from lookout.past.erasures import join, live_fence
+from lookout.rules import asks_for_outages, watch_fault
 from lookout.runtime.observe import traced
 from lookout.runtime.store import Node, store_numbers
 from lookout.runtime.tenants import open_usage
@@ -12,7 +15,8 @@ from lookout.streams.stages.masks import live_masks
 from lookout.v1.lineage_pb2 import STAGE_FRAMES
 from lookout.video.sandbox import SandboxPool, SandboxSettings
 from lookout.video.sandbox.confine import hide_memory
-from lookout.wire import Stage
+from lookout.wire import WATCHES, Stage
+from lookout.wire.limits import ALL_WATCHES
 
 
 def make_handler(context: Context[DecodeSettings]) -> DecodeHandler:
@@ -35,6 +39,7 @@ def make_handler(context: Context[DecodeSettings]) -> DecodeHandler:
     context.on_close(node.close)
     fence, erasures = live_fence(context, settings.store.spool)
     tenants = open_usage(context, settings, ("bytes", "cameras"))
+    watches = context.table(WATCHES.name, check=watch_fault, limit=ALL_WATCHES, kept=1)
     handler = DecodeHandler(
         settings,
         decoder,
@@ -44,6 +49,7 @@ def make_handler(context: Context[DecodeSettings]) -> DecodeHandler:
         fence=fence,
         tenants=tenants,
         masks=live_masks(context, node.store.forget_camera),
+        asks_for_outages=lambda *of: asks_for_outages(watches.view().history, time.time() * 1000, *of),
     )
     steps = {"tensors": lambda erasure: node.store.forget_camera(erasure.camera)}
     join(context, erasures, steps, stays=settings.store.spool is not None)

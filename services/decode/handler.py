@@ -69,6 +69,7 @@ class DecodeHandler(ProducingStage[OpenEpoch]):
         fence: Fence | None = None,
         tenants: TenantUsage | None = None,
         masks: Masks | None = None,
+        asks_for_outages: Callable[[str, str], bool] = lambda *_: False,
     ) -> None:
         super().__init__(store, records, fence, clock)
         self._tenants = tenants or TenantUsage(
@@ -80,7 +81,7 @@ class DecodeHandler(ProducingStage[OpenEpoch]):
         self.reader = SegmentReader(
             settings, decoder, records, self._fence, backend, masks=masks, clock=clock
         )
-        self._health = HealthWriter(on=settings.camera_health)
+        self._health = HealthWriter(asks_for_outages, on=settings.camera_health)
         self._writer = FramesWriter(settings, self.reader, self.put, LimitedLog(_log, clock), self._health)
         self._joiner = SegmentJoiner(
             settings, self.reader, self._writer, self._advice, self._tenants, clock=clock, wall_ms=wall_ms

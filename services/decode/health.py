@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -30,6 +30,7 @@ from lookout.wire import (
     event_headers,
     incident_id,
     stable_id,
+    tenant_of,
     to_json,
 )
 
@@ -60,10 +61,13 @@ class HealthWriter:
     """Judges cameras and writes their incidents into drafts.
 
     Args:
+        asks_for_outages: Whether the watch `camera-offline` decides about the outages of a camera of a
+            tenant: then they are no incident here, so that each outage is one.
         on: Off: nothing is looked at, and open incidents are closed.
     """
 
-    def __init__(self, *, on: bool = True) -> None:
+    def __init__(self, asks_for_outages: Callable[[str, str], bool], *, on: bool = True) -> None:
+        self._asks_for_outages = asks_for_outages
         self._on = on
 
     def segment(
@@ -112,7 +116,8 @@ class HealthWriter:
         return self._observed(camera, unit, Observation(at_ms, _REFUSED_S, NO_LOOKS, refused=True), draft)
 
     def silent(self, camera: str, unit: OpenEpoch, silence_s: float, draft: Draft) -> OpenEpoch:
-        """A camera that is offline; the unit after it. One whose segments cannot be decoded is not.
+        """A camera that is offline; the unit after it. One whose segments cannot be decoded is not; where
+        a watch asks for outages, the alerts service opens the incident.
 
         Args:
             camera: The camera's id.
@@ -122,6 +127,8 @@ class HealthWriter:
         """
         health = unit.health
         if not self._on or not health.live or health.fault_s[tuple(CameraFault).index(CameraFault.DAMAGED)]:
+            return unit
+        if self._asks_for_outages(camera, tenant_of(unit.stream.labels.tenant)):
             return unit
         until_ms = unit.stream.heard_ms + round(1000 * silence_s)
         return self._advanced(camera, unit, {CameraFault.OFFLINE}, until_ms, silence_s, draft)

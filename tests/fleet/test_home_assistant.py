@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from lookout.services.notify.channels.mqtt_channel import discovery
-from lookout.wire import CAMERA_OFFLINE
+from lookout.wire import CAMERA_HEALTH
 
 pytestmark = pytest.mark.fleet
 
@@ -40,7 +40,10 @@ def test_its_schemas_take_every_entity(tmp_path: Path) -> None:
     subprocess.run([uv, "pip", "install", "-q", "-p", str(python), *PACKAGES], check=True)
     configs = [
         entity
-        for watch, question in (("fall", "Is anyone lying on the ground?"), (CAMERA_OFFLINE, ""))
+        for watch, question in (
+            ("fall", "Is anyone lying on the ground?"),
+            (CAMERA_HEALTH, "The lens is covered."),
+        )
         for entity in discovery("lookout", "lookout/service/availability", "gate", watch, question).items()
     ]
     assert [component for component, _ in configs] == ["binary_sensor", "image", "binary_sensor"]

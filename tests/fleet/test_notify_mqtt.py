@@ -23,7 +23,7 @@ from lookout.services.notify.messages import DeliveryError, Message
 from lookout.services.notify.secrets import Secrets
 from lookout.v1.alerts_pb2 import Alert
 from lookout.v1.notifications_pb2 import Mqtt, NotificationEvent
-from lookout.wire import CAMERA_OFFLINE
+from lookout.wire import CAMERA_HEALTH, CAMERA_OFFLINE
 from tests.certificates import Authority
 from tests.eventually import eventually
 from tests.fleet.notify_case import alert
@@ -159,14 +159,15 @@ def test_discovery_names_the_topics_that_are_written(broker: int, tmp_path: Path
     listener.close()
 
 
-def offline(kind: Alert.Kind) -> Message:
+def faulty(watch: str, kind: Alert.Kind, cause: str = "") -> Message:
     event = NotificationEvent(notification="home", alert=alert(9, kind, camera="pier"))
-    event.alert.watch = CAMERA_OFFLINE
-    return Message(f"offline-{kind}", event, 0)
+    event.alert.watch, event.alert.cause = watch, cause
+    return Message(f"{watch}-{cause}-{kind}", event, 0)
 
 
+@pytest.mark.parametrize(("watch", "cause"), [(CAMERA_OFFLINE, ""), (CAMERA_HEALTH, "offline")])
 def test_a_camera_that_is_offline_is_a_problem_and_its_states_are_unavailable(
-    broker: int, tmp_path: Path
+    broker: int, tmp_path: Path, watch: str, cause: str
 ) -> None:
     link = channel(Mqtt(host="127.0.0.1", port=broker), tmp_path)
     opened = NotificationEvent(notification="home", alert=alert(8, Alert.KIND_OPENED, camera="pier"))
@@ -174,9 +175,9 @@ def test_a_camera_that_is_offline_is_a_problem_and_its_states_are_unavailable(
     listener = Listener(broker)
     place = camera_topic("lookout", "pier")
     listener.wait(place, b"online")
-    link.send(offline(Alert.KIND_OPENED))
+    link.send(faulty(watch, Alert.KIND_OPENED, cause))
     listener.wait(place, b"offline")
-    problem = f"lookout/{entity_key('pier', CAMERA_OFFLINE)}/state"
+    problem = f"lookout/{entity_key('pier', watch)}/state"
     listener.wait(problem, b"ON")
     # What ends because nobody saw it says nothing of the camera.
     gap = NotificationEvent(notification="home", alert=alert(8, Alert.KIND_CLOSED, 1, "pier"))
@@ -184,10 +185,12 @@ def test_a_camera_that_is_offline_is_a_problem_and_its_states_are_unavailable(
     link.send(Message("gap", gap, 0))
     listener.wait(f"lookout/{entity_key('pier', 'fall')}/state", b"None")
     assert listener.got[place] == b"offline"
-    link.send(offline(Alert.KIND_CLOSED))
+    end = faulty(watch, Alert.KIND_CLOSED, cause)
+    end.event.alert.reason = "cleared"
+    link.send(end)
     listener.wait(place, b"online")
-    listener.wait(problem, b"None")
-    sensors = discovery("lookout", "service", "pier", CAMERA_OFFLINE, "")
+    listener.wait(problem, b"OFF")
+    sensors = discovery("lookout", "service", "pier", watch, "")
     assert sensors["binary_sensor"]["device_class"] == "problem"
     assert [entry["topic"] for entry in sensors["binary_sensor"]["availability"]] == ["service"]
     link.close()

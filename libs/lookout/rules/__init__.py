@@ -5,6 +5,11 @@ from lookout.rules.coverage import (
     coverage_intervals as coverage_intervals,
 )
 from lookout.rules.incidents import FORGOTTEN as FORGOTTEN, remove as remove, step as step
+from lookout.rules.standing import (
+    asks_for_outages as asks_for_outages,
+    is_watched as is_watched,
+    offline_watch as offline_watch,
+)
 from lookout.rules.types import (
     Activity as Activity,
     Coverage as Coverage,

@@ -19,7 +19,7 @@ from lookout.services.notify.secrets import Secrets
 from lookout.text import clean
 from lookout.v1.alerts_pb2 import Alert
 from lookout.v1.notifications_pb2 import Mqtt, NotificationEvent
-from lookout.wire import CAMERA_OFFLINE, stable_id, to_json
+from lookout.wire import CAMERA_HEALTH, CAMERA_OFFLINE, stable_id, to_json
 
 _PORT: Final = 1883
 _TLS_PORT: Final = 8883
@@ -35,6 +35,8 @@ _UNKNOWN: Final = "None"
 _SEEN_ENDS: Final = frozenset({"cleared", "schedule"})
 _ONLINE: Final = "online"
 _OFFLINE: Final = "offline"
+#: watches whose incidents are problems of a camera itself, as people read them
+_PROBLEMS: Final = {CAMERA_OFFLINE: "Offline", CAMERA_HEALTH: "Camera"}
 
 
 class MqttChannel(ConnectedChannel):
@@ -189,6 +191,8 @@ def camera_availability(alert: Alert) -> str | None:
     """Whether a camera is watched, where an alert says it: while nobody watches, a state is unknown."""
     if alert.watch == CAMERA_OFFLINE:
         return _ONLINE if alert.kind == Alert.KIND_CLOSED else _OFFLINE
+    if alert.watch == CAMERA_HEALTH and alert.cause == _OFFLINE and alert.kind != Alert.KIND_CLOSED:
+        return _OFFLINE
     if alert.kind == Alert.KIND_CLOSED and alert.reason not in _SEEN_ENDS:
         return None
     return _ONLINE
@@ -209,7 +213,8 @@ def discovery(
 ) -> dict[str, dict[str, Any]]:
     """Home Assistant's discovery of a camera and watch, by component.
 
-    A camera that is offline is a problem of its device, and makes what is asked of it unavailable.
+    What is wrong with a camera is a problem of its device; one that is offline makes what is asked of it
+    unavailable.
 
     Args:
         topic: Begins the topics of states.
@@ -223,7 +228,7 @@ def discovery(
     shared: dict[str, Any] = {
         "availability": [
             {"topic": place, "payload_available": _ONLINE, "payload_not_available": _OFFLINE}
-            for place in (availability, *([] if watch == CAMERA_OFFLINE else [camera_topic(topic, camera)]))
+            for place in (availability, *([] if watch in _PROBLEMS else [camera_topic(topic, camera)]))
         ],
         "availability_mode": "all",
         "device": {
@@ -242,8 +247,8 @@ def discovery(
         "payload_on": _ON,
         "payload_off": _OFF,
     }
-    if watch == CAMERA_OFFLINE:
-        problem = {"name": "Offline", "device_class": "problem", "entity_category": "diagnostic"}
+    if watch in _PROBLEMS:
+        problem = {"name": _PROBLEMS[watch], "device_class": "problem", "entity_category": "diagnostic"}
         return {"binary_sensor": {**sensor, **problem}}
     return {
         "binary_sensor": sensor,

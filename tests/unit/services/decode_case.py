@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 
 from lookout.errors import RecordsGoneError
+from lookout.rules import asks_for_outages
 from lookout.rules.masks import Masks
 from lookout.runtime.store import TensorStore
 from lookout.runtime.worker import Output, Record, Result, StoredCheckpoint
@@ -52,6 +53,7 @@ class World:
         self.loss: Loss | None = None
         self.monotonic = 0.0
         self.masks: dict[str, bytes] = {}
+        self.watches: dict[str, list[bytes]] = {}
         self.handler = DecodeHandler(
             self.settings,
             decoder or SoftwareDecoder(),
@@ -59,6 +61,7 @@ class World:
             self.topic,
             clock=self.clock,
             masks=Masks(self.masks.get),
+            asks_for_outages=lambda *of: asks_for_outages(self.watches, 1000 * self.now, *of),
             wall_ms=lambda: 1000 * self.now - self.broker_ahead_ms,
         )
         self.state = self.handler.load("yard", None)

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from lookout.rules import is_watched
 from lookout.runtime.worker.records import Record, Result, StoredCheckpoint
-from lookout.services.alerts.__main__ import is_watched
 from lookout.services.alerts.handler import AlertsHandler, CameraState
 from lookout.v1 import alerts_pb2, verdicts_pb2
 from lookout.v1.watches_pb2 import Watch

@@ -13,8 +13,9 @@ import pytest
 from lookout.services.decode import health_state
 from lookout.v1.alerts_pb2 import Alert
 from lookout.v1.state_pb2 import CameraHealth
+from lookout.v1.watches_pb2 import Watch
 from lookout.video.segments import cut
-from lookout.wire import CAMERA_HEALTH
+from lookout.wire import CAMERA_HEALTH, CAMERA_OFFLINE, to_json
 from tests.unit.services.decode_case import World, pieces
 
 SIDE = 64
@@ -88,6 +89,29 @@ def test_an_offline_camera_is_an_incident_until_it_returns() -> None:
     played.send(film()[40])
     assert kinds(played) == [(OPENED, "offline", ""), (CLOSED, "offline", "cleared")]
     assert played.alerts[0].incident == played.alerts[1].incident
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("cameras", "others", "spoken"),
+    [
+        ([], ["fall"], []),
+        (["yard"], ["fall"], []),
+        (["gate-*"], ["fall"], ["offline"]),  # another camera's
+        ([], [], ["offline"]),  # alerts sees no verdict of a camera that nothing else is asked of
+    ],
+)
+def test_an_outage_that_a_watch_asks_for_is_no_second_incident(
+    cameras: list[str], others: list[str], spoken: list[str]
+) -> None:
+    played = seen()
+    played.watches[CAMERA_OFFLINE] = [to_json(Watch(id=CAMERA_OFFLINE, version=1, cameras=cameras))]
+    played.watches |= {name: [to_json(Watch(id=name, version=1, question="?"))] for name in others}
+    played.wait(30)
+    assert [alert.cause for alert in played.alerts] == spoken
+    for piece in film()[40:]:
+        played.send(piece)
+    assert {"frozen"} <= {alert.cause for alert in played.alerts} <= {"frozen", *spoken}
 
 
 @pytest.mark.slow

@@ -170,7 +170,7 @@ def coverage_table(intervals: list[dict[str, Any]]) -> Table:
             table.add_column(column, justify="right", no_wrap=True)
     for (camera, watch), row in sorted(seconds.items()):
         total = sum(row.values())
-        looked = (row[Outcome.ANSWERED.value] + row[Outcome.IDLE.value]) / total if total else 0.0
+        watched = sum(row[outcome.value] for outcome in Outcome if outcome.watched) / total if total else 0.0
         cells = [f"{row[name]:.0f}" if row[name] else "-" for name in columns]
-        table.add_row(escaped(camera), escaped(watch), *cells, f"{looked:.1%}")
+        table.add_row(escaped(camera), escaped(watch), *cells, f"{watched:.1%}")
     return table

@@ -27,6 +27,11 @@ class Outcome(StrEnum):
     DEGRADED = "degraded"
     GATED = "gated"
 
+    @property
+    def watched(self) -> bool:
+        """Whether the camera was looked at: a gate that does not hold was, in place of its question."""
+        return self in (Outcome.ANSWERED, Outcome.IDLE, Outcome.GATED)
+
 
 class EventKind(StrEnum):
     """What happened to an incident."""

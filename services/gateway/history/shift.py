@@ -8,14 +8,11 @@ from typing import Final
 
 from sqlalchemy import Connection
 
-from lookout.rules import Outcome
 from lookout.services.gateway.history import queries
 from lookout.services.gateway.history.buckets import HOUR_MS, MINUTE_MS, Bucket
 from lookout.services.gateway.history.verdict_rows import OUTCOMES
 from lookout.services.gateway.principal import Principal
 
-#: a gate that does not hold was looked at instead of the question
-WATCHED: Final = (Outcome.ANSWERED, Outcome.IDLE, Outcome.GATED)
 UNSEEN: Final = "unseen"
 #: shorter stretches are the rounding of windows to minutes
 _LEAST_MS: Final = 1000
@@ -70,7 +67,7 @@ def shift(
         for at_ms, bucket in buckets.items():
             hour = hours.setdefault(at_ms // HOUR_MS * HOUR_MS, Hour(at_ms // HOUR_MS * HOUR_MS))
             times = dict(zip(OUTCOMES, bucket.times, strict=True))
-            hour.watched_ms += sum(times[outcome] for outcome in WATCHED)
+            hour.watched_ms += sum(times[outcome] for outcome in OUTCOMES if outcome.watched)
         extent = queries.minutes_seen(connection, entry, begin_ms, end_ms)
         last_ms = min(end_ms, extent[1] if extent else max(buckets) + size_ms)
         for stretch in _stretches(entry, buckets, size_ms, last_ms):
@@ -97,7 +94,7 @@ def _stretches(
         times = (
             dict.fromkeys(OUTCOMES, 0) if bucket is None else dict(zip(OUTCOMES, bucket.times, strict=True))
         )
-        reasons = {outcome.value: time_ms for outcome, time_ms in times.items() if outcome not in WATCHED}
+        reasons = {outcome.value: time_ms for outcome, time_ms in times.items() if not outcome.watched}
         # The first and last bucket may hold time before and after everything.
         is_inner = min(buckets) < at_ms and at_ms + size_ms < last_ms
         reasons[UNSEEN] = max(0, size_ms - sum(times.values())) if is_inner else 0

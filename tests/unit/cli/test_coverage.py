@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from hypothesis import given, strategies as st
 
-from lookout.cli.coverage import UNSEEN, remarks, with_unseen
+from lookout.cli.coverage import UNSEEN, coverage_table, remarks, with_unseen
 from lookout.rules import Outcome, Rule, WatchVerdict, coverage_intervals
 from lookout.v1.lineage_pb2 import CAUSE_DAMAGED, CAUSE_LATE
 from lookout.v1.verdicts_pb2 import Verdict as Message
@@ -36,6 +36,13 @@ def test_every_second_is_told_once(outcomes: dict[int, Outcome]) -> None:
     first, last = min(outcomes), max(outcomes)
     begin = max(0, (first + 1) * STRIDE_MS - 10_000)
     assert sum(each["seconds"] for each in found) == ((last + 1) * STRIDE_MS - begin) / 1000
+
+
+def test_time_behind_a_closed_gate_and_idle_time_was_watched() -> None:
+    watched = (Outcome.ANSWERED, Outcome.IDLE, Outcome.GATED)
+    for outcome in Outcome:
+        table = coverage_table(with_unseen(coverage_intervals([verdict(0, outcome)])))
+        assert list(table.columns[-1].cells) == ["100.0%" if outcome in watched else "0.0%"]
 
 
 def test_what_was_not_answered_and_what_was_damaged_is_said_by_camera() -> None:

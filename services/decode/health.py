@@ -20,6 +20,7 @@ from lookout.video.health import (
     end,
     look_at,
     observe,
+    unlearned,
 )
 from lookout.video.segments import DecodedSegment
 from lookout.wire import (
@@ -92,6 +93,8 @@ class HealthWriter:
         """
         if not self._on:
             return self._end(camera, unit, draft, "removed")
+        if ends == "masks":  # what is hidden now would be taken for a covered lens
+            unit = replace(unit, health=unlearned(unit.health))
         facts, span = decoded.facts, span_us(decoded)
         at_ms = (unit.stream.wall_us + decoded.end_stream_us - span) // 1000
         captured = captured_ms(record)

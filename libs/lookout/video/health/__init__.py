@@ -21,6 +21,7 @@ from lookout.video.health.incidents import (
     advance as advance,
     end as end,
     observe as observe,
+    unlearned as unlearned,
 )
 from lookout.video.health.looks import (
     CELLS as CELLS,

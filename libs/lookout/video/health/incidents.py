@@ -194,6 +194,22 @@ def observe(
     return _rated(replace(health, usual=usual, levels=levels), observation), faults
 
 
+def unlearned(health: CameraHealth) -> CameraHealth:
+    """The camera without what its pictures usually show: somebody changed them, such as by a privacy mask."""
+    return replace(
+        health,
+        usual=Usual(),
+        levels=Levels(),
+        checksum=None,
+        same_s=0.0,
+        same_keys=0,
+        still_s=0.0,
+        quiet_s=0.0,
+        history=_no_history(),
+        blank_s=0.0,
+    )
+
+
 def _settled(health: CameraHealth, observation: Observation) -> bool:
     """Whether a camera has shown another view for so long that somebody wants it."""
     incident = health.incident

@@ -19,6 +19,7 @@ from lookout.video.health import (
     end,
     look_at,
     observe,
+    unlearned,
 )
 
 SIZE = 64
@@ -232,6 +233,21 @@ def test_constant_areas_are_no_fault_and_what_they_hide_does_not_count() -> None
 
     assert Player().play(400, masked).events == []
     assert Player().play(200, lambda frames: np.full_like(frames, 128)).said() == [("opened", "frozen")]
+
+
+def test_a_new_mask_is_no_fault_and_nothing_stays_of_what_it_hides() -> None:
+    """Half of the picture turns grey: without learning again it is a fault."""
+
+    def grey(frames: Frames) -> Frames:
+        frames[:, :, : SIZE // 2] = 128
+        return frames
+
+    control, masked = Player().known(), Player().known()
+    assert control.play(120, grey).said()[0][0] == "opened"
+    masked.health = unlearned(masked.health)
+    assert masked.play(300, grey).said() == []
+    (picture,) = masked.health.usual.pictures
+    assert (picture.luma[:, : picture.luma.shape[1] // 2] == 128).all()
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,12 @@ from google.protobuf.message import Message
 from lookout.administration import Writer
 from lookout.cli.connect import reading
 from lookout.cli.options import Position
+from lookout.services.decode.health import TEXTS
 from lookout.v1.alerts_pb2 import Alert
 from lookout.v1.verdicts_pb2 import Verdict
 from lookout.v1.watches_pb2 import Watch
-from lookout.wire import ALERTS, VERDICTS, WATCHES, incident_id, stable_id, to_json, verdict_id
+from lookout.video.health import CameraFault
+from lookout.wire import ALERTS, CAMERA_HEALTH, VERDICTS, WATCHES, incident_id, stable_id, to_json, verdict_id
 
 QUESTION = "Is anyone lying on the ground?"
 #: recent, so that the records make events
@@ -43,6 +45,14 @@ def alert(
     )
     message.start.FromMilliseconds(start_ms)
     message.end.FromMilliseconds(end_ms)
+    return message
+
+
+def health_alert(camera: str, number: int, cause: str, kind: Alert.Kind = Alert.KIND_OPENED) -> Alert:
+    """An alert of what is wrong with a camera, as decode writes it."""
+    message = alert(camera, number, kind, watch=CAMERA_HEALTH)
+    message.cause, message.question = cause, TEXTS[CameraFault(cause)]
+    message.score, message.peak = float(kind != Alert.KIND_CLOSED), 1.0
     return message
 
 

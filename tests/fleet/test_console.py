@@ -24,7 +24,7 @@ from tests.browser import CHROMIUM, Browser, browser
 from tests.eventually import eventually
 from tests.fleet.console_case import choose, console, fill, press, show, text
 from tests.fleet.gateway_case import GatewayProcess
-from tests.fleet.gateway_records import BEGIN_MS, alert, publish, verdict, watch
+from tests.fleet.gateway_records import BEGIN_MS, alert, health_alert, publish, verdict, watch
 from tests.fleet.push_service import PushService
 
 pytestmark = [
@@ -203,6 +203,26 @@ def test_an_incident_shows_without_a_reload(page: Browser, broker: KafkaServer) 
     publish(broker.bootstrap, [alert("late-camera", 7)])
     eventually(lambda: "late-camera" in text(page))
     assert page.evaluate("window.marked") is True
+
+
+def test_what_is_wrong_with_a_camera_is_said_in_words(
+    page: Browser, broker: KafkaServer, client: httpx.Client
+) -> None:
+    window = (int(time.time() * 1000) - BEGIN_MS) // 2000
+    publish(broker.bootstrap, [verdict("dome", window), health_alert("dome", 8, "covered")])
+    eventually(lambda: client.get("/v1/cameras/dome").json().get("fault") == "covered")
+    show(page, "?camera=dome")
+    eventually(lambda: "lens covered" in text(page))
+    show(page, "cameras/dome")
+    eventually(lambda: "lens covered" in text(page))
+    (incident,) = client.get("/v1/incidents?camera=dome").json()["incidents"]
+    show(page, f"incidents/{incident['id']}?camera=dome")
+    eventually(lambda: "Camera health" in text(page))
+    said = text(page)
+    assert said.count("The lens is covered.") == 2  # in the list and as the title
+    assert "peak" not in said
+    assert "Snooze" not in said
+    assert page.evaluate("faults") == []
 
 
 def test_an_incident_is_handled_with_keys_alone(page: Browser, client: httpx.Client) -> None:

@@ -54,7 +54,7 @@ class Problem(_message.Message):
     def __init__(self, type: _Optional[str] = ..., title: _Optional[str] = ..., status: _Optional[int] = ..., detail: _Optional[str] = ..., instance: _Optional[str] = ...) -> None: ...
 
 class IncidentView(_message.Message):
-    __slots__ = ("id", "camera", "tenant", "watch", "watch_version", "question", "epoch", "start", "end", "closed", "reason", "score", "peak", "windows", "evidence", "coverage", "state", "assignee", "right", "actions", "notes", "opinion")
+    __slots__ = ("id", "camera", "tenant", "watch", "watch_version", "question", "epoch", "start", "end", "closed", "reason", "score", "peak", "windows", "evidence", "coverage", "state", "assignee", "right", "actions", "notes", "opinion", "cause")
     ID_FIELD_NUMBER: _ClassVar[int]
     CAMERA_FIELD_NUMBER: _ClassVar[int]
     TENANT_FIELD_NUMBER: _ClassVar[int]
@@ -77,6 +77,7 @@ class IncidentView(_message.Message):
     ACTIONS_FIELD_NUMBER: _ClassVar[int]
     NOTES_FIELD_NUMBER: _ClassVar[int]
     OPINION_FIELD_NUMBER: _ClassVar[int]
+    CAUSE_FIELD_NUMBER: _ClassVar[int]
     id: str
     camera: str
     tenant: str
@@ -99,7 +100,8 @@ class IncidentView(_message.Message):
     actions: _containers.RepeatedCompositeFieldContainer[_actions_pb2.IncidentAction]
     notes: int
     opinion: _alerts_pb2.SecondOpinion
-    def __init__(self, id: _Optional[str] = ..., camera: _Optional[str] = ..., tenant: _Optional[str] = ..., watch: _Optional[str] = ..., watch_version: _Optional[int] = ..., question: _Optional[str] = ..., epoch: _Optional[int] = ..., start: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., closed: _Optional[bool] = ..., reason: _Optional[str] = ..., score: _Optional[float] = ..., peak: _Optional[float] = ..., windows: _Optional[int] = ..., evidence: _Optional[_Iterable[_Union[_verdicts_pb2.Evidence, _Mapping]]] = ..., coverage: _Optional[_Union[_alerts_pb2.Coverage, _Mapping]] = ..., state: _Optional[_Union[_actions_pb2.IncidentState, str]] = ..., assignee: _Optional[str] = ..., right: _Optional[bool] = ..., actions: _Optional[_Iterable[_Union[_actions_pb2.IncidentAction, _Mapping]]] = ..., notes: _Optional[int] = ..., opinion: _Optional[_Union[_alerts_pb2.SecondOpinion, _Mapping]] = ...) -> None: ...
+    cause: str
+    def __init__(self, id: _Optional[str] = ..., camera: _Optional[str] = ..., tenant: _Optional[str] = ..., watch: _Optional[str] = ..., watch_version: _Optional[int] = ..., question: _Optional[str] = ..., epoch: _Optional[int] = ..., start: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., closed: _Optional[bool] = ..., reason: _Optional[str] = ..., score: _Optional[float] = ..., peak: _Optional[float] = ..., windows: _Optional[int] = ..., evidence: _Optional[_Iterable[_Union[_verdicts_pb2.Evidence, _Mapping]]] = ..., coverage: _Optional[_Union[_alerts_pb2.Coverage, _Mapping]] = ..., state: _Optional[_Union[_actions_pb2.IncidentState, str]] = ..., assignee: _Optional[str] = ..., right: _Optional[bool] = ..., actions: _Optional[_Iterable[_Union[_actions_pb2.IncidentAction, _Mapping]]] = ..., notes: _Optional[int] = ..., opinion: _Optional[_Union[_alerts_pb2.SecondOpinion, _Mapping]] = ..., cause: _Optional[str] = ...) -> None: ...
 
 class IncidentPage(_message.Message):
     __slots__ = ("incidents", "next")
@@ -110,7 +112,7 @@ class IncidentPage(_message.Message):
     def __init__(self, incidents: _Optional[_Iterable[_Union[IncidentView, _Mapping]]] = ..., next: _Optional[str] = ...) -> None: ...
 
 class CameraView(_message.Message):
-    __slots__ = ("id", "tenant", "state", "seen", "watches", "open_incidents", "source", "read_only")
+    __slots__ = ("id", "tenant", "state", "seen", "watches", "open_incidents", "source", "read_only", "fault")
     class State(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         STATE_UNSPECIFIED: _ClassVar[CameraView.State]
@@ -137,6 +139,7 @@ class CameraView(_message.Message):
     OPEN_INCIDENTS_FIELD_NUMBER: _ClassVar[int]
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     READ_ONLY_FIELD_NUMBER: _ClassVar[int]
+    FAULT_FIELD_NUMBER: _ClassVar[int]
     id: str
     tenant: str
     state: CameraView.State
@@ -145,7 +148,8 @@ class CameraView(_message.Message):
     open_incidents: int
     source: _cameras_pb2.Camera
     read_only: bool
-    def __init__(self, id: _Optional[str] = ..., tenant: _Optional[str] = ..., state: _Optional[_Union[CameraView.State, str]] = ..., seen: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., watches: _Optional[int] = ..., open_incidents: _Optional[int] = ..., source: _Optional[_Union[_cameras_pb2.Camera, _Mapping]] = ..., read_only: _Optional[bool] = ...) -> None: ...
+    fault: str
+    def __init__(self, id: _Optional[str] = ..., tenant: _Optional[str] = ..., state: _Optional[_Union[CameraView.State, str]] = ..., seen: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., watches: _Optional[int] = ..., open_incidents: _Optional[int] = ..., source: _Optional[_Union[_cameras_pb2.Camera, _Mapping]] = ..., read_only: _Optional[bool] = ..., fault: _Optional[str] = ...) -> None: ...
 
 class CameraPage(_message.Message):
     __slots__ = ("cameras", "next")

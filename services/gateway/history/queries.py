@@ -33,7 +33,7 @@ from lookout.services.gateway.principal import Principal
 from lookout.services.gateway.problems import ProblemError
 from lookout.v1.alerts_pb2 import Alert
 from lookout.v1.watches_pb2 import Watch
-from lookout.wire import WATCHES, from_json, headers, names_id
+from lookout.wire import CAMERA_HEALTH, WATCHES, from_json, headers, names_id
 
 #: buckets of one answer
 BUCKETS_AT_MOST: Final = 20_000
@@ -205,6 +205,16 @@ def open_incidents(connection: Connection) -> Mapping[int, int]:
         .group_by(INCIDENTS.c.camera)
     )
     return {row[0]: row[1] for row in rows}
+
+
+def camera_faults(connection: Connection) -> Mapping[int, str]:
+    """What is wrong with cameras: the cause of each one's open incident of the watch `camera-health`."""
+    rows = connection.execute(
+        sqlalchemy.select(INCIDENTS.c.camera, INCIDENTS.c.alert)
+        .where(INCIDENTS.c.watch == CAMERA_HEALTH, sqlalchemy.not_(INCIDENTS.c.closed))
+        .order_by(INCIDENTS.c.start_ms)
+    )
+    return {row.camera: from_json(row.alert, Alert).cause for row in rows}
 
 
 def documents(connection: Connection, topic: str) -> list[Any]:

@@ -32,6 +32,7 @@ def incident_view(alert: Alert, triage: Triage, *, tenant: str) -> IncidentView:
         state=triage.state,
         assignee=triage.assignee,
         notes=triage.notes,
+        cause=alert.cause,
     )
     if alert.HasField("opinion"):
         view.opinion.CopyFrom(alert.opinion)

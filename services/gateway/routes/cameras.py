@@ -119,11 +119,12 @@ def camera_views(connection: Connection, principal: Principal, pattern: str | No
     """The cameras that a caller may see, by id."""
     watches = [from_json(row.body, Watch) for row in queries.documents(connection, WATCHES.name)]
     asking = [watch for watch in watches if not watch.disabled and watch.id != CAMERA_OFFLINE]
-    incidents = queries.open_incidents(connection)
+    incidents, faults = queries.open_incidents(connection), queries.camera_faults(connection)
     now_ms = time.time() * 1000
     views: dict[tuple[str, str], CameraView] = {}
     for row in queries.cameras_of(connection, principal, pattern):
         view = CameraView(id=row.id, tenant=row.tenant, open_incidents=incidents.get(row.key, 0))
+        view.fault = faults.get(row.key, "")
         view.seen.FromMilliseconds(row.seen_ms)
         view.watches = sum(covers(watch, row.id, row.tenant) for watch in asking)
         if now_ms - row.seen_ms > OFFLINE_S * 1000:

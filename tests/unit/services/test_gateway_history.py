@@ -47,13 +47,16 @@ from lookout.services.gateway.history.tables import (
 from lookout.services.gateway.history.verdict_rows import OUTCOMES, VerdictRow, read_row
 from lookout.services.gateway.history.views import view_of_row
 from lookout.services.gateway.history.wanted import Wanted
+from lookout.services.gateway.principal import Principal
+from lookout.services.gateway.routes.cameras import camera_views
 from lookout.services.gateway.settings import GatewaySettings
+from lookout.v1.access_pb2 import ROLE_VIEWER
 from lookout.v1.actions_pb2 import IncidentAction
 from lookout.v1.alerts_pb2 import Alert, SecondOpinion
 from lookout.v1.labels_pb2 import Label
 from lookout.v1.verdicts_pb2 import Verdict
-from lookout.wire import ACTIONS, ALERTS, LABELS, VERDICTS, WATCHES, to_json
-from tests.fleet.gateway_records import BEGIN_MS, alert, verdict, watch
+from lookout.wire import ACTIONS, ALERTS, CAMERA_HEALTH, LABELS, VERDICTS, WATCHES, to_json
+from tests.fleet.gateway_records import BEGIN_MS, alert, health_alert, verdict, watch
 from tests.postgres import postgres
 
 KEY = b"gate"
@@ -536,6 +539,32 @@ def test_an_opinion_belongs_to_its_incident_and_opens_nothing_again(tmp_path: Pa
         (view,) = [view_of_row(row, "default") for row in rows]
     assert (view.closed, view.opinion.answer, view.opinion.text) == (True, SecondOpinion.ANSWER_NO, "no")
     assert view.evidence == alert("gate", 1, Alert.KIND_CLOSED).evidence
+    database.close()
+
+
+def test_a_camera_shows_the_fault_of_its_open_incident(tmp_path: Path) -> None:
+    database = made_database(str(tmp_path))
+    told = [
+        health_alert("gate", 1, "dark"),
+        health_alert("gate", 1, "covered", Alert.KIND_UPDATED),
+        health_alert("yard", 1, "moved"),
+        health_alert("yard", 1, "moved", Alert.KIND_CLOSED),
+        alert("hall", 1),
+    ]
+    records = Records(database)
+    with database.writing() as connection:
+        batch = records.begin(connection)
+        for offset, message in enumerate(told):
+            row = FakeMessage(ALERTS.name, 0, offset, message.camera.encode(), to_json(message))
+            records.take(batch, row)  # type: ignore[arg-type]
+            records.book.seen(connection, "default", message.camera, BEGIN_MS)
+        records.end(batch)
+    with database.reading() as connection:
+        views = camera_views(connection, Principal("local", ROLE_VIEWER), None)
+        rows = connection.execute(sqlalchemy.select(INCIDENTS)).all()
+    assert {view.id: view.fault for view in views} == {"gate": "covered", "yard": "", "hall": ""}
+    causes = {row.watch: view_of_row(row, "default").cause for row in rows if not row.closed}
+    assert causes == {CAMERA_HEALTH: "covered", "lying": ""}
     database.close()
 
 

@@ -140,6 +140,8 @@ class RecallService(memory_pb2_grpc.RecallServiceServicer):  # type: ignore[misc
                 limit=_limit(request),
             )
             spans = _scored(finder, similar)
+        if not any(past.landmarks for past in pasts.values()):
+            note = "; ".join(filter(None, [note, "the directory holds nothing that could be compared yet"]))
         return SimilarResponse(spans=spans, note=note)
 
     @staticmethod

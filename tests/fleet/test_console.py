@@ -129,6 +129,7 @@ def test_a_notification_is_added_changed_and_removed(page: Browser, client: http
     eventually(
         lambda: client.get("/v1/notifications/guards").json()["notification"].get("unclaimed_s") == 300
     )
+    eventually(lambda: page.evaluate("document.querySelector('form') === null"))  # back at the list
     changed = client.get("/v1/notifications/guards").json()["notification"]
     assert changed["quiet_hours"][0]["start"] == "22:00", "what the form does not show stays"
     show(page, "notifications/guards")

@@ -284,7 +284,11 @@ SEEN = datetime.fromtimestamp((START_US + 90_000_000) / 1e6, UTC)
 
 def test_what_looks_like_a_picture_is_ranked(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     like = region("ward", SEEN, [(0, 0), (1, 0), (1, 1), (0, 1)])
+    assert "nothing that could be compared" in similar(like, "unknown", recall=service.address).note
+    assert service.holder.announcer is not None
+    service.holder.announcer.announce()
     found = similar(like, recall=service.address).spans
+    assert found
     assert [span.score for span in found] == sorted((span.score for span in found), reverse=True)
     assert not any(span.camera == "ward" and span.begin_us <= like.time_us < span.end_us for span in found)
     assert {span.camera for span in similar(like, "yard", recall=service.address).spans} <= {"yard"}
@@ -294,7 +298,7 @@ def test_what_looks_like_a_picture_is_ranked(service: Service, monkeypatch: pyte
     shown = CliRunner().invoke(app, words)
     assert shown.exit_code == 0, shown.output
     assert "times look like it" in shown.stdout
-    assert "spans" in json.loads(CliRunner().invoke(app, [*words, "--json"]).stdout)
+    assert json.loads(CliRunner().invoke(app, [*words, "--json"]).stdout)["spans"]
 
 
 def test_a_picture_that_cannot_be_looked_for_is_refused_by_name(service: Service) -> None:

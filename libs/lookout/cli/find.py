@@ -154,10 +154,10 @@ def _similar(
     except grpc.RpcError as error:
         raise CliError(failure(error, address)) from None
     if as_json:
-        told = MessageToDict(
+        fields = MessageToDict(
             response, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
         )
-        echo(json.dumps(told))
+        echo(json.dumps(fields))
         return
     for span in response.spans:
         begin, end = local_time(span.begin_us), local_time(span.end_us).partition(" ")[2]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from fastapi import FastAPI
 
 import lookout
@@ -33,7 +35,8 @@ from lookout.services.gateway.routes import (
 )
 
 # A camera's and a watch's id may hold a slash: routes below one (/v1/cameras/ID/...) stand before `cameras`.
-_ROUTES = (
+#: below /v1
+ROUTES: Final = (
     health,
     session,
     oidc,
@@ -70,7 +73,7 @@ def make_app(parts: Parts) -> FastAPI:
     app.state.parts = parts
     problems.install(app)
     openapi.install(app)
-    for module in _ROUTES:
+    for module in ROUTES:
         app.include_router(module.router)
     mcp.install(app, parts)
     console_files.install(app)  # last: it takes what is left

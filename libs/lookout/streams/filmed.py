@@ -29,6 +29,7 @@ def filmed_pictures(
     width: int,
     *,
     mask: PictureMask | None,
+    whole: bool = False,
 ) -> dict[int, U8]:
     """The sampled pictures of a segment as they were filmed, as far as they may be shown.
 
@@ -39,6 +40,7 @@ def filmed_pictures(
         rows: Which of its frames; those that it does not have are left out.
         width: Of the pictures, in pixels; their height follows.
         mask: What is hidden of them (`lookout.rules.masks.Masks.shown`).
+        whole: Everything that was filmed, also where the model's input is a part of it or has borders.
 
     Returns:
         By row, uint8 [height, width, 3], RGB.
@@ -50,11 +52,11 @@ def filmed_pictures(
     if not indexes:
         return {}
     frames = tuple(sorted(set(indexes.values())))
-    across, down = filmed_size(segment.picture, width)
+    across, down = filmed_size(segment.picture, width, whole=whole)
     request = decode_request(
         across,
         down,
-        fit=Fit(segment.picture.fit or "stretch"),
+        fit=Fit.STRETCH if whole else Fit(segment.picture.fit or "stretch"),
         frames=frames,
         limits=Limits(bytes=MAX_MESSAGE_BYTES),
         mask=mask,
@@ -63,18 +65,19 @@ def filmed_pictures(
     return {row: pixels[frames.index(index)] for row, index in indexes.items()}
 
 
-def filmed_size(picture: Picture, width: int) -> tuple[int, int]:
+def filmed_size(picture: Picture, width: int, *, whole: bool = False) -> tuple[int, int]:
     """(width, height) for people whose whole area is the model's input, so that the grid of groups lies on
     it; not larger than what was filmed, unless the model's input is.
 
     Args:
         picture: How coded pictures became model input.
         width: The largest width.
+        whole: The area is all that was filmed instead.
     """
     across, down = picture.coded_width, picture.coded_height
     if picture.rotation in (90, 270):
         across, down = down, across
-    if picture.fit not in ("", "stretch"):
+    if not whole and picture.fit not in ("", "stretch"):
         across, down = picture.width, picture.height
     scale = min(1.0, width / across) if across >= picture.width else width / across
     return max(2, round(across * scale) // 2 * 2), max(2, round(down * scale) // 2 * 2)

@@ -18,7 +18,15 @@ from typing import Any, Final
 
 from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto, FileDescriptorSet
 
-from lookout.v1 import access_pb2, actions_pb2, gateway_pb2, media_pb2, memory_pb2
+from lookout.v1 import (
+    access_pb2,
+    actions_pb2,
+    gateway_pb2,
+    masks_pb2,
+    media_pb2,
+    memory_pb2,
+    notifications_pb2,
+)
 from lookout.wire.message_json import TIMESTAMP, enum_name
 from lookout.wire.tenants import TENANT_PATTERN
 
@@ -78,10 +86,15 @@ def bundle(protos: Path) -> dict[str, dict[str, Any]]:
     """
     messages, comments = _read(protos)
     definitions: dict[str, dict[str, Any]] = {}
-    for module in (gateway_pb2, actions_pb2, access_pb2, media_pb2):
+    for module in (gateway_pb2, actions_pb2, access_pb2, masks_pb2, media_pb2):
         for name in module.DESCRIPTOR.message_types_by_name:
             _define(_PACKAGE + name, messages, comments, definitions)
-    for part in (memory_pb2.FindResponse, memory_pb2.SimilarResponse):
+    parts = (
+        memory_pb2.FindResponse,
+        memory_pb2.SimilarResponse,
+        notifications_pb2.TryNotificationResponse,
+    )
+    for part in parts:
         _define(part.DESCRIPTOR.full_name, messages, comments, definitions)
     text = json.dumps({name.removeprefix(_PACKAGE): body for name, body in sorted(definitions.items())})
     schemas: dict[str, dict[str, Any]] = json.loads(text.replace("#/$defs/", "#/components/schemas/"))

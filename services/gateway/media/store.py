@@ -61,10 +61,12 @@ class PictureSize:
     Attributes:
         width: At most, pixels.
         patches: Whether what was not computed is dimmed.
+        whole: Whether it shows all that was filmed, not the model's input.
     """
 
     width: int
     patches: bool = False
+    whole: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,7 +330,9 @@ class Media:
             )
         hidden = self._masks.shown(camera, filmed.record.labels.masks)
         try:
-            pictures = filmed_pictures(self._sandbox, data, segment, [row], size.width, mask=hidden.mask)
+            pictures = filmed_pictures(
+                self._sandbox, data, segment, [row], size.width, mask=hidden.mask, whole=size.whole
+            )
         except CodecError as error:
             detail = f"camera {camera}: the picture cannot be decoded: {error.detail}"
             raise ProblemError(404, detail) from None

@@ -51,6 +51,9 @@ _Width = Annotated[int, Query(ge=64, le=4096, description="of the picture at mos
 _Overlay = Annotated[
     Literal["patches"] | None, Query(description="patches: what the model was not given is dimmed")
 ]
+_Whole = Annotated[
+    bool, Query(description="all that was filmed, to which masks refer, instead of what the model is given")
+]
 _Begin = Annotated[str, Query(alias="from", max_length=40, description="RFC 3339")]
 _End = Annotated[str, Query(alias="to", max_length=40, description="RFC 3339, at most 5 minutes later")]
 _Pad = Annotated[float, Query(ge=0, le=60, description="seconds before and after the incident")]
@@ -151,12 +154,17 @@ def camera_picture(
     time: Annotated[str, Path(max_length=40, description="RFC 3339")],
     width: _Width = WIDTH,
     overlay: _Overlay = None,
+    whole: _Whole = False,
 ) -> Response:
     """The picture, of those that the model was given, nearest to a time."""
+    if whole and overlay is not None:
+        raise ProblemError(
+            400, "whole, overlay: an overlay lies on what the model was given; ask for one of them"
+        )
     parts = parts_of(request)
     at_us = (parse_ms("time", time) or 0) * 1000
     sees = _sees(parts, principal, camera)
-    size = PictureSize(width, overlay is not None)
+    size = PictureSize(width, overlay is not None, whole)
     piece = parts.media.picture(camera, at_us, sees, size, _near(parts, camera, at_us))
     _note(parts, principal, asked, "picture.view", f"{camera}@{time}", camera, piece)
     return _picture_answer(piece)

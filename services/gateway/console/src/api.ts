@@ -49,6 +49,14 @@ async function call<T>(method: string, path: string, body?: unknown, signal?: Ab
   return (response.status === 204 ? undefined : await response.json()) as T;
 }
 
+/** A picture's address in this page, which must be revoked, and whether a privacy mask hides something of it. */
+export async function picture(path: string, signal: AbortSignal): Promise<{ address: string; masked: boolean }> {
+  const response = await fetch(path, { signal });
+  if (!response.ok) throw await refused(response);
+  const masked = response.headers.has("lookout-masked");
+  return { address: URL.createObjectURL(await response.blob()), masked };
+}
+
 /** The events of a stream as they come: name and message. The stream ends with the signal. */
 export async function* events(path: string, query: Query, signal: AbortSignal): AsyncGenerator<[string, unknown]> {
   const response = await fetch(withQuery(path, query), { signal });
@@ -102,8 +110,8 @@ function parsed(body: string): { uri?: string; detail?: string } {
 /** The id of a camera or watch within a path: ids may hold slashes, which stay. */
 export const within = (id: string): string => id.split("/").map(encodeURIComponent).join("/");
 
-export const cameraPicture = (camera: string, time: string, width: number): string =>
-  withQuery(`/v1/cameras/${within(camera)}/frames/${encodeURIComponent(time)}.jpg`, { width });
+export const cameraPicture = (camera: string, time: string, width: number, whole?: boolean): string =>
+  withQuery(`/v1/cameras/${within(camera)}/frames/${encodeURIComponent(time)}.jpg`, { width, whole });
 export const incidentPicture = (id: string, width: number, overlay = ""): string =>
   withQuery(`/v1/incidents/${encodeURIComponent(id)}/picture.jpg`, { width, overlay });
 export const cameraClip = (camera: string, from: string, to: string): string =>

@@ -108,6 +108,8 @@ def test_a_reader_follows_partitions_that_are_added(
         assert reader.poll(0.1) is None
         admin = AdminClient({"bootstrap.servers": own_kafka.bootstrap})
         admin.create_partitions([NewPartitions(ALERTS.name, 3)])[ALERTS.name].result()
+        # Until the broker's metadata has it, a client drops what is sent to it.
+        eventually(lambda: len(admin.list_topics(ALERTS.name).topics[ALERTS.name].partitions) == 3)
         producer = Producer({"bootstrap.servers": own_kafka.bootstrap})
         for partition in range(3):
             producer.produce(ALERTS.name, b"{}", partition=partition)

@@ -125,7 +125,8 @@ def _form(pattern: str, words: str) -> str:
 #: what Kubernetes takes for the name of a label or an annotation
 _KEY = _form(
     r"^([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$",
-    "no name of a label or annotation: letters, digits, - _ and ., with a letter or digit at both ends, 63 "
+    "not a valid name of a label or annotation: letters, digits, - _ and ., with a letter or digit at both "
+    "ends, 63 "
     "at most, and before a / a domain, as in example.com/team",
 )
 # Not `propertyNames`: helm then names another value than the one that is wrong.
@@ -133,7 +134,8 @@ _TEXT_MAP = {"type": "object", "additionalProperties": False, "patternProperties
 #: what Kubernetes takes for the value of a label
 _LABEL = _form(
     r"^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$",
-    "no value of a label: letters, digits, - _ and ., with a letter or digit at both ends, 63 at most, as in "
+    "not a valid value of a label: letters, digits, - _ and ., with a letter or digit at both ends, 63 at "
+    "most, as in "
     "yard-1",
 )
 _LABELS = {
@@ -145,7 +147,7 @@ _QUANTITY = {
     "type": "string",
     "pattern": _form(
         r"^([0-9]+(\.[0-9]+)?(m|k|M|G|T|Ki|Mi|Gi|Ti)?)?$",
-        "no size: a number and Ki, Mi, Gi, Ti, k, M, G or T, as in 20Gi",
+        "not a size: a number and Ki, Mi, Gi, Ti, k, M, G or T, as in 20Gi",
     ),
 }
 _RESOURCES = {
@@ -154,12 +156,12 @@ _RESOURCES = {
     "properties": {
         kind: {
             "type": "object",
-            # 4GB is no quantity of Kubernetes: it is 4G or 4Gi
+            # 4GB is not a quantity of Kubernetes: it is 4G or 4Gi
             "additionalProperties": {
                 "type": ["string", "number"],
                 "pattern": _form(
                     r"^[0-9]+(\.[0-9]+)?(m|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?$",
-                    "no quantity: a number and m, Ki, Mi, Gi, Ti, Pi, k, M, G, T or P, as in 500m or 4Gi",
+                    "not a quantity: a number and m, Ki, Mi, Gi, Ti, Pi, k, M, G, T or P, as in 500m or 4Gi",
                 ),
             },
         }
@@ -172,7 +174,8 @@ _NAME = {
     "type": "string",
     "pattern": _form(
         r"^$|^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$",
-        "no name of a Kubernetes object: lowercase letters, digits, - and ., with a letter or digit at both "
+        "not a valid name of a Kubernetes object: lowercase letters, digits, - and ., with a letter or "
+        "digit at both "
         "ends, as in kafka-user",
     ),
 }
@@ -181,7 +184,7 @@ _NAMES = {"type": "array", "items": {**_NAME, "minLength": 1}}
 _SECRET_KEY = {
     "type": "string",
     "pattern": _form(
-        "^[-._a-zA-Z0-9]{1,253}$", "no key of a secret: letters, digits, - _ and ., as in ca.crt"
+        "^[-._a-zA-Z0-9]{1,253}$", "not a valid key of a secret: letters, digits, - _ and ., as in ca.crt"
     ),
 }
 #: names of volumes and containers (RFC 1123)
@@ -189,13 +192,15 @@ _LABEL_NAME = {
     "type": "string",
     "pattern": _form(
         "^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$",
-        "no name of a volume or a container: lowercase letters, digits and -, with a letter or digit at both "
+        "not a valid name of a volume or a container: lowercase letters, digits and -, with a letter or "
+        "digit at both "
         "ends, 63 at most, as in models",
     ),
 }
 #: keys of taints
 _TAINT = _form(
-    rf"^$|{_KEY}", "no key of a taint: letters, digits, - _ and ., before a / a domain, as in nvidia.com/gpu"
+    rf"^$|{_KEY}",
+    "not a valid key of a taint: letters, digits, - _ and ., before a / a domain, as in nvidia.com/gpu",
 )
 _TOLERATIONS = {
     "type": "array",
@@ -239,7 +244,7 @@ _VARIABLES = _named(
         "type": "string",
         "pattern": _form(
             "^[-._a-zA-Z][-._a-zA-Z0-9]*$",
-            "no name of a variable: letters, digits, - _ and ., no digit first, as in HTTP_PROXY",
+            "not a valid name of a variable: letters, digits, - _ and ., no digit first, as in HTTP_PROXY",
         ),
     },
     value={"type": "string"},
@@ -282,7 +287,7 @@ _POD = {
             "mountPath",
             mountPath={
                 "type": "string",
-                "pattern": _form("^/[^:]*$", "no path: it begins with / and has no colon, as in /models"),
+                "pattern": _form("^/[^:]*$", "not a path: it begins with / and has no colon, as in /models"),
             },
         ),
         "extraContainers": _named(_LABEL_NAME),
@@ -307,7 +312,8 @@ _IPV4 = rf"{_OCTET}(\.{_OCTET}){{3}}/([12]?[0-9]|3[0-2])"
 _IPV6 = r"[0-9a-fA-F]*:[0-9a-fA-F:.]*/([1-9]?[0-9]|1[01][0-9]|12[0-8])"
 _NETWORK = _form(
     f"^({_IPV4}|{_IPV6})$",
-    "no network: an address and the length of its prefix, as in 10.20.0.0/16 or fd00::/8; a single address "
+    "not a network: an address and the length of its prefix, as in 10.20.0.0/16 or fd00::/8; a single "
+    "address "
     "is 10.20.0.7/32",
 )
 _CIDRS = {"type": "array", "items": {"type": "string", "pattern": _NETWORK}}
@@ -319,13 +325,14 @@ _ENDPOINT = {
     "type": "string",
     "pattern": _form(
         r"^$|^https?://[^\s@]+$",
-        "no address of an object store: http:// or https:// and no user, as in https://objects.example:9000",
+        "not an address of an object store: http:// or https:// and no user, as in "
+        "https://objects.example:9000",
     ),
 }
 _REGION = {
     "type": "string",
     "pattern": _form(
-        "^$|^[A-Za-z0-9][A-Za-z0-9_.-]*$", "no region: letters, digits, - _ and ., as in eu-central-1"
+        "^$|^[A-Za-z0-9][A-Za-z0-9_.-]*$", "not a region: letters, digits, - _ and ., as in eu-central-1"
     ),
 }
 #: what the services' client takes in the query of a Redis URL; it would end at any other name
@@ -342,18 +349,21 @@ _FOLDER = r"([^./][^/]*|\.[^./][^/]*|\.\.[^/]+|\.)?"
 _BELOW = {
     "type": "string",
     "pattern": _form(
-        rf"^{_FOLDER}(/{_FOLDER})*$", "no folder of the volume or image: write it without .., as in qwen/7b"
+        rf"^{_FOLDER}(/{_FOLDER})*$",
+        "not a folder of the volume or image: write it without .., as in qwen/7b",
     ),
 }
 _SHA256 = {
     "type": "string",
     "pattern": _form(
-        "^$|^[0-9a-f]{64}$", "no SHA-256: 64 digits of 0-9 and a-f, as `sha256sum FILE` prints them"
+        "^$|^[0-9a-f]{64}$", "not a SHA-256: 64 digits of 0-9 and a-f, as `sha256sum FILE` prints them"
     ),
 }
 _ARCHIVE = {
     "type": "string",
-    "pattern": _form("^$|^https://", "no https address: write one as in https://models.example/qwen.tar.gz"),
+    "pattern": _form(
+        "^$|^https://", "not an https address: write one as in https://models.example/qwen.tar.gz"
+    ),
 }
 
 #: a number of pods, or a share of them
@@ -362,7 +372,7 @@ _SOME_PODS = {
     "minimum": 0,
     "pattern": _form(
         "^([0-9]|[1-9][0-9]|100)%$",
-        "no share of the pods: 0% to 100%, as in 25%, or a number of them, as in 1",
+        "not a share of the pods: 0% to 100%, as in 25%, or a number of them, as in 1",
     ),
 }
 
@@ -380,11 +390,12 @@ def _text(pattern: str, words: str) -> dict[str, Any]:
     return {"type": "string", "pattern": _form(pattern, words)}
 
 
-_DIGEST = _form("^sha256:[0-9a-f]{64}$", "no digest: sha256: and 64 digits of 0-9 and a-f")
+_DIGEST = _form("^sha256:[0-9a-f]{64}$", "not a digest: sha256: and 64 digits of 0-9 and a-f")
 #: a name of a volume with `recordings-` before it
 _RECORDINGS = _form(
     "^[a-z0-9]([-a-z0-9]{0,48}[a-z0-9])?$",
-    "no name of a folder: lowercase letters, digits and -, with a letter or digit at both ends, 50 at most, "
+    "not a valid name of a folder: lowercase letters, digits and -, with a letter or digit at both ends, "
+    "50 at most, "
     "as in yard",
 )
 _TEXTS = {"type": "array", "items": {"type": "string"}}
@@ -405,12 +416,12 @@ _GRANTS = {
 }
 _OPTION = _form(
     r"^[a-z][a-z0-9.]*$",
-    "no option of librdkafka: lowercase letters, digits and ., as in socket.keepalive.enable",
+    "not an option of librdkafka: lowercase letters, digits and ., as in socket.keepalive.enable",
 )
 
 _STORE_URL = _text(
     r"^$|^[a-z0-9]+://[^\s@]+$|^/",
-    "no store: s3://BUCKET/PREFIX without a user, or the path of a folder that all pods mount",
+    "not a store: s3://BUCKET/PREFIX without a user, or the path of a folder that all pods mount",
 )
 
 #: constraints by the end of a value's path
@@ -436,21 +447,22 @@ CONSTRAINTS: dict[str, dict[str, Any]] = {
     },
     "image.prefix": _text(
         "^[a-z0-9][a-z0-9.-]*(:[0-9]+)?[a-z0-9._/-]*$",
-        "no beginning of an image's name: lowercase, as in registry.example:5000/team/lookout-",
+        "not a beginning of an image's name: lowercase, as in registry.example:5000/team/lookout-",
     ),
     "image.pullPolicy": {"enum": ["Always", "IfNotPresent", "Never"]},
     "image.pullSecrets": _NAMES,
     "image.tag": _text(
         r"^$|^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$",
-        "no tag: letters, digits, - _ and ., 128 at most, as in 0.3.0",
+        "not a tag: letters, digits, - _ and ., 128 at most, as in 0.3.0",
     ),
     "fullnameOverride": _text(
         r"^$|^[a-z]([-a-z0-9]{0,37}[a-z0-9])?$",
-        "no name for objects: lowercase letters, digits and -, a letter first, 39 at most, as in yard",
+        "not a valid name for objects: lowercase letters, digits and -, a letter first, 39 at most, as in "
+        "yard",
     ),
     "outside.host": _text(
         r"^$|^[A-Za-z0-9.\-]+$|^[0-9a-fA-F:]+$",
-        "no address of a node: its name or IP address alone, as in 192.0.2.10; the port is "
+        "not an address of a node: its name or IP address alone, as in 192.0.2.10; the port is "
         "tryout.kafka.outside.port",
     ),
     "className": _NAME,
@@ -459,7 +471,7 @@ CONSTRAINTS: dict[str, dict[str, Any]] = {
     "stores.secret": _NAME,
     "memory.keep": _text(
         r"^$|^[0-9]+(\.[0-9]+)? ?([sS]|[mM]|[mM][iI][nN]|[hH]|[dD]|[kKmMgGtT]?[bB])$",
-        "no time and no size: a number and s, min, h or d, or B, kB, MB, GB or TB, as in 2h or 500MB",
+        "neither a time nor a size: a number and s, min, h or d, or B, kB, MB, GB or TB, as in 2h or 500MB",
     ),
     "memory.url": _STORE_URL,
     "keep.url": _STORE_URL,
@@ -475,7 +487,7 @@ CONSTRAINTS: dict[str, dict[str, Any]] = {
     "gateway.callerNamespaces": _LABELS,
     "gateway.publicUrl": _text(
         r"^$|^https?://[^/\s@?#]+$",
-        "no address of the API: scheme, host and port alone, as in https://lookout.example.org",
+        "not an address of the API: scheme, host and port alone, as in https://lookout.example.org",
     ),
     "database.secret": _NAME,
     "urlKey": _SECRET_KEY,
@@ -489,7 +501,7 @@ CONSTRAINTS: dict[str, dict[str, Any]] = {
     "notify.ports": _PORTS,
     "notify.networks": _CIDRS,
     "oidc.issuer": _text(
-        r"^$|^https://[^\s@?#]+$", "no issuer: an https URL, as in https://login.example.org/realms/main"
+        r"^$|^https://[^\s@?#]+$", "not an issuer: an https URL, as in https://login.example.org/realms/main"
     ),
     "oidc.secret": _NAME,
     "oidc.secretKey": _SECRET_KEY,
@@ -497,7 +509,7 @@ CONSTRAINTS: dict[str, dict[str, Any]] = {
     "ingress.className": _NAME,
     "ingress.host": _text(
         r"^$|^[a-z0-9]([-a-z0-9.]{0,250}[a-z0-9])?$",
-        "no host: lowercase letters, digits, - and ., as in lookout.example.org",
+        "not a host: lowercase letters, digits, - and ., as in lookout.example.org",
     ),
     "ingress.tlsSecret": _NAME,
     "ingress.annotations": _TEXT_MAP,
@@ -525,7 +537,8 @@ CONSTRAINTS: dict[str, dict[str, Any]] = {
     "priorityClassName": _NAME,
     "busyShare": {"type": "number", "minimum": 0.1, "maximum": 0.95},
     "prometheusAddress": _text(
-        r"^$|^https?://[^\s]+$", "no address of Prometheus: write one as in http://prometheus.monitoring:9090"
+        r"^$|^https?://[^\s]+$",
+        "not an address of Prometheus: write one as in http://prometheus.monitoring:9090",
     ),
     "prometheusAuthentication": _NAME,
     "storage.size": _QUANTITY,
@@ -535,17 +548,18 @@ CONSTRAINTS: dict[str, dict[str, Any]] = {
     "outside.port": {"type": "integer", "minimum": 30000, "maximum": 32767},
     "kafka.bootstrap": _text(
         f"^$|^{_HOST}:{_PORT}(,{_HOST}:{_PORT})*$",
-        "no list of servers: HOST:PORT, several with commas and no spaces, as in kafka-0:9092,kafka-1:9092; "
+        "not a list of servers: HOST:PORT, several with commas and no spaces, as in "
+        "kafka-0:9092,kafka-1:9092; "
         "a port is 1 to 65535, and nothing stands before a host",
     ),
     "sasl.mechanism": {"enum": ["", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]},
     "sasl.tokenUrl": _text(
         "^$|^https?://[^@ ]+$",
-        "no address of a token endpoint: write one as in https://idp.example/oauth2/token",
+        "not an address of a token endpoint: write one as in https://idp.example/oauth2/token",
     ),
     "kafka.prefix": _text(
         r"^$|^[a-z0-9][a-z0-9.-]{0,38}[.-]$",
-        "no prefix: lowercase letters, digits, - and ., 40 at most, with . or - at the end, as in site-a.",
+        "not a prefix: lowercase letters, digits, - and ., 40 at most, with . or - at the end, as in site-a.",
     ),
     "kafka.options": {
         "type": "object",
@@ -556,14 +570,15 @@ CONSTRAINTS: dict[str, dict[str, Any]] = {
     "redis.url": _text(
         rf"^$|^redis://{_REDIS_HOSTS}(\?({_REDIS_OPTION})(&({_REDIS_OPTION}))*)?$|"
         rf"^rediss://{_REDIS_HOSTS}(\?{_TLS_OPTION}(&{_TLS_OPTION})*)?$",
-        "no address of Redis: redis://HOST:PORT/NUMBER, or rediss:// for TLS, as in rediss://redis:6379/0; "
+        "not an address of Redis: redis://HOST:PORT/NUMBER, or rediss:// for TLS, as in "
+        "rediss://redis:6379/0; "
         "Sentinels are redis://HOST:PORT,HOST:PORT/NUMBER. User and password have values of their own "
         "(redis.username, redis.passwordSecret). Behind a ? there may be socket_timeout, "
         "socket_connect_timeout, health_check_interval, max_connections, socket_keepalive, retry_on_timeout, "
         "protocol, and with rediss:// ssl_cert_reqs and ssl_check_hostname",
     ),
     "redis.sentinel": _text(
-        "^[A-Za-z0-9._-]*$", "no name of a primary: letters, digits, - _ and ., as in directory"
+        "^[A-Za-z0-9._-]*$", "not a valid name of a primary: letters, digits, - _ and ., as in directory"
     ),
     "tenants.intervalS": {"type": "number", "minimum": 1, "maximum": 86400},
     "grpc.source": {"enum": ["auto", "cert-manager", "job"]},
@@ -573,7 +588,7 @@ CONSTRAINTS: dict[str, dict[str, Any]] = {
     "model.source": {"enum": ["bundled", "volume", "image", "url"]},
     "model.digest": _text(
         "^$|^[0-9a-f]{16}$",
-        "no digest of a checkpoint: 16 digits of 0-9 and a-f, as `lookout model check DIR` prints them",
+        "not a digest of a checkpoint: 16 digits of 0-9 and a-f, as `lookout model check DIR` prints them",
     ),
     "url.address": _ARCHIVE,
     "url.sha256": _SHA256,
@@ -607,19 +622,21 @@ CONSTRAINTS: dict[str, dict[str, Any]] = {
     "heapMb": {"type": "integer", "minimum": 256, "maximum": 65536},
     "kafka.rackLabel": _text(
         r"^$|^([a-z0-9.-]+/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$",
-        "no name of a label: write one as in topology.kubernetes.io/zone",
+        "not a valid name of a label: write one as in topology.kubernetes.io/zone",
     ),
     "gpuResource": _text(
-        r"^[a-z0-9.-]+/[A-Za-z0-9][A-Za-z0-9._-]*$", "no name of a resource: write one as in nvidia.com/gpu"
+        r"^[a-z0-9.-]+/[A-Za-z0-9][A-Za-z0-9._-]*$",
+        "not a valid name of a resource: write one as in nvidia.com/gpu",
     ),
     "gpuTaint": _text(
-        r"^([a-z0-9.-]+/)?[A-Za-z0-9][A-Za-z0-9._-]*$", "no key of a taint: write one as in nvidia.com/gpu"
+        r"^([a-z0-9.-]+/)?[A-Za-z0-9][A-Za-z0-9._-]*$",
+        "not a valid key of a taint: write one as in nvidia.com/gpu",
     ),
     "volume.path": _BELOW,
     "image.path": _BELOW,
     "image.reference": _text(
         r"^$|^[a-z0-9][A-Za-z0-9._/:@-]*$",
-        "no reference of an image: write one as in registry.example/models/qwen:1",
+        "not a reference of an image: write one as in registry.example/models/qwen:1",
     ),
     "runAsUser": {"type": "integer", "minimum": 0, "maximum": 2147483647},
     "startupSeconds": {"type": "integer", "minimum": 30, "maximum": 86400},
@@ -870,7 +887,8 @@ def _by_tenant(entry: Mapping[str, Any]) -> dict[str, Any]:
     tenant = rf"[a-z0-9]([-a-z0-9_.]{{0,{limits.TENANT_CHARS - 2}}}[a-z0-9])?"
     name = _form(
         rf"^(\*|{tenant})$",
-        f"no name of a tenant: lowercase letters, digits, - _ and ., with a letter or digit at both ends, "
+        f"not a valid name of a tenant: lowercase letters, digits, - _ and ., with a letter or digit at "
+        f"both ends, "
         f"{limits.TENANT_CHARS} at most, as in acme, or * for tenants that are not named",
     )
     names = {name: dict(entry)}

@@ -63,7 +63,7 @@ class HealthWriter:
 
     Args:
         asks_for_outages: Whether the watch `camera-offline` decides about the outages of a camera of a
-            tenant: then they are no incident here, so that each outage is one.
+            tenant: then they make no incident here, so that each outage has one.
         on: Off: nothing is looked at, and open incidents are closed.
     """
 

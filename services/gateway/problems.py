@@ -42,7 +42,8 @@ class ProblemError(LookoutError):
 
 def not_found(what: str, identity: str) -> ProblemError:
     """The answer about an object that is not there, or that the caller may not see."""
-    return ProblemError(404, f"there is no {what} {clean(identity, 80)} that you may see: check its id")
+    name = clean(identity, 80)
+    return ProblemError(404, f"{what} {name} does not exist, or you may not see it: check its id")
 
 
 def problem_response(

@@ -118,7 +118,7 @@ def opinion_sentence(opinion: SecondOpinion) -> str:
 def _alert_sentence(happened: Alert, where: str, question: str) -> str:
     moment = datetime.fromtimestamp(happened.start.ToMilliseconds() / 1000, UTC)
     if happened.cause and happened.kind != Alert.KIND_CLOSED:
-        return f"{where}: {question} Since {moment:%H:%M:%S} UTC."  # a fault of the camera is no answer
+        return f"{where}: {question} Since {moment:%H:%M:%S} UTC."  # a camera's fault is not an answer
     certainty = f"p(yes) {happened.peak:.2f}"
     match happened.kind:
         case Alert.KIND_CLOSED:

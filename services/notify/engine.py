@@ -162,7 +162,7 @@ class Engine:
 
         Args:
             incident: Its id; one that was erased meanwhile is left out.
-            opinion: The answer, or why there is none.
+            opinion: The answer, or the reason for having none.
         """
         state = self._states.get(incident)
         if state is None or not _is_pending(state):

@@ -109,9 +109,9 @@ REFUSED = {
     "topics.replication=2": "topics.replication: 2 copies need as many brokers",
     "topics.partitions=0": "'/topics/partitions': minimum",
     "topics.retentionHours.verdict=5": "additional properties 'verdict' not allowed",
-    "image.prefix=Registry/": 'image.prefix: "Registry/" is no beginning of an image\'s name',
+    "image.prefix=Registry/": 'image.prefix: "Registry/" is not a beginning of an image\'s name',
     "image.pullPolicy=Sometimes": "'/image/pullPolicy': value must be one of",
-    "image.digests.decode=latest": 'image.digests.decode: "latest" is no digest',
+    "image.digests.decode=latest": 'image.digests.decode: "latest" is not a digest',
     "prefill.gpus=many": "'/prefill/gpus': got string, want integer",
     "prefill.gpus=1": "prefill.gpus: the image prefill is for CPUs; set prefill.image=prefill-gpu",
     "pruneEncode.gpus=1": "set pruneEncode.image=prune-encode-gpu",
@@ -123,9 +123,11 @@ REFUSED = {
     "prefill.autoscaling=null": "prefill.autoscaling: it is null or missing: leave it out for the",
     "image.pullPolicy=null": "image.pullPolicy: it is null or missing",
     "kafka.sasl.secrets=null": "kafka.sasl.secrets: it is null or missing",
-    "kafka.bootstrap=nohost": 'kafka.bootstrap: "nohost" is no list of servers',
+    "kafka.bootstrap=nohost": 'kafka.bootstrap: "nohost" is not a list of servers',
     "kafka.sasl.mechanism=GSSAPI": "'/kafka/sasl/mechanism': value must be one of",
-    "redis.url=redis://user:password@host:6379": 'redis.url: "redis://***@host:6379" is no address of Redis',
+    "redis.url=redis://user:password@host:6379": (
+        'redis.url: "redis://***@host:6379" is not an address of Redis'
+    ),
     "tryout.enabled=false": "kafka.bootstrap: give your Kafka's bootstrap servers",
     "tryout.enabled=false kafka.bootstrap=kafka:9092": "redis.url: give your Redis's address",
     f"{_OWN} kafka.sasl.mechanism=PLAIN": "kafka.sasl.secret: name the secret",
@@ -134,33 +136,35 @@ REFUSED = {
     "monitoring.podMonitor=true": "the Prometheus operator is not installed",
     "grpc.source=cert-manager": "cert-manager is not installed",
     "cameraAgent.enabled=true": "cameraAgent.cameraNetworks: name the networks",
-    "cameraAgent.cameraNetworks={10.0.0.0}": 'cameraAgent.cameraNetworks[0]: "10.0.0.0" is no network',
-    "cameraAgent.cameraNetworks={10.0.0.0/33}": 'cameraAgent.cameraNetworks[0]: "10.0.0.0/33" is no network',
-    "cameraAgent.cameraNetworks={10.0.0.256/24}": (
-        'cameraAgent.cameraNetworks[0]: "10.0.0.256/24" is no network'
+    "cameraAgent.cameraNetworks={10.0.0.0}": 'cameraAgent.cameraNetworks[0]: "10.0.0.0" is not a network',
+    "cameraAgent.cameraNetworks={10.0.0.0/33}": (
+        'cameraAgent.cameraNetworks[0]: "10.0.0.0/33" is not a network'
     ),
-    "cameraAgent.cameraNetworks={fd00::/129}": 'cameraAgent.cameraNetworks[0]: "fd00::/129" is no network',
+    "cameraAgent.cameraNetworks={10.0.0.256/24}": (
+        'cameraAgent.cameraNetworks[0]: "10.0.0.256/24" is not a network'
+    ),
+    "cameraAgent.cameraNetworks={fd00::/129}": 'cameraAgent.cameraNetworks[0]: "fd00::/129" is not a network',
     f"{_OWN} kafka.sasl.secrets.decode=user": "set kafka.sasl.mechanism",
     f"{_OWN} kafka.tls.clientSecrets.decode=user": "set kafka.tls.enabled=true",
     f"{_OWN} kafka.sasl.secrets.pruneEncode=user": "additional properties 'pruneEncode' not allowed",
     f"{_OWN} kafka.sasl.mechanism=OAUTHBEARER kafka.sasl.secret=user": "kafka.sasl.tokenUrl: it goes",
     f"{_OWN} kafka.sasl.tokenUrl=https://idp/token": "kafka.sasl.tokenUrl: it goes",
     f"{_OWN} kafka.sasl.tokenScope=kafka": "set kafka.sasl.tokenUrl",
-    "kafka.sasl.tokenUrl=idp": 'kafka.sasl.tokenUrl: "idp" is no address of a token endpoint',
+    "kafka.sasl.tokenUrl=idp": 'kafka.sasl.tokenUrl: "idp" is not an address of a token endpoint',
     f"{_OWN} redis.cluster=true redis.sentinel=directory": "give one of both",
     f"{_OWN} redis.sentinelAuth=true": "redis.sentinelAuth: it would not be used",
     "redis.sentinel=directory": "tryout.enabled brings a Kafka and a Redis of its own",
-    "model.digest=xyz": 'model.digest: "xyz" is no digest of a checkpoint',
-    "prefill.memory.keep=2hours": 'prefill.memory.keep: "2hours" is no time and no size',
+    "model.digest=xyz": 'model.digest: "xyz" is not a digest of a checkpoint',
+    "prefill.memory.keep=2hours": 'prefill.memory.keep: "2hours" is neither a time nor a size',
     "model.source=cloud": "value must be one of",
     "model.source=volume": "model.volume.claim: name the claim",
     "model.source=image": "model.image.reference: name the image",
     "model.source=url": "model.url.sha256: give the SHA-256",
     "model.url.address=http://models/model.tar": (
-        'model.url.address: "http://models/model.tar" is no https address'
+        'model.url.address: "http://models/model.tar" is not an https address'
     ),
     "model.url.vision.address=https://models/half.tar": "model.url.vision: the model comes from elsewhere",
-    "model.url.vision.sha256=abc": 'model.url.vision.sha256: "abc" is no SHA-256',
+    "model.url.vision.sha256=abc": 'model.url.vision.sha256: "abc" is not a SHA-256',
     f"model.source=url model.url.sha256={'0' * 64} model.url.address=https://models/model.tar "
     "model.url.vision.address=https://models/half.tar": "model.url.vision.sha256: give the SHA-256",
     "kafka.bootstrap=kafka:9092": "tryout.enabled brings a Kafka and a Redis of its own",
@@ -175,12 +179,12 @@ REFUSED = {
     "cameraAgent.enabled=true controller.enabled=false": "set controller.enabled=true",
     "alerts.autoscaling.minReplicas=4": "alerts.autoscaling.maxReplicas: it is less than minReplicas (4)",
     "alerts.autoscaling.minReplicas=0": "'/alerts/autoscaling/minReplicas': minimum",
-    "networkPolicy.apiNetworks={10.0.0.1}": 'networkPolicy.apiNetworks[0]: "10.0.0.1" is no network',
+    "networkPolicy.apiNetworks={10.0.0.1}": 'networkPolicy.apiNetworks[0]: "10.0.0.1" is not a network',
     "networkPolicy.dnsPorts={0}": "'/networkPolicy/dnsPorts/0': minimum",
-    "prefill.resources.limits.memory=4GB": 'prefill.resources.limits.memory: "4GB" is no quantity',
-    "image.tag=my/tag": 'image.tag: "my/tag" is no tag',
+    "prefill.resources.limits.memory=4GB": 'prefill.resources.limits.memory: "4GB" is not a quantity',
+    "image.tag=my/tag": 'image.tag: "my/tag" is not a tag',
     "tryout.kafka.outside.host=http://node": (
-        'tryout.kafka.outside.host: "http://node" is no address of a node'
+        'tryout.kafka.outside.host: "http://node" is not an address of a node'
     ),
     "kafka.options.group\\.id=mine": "the services set it themselves",
     "kafka.options.sasl\\.password=secret": "the services set it themselves",
@@ -192,25 +196,27 @@ REFUSED = {
     "prefill.replicas=13": "prefill.replicas: only topics.partitions (12) of its pods would work",
     f"fullnameOverride={'a' * 40}": "digits and -, a letter first, 39 at most",
     f"fullnameOverride={'a' * 35} recordings.enabled=true": "fullnameOverride to a name of 34 at most",
-    "fullnameOverride=Name": 'fullnameOverride: "Name" is no name for objects',
-    f"{_OWN} kafka.tls.caSecret=a_b": 'kafka.tls.caSecret: "a_b" is no name of a Kubernetes object',
-    "decode.priorityClassName=High/One": 'decode.priorityClassName: "High/One" is no name of',
+    "fullnameOverride=Name": 'fullnameOverride: "Name" is not a valid name for objects',
+    f"{_OWN} kafka.tls.caSecret=a_b": 'kafka.tls.caSecret: "a_b" is not a valid name of a Kubernetes object',
+    "decode.priorityClassName=High/One": 'decode.priorityClassName: "High/One" is not a name of',
     "monitoring.prometheusAddress=prometheus:9090": (
-        'monitoring.prometheusAddress: "prometheus:9090" is no address of'
+        'monitoring.prometheusAddress: "prometheus:9090" is not an address of'
     ),
     "decode.autoscaling.busyShare=70": "'/decode/autoscaling/busyShare'",
-    "cameraAgent.credentialSecrets={A}": 'cameraAgent.credentialSecrets[0]: "A" is no name of',
-    "image.pullSecrets={my/secret}": 'image.pullSecrets[0]: "my/secret" is no name of a Kubernetes object',
+    "cameraAgent.credentialSecrets={A}": 'cameraAgent.credentialSecrets[0]: "A" is not a name of',
+    "image.pullSecrets={my/secret}": (
+        'image.pullSecrets[0]: "my/secret" is not a valid name of a Kubernetes object'
+    ),
     "recall.enabled=true": "say in prefill.memory.keep how much of its past a camera keeps",
     "recordings.enabled=true recordings.replicas=13": "recordings.replicas: only topics.partitions (12)",
     "recordings.enabled=true recordings.claims.A_b=cctv": (
-        'recordings.claims: the name "A_b" is no name of a folder'
+        'recordings.claims: the name "A_b" is not a valid name of a folder'
     ),
     "prefill.memory.url=s3://chapters": "nothing is remembered",
     "prefill.memory.keep=2h prefill.memory.endpoint=https://objects": "let prefill.memory.url begin with s3://",
-    "prefill.memory.keep=long": 'prefill.memory.keep: "long" is no time and no size',
+    "prefill.memory.keep=long": 'prefill.memory.keep: "long" is neither a time nor a size',
     "prefill.memory.keep=2h prefill.memory.url=s3://user@chapters": (
-        'prefill.memory.url: "s3://***@chapters" is no store'
+        'prefill.memory.url: "s3://***@chapters" is not a store'
     ),
     "prefill.settings.memory=2h": "additional properties 'memory' not allowed",
     "prefill.memory.keep=2h recall.enabled=true recall.callers.app=a networkPolicy.enabled=false": (
@@ -225,17 +231,17 @@ REFUSED = {
     "notify.enabled=true notify.settings.notify_hosts=a notify.push.secret=p": "people allow it in",
     "notify.settings.notify_secrets=/tmp": "additional properties 'notify_secrets' not allowed",
     "notify.ports={0}": "'/notify/ports/0': minimum",
-    "notify.networks={10.0.0.1}": 'notify.networks[0]: "10.0.0.1" is no network',
+    "notify.networks={10.0.0.1}": 'notify.networks[0]: "10.0.0.1" is not a network',
     "gateway.oidc.clientId=a": "set gateway.oidc.issuer",
-    "gateway.oidc.issuer=http://a": 'gateway.oidc.issuer: "http://a" is no issuer',
+    "gateway.oidc.issuer=http://a": 'gateway.oidc.issuer: "http://a" is not an issuer',
     "gateway.oidc.issuer=https://a": "gateway.oidc.clientId: name the client",
     "gateway.oidc.issuer=https://a gateway.oidc.clientId=a": "gateway.oidc.grants: nobody",
     "gateway.oidc.issuer=https://a gateway.oidc.clientId=a gateway.oidc.grants[0].group=a "
     "gateway.oidc.grants[0].role=viewer": "gateway.publicUrl: the provider sends people back there",
     "gateway.oidc.grants[0].group=a gateway.oidc.grants[0].role=king": "'/gateway/oidc/grants/0/role'",
-    "gateway.publicUrl=https://a/b": 'gateway.publicUrl: "https://a/b" is no address of the API',
+    "gateway.publicUrl=https://a/b": 'gateway.publicUrl: "https://a/b" is not an address of the API',
     "gateway.enabled=true gateway.keep.url=s3://me@evidence": (
-        'gateway.keep.url: "s3://***@evidence" is no store'
+        'gateway.keep.url: "s3://***@evidence" is not a store'
     ),
     "gateway.enabled=true gateway.keep.url=/evidence gateway.keep.region=e": "let gateway.keep.url begin",
     "gateway.enabled=true gateway.keep.url=s3://e gateway.keep.limit=much": "gateway.keep.limit",
@@ -250,65 +256,69 @@ REFUSED = {
     "tryout.redis.resources.limits.memory=0.5Mi": "0.5Mi is less than 16Mi",
     "tryout.kafka.heapMb=4096": "larger than tryout.kafka.resources.limits.memory (1536Mi)",
     "tryout.kafka.heapMb=-1": "'/tryout/kafka/heapMb': minimum",
-    f"{_OWN} kafka.bootstrap=kafka:99999": 'kafka.bootstrap: "kafka:99999" is no list of servers',
-    f"{_OWN} kafka.bootstrap=http://kafka:9092": 'kafka.bootstrap: "http://kafka:9092" is no list of servers',
-    f"{_OWN} redis.url=redis://redis:70000": 'redis.url: "redis://redis:70000" is no address of Redis',
-    f"{_OWN} redis.url=redis://redis/abc": 'redis.url: "redis://redis/abc" is no address of Redis',
+    f"{_OWN} kafka.bootstrap=kafka:99999": 'kafka.bootstrap: "kafka:99999" is not a list of servers',
+    f"{_OWN} kafka.bootstrap=http://kafka:9092": (
+        'kafka.bootstrap: "http://kafka:9092" is not a list of servers'
+    ),
+    f"{_OWN} redis.url=redis://redis:70000": 'redis.url: "redis://redis:70000" is not an address of Redis',
+    f"{_OWN} redis.url=redis://redis/abc": 'redis.url: "redis://redis/abc" is not an address of Redis',
     "settings.otlp_endpoint=collector": 'settings.otlp_endpoint: "collector" is refused',
     "settings.otlp_endpoint=ftp://collector:4317": (
         'settings.otlp_endpoint: "ftp://collector:4317" is refused'
     ),
     "topics.tieredLocalHours.tokens\\.v1=6": "the broker of tryout.enabled has no remote storage",
     f"{_OWN} topics.tieredLocalHours.tokens\\.v1=6 topics.retentionHours.tokens\\.v1=6": "not less than",
-    "pod.labels.app=x_y!": 'pod.labels.app: "x_y!" is no value of a label',
-    "pod.labels.a!b=x": 'pod.labels: the name "a!b" is no name of a label or annotation',
-    "decode.nodeSelector.a!b=x": 'decode.nodeSelector: the name "a!b" is no name of',
-    "serviceAccounts.annotations.a/b/c=x": 'serviceAccounts.annotations: the name "a/b/c" is no name of',
+    "pod.labels.app=x_y!": 'pod.labels.app: "x_y!" is not a valid value of a label',
+    "pod.labels.a!b=x": 'pod.labels: the name "a!b" is not a valid name of a label or annotation',
+    "decode.nodeSelector.a!b=x": 'decode.nodeSelector: the name "a!b" is not a name of',
+    "serviceAccounts.annotations.a/b/c=x": 'serviceAccounts.annotations: the name "a/b/c" is not a name of',
     "networkPolicy.metricsNamespaces.name=a/b": (
-        'networkPolicy.metricsNamespaces.name: "a/b" is no value of a label'
+        'networkPolicy.metricsNamespaces.name: "a/b" is not a valid value of a label'
     ),
     "decode.tolerations[0].operator=Sometimes": "'/decode/tolerations/0/operator'",
     "decode.updateStrategy.type=Rolling": "'/decode/updateStrategy/type'",
     "controller.updateStrategy.type=OnDelete": "'/controller/updateStrategy/type'",
     "monitoring.intervalS=0": "'/monitoring/intervalS': minimum",
-    "image.prefix=registry.example:port/x-": 'image.prefix: "registry.example:port/x-" is no beginning of',
+    "image.prefix=registry.example:port/x-": 'image.prefix: "registry.example:port/x-" is not a beginning of',
     f"image.digests.decoder=sha256:{'0' * 64}": "additional properties 'decoder' not allowed",
     "model.source=volume model.volume.claim=c model.volume.path=../../etc": (
-        'model.volume.path: "../../etc" is no folder of the volume or image'
+        'model.volume.path: "../../etc" is not a folder of the volume or image'
     ),
     "model.source=image model.image.reference=BAD:ref:x": (
-        'model.image.reference: "BAD:ref:x" is no reference of an image'
+        'model.image.reference: "BAD:ref:x" is not a reference of an image'
     ),
     "recordings.claims.yard=cctv": "set recordings.enabled=true",
     "recordings.decodeReplicas=1": "set recordings.enabled=true",
     "decode.gpuResource=gpu decode.gpus=1 decode.image=decode-gpu": (
-        'decode.gpuResource: "gpu" is no name of a resource'
+        'decode.gpuResource: "gpu" is not a valid name of a resource'
     ),
-    "kafka.rackLabel=zone/a/b": 'kafka.rackLabel: "zone/a/b" is no name of a label',
+    "kafka.rackLabel=zone/a/b": 'kafka.rackLabel: "zone/a/b" is not a valid name of a label',
     "pod.extraEnv[0].name=LOOKOUT_PREFIX pod.extraEnv[0].value=b.": "LOOKOUT_PREFIX: it would win",
     "alerts.pod.extraEnv[0].name=LOOKOUT_THREADS": "alerts.pod.extraEnv: LOOKOUT_THREADS: it would win",
     "decode.pod.extraEnv[0].name=OMP_NUM_THREADS": "OMP_NUM_THREADS: the chart sets it",
     "prefill.memory.keep=2h prefill.memory.url=s3://c prefill.memory.region=e "
     "pod.extraEnv[0].name=AWS_REGION": "pod.extraEnv: AWS_REGION: the chart sets it from prefill.memory",
-    "pod.extraEnv[0].name=A!B": 'pod.extraEnv[0].name: "A!B" is no name of a variable',
+    "pod.extraEnv[0].name=A!B": 'pod.extraEnv[0].name: "A!B" is not a valid name of a variable',
     "commonLabels.app\\.kubernetes\\.io/name=mine": "commonLabels: app.kubernetes.io/name is a label",
     "pod.labels.app\\.kubernetes\\.io/component=mine": "pod.labels: app.kubernetes.io/component is a label",
     "monitoring.labels.helm\\.sh/chart=mine": "monitoring.labels: helm.sh/chart is a label",
     "decode.settings.tenant_quotas=x": "additional properties 'tenant_quotas' not allowed",
     "tenants.quotas.acme.camera=5": "additional properties 'camera' not allowed",
-    "tenants.quotas.Acme.cameras=5": 'tenants.quotas: the name "Acme" is no name of a tenant',
-    f"{_OWN} redis.sentinel=a/b": 'redis.sentinel: "a/b" is no name of a primary',
+    "tenants.quotas.Acme.cameras=5": 'tenants.quotas: the name "Acme" is not a valid name of a tenant',
+    f"{_OWN} redis.sentinel=a/b": 'redis.sentinel: "a/b" is not a valid name of a primary',
     f"{_OWN} redis.url=redis://s?socket_timeout=5 redis.sentinel=d": "what follows ? would not be used",
-    f"{_OWN} redis.url=redis://redis?x=1": 'redis.url: "redis://redis?x=1" is no address of Redis',
-    "kafka.sasl.usernameKey=": 'kafka.sasl.usernameKey: "" is no key of a secret',
-    "kafka.tls.caKey=a/b": 'kafka.tls.caKey: "a/b" is no key of a secret',
+    f"{_OWN} redis.url=redis://redis?x=1": 'redis.url: "redis://redis?x=1" is not an address of Redis',
+    "kafka.sasl.usernameKey=": 'kafka.sasl.usernameKey: "" is not a valid key of a secret',
+    "kafka.tls.caKey=a/b": 'kafka.tls.caKey: "a/b" is not a valid key of a secret',
     "kafka.options.compression\\.type=snapy": "'/kafka/options/compression.type': value must be one of",
     "kafka.options.acks=0": "kafka.options.acks: the services set it themselves",
     "kafka.options.session\\.timeout\\.ms=6000": "session.timeout.ms: the services set it themselves",
     "kafka.sasl.tokenCaSecret=ca": "set kafka.sasl.tokenUrl",
-    "pod.extraVolumes[0].name=A_B": 'pod.extraVolumes[0].name: "A_B" is no name of a volume or a container',
+    "pod.extraVolumes[0].name=A_B": (
+        'pod.extraVolumes[0].name: "A_B" is not a valid name of a volume or a container'
+    ),
     "pod.extraVolumeMounts[0].name=a pod.extraVolumeMounts[0].mountPath=models": (
-        'pod.extraVolumeMounts[0].mountPath: "models" is no path'
+        'pod.extraVolumeMounts[0].mountPath: "models" is not a path'
     ),
     "pod.extraVolumes[0].name=tmp": 'pod.extraVolumes: the chart has a name "tmp" of its own',
     "decode.pod.extraContainers[0].name=decode decode.pod.extraContainers[0].image=a": (
@@ -323,16 +333,16 @@ REFUSED = {
     "extraObjects[0].kind=ConfigMap": "'/extraObjects/0'",
     "pod.topologySpreadConstraints[0].x=1": "additional properties 'x' not allowed",
     "pod.affinity.nodeAfinity.x=1": "additional properties 'nodeAfinity' not allowed",
-    "decode.tolerations[0].key=gpu!": 'decode.tolerations[0].key: "gpu!" is no key of a taint',
+    "decode.tolerations[0].key=gpu!": 'decode.tolerations[0].key: "gpu!" is not a valid key of a taint',
     "services.ipFamilies={IPv4,IPv4}": "'/services/ipFamilies'",
     "services.ipFamilies={IPv4,IPv6} services.ipFamilyPolicy=SingleStack": "services.ipFamilies: with",
     "decode.updateStrategy.rollingUpdate.maxUnavailable=abc": (
-        'decode.updateStrategy.rollingUpdate.maxUnavailable: "abc" is no share of'
+        'decode.updateStrategy.rollingUpdate.maxUnavailable: "abc" is not a share of'
     ),
-    "prefill.memory.region=eu!central": 'prefill.memory.region: "eu!central" is no region',
+    "prefill.memory.region=eu!central": 'prefill.memory.region: "eu!central" is not a region',
     "controller.settings.status_writes_s=0": "'/controller/settings/status_writes_s': minimum",
     "recordings.enabled=true recordings.stores.secret=objects": "recordings.stores: they would not be used",
-    "recordings.stores.region=a/b": 'recordings.stores.region: "a/b" is no region',
+    "recordings.stores.region=a/b": 'recordings.stores.region: "a/b" is not a region',
     "controller.settings.lease=mine": "additional properties 'lease' not allowed",
 }
 #: values that take a part of a default away, and may
@@ -681,7 +691,7 @@ def _every_pod(objects: Mapping[tuple[str, str], Any]) -> list[str]:
     wrong = [] if set(pods) == expected else [f"the pods are {sorted(pods)}"]
     for (kind, name), item in objects.items():
         if kind == "StatefulSet" and ("Service", item["spec"]["serviceName"]) not in objects:
-            wrong.append(f"{name}: there is no Service {item['spec']['serviceName']}")
+            wrong.append(f"{name}: there is not a Service {item['spec']['serviceName']}")
     for name, pod in pods.items():
         facts = (pod["metadata"].get("annotations"), pod["spec"].get("affinity"))
         if facts != ({"note": "kept"}, {"nodeAffinity": {"anything": "as given"}}):

@@ -127,7 +127,7 @@ def test_what_a_search_found_is_labelled_in_one_call(client: httpx.Client) -> No
     (label,) = client.get("/v1/labels").json()["labels"]
     assert (label["incident"], label["watch"], label["right"]) == ("a-verdict", "find", True)
     for wrong, words in (
-        ({**moment, "camera": "elsewhere"}, "there is no camera elsewhere"),
+        ({**moment, "camera": "elsewhere"}, "camera elsewhere does not exist"),
         ({**moment, "end": times["start"]}, "`start` before `end`"),
         ({**moment, "incident": ""}, "the id of the hit's verdict"),
         ({**moment, "question": " "}, "moment.question"),

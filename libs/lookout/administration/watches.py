@@ -135,7 +135,7 @@ def check_gate(watch: Watch, standing: Mapping[str, Watch]) -> None:
         if gate_watch is None:
             if len(path) == 2:
                 raise WatchError(
-                    f"gate: there is no watch {clean(gate, 60)}; add it first, or choose another"
+                    f"gate: watch {clean(gate, 60)} does not exist: add it first, or choose another"
                 )
             return
         if len(path) > len(standing) + 2:  # a circle that the watch is not part of

@@ -132,7 +132,7 @@ def _region(like: str | None, at: str | None, zone: str | None) -> PictureRegion
         raise CliError(f"--zone {clean(zone or '', 60)!r}: {error}") from None
     taken = _time(parse_since(at, "--at").at_ms)
     if taken is None:
-        raise CliError("--at start is no time of a picture: give it, such as 2026-05-01T13:30:05")
+        raise CliError("--at start: give the time of a picture, such as 2026-05-01T13:30:05")
     return region(like, taken, corners)
 
 

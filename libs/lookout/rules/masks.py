@@ -170,7 +170,7 @@ def layers_of(version: MaskVersion) -> dict[str, MaskLayer]:
     fingerprint of their points. Layers that two versions share have the same one.
 
     Raises:
-        RuleError: One of its polygons is none; the text names it.
+        RuleError: One of its polygons is not valid; the text names it.
     """
     layers: dict[str, MaskLayer] = {}
     for place, zone in enumerate(version.hide):
@@ -228,7 +228,7 @@ def check_masks(masks: CameraMasks) -> None:
         RuleError: They cannot; the text names the field and why.
     """
     if not masks.versions:
-        raise RuleError("versions: there are none; one without polygons hides nothing")
+        raise RuleError("versions: give at least one; a version without polygons hides nothing")
     for place, version in enumerate(masks.versions):
         if version.version != masks.versions[0].version + place or not version.version:
             raise RuleError(f"versions[{place}]: version {version.version} does not follow the one before")

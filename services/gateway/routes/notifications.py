@@ -104,7 +104,7 @@ def deliver_test(parts: Parts, principal: Principal, asked: Asking, identity: st
     """Have the service notify deliver a test.
 
     Raises:
-        ProblemError: There is no such service, or it does not answer.
+        ProblemError: The service does not exist or does not answer.
     """
     if parts.settings.notify is None:
         raise ProblemError(404, "this fleet delivers no notifications: run notify, and set LOOKOUT_NOTIFY")

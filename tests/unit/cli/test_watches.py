@@ -35,7 +35,7 @@ def test_a_watch_is_shown_with_its_gate() -> None:
 
 @pytest.mark.parametrize(
     ("gate", "words"),
-    [("nobody", "no watch nobody"), ("two", "fall waits for two waits for one waits for fall")],
+    [("nobody", "watch nobody does not exist"), ("two", "fall waits for two waits for one waits for fall")],
 )
 def test_a_gate_that_would_never_open_is_refused(gate: str, words: str) -> None:
     standing = {
@@ -47,5 +47,5 @@ def test_a_gate_that_would_never_open_is_refused(gate: str, words: str) -> None:
     }
     with pytest.raises(WatchError, match=words):
         check_gate(Watch(id="fall", gate=Gate(watch=gate)), standing)
-    for name in ("free", "left"):  # what others wait for is no fault of this watch
+    for name in ("free", "left"):  # what others wait for is not this watch's fault
         check_gate(Watch(id="fall", gate=Gate(watch=name)), standing)

@@ -326,7 +326,7 @@ def test_the_gateway_looks_for_a_part_of_a_picture(service: Service, tmp_path: P
         for change, status, words in (
             ({"at": None}, 400, "say when the picture was taken"),
             ({"zone": "0,0 1,1"}, 400, "three corners or more"),
-            ({"like": "unknown"}, 404, "there is no camera"),
+            ({"like": "unknown"}, 404, "camera unknown does not exist"),
             ({"at": "2001-01-01T00:00:00Z"}, 404, "has no pictures of that time"),
         ):
             asked = {name: value for name, value in {**query, **change}.items() if value is not None}
@@ -375,7 +375,7 @@ def test_the_gateway_streams_a_search(service: Service, tmp_path: Path) -> None:
         query = {"question": LYING, "camera": "ward"}
         answer = httpx.get(f"http://127.0.0.1:{port}/v1/find", params=query, headers=headers, timeout=60.0)
         assert answer.status_code == 404
-        assert answer.json()["detail"].startswith("there is no camera ward that you may see")
+        assert answer.json()["detail"].startswith("camera ward does not exist, or you may not see it")
 
 
 @pytest.mark.skipif(

@@ -145,7 +145,7 @@ def picture_fault(
     """What is wrong with a view, and how it compares with the reference picture that is most like it.
 
     An hour at which the camera was not seen yet is at fault in nothing, and darkness only at an hour that was
-    lit on another day: the first evening is no fault.
+    lit on another day: the first evening is not a fault.
 
     Args:
         luma: See `Looks.middle`.

@@ -354,7 +354,7 @@ export const text = {
     likelyHelp: "The cameras' memory says yes, and the search ended before their windows were computed.",
     verify: "Verify",
     verified: "Its windows say yes: it is among the hits.",
-    unverified: "Its windows do not say yes: it is no hit.",
+    unverified: "Its windows do not say yes, so it is not a hit.",
     notSearched: "Not searched",
     anyCamera: "all cameras",
     why: "Why",

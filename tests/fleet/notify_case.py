@@ -5,12 +5,10 @@ from __future__ import annotations
 import base64
 import os
 import random
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -24,6 +22,7 @@ from lookout.v1.alerts_pb2 import Alert
 from lookout.v1.notifications_pb2 import Notification
 from lookout.wire import ACTIONS, ALERTS, NOTIFICATIONS, stable_id, to_json
 from tests.clock import at
+from tests.http_target import HttpTarget
 
 READY_S: Final = 120.0
 KEY: Final = "whsec_" + base64.b64encode(b"a key of the tests, 24 b").decode()
@@ -49,7 +48,7 @@ class Hit:
 
 
 @dataclass
-class HookServer:
+class HookServer(HttpTarget):
     """An HTTP target on 127.0.0.1. Every request's signature is verified.
 
     Attributes:
@@ -63,32 +62,9 @@ class HookServer:
     hits: list[Hit] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
 
-    def __enter__(self) -> Self:
-        target = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                status = target.take(dict(self.headers), self.rfile.read(int(self.headers["content-length"])))
-                if status:
-                    self.send_response(status)
-                    self.send_header("content-length", "0")
-                    self.end_headers()
-                self.close_connection = True
-
-            def log_message(self, format: str, *args: Any) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_address[1]}/hook"
+        return f"{self.address}/hook"
 
     def take(self, headers: dict[str, str], body: bytes) -> int:
         try:

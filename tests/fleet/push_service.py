@@ -5,10 +5,8 @@ from __future__ import annotations
 import base64
 import json
 import os
-import threading
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Self
+from typing import Any
 
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -16,6 +14,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from lookout.v1.notifications_pb2 import WebPush
+from tests.http_target import HttpTarget
 
 
 def encoded(data: bytes) -> str:
@@ -50,7 +49,7 @@ def _derived(key: bytes, salt: bytes, info: bytes, size: int) -> bytes:
 
 
 @dataclass
-class PushService:
+class PushService(HttpTarget):
     """A push service on 127.0.0.1, and its browser.
 
     Attributes:
@@ -61,36 +60,20 @@ class PushService:
     status: int = 201
     got: list[tuple[dict[str, str], dict[str, Any]]] = field(default_factory=list)
 
-    def __enter__(self) -> Self:
+    def __post_init__(self) -> None:
         self.key = ec.generate_private_key(ec.SECP256R1())
         self.secret = os.urandom(16)
-        service = self
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                headers = {name.lower(): value for name, value in self.headers.items()}
-                body = self.rfile.read(int(headers["content-length"]))
-                service.got.append((headers, json.loads(decrypt(body, service.key, service.secret))))
-                self.send_response(service.status)
-                self.send_header("content-length", "0")
-                self.end_headers()
-
-            def log_message(self, format: str, *args: Any) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+    def take(self, headers: dict[str, str], body: bytes) -> int:
+        lowered = {name.lower(): value for name, value in headers.items()}
+        self.got.append((lowered, json.loads(decrypt(body, self.key, self.secret))))
+        return self.status
 
     @property
     def subscription(self) -> WebPush:
         """What the browser gives."""
         return WebPush(
-            endpoint=f"http://127.0.0.1:{self._server.server_address[1]}/browser",
+            endpoint=f"{self.address}/browser",
             p256dh=encoded(point_of(self.key.public_key())),
             auth=encoded(self.secret),
         )

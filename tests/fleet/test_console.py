@@ -159,7 +159,7 @@ def test_a_browser_is_told_and_told_no_more(
         eventually(lambda: "This browser is told" in text(page))
         (view,) = client.get("/v1/push").json()["notifications"]
         assert view["notification"]["push"]["endpoint"] == service.subscription.endpoint
-        assert "Tell this browser" not in text(page)
+        eventually(lambda: "Tell this browser" not in text(page))
         press(page, "Remove")
         eventually(lambda: "notifications" not in client.get("/v1/push").json())
     assert page.evaluate("window.fake") is None

@@ -198,12 +198,12 @@ REFUSED = {
     f"fullnameOverride={'a' * 35} recordings.enabled=true": "fullnameOverride to a name of 34 at most",
     "fullnameOverride=Name": 'fullnameOverride: "Name" is not a valid name for objects',
     f"{_OWN} kafka.tls.caSecret=a_b": 'kafka.tls.caSecret: "a_b" is not a valid name of a Kubernetes object',
-    "decode.priorityClassName=High/One": 'decode.priorityClassName: "High/One" is not a name of',
+    "decode.priorityClassName=High/One": 'decode.priorityClassName: "High/One" is not a valid name of',
     "monitoring.prometheusAddress=prometheus:9090": (
         'monitoring.prometheusAddress: "prometheus:9090" is not an address of'
     ),
     "decode.autoscaling.busyShare=70": "'/decode/autoscaling/busyShare'",
-    "cameraAgent.credentialSecrets={A}": 'cameraAgent.credentialSecrets[0]: "A" is not a name of',
+    "cameraAgent.credentialSecrets={A}": 'cameraAgent.credentialSecrets[0]: "A" is not a valid name of',
     "image.pullSecrets={my/secret}": (
         'image.pullSecrets[0]: "my/secret" is not a valid name of a Kubernetes object'
     ),
@@ -270,8 +270,8 @@ REFUSED = {
     f"{_OWN} topics.tieredLocalHours.tokens\\.v1=6 topics.retentionHours.tokens\\.v1=6": "not less than",
     "pod.labels.app=x_y!": 'pod.labels.app: "x_y!" is not a valid value of a label',
     "pod.labels.a!b=x": 'pod.labels: the name "a!b" is not a valid name of a label or annotation',
-    "decode.nodeSelector.a!b=x": 'decode.nodeSelector: the name "a!b" is not a name of',
-    "serviceAccounts.annotations.a/b/c=x": 'serviceAccounts.annotations: the name "a/b/c" is not a name of',
+    "decode.nodeSelector.a!b=x": 'decode.nodeSelector: the name "a!b" is not a valid name of',
+    "serviceAccounts.annotations.a/b/c=x": 'serviceAccounts.annotations: the name "a/b/c" is not a valid name of',
     "networkPolicy.metricsNamespaces.name=a/b": (
         'networkPolicy.metricsNamespaces.name: "a/b" is not a valid value of a label'
     ),

@@ -271,7 +271,9 @@ REFUSED = {
     "pod.labels.app=x_y!": 'pod.labels.app: "x_y!" is not a valid value of a label',
     "pod.labels.a!b=x": 'pod.labels: the name "a!b" is not a valid name of a label or annotation',
     "decode.nodeSelector.a!b=x": 'decode.nodeSelector: the name "a!b" is not a valid name of',
-    "serviceAccounts.annotations.a/b/c=x": 'serviceAccounts.annotations: the name "a/b/c" is not a valid name of',
+    "serviceAccounts.annotations.a/b/c=x": (
+        'serviceAccounts.annotations: the name "a/b/c" is not a valid name of'
+    ),
     "networkPolicy.metricsNamespaces.name=a/b": (
         'networkPolicy.metricsNamespaces.name: "a/b" is not a valid value of a label'
     ),

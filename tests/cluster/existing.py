@@ -27,6 +27,7 @@ OWN_NODES = {
     "cameras": _OUTSIDE,
     "changes": f"it drains a node, and {_FOLDERS}",
     "gateway": _ENFORCED,
+    "notify": _ENFORCED,
     "models": _FOLDERS,
     "nodes": "it kills a node",
     "policies": _ENFORCED,

@@ -18,6 +18,7 @@ from tests.cluster.steps import (
     memory,
     models,
     nodes,
+    notify,
     policies,
     recordings,
     releases,
@@ -72,6 +73,11 @@ STEPS = {
     ),
     "gateway": Step(
         gateway.run, "the HTTP API: sign-in, incidents, pictures, find", images=("gateway", "recall")
+    ),
+    "notify": Step(
+        notify.run,
+        "a Notification resource: an incident reaches a webhook, a pod that is killed",
+        images=("gateway", "notify"),
     ),
     "recordings": Step(
         recordings.run,

@@ -150,6 +150,7 @@ def _set_channel(notification: Notification, spec: Mapping[str, Any]) -> None:
                 tls=bool(mqtt.get("tls", False)),
                 username=mqtt.get("username", ""),
                 password_file=mqtt.get("passwordFile", ""),
+                token_file=mqtt.get("tokenFile", ""),
                 ca_file=mqtt.get("caFile", ""),
                 topic=mqtt.get("topic", ""),
                 discovery=mqtt.get("discovery", ""),

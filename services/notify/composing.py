@@ -33,13 +33,16 @@ class Composer:
     Args:
         settings: Addresses, and the key of links.
 
+    Attributes:
+        gateway_url: Where this service reaches the gateway; None: nowhere.
+
     Raises:
         StartupError: The key cannot be read.
     """
 
     def __init__(self, settings: NotifySettings) -> None:
         self._url = settings.public_url
-        self._fetch_url = settings.gateway_url or settings.public_url
+        self.gateway_url = settings.gateway_url or settings.public_url
         file = settings.link_key_file
         self._key = None if file is None else read_link_key(file, "LOOKOUT_LINK_KEY_FILE")
 
@@ -71,10 +74,10 @@ class Composer:
 
     def picture_url(self, event: NotificationEvent) -> str | None:
         """Where this service fetches an incident's picture, or None without links."""
-        if self._key is None or self._fetch_url is None or not event.picture_url:
+        if self._key is None or self.gateway_url is None or not event.picture_url:
             return None
         incident = event.alert.incident or event.action.incident
-        return signed_link(self._key, self._fetch_url, shared_path(incident, "picture.jpg"), 300.0)
+        return signed_link(self._key, self.gateway_url, shared_path(incident, "picture.jpg"), 300.0)
 
     def _link(self, event: NotificationEvent, incident: str) -> None:
         if self._url is None:

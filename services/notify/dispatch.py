@@ -204,10 +204,14 @@ class Target:
                     break
             if batch:
                 self._deliver(batch, generation)
-            elif time.monotonic() >= self._keep_at:
+            elif time.monotonic() >= self._keep_at or self._has_work():
                 self._keep_at = time.monotonic() + _KEEP_S
                 self._keep()
         self._close()
+
+    def _has_work(self) -> bool:
+        channel = None if self._channel is None else self._channel[1]
+        return isinstance(channel, ConnectedChannel) and channel.has_work()
 
     def _keep(self) -> None:
         """Connect a channel that lasts; close that of a notification which was removed."""

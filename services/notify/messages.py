@@ -81,6 +81,10 @@ class ConnectedChannel(Channel):
             DeliveryError: The target does not answer.
         """
 
+    def has_work(self) -> bool:
+        """Whether `keep` has something to do at once."""
+        return False
+
 
 def summary(events: list[NotificationEvent], newest: NotificationEvent) -> str:
     """Many events in one message: how many, of which cameras, and the newest one."""

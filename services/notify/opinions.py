@@ -11,10 +11,9 @@ from collections.abc import Callable, Iterable
 from queue import SimpleQueue
 from typing import Any, Final
 
-from lookout.errors import BadRecordError, TransientError
-from lookout.runtime.net.fetch import Deadline, check_status, connected, passing, request_of
-from lookout.runtime.net.guarded_resolving import unguarded
+from lookout.runtime.net.fetch import Deadline
 from lookout.runtime.worker import Supervisor
+from lookout.services.notify.channels.posting import request
 from lookout.services.notify.messages import DeliveryError
 from lookout.services.notify.secrets import Secrets
 from lookout.services.notify.settings import NotifySettings
@@ -59,8 +58,8 @@ class Endpoint:
         try:
             reply = self._ask(alert, Deadline(begun + ANSWER_S))
             _read(reply, opinion)
-        except (BadRecordError, DeliveryError, TransientError) as error:
-            opinion.reason = clean(error.detail if isinstance(error, BadRecordError) else str(error), 1000)
+        except DeliveryError as error:
+            opinion.reason = clean(str(error), 1000)
         except Exception as error:  # a library's: the incident is told without an opinion
             opinion.reason = clean(f"{type(error).__name__}: {error}", 300)
         opinion.seconds = round(time.monotonic() - begun, 3)
@@ -70,9 +69,7 @@ class Endpoint:
         """The endpoint's reply.
 
         Raises:
-            BadRecordError: The endpoint refuses the question, or may not be asked.
-            DeliveryError: There is no picture, or the key cannot be read.
-            TransientError: It does not answer in time.
+            DeliveryError: There is no picture, the key cannot be read, or the endpoint does not answer.
         """
         picture = self._picture(NotificationEvent(alert=alert, picture_url="wanted"))
         if picture is None:
@@ -80,25 +77,13 @@ class Endpoint:
                 "the gateway has no picture of the incident; notify needs LOOKOUT_LINK_KEY_FILE"
             )
         body = json.dumps(_request(self._model, alert.question, picture)).encode()
-        url, address = self._allowed.place(self._url)
-        where, headers = request_of(url)
-        headers |= {"content-type": "application/json", "content-length": str(len(body))}
+        headers = {"content-type": "application/json"}
         if self._key:
             headers["authorization"] = f"Bearer {self._secrets.read(self._key)}"
-        received = bytearray()
-        with (
-            unguarded(),  # the address was checked: it is connected to as it is
-            passing(url),
-            connected(address, deadline) as pool,
-            pool.stream("POST", where, headers=headers, content=body) as answer,
-        ):
-            check_status(answer, 200)
-            for piece in answer.iter_stream():
-                received += piece
-                deadline.left()
-                if len(received) > _BODY:
-                    raise DeliveryError(f"{url.hostname} answers with more than {_BODY} bytes")
-        return json.loads(bytes(received))
+        host, status, reply = request(self._allowed, self._url, headers, body, limit=_BODY, deadline=deadline)
+        if status != 200:
+            raise DeliveryError(f"{host} answers with status {status}")
+        return json.loads(reply)
 
 
 class Asker:

@@ -36,7 +36,7 @@ class NotifySettings(ServiceSettings):
     gateway_url: str | None = Field(
         None,
         pattern=r"^https?://[^\s/]+/?$",
-        description="where this service fetches pictures from the gateway; unset: public_url",
+        description="where this service reaches the gateway, for pictures and to snooze; unset: public_url",
     )
     link_key_file: Path | None = Field(
         None,

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from lookout.services.notify.channels.mqtt_channel import discovery
+from lookout.services.notify.channels.snooze_switches import Switch, switch
 from lookout.wire import CAMERA_HEALTH
 
 pytestmark = pytest.mark.fleet
@@ -46,5 +47,9 @@ def test_its_schemas_take_every_entity(tmp_path: Path) -> None:
         )
         for entity in discovery("lookout", "lookout/service/availability", "gate", watch, question).items()
     ]
-    assert [component for component, _ in configs] == ["binary_sensor", "image", "binary_sensor"]
+    view = Switch("fall", "Is anyone lying on the ground?", is_enabled=True, is_snoozed=False)
+    configs.insert(
+        0, ("switch", switch("lookout/service/snooze", "key", "lookout/service/availability", view))
+    )
+    assert [name for name, _ in configs] == ["switch", "binary_sensor", "image", "binary_sensor"]
     subprocess.run([str(python), "-c", VALIDATING], input=json.dumps(configs), text=True, check=True)

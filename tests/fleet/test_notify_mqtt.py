@@ -19,6 +19,7 @@ from paho.mqtt.enums import CallbackAPIVersion
 from lookout.local import free_ports
 from lookout.runtime.net.fetch import UriFetcher
 from lookout.services.notify.channels.mqtt_channel import MqttChannel, camera_topic, discovery, entity_key
+from lookout.services.notify.channels.snooze_switches import WatchSwitches
 from lookout.services.notify.messages import DeliveryError, Message
 from lookout.services.notify.secrets import Secrets
 from lookout.v1.alerts_pb2 import Alert
@@ -87,9 +88,16 @@ class Listener:
         self._client.loop_stop()
 
 
-def channel(target: Mqtt, folder: Path, hosts: tuple[str, ...] = ("127.0.0.1", "localhost")) -> MqttChannel:
+def channel(
+    target: Mqtt,
+    folder: Path,
+    hosts: tuple[str, ...] = ("127.0.0.1", "localhost"),
+    *,
+    name: str = "home",
+    watches: WatchSwitches | None = None,
+) -> MqttChannel:
     allowed = UriFetcher((), hosts, ("127.0.0.0/8", "::1/128"), timeout_s=10.0, settings="LOOKOUT_NOTIFY")
-    return MqttChannel(target, Secrets(folder), allowed, lambda _: PICTURE, "home")
+    return MqttChannel(target, Secrets(folder), allowed, lambda _: PICTURE, name, watches=watches)
 
 
 def message(kind: Alert.Kind, number: int = 0, reason: str = "") -> Message:

@@ -43,6 +43,14 @@ MqttOption = Annotated[
     str | None,
     typer.Option(help="Publish to mqtt:// or mqtts://USER:PASSWORD@HOST; Home Assistant discovers it."),
 ]
+TokenOption = Annotated[
+    str | None,
+    typer.Option(
+        help="With --mqtt: a token of the gateway; Home Assistant gets a switch for each watch that it may "
+        "snooze.",
+        metavar="TOKEN",
+    ),
+]
 SecretOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -78,6 +86,7 @@ def add(
     webhook: WebhookOption = None,
     apprise: AppriseOption = None,
     mqtt: MqttOption = None,
+    snooze_token: TokenOption = None,
     secret: SecretOption = None,
     picture: Annotated[bool, typer.Option("--picture", help="With --apprise: attach the picture.")] = False,
     camera: CameraOption = None,
@@ -120,6 +129,10 @@ def add(
     )
     keeper = _SecretKeeper(address, name, secret or [])
     _set_channel(notification, keeper, {"webhook": webhook, "apprise": apprise, "mqtt": mqtt})
+    if snooze_token is not None:
+        if not notification.HasField("mqtt"):
+            raise CliError("--snooze-token goes with --mqtt: only Home Assistant gets switches")
+        notification.mqtt.token_file = keeper.put_token(snooze_token)
     if notification.HasField("apprise"):
         notification.apprise.picture = picture
     _write(address, notification, keeper)
@@ -275,7 +288,8 @@ class _SecretKeeper:
 
     def __init__(self, address: str, name: str, names: list[str]) -> None:
         self._fleet = next((fleet for fleet in running_fleets() if fleet.bootstrap == address), None)
-        self._file, self.names, self._text, self.shown = f"n-{stable_id(name)[:24]}", names, "", ""
+        self._file, self.names, self.shown = f"n-{stable_id(name)[:24]}", names, ""
+        self._texts: dict[str, str] = {}
 
     def put(self, text: str) -> str:
         """Remember a secret to be written; returns the name of its file.
@@ -286,8 +300,18 @@ class _SecretKeeper:
         if self.names:
             return self.names[0]
         self._check_here(self._fleet)
-        self._text = text
+        self._texts[self._file] = text
         return self._file
+
+    def put_token(self, text: str) -> str:
+        """Remember a token to be written; returns the name of its file.
+
+        Raises:
+            CliError: The fleet does not run here.
+        """
+        self._check_here(self._fleet)
+        self._texts[self._token_file] = text
+        return self._token_file
 
     def key(self) -> list[str]:
         """The files with the keys of a webhook: those that were named, else one that is made, once."""
@@ -295,18 +319,24 @@ class _SecretKeeper:
             return self.names
         path = self._check_here(self._fleet) / self._file
         if not path.exists():
-            self._text = self.shown = "whsec_" + base64.b64encode(secrets.token_bytes(32)).decode()
+            self.shown = "whsec_" + base64.b64encode(secrets.token_bytes(32)).decode()
+            self._texts[self._file] = self.shown
         return [self._file]
 
     def write(self) -> None:
         """Write what was remembered."""
-        if self._text:
-            replace_file(self._check_here(self._fleet) / self._file, self._text.encode())
+        for file, text in self._texts.items():
+            replace_file(self._check_here(self._fleet) / file, text.encode())
 
     def forget(self) -> None:
         """Remove the secret."""
         if self._fleet is not None:
-            (self._check_here(self._fleet) / self._file).unlink(missing_ok=True)
+            for file in (self._file, self._token_file):
+                (self._check_here(self._fleet) / file).unlink(missing_ok=True)
+
+    @property
+    def _token_file(self) -> str:
+        return f"{self._file}-token"
 
     @staticmethod
     def _check_here(fleet: FleetAddress | None) -> Path:

@@ -101,7 +101,7 @@ def _check_channel(notification: Notification) -> None:
             mqtt = notification.mqtt
             if not mqtt.host or not re.fullmatch(r"[A-Za-z0-9.:_-]+", mqtt.host):
                 raise RuleError(f"mqtt.host: {mqtt.host[:40]!r} is not a host's name or address")
-            for name in ("password_file", "ca_file"):
+            for name in ("password_file", "ca_file", "token_file"):
                 _check_files(f"mqtt.{name}", filter(None, [getattr(mqtt, name)]))
             for name in ("topic", "discovery"):
                 text = getattr(mqtt, name)

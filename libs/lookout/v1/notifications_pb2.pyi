@@ -77,7 +77,7 @@ class Apprise(_message.Message):
     def __init__(self, url_file: _Optional[str] = ..., picture: _Optional[bool] = ...) -> None: ...
 
 class Mqtt(_message.Message):
-    __slots__ = ("host", "port", "tls", "username", "password_file", "ca_file", "topic", "discovery")
+    __slots__ = ("host", "port", "tls", "username", "password_file", "ca_file", "topic", "discovery", "token_file")
     HOST_FIELD_NUMBER: _ClassVar[int]
     PORT_FIELD_NUMBER: _ClassVar[int]
     TLS_FIELD_NUMBER: _ClassVar[int]
@@ -86,6 +86,7 @@ class Mqtt(_message.Message):
     CA_FILE_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     DISCOVERY_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_FILE_FIELD_NUMBER: _ClassVar[int]
     host: str
     port: int
     tls: bool
@@ -94,7 +95,8 @@ class Mqtt(_message.Message):
     ca_file: str
     topic: str
     discovery: str
-    def __init__(self, host: _Optional[str] = ..., port: _Optional[int] = ..., tls: _Optional[bool] = ..., username: _Optional[str] = ..., password_file: _Optional[str] = ..., ca_file: _Optional[str] = ..., topic: _Optional[str] = ..., discovery: _Optional[str] = ...) -> None: ...
+    token_file: str
+    def __init__(self, host: _Optional[str] = ..., port: _Optional[int] = ..., tls: _Optional[bool] = ..., username: _Optional[str] = ..., password_file: _Optional[str] = ..., ca_file: _Optional[str] = ..., topic: _Optional[str] = ..., discovery: _Optional[str] = ..., token_file: _Optional[str] = ...) -> None: ...
 
 class WebPush(_message.Message):
     __slots__ = ("endpoint", "p256dh", "auth", "person")

@@ -1,4 +1,4 @@
-"""MQTT, as Home Assistant discovers it: whether a camera and watch has an incident, and its picture."""
+"""MQTT, as Home Assistant discovers it: incidents, their pictures, and switches that snooze watches."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from paho.mqtt.enums import CallbackAPIVersion
 
 from lookout.runtime.net.fetch import UriFetcher
 from lookout.runtime.net.guarded_resolving import guarded
+from lookout.services.notify.channels.snooze_switches import OFF, ON, SnoozeSwitches, WatchSwitches
 from lookout.services.notify.messages import ConnectedChannel, DeliveryError, Message
 from lookout.services.notify.secrets import Secrets
 from lookout.text import clean
@@ -27,8 +28,6 @@ _QOS: Final = 1
 #: seconds after which a broker that is silent counts as away
 _KEEPALIVE_S: Final = 30
 _GOODBYE_S: Final = 2.0
-_ON: Final = "ON"
-_OFF: Final = "OFF"
 #: what Home Assistant takes for a state that is not known
 _UNKNOWN: Final = "None"
 #: reasons of closing that say that the answer is no, or that the schedule has ended
@@ -48,6 +47,7 @@ class MqttChannel(ConnectedChannel):
         allowed: Where messages may go.
         picture: The bytes of an incident's picture, or None if it is not available.
         name: The notification's id: of the client.
+        watches: The watches that may be snoozed; None: none may.
     """
 
     def __init__(
@@ -57,12 +57,15 @@ class MqttChannel(ConnectedChannel):
         allowed: UriFetcher,
         picture: Callable[[NotificationEvent], bytes | None],
         name: str,
+        *,
+        watches: WatchSwitches | None = None,
     ) -> None:
         self._target, self._allowed, self._picture = target, allowed, picture
         self._topic, self._discovery = target.topic or "lookout", target.discovery or "homeassistant"
         self._password = secrets.read(target.password_file) if target.password_file else None
         self._authority = str(secrets.path(target.ca_file)) if target.ca_file else None
         self._name = f"lookout-{stable_id(name)[:12]}"
+        self._switches = SnoozeSwitches(watches, self._topic, self._discovery, self._name)
         self._client: paho.Client | None = None
         self._connected = threading.Event()
         self._refusal = ""
@@ -82,11 +85,18 @@ class MqttChannel(ConnectedChannel):
             raise DeliveryError(f"{self._target.host}: {type(error).__name__}: {error}"[:300]) from error
 
     def keep(self) -> None:
-        self._open()
+        client = self._open()
+        self._switches.turn(
+            self._availability, lambda topic, payload: self._publish(client, topic, payload, retain=True)
+        )
+
+    def has_work(self) -> bool:
+        return self._switches.has_work()
 
     def close(self) -> None:
         client, self._client = self._client, None
         self._known.clear()
+        self._switches.forget()
         if client is not None:
             if client.is_connected():  # a broker sends the will only where a connection breaks
                 farewell = client.publish(self._availability, _OFFLINE.encode(), _QOS, retain=True)
@@ -113,6 +123,9 @@ class MqttChannel(ConnectedChannel):
         self._connected.clear()
         self._refusal = ""
         client.on_connect = self._on_connect
+        client.on_message = lambda _client, _data, message: self._switches.take(
+            message.topic, bytes(message.payload), message.retain
+        )
         port = self._target.port or (_TLS_PORT if self._target.tls else _PORT)
         client.connect_timeout = self._allowed.timeout_s
         try:
@@ -125,6 +138,7 @@ class MqttChannel(ConnectedChannel):
         if not self._connected.wait(self._allowed.timeout_s) or self._refusal:
             self.close()
             raise DeliveryError(f"{self._target.host}:{port}: {self._refusal or 'no answer'}")
+        client.subscribe([(place, _QOS) for place in self._switches.subscriptions])
         self._publish(client, self._availability, _ONLINE.encode(), retain=True)
         return client
 
@@ -183,8 +197,8 @@ class MqttChannel(ConnectedChannel):
 def state_of(alert: Alert) -> str:
     """The state of a sensor after an alert. An end that was not seen is unknown, which is not off."""
     if alert.kind != Alert.KIND_CLOSED:
-        return _ON
-    return _OFF if alert.reason in _SEEN_ENDS else _UNKNOWN
+        return ON
+    return OFF if alert.reason in _SEEN_ENDS else _UNKNOWN
 
 
 def camera_availability(alert: Alert) -> str | None:
@@ -244,8 +258,8 @@ def discovery(
         "name": clean(question or watch, 100),
         "state_topic": f"{base}/state",
         "json_attributes_topic": f"{base}/attributes",
-        "payload_on": _ON,
-        "payload_off": _OFF,
+        "payload_on": ON,
+        "payload_off": OFF,
     }
     if watch in _PROBLEMS:
         problem = {"name": _PROBLEMS[watch], "device_class": "problem", "entity_category": "diagnostic"}

@@ -9,6 +9,7 @@ from lookout.errors import BadRecordError, TransientError
 from lookout.runtime.net.fetch import UriFetcher
 from lookout.runtime.net.guarded_resolving import unguarded
 from lookout.runtime.net.push_keys import push_key_pair
+from lookout.services.notify.channels.snooze_switches import WatchSwitches
 from lookout.services.notify.channels.webhook import WebhookChannel
 from lookout.services.notify.composing import Composer
 from lookout.services.notify.messages import Channel, DeliveryError
@@ -62,10 +63,24 @@ class Channels:
                 from lookout.services.notify.channels.mqtt_channel import MqttChannel
 
                 return MqttChannel(
-                    notification.mqtt, self._secrets, self._allowed, self.picture, notification.id
+                    notification.mqtt,
+                    self._secrets,
+                    self._allowed,
+                    self.picture,
+                    notification.id,
+                    watches=self._switches(notification),
                 )
             case _:
                 raise DeliveryError("this release knows no such channel", final=True)
+
+    def _switches(self, notification: Notification) -> WatchSwitches | None:
+        """The watches that a notification's target may snooze; None: none."""
+        file = notification.mqtt.token_file
+        if not file:
+            return None
+        if self._composer.gateway_url is None:
+            raise DeliveryError("mqtt.token_file: set LOOKOUT_GATEWAY_URL, or snoozing reaches no gateway")
+        return WatchSwitches(self._composer.gateway_url, self._secrets.read(file), notification.watches)
 
     def picture(self, event: NotificationEvent) -> bytes | None:
         """The picture of an incident, from the gateway, or None if it is not available: the message then goes

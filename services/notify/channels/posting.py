@@ -1,4 +1,4 @@
-"""One POST to an address that was checked."""
+"""One HTTP request to an address that was checked."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lookout.services.notify.messages import DeliveryError
 
 
 def post(allowed: UriFetcher, address: str, headers: dict[str, str], body: bytes) -> tuple[str, int]:
-    """Post a body.
+    """Post a body; what is answered is of no interest, however long it is.
 
     Args:
         allowed: Where messages may go.
@@ -25,7 +25,39 @@ def post(allowed: UriFetcher, address: str, headers: dict[str, str], body: bytes
     Raises:
         DeliveryError: It may not be reached, or does not answer.
     """
-    deadline = Deadline(time.monotonic() + allowed.timeout_s)
+    host, status, _ = request(allowed, address, headers, body)
+    return host, status
+
+
+def request(
+    allowed: UriFetcher,
+    address: str,
+    headers: dict[str, str],
+    body: bytes,
+    *,
+    method: str = "POST",
+    limit: int = 0,
+    deadline: Deadline | None = None,
+) -> tuple[str, int, bytes]:
+    """Send a request.
+
+    Args:
+        allowed: Where it may go.
+        address: URL of the target.
+        headers: More headers.
+        body: The body.
+        method: Of HTTP.
+        limit: Bytes of an answer; 0: none are read.
+        deadline: When all has ended; None: the limit of `allowed`, from now on.
+
+    Returns:
+        The target's host, the status of its answer, and the answer.
+
+    Raises:
+        DeliveryError: The target may not be reached, does not answer, or answers with too much.
+    """
+    deadline = deadline or Deadline(time.monotonic() + allowed.timeout_s)
+    received = bytearray()
     try:
         url, place = allowed.place(address)
         where, own = request_of(url)
@@ -35,9 +67,14 @@ def post(allowed: UriFetcher, address: str, headers: dict[str, str], body: bytes
             unguarded(),  # the address was checked: it is connected to as it is
             passing(url),
             connected(place, deadline) as pool,
-            pool.stream("POST", where, headers=sent, content=body) as answer,
+            pool.stream(method, where, headers=sent, content=body) as answer,
         ):
-            return url.hostname or "", answer.status  # its body is of no interest, however long it is
+            for piece in answer.iter_stream() if limit else ():
+                received += piece
+                deadline.left()
+                if len(received) > limit:
+                    raise DeliveryError(f"{url.hostname} answers with more than {limit} bytes")
+            return url.hostname or "", answer.status, bytes(received)
     except BadRecordError as error:
         raise DeliveryError(error.detail) from error
     except TransientError as error:

@@ -63,6 +63,7 @@ CHANNELS: list[tuple[dict[str, Any], dict[str, Any]]] = [
                 "username": "lookout",
                 "passwordFile": "password",
                 "caFile": "authority",
+                "tokenFile": "gateway-token",
                 "topic": "yard/lookout",
                 "discovery": "ha",
             }
@@ -75,6 +76,7 @@ CHANNELS: list[tuple[dict[str, Any], dict[str, Any]]] = [
                 "username": "lookout",
                 "password_file": "password",
                 "ca_file": "authority",
+                "token_file": "gateway-token",
                 "topic": "yard/lookout",
                 "discovery": "ha",
             }

@@ -10,7 +10,13 @@ import pytest
 from lookout.runtime.worker import Supervisor
 from lookout.services.notify.dispatch import Dispatcher, Outcome, Parts
 from lookout.services.notify.engine import Delivery, now_ms
-from lookout.services.notify.messages import Channel, DeliveryError, GroupingChannel, Message
+from lookout.services.notify.messages import (
+    Channel,
+    ConnectedChannel,
+    DeliveryError,
+    GroupingChannel,
+    Message,
+)
 from lookout.v1.alerts_pb2 import Alert
 from lookout.v1.notifications_pb2 import Notification, NotificationEvent
 from lookout.v1.watches_pb2 import SEVERITY_WARNING
@@ -40,6 +46,22 @@ class FakeChannel(Channel):
 
 class FakePeople(FakeChannel, GroupingChannel):
     """A fake whose messages people read."""
+
+
+class FakeConnected(FakeChannel, ConnectedChannel):
+    """A fake that stays connected, and is given work by its target."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.work = threading.Event()
+        self.kept = 0
+
+    def keep(self) -> None:
+        self.kept += 1
+        self.work.clear()
+
+    def has_work(self) -> bool:
+        return self.work.is_set()
 
 
 class World:
@@ -165,3 +187,12 @@ def test_programs_get_each_message(world: World) -> None:
         world.submit("a", str(number), f"incident-{number}")
     world.wait(40)
     assert len(channel.sent) == 40
+
+
+def test_a_channel_that_has_work_is_not_left_waiting(world: World) -> None:
+    channel = FakeConnected()
+    world.add("a", channel)
+    world.dispatcher.keep(["a"])
+    eventually(lambda: channel.kept == 1, 8)  # the next look by itself is 10 s later
+    channel.work.set()
+    eventually(lambda: channel.kept == 2, 8)

@@ -1,0 +1,257 @@
+"""Switches of Home Assistant that snooze watches: the gateway does it, with the rights of a token."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from queue import Empty, SimpleQueue
+from typing import Any, Final, Self
+from urllib.parse import quote, urlsplit
+
+from lookout.runtime.net.fetch import UriFetcher
+from lookout.runtime.observe import logs
+from lookout.services.notify.channels.posting import request
+from lookout.services.notify.messages import DeliveryError
+from lookout.services.notify.settings import MESSAGE_S
+from lookout.text import clean
+from lookout.v1.actions_pb2 import Snooze
+from lookout.wire import names_id, stable_id, to_json
+
+ON: Final = "ON"
+OFF: Final = "OFF"
+#: how long a switch snoozes: it turns itself off after a day, should nobody do so before
+SNOOZE: Final = timedelta(hours=24)
+_BODY: Final = 16 << 20
+#: commands of one look; a sender that repeats itself without a pause has no more of them obeyed
+_COMMANDS: Final = 100
+
+Publish = Callable[[str, bytes], None]
+"""Publishes a retained message; an empty one removes it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """A watch that can be snoozed.
+
+    Attributes:
+        watch: Its id.
+        question: What it asks.
+        is_enabled: It is asked now.
+        is_snoozed: It is not asked now, and again by itself.
+    """
+
+    watch: str
+    question: str
+    is_enabled: bool
+    is_snoozed: bool
+
+    @classmethod
+    def of(cls, view: Mapping[str, Any]) -> Self:
+        """The switch of a watch as the gateway shows it (`WatchView`).
+
+        Raises:
+            KeyError: It is not one.
+        """
+        watch = view["watch"]
+        return cls(watch["id"], watch.get("question", ""), view["enabled"], bool(view.get("snoozed_until")))
+
+
+class WatchSwitches:
+    """The watches as the gateway shows them to the holder of a token.
+
+    Args:
+        url: Of the gateway.
+        token: The token; its rights decide what is seen and what may be snoozed.
+        patterns: Ids or patterns of the watches that have a switch; empty: all.
+    """
+
+    def __init__(self, url: str, token: str, patterns: Iterable[str]) -> None:
+        self._url, self._patterns = url.rstrip("/"), list(patterns)
+        self._headers = {"authorization": f"Bearer {token}", "content-type": "application/json"}
+        # The gateway is the operator's own: its address is a setting, not a notification's.
+        host = urlsplit(url).hostname or ""
+        self._allowed = UriFetcher(("http", "https"), (host,), ("0.0.0.0/0", "::/0"), timeout_s=MESSAGE_S)
+
+    def views(self) -> dict[str, Switch]:
+        """The watches that can be snoozed, by id; those of Kubernetes are changed with kubectl alone.
+
+        Raises:
+            DeliveryError: The gateway does not answer, or not to this token.
+        """
+        try:
+            listed = json.loads(self._call("GET", "/v1/watches"))["watches"]
+            views = [Switch.of(view) for view in listed if not view.get("read_only")]
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise DeliveryError(f"{self._url}/v1/watches is not a list of watches: {error!r}") from error
+        return {
+            view.watch: view
+            for view in views
+            if not self._patterns or any(names_id(pattern, view.watch) for pattern in self._patterns)
+        }
+
+    def snooze(self, watch: str) -> None:
+        """Have a watch asked no longer for a day.
+
+        Raises:
+            DeliveryError: The gateway refuses it, or does not answer.
+        """
+        body = Snooze()
+        body.until.FromDatetime(datetime.now(UTC) + SNOOZE)
+        self._call("POST", f"/v1/watches/{quote(watch, safe='')}/snooze", to_json(body))
+
+    def wake(self, watch: str) -> None:
+        """Have a watch asked again.
+
+        Raises:
+            DeliveryError: The gateway refuses it, or does not answer.
+        """
+        self._call("POST", f"/v1/watches/{quote(watch, safe='')}/enable")
+
+    def _call(self, method: str, path: str, body: bytes = b"") -> bytes:
+        host, status, answer = request(
+            self._allowed, self._url + path, self._headers, body, method=method, limit=_BODY
+        )
+        if status == 200:
+            return answer
+        try:
+            reason = str(json.loads(answer)["detail"])
+        except (KeyError, TypeError, ValueError):
+            reason = "no reason is given"
+        raise DeliveryError(f"{host} answers {method} {path} with status {status}: {clean(reason, 200)}")
+
+
+class SnoozeSwitches:
+    """Announces a switch for each watch, keeps its state, and obeys it.
+
+    Args:
+        watches: The gateway; None: there are no switches, and those of before are removed.
+        topic: Begins the topics of states.
+        discovery: Begins the topics of discovery.
+        name: Of the client, which keeps its switches apart from another notification's.
+    """
+
+    def __init__(self, watches: WatchSwitches | None, topic: str, discovery: str, name: str) -> None:
+        self._watches, self._name, self._discovery = watches, name, discovery
+        self._base = f"{topic}/{name}/snooze"
+        self._log = logs.get("notify")
+        self._standing: set[str] = set()  # keys of switches that the broker has
+        self._states: dict[str, tuple[bytes, bytes]] = {}  # discovery and state of each, as published
+        self._commands: SimpleQueue[tuple[str, str]] = SimpleQueue()
+
+    @property
+    def subscriptions(self) -> list[str]:
+        """Filters of what the broker is to send: states of before, and commands."""
+        return [f"{self._base}/+/state", f"{self._base}/+/set"]
+
+    def forget(self) -> None:
+        """Forget what another connection published."""
+        self._states.clear()
+
+    def take(self, topic: str, payload: bytes, retained: bool) -> None:
+        """Take a message of the broker; `turn` obeys it, on another thread."""
+        key, _, kind = topic.removeprefix(f"{self._base}/").partition("/")
+        if kind == "state" and retained and payload:
+            self._standing.add(key)
+        # A command that is retained is as old as anything: it would snooze again at each connection.
+        elif kind == "set" and not retained and self._commands.qsize() < _COMMANDS:
+            self._commands.put((key, payload.decode(errors="replace").strip()))
+
+    def has_work(self) -> bool:
+        """Whether a command waits."""
+        return not self._commands.empty()
+
+    def turn(self, availability: str, publish: Publish) -> None:
+        """Obey what waits, and publish what changed.
+
+        Args:
+            availability: Topic that says whether the service is connected.
+            publish: Publishes a retained message.
+
+        Raises:
+            DeliveryError: The broker does not answer.
+        """
+        try:
+            views = {} if self._watches is None else self._watches.views()
+            if self._watches is not None and self._obey(views):
+                views = self._watches.views()
+        except DeliveryError as error:
+            self._log.warning("watches cannot be snoozed", error=str(error))
+            if self._states.get("") != (b"", b"offline"):
+                publish(f"{self._base}/availability", b"offline")
+                self._states[""] = b"", b"offline"
+            return
+        if self._watches is not None and self._states.get("") != (b"", b"online"):
+            publish(f"{self._base}/availability", b"online")
+            self._states[""] = b"", b"online"
+        current = {self._key(watch): view for watch, view in views.items()}
+        for key in sorted(self._standing - current.keys()):
+            publish(f"{self._discovery}/switch/{_unique(key)}/config", b"")
+            publish(f"{self._base}/{key}/state", b"")
+            self._standing.discard(key)
+            self._states.pop(key, None)
+        for key, view in current.items():
+            config = json.dumps(switch(self._base, key, availability, view)).encode()
+            state = (ON if view.is_snoozed else OFF).encode()
+            if self._states.get(key) != (config, state):
+                publish(f"{self._discovery}/switch/{_unique(key)}/config", config)
+                publish(f"{self._base}/{key}/state", state)
+                self._states[key] = config, state
+                self._standing.add(key)
+
+    def _obey(self, views: Mapping[str, Switch]) -> bool:
+        """Carry out the commands that wait; returns whether there were any."""
+        assert self._watches is not None
+        newest: dict[str, str] = {}
+        while True:
+            try:
+                key, wanted = self._commands.get_nowait()
+            except Empty:
+                break
+            newest[key] = wanted
+        for watch, view in views.items():
+            wanted = newest.get(self._key(watch), "")
+            try:
+                # A watch that somebody has disabled is neither snoozed nor woken.
+                if wanted == ON and view.is_enabled:
+                    self._watches.snooze(watch)
+                elif wanted == OFF and view.is_snoozed:
+                    self._watches.wake(watch)
+            except DeliveryError as error:
+                self._log.warning("a switch of Home Assistant is not obeyed", watch=watch, error=str(error))
+            if wanted:  # its switch shows what holds, also where nothing changed
+                self._states.pop(self._key(watch), None)
+        return bool(newest)
+
+    def _key(self, watch: str) -> str:
+        return stable_id("mqtt-snooze", self._name, watch)[:16]
+
+
+def switch(base: str, key: str, availability: str, view: Switch) -> dict[str, Any]:
+    """Home Assistant's discovery of the switch of a watch.
+
+    Args:
+        base: Begins the topics of switches.
+        key: Of the watch.
+        availability: Topic that says whether the service is connected.
+        view: The watch.
+    """
+    return {
+        "unique_id": _unique(key),
+        "name": f"Snooze: {clean(view.question or view.watch, 100)}",
+        "icon": "mdi:sleep",
+        "state_topic": f"{base}/{key}/state",
+        "command_topic": f"{base}/{key}/set",
+        "payload_on": ON,
+        "payload_off": OFF,
+        "qos": 1,
+        "availability": [{"topic": availability}, {"topic": f"{base}/availability"}],
+        "availability_mode": "all",
+        "device": {"identifiers": [base], "name": "Lookout watches", "manufacturer": "Lookout"},
+        "origin": {"name": "Lookout"},
+    }
+
+
+def _unique(key: str) -> str:
+    return f"lookout_{key}_snooze"

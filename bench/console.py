@@ -1,6 +1,7 @@
 """The console in Chromium over a thousand cameras: `make bench-console`.
 
-A real gateway and Kafka; the history of 1 000 cameras is put into its tables before it starts.
+A real gateway and Kafka; the history of 1 000 cameras, with 100 000 incidents, is put into its tables before
+it starts.
 `first_paint_ms`: from the navigation until the wall shows cameras, with nothing cached. `incident_ms`: from
 the write of an alert until its line stands on the screen; both medians. `scroll_fps`: pictures a second while
 the wall scrolls from end to end. `bundle_kb`: what a browser loads, compressed. `axe_serious`: what axe finds
@@ -19,7 +20,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
-from bench.gateway import ingest, messages
+from bench.gateway import fill_incidents, ingest, messages
 from lookout.local import KafkaServer, RedisServer
 from lookout.services.gateway.console_files import BUILT
 from lookout.services.gateway.history.database import Database
@@ -114,6 +115,7 @@ def main() -> None:
         database = Database(f"sqlite:///{folder / 'history.db'}")
         database.migrate()
         ingest(database, messages(options.verdicts), 9000)
+        fill_incidents(database, round(time.time() * 1000))
         database.close()
         process = gateway(stack, folder, kafka.bootstrap, redis.url)
         publish(kafka.bootstrap, [watch(), *(alert(f"camera-{number:04d}", number) for number in range(100))])

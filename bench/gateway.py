@@ -113,11 +113,22 @@ def fill(database: Database, verdicts: int) -> None:
     now_ms = int(time.time() * 1000) // 86_400_000 * 86_400_000
     template = _series_rows(per_series, now_ms)
     with database.writing() as connection:
-        keys = {row.id: row.key for row in connection.execute(sqlalchemy.select(CAMERAS.c.id, CAMERAS.c.key))}
         series = list(connection.scalars(sqlalchemy.select(SERIES.c.key)))
         connection.execute(BUCKETS.delete())
         for key in series:
             connection.execute(BUCKETS.insert(), [{**row, "series": key} for row in template])
+    fill_incidents(database, now_ms)
+
+
+def fill_incidents(database: Database, now_ms: int) -> None:
+    """A year's incidents, 100 000, of the cameras that the history has.
+
+    Args:
+        database: The history's.
+        now_ms: When the newest one began, Unix milliseconds.
+    """
+    with database.writing() as connection:
+        keys = {row.id: row.key for row in connection.execute(sqlalchemy.select(CAMERAS.c.id, CAMERAS.c.key))}
         question = connection.execute(QUESTIONS.insert().values(text="Is anyone there?"))
         number = (question.inserted_primary_key or (0,))[0]
         connection.execute(INCIDENTS.insert(), list(_incidents(keys, number, now_ms)))

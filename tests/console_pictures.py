@@ -35,7 +35,8 @@ def views(page: Browser) -> dict[str, str]:
         "watch-new": "watch",
         "start": "start",
     }
-    found |= {"recordings": "recordings", "find": "find", "notifications": "notifications"}
+    found |= {"recordings": "recordings", "find": "find", "report": "report?within=86400"}
+    found |= {"notifications": "notifications"}
     found |= {
         f"operations-{tab}": f"operations?tab={tab}"
         for tab in ("fleet", "coverage", "costs", "usage", "letters", "erasures", "audit", "tokens")

@@ -41,6 +41,8 @@ VIEWS: Final = (
     "watch",
     "watch/lying",
     "recordings",
+    "find",
+    "report",
     "notifications",
     "notifications/hook",
     "start",
@@ -238,6 +240,30 @@ def test_an_incident_is_handled_with_keys_alone(page: Browser, client: httpx.Cli
     eventually(lambda: "False positive" in text(page))
     press(page, "False positive")
     eventually(lambda: client.get(f"/v1/incidents/{chosen}").json()["state"] == "false-positive")
+
+
+def test_a_report_tells_links_and_prints(page: Browser, client: httpx.Client) -> None:
+    since = client.get("/v1/incidents?camera=gate").json()["incidents"][-1]["start"]
+    show(page, f"report?camera=gate&since={since}")
+    eventually(lambda: "3 incidents began, on 1 camera." in text(page))
+    assert "Is anyone lying" in text(page)
+    assert page.evaluate("document.querySelectorAll('.grid a[href^=\"#/incidents/\"]').length") == 3
+    page.call("Emulation.setEmulatedMedia", media="print")
+    assert page.evaluate("getComputedStyle(document.querySelector('header')).display") == "none"
+    page.call("Emulation.setEmulatedMedia", media="")
+    page.evaluate("window.print = () => (window.printed = true)")
+    press(page, "Print")
+    assert page.evaluate("window.printed") is True
+    assert page.evaluate("faults") == []
+
+
+def test_what_needs_memory_is_not_offered_without_it(page: Browser) -> None:
+    show(page, "cameras/gate")
+    eventually(lambda: "Timeline" in text(page))
+    assert "Find what looks like this" not in text(page)
+    show(page, "find")
+    eventually(lambda: "keeps no memory" in text(page))
+    assert page.evaluate("document.querySelector('main form') === null")
 
 
 def test_what_another_operator_does_shows(page: Browser, client: httpx.Client) -> None:

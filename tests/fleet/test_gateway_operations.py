@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from datetime import UTC, datetime
@@ -12,9 +13,10 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 import lookout
+from lookout.cli.report import report
 from lookout.local import KafkaServer
 from lookout.runtime.worker.fleet_check import client_id
-from lookout.wire import PIPELINE, SEGMENTS, VERDICTS, Stage, headers
+from lookout.wire import PIPELINE, SEGMENTS, VERDICTS, Stage, headers, to_json
 from tests.eventually import eventually
 from tests.fleet.gateway_case import GatewayProcess, gateway
 from tests.fleet.gateway_records import BEGIN_MS, alert, publish, verdict
@@ -52,6 +54,27 @@ def client(process: GatewayProcess) -> Iterator[httpx.Client]:
         eventually(lambda: len(letters(signed_in)) == 3)
         eventually(lambda: len(signed_in.get("/v1/incidents").json().get("incidents", [])) == 3)
         yield signed_in
+
+
+def test_the_command_reports_what_the_gateway_does(client: httpx.Client, process: GatewayProcess) -> None:
+    begin, end = (datetime.fromtimestamp(BEGIN_MS / 1000 + hours * 3600, UTC) for hours in (-1, 1))
+    bootstrap = process.settings["bootstrap"]
+    answers = [verdict("gantry", window, None if 90 < window < 200 else 0.5) for window in range(300)]
+    publish(bootstrap, answers)
+    scope = {"camera": "ga*", "since": begin.isoformat(), "until": end.isoformat()}
+
+    def watched() -> float:
+        told = client.get("/v1/report", params=scope).json()
+        return sum(hour["watched_s"] + hour["unwatched_s"] for hour in told["hours"])
+
+    eventually(lambda: watched() >= 600)
+    told = client.get("/v1/report", params=scope).json()
+    own = json.loads(to_json(report("ga*", begin, end, bootstrap=bootstrap)))
+    assert told.pop("note")  # that there are no unusual spans
+    assert own == told
+    assert [one["camera"] for one in own["incidents"]] == ["gate"] * 3
+    assert own["unwatched"][0]["reason"] == "gap"
+    assert not report("yard", begin, end, bootstrap=bootstrap).incidents
 
 
 def letters(client: httpx.Client) -> dict[str, dict[str, Any]]:

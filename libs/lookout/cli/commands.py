@@ -115,7 +115,7 @@ COMMANDS = {
     "report": CommandPlace(
         "report_command",
         "report",
-        "Write one HTML page of what the fleet has decided: timelines, incidents, key frames, costs.",
+        "Say in a few sentences what the fleet has decided, and write one HTML page of it.",
     ),
     "doctor": CommandPlace(
         "doctor",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated
 
@@ -13,12 +14,14 @@ from lookout.cli.connect import check_reachable, find_bootstrap, fleet_masks, re
 from lookout.cli.label import read_labels
 from lookout.cli.options import WEB_PAGES, BootstrapOption, CliError, check_page
 from lookout.cli.output import TerminalConsole, echo
-from lookout.cli.report import TOPICS, Album, FleetRecord, PageFacts, write_page
+from lookout.cli.report import TOPICS, Album, FleetRecord, PageFacts, shift, write_page
 from lookout.cli.times import PAST, parse_since
 from lookout.local import running_fleets
 from lookout.wire import VERDICTS
 
 console = TerminalConsole()
+#: that the sentences are about where --since names no time
+_LONGEST = timedelta(days=31)
 
 
 def report(
@@ -37,7 +40,11 @@ def report(
     ] = None,
     bootstrap: BootstrapOption = None,
 ) -> None:
-    """Write one HTML page of what the fleet has decided: timelines, incidents, key frames, costs."""
+    """Say in a few sentences what the fleet has decided, and write one HTML page of it.
+
+    The sentences are those of the gateway's report: incidents, what nobody took up, and what was not watched.
+    The page has timelines, incidents, key frames and costs.
+    """
     check_page(out, WEB_PAGES, "--out")
     address = find_bootstrap(bootstrap)
     check_reachable(address, VERDICTS.name)
@@ -68,4 +75,15 @@ def report(
             page = write_page(out.resolve(), run, album, facts)
     finally:
         album.close()
+    for sentence in _sentences(address, since, list(run.cameras)):
+        console.print(sentence, markup=False, soft_wrap=True)
     echo(str(page))
+
+
+def _sentences(address: str, since: str, cameras: list[str]) -> list[str]:
+    """What happened, in words."""
+    at_ms = parse_since(since).at_ms
+    now = datetime.now(UTC)
+    begin = now - _LONGEST if at_ms is None else datetime.fromtimestamp(at_ms / 1000, UTC)
+    summary = shift.report(cameras, begin, now, bootstrap=address)
+    return [sentence.text for sentence in summary.sentences]

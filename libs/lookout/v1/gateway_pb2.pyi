@@ -22,7 +22,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class SessionView(_message.Message):
-    __slots__ = ("actor", "role", "cameras", "tenants", "csrf", "expires", "sign_out_url")
+    __slots__ = ("actor", "role", "cameras", "tenants", "csrf", "expires", "sign_out_url", "searches")
     ACTOR_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
     CAMERAS_FIELD_NUMBER: _ClassVar[int]
@@ -30,6 +30,7 @@ class SessionView(_message.Message):
     CSRF_FIELD_NUMBER: _ClassVar[int]
     EXPIRES_FIELD_NUMBER: _ClassVar[int]
     SIGN_OUT_URL_FIELD_NUMBER: _ClassVar[int]
+    SEARCHES_FIELD_NUMBER: _ClassVar[int]
     actor: str
     role: _access_pb2.Role
     cameras: _containers.RepeatedScalarFieldContainer[str]
@@ -37,7 +38,8 @@ class SessionView(_message.Message):
     csrf: str
     expires: _timestamp_pb2.Timestamp
     sign_out_url: str
-    def __init__(self, actor: _Optional[str] = ..., role: _Optional[_Union[_access_pb2.Role, str]] = ..., cameras: _Optional[_Iterable[str]] = ..., tenants: _Optional[_Iterable[str]] = ..., csrf: _Optional[str] = ..., expires: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., sign_out_url: _Optional[str] = ...) -> None: ...
+    searches: bool
+    def __init__(self, actor: _Optional[str] = ..., role: _Optional[_Union[_access_pb2.Role, str]] = ..., cameras: _Optional[_Iterable[str]] = ..., tenants: _Optional[_Iterable[str]] = ..., csrf: _Optional[str] = ..., expires: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., sign_out_url: _Optional[str] = ..., searches: _Optional[bool] = ...) -> None: ...
 
 class Problem(_message.Message):
     __slots__ = ("type", "title", "status", "detail", "instance")
@@ -278,7 +280,7 @@ class CoverageReport(_message.Message):
     def __init__(self, since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., rows: _Optional[_Iterable[_Union[CoverageRow, _Mapping]]] = ...) -> None: ...
 
 class ShiftReport(_message.Message):
-    __slots__ = ("since", "until", "incidents", "more_incidents", "unwatched", "hours", "unusual", "note")
+    __slots__ = ("since", "until", "incidents", "more_incidents", "unwatched", "hours", "unusual", "note", "sentences")
     SINCE_FIELD_NUMBER: _ClassVar[int]
     UNTIL_FIELD_NUMBER: _ClassVar[int]
     INCIDENTS_FIELD_NUMBER: _ClassVar[int]
@@ -287,6 +289,7 @@ class ShiftReport(_message.Message):
     HOURS_FIELD_NUMBER: _ClassVar[int]
     UNUSUAL_FIELD_NUMBER: _ClassVar[int]
     NOTE_FIELD_NUMBER: _ClassVar[int]
+    SENTENCES_FIELD_NUMBER: _ClassVar[int]
     since: _timestamp_pb2.Timestamp
     until: _timestamp_pb2.Timestamp
     incidents: _containers.RepeatedCompositeFieldContainer[IncidentView]
@@ -295,7 +298,16 @@ class ShiftReport(_message.Message):
     hours: _containers.RepeatedCompositeFieldContainer[ReportHour]
     unusual: _containers.RepeatedCompositeFieldContainer[_memory_pb2.ScoredSpan]
     note: str
-    def __init__(self, since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., incidents: _Optional[_Iterable[_Union[IncidentView, _Mapping]]] = ..., more_incidents: _Optional[bool] = ..., unwatched: _Optional[_Iterable[_Union[UnwatchedTime, _Mapping]]] = ..., hours: _Optional[_Iterable[_Union[ReportHour, _Mapping]]] = ..., unusual: _Optional[_Iterable[_Union[_memory_pb2.ScoredSpan, _Mapping]]] = ..., note: _Optional[str] = ...) -> None: ...
+    sentences: _containers.RepeatedCompositeFieldContainer[ReportSentence]
+    def __init__(self, since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., incidents: _Optional[_Iterable[_Union[IncidentView, _Mapping]]] = ..., more_incidents: _Optional[bool] = ..., unwatched: _Optional[_Iterable[_Union[UnwatchedTime, _Mapping]]] = ..., hours: _Optional[_Iterable[_Union[ReportHour, _Mapping]]] = ..., unusual: _Optional[_Iterable[_Union[_memory_pb2.ScoredSpan, _Mapping]]] = ..., note: _Optional[str] = ..., sentences: _Optional[_Iterable[_Union[ReportSentence, _Mapping]]] = ...) -> None: ...
+
+class ReportSentence(_message.Message):
+    __slots__ = ("text", "incidents")
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    INCIDENTS_FIELD_NUMBER: _ClassVar[int]
+    text: str
+    incidents: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, text: _Optional[str] = ..., incidents: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class UnwatchedTime(_message.Message):
     __slots__ = ("camera", "tenant", "watch", "start", "end", "reason", "seconds")

@@ -11,9 +11,14 @@ from sqlalchemy import Connection
 from lookout.services.gateway.history import queries
 from lookout.services.gateway.history.buckets import HOUR_MS, MINUTE_MS, Bucket
 from lookout.services.gateway.history.verdict_rows import OUTCOMES
+from lookout.services.gateway.history.views import view_of_row
 from lookout.services.gateway.principal import Principal
+from lookout.v1.gateway_pb2 import ReportHour, ShiftReport, UnwatchedTime
 
 UNSEEN: Final = "unseen"
+#: incidents and stretches that a report lists
+_INCIDENTS: Final = 200
+_UNWATCHED: Final = 1000
 #: shorter stretches are the rounding of windows to minutes
 _LEAST_MS: Final = 1000
 
@@ -44,6 +49,33 @@ class Hour:
     incidents: int = 0
     watched_ms: int = 0
     unwatched_ms: int = 0
+
+
+def shift_report(
+    connection: Connection, principal: Principal, camera: str | None, begin_ms: int, end_ms: int
+) -> ShiftReport:
+    """What the history says of a time: incidents, hours and what was not watched.
+
+    Args:
+        connection: Of the history.
+        principal: For whom it is: it has what they may see.
+        camera: An id or glob; None: all.
+        begin_ms: Unix milliseconds.
+        end_ms: Unix milliseconds, after `begin_ms`.
+    """
+    criteria = queries.IncidentFilter(camera=camera, since_ms=begin_ms, until_ms=end_ms)
+    rows, next_page = queries.incidents(connection, principal, criteria, "", _INCIDENTS)
+    hours, unwatched = shift(connection, principal, camera, begin_ms, end_ms)
+    unwatched.sort(key=lambda stretch: -stretch.time_ms)
+    message = ShiftReport(
+        incidents=[view_of_row(row, row.tenant) for row in rows],
+        more_incidents=bool(next_page),
+        hours=map(_hour, hours),
+        unwatched=map(_unwatched, unwatched[:_UNWATCHED]),
+    )
+    message.since.FromMilliseconds(begin_ms)
+    message.until.FromMilliseconds(end_ms)
+    return message
 
 
 def shift(
@@ -104,3 +136,24 @@ def _stretches(
         names = entry.camera, entry.tenant, entry.watch
         out.append(Unwatched(*names, at_ms, at_ms + size_ms, reason, time_ms))
     return out
+
+
+def _hour(hour: Hour) -> ReportHour:
+    message = ReportHour(
+        incidents=hour.incidents, watched_s=hour.watched_ms / 1000, unwatched_s=hour.unwatched_ms / 1000
+    )
+    message.start.FromMilliseconds(hour.begin_ms)
+    return message
+
+
+def _unwatched(stretch: Unwatched) -> UnwatchedTime:
+    message = UnwatchedTime(
+        camera=stretch.camera,
+        tenant=stretch.tenant,
+        watch=stretch.watch,
+        reason=stretch.reason,
+        seconds=stretch.time_ms / 1000,
+    )
+    message.start.FromMilliseconds(stretch.begin_ms)
+    message.end.FromMilliseconds(stretch.end_ms)
+    return message

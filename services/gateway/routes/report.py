@@ -13,19 +13,18 @@ from lookout.runtime.net import Channels
 from lookout.services.gateway.guard import Viewer
 from lookout.services.gateway.history import queries
 from lookout.services.gateway.history.buckets import HOUR_MS
-from lookout.services.gateway.history.shift import Hour, Unwatched, shift
-from lookout.services.gateway.history.views import view_of_row
+from lookout.services.gateway.history.shift import shift_report
+from lookout.services.gateway.history.shift_text import sentences
 from lookout.services.gateway.messages import answer, route
 from lookout.services.gateway.parameters import CameraGlob, Moment, parse_ms
 from lookout.services.gateway.parts import Parts, parts_of
+from lookout.services.gateway.principal import Principal
 from lookout.services.gateway.problems import ProblemError
 from lookout.v1 import memory_pb2_grpc
-from lookout.v1.gateway_pb2 import ReportHour, ShiftReport, UnwatchedTime
+from lookout.v1.gateway_pb2 import ShiftReport
 from lookout.v1.memory_pb2 import ScoredSpan, UnusualRequest
 
 router = APIRouter(prefix="/v1/report", tags=["history"])
-_INCIDENTS: Final = 200
-_UNWATCHED: Final = 1000
 _LONGEST_MS: Final = 31 * 24 * HOUR_MS
 _RECALL_S: Final = 10.0
 
@@ -46,21 +45,24 @@ def report(
         raise ProblemError(400, "since: it must be before until")
     if end_ms - begin_ms > _LONGEST_MS:
         raise ProblemError(400, "since: a report is about 31 days at most")
-    parts = parts_of(request)
-    criteria = queries.IncidentFilter(camera=camera, since_ms=begin_ms, until_ms=end_ms)
+    return answer(composed(parts_of(request), principal, camera, begin_ms, end_ms))
+
+
+def composed(
+    parts: Parts, principal: Principal, camera: str | None, begin_ms: int, end_ms: int
+) -> ShiftReport:
+    """A report of what a principal may see.
+
+    Args:
+        parts: Of the gateway.
+        principal: For whom it is.
+        camera: An id or glob; None: all.
+        begin_ms: Unix milliseconds.
+        end_ms: Unix milliseconds, after `begin_ms`.
+    """
     with parts.database.reading() as connection:
-        rows, next_page = queries.incidents(connection, principal, criteria, "", _INCIDENTS)
-        hours, unwatched = shift(connection, principal, camera, begin_ms, end_ms)
+        message = shift_report(connection, principal, camera, begin_ms, end_ms)
         cameras = queries.wholly_seen(connection, principal, camera)
-    unwatched.sort(key=lambda stretch: -stretch.time_ms)
-    message = ShiftReport(
-        incidents=[view_of_row(row, row.tenant) for row in rows],
-        more_incidents=bool(next_page),
-        hours=map(_hour, hours),
-        unwatched=map(_unwatched, unwatched[:_UNWATCHED]),
-    )
-    message.since.FromMilliseconds(begin_ms)
-    message.until.FromMilliseconds(end_ms)
     if cameras:
         about = UnusualRequest(
             cameras=[camera or "*"] if principal.unlimited else cameras,
@@ -70,7 +72,8 @@ def report(
         )
         spans, message.note = _unusual(parts, about)
         message.unusual.extend(spans)
-    return answer(message)
+    message.sentences.extend(sentences(message))
+    return message
 
 
 def _unusual(parts: Parts, request: UnusualRequest) -> tuple[list[ScoredSpan], str]:
@@ -86,24 +89,3 @@ def _unusual(parts: Parts, request: UnusualRequest) -> tuple[list[ScoredSpan], s
         return [], f"unusual spans are not known: recall does not answer: {error.code().name}"
     finally:
         channel.close()
-
-
-def _hour(hour: Hour) -> ReportHour:
-    message = ReportHour(
-        incidents=hour.incidents, watched_s=hour.watched_ms / 1000, unwatched_s=hour.unwatched_ms / 1000
-    )
-    message.start.FromMilliseconds(hour.begin_ms)
-    return message
-
-
-def _unwatched(stretch: Unwatched) -> UnwatchedTime:
-    message = UnwatchedTime(
-        camera=stretch.camera,
-        tenant=stretch.tenant,
-        watch=stretch.watch,
-        reason=stretch.reason,
-        seconds=stretch.time_ms / 1000,
-    )
-    message.start.FromMilliseconds(stretch.begin_ms)
-    message.end.FromMilliseconds(stretch.end_ms)
-    return message

@@ -63,9 +63,11 @@ def is_secure(parts: Parts) -> bool:
 @router.get("/v1/session", **route(SessionView))
 def session(request: Request, principal: Viewer) -> Response:
     """Who calls, and what the caller may see."""
-    provider = parts_of(request).provider
-    of_provider = provider is not None and principal.issuer == provider.issuer
-    return answer(principal.view(SIGN_OUT if of_provider else ""))
+    parts = parts_of(request)
+    of_provider = parts.provider is not None and principal.issuer == parts.provider.issuer
+    view = principal.view(SIGN_OUT if of_provider else "")
+    view.searches = parts.settings.recall is not None
+    return answer(view)
 
 
 @router.delete("/v1/session", **route(None, status=204))

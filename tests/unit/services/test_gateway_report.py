@@ -34,6 +34,8 @@ def test_a_report_has_incidents_hours_and_what_was_not_watched(tmp_path: Path) -
         assert len(report["hours"]) == 1
         assert report["hours"][0]["incidents"] == 4
         assert "memory" in report["note"]
+        assert report["sentences"][0]["incidents"] == [incident["id"] for incident in report["incidents"]]
+        assert asked(port, "session", ada)["searches"] is False
         (gate,) = [row for row in asked(port, "coverage", ada, **whole)["rows"] if row["camera"] == "gate"]
         stretches = [one for one in report["unwatched"] if one["camera"] == "gate"]
         assert {one["reason"] for one in stretches} == {"gap"}
@@ -64,4 +66,5 @@ def test_a_recall_that_does_not_answer_is_named(tmp_path: Path) -> None:
         ingest(parts.database, ())
         report = asked(port, "report", cookie(parts))
         assert "recall does not answer: UNAVAILABLE" in report["note"]
+        assert asked(port, "session", cookie(parts))["searches"] is True
         assert report["incidents"]

@@ -8,3 +8,4 @@ from lookout.cli.report.backtest import (
 from lookout.cli.report.page import PageFacts as PageFacts, Truth as Truth, write_page as write_page
 from lookout.cli.report.pictures import Album as Album, FootageAlbum as FootageAlbum, Pictures as Pictures
 from lookout.cli.report.run import TOPICS as TOPICS, FleetRecord as FleetRecord
+from lookout.cli.report.shift import report as report

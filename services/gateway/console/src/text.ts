@@ -9,6 +9,7 @@ export const text = {
     watches: "Watches",
     find: "Find",
     recordings: "Recordings",
+    report: "Report",
     notifications: "Notifications",
     operations: "Operations",
     start: "Add a camera",
@@ -72,6 +73,8 @@ export const text = {
     choose: "Choose an incident.",
     search: "Words of the question",
     csv: "CSV",
+    csvCut: (rows: number) => `The table has the newest ${rows} incidents: filter for fewer.`,
+    newest: "Back to the newest",
     peak: "peak",
     opinion: {
       yes: "A second model agrees:",
@@ -314,6 +317,7 @@ export const text = {
   },
   find: {
     help: "One question about what the cameras saw. Their memory proposes moments; each hit is then verified as a watch would have answered.",
+    off: "This fleet keeps no memory, which searches need. An administrator can start it with memory: lookout up --memory 2h, or memory.tiers in the chart.",
     cameras: "Cameras (id or pattern)",
     times: [
       ["3600", "last hour"],
@@ -359,6 +363,21 @@ export const text = {
     anyCamera: "all cameras",
     why: "Why",
     more: (count: number) => `and ${count} more`,
+  },
+  report: {
+    times: { "3600": "last hour", "28800": "last 8 hours", "86400": "last day", "604800": "last week" } as Record<string, string>,
+    print: "Print",
+    words: "In short",
+    show: "Show it",
+    utc: "Times in these sentences are UTC.",
+    allIncidents: (more: number, unknown: boolean) => (unknown ? "All incidents" : `and ${more} more`),
+    hours: "Hour by hour",
+    hour: "Hour from",
+    watched: "Watched",
+    unwatched: "What was not watched",
+    length: "Length",
+    unseen: "no answer at all",
+    unusual: "Unusual for the time of day",
   },
   recordings: {
     ask: "Ask about recordings",

@@ -38,3 +38,4 @@ export type FindSummary = Schemas["FindSummary"];
 export type ScoredSpan = Schemas["ScoredSpan"];
 export type SimilarResponse = Schemas["SimilarResponse"];
 export type NotSearched = Schemas["NotSearched"];
+export type ShiftReport = Schemas["ShiftReport"];

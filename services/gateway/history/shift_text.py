@@ -1,0 +1,131 @@
+"""A report in sentences: templates, so that nothing stands in them that the report does not say."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Final
+
+from lookout.text import clean
+from lookout.v1.actions_pb2 import IncidentState
+from lookout.v1.gateway_pb2 import IncidentView, ReportSentence, ShiftReport
+from lookout.wire import CAMERA_HEALTH
+
+#: questions, cameras and incidents that a sentence or report names one by one
+_QUESTIONS: Final = 5
+_NAMED: Final = 3
+
+
+def sentences(report: ShiftReport) -> Iterator[ReportSentence]:
+    """What a report says, in words.
+
+    Args:
+        report: Whole but for its sentences.
+
+    Yields:
+        Sentences with the ids of the incidents that they speak of. Times are UTC.
+    """
+    yield from _incidents(report)
+    yield _watched(report)
+    if report.unusual:
+        span = report.unusual[0]
+        begin, end = _clock(span.begin_us / 1000), _clock(span.end_us / 1000)
+        count = _count(len(report.unusual), "span looks", "spans look")
+        where = f"{clean(span.camera, 100)}, {begin} to {end}"
+        yield ReportSentence(text=f"{count} unusual for the time of day; the most unusual: {where}.")
+
+
+def _incidents(report: ShiftReport) -> Iterator[ReportSentence]:
+    total = sum(hour.incidents for hour in report.hours)
+    if not report.incidents:
+        yield ReportSentence(text="No incident began.")
+        return
+    cameras = {incident.camera for incident in report.incidents}
+    count = _count(max(total, len(report.incidents)), "incident", "incidents")
+    where = _count(len(cameras), "camera", "cameras")
+    limit = f"; this report lists the newest {len(report.incidents)}" if report.more_incidents else ""
+    yield ReportSentence(text=f"{count} began, on {where}{limit}.", incidents=_ids(report.incidents))
+    asked: dict[str, list[IncidentView]] = defaultdict(list)
+    for incident in report.incidents:
+        asked["" if incident.watch == CAMERA_HEALTH else incident.question].append(incident)
+    for question, found in sorted(asked.items(), key=lambda pair: -len(pair[1]))[:_QUESTIONS]:
+        yield _of_question(question, found)
+    yield from _open(report.incidents)
+    busiest = max(report.hours, key=lambda hour: hour.incidents, default=None)
+    if busiest is not None and len(report.hours) > 1 and 1 < busiest.incidents < total:
+        begin_ms = busiest.start.ToMilliseconds()
+        span = f"{_clock(begin_ms)} and {_clock(begin_ms + 3_600_000)}"
+        yield ReportSentence(text=f"Most began between {span}: {busiest.incidents}.")
+
+
+def _of_question(question: str, found: Sequence[IncidentView]) -> ReportSentence:
+    cameras = Counter(clean(incident.camera, 100) for incident in found)
+    where = _listed([f"{name} ({count})" for name, count in cameras.most_common()])
+    if not question:
+        return ReportSentence(text=f"Camera health: something was wrong with {where}.", incidents=_ids(found))
+    best = max(found, key=lambda incident: incident.peak)
+    peak = f"the highest p(yes) was {best.peak:.2f}, on {clean(best.camera, 100)} at {_began(best)}"
+    text = f"“{clean(question, 300)}” was yes on {where}; {peak}."
+    return ReportSentence(text=text, incidents=_ids(found))
+
+
+def _open(incidents: Sequence[IncidentView]) -> Iterator[ReportSentence]:
+    """What nobody has taken up, and what people called wrong."""
+    new = [incident for incident in incidents if incident.state == IncidentState.INCIDENT_STATE_NEW]
+    wrong = [incident for incident in incidents if incident.HasField("right") and not incident.right]
+    if new:
+        named = _listed([f"{clean(incident.camera, 100)} at {_began(incident)}" for incident in new])
+        count = "Nobody has taken up" if len(new) == 1 else f"Nobody has taken up {len(new)} of them"
+        yield ReportSentence(text=f"{count}: {named}.", incidents=_ids(new))
+    if wrong:
+        count = _count(len(wrong), "was called a false alarm", "were called false alarms")
+        yield ReportSentence(text=f"{count}.", incidents=_ids(wrong))
+
+
+def _watched(report: ShiftReport) -> ReportSentence:
+    watched_s = sum(hour.watched_s for hour in report.hours)
+    lost_s = sum(hour.unwatched_s for hour in report.hours)
+    if not watched_s + lost_s:
+        return ReportSentence(text="Nothing was watched: no question has an answer in this time.")
+    if not lost_s:
+        return ReportSentence(text="Every question was answered all the time.")
+    reasons: Counter[str] = Counter()
+    for stretch in report.unwatched:
+        reasons[stretch.reason] += round(stretch.seconds)
+    why = _listed([f"{reason} {_span(seconds)}" for reason, seconds in reasons.most_common()])
+    text = f"{_span(lost_s)} of {_span(watched_s + lost_s)} had no answer, summed over cameras and questions"
+    longest = max(report.unwatched, key=lambda stretch: stretch.seconds, default=None)
+    if longest is None:
+        return ReportSentence(text=f"{text}.")
+    begin, end = _clock(longest.start.ToMilliseconds()), _clock(longest.end.ToMilliseconds())
+    camera = clean(longest.camera, 100)
+    return ReportSentence(text=f"{text}: {why}. The longest: {camera}, {begin} to {end}, {longest.reason}.")
+
+
+def _ids(incidents: Iterable[IncidentView]) -> list[str]:
+    return [incident.id for incident in incidents]
+
+
+def _began(incident: IncidentView) -> str:
+    return _clock(incident.start.ToMilliseconds())
+
+
+def _clock(time_ms: float) -> str:
+    return f"{datetime.fromtimestamp(time_ms / 1000, UTC):%H:%M}"
+
+
+def _count(count: int, one: str, many: str) -> str:
+    return f"{count} {one if count == 1 else many}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - _NAMED
+    return ", ".join([*names[:_NAMED], *([f"{more} more"] if more > 0 else [])])
+
+
+def _span(seconds: float) -> str:
+    minutes = round(seconds / 60)
+    if minutes < 1:
+        return f"{round(seconds)} s"
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"

@@ -1,0 +1,131 @@
+"""The console in a real Chromium over 1 000 cameras and 100 000 incidents, put into the history's tables."""
+
+from __future__ import annotations
+
+import csv
+import io
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import httpx
+import pytest
+
+from bench.gateway import CAMERAS_, WATCHES_, fill_incidents, ingest, messages
+from lookout.services.gateway.console_files import BUILT
+from lookout.services.gateway.history.database import Database
+from tests.browser import CHROMIUM, Browser
+from tests.eventually import eventually
+from tests.fleet.console_case import console, press, show
+from tests.fleet.gateway_case import GatewayProcess, gateway
+
+pytestmark = [
+    pytest.mark.fleet,
+    pytest.mark.long,
+    pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium"),
+    pytest.mark.skipif(not (BUILT / "index.html").exists(), reason="the console is not built: make console"),
+]
+INCIDENTS = 100_000
+#: rows that the page holds at a time
+SHOWN = 500
+ROWS = "document.querySelectorAll('.list li a').length"
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory, kafka: str, redis_url: str) -> Iterator[Browser]:
+    folder = tmp_path_factory.mktemp("many")
+    database = Database(f"sqlite:///{folder / 'history.db'}")
+    database.migrate()
+    ingest(database, messages(CAMERAS_ * WATCHES_), 9000)
+    fill_incidents(database, round(time.time() * 1000))
+    database.close()
+    with ExitStack() as stack:
+        process: GatewayProcess = gateway(stack, folder, kafka, redis_url)
+        client: httpx.Client = stack.enter_context(process.signed_in())
+        yield stack.enter_context(console(process, client, folder / "profile"))
+
+
+def key(page: Browser, name: str) -> None:
+    """Press a key."""
+    page.evaluate(f"dispatchEvent(new KeyboardEvent('keydown', {{key: {name!r}}}))")
+
+
+def more(page: Browser) -> None:
+    """Ask for the next hundred, and wait for them."""
+    last = "[...document.querySelectorAll('.list li')].at(-1).id"
+    before = page.evaluate(last)
+    press(page, "Show more")
+    eventually(lambda: page.evaluate(last) != before)
+
+
+def test_the_page_holds_few_incidents_however_far_one_reads(page: Browser) -> None:
+    show(page, "incidents")
+    eventually(lambda: page.evaluate(ROWS) == 100)
+    newest = page.evaluate("document.querySelector('.list li').id")
+    for _ in range(8):
+        more(page)
+    assert page.evaluate(ROWS) == SHOWN
+    press(page, "Back to the newest")
+    eventually(lambda: page.evaluate("document.querySelector('.list li').id") == newest)
+    assert page.evaluate("faults") == []
+
+
+def test_keys_go_on_after_the_last_row_and_acts_keep_ones_place(page: Browser) -> None:
+    show(page, "incidents")
+    eventually(lambda: page.evaluate(ROWS) == 100)
+    more(page)
+    for _ in range(3):
+        more(page)
+    last = str(page.evaluate("[...document.querySelectorAll('.list li')].at(-1).id")).removeprefix(
+        "incident-"
+    )
+    page.evaluate(f"location.hash = '#/incidents/{last}'")
+    eventually(lambda: page.evaluate("document.querySelectorAll('.list li.chosen').length") == 1)
+    key(page, "j")
+    chosen = eventually(
+        lambda: (place := str(page.evaluate("location.hash")).split("/")[2].split("?")[0]) != last and place
+    )
+    assert page.evaluate(f"document.getElementById('incident-{chosen}') !== null"), "it was loaded"
+    rows = "[...document.querySelectorAll('.list li')]"
+    new = f"{rows}.findLast(row => row.querySelector('.badge').innerText === 'new')"
+    row = page.evaluate(f"{new}.id")
+    page.evaluate(f"location.hash = '#/incidents/{row.removeprefix('incident-')}'")
+    eventually(lambda: page.evaluate(f"document.getElementById('{row}').classList.contains('chosen')"))
+    key(page, "r")
+    badge = f"document.querySelector('#{row} .badge').innerText"
+    eventually(lambda: page.evaluate(badge) == "resolved")
+    assert page.evaluate(ROWS) > 100, "the list did not begin again"
+    assert page.evaluate("faults") == []
+
+
+def test_filters_find_one_cameras_incidents_among_all(page: Browser) -> None:
+    show(page, "incidents?camera=camera-0007&state=claimed")
+
+    def cameras() -> Any:
+        return page.evaluate(
+            "[...new Set([...document.querySelectorAll('.list li .name')].map(n => n.innerText))]"
+        )
+
+    eventually(lambda: cameras() == ["camera-0007"])
+    shown = page.evaluate(
+        "[...new Set([...document.querySelectorAll('.list li .badge')].map(n => n.innerText))]"
+    )
+    assert shown == ["claimed"]
+
+
+def test_the_table_has_every_incident(page: Browser) -> None:
+    show(page, "incidents")
+    eventually(lambda: page.evaluate(ROWS) == 100)
+    page.evaluate(
+        "window.saved = []; URL.createObjectURL = blob => (saved.push(blob), 'blob:none'); undefined"
+    )
+    press(page, "CSV")
+    eventually(lambda: page.evaluate("saved.length") == 1, seconds=300.0)
+    table = list(csv.DictReader(io.StringIO(page.evaluate("saved[0].text()"))))
+    assert len({row["id"] for row in table}) == INCIDENTS
+    page.evaluate("saved.length = 0")
+    page.call("HeapProfiler.collectGarbage")
+    heap = page.call("Runtime.getHeapUsage")["usedSize"]
+    assert heap < 64 << 20, "what was saved does not stay in the page"
+    assert page.evaluate("faults") == []

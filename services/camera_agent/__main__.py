@@ -13,7 +13,7 @@ from lookout.runtime.observe import Health, Metrics, Probes, logs
 from lookout.runtime.worker import load_settings
 from lookout.runtime.worker.startup import check_kafka, check_open_files, check_redis
 from lookout.runtime.worker.tables import Table, tell_left_out
-from lookout.services.camera_agent.agent import Agent, Numbers, camera_fault
+from lookout.services.camera_agent.agent import Agent, Numbers, camera_fault, room
 from lookout.services.camera_agent.leases import Leases
 from lookout.services.camera_agent.settings import AgentSettings
 from lookout.text import visible
@@ -61,7 +61,7 @@ def main() -> int:
     client = settings.redis_client(
         settings.redis_url, socket_timeout=timeout_s, socket_connect_timeout=timeout_s
     )
-    leases = Leases(client, settings.instance, settings.camera_lease_s)
+    leases = Leases(client, settings.instance, settings.camera_lease_s, room())
     agent = Agent(settings, table, leases, producer, Numbers.register(metrics.registry))
     health.clear("worker")
     while not stopped.is_set():

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Any, Final, Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from lookout.runtime.kafka_clients import Producer
 from lookout.runtime.net.redis_errors import REDIS_ERRORS
 from lookout.runtime.observe import logs
-from lookout.services.camera_agent.leases import Leases
+from lookout.services.camera_agent.leases import UNBOUNDED, Leases
 from lookout.services.camera_agent.settings import AgentSettings
 from lookout.services.camera_agent.stream import Stream
 from lookout.text import public_url
@@ -22,6 +23,29 @@ from lookout.video.sandbox.cutter import CutSegment
 from lookout.video.sandbox.places import url_fault
 from lookout.wire import SEGMENTS, WireError, check_tenant, from_json, label_headers
 from lookout.wire.headers import CAPTURED_AT, encode
+
+#: state of a camera that no agent has room for (services/controller/agents.py)
+NO_ROOM: Final = "no-room"
+#: memory of the agent itself, and of the process of each camera, in bytes (chart: cameraAgent.resources)
+_OWN_BYTES: Final = 150 << 20
+_CAMERA_BYTES: Final = 20 << 20
+#: where a control group has its limit of memory: version 2, version 1
+_LIMITS: Final = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+
+
+def room(limits: Sequence[str] = _LIMITS) -> int:
+    """How many cameras the memory of this process's control group has room for, at least one.
+
+    Args:
+        limits: Files with the limit in bytes; the first that has a number counts.
+    """
+    for path in limits:
+        try:
+            limit = int(Path(path).read_text())
+        except (OSError, ValueError):  # "max": there is no limit
+            continue
+        return max(1, min((limit - _OWN_BYTES) // _CAMERA_BYTES, UNBOUNDED))
+    return UNBOUNDED
 
 
 def camera_fault(key: str, value: bytes) -> str | None:
@@ -177,19 +201,24 @@ class Agent:
         """Write the reports whose state changed, and the others once a lease."""
         now = self._clock()
         due: dict[str, str] = {}
-        for name, stream in self._streams.items():
-            state = _state(stream)
+        left_out = self._leases.left_out
+        for name in self._reported.keys() - self._streams.keys() - left_out:
+            del self._reported[name]
+        states = {name: _state(stream) for name, stream in self._streams.items()}
+        for name, state in (states | dict.fromkeys(left_out, NO_ROOM)).items():
             before, written = self._reported.get(name, ("", 0.0))
             if state != before or now - written >= self._settings.camera_lease_s:
                 due[name] = state
         try:
-            self._leases.tell({name: self._report(self._streams[name]) for name in due})
+            self._leases.tell({name: self._report(name) for name in due})
         except REDIS_ERRORS:
             return
         self._reported.update({name: (state, now) for name, state in due.items()})
 
-    def _report(self, stream: Stream) -> dict[str, str | int]:
-        report = stream.report
+    def _report(self, name: str) -> dict[str, str | int]:
+        if name not in self._streams:
+            return {"agent": "", "state": NO_ROOM, "error": ""}
+        report = self._streams[name].report
         return {
             "agent": self._settings.instance,
             "state": "streaming" if report.streaming else "connecting",

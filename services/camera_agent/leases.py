@@ -1,15 +1,17 @@
-"""Which agent pulls which camera: a lease a camera in the directory, spread by rendezvous hashing.
+"""Which agent pulls which camera: a lease a camera in the directory, by bounded rendezvous hashing.
 
-Every agent computes the same preferred agent for each camera from the list of living agents. It takes a
-camera's lease if it is preferred and the lease is free, renews it while it pulls, and gives it back when
-another agent is preferred. Nothing is published without a lease that is still valid by this process's clock.
+Every agent computes the same agent for each camera from the list of living agents and the room that each has.
+It takes the leases of its cameras where they are free, renews them while it pulls, and gives back that of a
+camera that became another agent's. Nothing is published without a lease that is still valid by this process's
+clock.
 """
 
 from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from importlib import resources
 from itertools import islice
 from typing import Any
@@ -21,10 +23,14 @@ from lookout.runtime.net.redis_values import Kind, text_of, with_types
 from lookout.wire import REDIS_KEYS
 
 AGENTS = REDIS_KEYS + "{agents}:alive"
+#: how many cameras each agent has room for
+ROOMS = REDIS_KEYS + "{agents}:rooms"
 LEASE = REDIS_KEYS + "{{{camera}}}:agent"
 REPORT = REDIS_KEYS + "{{{camera}}}:report"
 
 _TIME = "return redis.call('TIME')"
+#: room of an agent without a limit of memory
+UNBOUNDED = 1 << 31
 #: commands that are sent at once; Redis serves nobody else while it runs a script, but between two of them
 _BATCH = 200
 
@@ -53,51 +59,94 @@ def _queue(pipeline: Any, script: str, key: str, *arguments: str | int) -> None:
     pipeline.execute_command("EVAL", script, 1, key, *arguments)
 
 
+def _room(text: str | None) -> int:
+    """The room that an agent announces; one of an earlier release announces none."""
+    return int(text) if text is not None and text.isdecimal() else UNBOUNDED
+
+
 class Preferences:
-    """The preferred agent of each camera, kept up to date while cameras and agents come and go.
+    """The agent of each camera, kept up to date while cameras and agents come and go.
 
     An agent that comes costs one hash a camera, one that goes costs the cameras that preferred it: with ten
-    thousand cameras and fifty agents, comparing all with all would take half a second.
+    thousand cameras and fifty agents, comparing all with all would take half a second. Further choices are
+    computed only where more cameras prefer an agent than it has room for: it keeps those with the highest
+    hashes, the others ask the agent that they prefer next (deferred acceptance; the hash of a pair counts for
+    both sides, so there is one outcome, which every agent finds).
 
     Args:
         agent: Whose cameras are in `own`.
     """
 
     def __init__(self, agent: str) -> None:
-        self.own: set[str] = set()
         self._agent = agent
-        self._agents: set[str] = set()
+        self._rooms: dict[str, int] = {}
         self._preferred: dict[str, str | None] = {}
+        self._crowds: dict[str | None, set[str]] = defaultdict(set)  # cameras by the agent that they prefer
+        self._settled: tuple[set[str], set[str]] | None = None
+
+    @property
+    def own(self) -> set[str]:
+        """The agent's cameras."""
+        return self._settle()[0]
+
+    @property
+    def left_out(self) -> set[str]:
+        """Cameras that prefer this agent, and for which no agent has room."""
+        return self._settle()[1]
 
     def add(self, camera: str) -> None:
         """A camera that an agent shall pull."""
         if camera not in self._preferred:
-            self._set(camera, preferred(camera, self._agents))
+            self._set(camera, preferred(camera, self._rooms))
 
     def remove(self, camera: str) -> None:
         """A camera that none shall pull."""
-        self._preferred.pop(camera, None)
-        self.own.discard(camera)
+        if camera in self._preferred:
+            self._crowds[self._preferred.pop(camera)].discard(camera)
+            self._settled = None
 
-    def update_agents(self, agents: Collection[str]) -> None:
-        """Follow the list of living agents."""
-        living = set(agents)
-        if gone := self._agents - living:
+    def update_agents(self, rooms: Mapping[str, int]) -> None:
+        """Follow the list of living agents, each with how many cameras it has room for."""
+        if rooms == self._rooms:
+            return
+        gone, new = self._rooms.keys() - rooms.keys(), rooms.keys() - self._rooms.keys()
+        self._rooms, self._settled = dict(rooms), None
+        if gone:
             for camera, agent in list(self._preferred.items()):
                 if agent in gone:
-                    self._set(camera, preferred(camera, living))
-        if (new := living - self._agents) and self._preferred:
+                    self._set(camera, preferred(camera, rooms))
+        if new:
             for camera, agent in list(self._preferred.items()):
                 rivals = new if agent is None or agent in new else {agent, *new}
                 self._set(camera, preferred(camera, rivals))
-        self._agents = living
 
     def _set(self, camera: str, agent: str | None) -> None:
+        self._crowds[self._preferred.get(camera)].discard(camera)
         self._preferred[camera] = agent
-        if agent == self._agent:
-            self.own.add(camera)
-        else:
-            self.own.discard(camera)
+        self._crowds[agent].add(camera)
+        self._settled = None
+
+    def _settle(self) -> tuple[set[str], set[str]]:
+        """The cameras of this agent, and those left out that prefer it."""
+        if self._settled is None:
+            taken = {agent: set(self._crowds[agent]) for agent in self._rooms}
+            choices: dict[str, list[str]] = {}  # agents that a camera has not asked yet, the best one last
+            left_out: set[str] = set()
+            while full := [agent for agent, room in self._rooms.items() if len(taken[agent]) > room]:
+                for agent in full:
+                    cameras = sorted(taken[agent], key=lambda camera: _weight(camera, agent))
+                    for camera in cameras[: len(cameras) - self._rooms[agent]]:
+                        taken[agent].discard(camera)
+                        if camera not in choices:
+                            ranked = sorted(self._rooms, key=lambda rival: _weight(camera, rival))
+                            choices[camera] = ranked[:-1]
+                        if choices[camera]:
+                            taken[choices[camera].pop()].add(camera)
+                        else:
+                            left_out.add(camera)
+            own = taken.get(self._agent, set())
+            self._settled = own, left_out & self._crowds[self._agent]
+        return self._settled
 
 
 class Leases:
@@ -107,16 +156,22 @@ class Leases:
         client: Redis, with time-outs well below `lease_s`.
         agent: This agent's name, unique.
         lease_s: A lease that is not renewed ends after so long.
+        room: How many cameras this agent has room for.
     """
 
-    def __init__(self, client: redis.Redis, agent: str, lease_s: float) -> None:
+    def __init__(self, client: redis.Redis, agent: str, lease_s: float, room: int = UNBOUNDED) -> None:
         self._client = client
         self._agent = agent
-        self._lease_s = lease_s
+        self._lease_s, self._room = lease_s, room
         self._held: dict[str, float] = {}
         self._preferences = Preferences(agent)
         self._take, self._report = _script("take"), _script("report")
         self._give = client.register_script(_script("give_back"))
+
+    @property
+    def left_out(self) -> set[str]:
+        """Cameras for which no agent has room, and that this one is to report."""
+        return self._preferences.left_out
 
     def holds(self, camera: str) -> bool:
         """Return whether this agent may publish for a camera now."""
@@ -139,6 +194,7 @@ class Leases:
         own = self._preferences.own
         try:
             self._preferences.update_agents(self._living())
+            own = self._preferences.own
             for camera in self._held.keys() - own:
                 self.give_back(camera)
             self._renew(own, begun)
@@ -157,6 +213,7 @@ class Leases:
         """Give everything back; for a stop in good order."""
         try:
             self._client.zrem(AGENTS, self._agent)
+            self._client.hdel(ROOMS, self._agent)
             for camera in list(self._held):
                 self.give_back(camera)
         except REDIS_ERRORS:
@@ -172,16 +229,23 @@ class Leases:
                     _queue(pipeline, self._report, REPORT.format(camera=camera), life_ms, *fields)
                 pipeline.execute()
 
-    def _living(self) -> list[str]:
-        """Say that this agent lives, and return all that do, by Redis's clock."""
+    def _living(self) -> dict[str, int]:
+        """Say that this agent lives, and return all that do, by Redis's clock, with the room of each."""
         # By a script on the key: in a cluster each node has a clock of its own.
         seconds, micros = self._client.eval(_TIME, 1, AGENTS)  # type: ignore[misc]
         now = int(seconds) + int(micros) / 1e6
-        kinds: dict[str, Kind] = {AGENTS: "zset"}
-        with_types(self._client, kinds, lambda: self._client.zadd(AGENTS, {self._agent: now}))
+        kinds: dict[str, Kind] = {AGENTS: "zset", ROOMS: "hash"}
+
+        def announce() -> None:
+            self._client.hset(ROOMS, self._agent, str(self._room))
+            self._client.zadd(AGENTS, {self._agent: now})
+
+        with_types(self._client, kinds, announce)
         self._client.zremrangebyscore(AGENTS, "-inf", now - 10 * self._lease_s)
         members: Any = self._client.zrangebyscore(AGENTS, now - self._lease_s, "+inf")
-        return [name for member in members if (name := text_of(member)) is not None]
+        names = [name for member in members if (name := text_of(member)) is not None]
+        rooms: Any = self._client.hmget(ROOMS, names) if names else []
+        return {name: _room(text_of(room)) for name, room in zip(names, rooms, strict=True)}
 
     def _renew(self, cameras: Iterable[str], begun: float) -> None:
         life_ms = round(self._lease_s * 1000)

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from lookout.runtime.net.redis_errors import REDIS_ERRORS
 from lookout.runtime.worker import ServiceSettings
-from lookout.services.controller.convert import NO_AGENT, Condition
+from lookout.services.controller.convert import NO_AGENT, NO_ROOM, Condition
 from lookout.wire import REDIS_KEYS
 
 #: one hash a camera, which its agent writes; also the name of its lease (services/camera_agent)
@@ -99,6 +99,8 @@ def streaming(report: Mapping[str, str]) -> Condition:
     """Return the condition `Streaming` of a camera that an agent has."""
     if report.get("state") == "streaming":
         return Condition("Streaming", True, "Streaming")
+    if report.get("state") == "no-room":  # services/camera_agent/agent.py
+        return NO_ROOM
     if error := report.get("error"):
         return Condition("Streaming", False, "Reconnecting", error)
     return Condition("Streaming", False, "Connecting", "its agent opens the stream")

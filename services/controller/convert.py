@@ -35,6 +35,12 @@ class Condition:
 
 
 NO_AGENT = Condition("Streaming", False, "NoAgent", "no agent has it")
+NO_ROOM = Condition(
+    "Streaming",
+    False,
+    "NoRoom",
+    "every agent has as many cameras as its memory holds: raise cameraAgent.replicas or its memory",
+)
 
 
 def camera(resource: Mapping[str, Any]) -> Camera:

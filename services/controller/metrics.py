@@ -11,7 +11,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from lookout.services.controller.rounds import conditions_before
 
 #: reasons of the condition `Streaming`; a paused camera is not meant to stream
-NOT_STREAMING: Final = ("NoAgent", "Connecting", "Reconnecting")
+NOT_STREAMING: Final = ("NoAgent", "NoRoom", "Connecting", "Reconnecting")
 UNANSWERED_S: Final = 600.0
 """Seconds without an answer after which a watch counts as unanswered."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,8 +12,8 @@ from prometheus_client import CollectorRegistry
 
 from lookout.local import RedisServer
 from lookout.services.camera_agent import agent as agent_module
-from lookout.services.camera_agent.agent import Agent, Numbers
-from lookout.services.camera_agent.leases import REPORT, Leases, Preferences, preferred
+from lookout.services.camera_agent.agent import Agent, Numbers, room
+from lookout.services.camera_agent.leases import REPORT, UNBOUNDED, Leases, Preferences, _weight, preferred
 from lookout.services.camera_agent.settings import AgentSettings
 from lookout.services.camera_agent.stream import StreamReport
 from lookout.v1.cameras_pb2 import Camera
@@ -60,10 +61,10 @@ class FakeStream:
 class World:
     """One agent over a table in memory and a real Redis."""
 
-    def __init__(self, client: redis.Redis, leases: Leases | None = None) -> None:
+    def __init__(self, client: redis.Redis, leases: Leases | None = None, name: str = "agent-0") -> None:
         self.client, self.table, self.now = client, FakeTable(), 0.0
-        settings = AgentSettings(mode="local", instance="agent-0", camera_lease_s=LEASE_S)
-        self.leases = leases or Leases(client, "agent-0", LEASE_S)
+        settings = AgentSettings(mode="local", instance=name, camera_lease_s=LEASE_S)
+        self.leases = leases or Leases(client, name, LEASE_S)
         numbers = Numbers.register(CollectorRegistry())
         producer: Any = None
         self.agent = Agent(settings, self.table, self.leases, producer, numbers, clock=lambda: self.now)
@@ -103,7 +104,7 @@ def test_a_step_without_changes_reads_no_row_and_writes_no_report(world: World) 
     world.agent.step()
     read, before = world.table.read, world.commands()
     world.agent.step()
-    # The list of living agents takes four commands; each lease is renewed by a script of four.
+    # The list of living agents takes six commands; each lease is renewed by a script of four.
     assert world.table.read == read
     renewing = world.commands() - before
     world.agent._streams["camera-3"].report.streaming = True
@@ -143,16 +144,30 @@ def test_a_camera_that_is_removed_while_redis_is_away_is_no_longer_pulled(
         redis_server.start()
 
 
+def assigned(cameras: set[str], rooms: dict[str, int]) -> dict[str, str]:
+    """The agent of each camera that has one, computed at once: pairs by their hash, the highest first."""
+    pairs = [(camera, agent) for camera in cameras for agent in rooms]
+    pairs.sort(key=lambda pair: _weight(*pair), reverse=True)
+    agents: dict[str, str] = {}
+    left = dict(rooms)
+    for camera, agent in pairs:
+        if camera not in agents and left[agent]:
+            agents[camera] = agent
+            left[agent] -= 1
+    return agents
+
+
+@pytest.mark.parametrize("most", [3, 8, 1 << 31])
 @pytest.mark.parametrize("seed", range(5))
-def test_preferences_that_are_kept_up_equal_those_that_are_computed(seed: int) -> None:
+def test_preferences_that_are_kept_up_equal_those_that_are_computed(seed: int, most: int) -> None:
     draw = random.Random(seed)
     own, names = "agent-0", [f"agent-{number}" for number in range(6)]
-    preferences, cameras, agents = Preferences(own), set[str](), set[str]()
+    preferences, cameras, rooms = Preferences(own), set[str](), dict[str, int]()
     for _ in range(60):
         match draw.randrange(3):
             case 0:
-                agents = {name for name in names if draw.random() < 0.6}
-                preferences.update_agents(agents)
+                rooms = {name: draw.randint(1, most) for name in names if draw.random() < 0.6}
+                preferences.update_agents(rooms)
             case 1:
                 camera = f"camera-{draw.randrange(30)}"
                 cameras.add(camera)
@@ -161,4 +176,47 @@ def test_preferences_that_are_kept_up_equal_those_that_are_computed(seed: int) -
                 camera = f"camera-{draw.randrange(30)}"
                 cameras.discard(camera)
                 preferences.remove(camera)
-        assert preferences.own == {name for name in cameras if preferred(name, agents) == own}
+        agents = assigned(cameras, rooms)
+        assert preferences.own == {name for name, agent in agents.items() if agent == own}
+        out = {name for name in cameras - agents.keys() if preferred(name, rooms) == own}
+        assert preferences.left_out == out
+
+
+def test_no_agent_takes_more_than_it_has_room_for_and_the_rest_is_reported(
+    redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agent_module, "Stream", FakeStream)
+    worlds = [
+        World(redis_client, Leases(redis_client, f"agent-{number}", LEASE_S, 4), f"agent-{number}")
+        for number in range(3)
+    ]
+    names = {f"camera-{number}" for number in range(14)}
+    for _ in range(3):  # until every agent knows the others, and what they gave back is taken
+        for world in worlds:
+            for name in names:
+                world.table.put(name)
+            world.agent.step()
+    assert [len(world.streams()) for world in worlds] == [4, 4, 4]
+    pulled = set[str]().union(*(world.streams() for world in worlds))
+    assert len(pulled) == 12
+    for name in names:
+        state = redis_client.hget(REPORT.format(camera=name), "state")
+        assert state == (b"connecting" if name in pulled else b"no-room")
+    worlds.append(World(redis_client, Leases(redis_client, "agent-3", LEASE_S, 4), "agent-3"))
+    for name in names:
+        worlds[3].table.put(name)
+    for _ in range(3):
+        for world in worlds:
+            world.agent.step()
+    assert set[str]().union(*(world.streams() for world in worlds)) == names
+    assert all(len(world.streams()) <= 4 for world in worlds)
+    assert {redis_client.hget(REPORT.format(camera=name), "state") for name in names} == {b"connecting"}
+
+
+@pytest.mark.parametrize(
+    ("text", "cameras"),
+    [("1073741824\n", 43), ("max\n", UNBOUNDED), ("9223372036854771712\n", UNBOUNDED), ("1048576", 1)],
+)
+def test_the_room_follows_from_the_limit_of_memory(tmp_path: Path, text: str, cameras: int) -> None:
+    (tmp_path / "limit").write_text(text)
+    assert room([str(tmp_path / "away"), str(tmp_path / "limit")]) == cameras

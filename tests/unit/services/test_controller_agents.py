@@ -31,6 +31,12 @@ def test_a_stream_that_has_not_been_tried_yet_does_not_claim_to_be_opened_again(
     assert found.message
 
 
+def test_a_camera_that_no_agent_has_room_for_says_what_to_do() -> None:
+    found = streaming({"agent": "", "state": "no-room", "error": ""})
+    assert (found.status, found.reason) == (False, "NoRoom")
+    assert "cameraAgent.replicas" in found.message
+
+
 def test_reports_are_read_in_turn_and_what_changed_is_told(redis_server: RedisServer) -> None:
     names = {f"camera-{number}" for number in range(10)}
     with (

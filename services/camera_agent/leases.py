@@ -109,11 +109,11 @@ class Preferences:
         """Follow the list of living agents, each with how many cameras it has room for."""
         if rooms == self._rooms:
             return
-        gone, new = self._rooms.keys() - rooms.keys(), rooms.keys() - self._rooms.keys()
+        absent, new = self._rooms.keys() - rooms.keys(), rooms.keys() - self._rooms.keys()
         self._rooms, self._settled = dict(rooms), None
-        if gone:
+        if absent:
             for camera, agent in list(self._preferred.items()):
-                if agent in gone:
+                if agent in absent:
                     self._set(camera, preferred(camera, rooms))
         if new:
             for camera, agent in list(self._preferred.items()):

@@ -206,21 +206,21 @@ class SnoozeSwitches:
         newest: dict[str, str] = {}
         while True:
             try:
-                key, wanted = self._commands.get_nowait()
+                key, command = self._commands.get_nowait()
             except Empty:
                 break
-            newest[key] = wanted
+            newest[key] = command
         for watch, view in views.items():
-            wanted = newest.get(self._key(watch), "")
+            command = newest.get(self._key(watch), "")
             try:
                 # A watch that somebody has disabled is neither snoozed nor woken.
-                if wanted == ON and view.is_enabled:
+                if command == ON and view.is_enabled:
                     self._watches.snooze(watch)
-                elif wanted == OFF and view.is_snoozed:
+                elif command == OFF and view.is_snoozed:
                     self._watches.wake(watch)
             except DeliveryError as error:
                 self._log.warning("a switch of Home Assistant is not obeyed", watch=watch, error=str(error))
-            if wanted:  # its switch shows what holds, also where nothing changed
+            if command:  # its switch shows what holds, also where nothing changed
                 self._states.pop(self._key(watch), None)
         return bool(newest)
 

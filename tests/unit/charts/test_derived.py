@@ -9,6 +9,7 @@ import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import jsonschema
 import pytest
@@ -308,3 +309,17 @@ def _check(schema: dict[str, object], where: str) -> None:
     items = schema.get("items")
     if isinstance(items, dict):
         _check(items, f"{where}[]")
+
+
+@pytest.mark.parametrize("path", sorted((CHART / "crds").iterdir()), ids=lambda path: path.stem)
+def test_every_key_of_a_definition_has_a_value(path: Path) -> None:
+    """A comma in a description ends it within braces: the rest becomes keys that the API server refuses."""
+
+    def empty(node: Any, place: str) -> list[str]:
+        if isinstance(node, dict):
+            return [key for name in node for key in empty(node[name], f"{place}.{name}")]
+        if isinstance(node, list):
+            return [key for entry in node for key in empty(entry, place)]
+        return [place] if node is None else []
+
+    assert empty(yaml.safe_load(path.read_text()), path.stem) == []

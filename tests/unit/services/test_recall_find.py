@@ -364,7 +364,9 @@ def test_the_gateway_streams_a_search(service: Service, tmp_path: Path) -> None:
         kinds = [kind for kind, _ in events]
         assert (kinds[0], kinds[-1]) == ("progress", "summary")
         p_yes = service.world.cameras["ward"].p_yes["lying"]
-        (hit,) = [own for kind, own in events if kind == "hit"]
+        found = [own for kind, own in events if kind == "hit"]
+        hit = found[-1]
+        assert {own["number"] for own in found} == {hit["number"]}
         assert hit["verdict"]["p_yes"] == pytest.approx(p_yes[int(hit["verdict"]["window"])], abs=1e-4)
         assert parts.followers.begin("ada")  # its place is free again
         refused = gateway_events(port, cookie(parts), question=LYING, camera="ward", until="1971-01-01")

@@ -40,9 +40,10 @@ from lookout.wire import names_id, tenant_of
 TOGETHER: Final = 8
 """Spans that the memory is asked about at a time: less work than one window."""
 LEAST_SPANS: Final = 64
-"""Spans that are asked at least; beyond, a share (`ASKED`) of all."""
-ASKED: Final = 0.25
-"""Share of the ranked spans that the memory is asked about."""
+"""Spans that are asked at least, whatever the share (`ASKED`)."""
+ASKED: Final = 10.0
+"""Times the share of the windows that may be computed: the share of the spans that the memory is asked about.
+Asking all of them costs about 3 % of asking every window (`make bench-find`)."""
 LEAST_WINDOWS: Final = 60
 """Windows that may be computed whatever their share: two chains."""
 PATIENCE: Final = 12
@@ -185,6 +186,7 @@ class _Search:
     refused: dict[str, str] = field(default_factory=dict)
     scores: dict[PastSpan, float] = field(default_factory=dict)
     moments: Moments = field(init=False)
+    touched: list[_Proposal] = field(default_factory=list)
     fruitless: int = 0
     windows: int = 0
     total: int = 0
@@ -226,7 +228,7 @@ class _Search:
             compared = self.pasts, self.finder.memory.queries(question.clauses[0])
         spans = ranked_spans(*compared, sampling.window_us, question.since_us, question.until_us)
         self.ranked, self.total = len(spans), len(spans) * sampling.window_blocks
-        count = min(len(spans), max(LEAST_SPANS, round(ASKED * len(spans))))
+        count = min(len(spans), max(LEAST_SPANS, round(ASKED * question.share * len(spans))))
         note = f"{len(spans)} spans of {len(self.pasts)} cameras; the memory is asked about {count} of them"
         yield FindProgress("rank", done=len(spans), total=len(spans), note=note)
         proposals: list[_Proposal] = []
@@ -244,8 +246,11 @@ class _Search:
             # A clear one is verified at once: the first hit need not wait for the rest.
             while proposals and -proposals[0][0] >= question.threshold and not self._is_enough():
                 yield from self._verified(heapq.heappop(proposals))
+        # Moments that are known are completed for half of the budget, before and after the weaker proposals.
+        yield from self._completed(self._budget(self.total) // 2)
         while proposals and not self._is_enough():
             yield from self._verified(heapq.heappop(proposals))
+        yield from self._completed(self._budget(self.total))
         left_out = [span for span in spans.part(count) if span not in self.scores]
         self._leave_out(left_out, "ranked below the spans that the memory was asked about")
         left = [span for _, span in proposals if not self._is_of_hit(span)]
@@ -302,9 +307,13 @@ class _Search:
         """Whether no further proposal is verified."""
         if self._is_full():
             self.ended = "limit"
-        elif self.windows >= self._budget(self.total):
+        elif self._is_spent():
             self.ended = "budget"
         return self.ended != "done" or self.fruitless >= PATIENCE
+
+    def _is_spent(self) -> bool:
+        """Whether as many windows were computed as may be."""
+        return self.windows >= self._budget(self.total)
 
     def _is_full(self) -> bool:
         """Whether there are as many hits as are wanted."""
@@ -325,28 +334,80 @@ class _Search:
         if span.camera in self.refused:
             self._leave_out([span], self.refused[span.camera])
             return
-        yield FindProgress("verify", span.camera, self.windows, self._budget(self.total))
-        hits, windows, has_records = self.moments.last_number, self.windows, False
-        try:
-            for epoch in self._near(span):
-                ends = [i for i in epoch.blocks if span.begin_us < epoch.end_ms(i) * 1000 <= span.end_us]
-                has_records |= bool(ends)
-                if any(index not in self.moments.verdicts[epoch.stream] for index in ends):
-                    yield from self._computed(epoch, min(ends), max(ends), -score)
-        except QuotaError as error:
-            self.refused[span.camera] = str(error)
-            self._leave_out([span], str(error))
-            return
-        except LookoutError as error:
-            self._leave_out([span], str(error))
-            self.fruitless += 1
-            return
-        if not has_records:
-            self._leave_out([span], "tokens.v1 has no records of it: is it longer ago than Kafka keeps them?")
+        hits, windows = self.moments.last_number, self.windows
+        yield from self._guarded(span, self._probed(moment, span, -score))
         if self.moments.last_number > hits:
             self.fruitless = 0
         elif self.windows > windows:
             self.fruitless += 1
+
+    def _guarded(self, span: PastSpan, steps: Iterator[FindEvent]) -> Iterator[FindEvent]:
+        """Do the steps of verifying a span; name the span where they fail."""
+        yield FindProgress("verify", span.camera, self.windows, self._budget(self.total))
+        try:
+            yield from steps
+        except QuotaError as error:
+            self.refused[span.camera] = str(error)
+            self._leave_out([span], str(error))
+        except LookoutError as error:
+            self._leave_out([span], str(error))
+            self.fruitless += 1
+
+    def _probed(self, moment: Sequence[PastSpan], span: PastSpan, score: float) -> Iterator[FindEvent]:
+        """Compute the window of a moment that is the nearest to its key window: it costs least. If it says
+        no, or if that saves little, compute all windows of the moment's best span."""
+        nearest = self._cheapest(moment, span)
+        if nearest is None:
+            self._leave_out([span], "tokens.v1 has no records of it: is it longer ago than Kafka keeps them?")
+            return
+        epoch, index = nearest
+        if index is not None:
+            yield from self._computed(epoch, index, index, score)
+            if self.moments.touches(span.camera, moment[0].begin_us, moment[-1].end_us):
+                self.touched.append((-score, span))
+                return
+        yield from self._whole(span, score)
+
+    def _cheapest(self, moment: Sequence[PastSpan], span: PastSpan) -> tuple[EpochRecords, int | None] | None:
+        """The epoch of a moment and its window that takes the fewest others. No window: those of the span
+        itself take less than twice as many. None: there are no records of the span."""
+        near = [own for own in moment if abs(own.begin_us - span.begin_us) <= self._chain_us]
+        stretch = PastSpan(span.camera, near[0].begin_us, near[-1].end_us)
+        best: tuple[int, EpochRecords, int] | None = None
+        whole: tuple[int, EpochRecords] | None = None
+        for epoch in self._near(stretch):
+            keys = chain_keys(epoch, self.finder.windows.planner)
+            for index in _ends(epoch, stretch):
+                cost = index - keys.get(index, index)
+                if best is None or cost < best[0]:
+                    best = cost, epoch, index
+            if inside := _ends(epoch, span):
+                whole = max(inside) - keys.get(inside[0], inside[0]), epoch
+        if best is None or whole is None:
+            return None
+        return (best[1], best[2]) if 2 * (best[0] + 1) <= whole[0] + 1 else (whole[1], None)
+
+    @property
+    def _chain_us(self) -> int:
+        """How long a chain is at most, and so how far away the next key window is."""
+        windows = self.finder.windows
+        return windows.planner.settings.key_every * windows.settings.stride_us
+
+    def _whole(self, span: PastSpan, score: float) -> Iterator[FindEvent]:
+        """Compute all windows that end in a span."""
+        for epoch in self._near(span):
+            ends = _ends(epoch, span)
+            if any(index not in self.moments.verdicts[epoch.stream] for index in ends):
+                yield from self._computed(epoch, ends[0], ends[-1], score)
+
+    def _completed(self, windows: int) -> Iterator[FindEvent]:
+        """Compute the best span of each moment of which one window is known, the most probable first, until
+        so many windows were computed in all."""
+        self.touched.sort(reverse=True)
+        while self.touched and self.windows < windows:
+            score, span = self.touched.pop()
+            if self._not_erased([span]) and span.camera not in self.refused:
+                yield from self._guarded(span, self._whole(span, -score))
 
     # Exact windows.
 
@@ -439,13 +500,13 @@ class _Search:
                 scores[span] = 1.0 if answer.missing else answer.p_yes
         least = min(self.question.threshold, max(scores.values(), default=0.0))
         for span in [span for span in spans if scores[span] >= least]:
-            if self.windows >= self._budget(self.total):
+            if self._is_spent():
                 self._leave_out([span], f"the budget ended before {clause!r} was asked")
                 return None
             try:
                 for epoch in self._near(span):
-                    ends = [i for i in epoch.blocks if span.begin_us < epoch.end_ms(i) * 1000 <= span.end_us]
-                    for verdict in self._replayed(epoch, clause, min(ends), max(ends)) if ends else ():
+                    ends = _ends(epoch, span)
+                    for verdict in self._replayed(epoch, clause, ends[0], ends[-1]) if ends else ():
                         start_us, end_us = verdict.start.ToMicroseconds(), verdict.end.ToMicroseconds()
                         if (
                             verdict.p_yes >= self.question.threshold
@@ -464,9 +525,8 @@ class _Search:
             raise QuotaError(reason)
 
     def _take(self, epoch: EpochRecords, past: PastVerdict) -> None:
-        """Count a window, and remember its outcome."""
+        """Count a window."""
         verdict, cost = past.verdict, past.verdict.cost
-        self.moments.verdicts[epoch.stream][verdict.window] = verdict
         self.windows += bool(past.computed_flops)
         self.flops += past.computed_flops
         if past.computed_flops and self.finder.quota is not None:
@@ -672,6 +732,11 @@ class _Chain:
     epoch: EpochRecords
     windows: list[int] = field(default_factory=list)
     motion: int = 0
+
+
+def _ends(epoch: EpochRecords, span: PastSpan) -> list[int]:
+    """The windows of an epoch that end in a span, ascending."""
+    return sorted(i for i in epoch.blocks if span.begin_us < epoch.end_ms(i) * 1000 <= span.end_us)
 
 
 def _tenant(epoch: EpochRecords) -> str:

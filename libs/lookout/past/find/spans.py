@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import torch
 
 from lookout.past.memory.ranking import CameraPast, Landmarks
 from lookout.past.memory.types import Ints
+
+TOGETHER: Final = 1 << 18
+"""Clusters whose keys are widened at a time, which bounds the memory of a search over many days."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -103,7 +107,11 @@ def ranked_spans(
         high = np.searchsorted(spans, home + np.clip(cluster_last, -1, row - 1), side="right")
         high = np.maximum(np.where(cluster_first < row, high, low), low)
         places = _reached(low, high - 1)
-        np.maximum.at(value, places, np.repeat(_cluster_scores(marks, queries), high - low))
+        order = np.argsort(places, kind="stable")
+        reached, begins = np.unique(places[order], return_index=True)
+        scores = np.repeat(_cluster_scores(marks, queries), high - low)[order]
+        if len(reached):
+            value[reached] = np.maximum.reduceat(scores, begins)
     value[np.isinf(value)] = 0.0
     camera, number = spans // row, spans % row + origin
     order = np.lexsort((-number, camera, -value))
@@ -119,9 +127,15 @@ def _reached(first: Ints, last: Ints) -> Ints:
 
 def _cluster_scores(landmarks: Sequence[Landmarks], queries: torch.Tensor) -> np.ndarray:
     """The score of every cluster, landmarks after landmarks."""
-    own_queries = queries[torch.from_numpy(landmarks[0].layers)].numpy()
-    keys = np.concatenate([mark.keys for mark in landmarks], 1)
-    raw = np.stack([layer.astype(np.float32) @ query for layer, query in zip(keys, own_queries, strict=True)])
+    own_queries = queries[torch.from_numpy(landmarks[0].layers)]
+    keys = torch.cat([torch.from_numpy(mark.keys) for mark in landmarks], 1)
+    # numpy converts float16 several times slower than torch does.
+    raw = np.stack(
+        [
+            np.concatenate([torch.mv(part.float(), query).numpy() for part in layer.split(TOGETHER)])
+            for layer, query in zip(keys, own_queries, strict=True)
+        ]
+    )
     spread = raw.std(1, keepdims=True)
     score: np.ndarray = ((raw - raw.mean(1, keepdims=True)) / np.where(spread > 0, spread, 1.0)).mean(0)
     return score

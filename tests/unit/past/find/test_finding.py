@@ -132,6 +132,17 @@ def test_every_moment_that_memory_covers_is_one_hit(question: str) -> None:
     assert sorted(summary(searched(question)).hits) == sorted(hit.number for hit in hits)
 
 
+@pytest.mark.parametrize(("question", "camera"), [(LYING, "ward"), (VEHICLE, "yard")])
+def test_a_moment_is_first_shown_by_its_key_window(question: str, camera: str) -> None:
+    """Both moments contain one: it is the cheapest way to say that the moment is there."""
+    ((first, last),) = happened(question, camera)
+    assert any(truth(question)[camera][index].since_key == 0 for index in range(first, last + 1))
+    hit = next(event for event in searched(question) if isinstance(event, Hit) and event.camera == camera)
+    assert (hit.windows, hit.verdict.basis, hit.verdict.since_key) == (1, "key", 0)
+    (whole,) = [own for own in kept(searched(question)) if own.camera == camera]
+    assert whole.windows > 1  # the rest of its best span was computed afterwards
+
+
 def test_what_no_memory_covers_is_walked_after_its_cost_is_announced() -> None:
     events = searched(LYING)
     notes = [number for number, event in enumerate(events) if isinstance(event, FindProgress) and event.note]
@@ -196,13 +207,9 @@ def test_a_cancelled_search_computes_no_further_window() -> None:
 
     def cancelled() -> bool:
         asked.append(0)
-        return computed() >= stop_after
-
-    def computed() -> int:
-        return sum(event.windows for event in events if isinstance(event, Hit)) + len(running)
+        return len(running) >= stop_after
 
     running: list[object] = []
-    events: list[FindEvent] = []
 
     class Counted(type(counting)):  # type: ignore[misc]
         """Counts the windows as they are computed."""
@@ -216,7 +223,7 @@ def test_a_cancelled_search_computes_no_further_window() -> None:
         counting.settings, counting.engine, counting.planner, counting.load, counting.model_digest
     )
     searching = Finder(FolderMemory(world()), WorldRecords(world()), windows)
-    events += searching.find(FindQuestion(LYING), cancelled)
+    events = list(searching.find(FindQuestion(LYING), cancelled))
     assert len(running) == stop_after
     found = summary(events)
     assert found.ended == "cancelled"

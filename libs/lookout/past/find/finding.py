@@ -186,7 +186,7 @@ class _Search:
     refused: dict[str, str] = field(default_factory=dict)
     scores: dict[PastSpan, float] = field(default_factory=dict)
     moments: Moments = field(init=False)
-    touched: list[_Proposal] = field(default_factory=list)
+    incomplete_moments: list[_Proposal] = field(default_factory=list)
     fruitless: int = 0
     windows: int = 0
     total: int = 0
@@ -247,10 +247,10 @@ class _Search:
             while proposals and -proposals[0][0] >= question.threshold and not self._is_enough():
                 yield from self._verified(heapq.heappop(proposals))
         # Moments that are known are completed for half of the budget, before and after the weaker proposals.
-        yield from self._completed(self._budget(self.total) // 2)
+        yield from self._complete(self._budget(self.total) // 2)
         while proposals and not self._is_enough():
             yield from self._verified(heapq.heappop(proposals))
-        yield from self._completed(self._budget(self.total))
+        yield from self._complete(self._budget(self.total))
         left_out = [span for span in spans.part(count) if span not in self.scores]
         self._leave_out(left_out, "ranked below the spans that the memory was asked about")
         left = [span for _, span in proposals if not self._is_of_hit(span)]
@@ -335,13 +335,13 @@ class _Search:
             self._leave_out([span], self.refused[span.camera])
             return
         hits, windows = self.moments.last_number, self.windows
-        yield from self._guarded(span, self._probed(moment, span, -score))
+        yield from self._name_failures(span, self._probe(moment, span, -score))
         if self.moments.last_number > hits:
             self.fruitless = 0
         elif self.windows > windows:
             self.fruitless += 1
 
-    def _guarded(self, span: PastSpan, steps: Iterator[FindEvent]) -> Iterator[FindEvent]:
+    def _name_failures(self, span: PastSpan, steps: Iterator[FindEvent]) -> Iterator[FindEvent]:
         """Do the steps of verifying a span; name the span where they fail."""
         yield FindProgress("verify", span.camera, self.windows, self._budget(self.total))
         try:
@@ -353,28 +353,30 @@ class _Search:
             self._leave_out([span], str(error))
             self.fruitless += 1
 
-    def _probed(self, moment: Sequence[PastSpan], span: PastSpan, score: float) -> Iterator[FindEvent]:
+    def _probe(self, moment: Sequence[PastSpan], span: PastSpan, score: float) -> Iterator[FindEvent]:
         """Compute the window of a moment that is the nearest to its key window: it costs least. If it says
         no, or if that saves little, compute all windows of the moment's best span."""
-        nearest = self._cheapest(moment, span)
-        if nearest is None:
+        place = self._cheapest_window(moment, span)
+        if place is None:
             self._leave_out([span], "tokens.v1 has no records of it: is it longer ago than Kafka keeps them?")
             return
-        epoch, index = nearest
+        epoch, index = place
         if index is not None:
             yield from self._computed(epoch, index, index, score)
             if self.moments.touches(span.camera, moment[0].begin_us, moment[-1].end_us):
-                self.touched.append((-score, span))
+                self.incomplete_moments.append((-score, span))
                 return
-        yield from self._whole(span, score)
+        yield from self._compute_span(span, score)
 
-    def _cheapest(self, moment: Sequence[PastSpan], span: PastSpan) -> tuple[EpochRecords, int | None] | None:
+    def _cheapest_window(
+        self, moment: Sequence[PastSpan], span: PastSpan
+    ) -> tuple[EpochRecords, int | None] | None:
         """The epoch of a moment and its window that takes the fewest others. No window: those of the span
         itself take less than twice as many. None: there are no records of the span."""
         near = [own for own in moment if abs(own.begin_us - span.begin_us) <= self._chain_us]
         stretch = PastSpan(span.camera, near[0].begin_us, near[-1].end_us)
         best: tuple[int, EpochRecords, int] | None = None
-        whole: tuple[int, EpochRecords] | None = None
+        span_cost: tuple[int, EpochRecords] | None = None
         for epoch in self._near(stretch):
             keys = chain_keys(epoch, self.finder.windows.planner)
             for index in _ends(epoch, stretch):
@@ -382,10 +384,10 @@ class _Search:
                 if best is None or cost < best[0]:
                     best = cost, epoch, index
             if inside := _ends(epoch, span):
-                whole = max(inside) - keys.get(inside[0], inside[0]), epoch
-        if best is None or whole is None:
+                span_cost = max(inside) - keys.get(inside[0], inside[0]), epoch
+        if best is None or span_cost is None:
             return None
-        return (best[1], best[2]) if 2 * (best[0] + 1) <= whole[0] + 1 else (whole[1], None)
+        return (best[1], best[2]) if 2 * (best[0] + 1) <= span_cost[0] + 1 else (span_cost[1], None)
 
     @property
     def _chain_us(self) -> int:
@@ -393,21 +395,21 @@ class _Search:
         windows = self.finder.windows
         return windows.planner.settings.key_every * windows.settings.stride_us
 
-    def _whole(self, span: PastSpan, score: float) -> Iterator[FindEvent]:
+    def _compute_span(self, span: PastSpan, score: float) -> Iterator[FindEvent]:
         """Compute all windows that end in a span."""
         for epoch in self._near(span):
             ends = _ends(epoch, span)
             if any(index not in self.moments.verdicts[epoch.stream] for index in ends):
                 yield from self._computed(epoch, ends[0], ends[-1], score)
 
-    def _completed(self, windows: int) -> Iterator[FindEvent]:
+    def _complete(self, windows: int) -> Iterator[FindEvent]:
         """Compute the best span of each moment of which one window is known, the most probable first, until
         so many windows were computed in all."""
-        self.touched.sort(reverse=True)
-        while self.touched and self.windows < windows:
-            score, span = self.touched.pop()
+        self.incomplete_moments.sort(reverse=True)
+        while self.incomplete_moments and self.windows < windows:
+            score, span = self.incomplete_moments.pop()
             if self._not_erased([span]) and span.camera not in self.refused:
-                yield from self._guarded(span, self._whole(span, -score))
+                yield from self._name_failures(span, self._compute_span(span, -score))
 
     # Exact windows.
 

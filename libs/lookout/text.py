@@ -15,6 +15,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit, urlunsplit
 
 from lookout.errors import LookoutError
+from lookout.structured import StructureError, structure_of
 
 #: characters of one text that are shown; questions have 1 000 at most
 CHARACTERS: Final = 1200
@@ -74,7 +75,8 @@ def question_text(
         The question on one line: ends of lines and tabs, with the blanks around them, are one blank.
 
     Raises:
-        LookoutError: `error`: it is not valid UTF-8, empty, too long, or has another control character.
+        LookoutError: `error`: it is not valid UTF-8, empty, too long, has another control character, or ends
+            with allowed answers or a condition that cannot be read (`lookout.structured`).
     """
     if not isinstance(question, str):
         raise error(f"a question is a text, such as 'Is a person in view?', not {question!r:.80}")
@@ -91,6 +93,10 @@ def question_text(
         raise error("the question is empty: ask something, such as 'Is a person in view?'")
     if limit is not None and len(text) > limit:
         raise error(f"the question has {len(text)} characters; {limit} is the limit")
+    try:
+        structure_of(text)
+    except StructureError as fault:
+        raise error(clean(fault, 400)) from None
     return text
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Protocol, TypeVar
 
+from lookout.models.engines.asked import AskedQuestion, Suffix, in_order, tokens_of_question
 from lookout.models.engines.budget import KvBudget
 from lookout.models.engines.checks import check_request
 from lookout.models.engines.types import (
@@ -22,10 +23,6 @@ from lookout.models.engines.types import (
     WindowRequest,
 )
 from lookout.models.windows import Layout, WindowPlan
-
-Suffix = tuple[int, ...]
-"""Token ids of what follows a window: question head, question, question tail."""
-
 
 class HeldKv(Protocol):
     """What an engine knows of the KV it holds for a stream."""
@@ -89,15 +86,23 @@ class Admission:
         self.limits = limits
         self.budget = budget
         self._tokenizer = tokenizer
-        self.suffix = lru_cache(maxsize=4096)(self._encode)
+        self.asked = lru_cache(maxsize=4096)(self._asked)
 
-    def suffixes(self, request: WindowRequest) -> list[Suffix]:
-        """The token ids of a request's questions.
+    def questions(self, request: WindowRequest) -> list[AskedQuestion]:
+        """A request's questions as tokens.
 
         Raises:
-            PlanError: A question is empty.
+            PlanError: One cannot be asked.
         """
-        return [self.suffix(question.text) for question in request.questions]
+        return [self.asked(question.text) for question in request.questions]
+
+    def suffixes(self, request: WindowRequest) -> list[Suffix]:
+        """The token ids of a request's questions (`in_order`).
+
+        Raises:
+            PlanError: A question cannot be asked.
+        """
+        return in_order(self.questions(request))
 
     def check(self, request: WindowRequest, suffixes: Sequence[Suffix], held: HeldKv | None) -> None:
         """Refuse what cannot run on this model, or not over the KV `held` of its stream.
@@ -158,13 +163,8 @@ class Admission:
             )
         return self.budget.admit(name, size, running)
 
-    def _encode(self, text: str) -> Suffix:
-        layout = self.limits.layout
-        ids = self._tokenizer.encode(text, add_special_tokens=False)
-        suffix = (*layout.question_head, *(int(i) for i in ids), *layout.question_tail)
-        if not suffix:
-            raise PlanError("the question is empty")
-        return suffix
+    def _asked(self, text: str) -> AskedQuestion:
+        return tokens_of_question(text, self._tokenizer, self.limits.layout)
 
 
 def run_batch(

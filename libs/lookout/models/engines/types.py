@@ -49,7 +49,8 @@ class DeviceError(EngineError):
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One standing question. `describe` > 0 asks for up to so many tokens of text if the answer is Yes."""
+    """One standing question. `describe` > 0 asks for up to so many tokens of text if the answer is Yes; one
+    with a list of allowed answers (`lookout.structured`) gets no text."""
 
     id: str
     text: str
@@ -95,7 +96,9 @@ class AttendedFrame:
 class Answer:
     """p(yes) of one question: softmax of the Yes logit against the No logit at the first answer token.
     `tokens` is the length of the question's suffix, the rows it cost; `text_flops` is what its text cost.
-    `frames` are those with most attention, best first; empty where the engine does not see attention."""
+    `frames` are those with most attention, best first; empty where the engine does not see attention.
+    `shares`: of a structured question the probability of each allowed answer, in their order. Its p(yes) is
+    that of its condition, and its two logits are the logarithms of p(yes) and of the rest."""
 
     question: str
     p_yes: float
@@ -105,6 +108,7 @@ class Answer:
     tokens: int = 0
     text_flops: int = 0
     frames: tuple[AttendedFrame, ...] = ()
+    shares: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

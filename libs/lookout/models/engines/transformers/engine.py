@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import tempfile
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -18,7 +19,14 @@ import torch
 
 from lookout.disk import private_folder
 from lookout.models.device import dtype_of
-from lookout.models.engines.admission import Admission, ModelLimits, Suffix, refused, run_batch
+from lookout.models.engines.admission import Admission, ModelLimits, refused, run_batch
+from lookout.models.engines.asked import (
+    AskedQuestion,
+    Suffix,
+    check_writable,
+    places_of,
+    structured_answer,
+)
 from lookout.models.engines.budget import KvBudget
 from lookout.models.engines.costs import window_cost, with_text, written_flops
 from lookout.models.engines.faults import FAILURES, Fault, fault_of
@@ -153,9 +161,18 @@ class TransformersEngine:
         """KV bytes of all streams on the device."""
         return sum(kv.device_bytes for kv in self._streams.values())
 
+    def asked(self, question: str) -> AskedQuestion:
+        """A question as tokens.
+
+        Raises:
+            PlanError: It cannot be asked.
+        """
+        return self._admission.asked(question)
+
     def suffix(self, question: str) -> Suffix:
-        """The token ids that a question adds after a window."""
-        return self._admission.suffix(question)
+        """The token ids that a question adds after a window; of a structured one those up to where its
+        answers first part."""
+        return self.asked(question).suffixes[0]
 
     def text(self, ids: Sequence[int]) -> str:
         """Token ids as text, without the tokenizer's control tokens."""
@@ -258,10 +275,10 @@ class TransformersEngine:
         """See `AskingEngine.ask`."""
         with self.in_turn():
             work = self._over_held(plan, questions)
-            pair = self._verdict(self._asked(work))
-            if not bool(torch.isfinite(pair).all()):
+            logits = self._verdict(work, self._asked(work))
+            if not logits.finite:
                 raise EngineError(f"{plan.stream}: the answer is not finite; check the embeddings")
-            return WindowAnswer(plan.stream, plan.window, self._replies(work, pair), self._cost(work))
+            return WindowAnswer(plan.stream, plan.window, self._replies(work, logits), self._cost(work))
 
     def write(
         self,
@@ -273,6 +290,7 @@ class TransformersEngine:
         """See `AskingEngine.write`. The rows of the question are computed once; a step adds a token."""
         if settings.schema is not None:
             raise UnsupportedModelError("a JSON schema needs the vLLM engine; this one writes free text")
+        check_writable(question)
         with self.in_turn():
             work = self._over_held(plan, [Question("", question, describe=settings.tokens)])
             work.past = QuestionKV()
@@ -407,7 +425,9 @@ class TransformersEngine:
                 work.kv.place(self.model, work.plan)
             for work in works:
                 work.started = True
-            logits = [self._verdict(last) for last in self._forward(works)]
+            logits = [
+                self._verdict(work, last) for work, last in zip(works, self._forward(works), strict=True)
+            ]
             return self._describe(works, self._answers(works, logits))
         except FAILURES as error:
             cause, fault = error, fault_of(error)
@@ -454,10 +474,17 @@ class TransformersEngine:
         """Run the packed pass; per request the normed state [questions, hidden] at each suffix's end."""
         return forward(self.model, works)
 
-    def _verdict(self, last: torch.Tensor) -> torch.Tensor:
-        """Logits [questions, 2] of Yes and No on the host, from two rows of the head."""
-        weight = self.model.head.weight.index_select(0, self._answer_rows)
-        return torch.nn.functional.linear(last, weight).float().cpu()
+    def _verdict(self, work: PassWork, last: torch.Tensor) -> _Logits:
+        """Logits on the host from states [suffixes, hidden]: two rows of the head for Yes and No, and of
+        structured questions those of their answers."""
+        head, asked = self.model.head.weight, self._admission.questions(work.request)
+        pairs = torch.nn.functional.linear(last[: len(asked)], head.index_select(0, self._answer_rows))
+        trees = {
+            number: question.read(last[places], head)
+            for number, (question, places) in enumerate(zip(asked, places_of(asked), strict=True))
+            if question.tree is not None
+        }
+        return _Logits(pairs.float().cpu(), trees)
 
     def _describe(self, works: Sequence[PassWork], answers: Sequence[WindowAnswer]) -> list[WindowAnswer]:
         """Continue the questions that were answered Yes and want text, all streams together, greedily: a step
@@ -465,7 +492,8 @@ class TransformersEngine:
         texts: dict[tuple[int, int], list[int]] = {}
         for index, (work, answer) in enumerate(zip(works, answers, strict=True)):
             for place, reply in enumerate(answer.answers):
-                if work.request.questions[place].describe > 0 and reply.p_yes > 0.5:
+                wanted = work.request.questions[place].describe > 0 and not reply.shares
+                if wanted and reply.p_yes > 0.5:
                     texts[index, place] = [self._layout.yes]
         going, rows = list(texts), dict.fromkeys(texts, 0)
         while going:
@@ -491,29 +519,33 @@ class TransformersEngine:
             out[index] = with_text(out[index], place, self.text(ids), flops)
         return out
 
-    def _answers(self, works: Sequence[PassWork], logits: Sequence[torch.Tensor]) -> list[WindowAnswer]:
+    def _answers(self, works: Sequence[PassWork], logits: Sequence[_Logits]) -> list[WindowAnswer]:
         out = []
-        for work, pair in zip(works, logits, strict=True):
-            if not bool(torch.isfinite(pair).all()):
+        for work, own in zip(works, logits, strict=True):
+            if not own.finite:
                 out.append(self._drop(work, "its logits are not finite; check the embeddings"))
                 continue
             work.kv.finish(work.plan)
-            answers = self._replies(work, pair)
+            answers = self._replies(work, own)
             out.append(WindowAnswer(work.plan.stream, work.plan.window, answers, self._cost(work)))
         return out
 
-    def _replies(self, work: PassWork, pair: torch.Tensor) -> tuple[Answer, ...]:
-        """Answers from the logits [questions, 2] of Yes and No."""
-        yes, frames = pair.softmax(-1)[:, 0].tolist(), self._attended(work)
-        return tuple(
-            Answer(question.id, p, logits[0], logits[1], tokens=len(suffix), frames=shown)
-            for question, suffix, p, logits, shown in zip(
-                work.request.questions, work.suffixes, yes, pair.tolist(), frames, strict=True
+    def _replies(self, work: PassWork, logits: _Logits) -> tuple[Answer, ...]:
+        """Answers from logits."""
+        asked, frames = self._admission.questions(work.request), self._attended(work)
+        yes, pairs = logits.pairs.softmax(-1)[:, 0].tolist(), logits.pairs.tolist()
+        answers = []
+        for place, question in enumerate(work.request.questions):
+            answer = (
+                structured_answer(question.id, asked[place], logits.trees[place])
+                if place in logits.trees
+                else Answer(question.id, yes[place], *pairs[place], tokens=asked[place].tokens)
             )
-        )
+            answers.append(replace(answer, frames=frames[place]))
+        return tuple(answers)
 
     def _attended(self, work: PassWork) -> list[tuple[AttendedFrame, ...]]:
-        """The frames of the window with the tokens that each question looks at most, best first.
+        """The frames of the window with the tokens that each suffix looks at most, best first.
 
         The largest token counts, not the sum: whole frames have so many tokens that what little falls on
         their background outweighs a subject (measured: 13 of 18 pictures show it by sums, 18 by the largest).
@@ -549,6 +581,25 @@ class TransformersEngine:
                 "key window"
             ),
         )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Logits:
+    """The logits of a window's questions.
+
+    Attributes:
+        pairs: Of each question those of Yes and No, float32 [questions, 2] on the host.
+        trees: Of each structured question, by number, those of every node's tokens.
+    """
+
+    pairs: torch.Tensor
+    trees: dict[int, list[list[float]]]
+
+    @property
+    def finite(self) -> bool:
+        """Whether all are numbers."""
+        own = (logit for nodes in self.trees.values() for node in nodes for logit in node)
+        return bool(torch.isfinite(self.pairs).all()) and all(map(math.isfinite, own))
 
 
 def _groups(works: Sequence[PassWork], limit: int) -> Iterator[list[PassWork]]:

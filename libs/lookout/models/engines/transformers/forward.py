@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from lookout.models.engines.admission import Suffix
+from lookout.models.engines.asked import Suffix
 from lookout.models.engines.transformers.attention import Pass, StreamPass, additive, chunks_of
 from lookout.models.engines.transformers.kv import StreamKV
 from lookout.models.engines.transformers.model import LanguageModel

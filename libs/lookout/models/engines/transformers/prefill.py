@@ -7,11 +7,12 @@ groups (`group_pass`). Nothing is read back from the device: counts are known fr
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 
+from lookout.models.engines.asked import in_order, places_of, structured_answer
 from lookout.models.engines.costs import written_flops
 from lookout.models.engines.transformers.attention import CHUNK, Chunk, additive
 from lookout.models.engines.transformers.engine import TransformersEngine
@@ -136,35 +137,34 @@ class GroupPrefill:
             raise PlanError("no group of the recording was prefilled, so no question can be answered")
         if not questions:
             return (), 0
-        suffixes = [self.engine.suffix(question.text) for question in questions]
+        asked = [self.engine.asked(question.text) for question in questions]
+        suffixes, head = in_order(asked), self.model.head.weight
         with self.engine.in_turn():
             past = QuestionKV() if any(question.describe > 0 for question in questions) else None
             last, attention = self._ask(suffixes, evidence > 0, past)
-            pair = torch.nn.functional.linear(
-                last,
-                self.model.head.weight[torch.tensor([self.layout.yes, self.layout.no], device=last.device)],
+            pairs = torch.nn.functional.linear(
+                last[: len(asked)],
+                head[torch.tensor([self.layout.yes, self.layout.no], device=last.device)],
             ).float()
             shares = self._shares(attention) if attention is not None else None
-            yes_shares, logits = pair.softmax(-1)[:, 0].tolist(), pair.tolist()
-            if not all(np.isfinite(row).all() for row in logits):
+            yes, logits = pairs.softmax(-1)[:, 0].tolist(), pairs.tolist()
+            answers = [
+                Answer(question.id, yes[i], *logits[i], tokens=asked[i].tokens)
+                for i, question in enumerate(questions)
+            ]
+            for i, (question, places) in enumerate(zip(asked, places_of(asked), strict=True)):
+                if question.tree is not None:
+                    answers[i] = structured_answer(questions[i].id, question, question.read(last[places], head))
+            if not all(np.isfinite((answer.yes_logit, answer.no_logit)).all() for answer in answers):
                 raise EngineError(f"{self._last.recording}: logits are not finite; check the embeddings")
-            texts, spent = self._texts(questions, yes_shares, past)
-        answers = tuple(
+            texts, spent = self._texts(questions, answers, past)
+        return tuple(
             RecordingAnswer(
-                Answer(
-                    question.id,
-                    yes_shares[i],
-                    logits[i][0],
-                    logits[i][1],
-                    texts.get(i),
-                    len(suffixes[i]),
-                    spent.get(i, 0),
-                ),
+                replace(answer, text=texts.get(i), text_flops=spent.get(i, 0)),
                 () if shares is None else self._best(shares[i], evidence),
             )
-            for i, question in enumerate(questions)
-        )
-        return answers, self._flops(suffixes) + sum(spent.values())
+            for i, answer in enumerate(answers)
+        ), self._flops(suffixes) + sum(spent.values())
 
     def _check(self, plan: GroupPlan, frames: Sequence[EncodedFrame]) -> None:
         last = self._last
@@ -308,11 +308,15 @@ class GroupPrefill:
         return self.model.shape.flops(sum(map(len, tails)), pairs)
 
     def _texts(
-        self, questions: Sequence[Question], yes: Sequence[float], past: QuestionKV | None
+        self, questions: Sequence[Question], answers: Sequence[Answer], past: QuestionKV | None
     ) -> tuple[dict[int, str], dict[int, int]]:
         """Descriptions of the questions that were answered Yes and want one, greedily, and the FLOPs of each.
         `past` has the questions' rows: a step computes one more of each."""
-        texts = {i: [self.layout.yes] for i, q in enumerate(questions) if q.describe > 0 and yes[i] > 0.5}
+        texts = {
+            i: [self.layout.yes]
+            for i, (question, answer) in enumerate(zip(questions, answers, strict=True))
+            if question.describe > 0 and answer.p_yes > 0.5 and not answer.shares
+        }
         before = {} if past is None else {i: int((past.owner == i).sum()) for i in texts}
         going, rows = list(texts), dict.fromkeys(texts, 0)
         while going:

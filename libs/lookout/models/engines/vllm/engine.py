@@ -14,7 +14,15 @@ import numpy as np
 import structlog
 import torch
 
-from lookout.models.engines.admission import Admission, ModelLimits, Suffix, refused, run_batch
+from lookout.models.engines.admission import Admission, ModelLimits, refused, run_batch
+from lookout.models.engines.asked import (
+    AnswerNode,
+    AskedQuestion,
+    Suffix,
+    check_writable,
+    places_of,
+    structured_answer,
+)
 from lookout.models.engines.budget import KvBudget
 from lookout.models.engines.costs import window_cost, with_text, written_flops
 from lookout.models.engines.faults import FAILURES, Fault, fault_of
@@ -199,7 +207,7 @@ class VllmEngine:
         """See `AskingEngine.ask`."""
         with self._over_held(plan, questions) as work:
             work.outputs = self.backend.generate(
-                [self._call(work, suffix, ask=True) for suffix in work.suffixes]
+                [self._call(work, place, ask=True) for place in range(len(work.suffixes))]
             )
             self._check_asked(work)
             answer = self._answer(work, keep_failed=True)
@@ -213,10 +221,11 @@ class VllmEngine:
         going: Callable[[], bool] = lambda: True,
     ) -> Generator[str, None, Cost]:
         """See `AskingEngine.write`. The rows of the question are computed once; a step adds a token."""
+        check_writable(question)
         with self._over_held(plan, [Question("", question, describe=settings.tokens)]) as work:
             buffer = TextBuffer(self._decoded, settings.stop)
             call = replace(
-                self._call(work, work.suffixes[0], ask=True),
+                self._call(work, 0, ask=True),
                 tokens=settings.tokens,
                 stop=self.layout.stop,
                 temperature=settings.temperature,
@@ -406,7 +415,7 @@ class VllmEngine:
         """Compute every window with its first question, and keep its KV."""
         self.backend.call("lookout_admit", [self._inputs(work) for work in works])
         busy = [work for work in works if work.plan.compute or work.suffixes]
-        calls = [self._call(work, work.suffixes[0] if work.suffixes else ()) for work in busy]
+        calls = [self._call(work, 0) for work in busy]
         for work, output in zip(busy, self.backend.generate(calls), strict=True):
             if work.suffixes:
                 work.outputs.append(output)
@@ -423,8 +432,8 @@ class VllmEngine:
         """The questions after the first: each over the finished window."""
         for work in works:
             del work.outputs[1:]  # of a step that is repeated
-        pairs = [(work, suffix) for work in works for suffix in work.suffixes[1:]]
-        calls = [self._call(work, suffix, ask=True) for work, suffix in pairs]
+        pairs = [(work, place) for work in works for place in range(1, len(work.suffixes))]
+        calls = [self._call(work, place, ask=True) for work, place in pairs]
         for (work, _), output in zip(pairs, self.backend.generate(calls), strict=True):
             work.outputs.append(output)
 
@@ -435,16 +444,22 @@ class VllmEngine:
         for work in works:
             work.texts.clear()  # of a step that is repeated
             for place, question in enumerate(work.request.questions):
-                if question.describe > 0 and self._pair(work.outputs[place])[0] > 0.5:
-                    suffix = (*work.suffixes[place], layout.yes)
-                    call = self._call(work, suffix, ask=True)
+                wanted = question.describe > 0 and self._asked(work)[place].tree is None
+                if wanted and self._pair(work.outputs[place])[0] > 0.5:
+                    call = self._call(work, place, layout.yes, ask=True)
                     calls.append((work, place, replace(call, tokens=question.describe, stop=layout.stop)))
         outputs = self.backend.generate([call for *_, call in calls])
         for (work, place, _), output in zip(calls, outputs, strict=True):
             tokens = itertools.takewhile(lambda token: token not in layout.stop, output.tokens)
             work.texts[place] = (layout.yes, *tokens)
 
-    def _call(self, work: _Work, suffix: tuple[int, ...], ask: bool = False) -> EngineCall:
+    def _asked(self, work: _Work) -> list[AskedQuestion]:
+        return self._admission.questions(work.request)
+
+    def _call(self, work: _Work, place: int, *more: int, ask: bool = False) -> EngineCall:
+        """The request for a suffix by its place, with tokens after it; the window alone where there is none."""
+        suffix = (*work.suffixes[place], *more) if work.suffixes else ()
+        node = self._nodes(work).get(place)
         return EngineCall(
             window=work.key,
             held=work.name if ask else work.plan.stream,
@@ -453,7 +468,18 @@ class VllmEngine:
             ask=ask,
             salt=work.salt,
             newline=work.newlines(suffix),
+            answers=(self.layout.yes, self.layout.no) if node is None else node.tokens,
         )
+
+    def _nodes(self, work: _Work) -> dict[int, AnswerNode]:
+        """The nodes of structured questions, by the places of their suffixes."""
+        asked = self._asked(work)
+        return {
+            place: node
+            for question, places in zip(asked, places_of(asked), strict=True)
+            if question.tree is not None
+            for place, node in zip(places, question.tree.nodes, strict=True)
+        }
 
     def _inputs(self, work: _Work) -> WindowInputs:
         plan = work.plan
@@ -505,23 +531,34 @@ class VllmEngine:
     def _answer(self, work: _Work, *, keep_failed: bool = False) -> WindowAnswer:
         """The answer of finished work. A stream that failed is dropped, unless its KV cannot be the cause."""
         plan = work.plan
-        pairs = [self._pair(output) for output in work.outputs] if work.error is None else []
-        if not all(np.isfinite(pair).all() for pair in pairs):
+        answers = self._replies(work) if work.error is None else ()
+        if not all(np.isfinite((answer.yes_logit, answer.no_logit)).all() for answer in answers):
             work.error = "its logits are not finite; check the embeddings"
         if work.error is not None and keep_failed:
             return refused(work.request, EngineError(f"{plan.stream}: the question failed ({work.error})"))
         if work.error is not None:
             return self._failed(work)
-        answers = tuple(
-            Answer(question.id, *pair, tokens=len(suffix))
-            for question, pair, suffix in zip(work.request.questions, pairs, work.suffixes, strict=True)
-        )
         out = WindowAnswer(plan.stream, plan.window, answers, self._cost(work))
         for place, tokens in work.texts.items():
             # Decoding keeps its KV: each row is computed once, the question's rows once more.
             flops = written_flops(self.shape, plan.rows, len(work.suffixes[place]) + len(tokens))
             out = with_text(out, place, self._decoded(tokens), flops)
         return out
+
+    def _replies(self, work: _Work) -> tuple[Answer, ...]:
+        """Answers from the outputs of all suffixes."""
+        asked, answers = self._asked(work), []
+        for question, own, places in zip(work.request.questions, asked, places_of(asked), strict=True):
+            if own.tree is None:
+                pair = self._pair(work.outputs[places[0]])
+                answers.append(Answer(question.id, *pair, tokens=own.tokens))
+                continue
+            logits = [
+                [work.outputs[place].logits[token] for token in node.tokens]
+                for place, node in zip(places, own.tree.nodes, strict=True)
+            ]
+            answers.append(structured_answer(question.id, own, logits))
+        return tuple(answers)
 
     def _failed(self, work: _Work) -> WindowAnswer:
         plan = work.plan

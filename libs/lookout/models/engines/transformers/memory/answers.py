@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 import torch
 
 from lookout.models import flops
+from lookout.models.engines.asked import AskedQuestion, check_writable, structured_answer
 from lookout.models.engines.transformers.engine import TransformersEngine
 from lookout.models.engines.transformers.memory.attention import AskPass, ManyPass, run_many, run_pass
 from lookout.models.engines.transformers.memory.clock import clock
@@ -23,7 +25,7 @@ from lookout.models.engines.transformers.memory.reading import (
     Reader,
 )
 from lookout.models.engines.transformers.model import LanguageModel
-from lookout.models.engines.types import EngineError, Evidence, PositionError
+from lookout.models.engines.types import Answer, EngineError, Evidence, PositionError
 from lookout.past.memory import (
     FrameChoice,
     HistoryError,
@@ -65,7 +67,8 @@ class MemoryAnswer:
 
     `covered_from_us` is the stream time from which KV was held when it was asked, `covered_to_us`
     that of the newest frame. `evidence` names the frames with most attention, in order of time.
-    `traces` say what each layer read.
+    `traces` say what each layer read. `shares`: of a structured question the probability of each allowed
+    answer, in their order.
     """
 
     question: str
@@ -78,6 +81,7 @@ class MemoryAnswer:
     covered_to_us: int
     cost: AskCost
     traces: tuple[LayerTrace, ...]
+    shares: tuple[float, ...] = ()
 
     @property
     def fetched(self) -> Mapping[int, tuple[int, ...]]:
@@ -120,9 +124,12 @@ def ask(
         observer: sees every layer's attention (for measurements).
 
     Raises:
+        PlanError: the question cannot be asked, or lists its answers where text is to be written.
         PositionError: the question would stand beyond the model's positions.
         HistoryError: nothing of the memory lies in the given time range, or nothing was read of it.
     """
+    if describe:
+        check_writable(question)
     how = (retrieval, predictor, resident, describe, on_text, reader, gathered, observer)
     asking = _Asking(engine, snapshot, question, *how)
     return asking.run(_allowed(snapshot, since_us, until_us))
@@ -150,31 +157,38 @@ def ask_many(
         In the order of the pasts; an error where one has no frame of that time, or could not be read.
 
     Raises:
+        PlanError: The question cannot be asked.
         PositionError: The question would stand beyond the model's positions.
     """
-    ids = engine.suffix(question)
+    asked = engine.asked(question)
     out: list[MemoryAnswer | HistoryError | None] = [None] * len(pasts)
     with torch.inference_mode(), contextlib.ExitStack() as moving:
         begun = clock()
-        askings: dict[int, tuple[_Asking, AskPass]] = {}
+        askings: dict[int, tuple[_Asking, FrameChoice]] = {}
         for number, past in enumerate(pasts):
-            asking = _Asking(engine, past, question, predictor=Predictor.NONE)
             try:
                 allowed = _allowed(past, since_us, until_us)
             except HistoryError as error:
                 out[number] = error
             else:
-                askings[number] = asking, asking.state(moving, len(ids), allowed)
+                askings[number] = _Asking(engine, past, question, predictor=Predictor.NONE), allowed
         if not askings:
             return [entry for entry in out if entry is not None]
         pool = moving.enter_context(ThreadPoolExecutor(SIDE_BY_SIDE, thread_name_prefix="pasts"))
-        many = ManyPass([state for _, state in askings.values()], len(ids), pool)
-        last = run_many(engine.model, many, ids)
+        rounds, lasts = [], []
+        for ids in asked.suffixes:
+            states = [asking.state(moving, len(ids), allowed) for asking, allowed in askings.values()]
+            rounds.append(ManyPass(states, len(ids), pool))
+            lasts.append(run_many(engine.model, rounds[-1], ids))
         spent = clock() - begun
-        for place, (number, (asking, state)) in enumerate(askings.items()):
+        for place, (number, (asking, _)) in enumerate(askings.items()):
             try:
-                answer = many.lost.get(place) or asking.answered(
-                    state, len(ids), asking.pair(last[place]), spent
+                lost = next((many.lost[place] for many in rounds if place in many.lost), None)
+                answer = lost or asking.answered(
+                    rounds[0].passes[place],
+                    asked,
+                    asking.read(asked, [last[place] for last in lasts]),
+                    spent,
                 )
             except HistoryError as error:
                 answer = error
@@ -201,19 +215,19 @@ class _Asking:
     def run(self, allowed: FrameChoice) -> MemoryAnswer:
         """Answer over the frames that are allowed."""
         engine, model = self.engine, self.engine.model
-        ids = engine.suffix(self.question)
+        asked, lasts, states = engine.asked(self.question), [], []
         with torch.inference_mode(), contextlib.ExitStack() as moving:
             begun = clock()
-            state = self.state(moving, len(ids), allowed)
-            position = state.layout.question
-            last = run_pass(model, state, ids, position)
-            pair = self.pair(last)
+            for ids in asked.suffixes:
+                states.append(self.state(moving, len(ids), allowed))
+                lasts.append(run_pass(model, states[-1], ids, states[-1].layout.question))
+            state, answer = states[0], self.read(asked, lasts)
             spent = clock() - begun  # to the first token: what follows writes text
             text = None
             if self.describe:
-                end = position + len(ids)
-                text = "".join(_write(engine, state, last, end, self.describe, self.on_text))
-            return self.answered(state, len(ids), pair, spent, text)
+                end = state.layout.question + len(asked.suffixes[0])
+                text = "".join(_write(engine, state, lasts[0], end, self.describe, self.on_text))
+            return self.answered(state, asked, answer, spent, text)
 
     def state(self, moving: contextlib.ExitStack, rows: int, allowed: FrameChoice) -> AskPass:
         """Where a question of so many rows stands, and what reads the past for it."""
@@ -232,7 +246,7 @@ class _Asking:
         )
 
     def answered(
-        self, state: AskPass, rows: int, pair: torch.Tensor, spent: float, text: str | None = None
+        self, state: AskPass, asked: AskedQuestion, answer: Answer, spent: float, text: str | None = None
     ) -> MemoryAnswer:
         """The answer of a pass that has run.
 
@@ -245,15 +259,16 @@ class _Asking:
             raise HistoryError("nothing was read of what is remembered of that time")
         return MemoryAnswer(
             question=self.question,
-            p_yes=float(pair.double().softmax(-1)[0]),
-            yes_logit=float(pair[0]),
-            no_logit=float(pair[1]),
+            p_yes=answer.p_yes,
+            yes_logit=answer.yes_logit,
+            no_logit=answer.no_logit,
             text=text,
             evidence=_evidence(state, snapshot),
             covered_from_us=snapshot.covered_from_us,
             covered_to_us=int(snapshot.times_us[-1]),
-            cost=_cost(self.engine.model, state, rows, spent),
+            cost=_cost(self.engine.model, state, asked.tokens, spent),
             traces=tuple(state.traces),
+            shares=answer.shares,
         )
 
     def _reading(
@@ -277,13 +292,22 @@ class _Asking:
             )
         return reading if self.reader is None else self.reader(traces)
 
-    def pair(self, last: torch.Tensor) -> torch.Tensor:
-        """The logits of yes and no: [2]."""
-        rows = self.engine.model.head.weight.index_select(0, self.engine._answer_rows)
-        pair = torch.nn.functional.linear(last, rows).cpu()
-        if not bool(torch.isfinite(pair).all()):
+    def read(self, asked: AskedQuestion, lasts: Sequence[torch.Tensor]) -> Answer:
+        """The answer by the states [hidden] at the suffixes' ends.
+
+        Raises:
+            EngineError: It is not finite.
+        """
+        head = self.engine.model.head.weight
+        if asked.tree is not None:
+            answer = structured_answer("", asked, asked.read(torch.stack(list(lasts)), head))
+        else:
+            rows = head.index_select(0, self.engine._answer_rows)
+            pair = torch.nn.functional.linear(lasts[0], rows).cpu()
+            answer = Answer("", float(pair.double().softmax(-1)[0]), *pair.tolist())
+        if not (math.isfinite(answer.yes_logit) and math.isfinite(answer.no_logit)):
             raise EngineError(f"the answer to {self.question!r} is not finite; check the weights")
-        return pair
+        return answer
 
 
 def _allowed(snapshot: Snapshot | Past, since_us: int | None, until_us: int | None) -> FrameChoice:

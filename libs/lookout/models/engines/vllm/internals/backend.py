@@ -39,7 +39,8 @@ def installed_version() -> str:
 @dataclass(frozen=True, slots=True)
 class EngineCall:
     """One vLLM request: prompt ids, the window they belong to, and how many leading rows are loaded from the
-    KV held under a name. `ask`: the window is complete, only what follows it is computed."""
+    KV held under a name. `ask`: the window is complete, only what follows it is computed. `answers`: the
+    tokens whose logits come back."""
 
     window: str
     held: str
@@ -47,6 +48,7 @@ class EngineCall:
     load: int
     ask: bool
     salt: str
+    answers: tuple[int, ...]
     newline: tuple[int, ...] = ()
     tokens: int = 1
     stop: tuple[int, ...] = ()
@@ -82,7 +84,6 @@ class Backend:
         checkpoint: str,
         *,
         dtype: str,
-        answers: tuple[int, int],
         newline: torch.Tensor | None,
         max_rows: int,
         max_batched_rows: int,
@@ -91,7 +92,6 @@ class Backend:
         tensor_parallel: int,
         eager: bool,
     ) -> None:
-        self.answers = answers
         self._names = itertools.count()
         if tensor_parallel > 1 and current_platform.is_cpu():
             # By default every rank wants a NUMA node of its own.
@@ -145,7 +145,7 @@ class Backend:
             ended[output.request_id] = output
         if lost := [name for name in names if name not in ended]:
             raise RuntimeError(f"vLLM dropped {len(lost)} of {len(names)} requests")
-        return [self._output_of(ended[name]) for name in names]
+        return [_output_of(ended[name], ask) for name, ask in zip(names, asks, strict=True)]
 
     def _outputs(self) -> Iterator[Any]:
         """What the engine's steps bring until no request is left.
@@ -208,12 +208,13 @@ class Backend:
             detokenize=False,
             ignore_eos=True,
             stop_token_ids=list(ask.stop),
-            logprob_token_ids=list(self.answers),
+            logprob_token_ids=list(ask.answers),
             extra_args={"kv_transfer_params": {"lookout": parameters}},
         )
 
-    def _output_of(self, output: Any) -> EngineOutput:
-        first = output.outputs[0]
-        scores = first.logprobs[0] if first.logprobs else {}
-        logits = {token: float(scores[token].logprob) for token in self.answers if token in scores}
-        return EngineOutput(tuple(first.token_ids), logits, int(output.num_cached_tokens or 0))
+
+def _output_of(output: Any, ask: EngineCall) -> EngineOutput:
+    first = output.outputs[0]
+    scores = first.logprobs[0] if first.logprobs else {}
+    logits = {token: float(scores[token].logprob) for token in ask.answers if token in scores}
+    return EngineOutput(tuple(first.token_ids), logits, int(output.num_cached_tokens or 0))

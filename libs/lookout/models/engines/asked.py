@@ -1,0 +1,245 @@
+"""Questions as tokens, and the probabilities of allowed answers from logits.
+
+The tokens of all allowed answers form a small tree. A node at which answers part needs logits: those after the
+question and the tokens up to the node. The probability of an answer is the product, over such nodes on its way,
+of the softmax over the tokens that go on to an allowed answer: that with which a model that may write nothing
+else writes it. Where the answers begin with different tokens, the logits after the question are enough.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+
+from lookout.models.engines.types import Answer, PlanError
+from lookout.models.windows import Layout
+from lookout.structured import StructuredQuestion, structure_of
+
+Suffix = tuple[int, ...]
+"""Token ids of what follows a window: question head, question, question tail, and tokens of an answer."""
+_END: Final = -1
+"""In place of a token: the answer ends here."""
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerNode:
+    """A node of the tree at which answers part.
+
+    Attributes:
+        path: Token ids from the root to it.
+        choices: Token ids of each branch. One token, or for answers that end here all that end a text.
+    """
+
+    path: Suffix
+    choices: tuple[tuple[int, ...], ...]
+
+    @property
+    def tokens(self) -> tuple[int, ...]:
+        """The tokens of all branches, in their order."""
+        return tuple(token for choice in self.choices for token in choice)
+
+    def shares(self, logits: Sequence[float]) -> list[float]:
+        """The probability of each branch by the logits of `tokens`."""
+        highest, at = max(logits), 0
+        weights = []
+        for choice in self.choices:
+            weights.append(sum(math.exp(logit - highest) for logit in logits[at : at + len(choice)]))
+            at += len(choice)
+        total = sum(weights)
+        return [weight / total for weight in weights]
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerTree:
+    """The allowed answers of a question as tokens.
+
+    Attributes:
+        nodes: Those at which answers part, shorter paths first.
+        routes: Of each answer its (node, branch) pairs, from the root.
+    """
+
+    nodes: tuple[AnswerNode, ...]
+    routes: tuple[tuple[tuple[int, int], ...], ...]
+
+    @classmethod
+    def of(cls, answers: Sequence[Suffix], ends: tuple[int, ...]) -> AnswerTree:
+        """The tree of answers, each of which differs from the others.
+
+        Args:
+            answers: Token ids of each.
+            ends: Tokens that end a text.
+        """
+        following: dict[Suffix, list[int]] = {}
+        for answer in answers:
+            for count in range(len(answer) + 1):
+                token = answer[count] if count < len(answer) else _END
+                known = following.setdefault(answer[:count], [])
+                if token not in known:
+                    known.append(token)
+        parting = sorted(
+            ((path, tokens) for path, tokens in following.items() if len(tokens) > 1),
+            key=lambda node: (len(node[0]), node[0]),
+        )
+        nodes = tuple(
+            AnswerNode(path, tuple(ends if token == _END else (token,) for token in tokens))
+            for path, tokens in parting
+        )
+        routes = []
+        for answer in answers:
+            steps = []
+            for number, (path, tokens) in enumerate(parting):
+                if answer[: len(path)] == path:
+                    token = answer[len(path)] if len(path) < len(answer) else _END
+                    steps.append((number, tokens.index(token)))
+            routes.append(tuple(steps))
+        return cls(nodes, tuple(routes))
+
+    def shares(self, logits: Sequence[Sequence[float]]) -> tuple[float, ...]:
+        """The probability of each answer, by the logits of every node's tokens."""
+        parts = [node.shares(own) for node, own in zip(self.nodes, logits, strict=True)]
+        return tuple(math.prod(parts[node][branch] for node, branch in route) for route in self.routes)
+
+
+@dataclass(frozen=True, slots=True)
+class AskedQuestion:
+    """A question as tokens.
+
+    Attributes:
+        suffixes: What is computed after the window: one for yes or no, one for each node of the tree.
+        structure: The allowed answers; None: yes or no.
+        tree: The same as tokens.
+    """
+
+    suffixes: tuple[Suffix, ...]
+    structure: StructuredQuestion | None = None
+    tree: AnswerTree | None = None
+
+    @property
+    def tokens(self) -> int:
+        """Rows that the question costs."""
+        return sum(map(len, self.suffixes))
+
+    def read(self, last: torch.Tensor, head: torch.Tensor) -> list[list[float]]:
+        """The logits of every node's tokens.
+
+        Args:
+            last: Normed states [suffixes, hidden] at the suffixes' ends.
+            head: The head's weight [vocabulary, hidden].
+        """
+        assert self.tree is not None
+        # Each node by itself: its bits do not depend on what else is asked.
+        parts = [
+            torch.nn.functional.linear(
+                state, head.index_select(0, torch.tensor(node.tokens, device=head.device))
+            )
+            for node, state in zip(self.tree.nodes, last, strict=True)
+        ]
+        joined: list[float] = torch.cat(parts).double().cpu().tolist()
+        sizes = [len(node.tokens) for node in self.tree.nodes]
+        return [joined[sum(sizes[:i]) : sum(sizes[: i + 1])] for i in range(len(sizes))]
+
+
+def tokens_of_question(text: str, tokenizer: Any, layout: Layout) -> AskedQuestion:
+    """A question as tokens.
+
+    Args:
+        text: The question, which may be a structured one.
+        tokenizer: The checkpoint's.
+        layout: Of its prompt.
+
+    Raises:
+        PlanError: It is empty, or the tokenizer cannot tell its answers apart.
+    """
+    structure = structure_of(text)
+    prompt = text if structure is None else structure.prompt
+    ids = tokenizer.encode(prompt, add_special_tokens=False)
+    suffix = (*layout.question_head, *(int(i) for i in ids), *layout.question_tail)
+    if not suffix:
+        raise PlanError("the question is empty")
+    if structure is None:
+        return AskedQuestion((suffix,))
+    answers = [
+        tuple(int(i) for i in tokenizer.encode(answer, add_special_tokens=False))
+        for answer in structure.answers
+    ]
+    ends = (*layout.stop, *([] if tokenizer.eos_token_id is None else [int(tokenizer.eos_token_id)]))
+    ends = tuple(dict.fromkeys(ends))
+    _check_answers(structure.answers, answers, ends, getattr(tokenizer, "unk_token_id", None))
+    tree = AnswerTree.of(answers, ends)
+    return AskedQuestion(tuple((*suffix, *node.path) for node in tree.nodes), structure, tree)
+
+
+def _check_answers(
+    texts: Sequence[str], answers: Sequence[Suffix], ends: tuple[int, ...], unknown: int | None
+) -> None:
+    """Check that a tokenizer can tell answers apart.
+
+    Raises:
+        PlanError: It cannot; the text names the answers.
+    """
+    for place, (text, ids) in enumerate(zip(texts, answers, strict=True)):
+        if not ids or unknown in ids:
+            raise PlanError(f"the model's tokenizer has no tokens for the answer “{text}”: choose another")
+        if ids in answers[:place]:
+            twin = texts[answers.index(ids)]
+            raise PlanError(
+                f"the model's tokenizer has the same tokens for the answers “{twin}” and “{text}”: change one"
+            )
+        longer = next(
+            (other for other, more in zip(texts, answers, strict=True) if more[: len(ids)] == ids != more),
+            None,
+        )
+        if longer is not None and not ends:
+            raise PlanError(
+                f"the answer “{longer}” begins with the answer “{text}”, and the model has no token that ends "
+                "a text: change one"
+            )
+
+
+def in_order(asked: Sequence[AskedQuestion]) -> list[Suffix]:
+    """The suffixes of questions: the first one of each, then the further ones of all."""
+    further = [suffix for question in asked for suffix in question.suffixes[1:]]
+    return [*(question.suffixes[0] for question in asked), *further]
+
+
+def places_of(asked: Sequence[AskedQuestion]) -> Iterator[list[int]]:
+    """Of each question the places of its suffixes in `in_order`."""
+    at = len(asked)
+    for number, question in enumerate(asked):
+        more = len(question.suffixes) - 1
+        yield [number, *range(at, at + more)]
+        at += more
+
+
+def structured_answer(identity: str, asked: AskedQuestion, logits: Sequence[Sequence[float]]) -> Answer:
+    """The answer to a structured question.
+
+    Args:
+        identity: Of the question.
+        asked: The question.
+        logits: Of every node's tokens.
+    """
+    assert asked.structure is not None
+    assert asked.tree is not None
+    shares = asked.tree.shares(logits)
+    p = asked.structure.p_yes(shares)
+    yes, no = (math.log(max(part, sys.float_info.min)) for part in (p, 1 - p))
+    return Answer(identity, p, yes, no, tokens=asked.tokens, shares=shares)
+
+
+def check_writable(text: str) -> None:
+    """Check that a question does not list its answers: where text is written, nothing keeps to them.
+
+    Raises:
+        PlanError: It does.
+    """
+    if structure_of(text) is not None:
+        raise PlanError(
+            "a question with allowed answers gets their probabilities and no text: leave the answers out, or "
+            "do not ask for text"
+        )

@@ -1,0 +1,177 @@
+"""Structured questions: a question that ends with its allowed answers and the condition that counts as yes.
+
+    How many people are in view? [0..5] when count >= 3
+    Is the gate open, ajar or closed? [open, ajar, closed] when class in {open, ajar}
+
+One text carries all of it, so that watches, jobs, searches and back-tests carry it as they carry any question.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+from lookout.errors import LookoutError
+
+#: allowed answers of a question: each verdict carries the probability of every one
+MAX_ANSWERS: Final = 32
+#: characters of an answer
+MAX_ANSWER: Final = 60
+
+_QUESTION: Final = re.compile(r"(?P<text>[^\[\]]*\S)\s*\[(?P<answers>[^\[\]]*)\]\s*when\s+(?P<when>.+)")
+_UNCONDITIONAL: Final = re.compile(r".*\[[^\[\]]*(?:,|\.\.)[^\[\]]*\](?:\s*when)?\s*")
+_RANGE: Final = re.compile(r"(\d{1,4})\s*\.\.\s*(\d{1,4})")
+_NUMBER: Final = re.compile(r"(\d{1,9})(?:\+| or more)?")
+_COMPARISON: Final = re.compile(r"\w+\s*(?P<sign>>=|<=|!=|==|=|>|<)\s*(?P<value>.+)")
+_MEMBERSHIP: Final = re.compile(r"\w+\s+(?P<not>not\s+)?in\s*\{(?P<answers>[^{}]*)\}")
+_ORDER: Final[dict[str, Callable[[int, int], bool]]] = {
+    ">=": operator.ge,
+    "<=": operator.le,
+    ">": operator.gt,
+    "<": operator.lt,
+}
+
+
+class StructureError(LookoutError, ValueError):
+    """Allowed answers or a condition that cannot be read; the text says which, why and what to write."""
+
+
+@dataclass(frozen=True, slots=True)
+class StructuredQuestion:
+    """A question with a list of allowed answers.
+
+    Attributes:
+        text: The question alone.
+        answers: The allowed answers, in the order in which they were given.
+        when: The condition, as it was given.
+        accepted: Of each answer whether it satisfies the condition. p(yes) is the sum of their probabilities.
+    """
+
+    text: str
+    answers: tuple[str, ...]
+    when: str
+    accepted: tuple[bool, ...]
+
+    @property
+    def prompt(self) -> str:
+        """What the model is asked: the question, and the answers that it may choose from."""
+        return f"{self.text} Answer with one of: {', '.join(self.answers)}."
+
+    def p_yes(self, shares: Sequence[float]) -> float:
+        """The probability of the condition by that of each answer."""
+        return min(1.0, sum(p for p, is_yes in zip(shares, self.accepted, strict=True) if is_yes))
+
+
+def structured(text: str, answers: str, when: str) -> str:
+    """A structured question as one text.
+
+    Args:
+        text: The question.
+        answers: The allowed answers: "0..5", or "open, ajar, closed".
+        when: The condition: "count >= 3", or "class in {open, ajar}".
+
+    Raises:
+        StructureError: It cannot be read.
+    """
+    if not answers.strip() or not when.strip():
+        raise StructureError(
+            "allowed answers and a condition go together, such as 0..5 with “count >= 3”; one is missing"
+        )
+    question = f"{text.strip()} [{answers.strip()}] when {when.strip()}"
+    parsed = structure_of(question)
+    if parsed is None or parsed.text != text.strip():
+        raise StructureError("the question and its allowed answers may contain no square brackets")
+    return question
+
+
+@lru_cache(maxsize=4096)
+def structure_of(question: str) -> StructuredQuestion | None:
+    """The allowed answers and the condition that a question ends with; None: it asks for yes or no.
+
+    Raises:
+        StructureError: They cannot be read.
+    """
+    match = _QUESTION.fullmatch(question)
+    if match is None:
+        if _UNCONDITIONAL.fullmatch(question):
+            raise StructureError(
+                "allowed answers need a condition after them, such as [0..5] when count >= 3, or "
+                "[open, ajar, closed] when class in {open, ajar}"
+            )
+        return None
+    answers = _listed(match["answers"])
+    if len(answers) < 2:
+        raise StructureError("a structured question needs two allowed answers or more, such as [0..5]")
+    when = match["when"].strip()
+    accepted = _accepted(answers, when)
+    if all(accepted) or not any(accepted):
+        which = "every" if all(accepted) else "no"
+        raise StructureError(f"the condition “{when}” holds for {which} allowed answer: choose another one")
+    return StructuredQuestion(match["text"], answers, when, accepted)
+
+
+def _listed(text: str) -> tuple[str, ...]:
+    """Answers from "open, ajar", "0..5" or both."""
+    answers: list[str] = []
+    for part in (part.strip() for part in text.split(",")):
+        if not part:
+            raise StructureError(f"“{text}”: an answer is empty; write answers as in open, ajar, closed")
+        if (span := _RANGE.fullmatch(part)) is None:
+            answers.append(part)
+            continue
+        first, last = int(span[1]), int(span[2])
+        if not first < last <= first + MAX_ANSWERS:
+            raise StructureError(
+                f"“{part}” is not a range of {MAX_ANSWERS} answers or fewer, upwards, such as 0..5"
+            )
+        answers += map(str, range(first, last + 1))
+    if len(answers) > MAX_ANSWERS:
+        raise StructureError(f"{len(answers)} allowed answers; {MAX_ANSWERS} is the limit")
+    for answer in answers:
+        if len(answer) > MAX_ANSWER:
+            raise StructureError(f"an answer has {len(answer)} characters; {MAX_ANSWER} is the limit")
+        if answers.count(answer) > 1:
+            raise StructureError(f"the answer “{answer}” is there twice: remove one")
+    return tuple(answers)
+
+
+def _accepted(answers: tuple[str, ...], when: str) -> tuple[bool, ...]:
+    """Of each answer whether a condition holds."""
+    if membership := _MEMBERSHIP.fullmatch(when):
+        named = _known(_listed(membership["answers"]), answers, when)
+        return tuple((answer in named) is not bool(membership["not"]) for answer in answers)
+    comparison = _COMPARISON.fullmatch(when)
+    if comparison is None:
+        raise StructureError(
+            f"the condition “{when}” cannot be read: write one such as count >= 3, class = open or "
+            "class in {open, ajar}"
+        )
+    sign, value = comparison["sign"], comparison["value"].strip()
+    if sign in ("=", "==", "!="):
+        named = _known((value,), answers, when)
+        return tuple((answer in named) is (sign != "!=") for answer in answers)
+    holds, limit = _ORDER[sign], _number(value, when)
+    return tuple(holds(_number(answer, when), limit) for answer in answers)
+
+
+def _known(named: tuple[str, ...], answers: tuple[str, ...], when: str) -> tuple[str, ...]:
+    for answer in named:
+        if answer not in answers:
+            raise StructureError(
+                f"the condition “{when}” names “{answer}”, which is not an allowed answer: "
+                f"{', '.join(answers)}"
+            )
+    return named
+
+
+def _number(text: str, when: str) -> int:
+    match = _NUMBER.fullmatch(text)
+    if match is None:
+        raise StructureError(
+            f"the condition “{when}” compares numbers, but “{text}” is not a number such as 3, 3+ or 3 or more"
+        )
+    return int(match[1])

@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import pytest
+
+from lookout.errors import LookoutError
+from lookout.structured import StructureError, structure_of, structured
+from lookout.text import question_text
+
+GATE = "Is the gate open? [open, ajar, closed] when class "
+
+
+@pytest.mark.parametrize(
+    ("question", "answers", "accepted"),
+    [
+        ("How many? [0..3] when count >= 2", "0 1 2 3", "2 3"),
+        ("How many? [0..3]  when  count<2", "0 1 2 3", "0 1"),
+        ("How many? [0..2, 3 or more] when people > 2", "0|1|2|3 or more", "3 or more"),
+        ("How many? [0, 1, 2+] when count <= 1", "0 1 2+", "0 1"),
+        ("How many? [9..11] when count = 10", "9 10 11", "10"),
+        ("How many? [0..9] when count in {2..4, 7}", "0 1 2 3 4 5 6 7 8 9", "2 3 4 7"),
+        (GATE + "in {open, ajar}", "open ajar closed", "open ajar"),
+        (GATE + "not in {open}", "open ajar closed", "ajar closed"),
+        (GATE + "== closed", "open ajar closed", "closed"),
+        (GATE + "!= closed", "open ajar closed", "open ajar"),
+    ],
+)
+def test_a_question_may_end_with_its_answers_and_a_condition(
+    question: str, answers: str, accepted: str
+) -> None:
+    parsed = structure_of(question_text(question, StructureError))
+    assert parsed is not None
+    separator = "|" if "|" in answers else " "
+    assert parsed.answers == tuple(answers.split(separator))
+    wanted = [accepted] if "|" in answers else accepted.split()
+    assert [one for one, is_yes in zip(parsed.answers, parsed.accepted, strict=True) if is_yes] == wanted
+    assert parsed.prompt == f"{parsed.text} Answer with one of: {', '.join(parsed.answers)}."
+
+
+@pytest.mark.parametrize(
+    "question", ["Is anyone there?", "Is [the gate] open?", "Is it [A] or not?", "[1] Is it open when dark?"]
+)
+def test_other_questions_ask_for_yes_or_no(question: str) -> None:
+    assert structure_of(question) is None
+    assert question_text(question, StructureError) == question
+
+
+@pytest.mark.parametrize(
+    ("question", "names"),
+    [
+        ("How many? [0..5]", "need a condition"),
+        ("How many? [0..5] when", "need a condition"),
+        ("How many? [3..1] when count > 1", "3..1"),
+        ("How many? [0..99] when count > 1", "0..99"),
+        ("How many? [1] when count > 0", "two allowed answers"),
+        ("How many? [1,,2] when count > 1", "empty"),
+        ("How many? [1, 1] when count > 0", "twice"),
+        ("How many? [0..5] when count > 5", "holds for no"),
+        ("How many? [0..5] when count >= 0", "holds for every"),
+        ("How many? [0..5] when many", "cannot be read"),
+        (GATE + "in {shut}", "“shut”"),
+        (GATE + ">= 2", "“open” is not a number"),
+        ("How many? [0..5] when count >= many", "“many” is not a number"),
+        (f"How many? [{', '.join(map(str, range(33)))}] when count > 1", "33 allowed answers"),
+        (f"Which? [{'x' * 61}, y] when class = y", "61 characters"),
+    ],
+)
+def test_what_cannot_be_read_is_named(question: str, names: str) -> None:
+    with pytest.raises(LookoutError, match="(?s).*" + names.replace("..", r"\.\.")):
+        question_text(question, StructureError)
+
+
+def test_the_parts_make_the_text_that_is_read_again() -> None:
+    text = structured("How many people are in view?", "0..5", "count >= 3")
+    assert text == "How many people are in view? [0..5] when count >= 3"
+    parsed = structure_of(text)
+    assert parsed is not None
+    assert parsed.p_yes([0.5, 0.1, 0.1, 0.1, 0.1, 0.1]) == pytest.approx(0.3)
+    for answers, when in [("0..5", ""), ("", "count > 1"), (" ", "x = 1")]:
+        with pytest.raises(StructureError, match="go together"):
+            structured("How many?", answers, when)
+    with pytest.raises(StructureError, match="square brackets"):
+        structured("How [many]?", "0..5", "count > 1")

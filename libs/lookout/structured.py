@@ -3,14 +3,14 @@
     How many people are in view? [0..5] when count >= 3
     Is the gate open, ajar or closed? [open, ajar, closed] when class in {open, ajar}
 
-One text carries all of it, so that watches, jobs, searches and back-tests carry it as they carry any question.
+One text carries all of it, so that watches, jobs, searches and back-tests carry it like any question.
 """
 
 from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
@@ -21,6 +21,8 @@ from lookout.errors import LookoutError
 MAX_ANSWERS: Final = 32
 #: characters of an answer
 MAX_ANSWER: Final = 60
+#: digits of a probability that leaves an engine: below the noise of batching
+DIGITS: Final = 6
 
 _QUESTION: Final = re.compile(r"(?P<text>[^\[\]]*\S)\s*\[(?P<answers>[^\[\]]*)\]\s*when\s+(?P<when>.+)")
 _UNCONDITIONAL: Final = re.compile(r".*\[[^\[\]]*(?:,|\.\.)[^\[\]]*\](?:\s*when)?\s*")
@@ -28,6 +30,7 @@ _RANGE: Final = re.compile(r"(\d{1,4})\s*\.\.\s*(\d{1,4})")
 _NUMBER: Final = re.compile(r"(\d{1,9})(?:\+| or more)?")
 _COMPARISON: Final = re.compile(r"\w+\s*(?P<sign>>=|<=|!=|==|=|>|<)\s*(?P<value>.+)")
 _MEMBERSHIP: Final = re.compile(r"\w+\s+(?P<not>not\s+)?in\s*\{(?P<answers>[^{}]*)\}")
+_DURATION: Final = re.compile(r"\s+for\s+[\d.]+\s*\w*$")
 _ORDER: Final[dict[str, Callable[[int, int], bool]]] = {
     ">=": operator.ge,
     "<=": operator.le,
@@ -64,6 +67,20 @@ class StructuredQuestion:
     def p_yes(self, shares: Sequence[float]) -> float:
         """The probability of the condition by that of each answer."""
         return min(1.0, sum(p for p, is_yes in zip(shares, self.accepted, strict=True) if is_yes))
+
+
+def named_shares(question: str, shares: Sequence[float]) -> dict[str, float]:
+    """The probability of each allowed answer by its text; empty for a question of yes or no."""
+    structure = structure_of(question) if shares else None
+    if structure is None:
+        return {}
+    return {answer: round(p, DIGITS) for answer, p in zip(structure.answers, shares, strict=True)}
+
+
+def shares_text(answers: Mapping[str, float], most: int = 3) -> str:
+    """The likeliest answers with their probabilities: "3 (62 %), 2 (20 %)"."""
+    best = sorted(answers.items(), key=lambda share: -share[1])[:most]
+    return ", ".join(f"{answer} ({p:.0%})" for answer, p in best)
 
 
 def structured(text: str, answers: str, when: str) -> str:
@@ -145,6 +162,11 @@ def _accepted(answers: tuple[str, ...], when: str) -> tuple[bool, ...]:
         named = _known(_listed(membership["answers"]), answers, when)
         return tuple((answer in named) is not bool(membership["not"]) for answer in answers)
     comparison = _COMPARISON.fullmatch(when)
+    if _DURATION.search(when):
+        raise StructureError(
+            f"the condition “{when}” names a time, which is part of the watch's rule: leave it out, and say "
+            "in how many windows the condition must hold (--of 3/3; k and n of the rule)"
+        )
     if comparison is None:
         raise StructureError(
             f"the condition “{when}” cannot be read: write one such as count >= 3, class = open or "
@@ -172,6 +194,7 @@ def _number(text: str, when: str) -> int:
     match = _NUMBER.fullmatch(text)
     if match is None:
         raise StructureError(
-            f"the condition “{when}” compares numbers, but “{text}” is not a number such as 3, 3+ or 3 or more"
+            f"the condition “{when}” compares numbers, but “{text}” is not a number such as 3, 3+ or "
+            "3 or more"
         )
     return int(match[1])

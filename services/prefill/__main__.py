@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING
@@ -13,7 +14,9 @@ import transformers
 
 from lookout.errors import StartupError
 from lookout.models.engines import Engine, load_engine
+from lookout.models.engines.asked import question_fault
 from lookout.models.engines.born import KeepsRows
+from lookout.models.families import load_tokenizer
 from lookout.models.families.inference import inference_only
 from lookout.models.windows import Planner
 from lookout.past.chapters import ChapterAnnouncer, MemoryLimits, MemoryService
@@ -85,6 +88,7 @@ def make_handler(context: Context[PrefillSettings]) -> PrefillHandler:
         tenants=tenants,
         shares=shares,
         folder=folder,
+        fault=partial(question_fault, tokenizer=load_tokenizer(folder), layout=engine.layout),
     )
     handler = PrefillHandler(
         settings,

@@ -56,6 +56,7 @@ class WindowAsker:
         tenants: Quotas of tenants.
         shares: How tenants share the device.
         folder: The checkpoint, which may list the questions that it was trained for; None: no checkpoint.
+        fault: Why the model's tokenizer cannot ask a question; None: it can.
     """
 
     def __init__(
@@ -70,9 +71,10 @@ class WindowAsker:
         tenants: TenantUsage | None = None,
         shares: DeviceShares | None = None,
         folder: Path | None = None,
+        fault: Callable[[str], str | None] = lambda question: None,
     ) -> None:
         self._settings, self._loader, self.runner = settings, loader, runner
-        self._model_digest, self._on_audit = model_digest, on_audit
+        self._model_digest, self._on_audit, self._fault = model_digest, on_audit, fault
         self._writes = folder is None or models.writes_text(folder)
         self._listed = None if folder is None else models.listed_questions(folder)
         self._plan_digest = plan_digest(runner.rule.planner, reuse=runner.rule.reuse)
@@ -109,7 +111,9 @@ class WindowAsker:
         """
         if not watches:
             return DecidedWindow([], records, unit.answered)
-        closed = self._closed(unit, records, watches)
+        faults = {watch.id: fault for watch in watches if (fault := self._fault(watch.question)) is not None}
+        closed = {name: NoAnswer(Cause.ENGINE, fault) for name, fault in faults.items()}
+        closed |= self._closed(unit, records, [watch for watch in watches if watch.id not in faults])
         open_watches = [watch for watch in watches if watch.id not in closed]
         decided = DecidedWindow([], records, unit.answered)
         if open_watches:

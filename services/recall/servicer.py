@@ -29,6 +29,7 @@ from lookout.runtime.observe import Metrics, logs
 from lookout.services.recall.asking import Asked, Asker, NothingRememberedError, PastQuestion
 from lookout.services.recall.searching import Finders
 from lookout.services.recall.settings import RecallSettings
+from lookout.streams.chains.verdicts import shares_of
 from lookout.text import question_text
 from lookout.v1 import memory_pb2_grpc
 from lookout.v1.memory_pb2 import (
@@ -408,6 +409,7 @@ def answer_message(asked: Asked) -> CameraAnswer:
     )
     if asked.yes_no:
         message.p_yes = answer.p_yes
+        message.answers.extend(shares_of(answer.question, answer.shares))
     return message
 
 

@@ -57,6 +57,7 @@ def test_other_questions_ask_for_yes_or_no(question: str) -> None:
         ("How many? [0..5] when count > 5", "holds for no"),
         ("How many? [0..5] when count >= 0", "holds for every"),
         ("How many? [0..5] when many", "cannot be read"),
+        ("How many? [0..5] when count >= 3 for 10 s", "--of 3/3"),
         (GATE + "in {shut}", "“shut”"),
         (GATE + ">= 2", "“open” is not a number"),
         ("How many? [0..5] when count >= many", "“many” is not a number"),

@@ -110,6 +110,33 @@ def test_further_questions_and_text_over_a_held_window(vllm_engine: Any, family:
     vllm_engine.close_stream("held/0")
 
 
+@each_family
+def test_structured_questions_have_the_probabilities_of_the_other_engine(
+    vllm_engine: Any, family: str
+) -> None:
+    """Answers of one token, and of several of which one begins another."""
+    plans, previous = planner(vllm_engine), {}
+    asked = [
+        Question("count", "How many? [0..5] when count >= 3"),
+        Question("plain", "Is it open?"),
+        Question("gate", "Is it open? [open, off, opened] when class in {open}"),
+        Question("tens", "How many? [1, 10, 2] when count > 1"),
+    ]
+    for batches in slide(family, plans, ["answers/0"], range(3), previous):
+        batch = [replace(request, questions=asked) for request in batches]
+        wanted, got = reference(family).run(batch)[0].unwrap(), vllm_engine.run(batch)[0].unwrap()
+        assert apart(got, wanted) < CLOSE
+        assert same_cost(got, wanted)
+        for one, other in zip(got.answers, wanted.answers, strict=True):
+            assert one.shares == pytest.approx(other.shares, abs=CLOSE)
+            assert one.tokens == other.tokens
+    held = plans.hold(previous["answers/0"])
+    again = vllm_engine.ask(held, asked[:1]).answers[0]
+    assert again.shares == pytest.approx(got.answers[0].shares, abs=CLOSE)
+    reference(family).close_stream("answers/0")
+    vllm_engine.close_stream("answers/0")
+
+
 @one_family
 def test_approximate_kv_never_meets_the_exact_prefix_cache(vllm_engine: Any, family: str) -> None:
     """A window of reused KV, then the same token ids as a plain request: computed afresh, and exact."""
@@ -118,7 +145,9 @@ def test_approximate_kv_never_meets_the_exact_prefix_cache(vllm_engine: Any, fam
     batches = slide(family, planner(vllm_engine, Policy.REUSE_ALL), ["salt/0"], range(4), {})
     plan = batches[-1][0].plan
     ids = np.where(plan.token_ids < 0, 0, plan.token_ids).tolist()
-    plain = EngineCall(window="none", held="none", prompt=ids, load=0, ask=False, salt="plain-1")
+    plain = EngineCall(
+        window="none", held="none", prompt=ids, load=0, ask=False, salt="plain-1", answers=(3, 5)
+    )
     before = vllm_engine.backend.generate([plain])[0]
     for batch in batches:
         vllm_engine.run(batch)[0].unwrap()

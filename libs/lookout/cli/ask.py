@@ -27,6 +27,7 @@ from lookout.cli.options import BootstrapOption, CliError, asked, refuse_given
 from lookout.cli.output import TerminalConsole, echo, say
 from lookout.cli.rebuild import rebuild
 from lookout.cli.times import parse_offset
+from lookout.structured import shares_text
 
 if TYPE_CHECKING:
     from lookout.past.memory.shelf import Entry
@@ -305,6 +306,8 @@ def _show(one: Recollection, as_json: bool, frames: Path | None, source: Path | 
         echo()
     else:
         echo(f"p(yes) = {one.p_yes:.3f}" if one.p_yes is not None else "no text was asked for")
+        if one.answers:
+            echo(shares_text(one.answers))
     if one.text is not None and one.p_yes is not None:
         echo(f"p(yes) = {one.p_yes:.3f}")
     echo(f"camera {one.camera}, epoch {one.epoch}")

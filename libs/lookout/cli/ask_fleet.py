@@ -14,6 +14,7 @@ from lookout.cli.formats import local_time
 from lookout.cli.options import CliError
 from lookout.cli.output import TerminalConsole, echo, say
 from lookout.cli.times import parse_span
+from lookout.structured import shares_text
 
 if TYPE_CHECKING:
     from lookout.v1.memory_pb2 import AskSummary, CameraAnswer
@@ -121,6 +122,8 @@ def _show(answer: CameraAnswer, as_json: bool, streamed: bool) -> None:
     name = f"camera {answer.camera}"
     if answer.HasField("p_yes"):
         echo(f"{name}: p(yes) = {answer.p_yes:.3f}{', by a small budget' if answer.cheap else ''}")
+        if answer.answers:
+            echo(shares_text({share.answer: share.p for share in answer.answers}))
     else:
         echo(name)
     if answer.cheap:

@@ -8,6 +8,7 @@ from rich.table import Table
 
 from lookout.cli.formats import clock
 from lookout.cli.output import TerminalConsole, escaped, say
+from lookout.structured import shares_text
 
 if TYPE_CHECKING:
     from lookout.recordings.analysis import Analysis
@@ -102,6 +103,8 @@ def show(found: Analysis, answered: str = EARLIER) -> None:
         )
         if answer.text:
             table.add_row(f"  {escaped(answer.text)}")
+        if answer.answers:
+            table.add_row(f"  {escaped(shares_text(answer.answers))}")
     console.print(table)
     for line in damage_lines(found):
         console.print(escaped(line), style="yellow", highlight=False)

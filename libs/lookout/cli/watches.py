@@ -22,6 +22,7 @@ from lookout.cli.output import TerminalConsole, echo, say
 from lookout.rules import RuleError
 from lookout.rules.messages import rule_of
 from lookout.rules.zones import parse_points
+from lookout.structured import structure_of, structured
 from lookout.text import clean
 from lookout.v1.watches_pb2 import Gate, Point, Rule, ScheduleEntry, Watch, Zone
 from lookout.wire import CAMERA_OFFLINE, PRIORITIES, WATCHES, to_json
@@ -95,6 +96,20 @@ VerifyOption = Annotated[
     bool, typer.Option("--verify", help="Ask a second model about each incident before anyone is told.")
 ]
 
+AnswersOption = Annotated[
+    str,
+    typer.Option(
+        help="Allowed answers instead of yes and no: 0..5, or 'open, ajar, closed'; with --when.",
+        show_default=False,
+    ),
+]
+WhenOption = Annotated[
+    str,
+    typer.Option(
+        help="Which of --answers count as yes: 'count >= 3', or 'class in {open, ajar}'.", show_default=False
+    ),
+]
+
 #: ids that an error names
 NAMED = 20
 _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
@@ -136,7 +151,10 @@ def _change(bootstrap: str, watch: Watch) -> None:
 
 @app.command("add")
 def add(
-    question: Annotated[str, typer.Argument(help='A yes/no question: "Is anyone lying on the ground?"')],
+    question: Annotated[
+        str,
+        typer.Argument(help='A yes/no question, or one for --answers: "Is anyone lying on the ground?"'),
+    ],
     identity: Annotated[
         str | None,
         typer.Option(
@@ -158,6 +176,8 @@ def add(
     gate: GateOption = "",
     gate_motion: MotionOption = False,
     verify: VerifyOption = False,
+    answers: AnswersOption = "",
+    when: WhenOption = "",
     anyway: AnywayOption = False,
     bootstrap: BootstrapOption = None,
 ) -> None:
@@ -165,12 +185,14 @@ def add(
 
     The same --id again changes the watch: its version grows, its open incidents close.
     """
-    question = asked(question)
+    question = asked(structured(question, answers, when) if answers or when else question)
     check_patterns(camera)
     rule = watch_rule(
         threshold=threshold, clear=clear, of=of, cooldown=cooldown, schedule=schedule, zone=zone
     )
-    name, address = identity or slug(question), find_bootstrap(bootstrap)
+    structure = structure_of(question)
+    name = identity or slug(question if structure is None else structure.text)
+    address = find_bootstrap(bootstrap)
     _admit(address, question, describe, anyway)
     standing = standing_watches(address)
     existing = _replaced(standing.watches, name, None if identity else question)
@@ -245,7 +267,23 @@ def _admit(bootstrap: str, question: str, describe: bool, anyway: bool) -> None:
             if describe:
                 models.check_question(Path(fleet.model), question, text=True)
             admit_questions(Path(fleet.model), [question], anyway=anyway)
+            _admit_answers(Path(fleet.model), question)
             return
+
+
+def _admit_answers(model: Path, question: str) -> None:
+    """Refuse allowed answers that a model's tokenizer cannot tell apart.
+
+    Raises:
+        CliError: They are.
+    """
+    if structure_of(question) is None:
+        return
+    from lookout.models.engines.asked import question_fault
+    from lookout.models.families import load_layout, load_tokenizer
+
+    if fault := question_fault(question, tokenizer=load_tokenizer(model), layout=load_layout(model)):
+        raise CliError(fault)
 
 
 def question_advice(question: str) -> str | None:

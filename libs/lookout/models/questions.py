@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from lookout.errors import LookoutError
 from lookout.models.errors import ModelError
+from lookout.structured import structure_of
 from lookout.text import MAX_QUESTION, question_text
 
 TRAINED = "watchbench.json"
@@ -105,7 +106,14 @@ def writes_text(folder: Path) -> bool:
 
 
 def asks_yes_no(question: str) -> bool:
-    """Whether a clause of a question begins with a verb such as "is", so that it asks for yes or no."""
+    """Whether p(yes) answers a question: a clause begins with a verb such as "is", or the question lists its
+    allowed answers (`lookout.structured`).
+
+    Raises:
+        StructureError: Its allowed answers or its condition cannot be read.
+    """
+    if structure_of(question) is not None:
+        return True
     words = (clause.split(maxsplit=1)[:1] for clause in re.split(r"[.?!,;:]\s*", question.lower()))
     return any(word[0].strip("\"'“”") in _VERBS for word in words if word)
 
@@ -132,7 +140,7 @@ def check_question(folder: Path, question: str, *, text: bool = False, anyway: b
         folder: The model's checkpoint.
         question: What is asked.
         text: Whether an answer in words is asked for.
-        anyway: Take a question of yes or no that the folder does not list.
+        anyway: Take a question of yes or no, or one with allowed answers, that the folder does not list.
 
     Returns:
         The question on one line.
@@ -144,6 +152,11 @@ def check_question(folder: Path, question: str, *, text: bool = False, anyway: b
     """
     trained, listed = (folder / TRAINED).is_file(), listed_questions(folder)
     asked = question_text(question, QuestionError, limit=MAX_QUESTION if trained else None)
+    if text and structure_of(asked) is not None:
+        raise QuestionError(
+            "a question with allowed answers gets their probabilities and no text: leave the answers out, or "
+            "do not ask for text"
+        )
     if trained and text:
         raise QuestionError(
             f"the model {folder.name} answers yes or no and writes no text: give another model"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from lookout.rules.messages import rule_of
 from lookout.rules.types import Rule, RuleError
+from lookout.structured import structure_of
 from lookout.text import clean, question_text
 from lookout.v1.watches_pb2 import Watch
 from lookout.wire import (
@@ -86,6 +87,11 @@ def check_watch(watch: Watch) -> Rule:
     if 0 < watch.rule.threshold < LEAST_THRESHOLD:
         raise RuleError(f"threshold {watch.rule.threshold:g} must be {LEAST_THRESHOLD:g} to 1")
     _check_gate(watch)
+    if watch.describe and structure_of(asked_question(watch)) is not None:
+        raise RuleError(
+            "describe: a question with allowed answers gets their probabilities and no sentence: "
+            "leave one of them out"
+        )
     rule = rule_of(watch.rule)
     size = len(to_json(watch))
     if size > WATCH_BYTES:

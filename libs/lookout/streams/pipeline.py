@@ -10,9 +10,9 @@ from __future__ import annotations
 import io
 import sys
 from collections import defaultdict
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from inspect import GEN_CLOSED, getgeneratorstate
 from itertools import count
@@ -52,6 +52,7 @@ class Verdict:
             "full" for one that continues a chain but was computed in full.
         tokens_kept: Visual tokens of the window.
         tokens_total: Visual tokens of the window without pruning.
+        answers: Of a structured question the probability of each allowed answer; else empty.
     """
 
     time: float
@@ -61,6 +62,7 @@ class Verdict:
     basis: str
     tokens_kept: int
     tokens_total: int
+    answers: Mapping[str, float] = field(default_factory=dict, hash=False)
 
 
 class Pipeline:
@@ -92,7 +94,8 @@ class Pipeline:
         Args:
             model: Folder of a checkpoint of a family in `lookout.models.families`; None: the tiny model
                 that comes with Lookout.
-            questions: Yes/no questions.
+            questions: Yes/no questions, and structured ones: "How many people are in view? [0..5] when
+                count >= 3".
             fps: Samples per second; None: as the model's folder says, else 2.
             stride_s: Seconds by which windows slide, a whole number of samples; None: as the model's
                 folder says, else 8.
@@ -340,6 +343,7 @@ def _verdicts(windows: Generator[SessionWindow]) -> Iterator[Verdict]:
                     basis=answer.basis,
                     tokens_kept=window.tokens_kept,
                     tokens_total=window.tokens_total,
+                    answers=answer.answers,
                 )
 
 

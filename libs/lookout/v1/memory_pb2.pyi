@@ -178,7 +178,7 @@ class AskText(_message.Message):
     def __init__(self, camera: _Optional[str] = ..., piece: _Optional[str] = ...) -> None: ...
 
 class CameraAnswer(_message.Message):
-    __slots__ = ("camera", "p_yes", "text", "moments", "covered", "missing", "cost", "cheap")
+    __slots__ = ("camera", "p_yes", "text", "moments", "covered", "missing", "cost", "cheap", "answers")
     CAMERA_FIELD_NUMBER: _ClassVar[int]
     P_YES_FIELD_NUMBER: _ClassVar[int]
     TEXT_FIELD_NUMBER: _ClassVar[int]
@@ -187,6 +187,7 @@ class CameraAnswer(_message.Message):
     MISSING_FIELD_NUMBER: _ClassVar[int]
     COST_FIELD_NUMBER: _ClassVar[int]
     CHEAP_FIELD_NUMBER: _ClassVar[int]
+    ANSWERS_FIELD_NUMBER: _ClassVar[int]
     camera: str
     p_yes: float
     text: str
@@ -195,7 +196,8 @@ class CameraAnswer(_message.Message):
     missing: _containers.RepeatedScalarFieldContainer[str]
     cost: AskCost
     cheap: bool
-    def __init__(self, camera: _Optional[str] = ..., p_yes: _Optional[float] = ..., text: _Optional[str] = ..., moments: _Optional[_Iterable[_Union[Moment, _Mapping]]] = ..., covered: _Optional[_Iterable[_Union[TimeRange, _Mapping]]] = ..., missing: _Optional[_Iterable[str]] = ..., cost: _Optional[_Union[AskCost, _Mapping]] = ..., cheap: _Optional[bool] = ...) -> None: ...
+    answers: _containers.RepeatedCompositeFieldContainer[_verdicts_pb2.AnswerShare]
+    def __init__(self, camera: _Optional[str] = ..., p_yes: _Optional[float] = ..., text: _Optional[str] = ..., moments: _Optional[_Iterable[_Union[Moment, _Mapping]]] = ..., covered: _Optional[_Iterable[_Union[TimeRange, _Mapping]]] = ..., missing: _Optional[_Iterable[str]] = ..., cost: _Optional[_Union[AskCost, _Mapping]] = ..., cheap: _Optional[bool] = ..., answers: _Optional[_Iterable[_Union[_verdicts_pb2.AnswerShare, _Mapping]]] = ...) -> None: ...
 
 class Moment(_message.Message):
     __slots__ = ("time_us", "weight", "epoch", "stream_us", "chapter")

@@ -309,14 +309,16 @@ class BacktestCost(_message.Message):
     def __init__(self, flops: _Optional[int] = ..., flops_windows: _Optional[int] = ..., flops_question: _Optional[int] = ..., flops_dense: _Optional[int] = ..., cpu_s: _Optional[float] = ..., device_s: _Optional[float] = ...) -> None: ...
 
 class RecordingPartAnswer(_message.Message):
-    __slots__ = ("p_yes", "text", "moments")
+    __slots__ = ("p_yes", "text", "moments", "answers")
     P_YES_FIELD_NUMBER: _ClassVar[int]
     TEXT_FIELD_NUMBER: _ClassVar[int]
     MOMENTS_FIELD_NUMBER: _ClassVar[int]
+    ANSWERS_FIELD_NUMBER: _ClassVar[int]
     p_yes: float
     text: str
     moments: _containers.RepeatedCompositeFieldContainer[RecordingMoment]
-    def __init__(self, p_yes: _Optional[float] = ..., text: _Optional[str] = ..., moments: _Optional[_Iterable[_Union[RecordingMoment, _Mapping]]] = ...) -> None: ...
+    answers: _containers.RepeatedCompositeFieldContainer[_verdicts_pb2.AnswerShare]
+    def __init__(self, p_yes: _Optional[float] = ..., text: _Optional[str] = ..., moments: _Optional[_Iterable[_Union[RecordingMoment, _Mapping]]] = ..., answers: _Optional[_Iterable[_Union[_verdicts_pb2.AnswerShare, _Mapping]]] = ...) -> None: ...
 
 class RecordingMoment(_message.Message):
     __slots__ = ("time_s", "share")
@@ -455,7 +457,7 @@ class RecordingAnswer(_message.Message):
     def __init__(self, uri: _Optional[str] = ..., reason: _Optional[str] = ..., seconds: _Optional[float] = ..., frames: _Optional[int] = ..., answers: _Optional[_Iterable[_Union[RecordingQuestionAnswer, _Mapping]]] = ..., parts: _Optional[_Iterable[_Union[PartOutcome, _Mapping]]] = ..., gaps: _Optional[_Iterable[_Union[RecordingGap, _Mapping]]] = ..., begins: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., begins_offset_min: _Optional[int] = ..., begins_from: _Optional[str] = ...) -> None: ...
 
 class RecordingQuestionAnswer(_message.Message):
-    __slots__ = ("question", "p_yes", "part", "start_s", "end_s", "moments", "yes", "text")
+    __slots__ = ("question", "p_yes", "part", "start_s", "end_s", "moments", "yes", "text", "answers")
     QUESTION_FIELD_NUMBER: _ClassVar[int]
     P_YES_FIELD_NUMBER: _ClassVar[int]
     PART_FIELD_NUMBER: _ClassVar[int]
@@ -464,6 +466,7 @@ class RecordingQuestionAnswer(_message.Message):
     MOMENTS_FIELD_NUMBER: _ClassVar[int]
     YES_FIELD_NUMBER: _ClassVar[int]
     TEXT_FIELD_NUMBER: _ClassVar[int]
+    ANSWERS_FIELD_NUMBER: _ClassVar[int]
     question: str
     p_yes: float
     part: int
@@ -472,7 +475,8 @@ class RecordingQuestionAnswer(_message.Message):
     moments: _containers.RepeatedCompositeFieldContainer[RecordingMoment]
     yes: _containers.RepeatedCompositeFieldContainer[RecordingRange]
     text: str
-    def __init__(self, question: _Optional[str] = ..., p_yes: _Optional[float] = ..., part: _Optional[int] = ..., start_s: _Optional[float] = ..., end_s: _Optional[float] = ..., moments: _Optional[_Iterable[_Union[RecordingMoment, _Mapping]]] = ..., yes: _Optional[_Iterable[_Union[RecordingRange, _Mapping]]] = ..., text: _Optional[str] = ...) -> None: ...
+    answers: _containers.RepeatedCompositeFieldContainer[_verdicts_pb2.AnswerShare]
+    def __init__(self, question: _Optional[str] = ..., p_yes: _Optional[float] = ..., part: _Optional[int] = ..., start_s: _Optional[float] = ..., end_s: _Optional[float] = ..., moments: _Optional[_Iterable[_Union[RecordingMoment, _Mapping]]] = ..., yes: _Optional[_Iterable[_Union[RecordingRange, _Mapping]]] = ..., text: _Optional[str] = ..., answers: _Optional[_Iterable[_Union[_verdicts_pb2.AnswerShare, _Mapping]]] = ...) -> None: ...
 
 class RecordingRange(_message.Message):
     __slots__ = ("start_s", "end_s")

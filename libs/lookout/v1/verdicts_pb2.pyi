@@ -14,7 +14,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Verdict(_message.Message):
-    __slots__ = ("id", "camera", "epoch", "window", "stream_start_s", "stream_end_s", "start", "end", "watch", "watch_version", "question", "outcome", "p_yes", "reason", "basis", "cost", "evidence", "coverage", "model_digest", "rule", "activity", "activity_rows", "activity_cols", "degraded", "description", "since_key", "audit", "key_every", "plan_digest", "damaged", "cause", "watches_offset", "tenant", "untrained")
+    __slots__ = ("id", "camera", "epoch", "window", "stream_start_s", "stream_end_s", "start", "end", "watch", "watch_version", "question", "outcome", "p_yes", "reason", "basis", "cost", "evidence", "coverage", "model_digest", "rule", "activity", "activity_rows", "activity_cols", "degraded", "description", "since_key", "audit", "key_every", "plan_digest", "damaged", "cause", "watches_offset", "tenant", "untrained", "answers")
     class Outcome(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         OUTCOME_UNSPECIFIED: _ClassVar[Verdict.Outcome]
@@ -63,6 +63,7 @@ class Verdict(_message.Message):
     WATCHES_OFFSET_FIELD_NUMBER: _ClassVar[int]
     TENANT_FIELD_NUMBER: _ClassVar[int]
     UNTRAINED_FIELD_NUMBER: _ClassVar[int]
+    ANSWERS_FIELD_NUMBER: _ClassVar[int]
     id: str
     camera: str
     epoch: int
@@ -97,7 +98,16 @@ class Verdict(_message.Message):
     watches_offset: int
     tenant: str
     untrained: bool
-    def __init__(self, id: _Optional[str] = ..., camera: _Optional[str] = ..., epoch: _Optional[int] = ..., window: _Optional[int] = ..., stream_start_s: _Optional[float] = ..., stream_end_s: _Optional[float] = ..., start: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., watch: _Optional[str] = ..., watch_version: _Optional[int] = ..., question: _Optional[str] = ..., outcome: _Optional[_Union[Verdict.Outcome, str]] = ..., p_yes: _Optional[float] = ..., reason: _Optional[str] = ..., basis: _Optional[str] = ..., cost: _Optional[_Union[Cost, _Mapping]] = ..., evidence: _Optional[_Iterable[_Union[Evidence, _Mapping]]] = ..., coverage: _Optional[float] = ..., model_digest: _Optional[str] = ..., rule: _Optional[_Union[_watches_pb2.Rule, _Mapping]] = ..., activity: _Optional[bytes] = ..., activity_rows: _Optional[int] = ..., activity_cols: _Optional[int] = ..., degraded: _Optional[bool] = ..., description: _Optional[str] = ..., since_key: _Optional[int] = ..., audit: _Optional[float] = ..., key_every: _Optional[int] = ..., plan_digest: _Optional[str] = ..., damaged: _Optional[float] = ..., cause: _Optional[_Union[_lineage_pb2.Cause, str]] = ..., watches_offset: _Optional[int] = ..., tenant: _Optional[str] = ..., untrained: _Optional[bool] = ...) -> None: ...
+    answers: _containers.RepeatedCompositeFieldContainer[AnswerShare]
+    def __init__(self, id: _Optional[str] = ..., camera: _Optional[str] = ..., epoch: _Optional[int] = ..., window: _Optional[int] = ..., stream_start_s: _Optional[float] = ..., stream_end_s: _Optional[float] = ..., start: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., watch: _Optional[str] = ..., watch_version: _Optional[int] = ..., question: _Optional[str] = ..., outcome: _Optional[_Union[Verdict.Outcome, str]] = ..., p_yes: _Optional[float] = ..., reason: _Optional[str] = ..., basis: _Optional[str] = ..., cost: _Optional[_Union[Cost, _Mapping]] = ..., evidence: _Optional[_Iterable[_Union[Evidence, _Mapping]]] = ..., coverage: _Optional[float] = ..., model_digest: _Optional[str] = ..., rule: _Optional[_Union[_watches_pb2.Rule, _Mapping]] = ..., activity: _Optional[bytes] = ..., activity_rows: _Optional[int] = ..., activity_cols: _Optional[int] = ..., degraded: _Optional[bool] = ..., description: _Optional[str] = ..., since_key: _Optional[int] = ..., audit: _Optional[float] = ..., key_every: _Optional[int] = ..., plan_digest: _Optional[str] = ..., damaged: _Optional[float] = ..., cause: _Optional[_Union[_lineage_pb2.Cause, str]] = ..., watches_offset: _Optional[int] = ..., tenant: _Optional[str] = ..., untrained: _Optional[bool] = ..., answers: _Optional[_Iterable[_Union[AnswerShare, _Mapping]]] = ...) -> None: ...
+
+class AnswerShare(_message.Message):
+    __slots__ = ("answer", "p")
+    ANSWER_FIELD_NUMBER: _ClassVar[int]
+    P_FIELD_NUMBER: _ClassVar[int]
+    answer: str
+    p: float
+    def __init__(self, answer: _Optional[str] = ..., p: _Optional[float] = ...) -> None: ...
 
 class Cost(_message.Message):
     __slots__ = ("patches_total", "patches_encoded", "tokens_total", "tokens_kept", "tokens_reused", "tokens_refreshed", "tokens_text", "tokens_question", "flops_vision", "flops_prefill", "flops_question", "flops_dense", "device_us")

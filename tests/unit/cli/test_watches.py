@@ -5,10 +5,21 @@ from __future__ import annotations
 import pytest
 
 from lookout.administration import WatchError, check_gate
-from lookout.cli.watches import cameras_text, gate_of, priority_text, question_advice, rule_text
-from lookout.models import DEMO_QUESTIONS
+from lookout.cli.options import CliError
+from lookout.cli.watches import (
+    _admit_answers,
+    cameras_text,
+    gate_of,
+    priority_text,
+    question_advice,
+    rule_text,
+)
+from lookout.models import DEMO_QUESTIONS, TINY, QuestionError, check_question
+from lookout.rules import RuleError, check_watch
+from lookout.structured import structured
 from lookout.v1.watches_pb2 import Gate, Watch
 from lookout.wire import PRIORITIES
+from tests.tiny_models import checkpoint
 
 
 @pytest.mark.parametrize("question", [*DEMO_QUESTIONS.values(), "Is anyone at the door?"])
@@ -19,6 +30,34 @@ def test_a_question_of_yes_or_no_needs_no_advice(question: str) -> None:
 @pytest.mark.parametrize("question", ["How many people are there?", "What happens?", "Describe the room."])
 def test_a_question_of_another_kind_is_told_from_one_of_yes_or_no(question: str) -> None:
     assert "not a yes/no question" in (question_advice(question) or "")
+
+
+def test_a_question_with_allowed_answers_needs_no_advice_and_its_answers_fit_the_model() -> None:
+    question = structured("How many people are in view?", "0..5", "count >= 3")
+    assert question_advice(question) is None
+    folder = checkpoint("internvl")
+    _admit_answers(folder, question)
+    _admit_answers(folder, "Is a person in view?")
+
+
+def test_the_bundled_model_was_not_trained_for_allowed_answers() -> None:
+    question = structured("Is a person in view?", "0..5", "count >= 3")
+    with pytest.raises(QuestionError, match="was not trained for"):
+        check_question(TINY, question)
+    assert check_question(TINY, question, anyway=True) == question
+    with pytest.raises(QuestionError, match="no text"):
+        check_question(TINY, question, anyway=True, text=True)
+    with pytest.raises(CliError, match="“ajar”"):
+        _admit_answers(TINY, structured("Is it open?", "ajar, shut", "class = shut"))
+
+
+def test_a_watch_with_allowed_answers_writes_no_sentence() -> None:
+    question = structured("How many?", "0..5", "count >= 3")
+    check_watch(Watch(id="count", question=question))
+    with pytest.raises(RuleError, match="describe"):
+        check_watch(Watch(id="count", question=question, describe=True))
+    with pytest.raises(RuleError, match="holds for no"):
+        check_watch(Watch(id="count", question=question.replace(">= 3", ">= 9")))
 
 
 def test_a_watch_is_shown_with_its_tenant_and_class() -> None:

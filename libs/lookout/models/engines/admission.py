@@ -24,6 +24,7 @@ from lookout.models.engines.types import (
 )
 from lookout.models.windows import Layout, WindowPlan
 
+
 class HeldKv(Protocol):
     """What an engine knows of the KV it holds for a stream."""
 

@@ -1,9 +1,10 @@
 """Questions as tokens, and the probabilities of allowed answers from logits.
 
-The tokens of all allowed answers form a small tree. A node at which answers part needs logits: those after the
-question and the tokens up to the node. The probability of an answer is the product, over such nodes on its way,
-of the softmax over the tokens that go on to an allowed answer: that with which a model that may write nothing
-else writes it. Where the answers begin with different tokens, the logits after the question are enough.
+The tokens of all allowed answers form a small tree. A node at which answers part needs logits: those after
+the question and the tokens up to the node. The probability of an answer is the product, over such nodes on
+its way, of the softmax over the tokens that go on to an allowed answer: the probability with which a model
+that may write nothing but allowed answers writes it. Where all begin with different tokens, the logits after
+the question are enough.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import torch
 
 from lookout.models.engines.types import Answer, PlanError
 from lookout.models.windows import Layout
-from lookout.structured import StructuredQuestion, structure_of
+from lookout.structured import StructuredQuestion, StructureError, structure_of
 
 Suffix = tuple[int, ...]
 """Token ids of what follows a window: question head, question, question tail, and tokens of an answer."""
@@ -174,6 +175,16 @@ def tokens_of_question(text: str, tokenizer: Any, layout: Layout) -> AskedQuesti
     return AskedQuestion(tuple((*suffix, *node.path) for node in tree.nodes), structure, tree)
 
 
+def question_fault(text: str, *, tokenizer: Any, layout: Layout) -> str | None:
+    """Why a question cannot be asked with a tokenizer and a prompt; None where it can."""
+    try:
+        if structure_of(text) is not None:
+            tokens_of_question(text, tokenizer, layout)
+    except (PlanError, StructureError) as error:
+        return str(error)
+    return None
+
+
 def _check_answers(
     texts: Sequence[str], answers: Sequence[Suffix], ends: tuple[int, ...], unknown: int | None
 ) -> None:
@@ -196,8 +207,8 @@ def _check_answers(
         )
         if longer is not None and not ends:
             raise PlanError(
-                f"the answer “{longer}” begins with the answer “{text}”, and the model has no token that ends "
-                "a text: change one"
+                f"the answer “{longer}” begins with the answer “{text}”, and the model has no token that "
+                "ends a text: change one"
             )
 
 

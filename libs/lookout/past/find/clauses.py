@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from lookout.structured import structure_of
+
 _THEN: Final = re.compile(r"\s*[,;.?]+\s*(?:and\s+)?then\s+", re.IGNORECASE)
 
 
@@ -20,4 +22,7 @@ def clauses_of(question: str) -> tuple[str, ...]:
     parts = [part.strip(" ,;.?!") for part in _THEN.split(question)]
     if len(parts) < 2 or not all(parts):
         return (question,)
-    return tuple(f"{part[0].upper()}{part[1:]}?" for part in parts)
+    capital = [f"{part[0].upper()}{part[1:]}" for part in parts]
+    # The last one may list its answers: it ends with a condition.
+    last = capital[-1] if structure_of(capital[-1]) is not None else f"{capital[-1]}?"
+    return (*(f"{part}?" for part in capital[:-1]), last)

@@ -126,7 +126,12 @@ class Replayer:
             return
         for verdict, answer in zip(verdicts, played.answered.answer.answers, strict=True):
             p_yes = answer.p_yes
-            if abs(p_yes - verdict.p_yes) <= self._tolerance:
+            shares = zip(answer.shares, (share.p for share in verdict.answers), strict=False)
+            others = max((abs(own - other) for own, other in shares), default=0.0)
+            if others > self._tolerance or len(answer.shares) != len(verdict.answers):
+                why = f"its allowed answers have other probabilities, by up to {others:.6f}"
+                yield Finding(verdict, Kind.UNVERIFIED, p_yes, why)
+            elif abs(p_yes - verdict.p_yes) <= self._tolerance:
                 yield Finding(verdict, Kind.VERIFIED, p_yes)
             else:
                 why = f"p_yes is {verdict.p_yes:.6f}, computed again {p_yes:.6f}"
@@ -141,6 +146,6 @@ def _repeated(verdict: Verdict, before: Verdict | None) -> Finding:
     """An idle window repeats the last computed answer of its question."""
     if before is None:
         return Finding(verdict, Kind.EXPIRED, reason="the answer that it repeats is no longer in verdicts.v1")
-    equal = verdict.p_yes == before.p_yes
+    equal = verdict.p_yes == before.p_yes and list(verdict.answers) == list(before.answers)
     why = "" if equal else f"it repeats {before.p_yes:.6f} as {verdict.p_yes:.6f}"
     return Finding(verdict, Kind.VERIFIED if equal else Kind.UNVERIFIED, before.p_yes, why)

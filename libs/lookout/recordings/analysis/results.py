@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from lookout.missing import missing_package
 from lookout.recordings import Timings
 from lookout.recordings.analysis.settings import AnalysisError
+from lookout.structured import named_shares
 from lookout.video.files import Gap
 from lookout.video.segments import CodecError, Reason
 
@@ -52,12 +53,14 @@ class PartAnswer:
         p_yes: Probability of yes.
         text: A description, where asked for and the answer is yes.
         seen_s: Times in seconds, each with its share of the answer's attention, best first.
+        answers: Of a structured question the probability of each allowed answer; else empty.
     """
 
     question: str
     p_yes: float
     text: str | None = None
     seen_s: tuple[tuple[float, float], ...] = ()
+    answers: Mapping[str, float] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +101,13 @@ class PartResult:
     def from_dict(cls, data: Mapping[str, Any]) -> PartResult:
         """From JSON."""
         answers = tuple(
-            PartAnswer(a["question"], a["p_yes"], a["text"], tuple((t, s) for t, s in a["seen_s"]))
+            PartAnswer(
+                a["question"],
+                a["p_yes"],
+                a["text"],
+                tuple((t, s) for t, s in a["seen_s"]),
+                a.get("answers", {}),
+            )
             for a in data["answers"]
         )
         gaps = tuple(Gap(**gap) for gap in data.get("gaps", ()))
@@ -118,6 +127,7 @@ class QuestionAnswer:
         seen_s: The times it is based on, with their share of the answer's attention.
         yes_s: Ranges of parts whose probability is above a half.
         text: A description, where asked for and the answer is Yes.
+        answers: Of a structured question the probability of each allowed answer in that part; else empty.
     """
 
     question: str
@@ -128,10 +138,11 @@ class QuestionAnswer:
     seen_s: tuple[tuple[float, float], ...]
     yes_s: tuple[tuple[float, float], ...]
     text: str | None = None
+    answers: Mapping[str, float] = field(default_factory=dict, hash=False)
 
 
 COLUMNS: Final = (
-    *("recording", "question", "start_s", "end_s", "p_yes", "moments_s", "text", "gap"),
+    *("recording", "question", "start_s", "end_s", "p_yes", "answers", "moments_s", "text", "gap"),
     *("start_time", "end_time"),
 )
 """Of a table of answers."""
@@ -231,8 +242,9 @@ class Analysis:
 
         Returns:
             Rows with the same columns: `recording`, `question`, `start_s` and `end_s` of the part or gap,
-            `p_yes`, `moments_s` (times that the answer is based on, best first), `text`, `gap` (its reason),
-            `start_time` and `end_time` (by the clock, where it is known). What does not apply is None.
+            `p_yes`, `answers` (of a structured question the probability of each), `moments_s` (times that the
+            answer is based on, best first), `text`, `gap` (its reason), `start_time` and `end_time` (by the
+            clock, where it is known). What does not apply is None.
         """
         empty: dict[str, Any] = dict.fromkeys(COLUMNS)
 
@@ -246,6 +258,7 @@ class Analysis:
                 **span(result.part.start_s, result.part.end_s),
                 "question": answer.question,
                 "p_yes": answer.p_yes,
+                "answers": dict(answer.answers) or None,
                 "moments_s": [time_s for time_s, _ in answer.seen_s],
                 "text": answer.text,
             }
@@ -347,7 +360,9 @@ def _joined(gaps: Iterable[Gap]) -> list[Gap]:
 def part_answer(question: Question, found: RecordingAnswer) -> PartAnswer:
     """A part's answer to a question, as the engine gave it."""
     times = tuple((moment.time_us / 1e6, moment.share) for moment in found.evidence)
-    return PartAnswer(question.text, found.answer.p_yes, found.answer.text, times)
+    answer = found.answer
+    shares = named_shares(question.text, answer.shares)
+    return PartAnswer(question.text, answer.p_yes, answer.text, times, shares)
 
 
 def answer_of(question: str, place: int, results: Sequence[PartResult]) -> QuestionAnswer:
@@ -365,5 +380,13 @@ def answer_of(question: str, place: int, results: Sequence[PartResult]) -> Quest
         else:
             yes.append((where.start_s, where.end_s))
     return QuestionAnswer(
-        question, best.p_yes, part.number, part.start_s, part.end_s, best.seen_s, tuple(yes), best.text
+        question,
+        best.p_yes,
+        part.number,
+        part.start_s,
+        part.end_s,
+        best.seen_s,
+        tuple(yes),
+        best.text,
+        best.answers,
     )

@@ -8,7 +8,15 @@ from lookout.recordings.analysis import Analysis, QuestionAnswer
 from lookout.recordings.analysis.begin import begin_and_source
 from lookout.recordings.analysis.results import answer_of, gaps_of_parts
 from lookout.recordings.jobs.begins import begin_of
-from lookout.recordings.jobs.outcomes import gap_messages, gap_of, moments, result_of, times
+from lookout.recordings.jobs.outcomes import (
+    gap_messages,
+    gap_of,
+    moments,
+    result_of,
+    share_messages,
+    shares_of,
+    times,
+)
 from lookout.v1.recordings_pb2 import (
     PartOutcome,
     PlannedRecording,
@@ -92,6 +100,7 @@ def _question_message(best: QuestionAnswer) -> RecordingQuestionAnswer:
         moments=moments(best.seen_s),
         yes=[RecordingRange(start_s=start_s, end_s=end_s) for start_s, end_s in best.yes_s],
         text=best.text or "",
+        answers=share_messages(best.answers),
     )
 
 
@@ -113,6 +122,7 @@ def analysis_of(answer: RecordingAnswer) -> Analysis:
                 times(entry.moments),
                 tuple((span.start_s, span.end_s) for span in entry.yes),
                 entry.text or None,
+                shares_of(entry.answers),
             )
             for entry in answer.answers
         ),

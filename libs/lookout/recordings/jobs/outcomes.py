@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from lookout.recordings.analysis import Part, PartAnswer, PartResult
 from lookout.text import clean
@@ -14,11 +14,22 @@ from lookout.v1.recordings_pb2 import (
     RecordingPart,
     RecordingPartAnswer,
 )
+from lookout.v1.verdicts_pb2 import AnswerShare
 from lookout.video.files import Gap
 from lookout.wire.limits import REASON, RECORDING_GAPS
 
 #: characters that `clean` adds to a text that it cuts
 _CUT = 40
+
+
+def share_messages(answers: Mapping[str, float]) -> list[AnswerShare]:
+    """The probabilities of allowed answers for the wire."""
+    return [AnswerShare(answer=answer, p=p) for answer, p in answers.items()]
+
+
+def shares_of(messages: Iterable[AnswerShare]) -> dict[str, float]:
+    """The inverse of `share_messages`."""
+    return {message.answer: message.p for message in messages}
 
 
 def part_of(span: PartSpan) -> Part:
@@ -48,7 +59,12 @@ def outcome_of(part: RecordingPart, result: PartResult, model_digest: str) -> Pa
         recording=part.recording,
         span=part.span,
         answers=[
-            RecordingPartAnswer(p_yes=answer.p_yes, text=answer.text or "", moments=moments(answer.seen_s))
+            RecordingPartAnswer(
+                p_yes=answer.p_yes,
+                text=answer.text or "",
+                moments=moments(answer.seen_s),
+                answers=share_messages(answer.answers),
+            )
             for answer in result.answers
         ],
         frames=result.frames,
@@ -84,7 +100,13 @@ def result_of(outcome: PartOutcome, questions: Sequence[str]) -> PartResult:
         part=part,
         frames=outcome.frames,
         answers=tuple(
-            PartAnswer(question, answer.p_yes, answer.text or None, times(answer.moments))
+            PartAnswer(
+                question,
+                answer.p_yes,
+                answer.text or None,
+                times(answer.moments),
+                shares_of(answer.answers),
+            )
             for question, answer in zip(questions, outcome.answers, strict=False)
         ),
         rows=outcome.rows,

@@ -10,6 +10,7 @@ from lookout.models.windows import WindowPlan
 from lookout.runtime.worker import Output
 from lookout.streams import AnsweredWindow, NoAnswer, NoAnswerKind
 from lookout.streams.chains.blocks import WIRE_CAUSES, keep_mask
+from lookout.structured import DIGITS, named_shares
 from lookout.text import clean
 from lookout.v1 import tokens_pb2, verdicts_pb2
 from lookout.v1.watches_pb2 import Rule, Watch
@@ -24,7 +25,6 @@ _OUTCOMES = {
     NoAnswerKind.DEGRADED: verdicts_pb2.Verdict.OUTCOME_DEGRADED,
     NoAnswerKind.GATED: verdicts_pb2.Verdict.OUTCOME_GATED,
 }
-DIGITS = 6  # of p(yes): below the noise of batching
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +183,7 @@ def answered(
     """
     verdict = outcome(span, watch, verdicts_pb2.Verdict.OUTCOME_ANSWERED)
     verdict.p_yes = round(answer.p_yes, DIGITS)
+    verdict.answers.extend(shares_of(watch.question, answer.shares))
     verdict.basis = asked.basis
     verdict.since_key = asked.plan.since_key
     verdict.description = answer.text or ""
@@ -195,6 +196,13 @@ def answered(
     verdict.evidence.extend(shown or evidence_of(blocks[-1], span.wall_offset_us))
     show_activity(verdict, watch, blocks[-1])
     return verdict
+
+
+def shares_of(question: str, shares: Sequence[float]) -> list[verdicts_pb2.AnswerShare]:
+    """The allowed answers of a structured question with their probabilities; none for yes or no."""
+    return [
+        verdicts_pb2.AnswerShare(answer=answer, p=p) for answer, p in named_shares(question, shares).items()
+    ]
 
 
 def _device_us(asked: AnsweredWindow, own_flops: int) -> int:
@@ -258,6 +266,7 @@ def repeated_verdict(
     """
     verdict = outcome(span, watch, verdicts_pb2.Verdict.OUTCOME_ANSWERED)
     verdict.p_yes, verdict.description, verdict.basis = before.p_yes, before.description, "idle"
+    verdict.answers.extend(before.answers)
     verdict.cost.CopyFrom(before.cost)
     # Nothing was computed but the newest block's tokens, which the vision tower has encoded already.
     verdict.cost.flops_prefill = verdict.cost.flops_question = verdict.cost.device_us = 0

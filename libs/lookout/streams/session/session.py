@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lookout import models
-from lookout.models.engines import AttendedFrame, Cost, Question, StreamLostError, TextSettings, WindowRequest
+from lookout.models.engines import Answer, Cost, Question, StreamLostError, TextSettings, WindowRequest
 from lookout.models.presets import DEFAULT, preset_of
 from lookout.models.vision import FrameInput
 from lookout.models.windows import Planner, WindowPlan
@@ -28,6 +28,7 @@ from lookout.streams.session.errors import DeadlineError, SessionError
 from lookout.streams.session.feed import ClosedBlock, Feed, Frames
 from lookout.streams.session.host import EngineHost, HostSettings, Patience, SharedEngine, borrow, give_back
 from lookout.streams.session.types import SessionAnswer, SessionWindow, attended, evidence_of
+from lookout.structured import named_shares
 
 T = TypeVar("T")
 DESCRIBE: Final = "Describe what happens."
@@ -361,9 +362,7 @@ class Session:
         )
         if answer is not None:
             answers = tuple(
-                _answer(
-                    window, reply.question, window.basis, answer.cost, p_yes=reply.p_yes, frames=reply.frames
-                )
+                _answer(window, reply.question, window.basis, answer.cost, reply=reply)
                 for reply in answer.answers
             )
             window = replace(window, answers=answers)
@@ -411,8 +410,7 @@ class Session:
             runner = ChainRunner(rule, EngineAnswers(self._engine))
             answer = runner.ask(rule.begin(), window.played.blocks, asked).answer
         basis = "key" if key else window.basis
-        reply = answer.answers[0]
-        return _answer(window, question, basis, answer.cost, p_yes=reply.p_yes, frames=reply.frames)
+        return _answer(window, question, basis, answer.cost, reply=answer.answers[0])
 
     def _written(
         self,
@@ -487,13 +485,15 @@ def _answer(
     basis: str | None,
     cost: Cost,
     *,
-    p_yes: float | None = None,
+    reply: Answer | None = None,
     text: str | None = None,
-    frames: Sequence[AttendedFrame] = (),
 ) -> SessionAnswer:
-    blocks = window.played.blocks
+    blocks, frames = window.played.blocks, () if reply is None else reply.frames
     evidence = attended(blocks, frames, window.begun) or evidence_of(blocks[-1], window.begun)
-    return SessionAnswer(question, window.start, window.end, str(basis), cost, evidence, p_yes, text)
+    answer = SessionAnswer(question, window.start, window.end, str(basis), cost, evidence, text=text)
+    if reply is None:
+        return answer
+    return replace(answer, p_yes=reply.p_yes, answers=named_shares(question, reply.shares))
 
 
 def _text_settings(how: Mapping[str, Any]) -> TextSettings:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from lookout.models.engines import AttendedFrame, Cost
@@ -28,6 +28,7 @@ class SessionAnswer:
             on vLLM, of those that show the newest stride best: anchors, then those with the most tokens.
         p_yes: Probability of yes; None for an answer in words.
         text: The answer in words; None for yes or no.
+        answers: Of a structured question the probability of each allowed answer; else empty.
     """
 
     question: str
@@ -38,6 +39,7 @@ class SessionAnswer:
     evidence: tuple[float, ...]
     p_yes: float | None = None
     text: str | None = None
+    answers: Mapping[str, float] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -536,12 +536,10 @@ class TransformersEngine:
         yes, pairs = logits.pairs.softmax(-1)[:, 0].tolist(), logits.pairs.tolist()
         answers = []
         for place, question in enumerate(work.request.questions):
-            answer = (
-                structured_answer(question.id, asked[place], logits.trees[place])
-                if place in logits.trees
-                else Answer(question.id, yes[place], *pairs[place], tokens=asked[place].tokens)
-            )
-            answers.append(replace(answer, frames=frames[place]))
+            answer = Answer(question.id, yes[place], *pairs[place])
+            if place in logits.trees:
+                answer = structured_answer(question.id, asked[place], logits.trees[place])
+            answers.append(replace(answer, tokens=asked[place].tokens, frames=frames[place]))
         return tuple(answers)
 
     def _attended(self, work: PassWork) -> list[tuple[AttendedFrame, ...]]:

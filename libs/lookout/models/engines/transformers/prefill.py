@@ -149,12 +149,14 @@ class GroupPrefill:
             shares = self._shares(attention) if attention is not None else None
             yes, logits = pairs.softmax(-1)[:, 0].tolist(), pairs.tolist()
             answers = [
-                Answer(question.id, yes[i], *logits[i], tokens=asked[i].tokens)
+                Answer(question.id, yes[i], logits[i][0], logits[i][1], tokens=asked[i].tokens)
                 for i, question in enumerate(questions)
             ]
             for i, (question, places) in enumerate(zip(asked, places_of(asked), strict=True)):
                 if question.tree is not None:
-                    answers[i] = structured_answer(questions[i].id, question, question.read(last[places], head))
+                    answers[i] = structured_answer(
+                        questions[i].id, question, question.read(last[places], head)
+                    )
             if not all(np.isfinite((answer.yes_logit, answer.no_logit)).all() for answer in answers):
                 raise EngineError(f"{self._last.recording}: logits are not finite; check the embeddings")
             texts, spent = self._texts(questions, answers, past)

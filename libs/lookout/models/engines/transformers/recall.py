@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import errno
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,7 @@ from lookout.past.memory.packing import checksum
 from lookout.past.memory.past import fetch_from
 from lookout.past.memory.shelf import Entry, entries, place_of
 from lookout.past.memory.types import raw
+from lookout.structured import named_shares
 from lookout.values import check_finite, check_whole
 
 CHAPTER_CACHE_BYTES = 256 << 20
@@ -67,6 +68,7 @@ class Recollection:
         covered_from: seconds from the start of the source from which KV was held; None: nothing.
         covered_to: the newest frame, likewise.
         cost: what the answer cost.
+        answers: of a structured question the probability of each allowed answer; else empty.
     """
 
     camera: str
@@ -78,6 +80,7 @@ class Recollection:
     covered_from: float | None
     covered_to: float
     cost: AskCost
+    answers: Mapping[str, float] = field(default_factory=dict, hash=False)
 
 
 def fingerprint(model: LanguageModel) -> str:
@@ -219,6 +222,7 @@ class StreamRecall:
             covered_from=None if first is None else began + first / 1e6,
             covered_to=began + answer.covered_to_us / 1e6,
             cost=answer.cost,
+            answers=named_shares(question, answer.shares),
         )
 
     def close(self) -> None:
@@ -416,6 +420,7 @@ class ChaptersRecall:
             covered_from=None if first is None else self._seconds(first),
             covered_to=self._seconds(answer.covered_to_us),
             cost=answer.cost,
+            answers=named_shares(question, answer.shares),
         )
 
     def _seconds(self, time_us: int) -> float:

@@ -457,7 +457,7 @@ class VllmEngine:
         return self._admission.questions(work.request)
 
     def _call(self, work: _Work, place: int, *more: int, ask: bool = False) -> EngineCall:
-        """The request for a suffix by its place, with tokens after it; the window alone where there is none."""
+        """The request for a suffix by its place, with tokens after it; for the window alone without one."""
         suffix = (*work.suffixes[place], *more) if work.suffixes else ()
         node = self._nodes(work).get(place)
         return EngineCall(

@@ -67,7 +67,8 @@ def load_engine(
         pass_rows=max_batched_rows, window_rows=max_rows, table_bytes=kv_cache_bytes,
     )  # fmt: skip
     backend = Backend(
-        str(folder), dtype=dtype, newline=_newline(folder, family_of(shape.family)), max_rows=rows, max_batched_rows=max_batched_rows,
+        str(folder), dtype=dtype, newline=_newline(folder, family_of(shape.family)),
+        max_rows=rows, max_batched_rows=max_batched_rows,
         block_size=block_size, kv_cache_bytes=table, tensor_parallel=tensor_parallel, eager=eager,
     )  # fmt: skip
     rows = min(rows, backend.capacity)

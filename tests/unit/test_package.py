@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import runpy
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from PIL import Image
 
 import lookout
 from lookout.video.segments import cut
+from tests.tiny_models import checkpoint
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 FILMS = Path(str(files("watchbench"))) / "films"
@@ -240,6 +242,13 @@ def test_the_snippet_of_the_readme_prints_what_the_readme_says(
     monkeypatch.chdir(tmp_path)
     assert run_example("quickstart.py").startswith(output)
     assert output.count("\n") == 3
+
+
+def test_example_counting_names_the_likeliest_count(tmp_path: Path, run_example: Callable[..., str]) -> None:
+    lines = run_example("counting.py", clip("doorway", 6, tmp_path), checkpoint("internvl")).splitlines()
+    assert lines
+    for line in lines:
+        assert re.fullmatch(r"\d+ s: [0-5] \(\d+%\), p = [01]\.\d\d", line), line
 
 
 def test_example_session_answers_each_window(tmp_path: Path, run_example: Callable[..., str]) -> None:

@@ -16,6 +16,7 @@ from lookout.models.windows import Planner, WindowSettings
 from lookout.structured import structure_of
 from tests.tiny_models import FAMILIES, checkpoint
 from tests.unit.models.engines.scenes import block, engine, stock_logits
+from tests.unit.models.engines.test_memory_ask import engine as memory_engine, remembered
 
 # The tiny tokenizers have one token a byte: digits are single tokens, 1 begins 10, and open parts from off.
 COUNT = Question("count", "How many people? [0..5] when count >= 3")
@@ -105,6 +106,17 @@ def test_a_yes_or_no_question_has_the_same_bits_next_to_a_structured_one() -> No
     assert first.answers[0].shares == ()
     alone = runner.run([WindowRequest(plan, blocks, [YES], keep=False)])[0].unwrap().answers[0]
     assert alone.p_yes == pytest.approx(first.answers[0].p_yes, abs=1e-6)
+
+
+def test_the_past_answers_with_the_probability_of_every_allowed_answer() -> None:
+    keeper, _ = remembered("internvl", blocks=6)
+    for question in (COUNT, TENS):
+        answer = keeper.ask(question.text)
+        assert sum(answer.shares) == pytest.approx(1)
+        structure = structure_of(question.text)
+        assert structure is not None
+        assert answer.p_yes == pytest.approx(structure.p_yes(answer.shares))
+        assert answer.cost.question_tokens == memory_engine("internvl").asked(question.text).tokens
 
 
 def test_a_structured_question_gets_no_text() -> None:

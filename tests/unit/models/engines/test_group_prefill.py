@@ -150,6 +150,24 @@ def test_the_same_entries_kept_give_the_same_answer(family: str, score: Score) -
     assert np.abs(yes_no(whole) - truth).max() > 1e-3, "pruning that changes nothing proves nothing"
 
 
+def test_allowed_answers_have_the_probabilities_of_the_dense_pass() -> None:
+    """At each place where answers part: after the question (0 or 1), and after 1 (its end, or 10)."""
+    family, text = "internvl", "How many? [0, 1, 10] when count >= 1"
+    shown, runner = oracle.frames(family, 4), engine("internvl")
+    run, plans = prefilled(family, shown, PrefillSettings(group_frames=2, rho=0.5))
+    digits = {"0": ord("0") - ord("!"), "1": ord("1") - ord("!")}  # byte-level: the letters from "!" on
+    found = []
+    for suffix in runner.asked(text).suffixes:
+        logits, _ = oracle.logits(family, runner.layout, plans, shown, suffix, entries(run))
+        found.append(logits)
+    first = found[0][[digits["0"], digits["1"]]].softmax(0).tolist()
+    (end,) = runner.layout.stop
+    more = found[1][[end, digits["0"]]].softmax(0).tolist()
+    answer = run.ask([ASKED, Question("n", text)])[0][1].answer
+    assert answer.shares == pytest.approx([first[0], first[1] * more[0], first[1] * more[1]], abs=1e-4)
+    assert answer.p_yes == pytest.approx(first[1], abs=1e-4)
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("score", [Score.KEY_NORM, Score.LARGE_KEY_NORM, Score.VALUE_NORM])
 def test_norms_keep_the_entries_they_name(family: str, score: Score) -> None:

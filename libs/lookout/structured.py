@@ -77,9 +77,9 @@ def named_shares(question: str, shares: Sequence[float]) -> dict[str, float]:
     return {answer: round(p, DIGITS) for answer, p in zip(structure.answers, shares, strict=True)}
 
 
-def shares_text(answers: Mapping[str, float], most: int = 3) -> str:
+def shares_text(answers: Mapping[str, float], limit: int = 3) -> str:
     """The likeliest answers with their probabilities: "3 (62 %), 2 (20 %)"."""
-    best = sorted(answers.items(), key=lambda share: -share[1])[:most]
+    best = sorted(answers.items(), key=lambda share: -share[1])[:limit]
     return ", ".join(f"{answer} ({p:.0%})" for answer, p in best)
 
 

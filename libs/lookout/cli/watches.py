@@ -96,6 +96,10 @@ VerifyOption = Annotated[
     bool, typer.Option("--verify", help="Ask a second model about each incident before anyone is told.")
 ]
 
+IdOption = Annotated[
+    str | None,
+    typer.Option("--id", help="Name of the watch.  [default: made from the question]", show_default=False),
+]
 AnswersOption = Annotated[
     str,
     typer.Option(
@@ -155,12 +159,7 @@ def add(
         str,
         typer.Argument(help='A yes/no question, or one for --answers: "Is anyone lying on the ground?"'),
     ],
-    identity: Annotated[
-        str | None,
-        typer.Option(
-            "--id", help="Name of the watch.  [default: made from the question]", show_default=False
-        ),
-    ] = None,
+    identity: IdOption = None,
     camera: CameraOption = None,
     threshold: ThresholdOption = 0.5,
     clear: ClearOption = None,
@@ -185,14 +184,12 @@ def add(
 
     The same --id again changes the watch: its version grows, its open incidents close.
     """
-    question = asked(structured(question, answers, when) if answers or when else question)
+    question = asked(_structured(question, answers, when))
     check_patterns(camera)
     rule = watch_rule(
         threshold=threshold, clear=clear, of=of, cooldown=cooldown, schedule=schedule, zone=zone
     )
-    structure = structure_of(question)
-    name = identity or slug(question if structure is None else structure.text)
-    address = find_bootstrap(bootstrap)
+    name, address = identity or slug(question), find_bootstrap(bootstrap)
     _admit(address, question, describe, anyway)
     standing = standing_watches(address)
     existing = _replaced(standing.watches, name, None if identity else question)
@@ -216,6 +213,11 @@ def add(
     check_gate(watch, standing.watches)
     _change(address, watch)
     _confirm(watch)
+
+
+def _structured(question: str, answers: str, when: str) -> str:
+    """A question with what --answers and --when say of it."""
+    return structured(question, answers, when) if answers or when else question
 
 
 def _confirm(watch: Watch) -> None:
@@ -430,12 +432,12 @@ def remove(
     keys = standing_watches(address).keys
     # Ids as the list shows them: a key that cannot be typed (controls, 100 kB) is removed by what is shown
     # of it.
-    shown = {**{clean(name, 200): key for name, key in keys.items()}, **keys}
-    if missing := [clean(name, 60) for name in identities if name not in shown]:
+    keys_by_text = {**{clean(name, 200): key for name, key in keys.items()}, **keys}
+    if missing := [clean(name, 60) for name in identities if name not in keys_by_text]:
         names = ", ".join(clean(name, 60) for name in sorted(keys)[:NAMED]) or "none"
         more = f" and {len(keys) - NAMED} more" if len(keys) > NAMED else ""
         raise CliError(f"no watch {', '.join(missing)}; there are: {names}{more}")
-    send_and_confirm(address, WATCHES.name, dict.fromkeys(shown[name] for name in identities))
+    send_and_confirm(address, WATCHES.name, dict.fromkeys(keys_by_text[name] for name in identities))
     say(out, "[green]✓[/] removed {}", ", ".join(identities))
 
 
@@ -508,7 +510,9 @@ def slug(question: str) -> str:
         "you",
         "see",
     }
-    words = [word for word in re.findall(r"[a-z0-9]+", question.lower()) if word not in skipped]
+    structure = structure_of(question)
+    text = question if structure is None else structure.text
+    words = [word for word in re.findall(r"[a-z0-9]+", text.lower()) if word not in skipped]
     return "-".join(words[:4]) or "watch"
 
 

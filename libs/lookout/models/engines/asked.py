@@ -79,9 +79,9 @@ class AnswerTree:
         for answer in answers:
             for count in range(len(answer) + 1):
                 token = answer[count] if count < len(answer) else _END
-                known = following.setdefault(answer[:count], [])
-                if token not in known:
-                    known.append(token)
+                tokens = following.setdefault(answer[:count], [])
+                if token not in tokens:
+                    tokens.append(token)
         parting = sorted(
             ((path, tokens) for path, tokens in following.items() if len(tokens) > 1),
             key=lambda node: (len(node[0]), node[0]),
@@ -202,7 +202,7 @@ def _check_answers(
                 f"the model's tokenizer has the same tokens for the answers “{twin}” and “{text}”: change one"
             )
         longer = next(
-            (other for other, more in zip(texts, answers, strict=True) if more[: len(ids)] == ids != more),
+            (name for name, path in zip(texts, answers, strict=True) if path[: len(ids)] == ids != path),
             None,
         )
         if longer is not None and not ends:
@@ -222,9 +222,9 @@ def places_of(asked: Sequence[AskedQuestion]) -> Iterator[list[int]]:
     """Of each question the places of its suffixes in `in_order`."""
     at = len(asked)
     for number, question in enumerate(asked):
-        more = len(question.suffixes) - 1
-        yield [number, *range(at, at + more)]
-        at += more
+        count = len(question.suffixes) - 1
+        yield [number, *range(at, at + count)]
+        at += count
 
 
 def structured_answer(identity: str, asked: AskedQuestion, logits: Sequence[Sequence[float]]) -> Answer:

@@ -127,9 +127,9 @@ class Replayer:
         for verdict, answer in zip(verdicts, played.answered.answer.answers, strict=True):
             p_yes = answer.p_yes
             shares = zip(answer.shares, (share.p for share in verdict.answers), strict=False)
-            others = max((abs(own - other) for own, other in shares), default=0.0)
-            if others > self._tolerance or len(answer.shares) != len(verdict.answers):
-                why = f"its allowed answers have other probabilities, by up to {others:.6f}"
+            difference = max((abs(a - b) for a, b in shares), default=0.0)
+            if difference > self._tolerance or len(answer.shares) != len(verdict.answers):
+                why = f"its allowed answers have other probabilities, by up to {difference:.6f}"
                 yield Finding(verdict, Kind.UNVERIFIED, p_yes, why)
             elif abs(p_yes - verdict.p_yes) <= self._tolerance:
                 yield Finding(verdict, Kind.VERIFIED, p_yes)

@@ -132,11 +132,13 @@ def _attended(
     answer: engines.Answer, blocks: Sequence[tokens_pb2.StrideBlock], wall_offset_us: int
 ) -> list[verdicts_pb2.Evidence]:
     """Return the frames with most of an answer's attention, best first; empty if the engine does not say."""
-    known = {block.index: block for block in blocks}
+    blocks_by_index = {block.index: block for block in blocks}
     return [
-        _reference(known[shown.block], known[shown.block].patches[shown.frame], wall_offset_us)
+        _reference(
+            blocks_by_index[shown.block], blocks_by_index[shown.block].patches[shown.frame], wall_offset_us
+        )
         for shown in answer.frames
-        if shown.block in known
+        if shown.block in blocks_by_index
     ]
 
 

@@ -477,11 +477,11 @@ class TransformersEngine:
     def _verdict(self, work: PassWork, last: torch.Tensor) -> _Logits:
         """Logits on the host from states [suffixes, hidden]: two rows of the head for Yes and No, and of
         structured questions those of their answers."""
-        head, asked = self.model.head.weight, self._admission.questions(work.request)
-        pairs = torch.nn.functional.linear(last[: len(asked)], head.index_select(0, self._answer_rows))
+        head, questions = self.model.head.weight, self._admission.questions(work.request)
+        pairs = torch.nn.functional.linear(last[: len(questions)], head.index_select(0, self._answer_rows))
         trees = {
             number: question.read(last[places], head)
-            for number, (question, places) in enumerate(zip(asked, places_of(asked), strict=True))
+            for number, (question, places) in enumerate(zip(questions, places_of(questions), strict=True))
             if question.tree is not None
         }
         return _Logits(pairs.float().cpu(), trees)
@@ -492,8 +492,8 @@ class TransformersEngine:
         texts: dict[tuple[int, int], list[int]] = {}
         for index, (work, answer) in enumerate(zip(works, answers, strict=True)):
             for place, reply in enumerate(answer.answers):
-                wanted = work.request.questions[place].describe > 0 and not reply.shares
-                if wanted and reply.p_yes > 0.5:
+                describes = work.request.questions[place].describe > 0 and not reply.shares
+                if describes and reply.p_yes > 0.5:
                     texts[index, place] = [self._layout.yes]
         going, rows = list(texts), dict.fromkeys(texts, 0)
         while going:
@@ -532,14 +532,14 @@ class TransformersEngine:
 
     def _replies(self, work: PassWork, logits: _Logits) -> tuple[Answer, ...]:
         """Answers from logits."""
-        asked, frames = self._admission.questions(work.request), self._attended(work)
+        tokens, frames = self._admission.questions(work.request), self._attended(work)
         yes, pairs = logits.pairs.softmax(-1)[:, 0].tolist(), logits.pairs.tolist()
         answers = []
         for place, question in enumerate(work.request.questions):
             answer = Answer(question.id, yes[place], *pairs[place])
             if place in logits.trees:
-                answer = structured_answer(question.id, asked[place], logits.trees[place])
-            answers.append(replace(answer, tokens=asked[place].tokens, frames=frames[place]))
+                answer = structured_answer(question.id, tokens[place], logits.trees[place])
+            answers.append(replace(answer, tokens=tokens[place].tokens, frames=frames[place]))
         return tuple(answers)
 
     def _attended(self, work: PassWork) -> list[tuple[AttendedFrame, ...]]:

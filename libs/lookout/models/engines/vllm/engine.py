@@ -444,8 +444,8 @@ class VllmEngine:
         for work in works:
             work.texts.clear()  # of a step that is repeated
             for place, question in enumerate(work.request.questions):
-                wanted = question.describe > 0 and self._asked(work)[place].tree is None
-                if wanted and self._pair(work.outputs[place])[0] > 0.5:
+                describes = question.describe > 0 and self._asked(work)[place].tree is None
+                if describes and self._pair(work.outputs[place])[0] > 0.5:
                     call = self._call(work, place, layout.yes, ask=True)
                     calls.append((work, place, replace(call, tokens=question.describe, stop=layout.stop)))
         outputs = self.backend.generate([call for *_, call in calls])
@@ -473,10 +473,10 @@ class VllmEngine:
 
     def _nodes(self, work: _Work) -> dict[int, AnswerNode]:
         """The nodes of structured questions, by the places of their suffixes."""
-        asked = self._asked(work)
+        questions = self._asked(work)
         return {
             place: node
-            for question, places in zip(asked, places_of(asked), strict=True)
+            for question, places in zip(questions, places_of(questions), strict=True)
             if question.tree is not None
             for place, node in zip(places, question.tree.nodes, strict=True)
         }
@@ -547,8 +547,8 @@ class VllmEngine:
 
     def _replies(self, work: _Work) -> tuple[Answer, ...]:
         """Answers from the outputs of all suffixes."""
-        asked, answers = self._asked(work), []
-        for question, own, places in zip(work.request.questions, asked, places_of(asked), strict=True):
+        tokens, answers = self._asked(work), []
+        for question, own, places in zip(work.request.questions, tokens, places_of(tokens), strict=True):
             if own.tree is None:
                 pair = self._pair(work.outputs[places[0]])
                 answers.append(Answer(question.id, *pair, tokens=own.tokens))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC
-from typing import Any
+from typing import Any, Final
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Message
 
@@ -19,6 +19,9 @@ from lookout.services.controller.following import Follower
 from lookout.v1.alerts_pb2 import Alert
 from lookout.v1.verdicts_pb2 import Verdict
 from lookout.wire import ALERTS, VERDICTS, WireError, from_json
+
+#: kinds of alerts that open and close nothing
+_NO_CHANGE: Final = frozenset({Alert.KIND_OPINION, Alert.KIND_REPORT})
 
 _ANSWERED = "answered"  # an outcome on the wire
 #: outcomes that count as covered: where a gate does not hold, the gate was looked at
@@ -69,7 +72,7 @@ class WatchActivity:
 
     def take_alert(self, alert: Alert) -> None:
         """Follow an incident from opening to closing."""
-        if alert.watch_version < self.first or alert.kind == Alert.KIND_OPINION:
+        if alert.watch_version < self.first or alert.kind in _NO_CHANGE:
             return
         if alert.kind == Alert.KIND_CLOSED:
             self.incidents.pop(alert.incident, None)

@@ -11,6 +11,7 @@ from lookout.services.gateway.history.ingest import Ingest
 from lookout.services.gateway.history.retention import Retention
 from lookout.services.gateway.media.keeping import Keeping
 from lookout.services.gateway.parts import make_parts
+from lookout.services.gateway.reports import ScheduledReports
 from lookout.services.gateway.serving import HttpServer
 from lookout.services.gateway.settings import GatewaySettings
 
@@ -37,6 +38,10 @@ def add(context: Context[GatewaySettings]) -> None:
     if parts.uploads is not None:
         context.supervisor.start("uploads", parts.uploads.run)
         context.on_close(parts.uploads.stop)
+    if context.settings.report_times:
+        reports = ScheduledReports(parts)
+        context.supervisor.start("reports", lambda: _report(reports, parts.ingest))
+        context.on_close(reports.stop)
     retention = Retention(parts.database, context.settings)
     context.supervisor.start("retention", retention.run)
     context.on_close(retention.stop)
@@ -67,6 +72,11 @@ def _keep(context: Context[GatewaySettings], keeping: Keeping) -> None:
     join(context, erasures, {"kept evidence": keeping.erase}, stays=True, member="kept-evidence")
     context.supervisor.start("kept-evidence", keeping.run)
     context.on_close(keeping.stop)
+
+
+def _report(reports: ScheduledReports, ingest: Ingest) -> None:
+    ingest.caught_up.wait()
+    reports.run()
 
 
 def _tell_ready(context: Context[GatewaySettings], ingest: Ingest) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Final, Literal, Self
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
@@ -105,6 +106,12 @@ class GatewaySettings(FetchSettings):
     price_per_hour: float | None = Field(
         None, ge=0, description="price of one hour of a device, for the report of costs; unset: no money"
     )
+    report_times: str = Field(
+        "",
+        pattern=r"^$|^([01][0-9]|2[0-3]):[0-5][0-9](,([01][0-9]|2[0-3]):[0-5][0-9])*( [A-Za-z0-9_+/-]+)?$",
+        description="times of day at which notifications are told what happened since the one before: "
+        "06:00,18:00 Europe/Berlin (without a zone: UTC); empty: no reports",
+    )
     currency: str = Field("EUR", pattern=r"^[A-Z]{3}$", description="currency of LOOKOUT_PRICE_PER_HOUR")
 
     def database(self) -> str:
@@ -126,6 +133,16 @@ class GatewaySettings(FetchSettings):
     def _known_database(cls, value: SecretStr) -> SecretStr:
         if not value.get_secret_value().startswith(_DATABASES):
             raise ValueError(_NO_DATABASE)
+        return value
+
+    @field_validator("report_times")
+    @classmethod
+    def _known_zone(cls, value: str) -> str:
+        zone = value.partition(" ")[2]
+        try:
+            ZoneInfo(zone or "UTC")
+        except (ValueError, OSError, ZoneInfoNotFoundError):
+            raise ValueError(f"{zone!r} is not a time zone such as Europe/Berlin") from None
         return value
 
     @model_validator(mode="after")

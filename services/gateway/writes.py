@@ -26,6 +26,7 @@ from lookout.services.gateway.problems import ProblemError
 from lookout.services.gateway.settings import GatewaySettings
 from lookout.v1.access_pb2 import AuditEntry
 from lookout.wire import AUDIT, prefixed, stable_id, to_json
+from lookout.wire.headers import Headers
 
 KEY_HEADER: Final = "idempotency-key"
 _KEY: Final = re.compile(r"[\x21-\x7e]{1,128}")
@@ -130,6 +131,14 @@ class Writes:
     ) -> list[RecordPlace]:
         """Write records and wait for Kafka alone."""
         return self._writer.write(topic, records, Origin(principal.actor, asked.key))
+
+    def publish(self, topic: str, key: str, value: bytes, headers: Headers) -> None:
+        """Write what the gateway itself has to say, and wait for Kafka alone.
+
+        Raises:
+            WriteError: Kafka does not take it.
+        """
+        self._writer.write(topic, {key: value}, more=headers)
 
     def write_beside(self, principal: Principal, topic: str, records: Records) -> None:
         """Write records that a request implies and is not known by; wait until the history has them."""

@@ -60,7 +60,7 @@ class Composer:
             event.action.CopyFrom(happened)
             if delivery.newest is not None:
                 event.alert.CopyFrom(delivery.newest)
-        self._link(event, delivery.incident)
+        self._link(event, delivery)
         return Message(delivery.id, event, delivery.since_ms)
 
     def test(self, notification: str) -> Message:
@@ -79,8 +79,12 @@ class Composer:
         incident = event.alert.incident or event.action.incident
         return signed_link(self._key, self.gateway_url, shared_path(incident, "picture.jpg"), 300.0)
 
-    def _link(self, event: NotificationEvent, incident: str) -> None:
+    def _link(self, event: NotificationEvent, delivery: Delivery) -> None:
         if self._url is None:
+            return
+        happened, incident = delivery.happened, delivery.incident
+        if isinstance(happened, Alert) and happened.kind == Alert.KIND_REPORT:
+            event.console_url = f"{self._url.rstrip('/')}/#/{report_place(happened)}"
             return
         event.console_url = f"{self._url.rstrip('/')}/#/incidents/{incident}"
         if self._key is not None:
@@ -88,6 +92,11 @@ class Composer:
                 self._key, self._url, shared_path(incident, "picture.jpg"), LINK_S
             )
             event.clip_url = signed_link(self._key, self._url, shared_path(incident, "clip.mp4"), LINK_S)
+
+
+def report_place(report: Alert) -> str:
+    """Where the console shows the time of a report."""
+    return f"report?since={report.start.ToJsonString()}&until={report.end.ToJsonString()}"
 
 
 def shared_path(incident: str, part: str) -> str:
@@ -122,6 +131,10 @@ def _alert_sentence(happened: Alert, where: str, question: str) -> str:
     moment = datetime.fromtimestamp(happened.start.ToMilliseconds() / 1000, UTC)
     if happened.cause and happened.kind != Alert.KIND_CLOSED:
         return f"{where}: {question} Since {moment:%H:%M:%S} UTC."  # a camera's fault is not an answer
+    if happened.kind == Alert.KIND_REPORT:
+        until = datetime.fromtimestamp(happened.end.ToMilliseconds() / 1000, UTC)
+        words = " ".join(clean(line, 1000) for line in happened.text)
+        return f"Report of {moment:%Y-%m-%d %H:%M} to {until:%m-%d %H:%M} UTC: {words}"[:4000]
     certainty = f"p(yes) {happened.peak:.2f}"
     match happened.kind:
         case Alert.KIND_CLOSED:

@@ -32,6 +32,8 @@ BUDGET: Final = "as many second opinions as LOOKOUT_OPINION_DAILY allows were as
 NO_ENDPOINT: Final = "no second model is configured: set LOOKOUT_OPINION_URL and LOOKOUT_OPINION_MODEL"
 #: what people do later with a closed incident is told to those who were told of it
 _REMEMBERED_MS: Final = 86_400_000
+#: kinds after which nothing more comes of an incident
+_LAST: Final = frozenset({Alert.KIND_CLOSED, Alert.KIND_REPORT})
 _TAKES_UP: Final = frozenset(
     {
         IncidentAction.KIND_CLAIM,
@@ -263,7 +265,7 @@ class Engine:
     def sweep(self, now_ms: int) -> None:
         """Forget incidents of which nothing is to be told any more, and those of erased times."""
         for incident, state in list(self._states.items()):
-            is_over = not state.HasField("newest") or state.newest.kind == Alert.KIND_CLOSED
+            is_over = not state.HasField("newest") or state.newest.kind in _LAST
             is_idle = not state.waiting and not state.escalations
             is_old = state.seen_ms < now_ms - _REMEMBERED_MS
             if (is_over and is_idle and is_old) or self._is_erased(state.newest):
@@ -282,7 +284,7 @@ class Engine:
                 continue
             if not notification.unclaimed_s:
                 state.told.append(name)
-            elif isinstance(happened, Alert):
+            elif isinstance(happened, Alert) and happened.kind != Alert.KIND_REPORT:
                 due_ms = now_ms + round(notification.unclaimed_s * 1000)
                 state.escalations.append(Escalation(notification=name, due_ms=due_ms))
         return state

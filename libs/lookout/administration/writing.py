@@ -98,8 +98,16 @@ class Writer:
         records: Records,
         origin: Origin | None = None,
         on_done: Callable[[str], None] | None = None,
+        more: headers.Headers = (),
     ) -> list[RecordPlace]:
         """Write records (None deletes) and wait until Kafka has them; returns where they are.
+
+        Args:
+            topic: Where they go.
+            records: Keys and values.
+            origin: Who writes; None: this user.
+            on_done: Is told the key of each record that Kafka has.
+            more: Headers beyond those of the origin.
 
         Raises:
             WriteError: One was refused, with Kafka's reason.
@@ -118,7 +126,7 @@ class Writer:
             if len(places) + len(failures) == len(records):
                 complete.set()
 
-        pairs = list((origin or Origin()).headers())
+        pairs = [*(origin or Origin()).headers(), *more]
         for key, value in records.items() if isinstance(records, Mapping) else records:
             self._hand_over(topic, key=key, value=value, headers=pairs, on_delivery=delivered)
         # Longer than a record may take: what is not confirmed then has its reason.

@@ -23,6 +23,7 @@ _MARKS = {
     Alert.KIND_UPDATED: ("· update", "yellow"),
     Alert.KIND_CLOSED: ("▽ closed", "green"),
     Alert.KIND_OPINION: ("≈ second", "magenta"),
+    Alert.KIND_REPORT: ("≡ report", "cyan"),
 }
 
 
@@ -107,6 +108,10 @@ class LinePrinter:
         line.append("  ")
         line.append(mark, style)
         line.append(f"  {alert.camera:<16}", "cyan")
+        if alert.kind == Alert.KIND_REPORT:
+            line.append(f"  {' '.join(alert.text)}")
+            self._console.print(line, soft_wrap=True)
+            return
         line.append(f"  {alert.score:4.2f}", "bold")
         line.append(f" (peak {alert.peak:4.2f}, {_length(alert)})  ", "dim")
         line.append(alert.question)

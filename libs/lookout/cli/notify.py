@@ -31,7 +31,7 @@ app = typer.Typer(no_args_is_help=True, help="Manage who is told of incidents: a
 out = TerminalConsole()
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The notification's id.")]
 _TEST_S = 45.0
-_EVENTS = ("opened", "updated", "closed", "action")
+_EVENTS = ("opened", "updated", "closed", "action", "report")
 _SCHEDULES = "'mon-fri 22:00-06:00 Europe/Berlin' (without a zone: UTC); repeat for more."
 
 

@@ -30,6 +30,7 @@ _EVENTS: Final = {
     Alert.KIND_OPENED: Notification.EVENT_OPENED,
     Alert.KIND_UPDATED: Notification.EVENT_UPDATED,
     Alert.KIND_CLOSED: Notification.EVENT_CLOSED,
+    Alert.KIND_REPORT: Notification.EVENT_REPORT,
 }
 
 

@@ -10,6 +10,7 @@ from lookout.v1.watches_pb2 import Watch
 from lookout.wire import (
     CAMERA_HEALTH,
     CAMERA_OFFLINE,
+    SHIFT_REPORT,
     WireError,
     check_tenant,
     from_json,
@@ -20,6 +21,8 @@ from lookout.wire import (
 from lookout.wire.limits import ID_BYTES, LEAST_THRESHOLD, WATCH_BYTES
 from lookout.wire.ranges import RangeError, check_ranges
 
+#: ids that no watch may have, because what has them is of
+_TAKEN = {CAMERA_HEALTH: "cameras' own incidents", SHIFT_REPORT: "scheduled reports"}
 _LAST_VERSION = 2**32 - 1  # uint32
 
 
@@ -125,8 +128,8 @@ def asked_question(watch: Watch) -> str:
     Raises:
         RuleError: It cannot be asked (`question_text`).
     """
-    if watch.id == CAMERA_HEALTH:
-        raise RuleError(f"the id {CAMERA_HEALTH} is that of cameras' own incidents: choose another one")
+    if watch.id in _TAKEN:
+        raise RuleError(f"the id {watch.id} is that of {_TAKEN[watch.id]}: choose another one")
     if watch.id == CAMERA_OFFLINE and not watch.question:
         return ""
     return question_text(watch.question, RuleError)

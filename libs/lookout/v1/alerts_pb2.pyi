@@ -13,7 +13,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Alert(_message.Message):
-    __slots__ = ("id", "incident", "kind", "camera", "epoch", "watch", "watch_version", "question", "score", "peak", "start", "end", "windows", "reason", "evidence", "coverage", "tenant", "opinion", "untrained", "cause")
+    __slots__ = ("id", "incident", "kind", "camera", "epoch", "watch", "watch_version", "question", "score", "peak", "start", "end", "windows", "reason", "evidence", "coverage", "tenant", "opinion", "untrained", "cause", "text")
     class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         KIND_UNSPECIFIED: _ClassVar[Alert.Kind]
@@ -21,11 +21,13 @@ class Alert(_message.Message):
         KIND_UPDATED: _ClassVar[Alert.Kind]
         KIND_CLOSED: _ClassVar[Alert.Kind]
         KIND_OPINION: _ClassVar[Alert.Kind]
+        KIND_REPORT: _ClassVar[Alert.Kind]
     KIND_UNSPECIFIED: Alert.Kind
     KIND_OPENED: Alert.Kind
     KIND_UPDATED: Alert.Kind
     KIND_CLOSED: Alert.Kind
     KIND_OPINION: Alert.Kind
+    KIND_REPORT: Alert.Kind
     ID_FIELD_NUMBER: _ClassVar[int]
     INCIDENT_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
@@ -46,6 +48,7 @@ class Alert(_message.Message):
     OPINION_FIELD_NUMBER: _ClassVar[int]
     UNTRAINED_FIELD_NUMBER: _ClassVar[int]
     CAUSE_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
     id: str
     incident: str
     kind: Alert.Kind
@@ -66,7 +69,8 @@ class Alert(_message.Message):
     opinion: SecondOpinion
     untrained: bool
     cause: str
-    def __init__(self, id: _Optional[str] = ..., incident: _Optional[str] = ..., kind: _Optional[_Union[Alert.Kind, str]] = ..., camera: _Optional[str] = ..., epoch: _Optional[int] = ..., watch: _Optional[str] = ..., watch_version: _Optional[int] = ..., question: _Optional[str] = ..., score: _Optional[float] = ..., peak: _Optional[float] = ..., start: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., windows: _Optional[int] = ..., reason: _Optional[str] = ..., evidence: _Optional[_Iterable[_Union[_verdicts_pb2.Evidence, _Mapping]]] = ..., coverage: _Optional[_Union[Coverage, _Mapping]] = ..., tenant: _Optional[str] = ..., opinion: _Optional[_Union[SecondOpinion, _Mapping]] = ..., untrained: _Optional[bool] = ..., cause: _Optional[str] = ...) -> None: ...
+    text: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, id: _Optional[str] = ..., incident: _Optional[str] = ..., kind: _Optional[_Union[Alert.Kind, str]] = ..., camera: _Optional[str] = ..., epoch: _Optional[int] = ..., watch: _Optional[str] = ..., watch_version: _Optional[int] = ..., question: _Optional[str] = ..., score: _Optional[float] = ..., peak: _Optional[float] = ..., start: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., windows: _Optional[int] = ..., reason: _Optional[str] = ..., evidence: _Optional[_Iterable[_Union[_verdicts_pb2.Evidence, _Mapping]]] = ..., coverage: _Optional[_Union[Coverage, _Mapping]] = ..., tenant: _Optional[str] = ..., opinion: _Optional[_Union[SecondOpinion, _Mapping]] = ..., untrained: _Optional[bool] = ..., cause: _Optional[str] = ..., text: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class SecondOpinion(_message.Message):
     __slots__ = ("answer", "reason", "text", "model", "seconds", "tokens")

@@ -23,11 +23,13 @@ class Notification(_message.Message):
         EVENT_UPDATED: _ClassVar[Notification.Event]
         EVENT_CLOSED: _ClassVar[Notification.Event]
         EVENT_ACTION: _ClassVar[Notification.Event]
+        EVENT_REPORT: _ClassVar[Notification.Event]
     EVENT_UNSPECIFIED: Notification.Event
     EVENT_OPENED: Notification.Event
     EVENT_UPDATED: Notification.Event
     EVENT_CLOSED: Notification.Event
     EVENT_ACTION: Notification.Event
+    EVENT_REPORT: Notification.Event
     ID_FIELD_NUMBER: _ClassVar[int]
     WEBHOOK_FIELD_NUMBER: _ClassVar[int]
     APPRISE_FIELD_NUMBER: _ClassVar[int]

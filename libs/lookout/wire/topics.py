@@ -20,6 +20,9 @@ HOUR_MS: Final = 3_600_000
 CAMERA_OFFLINE: Final = "camera-offline"
 #: what incidents of cameras have as their watch: decode opens them, and no such watch is asked of the model
 CAMERA_HEALTH: Final = "camera-health"
+#: what scheduled reports have as their watch and their camera: they are about all cameras of a tenant
+SHIFT_REPORT: Final = "shift-report"
+EVERY_CAMERA: Final = "*"
 #: how far ahead of its writing a version of a watch may begin: so long the one before it survives compaction
 AHEAD_MS: Final = 7 * 24 * HOUR_MS
 

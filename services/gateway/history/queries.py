@@ -67,6 +67,11 @@ def cameras_of(connection: Connection, principal: Principal, pattern: str | None
     ]
 
 
+def tenants(connection: Connection) -> list[str]:
+    """The tenants that have cameras."""
+    return list(connection.scalars(sqlalchemy.select(CAMERAS.c.tenant).distinct().order_by(CAMERAS.c.tenant)))
+
+
 def tenants_of(connection: Connection, camera: str) -> list[str]:
     """The tenants under which a camera's id was seen."""
     return list(connection.scalars(sqlalchemy.select(CAMERAS.c.tenant).where(CAMERAS.c.id == camera)))

@@ -69,6 +69,7 @@ from lookout.wire import (
     is_camera_id,
     key_text,
     received,
+    stable_id,
     tenant_of,
     to_json,
 )
@@ -183,6 +184,9 @@ class Records:
         if alert is None or self._hidden(batch, alert):
             return
         connection, tenant = batch.connection, tenant_of(alert.tenant)
+        if alert.kind == Alert.KIND_REPORT:
+            self._reported(connection, reported_fact(tenant), alert.end.ToMilliseconds())
+            return
         known = connection.scalar(
             sqlalchemy.select(INCIDENTS.c.alert).where(INCIDENTS.c.id == alert.incident)
         )
@@ -212,6 +216,11 @@ class Records:
         self._want(connection, alert, message.timestamp()[1])
         view = incident_view(alert, triage, tenant=tenant)
         self._tell(batch, message, Event(kind="incident", camera=alert.camera, tenant=tenant, incident=view))
+
+    def _reported(self, connection: Connection, name: str, end_ms: int) -> None:
+        """Note a scheduled report: it is not written again."""
+        newest = max(end_ms, int(self._database.fact(connection, name) or 0))
+        connection.execute(self._database.upsert(FACTS), {"name": name, "value": str(newest)})
 
     def _want(self, connection: Connection, alert: Alert, written_ms: int) -> None:
         """Let the evidence of a closed incident be kept, where the version of its watch says so."""
@@ -516,6 +525,11 @@ class Records:
         if self._fence is None:
             self._fence = erased(connection)
         return self._fence
+
+
+def reported_fact(tenant: str) -> str:
+    """The name of the value that says when a tenant's newest scheduled report ended, Unix milliseconds."""
+    return f"reported/{stable_id(tenant)[:32]}"
 
 
 def erased(connection: Connection) -> Fence:

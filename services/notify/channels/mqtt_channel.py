@@ -78,6 +78,9 @@ class MqttChannel(ConnectedChannel):
             if event.test:
                 self._publish(client, f"{self._topic}/test", json.dumps({"text": event.text}).encode())
                 return
+            if event.alert.kind == Alert.KIND_REPORT:
+                self._publish_data(client, message)
+                return
             self._announce(client, event)
             self._publish_event(client, message)
         except (OSError, ValueError, RuntimeError) as error:
@@ -189,8 +192,11 @@ class MqttChannel(ConnectedChannel):
                 self._publish(client, f"{base}/picture", picture, retain=True)
             self._publish(client, f"{base}/state", state.encode(), retain=True)
         self._publish(client, f"{base}/attributes", to_json(event), retain=True)
-        # Not retained: programs that follow events get each once, with its id.
-        data = {"id": message.id, "data": json.loads(to_json(event))}
+        self._publish_data(client, message)
+
+    def _publish_data(self, client: paho.Client, message: Message) -> None:
+        """Tell programs that follow events. Not retained: they get each once, with its id."""
+        data = {"id": message.id, "data": json.loads(to_json(message.event))}
         self._publish(client, f"{self._topic}/events", json.dumps(data, ensure_ascii=False).encode())
 
 

@@ -10,6 +10,7 @@ from webpush.types import WebPushKeys
 
 from lookout.runtime.net.fetch import UriFetcher
 from lookout.services.notify.channels.posting import post
+from lookout.services.notify.composing import report_place
 from lookout.services.notify.messages import DeliveryError, GroupingChannel, Message, summary
 from lookout.v1.alerts_pb2 import Alert
 from lookout.v1.notifications_pb2 import NotificationEvent, WebPush
@@ -59,6 +60,7 @@ class PushChannel(GroupingChannel):
             "text": text[:_TEXT],
             "topic": topic,
             "incident": event.alert.incident or event.action.incident,
+            "place": report_place(event.alert) if event.alert.kind == Alert.KIND_REPORT else "",
             "critical": is_urgent,
             "silent": is_closed,
         }

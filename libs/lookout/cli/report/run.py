@@ -249,7 +249,9 @@ class FleetRecord:
             )
         )
 
-    def _alert(self, alert: Alert) -> Alert:
+    def _alert(self, alert: Alert) -> Alert | None:
+        if alert.kind == Alert.KIND_REPORT:
+            return None
         camera, end_ms = self.camera(alert.camera), alert.end.ToMilliseconds()
         incidents = camera.incidents
         if (

@@ -8,13 +8,12 @@ self.addEventListener("push", (event) => {
     silent: message.silent,
     requireInteraction: message.critical,
     icon: "/icon.svg",
-    data: message.incident,
+    data: message.place || (message.incident && `incidents/${encodeURIComponent(message.incident)}`),
   });
   event.waitUntil(shown);
 });
 
 self.addEventListener("notificationclick", (event) => {
   event.notification.close();
-  const incident = event.notification.data;
-  event.waitUntil(self.clients.openWindow(incident ? `/#/incidents/${encodeURIComponent(incident)}` : "/"));
+  event.waitUntil(self.clients.openWindow(`/#/${event.notification.data || ""}`));
 });

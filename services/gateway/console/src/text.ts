@@ -213,7 +213,7 @@ export const text = {
     severity: "From severity",
     severities: { info: "info: everything", warning: "warning", critical: "critical only" } as Record<string, string>,
     events: "Only these events (none chosen: all):",
-    eventNames: { opened: "opened", updated: "updated", closed: "closed", action: "what people do" } as Record<string, string>,
+    eventNames: { opened: "opened", updated: "updated", closed: "closed", action: "what people do", report: "scheduled reports" } as Record<string, string>,
     unclaimed: "Only if nobody takes the incident up for so many minutes (0: at once)",
     disabled: "Tell nothing for now",
     saved: "The notification is saved.",

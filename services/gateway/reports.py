@@ -1,0 +1,133 @@
+"""Scheduled reports: alerts of the kind `report`, one for each tenant, which notify delivers."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, time as time_of_day, timedelta
+from typing import Final
+from zoneinfo import ZoneInfo
+
+import sqlalchemy
+
+from lookout.administration import WriteError
+from lookout.runtime.observe import logs
+from lookout.services.gateway.history.queries import tenants
+from lookout.services.gateway.history.records import reported_fact
+from lookout.services.gateway.history.tables import FACTS
+from lookout.services.gateway.parts import Parts
+from lookout.services.gateway.principal import Principal
+from lookout.services.gateway.routes.report import composed
+from lookout.v1.access_pb2 import Role
+from lookout.v1.alerts_pb2 import Alert
+from lookout.v1.gateway_pb2 import ShiftReport
+from lookout.wire import ALERT_TYPE, ALERTS, EVERY_CAMERA, SHIFT_REPORT, event_headers, stable_id, to_json
+
+_EVERY_S: Final = 5.0
+#: after the end of a period, in which its last windows are decided and stored
+_SETTLED_MS: Final = 60_000
+#: seconds that one gateway has for a report before another one tries
+_LEASE_S: Final = 120.0
+_SENTENCES: Final = 32
+
+
+class ScheduledReports:
+    """Writes a report at each time of day that is set, about the time since the one before.
+
+    Args:
+        parts: Of the gateway; its history may be that of several gateways, of which one writes.
+        clock: Unix seconds.
+    """
+
+    def __init__(self, parts: Parts, clock: Callable[[], float] = time.time) -> None:
+        self._parts, self._clock = parts, clock
+        self._stopped = threading.Event()
+
+    def run(self) -> None:
+        """Write what is due, until `stop`; what Kafka or the database do not take is tried again."""
+        while not self._stopped.wait(_EVERY_S):
+            try:
+                self.write()
+            except (WriteError, sqlalchemy.exc.DBAPIError) as error:
+                reason = str(error).splitlines()[0][:300]
+                logs.get("reports").warning("a report waits", error=reason)
+
+    def stop(self) -> None:
+        """End."""
+        self._stopped.set()
+
+    def write(self) -> None:
+        """Write of each tenant the newest report that is due and not in the history yet.
+
+        Raises:
+            WriteError: Kafka does not take it. Nobody knows whether it has it: it is written again, with the
+                same id.
+        """
+        parts = self._parts
+        begin_ms, end_ms = newest_period(parts.settings.report_times, 1000 * self._clock() - _SETTLED_MS)
+        with parts.database.reading() as connection:
+            names = tenants(connection)
+        for tenant in names:
+            if self._is_due(tenant, end_ms):
+                principal = Principal(SHIFT_REPORT, Role.ROLE_VIEWER, tenants=(tenant,))
+                event = alert_of(tenant, composed(parts, principal, None, begin_ms, end_ms))
+                time_text = event.end.ToJsonString()
+                headers = event_headers(ALERT_TYPE, "gateway", event.camera, event.id, time_text)
+                parts.writes.publish(ALERTS.name, event.camera, to_json(event), headers)
+
+    def _is_due(self, tenant: str, end_ms: int) -> bool:
+        """Whether this gateway is to write a report now."""
+        parts, name = self._parts, reported_fact(tenant)
+        with parts.database.writing() as connection:
+            reported = parts.database.fact(connection, name)
+            if reported is None:  # the first report of a tenant is about what follows
+                connection.execute(parts.database.insert_new(FACTS), {"name": name, "value": str(end_ms)})
+                return False
+        # The first gateway of several that asks writes it; if it fails, there is another attempt.
+        return int(reported) < end_ms and parts.once.take(f"{name} {end_ms}", _LEASE_S)
+
+
+def newest_period(times: str, now_ms: float) -> tuple[int, int]:
+    """Begin and end of the newest period that is over, Unix milliseconds.
+
+    Args:
+        times: Times of day, such as "06:00,18:00 Europe/Berlin"; without a zone UTC.
+        now_ms: Unix milliseconds.
+    """
+    clocks, _, name = times.partition(" ")
+    zone = ZoneInfo(name or "UTC")
+    today = datetime.fromtimestamp(now_ms / 1000, UTC).astimezone(zone).date()
+    ends = {
+        round(
+            1000
+            * datetime.combine(today - timedelta(days), time_of_day.fromisoformat(clock), zone).timestamp()
+        )
+        for days in range(3)
+        for clock in clocks.split(",")
+    }
+    begin_ms, end_ms = sorted(end for end in ends if end <= now_ms)[-2:]
+    return begin_ms, end_ms
+
+
+def alert_of(tenant: str, report: ShiftReport) -> Alert:
+    """The alert that tells a report. Its ids are the same at every attempt.
+
+    Args:
+        tenant: Whose cameras it is about.
+        report: With its sentences.
+    """
+    identity = stable_id(SHIFT_REPORT, tenant, report.until.ToMilliseconds())
+    event = Alert(
+        id=identity,
+        incident=identity,
+        kind=Alert.KIND_REPORT,
+        camera=EVERY_CAMERA,
+        watch=SHIFT_REPORT,
+        question="Report",
+        tenant=tenant,
+        text=[sentence.text[:1000] for sentence in report.sentences[:_SENTENCES]],
+    )
+    event.start.CopyFrom(report.since)
+    event.end.CopyFrom(report.until)
+    return event

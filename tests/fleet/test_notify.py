@@ -146,12 +146,22 @@ def test_the_command_adds_tests_and_removes_with_its_secret(
         assert lookout("rm", "by-command") == "0 ✓ removed by-command"
         assert not file.exists()
     assert "by-command" not in lookout("list")
+    before = set(notify.secrets.iterdir())
+    url = "mqtt://home:hunter2@127.0.0.1:1"
+    assert lookout("add", "home", "--mqtt", url, "--snooze-token", "a-token", "-c", "nowhere").startswith(
+        "0 "
+    )
+    files = sorted(set(notify.secrets.iterdir()) - before)
+    assert [path.read_text() for path in files] == ["hunter2", "a-token"]
+    assert lookout("rm", "home") == "0 ✓ removed home"
+    assert set(notify.secrets.iterdir()) == before
     for words, why in (
         (("rm", "by-command"), "no notification by-command"),
         (("add", "x"), "give one of --webhook, --apprise and --mqtt"),
         (("add", "x", "--webhook", "http://a.example", "--mqtt", "mqtt://b.example"), "give one of"),
         (("add", "x", "--webhook", "http://user:hunter2@a.example"), "holds a user name or password"),
         (("add", "x", "--webhook", "http://a.example", "--event", "opnd"), "--event opnd: give one of"),
+        (("add", "x", "--webhook", "http://a.example", "--snooze-token", "t"), "goes with --mqtt"),
         (("add", "x", "--mqtt", "http://b.example"), "begins with mqtt:// or mqtts://"),
     ):
         refused = lookout(*words)

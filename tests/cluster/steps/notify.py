@@ -10,7 +10,6 @@ from urllib.parse import urlsplit
 from tests.cluster.steps.gateway import forwarded
 from tests.cluster.steps.policies import enforced
 from tests.cluster.steps.watches import status, until
-from tests.cluster.tools import ToolError
 from tests.cluster.world import RELEASE, World, image_name
 
 _KEY = "whsec_" + base64.b64encode(b"a key of the cluster tests").decode()
@@ -81,13 +80,15 @@ def _told(world: World, prefix: str) -> list[dict[str, Any]]:
 
 
 def _picture(world: World, link: str) -> None:
-    """The link of a message shows the incident's picture without a sign-in."""
+    """The link of a message shows the picture without a sign-in, once the gateway has read the incident."""
     url = urlsplit(link)
     with forwarded(world, f"deployment/{RELEASE}-gateway", 8080) as address:
         command = ("curl", "-sS", "--max-time", "60", "-o", "/dev/null", "-w", "%{http_code} %{content_type}")
-        said = world.cluster.outside(*command, f"{address}{url.path}?{url.query}")
-    if "200 image/jpeg" not in said:
-        raise ToolError(f"GET {url.path}: {said[-200:]}")
+        until(
+            "the link in a message shows the picture",
+            lambda: world.cluster.outside(*command, f"{address}{url.path}?{url.query}"),
+            lambda answer: answer == "200 image/jpeg",
+        )
     world.tell("the link in the message shows the picture")
 
 

@@ -100,7 +100,7 @@ def test_keys_go_on_after_the_last_row_and_acts_keep_ones_place(page: Browser) -
 
 
 def test_filters_find_one_cameras_incidents_among_all(page: Browser) -> None:
-    show(page, "incidents?camera=camera-0007&state=claimed")
+    show(page, "incidents?camera=camera-0007&state=acknowledged")
 
     def cameras() -> Any:
         return page.evaluate(
@@ -111,7 +111,7 @@ def test_filters_find_one_cameras_incidents_among_all(page: Browser) -> None:
     shown = page.evaluate(
         "[...new Set([...document.querySelectorAll('.list li .badge')].map(n => n.innerText))]"
     )
-    assert shown == ["claimed"]
+    assert shown == ["acknowledged"]
 
 
 def test_the_table_has_every_incident(page: Browser) -> None:

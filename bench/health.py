@@ -190,7 +190,7 @@ class Simple:
     """Fixed thresholds on mean luma, its spread and mean differences, each for 30 s."""
 
     first: list[np.ndarray[Any, Any]] = field(default_factory=list)
-    held: int = 0
+    fault_s: int = 0
     alarm: bool = False
     opened: int = 0
     before: np.ndarray[Any, Any] | None = None
@@ -317,13 +317,13 @@ def real(root: Path, tallies: dict[str, Tally]) -> tuple[list[str], float, float
 
 def _cost(pixels: U8) -> float:
     """CPU seconds of looking at a clip once, and of comparing it."""
+    segments = [pixels[begin : begin + SAMPLES] for begin in range(0, len(pixels) - SAMPLES + 1, SAMPLES)]
     detector = Detector(LEARNED)
-    warm = observed(look_at(pixels[:SAMPLES]), NOON_MS)
-    for number in range(60):  # comparing costs most once there is something to compare with
-        detector.take(replace(warm, at_ms=NOON_MS + number * 2000))
+    for number in range(90):  # comparing costs most once there is something to compare with
+        detector.take(observed(look_at(segments[number % len(segments)]), NOON_MS + number * 2000))
     begun = time.process_time()
-    for begin in range(0, len(pixels), SAMPLES):
-        detector.take(observed(look_at(pixels[begin : begin + SAMPLES]), NOON_MS + 1000 * begin))
+    for number, samples in enumerate(segments, 90):
+        detector.take(observed(look_at(samples), NOON_MS + number * 2000))
     return time.process_time() - begun
 
 

@@ -119,8 +119,10 @@ class HealthWriter:
         return self._observed(camera, unit, Observation(at_ms, _REFUSED_S, NO_LOOKS, refused=True), draft)
 
     def silent(self, camera: str, unit: OpenEpoch, silence_s: float, draft: Draft) -> OpenEpoch:
-        """A camera that is offline; the unit after it. One whose segments cannot be decoded is not; where
-        a watch asks for outages, the alerts service opens the incident.
+        """A camera that is offline; the unit after it. One whose segments cannot be decoded is not.
+
+        Where a watch asks for outages, the alerts service opens the incident of this one, and an incident of
+        what the camera showed before closes: nobody is told twice of one outage.
 
         Args:
             camera: The camera's id.
@@ -132,7 +134,7 @@ class HealthWriter:
         if not self._on or not health.live or health.fault_s[tuple(CameraFault).index(CameraFault.DAMAGED)]:
             return unit
         if self._asks_for_outages(camera, tenant_of(unit.stream.labels.tenant)):
-            return unit
+            return self._end(camera, unit, draft, "offline")
         until_ms = unit.stream.heard_ms + round(1000 * silence_s)
         return self._advanced(camera, unit, {CameraFault.OFFLINE}, until_ms, silence_s, draft)
 

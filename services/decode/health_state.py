@@ -50,6 +50,8 @@ def pack(health: CameraHealth) -> state_pb2.CameraHealth:
         held_s=health.fault_s,
         clear_s=health.clear_s,
         blank_s=health.blank_s,
+        unjudged_s=health.unjudged_s,
+        view=health.view or "",
     )
     if (incident := health.incident) is not None:
         message.incident.id, message.incident.cause = incident.id, incident.cause.value
@@ -93,6 +95,8 @@ def unpack(message: state_pb2.CameraHealth) -> CameraHealth:
         fault_s=tuple(message.held_s),
         clear_s=message.clear_s,
         blank_s=message.blank_s,
+        unjudged_s=message.unjudged_s,
+        view=CameraFault(message.view) if message.view else None,
         incident=incident,
     )
 

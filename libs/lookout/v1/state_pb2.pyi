@@ -67,7 +67,7 @@ class DecodeState(_message.Message):
     def __init__(self, epoch: _Optional[int] = ..., wall_offset_us: _Optional[int] = ..., watermark_us: _Optional[int] = ..., epoch_pts: _Optional[float] = ..., last_pts: _Optional[float] = ..., last_arrival_ms: _Optional[int] = ..., silent: _Optional[bool] = ..., next_sample: _Optional[int] = ..., anchored_us: _Optional[int] = ..., least_offset_us: _Optional[int] = ..., quota: _Optional[_Union[Quota, _Mapping]] = ..., arrived_ms: _Optional[int] = ..., labels: _Optional[_Union[_cameras_pb2.CameraLabels, _Mapping]] = ..., reconfigured: _Optional[bool] = ..., finished: _Optional[bool] = ..., health: _Optional[_Union[CameraHealth, _Mapping]] = ...) -> None: ...
 
 class CameraHealth(_message.Message):
-    __slots__ = ("pictures", "hours", "hour", "similarity", "kept", "lost", "seen_s", "checksum", "same_s", "same_keys", "still_s", "quiet_s", "history", "fps", "rate", "jumps", "held_s", "clear_s", "blank_s", "incident")
+    __slots__ = ("pictures", "hours", "hour", "similarity", "kept", "lost", "seen_s", "checksum", "same_s", "same_keys", "still_s", "quiet_s", "fps", "rate", "jumps", "held_s", "clear_s", "blank_s", "incident", "unjudged_s", "view", "history")
     PICTURES_FIELD_NUMBER: _ClassVar[int]
     HOURS_FIELD_NUMBER: _ClassVar[int]
     HOUR_FIELD_NUMBER: _ClassVar[int]
@@ -80,7 +80,6 @@ class CameraHealth(_message.Message):
     SAME_KEYS_FIELD_NUMBER: _ClassVar[int]
     STILL_S_FIELD_NUMBER: _ClassVar[int]
     QUIET_S_FIELD_NUMBER: _ClassVar[int]
-    HISTORY_FIELD_NUMBER: _ClassVar[int]
     FPS_FIELD_NUMBER: _ClassVar[int]
     RATE_FIELD_NUMBER: _ClassVar[int]
     JUMPS_FIELD_NUMBER: _ClassVar[int]
@@ -88,6 +87,9 @@ class CameraHealth(_message.Message):
     CLEAR_S_FIELD_NUMBER: _ClassVar[int]
     BLANK_S_FIELD_NUMBER: _ClassVar[int]
     INCIDENT_FIELD_NUMBER: _ClassVar[int]
+    UNJUDGED_S_FIELD_NUMBER: _ClassVar[int]
+    VIEW_FIELD_NUMBER: _ClassVar[int]
+    HISTORY_FIELD_NUMBER: _ClassVar[int]
     pictures: _containers.RepeatedCompositeFieldContainer[HealthPicture]
     hours: bytes
     hour: int
@@ -100,7 +102,6 @@ class CameraHealth(_message.Message):
     same_keys: int
     still_s: float
     quiet_s: float
-    history: bytes
     fps: float
     rate: float
     jumps: float
@@ -108,7 +109,10 @@ class CameraHealth(_message.Message):
     clear_s: float
     blank_s: float
     incident: OpenCameraIncident
-    def __init__(self, pictures: _Optional[_Iterable[_Union[HealthPicture, _Mapping]]] = ..., hours: _Optional[bytes] = ..., hour: _Optional[int] = ..., similarity: _Optional[float] = ..., kept: _Optional[float] = ..., lost: _Optional[float] = ..., seen_s: _Optional[float] = ..., checksum: _Optional[int] = ..., same_s: _Optional[float] = ..., same_keys: _Optional[int] = ..., still_s: _Optional[float] = ..., quiet_s: _Optional[float] = ..., history: _Optional[bytes] = ..., fps: _Optional[float] = ..., rate: _Optional[float] = ..., jumps: _Optional[float] = ..., held_s: _Optional[_Iterable[float]] = ..., clear_s: _Optional[float] = ..., blank_s: _Optional[float] = ..., incident: _Optional[_Union[OpenCameraIncident, _Mapping]] = ...) -> None: ...
+    unjudged_s: float
+    view: str
+    history: bytes
+    def __init__(self, pictures: _Optional[_Iterable[_Union[HealthPicture, _Mapping]]] = ..., hours: _Optional[bytes] = ..., hour: _Optional[int] = ..., similarity: _Optional[float] = ..., kept: _Optional[float] = ..., lost: _Optional[float] = ..., seen_s: _Optional[float] = ..., checksum: _Optional[int] = ..., same_s: _Optional[float] = ..., same_keys: _Optional[int] = ..., still_s: _Optional[float] = ..., quiet_s: _Optional[float] = ..., fps: _Optional[float] = ..., rate: _Optional[float] = ..., jumps: _Optional[float] = ..., held_s: _Optional[_Iterable[float]] = ..., clear_s: _Optional[float] = ..., blank_s: _Optional[float] = ..., incident: _Optional[_Union[OpenCameraIncident, _Mapping]] = ..., unjudged_s: _Optional[float] = ..., view: _Optional[str] = ..., history: _Optional[bytes] = ...) -> None: ...
 
 class HealthPicture(_message.Message):
     __slots__ = ("luma", "detail", "seconds")

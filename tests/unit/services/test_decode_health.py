@@ -115,6 +115,20 @@ def test_an_outage_that_a_watch_asks_for_is_no_second_incident(
 
 
 @pytest.mark.slow
+def test_a_fault_before_an_outage_that_a_watch_asks_for_leaves_the_outage_to_it() -> None:
+    played = seen()
+    played.watches[CAMERA_OFFLINE] = [to_json(Watch(id=CAMERA_OFFLINE, version=1))]
+    played.watches["fall"] = [to_json(Watch(id="fall", version=1, question="?"))]
+    for piece in film()[40:60]:
+        played.send(piece)
+    assert kinds(played) == [(OPENED, "frozen", "")]
+    played.wait(30)
+    assert kinds(played) == [(OPENED, "frozen", ""), (CLOSED, "frozen", "offline")]
+    played.wait(30)
+    assert len(played.alerts) == 2
+
+
+@pytest.mark.slow
 def test_the_end_of_a_recording_is_no_outage() -> None:
     played = seen()
     played.send(film()[40], **{"lookout-last": "1"})

@@ -141,8 +141,8 @@ _AHEAD_S = 60.0
 
 def picture_fault(
     luma: F32, detail: F32, usual: Usual, thresholds: Thresholds
-) -> tuple[CameraFault | None, Match | None]:
-    """What is wrong with a view, and how it compares with the reference picture that is most like it.
+) -> tuple[CameraFault | None, tuple[int, Match] | None]:
+    """What is wrong with a view, and the reference picture that is most like it: its number, how it compares.
 
     An hour at which the camera was not seen yet is at fault in nothing, and darkness only at an hour that was
     lit on another day: the first evening is not a fault.
@@ -163,10 +163,10 @@ def picture_fault(
     blank = luma.std() < _BLANK
     same_view = match.coarse >= max(0.7, thresholds.similarity)
     if same_view and match.detail < thresholds.detail and not blank:
-        return CameraFault.BLURRED, match
+        return CameraFault.BLURRED, candidate
     if match.lost >= thresholds.lost:
-        return CameraFault.COVERED, match
-    return (CameraFault.MOVED if match.similarity < thresholds.similarity else None), match
+        return CameraFault.COVERED, candidate
+    return (CameraFault.MOVED if match.similarity < thresholds.similarity else None), candidate
 
 
 def stream_faults(observation: Observation) -> set[CameraFault]:

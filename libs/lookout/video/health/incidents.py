@@ -18,11 +18,13 @@ from lookout.video.health.faults import (
     picture_fault,
     stream_faults,
 )
-from lookout.video.health.looks import U8
+from lookout.video.health.looks import F32, U8
 from lookout.video.health.loops import NUMBERS, REMEMBERED, repeats, signatures
-from lookout.video.health.usual import Usual
+from lookout.video.health.usual import Match, Usual
 
 CAUSES: Final = tuple(CameraFault)
+#: seconds after which the view of a known camera is compared again: comparing costs more than looking
+_JUDGED_S: Final = 6.0
 #: seconds for which a fault must last; the causes of one row share them
 _HOLD: Final[tuple[tuple[frozenset[CameraFault], float], ...]] = (
     (frozenset({CameraFault.DAMAGED}), 20.0),
@@ -121,6 +123,8 @@ class CameraHealth:
         fault_s: Seconds for which each of `CAUSES` lasts.
         clear_s: Seconds without a fault.
         blank_s: Seconds without any structure.
+        unjudged_s: Seconds since the view was last compared with what the camera usually shows.
+        view: What was wrong with it then.
         incident: The open one.
     """
 
@@ -139,6 +143,8 @@ class CameraHealth:
     fault_s: tuple[float, ...] = (0.0,) * len(CAUSES)
     clear_s: float = 0.0
     blank_s: float = 0.0
+    unjudged_s: float = 0.0
+    view: CameraFault | None = None
     incident: CameraIncident | None = None
 
     @property
@@ -162,36 +168,45 @@ def observe(
     """
     faults = stream_faults(observation)
     before = health
-    health, jumping = _clocked(replace(health, seen_s=health.seen_s + observation.seconds), observation)
+    health, jumping = _clocked(health, observation)
     if jumping:
         faults.add(CameraFault.CLOCK)
     if observation.refused or not observation.planes.checksums:
         return health, faults
-    health = replace(health, usual=health.usual.at(observation.hour))
     health, change, frozen = _stillness(health, observation)
-    history = np.concatenate([health.history, signatures(observation.planes.luma)])[-REMEMBERED:]
-    health = replace(health, history=history)
-    luma, detail = observation.planes.middle
-    fault, match = picture_fault(luma, detail, health.usual, thresholds.of(health.levels))
-    blank_s = health.blank_s + observation.seconds if fault is not None and is_blank(luma) else 0.0
-    health = replace(health, blank_s=blank_s)
-    if fault is CameraFault.DARK and blank_s >= _COVERED_S:
-        fault = CameraFault.COVERED
-    if fault is CameraFault.MOVED and _settled(health, observation):
-        return replace(health, usual=health.usual.adopted(luma, detail)), faults
-    if fault is not None:
-        faults.add(fault)  # what a covered lens shows is also still
+    judged = health.unjudged_s >= _JUDGED_S or not health.usual.known(health.usual.of_day)
+    luma = detail = nearest = None
+    if judged:
+        luma, detail = observation.planes.middle()
+        health, nearest = _judged(health, luma, detail, observation.at_ms, thresholds)
+    if health.view is not None and not (frozen and health.view is CameraFault.LOOPED):
+        faults.add(health.view)  # what a covered lens shows is also still
     elif frozen:
         faults.add(CameraFault.FROZEN)
-    elif repeats(history):
-        faults.add(CameraFault.LOOPED)
     if _slow(before, observation):
         faults.add(CameraFault.RATE)
-    if faults:
-        return health, faults
-    usual = health.usual.learned(luma, detail, observation.seconds, change)
-    levels = health.levels if match is None else health.levels.learned(match)
-    return _rated(replace(health, usual=usual, levels=levels), observation), faults
+    usual, levels = health.usual, health.levels
+    if luma is not None and detail is not None and not faults:
+        usual = usual.learned(luma, detail, health.unjudged_s, change, nearest)
+        levels = levels if nearest is None else levels.learned(nearest[1])
+    fps, rate = (health.fps, health.rate) if faults else _rated(health, observation)
+    unjudged_s = 0.0 if judged else health.unjudged_s
+    return replace(health, usual=usual, levels=levels, fps=fps, rate=rate, unjudged_s=unjudged_s), faults
+
+
+def _judged(
+    health: CameraHealth, luma: F32, detail: F32, at_ms: int, thresholds: Thresholds
+) -> tuple[CameraHealth, tuple[int, Match] | None]:
+    """The camera with what is wrong with its view, and the reference picture that the view is most like."""
+    fault, nearest = picture_fault(luma, detail, health.usual, thresholds.of(health.levels))
+    blank_s = health.blank_s + health.unjudged_s if fault is not None and is_blank(luma) else 0.0
+    if fault is CameraFault.DARK and blank_s >= _COVERED_S:
+        fault = CameraFault.COVERED
+    if fault is CameraFault.MOVED and _settled(health, at_ms):
+        return replace(health, usual=health.usual.adopted(luma, detail), blank_s=blank_s, view=None), None
+    if fault is None and repeats(health.history):
+        fault = CameraFault.LOOPED
+    return replace(health, blank_s=blank_s, view=fault), nearest
 
 
 def unlearned(health: CameraHealth) -> CameraHealth:
@@ -207,23 +222,27 @@ def unlearned(health: CameraHealth) -> CameraHealth:
         quiet_s=0.0,
         history=_no_history(),
         blank_s=0.0,
+        unjudged_s=0.0,
+        view=None,
     )
 
 
-def _settled(health: CameraHealth, observation: Observation) -> bool:
+def _settled(health: CameraHealth, at_ms: int) -> bool:
     """Whether a camera has shown another view for so long that somebody wants it."""
     incident = health.incident
     moved = incident is not None and incident.cause is CameraFault.MOVED
-    return moved and incident is not None and observation.at_ms - incident.opened_ms >= 1000 * _ADOPTED_S
+    return moved and incident is not None and at_ms - incident.opened_ms >= 1000 * _ADOPTED_S
 
 
 def _clocked(health: CameraHealth, observation: Observation) -> tuple[CameraHealth, bool]:
     jumps = max(0.0, health.jumps - observation.seconds / _JUMP_S) + observation.jumped
-    return replace(health, jumps=jumps), jumps > _JUMPS
+    return replace(health, seen_s=health.seen_s + observation.seconds, jumps=jumps), jumps > _JUMPS
 
 
 def _stillness(health: CameraHealth, observation: Observation) -> tuple[CameraHealth, float | None, bool]:
     """How much changes: the camera after it, the change, and whether the picture is frozen."""
+    begun = health.usual.at(observation.hour)
+    history = np.concatenate([health.history, signatures(observation.planes.luma)])[-REMEMBERED:]
     step = observation.seconds / len(observation.planes.checksums)
     checksum, same_s, same_keys, still_s = health.checksum, health.same_s, health.same_keys, health.still_s
     for place, new in enumerate(observation.planes.checksums):
@@ -233,14 +252,22 @@ def _stillness(health: CameraHealth, observation: Observation) -> tuple[CameraHe
         if same_s < _limit(still_s) and same_keys >= _FROZEN_KEYS:
             still_s = max(still_s, same_s)  # it was no fault: a camera may be still for as long
         checksum, same_s, same_keys = new, 0.0, 0
-    change, usual = observation.planes.change, health.usual.change(health.usual.of_day)
+    change, usual = observation.planes.change, begun.change(begun.of_day)
     quiet_s = health.quiet_s
     if change is not None and usual is not None and usual >= _NOISE:
         quiet = change < _QUIET_SHARE * usual
         quiet_s = max(0.0, quiet_s + (observation.seconds if quiet else -2 * observation.seconds))
         quiet_s = min(quiet_s, 2 * _QUIET_S)
     health = replace(
-        health, checksum=checksum, same_s=same_s, same_keys=same_keys, still_s=still_s, quiet_s=quiet_s
+        health,
+        usual=begun,
+        history=history,
+        checksum=checksum,
+        same_s=same_s,
+        same_keys=same_keys,
+        still_s=still_s,
+        quiet_s=quiet_s,
+        unjudged_s=health.unjudged_s + observation.seconds,
     )
     frozen = (same_s >= _limit(still_s) and same_keys >= _FROZEN_KEYS) or quiet_s >= _QUIET_S
     return health, change if quiet_s == 0 else None, frozen
@@ -257,16 +284,15 @@ def _slow(health: CameraHealth, observation: Observation) -> bool:
     return fps < _FPS_SHARE * health.fps or rate < _BYTES_SHARE * health.rate
 
 
-def _rated(health: CameraHealth, observation: Observation) -> CameraHealth:
+def _rated(health: CameraHealth, observation: Observation) -> tuple[float, float]:
+    """Usual pictures and lowest usual bytes a second, after an ordinary segment."""
     if observation.seconds < 0.5:
-        return health
+        return health.fps, health.rate
     fps, rate = observation.frames / observation.seconds, observation.size / observation.seconds
     if not health.fps:
-        return replace(health, fps=fps, rate=rate)
+        return fps, rate
     slowly = 0.05 if rate < health.rate else 0.002
-    return replace(
-        health, fps=health.fps + 0.02 * (fps - health.fps), rate=health.rate + slowly * (rate - health.rate)
-    )
+    return health.fps + 0.02 * (fps - health.fps), health.rate + slowly * (rate - health.rate)
 
 
 def advance(
@@ -289,14 +315,17 @@ def advance(
         tenant: Whose the camera is.
     """
     present = frozenset(faults)
-    fault_s = tuple(_lasting(health, cause, present, seconds) for cause in CAUSES)
+    fault_s = health.fault_s
+    if present or any(fault_s):
+        fault_s = tuple(_lasting(health, cause, present, seconds) for cause in CAUSES)
     clear_s = 0.0 if present else health.clear_s + seconds
     health = replace(health, fault_s=fault_s, clear_s=clear_s)
     root = _root(health)
     incident = health.incident
+    if incident is None and (root is None or root not in present):
+        return health, []
     if incident is None:
-        if root is None or root not in present:
-            return health, []
+        assert root is not None
         # A clock that was set back may have the begin lie ahead of the end.
         began_ms = max(0, min(end_ms, end_ms - round(1000 * health.fault_s[CAUSES.index(root)])))
         incident = CameraIncident(identity, root, began_ms, 1, tenant)

@@ -10,18 +10,20 @@ from lookout.video.health.looks import CELLS, F32, U8
 
 #: samples that are remembered: three minutes at two a second
 REMEMBERED: Final = 360
-#: numbers that each sample leaves
-NUMBERS: Final = 4
+#: numbers that each sample leaves: the more, the less of a correlation is chance
+NUMBERS: Final = 16
 #: samples that must repeat
 _REPEATED: Final = 80
 #: samples by which a repetition lies back at least: people wave, machines turn
 _LEAST: Final = 20
 #: correlation of a repetition
-_ALIKE: Final = 0.4
+_ALIKE: Final = 0.26
 #: share of the moments that come near to the best one: where there are more, the scene itself is periodic
 _NEAR: Final = 0.016
 # Signs of random projections: any movement changes the sums. Fixed, as they are compared between processes.
-_SIGNS: Final = np.where(np.random.default_rng(7).random((NUMBERS, CELLS, CELLS)) < 0.5, -1, 1)
+_SIGNS: Final = (
+    np.where(np.random.default_rng(7).random((NUMBERS, CELLS * CELLS)) < 0.5, -1, 1).astype(np.float32).T
+)
 
 
 def signatures(luma: F32) -> U8:
@@ -33,7 +35,7 @@ def signatures(luma: F32) -> U8:
     Returns:
         uint8 [n, NUMBERS], modulo 256: their differences are what counts.
     """
-    sums = np.tensordot(luma, _SIGNS.astype(np.float32), axes=([1, 2], [1, 2])) / 2
+    sums = luma.reshape(len(luma), -1) @ _SIGNS / 2
     return (np.rint(sums).astype(np.int64) % 256).astype(np.uint8)
 
 
@@ -55,8 +57,15 @@ def repeats(history: U8) -> bool:
         return False
     np.clip(changes, -3 * activity, 3 * activity, out=changes)  # one passer-by is not all that counts
     newest = changes[-_REPEATED:]
-    earlier = np.lib.stride_tricks.sliding_window_view(changes[:-_LEAST], _REPEATED, axis=0)
-    scale = np.sqrt(np.einsum("nkm,nkm->n", earlier, earlier) * float((newest * newest).sum()))
-    alike = np.einsum("nkm,mk->n", earlier, newest) / np.maximum(scale, 1e-6)
+    lags = len(changes) - _LEAST - _REPEATED + 1
+    # One product of all pairs, and of each lag the sum of its diagonal.
+    products = np.ascontiguousarray(changes @ newest.T)
+    row, column = products.strides
+    diagonals = np.lib.stride_tricks.as_strided(products, (lags, _REPEATED), (row, row + column))
+    powers = np.concatenate([[0.0], np.cumsum(np.add.reduce(changes * changes, axis=1, dtype=np.float64))])
+    scale = np.sqrt(
+        (powers[_REPEATED : _REPEATED + lags] - powers[:lags]) * (powers[-1] - powers[-1 - _REPEATED])
+    )
+    alike = np.add.reduce(diagonals, axis=1) / np.maximum(scale, 1e-6)
     best = float(alike.max())
     return best >= _ALIKE and float((alike > 0.6 * best).mean()) <= _NEAR

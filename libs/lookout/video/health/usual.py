@@ -79,18 +79,20 @@ def compare(luma: F32, detail: F32, picture: ReferencePicture) -> Match:
     textured = before > FLAT
     visible = detail[textured]
     usual = before[textured]
-    share = float(np.minimum(visible, usual).sum() / usual.sum()) if len(usual) else 1.0
-    lost = float((visible < 0.4 * usual).mean()) if len(usual) else 0.0
+    share, lost = 1.0, 0.0
+    if len(usual):
+        share = float(np.minimum(visible, usual).sum() / usual.sum())
+        lost = np.count_nonzero(visible < 0.4 * usual) / len(usual)
     fine = correlation(np.sqrt(detail), np.sqrt(before))
     return Match(max(coarse, fine), coarse, share, lost)
 
 
 def correlation(one: F32, other: F32 | U8) -> float:
     """Pearson's correlation of two planes; 0 where one of them is constant."""
-    centred = one - one.mean(dtype=np.float64)
-    reference = other - other.mean(dtype=np.float64)
-    scale = float(np.sqrt((centred * centred).sum() * (reference * reference).sum()))
-    return float((centred * reference).sum() / scale) if scale > 1e-6 else 0.0
+    centred = (one - np.add.reduce(one, axis=None) / np.float32(one.size)).ravel()
+    reference = (other - np.add.reduce(other, axis=None, dtype=np.float32) / np.float32(other.size)).ravel()
+    scale = math.sqrt(float(centred @ centred) * float(reference @ reference))
+    return float(centred @ reference) / scale if scale > 1e-6 else 0.0
 
 
 def _no_hours() -> U8:
@@ -152,7 +154,14 @@ class Usual:
         row[_DAYS] = min(255, int(row[_DAYS]) + 1)
         return replace(self, hours=hours, hour=hour)
 
-    def learned(self, luma: F32, detail: F32, seconds: float, change: float | None) -> Usual:
+    def learned(
+        self,
+        luma: F32,
+        detail: F32,
+        seconds: float,
+        change: float | None,
+        nearest: tuple[int, Match] | None = None,
+    ) -> Usual:
         """With what a segment without a fault shows.
 
         Args:
@@ -160,11 +169,11 @@ class Usual:
             detail: See `Looks.middle`.
             seconds: Length of the segment.
             change: See `Looks.change`; None: nothing is learned of it.
+            nearest: What `best` gave; it need not be compared again where it is alike.
         """
         pictures, hours = list(self.pictures), self.hours.copy()
-        alike = [compare(luma, detail, picture).similarity for picture in pictures]
-        number = int(np.argmax(alike)) if alike else -1
-        if number >= 0 and (alike[number] >= ALIKE or len(pictures) >= PICTURES):
+        number = self._picture(luma, detail, nearest)
+        if number is not None:
             pictures[number] = pictures[number].learned(luma, detail, seconds)
         else:
             number = len(pictures)
@@ -177,6 +186,16 @@ class Usual:
             step = 1 + round(_OCTAVE * math.log2(max(change, _LEAST_CHANGE) / _LEAST_CHANGE))
             row[_CHANGE] = _lower(int(row[_CHANGE]), min(255, step))
         return replace(self, pictures=tuple(pictures), hours=hours)
+
+    def _picture(self, luma: F32, detail: F32, nearest: tuple[int, Match] | None) -> int | None:
+        """The picture that a view is learned as; None: a new one."""
+        if nearest is not None and nearest[1].similarity >= ALIKE:
+            return nearest[0]
+        alike = [compare(luma, detail, picture).similarity for picture in self.pictures]
+        number = int(np.argmax(alike)) if alike else None
+        if number is None or (alike[number] < ALIKE and len(alike) < PICTURES):
+            return None
+        return number
 
     def adopted(self, luma: F32, detail: F32) -> Usual:
         """With a view that a moved camera has kept for long as its only picture of every hour."""

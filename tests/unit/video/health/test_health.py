@@ -14,6 +14,7 @@ from lookout.video.health import (
     CameraFault,
     CameraHealth,
     HealthEvent,
+    Looks,
     Observation,
     advance,
     end,
@@ -24,6 +25,7 @@ from lookout.video.health import (
 
 SIZE = 64
 DAY_MS = 86_400_000
+MIDDLE = Looks.middle
 NOON_MS = 20_000 * DAY_MS + 12 * 3_600_000
 Frames = np.ndarray[tuple[int, ...], np.dtype[np.float32]]
 Tamper = Callable[[Frames], Frames]
@@ -39,24 +41,25 @@ def room() -> Frames:
 
 @dataclass
 class Player:
-    """Plays a still room with sensor noise, four samples in segments of six seconds."""
+    """Plays a still room with sensor noise, four samples in a segment."""
 
     at_ms: int = NOON_MS
     health: CameraHealth = field(default_factory=CameraHealth)
     events: list[HealthEvent] = field(default_factory=list)
     rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(2))
     noise: float = 2.0
+    segment_s: float = 6.0
     facts: dict[str, object] = field(default_factory=dict)
 
     def play(self, seconds: float, tamper: Tamper = lambda frames: frames) -> Player:
         """Play on; `tamper` changes what the sensor sees, float32 [4, SIZE, SIZE]."""
-        for _ in range(round(seconds / 6)):
+        for _ in range(round(seconds / self.segment_s)):
             frames = np.repeat(room()[None], 4, axis=0)
             frames = tamper(frames + self.rng.normal(0, self.noise, frames.shape).astype(np.float32))
             pixels = np.repeat(np.clip(frames, 0, 255).astype(np.uint8)[..., None], 3, axis=3)
-            seen = Observation(self.at_ms, 6.0, look_at(pixels), frames=150, size=300_000)
+            seen = Observation(self.at_ms, self.segment_s, look_at(pixels), frames=150, size=300_000)
             self.take(replace(seen, **self.facts))  # type: ignore[arg-type]
-            self.at_ms += 6000
+            self.at_ms += round(1000 * self.segment_s)
         return self
 
     def take(self, seen: Observation) -> None:
@@ -146,6 +149,22 @@ def test_a_fault_is_one_incident_that_closes_when_it_is_gone(tamper: Tamper, cau
     assert player.events[-1].reason == "cleared"
     player.play(60)
     assert len(player.events) == 2
+
+
+def test_a_known_view_is_compared_every_few_seconds_and_its_faults_last_in_between(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    player = Player(segment_s=1.0).known()
+    compared: list[int] = []
+    monkeypatch.setattr(Looks, "middle", lambda looks: compared.append(1) or MIDDLE(looks))
+    player.play(60)
+    assert len(compared) == 10
+    begun_ms = player.at_ms
+    player.play(60, covered)
+    assert player.said() == [("opened", "covered")]
+    assert 30_000 <= player.events[0].at_ms - begun_ms <= 36_000
+    player.play(30)
+    assert player.said() == [("opened", "covered"), ("closed", "covered")]
 
 
 def test_a_loop_of_earlier_footage_is_noticed_by_its_noise() -> None:
@@ -285,7 +304,9 @@ def test_what_ends_a_camera_closes_its_incident() -> None:
 def test_planes_of_any_size_have_the_same_cells() -> None:
     for height, width in ((14, 14), (16, 40), (112, 112), (448, 252), (447, 701)):
         planes = look_at(np.full((2, height, width, 3), 77, np.uint8))
-        assert planes.luma.shape == planes.detail.shape == (2, 16, 16)
+        luma, detail = planes.middle()
+        assert planes.luma.shape == (2, *luma.shape) == (2, *detail.shape) == (2, 16, 16)
         assert np.all(planes.luma == 77)
-        assert np.all(planes.detail == 0)
+        assert np.all(luma == 77)
+        assert np.all(detail == 0)
         assert planes.checksums[0] == planes.checksums[1]

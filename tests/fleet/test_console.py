@@ -208,6 +208,24 @@ def test_an_incident_shows_without_a_reload(page: Browser, broker: KafkaServer) 
     assert page.evaluate("window.marked") is True
 
 
+def test_an_incident_says_which_allowed_answer_was_likeliest(
+    page: Browser, broker: KafkaServer, client: httpx.Client
+) -> None:
+    opened = alert("ramp", 6)
+    windows = [verdict("ramp", 30 * 6 + number, p_yes) for number, p_yes in enumerate((0.3, 0.8))]
+    for own, shares in zip(windows, ((0.7, 0.2, 0.1), (0.2, 0.1, 0.7)), strict=True):
+        for answer, p in zip("234", shares, strict=True):
+            own.answers.add(answer=answer, p=p)
+    publish(broker.bootstrap, [*windows, opened])
+    eventually(lambda: client.get(f"/v1/incidents/{opened.incident}").is_success)
+    around = {"camera": "ramp", "since": opened.start.ToJsonString(), "limit": 10}
+    eventually(lambda: len(client.get("/v1/verdicts", params=around).json()["verdicts"]) == 2)
+    show(page, f"incidents/{opened.incident}?camera=ramp")
+    eventually(lambda: "Likeliest answer at the peak: 4 (70 %)" in text(page))
+    assert "2: 20 %, 3: 10 %" in text(page)
+    assert page.evaluate("faults") == []
+
+
 def test_what_is_wrong_with_a_camera_is_said_in_words(
     page: Browser, broker: KafkaServer, client: httpx.Client
 ) -> None:

@@ -2,19 +2,22 @@
 import { text } from "./text";
 import type { Watch } from "./types";
 
+/** Allowed answers and a condition at the end of a question. */
+const STRUCTURE = /\s*\[[^[\]]*\]\s*when\s+\S.*$/i;
 const YES_NO = /^(is|are|am|was|were|do|does|did|has|have|had|can|could|will|would|should)\b/i;
 
 /** Doubts about a question, in words; none for a good one. */
 export function doubts(question: string, id: string, others: Watch[]): string[] {
-  const plain = question.trim();
+  const whole = question.trim();
+  const plain = whole.replace(STRUCTURE, "");
   const found: string[] = [];
   if (!plain) return found;
   if (!plain.endsWith("?")) found.push(text.watches.checks.mark);
-  if (!YES_NO.test(plain)) found.push(text.watches.checks.yesno);
+  if (plain === whole && !YES_NO.test(plain)) found.push(text.watches.checks.yesno);
   if ((plain.match(/\?/g) ?? []).length > 1) found.push(text.watches.checks.one);
   if (/\b(not|isn't|aren't|doesn't|without|no)\b/i.test(plain)) found.push(text.watches.checks.not);
   const same = others.find(
-    (watch) => watch.id !== id && watch.question?.trim().toLowerCase() === plain.toLowerCase(),
+    (watch) => watch.id !== id && watch.question?.trim().toLowerCase() === whole.toLowerCase(),
   );
   if (same) found.push(text.watches.checks.same(same.id ?? ""));
   return found;

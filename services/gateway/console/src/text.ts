@@ -76,6 +76,7 @@ export const text = {
     csvCut: (rows: number) => `The table has the newest ${rows} incidents: filter for fewer.`,
     newest: "Back to the newest",
     peak: "peak",
+    answer: "Likeliest answer at the peak:",
     opinion: {
       yes: "A second model agrees:",
       no: "A second model says no, so nobody was told:",
@@ -247,7 +248,8 @@ export const text = {
     readOnly: "A Kubernetes resource owns this watch: change it with kubectl.",
     id: "Name",
     idHelp: "Short and unique, such as gate-open. It cannot be changed later.",
-    questionHelp: "One question that yes or no answers, about what a picture shows.",
+    questionHelp:
+      "One question that yes or no answers, about what a picture shows. For a count or one answer of a list, end with both: How many people are in view? [0..5] when count >= 3",
     cameras: "Cameras",
     camerasHelp: "Ids or patterns such as gate-*, separated by commas. Empty: every camera.",
     threshold: "Counts as yes from",

@@ -12,8 +12,8 @@ from lookout.streams import decode_request
 from lookout.video.segments import Expected, Tail
 
 ROOT = Path(__file__).parents[3]
-#: the class, a request that comes back out of a sandbox's bytes, the probe of a GPU's decoder
-OTHERS = {"libs/lookout/video/segments/nvdec.py", "libs/lookout/video/sandbox/jobs.py"}
+#: the probe of a GPU's decoder
+OTHERS = {"libs/lookout/video/segments/nvdec.py"}
 
 
 def test_vectors_are_read_where_they_are_gathered() -> None:

@@ -38,6 +38,7 @@ from lookout.video.sandbox.exchange import (
 )
 from lookout.video.sandbox.jobs import (
     ClipRequest,
+    DecoderJob,
     InspectRequest,
     Request,
     SampleRequest,
@@ -212,7 +213,7 @@ class _Worker:
 
     def _run(self, job: _Job, file: int | None, wall_s: float | None) -> Result:
         number = self.done + 1
-        message = job_message(number, job.request, size=len(job.data), with_file=file is not None)
+        message = job_message(number, DecoderJob(job.request, len(job.data), with_file=file is not None))
         used = cpu_seconds(self.pid)
         self._job_cpu_s = (used or 0.0) + self._settings.cpu_s
         try:

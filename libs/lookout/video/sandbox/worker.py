@@ -20,17 +20,18 @@ from typing import BinaryIO
 
 import av
 
-from lookout.video.sandbox import sandbox_pb2 as pb
 from lookout.video.sandbox.confine import Needs, confine, limit_resources
 from lookout.video.sandbox.confinement import ConfinementError
 from lookout.video.sandbox.cuts import Cuts
 from lookout.video.sandbox.exchange import REGULAR, SERVED, read_all, receive_message, send_message
 from lookout.video.sandbox.jobs import (
-    clip_request,
-    cut_request,
-    decode_request,
-    join_request,
-    sample_request,
+    ClipRequest,
+    DecoderJob,
+    InspectRequest,
+    SampleRequest,
+    TableRequest,
+    job_number,
+    read_job,
 )
 from lookout.video.sandbox.recording_jobs import RecordingJobs
 from lookout.video.sandbox.reply_writer import ReplyWriter, Result
@@ -39,7 +40,7 @@ from lookout.video.segments import container, decoded_frame, timeline  # noqa: F
 from lookout.video.segments.decoder import decode_segment
 from lookout.video.segments.inspection import inspect_file
 from lookout.video.segments.joining import join
-from lookout.video.segments.types import CodecError, Reason
+from lookout.video.segments.types import CodecError, CutRequest, DecodeRequest, JoinRequest, Reason
 
 MAX_JOB = 16 << 20
 
@@ -84,41 +85,41 @@ def _file(channels: _Channels) -> BinaryIO:
     return os.fdopen(descriptors[0], "rb", buffering=-1 if kind == REGULAR else 0)
 
 
-def _run(job: pb.Job, channels: _Channels, threads: int, jobs: _Jobs) -> Result:
+def _run(job: DecoderJob, channels: _Channels, threads: int, jobs: _Jobs) -> Result:
     file = _file(channels) if job.with_file else None
-    match job.WhichOneof("job"):
-        case "cut":
-            return jobs.cuts.pieces(cut_request(job.cut), file)
-        case "inspect":
-            return inspect_file(job.inspect.path, file)
-        case "table":
-            return jobs.recordings.table(job.table.path, file)
-        case "sample":
-            return jobs.recordings.sample(sample_request(job.sample), file)
-        case "clip":
-            return jobs.recordings.clip(clip_request(job.clip), file)
-    return _of_shared_input(job, channels.shared_in, threads)
+    match job.request:
+        case CutRequest() as cut:
+            return jobs.cuts.pieces(cut, file)
+        case InspectRequest(path):
+            return inspect_file(path, file)
+        case TableRequest(path):
+            return jobs.recordings.table(path, file)
+        case SampleRequest() as sample:
+            return jobs.recordings.sample(sample, file)
+        case ClipRequest() as clip:
+            return jobs.recordings.clip(clip, file)
+    return _of_segments(job, channels, threads)
 
 
-def _of_shared_input(job: pb.Job, shared_in: int, threads: int) -> Result:
-    """A job about segments."""
-    if job.WhichOneof("job") == "join":
-        return join(join_request(job.join, lambda size, at: bytes(read_all(shared_in, size, at))))
-    segment = bytes(read_all(shared_in, job.decode.bytes))
-    return decode_segment(segment, decode_request(job.decode), threads=threads)
+def _of_segments(job: DecoderJob, channels: _Channels, threads: int) -> Result:
+    if isinstance(job.request, JoinRequest):
+        return join(job.request)
+    assert isinstance(job.request, DecodeRequest)
+    return decode_segment(bytes(read_all(channels.shared_in, job.size)), job.request, threads=threads)
 
 
 def _answer(message: bytes, channels: _Channels, threads: int, jobs: _Jobs) -> bytes:
-    replies, job = ReplyWriter(channels.shared_out), pb.Job.FromString(message)
+    replies, number = ReplyWriter(channels.shared_out), job_number(message)
     try:
-        return replies.result(job.number, _run(job, channels, threads, jobs))
+        job = read_job(message, lambda size, at: bytes(read_all(channels.shared_in, size, at)))
+        return replies.result(number, _run(job, channels, threads, jobs))
     except CodecError as error:
-        return replies.refusal(job.number, error)
+        return replies.refusal(number, error)
     except MemoryError:
         detail = "decoding needs more memory than a decoder may use"
-        return replies.refusal(job.number, CodecError(Reason.MEMORY, detail))
+        return replies.refusal(number, CodecError(Reason.MEMORY, detail))
     except Exception:  # a bug here or in the gather: the parent reports it and lives
-        return replies.bug(job.number, traceback.format_exc(limit=-12))
+        return replies.bug(number, traceback.format_exc(limit=-12))
 
 
 def _import_early(modules: list[str]) -> None:

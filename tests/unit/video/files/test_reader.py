@@ -289,8 +289,8 @@ def test_a_name_in_another_encoding(tmp_path: Path) -> None:
     path.write_bytes(clip("open"))
     with VideoReader(path) as reader:
         assert len(reader) > 0
-    with pytest.raises(CodecError, match="is not UTF-8: rename it"), open_recording(path, sandbox=True):
-        pass
+    with open_recording(path, sandbox=True) as confined:
+        assert len(confined) > 0
 
 
 def test_a_url_is_downloaded_once_into_a_file_that_goes() -> None:

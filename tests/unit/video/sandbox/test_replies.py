@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 
-from lookout.video.motion import Picture
+from lookout.video.motion import Fit, Picture
+from lookout.video.motion.hiding import MaskLayer, PictureMask
 from lookout.video.sandbox import SandboxError, SandboxPool, SandboxSettings, sandbox_pb2 as pb
 from lookout.video.sandbox.exchange import shared_file, write_all
-from lookout.video.sandbox.jobs import Request, job_message
+from lookout.video.sandbox.jobs import DecoderJob, Request, SampleRequest, job_message, job_number, read_job
 from lookout.video.sandbox.reply_reader import (
     MAX_REPLY,
     BugError,
@@ -26,7 +27,16 @@ from lookout.video.sandbox.reply_reader import (
     raise_failure,
     read_result,
 )
-from lookout.video.segments import CodecError, DecodedSegment, DecodeRequest, Reason, SoftwareDecoder
+from lookout.video.segments import (
+    CodecError,
+    DecodedSegment,
+    DecodeRequest,
+    Expected,
+    Reason,
+    SoftwareDecoder,
+)
+from lookout.video.segments.sampling import Pick
+from lookout.video.segments.types import ClipSegment, JoinRequest
 from tests.unit.video.sandbox.reply_case import (
     CLIP,
     LIMIT,
@@ -196,10 +206,30 @@ def test_an_error_and_a_trace_are_texts_for_people() -> None:
         raise_failure(pb.Reply(number=NUMBER, bug=pb.Bug(trace="line one\nline two\x07")))
 
 
-def test_a_number_beyond_64_bits_cannot_be_asked_for() -> None:
-    with pytest.raises(CodecError) as caught:
-        job_message(1, DecodeRequest(28, 28, first_slot=1 << 70))
+def test_a_request_comes_back_out_of_its_message() -> None:
+    box = ((0.0, 0.0), (0.5, 0.0), (0.5, 1.0))
+    mask = PictureMask((MaskLayer(hide=(box,), keep=()),))
+    decode = DecodeRequest(28, 28, fit=Fit.COVER, expected=Expected(1, 2), frames=(3, 5), mask=mask)
+    pieces = (ClipSegment(b"first", 1, 2, 3), ClipSegment(b"second", 1, 2, 3))
+    join = JoinRequest(pieces, 10, 20, 30, mask=mask)
+    sample = SampleRequest("caf\udce9.mp4", (Pick(1, 2, 3, 4),), (28, 56), Fit.CONTAIN)
+    shared = b"firstsecond"
+    for request in (decode, join, sample):
+        message = job_message(7, DecoderJob(request, 11, with_file=True))
+        assert job_number(message) == 7
+        read = read_job(message, lambda size, at: shared[at : at + size])
+        assert read == DecoderJob(request, 11, with_file=True)
+    assert b"first" not in job_message(7, DecoderJob(join))
+
+
+def test_a_gather_that_a_decoder_cannot_make_is_named() -> None:
+    with pytest.raises(CodecError, match="Planes has no to_json") as caught:
+        job_message(1, DecoderJob(DecodeRequest(28, 28, gather=Planes(0, 0))))  # type: ignore[arg-type]
     assert caught.value.reason is Reason.REQUEST
+    message = job_message(1, DecoderJob(DecodeRequest(28, 28, gather=FakeMalice("bug"))))
+    unknown = message.replace(b"segments.clips", b"segments.clipz")
+    with pytest.raises(LookupError, match=r"clipz is not among the modules of SandboxSettings"):
+        read_job(unknown, lambda size, at: b"")
 
 
 @pytest.fixture(scope="module")

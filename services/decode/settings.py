@@ -69,8 +69,10 @@ class DecodeSettings(FetchSettings, PruningSettings, TenantSettings):
     )
 
     segment_bytes: int = Field(MAX_SEGMENT_BYTES, ge=1, description="bytes of the largest segment accepted")
-    segment_seconds: float = Field(86_400.0, gt=0, description="seconds of the longest segment accepted")
-    segment_side: int = Field(16_384, ge=16, description="pixels of the largest width or height accepted")
+    #: seconds of the longest segment accepted
+    segment_seconds: ClassVar[float] = 86_400.0
+    #: pixels of the largest width or height accepted
+    segment_side: ClassVar[int] = 16_384
     segment_pixels: int = Field(36_000_000, ge=256, description="pixels of the largest picture accepted")
     decoder_memory: int = Field(
         2 << 30, ge=256 << 20, description="bytes of address space of one decoder process"

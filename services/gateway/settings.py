@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final, Literal, Self
+from typing import ClassVar, Final, Literal, Self
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import Field, SecretStr, field_validator, model_validator
@@ -55,10 +55,10 @@ class GatewaySettings(FetchSettings):
     history_days: float = Field(
         400.0, gt=0, description="days that incidents, actions and sums of hours and days are kept"
     )
-    minutes_days: float = Field(60.0, gt=0, description="days that sums of minutes are kept")
-    detail_days: float = Field(
-        7.0, gt=0, description="days that buckets shorter than a minute can be asked for"
-    )
+    #: days that sums of minutes are kept
+    minutes_days: ClassVar[float] = 60.0
+    #: days that buckets shorter than a minute can be asked for
+    detail_days: ClassVar[float] = 7.0
     history_bytes: int = Field(
         20 << 30, ge=1 << 20, description="bytes of the database; beyond them the oldest details go first"
     )

@@ -286,7 +286,6 @@ def _engine(settings: PrefillSettings, folder: Path) -> Engine:
             budget_bytes=budget,
             max_rows=settings.window_rows,
             max_batched_rows=settings.batch_rows,
-            kv_cache_bytes=settings.block_table_bytes,
             eager=not settings.cuda_graphs,
         )
     transformers.utils.logging.disable_progress_bar()

@@ -57,12 +57,6 @@ class PrefillSettings(WindowPlanSettings, TenantSettings):
         None,
         description="transformers: folder for KV beyond kv_bytes; unset: such KV is dropped",
     )
-    block_table_bytes: int | None = Field(
-        None,
-        ge=1,
-        description="vllm: bytes of vLLM's block table, in which windows are computed; unset: 1 GiB, or "
-        "what window_rows needs",
-    )
     cuda_graphs: bool = Field(False, description="vllm: replay captured CUDA graphs instead of eager steps")
 
     #: seconds by which key windows may delay the windows of other cameras in one batch, by the measured
@@ -80,9 +74,8 @@ class PrefillSettings(WindowPlanSettings, TenantSettings):
     describe_tokens: int = Field(
         32, ge=1, le=512, description="longest description that a watch may ask for, in tokens"
     )
-    give_up_s: float = Field(
-        300.0, gt=0, description="seconds that a window waits for the missing tokens of all its blocks"
-    )
+    #: seconds that a window waits for the missing tokens of all its blocks
+    give_up_s: ClassVar[float] = 300.0
     shed_after_s: float | None = Field(
         None,
         gt=0,

@@ -20,5 +20,5 @@ def kv_bytes(settings: PrefillSettings, folder: Path) -> int:
         kv_bytes=settings.kv_bytes,
         pass_rows=settings.batch_rows,
         window_rows=settings.window_rows,
-        table_bytes=settings.block_table_bytes if settings.engine == "vllm" else 0,
+        table_bytes=None if settings.engine == "vllm" else 0,
     )

@@ -1,5 +1,7 @@
 """Settings of prune-encode."""
 
+from typing import ClassVar
+
 from pydantic import Field
 
 from lookout.pruning import PruningSettings
@@ -22,7 +24,6 @@ class PruneEncodeSettings(ModelSettings, PruningSettings):
     frame_replicas: Listed = Field(
         (), description="decode's gRPC addresses, comma-separated; for when the directory does not answer"
     )
-    pixels_wait_s: float = Field(
-        120.0, gt=0, description="seconds after which a block is closed without its missing pixels"
-    )
+    #: seconds after which a block is closed without its missing pixels
+    pixels_wait_s: ClassVar[float] = 120.0
     store: StoreSettings = Field(default_factory=StoreSettings, description="the tensor store")

@@ -68,7 +68,7 @@ def add(context: Context[RecallSettings]) -> None:
         sources,
         model_digest=digest,
         cache_bytes=settings.cache_bytes,
-        foresee=settings.device != "cpu" if settings.foresee is None else settings.foresee,
+        foresee=settings.device != "cpu",  # a CPU has no time to spare for it
         fence=fence,
         masks=masks,
     )

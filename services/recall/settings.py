@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import ClassVar
 
 from pydantic import Field
 
@@ -23,23 +24,17 @@ class RecallSettings(WindowPlanSettings, TenantSettings):
     memory_url: str | None = Field(
         None, description="durable tier of sealed chapters, as prefill's; unset: only holders are asked"
     )
-    frames: int = Field(64, ge=1, le=4096, description="frames that an answer reads in every layer")
-    best: int = Field(
-        4, ge=1, le=256, description="cameras of a question to many that are answered with all frames"
-    )
-    words: int = Field(64, ge=1, le=512, description="longest text of an answer, in tokens")
+    #: frames that an answer reads in every layer, where the question does not say
+    frames: ClassVar[int] = 64
+    #: cameras of a question to many that are answered with all frames
+    best: ClassVar[int] = 4
+    #: longest text of an answer, in tokens, where the question does not say
+    words: ClassVar[int] = 64
     cache_bytes: int = Field(512 << 20, ge=1 << 20, description="bytes of chapters kept in memory")
-    queue: int = Field(
-        32, ge=1, le=1024, description="questions that may wait for their turn; others are refused"
-    )
-    niceness: int = Field(
-        10, ge=0, le=19, description="how far recall gives way to other processes of its machine (nice)"
-    )
-    foresee: bool | None = Field(
-        None,
-        description="fetch what the next layer probably needs ahead; unset: unless the model is on the CPU, "
-        "which has no time to spare for it",
-    )
+    #: questions that may wait for their turn; others are refused
+    queue: ClassVar[int] = 32
+    #: how far recall gives way to other processes of its machine (nice)
+    niceness: ClassVar[int] = 10
     store: StoreSettings = Field(
         default_factory=StoreSettings, description="how Redis is asked, and how tokens of windows are fetched"
     )

@@ -48,9 +48,8 @@ class RecordingsSettings(FetchSettings, WindowPlanSettings):
         description="addresses of decode pods of recordings, comma-separated; in addition to those that the "
         "directory knows",
     )
-    niceness: int = Field(
-        10, ge=0, le=19, description="how far parts give way to other processes of their machine (nice)"
-    )
+    #: how far parts give way to other processes of their machine (nice)
+    niceness: ClassVar[int] = 10
     threads: int = Field(1, ge=1, le=256, description="jobs planned, or outcomes collected, at the same time")
     tenant_parts: int | None = Field(
         None,

@@ -569,10 +569,12 @@ def test_a_camera_shows_the_fault_of_its_open_incident(tmp_path: Path) -> None:
 
 
 def test_what_is_too_old_is_removed_and_details_go_first(tmp_path: Path) -> None:
+    days = (GatewaySettings.detail_days, GatewaySettings.minutes_days)
+    assert days == (7, 60)
     database = made_database(str(tmp_path))
     try:
         ingest(database, [])
-        kept = GatewaySettings(mode="local", detail_days=1, minutes_days=10, history_days=100)
+        kept = GatewaySettings(mode="local", history_days=400)
         before = content(database)
 
         def after(days: float, own: GatewaySettings = kept) -> dict[str, list[Any]]:
@@ -580,11 +582,11 @@ def test_what_is_too_old_is_removed_and_details_go_first(tmp_path: Path) -> None
             return content(database)
 
         assert after(0) == before
-        details = [row for row in after(2)["buckets"] if row[-1] is not None]
+        details = [row for row in after(8)["buckets"] if row[-1] is not None]
         assert details == []
-        assert {row[4] for row in after(20)["buckets"]} == {HOUR_MS, DAY_MS}
-        assert len(after(20)["incidents"]) == 4
-        gone = after(200)
+        assert {row[4] for row in after(70)["buckets"]} == {HOUR_MS, DAY_MS}
+        assert len(after(70)["incidents"]) == 4
+        gone = after(500)
         assert (gone["buckets"], gone["incidents"], gone["acts"]) == ([], [], [])
     finally:
         database.close()

@@ -137,9 +137,8 @@ class ServiceSettings(Connections, SamplingSettings):
     threads: int = Field(2, ge=1, le=256, description="cameras computed at the same time")
     #: records of a partition read ahead of their commit
     in_flight_records: ClassVar[int] = 64
-    in_flight_bytes: int = Field(
-        128 << 20, ge=1, description="bytes read ahead of their commit, shared by this process's partitions"
-    )
+    #: bytes read ahead of their commit, shared by this process's partitions
+    in_flight_bytes: ClassVar[int] = 128 << 20
     work_limit_s: float = Field(
         900.0,
         gt=1,

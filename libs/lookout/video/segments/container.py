@@ -170,7 +170,7 @@ class Video:
                 Reason.DIMENSIONS,
                 f"pictures of {width}x{height} ({width * height / 1e6:.1f} megapixels) exceed the limit of "
                 f"{self.limits.side} pixels a side and {self.limits.pixels / 1e6:.1f} megapixels "
-                "(of a fleet: LOOKOUT_SEGMENT_SIDE and LOOKOUT_SEGMENT_PIXELS of decode)",
+                "(of a fleet: LOOKOUT_SEGMENT_PIXELS of decode)",
             )
 
     @property

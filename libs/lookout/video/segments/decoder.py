@@ -101,8 +101,7 @@ def _too_long(request: DecodeRequest) -> CodecError:
     limits = request.limits
     return CodecError(
         Reason.LENGTH,
-        f"the segment exceeds the limit of {limits.seconds:g} s (LOOKOUT_SEGMENT_SECONDS of decode), or of "
-        f"{limits.frames} frames: {_CUT_OFTEN}",
+        f"the segment exceeds the limit of {limits.seconds:g} s, or of {limits.frames} frames: {_CUT_OFTEN}",
     )
 
 

@@ -9,6 +9,7 @@ from lookout.runtime.worker import Context, serve
 from lookout.services.gateway.app import make_app
 from lookout.services.gateway.history.ingest import Ingest
 from lookout.services.gateway.history.retention import Retention
+from lookout.services.gateway.masks import MaskKeeper
 from lookout.services.gateway.media.keeping import Keeping
 from lookout.services.gateway.parts import make_parts
 from lookout.services.gateway.reports import ScheduledReports
@@ -42,6 +43,9 @@ def add(context: Context[GatewaySettings]) -> None:
         reports = ScheduledReports(parts)
         context.supervisor.start("reports", lambda: _report(reports, parts.ingest))
         context.on_close(reports.stop)
+    masks = MaskKeeper(parts)
+    context.supervisor.start("masks", lambda: _keep_masks(masks, parts.ingest))
+    context.on_close(masks.stop)
     retention = Retention(parts.database, context.settings)
     context.supervisor.start("retention", retention.run)
     context.on_close(retention.stop)
@@ -77,6 +81,11 @@ def _keep(context: Context[GatewaySettings], keeping: Keeping) -> None:
 def _report(reports: ScheduledReports, ingest: Ingest) -> None:
     ingest.caught_up.wait()
     reports.run()
+
+
+def _keep_masks(masks: MaskKeeper, ingest: Ingest) -> None:
+    ingest.caught_up.wait()
+    masks.run()
 
 
 def _tell_ready(context: Context[GatewaySettings], ingest: Ingest) -> None:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from lookout.past.erasures.signing import ErasureSigner
     from lookout.rules.masks import Masks
     from lookout.runtime.net import GrpcSecurity
+    from lookout.runtime.store.mask_signing import MaskSigner, SignedMasks
 
 _NO_LEADER_YET = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE)
 _ANSWER_S = 10.0
@@ -213,16 +214,24 @@ def read_erasures(bootstrap: str) -> ErasureLog:
 
 def fleet_masks(bootstrap: str) -> Masks:
     """What is hidden of cameras now; nothing in a fleet of an earlier release without the topic."""
-    from lookout.rules.masks import Masks, masks_fault
+    from lookout.rules.masks import Masks
 
-    newest: dict[str, bytes] = {}
+    return Masks(signed_masks(bootstrap).newest)
+
+
+def signed_masks(bootstrap: str) -> SignedMasks:
+    """The masks in the topic now; nothing in a fleet of an earlier release without it.
+
+    What the fleet did not sign is left out, where this machine has the fleet's token.
+    """
+    from lookout.runtime.store.mask_signing import SignedMasks
+
+    signed = SignedMasks(mask_signer(bootstrap))
     if has_topic(bootstrap, MASKS.name):
         with reading(bootstrap, [MASKS.name], Position(oldest=True)) as reader:
             for message in reader.until_now():
-                key, value = key_text(message.key() or b""), message.value()
-                if value is not None and masks_fault(key, value) is None:
-                    newest[key] = value
-    return Masks(newest.get)
+                signed.take(key_text(message.key() or b""), message.value())
+    return signed
 
 
 def erasure_signer(bootstrap: str) -> ErasureSigner:
@@ -230,6 +239,25 @@ def erasure_signer(bootstrap: str) -> ErasureSigner:
     from lookout.past.erasures.signing import ErasureSigner
 
     return ErasureSigner.of(grpc_security(bootstrap))
+
+
+def mask_signer(bootstrap: str) -> MaskSigner:
+    """Signs and checks masks with the fleet's token, where this machine has it."""
+    from lookout.runtime.store.mask_signing import MaskSigner
+
+    return MaskSigner.of(grpc_security(bootstrap))
+
+
+def check_signs(bootstrap: str, signer: ErasureSigner | MaskSigner) -> None:
+    """Check that this machine has the fleet's token where the fleet has one.
+
+    Raises:
+        CliError: It has not.
+    """
+    if not signer.signs and any(member.signature for member in read_erasures(bootstrap).members.values()):
+        raise CliError(
+            "the fleet accepts signed erasures and masks only: give its token with LOOKOUT_GRPC_TOKEN_FILE"
+        )
 
 
 class Outage:

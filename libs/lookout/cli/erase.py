@@ -18,6 +18,7 @@ from lookout.administration import erasure_requests
 from lookout.administration.writing import this_user
 from lookout.cli.connect import (
     check_reachable,
+    check_signs,
     client_options,
     erasure_signer,
     find_bootstrap,
@@ -228,14 +229,9 @@ def _leave_out(address: str, instance: str) -> None:
 
 
 def _signer(address: str) -> ErasureSigner:
-    """Signs what is asked for with the fleet's token.
-
-    Raises:
-        CliError: The fleet has one, and this machine does not.
-    """
+    """Signs what is asked for with the fleet's token (`check_signs`)."""
     signer = erasure_signer(address)
-    if not signer.signs and any(member.signature for member in read_erasures(address).members.values()):
-        raise CliError("the fleet accepts signed erasures only: give its token with LOOKOUT_GRPC_TOKEN_FILE")
+    check_signs(address, signer)
     return signer
 
 

@@ -11,14 +11,21 @@ from rich.text import Text
 
 from lookout.administration.masks import MaskError, next_masks, uncovers
 from lookout.administration.writing import this_user
-from lookout.cli.connect import check_reachable, find_bootstrap, reading, send_and_confirm
-from lookout.cli.options import BootstrapOption, CliError, Position
+from lookout.cli.connect import (
+    check_reachable,
+    check_signs,
+    find_bootstrap,
+    mask_signer,
+    send_and_confirm,
+    signed_masks,
+)
+from lookout.cli.options import BootstrapOption, CliError
 from lookout.cli.output import TerminalConsole, say
 from lookout.cli.watches import parse_zone
 from lookout.text import clean
 from lookout.v1.masks_pb2 import CameraMasks, MaskVersion
 from lookout.v1.watches_pb2 import Zone
-from lookout.wire import MASKS, from_json, key_text, to_json
+from lookout.wire import MASKS, to_json
 
 app = typer.Typer(no_args_is_help=True, help="Hide parts of a camera's pictures: list, set, history.")
 out = TerminalConsole()
@@ -68,6 +75,7 @@ def set_(
     if nothing == bool(hide or keep):
         raise CliError("give polygons with --hide or --keep, or --nothing to hide nothing from now on")
     address = find_bootstrap(bootstrap)
+    signer = mask_signer(address)
     before = _read(address).get(name)
     hidden = [parse_zone(text, "--hide") for text in hide or []]
     shown = [parse_zone(text, "--keep") for text in keep or []]
@@ -75,6 +83,8 @@ def set_(
         masks = next_masks(name, before, hidden, shown, this_user())
     except MaskError as error:
         raise CliError(str(error)) from None
+    check_signs(address, signer)
+    signer.sign(masks)
     send_and_confirm(address, MASKS.name, {name: to_json(masks)})
     if _read(address).get(name) != masks:
         raise CliError(
@@ -101,16 +111,8 @@ def history(name: NameArgument, bootstrap: BootstrapOption = None) -> None:
 
 def _read(address: str) -> dict[str, CameraMasks]:
     """The masks in the topic now; a record that cannot be used leaves the one before it in force."""
-    from lookout.rules.masks import masks_fault
-
     check_reachable(address, MASKS.name)
-    masks: dict[str, CameraMasks] = {}
-    with reading(address, [MASKS.name], Position(oldest=True)) as reader:
-        for message in reader.until_now():
-            key, value = key_text(message.key() or b""), message.value()
-            if value is not None and masks_fault(key, value) is None:
-                masks[key] = from_json(value, CameraMasks)
-    return masks
+    return signed_masks(address).cameras
 
 
 def _hides(version: MaskVersion) -> bool:

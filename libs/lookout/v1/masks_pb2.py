@@ -27,7 +27,7 @@ from lookout.v1 import bounds_pb2 as lookout_dot_v1_dot_bounds__pb2
 from lookout.v1 import watches_pb2 as lookout_dot_v1_dot_watches__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16lookout/v1/masks.proto\x12\nlookout.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17lookout/v1/bounds.proto\x1a\x18lookout/v1/watches.proto\"Y\n\x0b\x43\x61meraMasks\x12\x17\n\x06\x63\x61mera\x18\x01 \x01(\tB\x07\x92\x82\x19\x03 \xc8\x01\x12\x31\n\x08versions\x18\x02 \x03(\x0b\x32\x17.lookout.v1.MaskVersionB\x06\x92\x82\x19\x02(d\"\xb6\x01\n\x0bMaskVersion\x12\x17\n\x07version\x18\x01 \x01(\rB\x06\x92\x82\x19\x02\x08\x04\x12)\n\x05since\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12&\n\x04hide\x18\x03 \x03(\x0b\x32\x10.lookout.v1.ZoneB\x06\x92\x82\x19\x02(\x14\x12&\n\x04keep\x18\x04 \x03(\x0b\x32\x10.lookout.v1.ZoneB\x06\x92\x82\x19\x02(\x14\x12\x13\n\x02\x62y\x18\x05 \x01(\tB\x07\x92\x82\x19\x03 \xc8\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16lookout/v1/masks.proto\x12\nlookout.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17lookout/v1/bounds.proto\x1a\x18lookout/v1/watches.proto\"t\n\x0b\x43\x61meraMasks\x12\x17\n\x06\x63\x61mera\x18\x01 \x01(\tB\x07\x92\x82\x19\x03 \xc8\x01\x12\x31\n\x08versions\x18\x02 \x03(\x0b\x32\x17.lookout.v1.MaskVersionB\x06\x92\x82\x19\x02(d\x12\x19\n\tsignature\x18\x03 \x01(\tB\x06\x92\x82\x19\x02 @\"\xb6\x01\n\x0bMaskVersion\x12\x17\n\x07version\x18\x01 \x01(\rB\x06\x92\x82\x19\x02\x08\x04\x12)\n\x05since\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12&\n\x04hide\x18\x03 \x03(\x0b\x32\x10.lookout.v1.ZoneB\x06\x92\x82\x19\x02(\x14\x12&\n\x04keep\x18\x04 \x03(\x0b\x32\x10.lookout.v1.ZoneB\x06\x92\x82\x19\x02(\x14\x12\x13\n\x02\x62y\x18\x05 \x01(\tB\x07\x92\x82\x19\x03 \xc8\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -38,6 +38,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CAMERAMASKS'].fields_by_name['camera']._serialized_options = b'\222\202\031\003 \310\001'
   _globals['_CAMERAMASKS'].fields_by_name['versions']._loaded_options = None
   _globals['_CAMERAMASKS'].fields_by_name['versions']._serialized_options = b'\222\202\031\002(d'
+  _globals['_CAMERAMASKS'].fields_by_name['signature']._loaded_options = None
+  _globals['_CAMERAMASKS'].fields_by_name['signature']._serialized_options = b'\222\202\031\002 @'
   _globals['_MASKVERSION'].fields_by_name['version']._loaded_options = None
   _globals['_MASKVERSION'].fields_by_name['version']._serialized_options = b'\222\202\031\002\010\004'
   _globals['_MASKVERSION'].fields_by_name['hide']._loaded_options = None
@@ -47,7 +49,7 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_MASKVERSION'].fields_by_name['by']._loaded_options = None
   _globals['_MASKVERSION'].fields_by_name['by']._serialized_options = b'\222\202\031\003 \310\001'
   _globals['_CAMERAMASKS']._serialized_start=122
-  _globals['_CAMERAMASKS']._serialized_end=211
-  _globals['_MASKVERSION']._serialized_start=214
-  _globals['_MASKVERSION']._serialized_end=396
+  _globals['_CAMERAMASKS']._serialized_end=238
+  _globals['_MASKVERSION']._serialized_start=241
+  _globals['_MASKVERSION']._serialized_end=423
 # @@protoc_insertion_point(module_scope)

@@ -12,12 +12,14 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class CameraMasks(_message.Message):
-    __slots__ = ("camera", "versions")
+    __slots__ = ("camera", "versions", "signature")
     CAMERA_FIELD_NUMBER: _ClassVar[int]
     VERSIONS_FIELD_NUMBER: _ClassVar[int]
+    SIGNATURE_FIELD_NUMBER: _ClassVar[int]
     camera: str
     versions: _containers.RepeatedCompositeFieldContainer[MaskVersion]
-    def __init__(self, camera: _Optional[str] = ..., versions: _Optional[_Iterable[_Union[MaskVersion, _Mapping]]] = ...) -> None: ...
+    signature: str
+    def __init__(self, camera: _Optional[str] = ..., versions: _Optional[_Iterable[_Union[MaskVersion, _Mapping]]] = ..., signature: _Optional[str] = ...) -> None: ...
 
 class MaskVersion(_message.Message):
     __slots__ = ("version", "since", "hide", "keep", "by")

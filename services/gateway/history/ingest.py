@@ -15,6 +15,7 @@ from lookout.errors import LookoutRuntimeError
 from lookout.runtime.kafka_clients import Consumer
 from lookout.runtime.observe import logs
 from lookout.runtime.observe.limited_log import LimitedLog
+from lookout.runtime.store.mask_signing import MaskSigner
 from lookout.runtime.worker import ServiceSettings
 from lookout.services.gateway.history.database import Database
 from lookout.services.gateway.history.records import STREAMS, TABLES, Records
@@ -46,7 +47,7 @@ class Ingest:
 
     def __init__(self, settings: ServiceSettings, database: Database, batch: int = _BATCH) -> None:
         self._settings, self._database, self._batch = settings, database, batch
-        self._records = Records(database)
+        self._records = Records(database, MaskSigner.of(settings))
         self._log = LimitedLog(logs.get("history"))
         self._next: dict[RecordPlace, int] = {}
         self._stopped = threading.Event()

@@ -13,8 +13,8 @@ from sqlalchemy import Connection
 
 from lookout.past.erasures.fence import Fence
 from lookout.rules import RuleError, read_watch
-from lookout.rules.masks import masks_fault
 from lookout.rules.triage import Triage, triage_of
+from lookout.runtime.store.mask_signing import MaskSigner
 from lookout.runtime.worker.record_reader import record_of
 from lookout.services.gateway.history.database import Database, new_key
 from lookout.services.gateway.history.erasing import erase
@@ -41,6 +41,7 @@ from lookout.v1.cameras_pb2 import Camera
 from lookout.v1.erasures_pb2 import Erasure
 from lookout.v1.gateway_pb2 import DeadLetterView, Event, JobView
 from lookout.v1.labels_pb2 import Label
+from lookout.v1.masks_pb2 import CameraMasks
 from lookout.v1.notifications_pb2 import Notification
 from lookout.v1.recordings_pb2 import RecordingAnswers, RecordingJob
 from lookout.v1.state_pb2 import Checkpoint
@@ -122,10 +123,12 @@ class Records:
 
     Args:
         database: Its database.
+        masks: Says which masks the fleet signed; by default all count.
     """
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, masks: MaskSigner | None = None) -> None:
         self._database = database
+        self._mask_signer = masks or MaskSigner(None)
         self.book = SeriesBook(database)
         self._fence: Fence | None = None
         self._takers: dict[str, Callable[[Batch, Message], None]] = {
@@ -307,11 +310,7 @@ class Records:
         try:
             watch, _ = read_watch(key, value)
         except RuleError as error:
-            batch.connection.execute(
-                DOCUMENTS.update()
-                .where(DOCUMENTS.c.topic == WATCHES.name, DOCUMENTS.c.key == key[:_KEY_CHARS])
-                .values(fault=str(error))
-            )
+            self._note_fault(batch, WATCHES.name, key, error)
             return
         body = to_json(watch)
         self._put(batch, message, body, watch.tenant, "")
@@ -340,10 +339,19 @@ class Records:
         self._put(batch, message, to_json(parsed), tenant, getattr(parsed, "camera", ""))
 
     def _masks(self, batch: Batch, message: Message) -> None:
-        """The masks of a camera; those of a record that was deleted or cannot be used still hold."""
+        """The masks of a camera; where a record cannot be used, those before it still hold."""
         key, value = key_text(message.key()), message.value()
-        if value is not None and masks_fault(key, value) is None:
-            self._put(batch, message, value, "", key)
+        query = sqlalchemy.select(DOCUMENTS.c.body).where(
+            DOCUMENTS.c.topic == MASKS.name, DOCUMENTS.c.key == key[:_KEY_CHARS]
+        )
+        body = batch.connection.scalar(query)
+        before = None if body is None else from_json(body, CameraMasks)
+        try:
+            masks = self._mask_signer.read(key, value, before)
+        except RuleError as error:
+            self._note_fault(batch, MASKS.name, key, error)
+        else:
+            self._put(batch, message, to_json(masks), "", key)
 
     def _erasure(self, batch: Batch, message: Message) -> None:
         value, key = message.value(), key_text(message.key())
@@ -481,6 +489,14 @@ class Records:
                 "fault": "",
                 "owner": (headers.text(record_of(message).headers, headers.ACTOR) or "")[:200],
             },
+        )
+
+    def _note_fault(self, batch: Batch, topic: str, key: str, error: RuleError) -> None:
+        """Note why the newest record of a row cannot be used; the one before it still holds."""
+        batch.connection.execute(
+            DOCUMENTS.update()
+            .where(DOCUMENTS.c.topic == topic, DOCUMENTS.c.key == key[:_KEY_CHARS])
+            .values(fault=str(error))
         )
 
     def _delete(self, batch: Batch, message: Message) -> None:

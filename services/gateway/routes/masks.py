@@ -9,6 +9,7 @@ from fastapi import APIRouter, Depends, Path, Request
 from starlette.responses import Response
 
 from lookout.administration.masks import next_masks, uncovers
+from lookout.runtime.store.mask_signing import MaskSigner
 from lookout.services.gateway.guard import Operator, Viewer
 from lookout.services.gateway.history import queries
 from lookout.services.gateway.messages import answer, body_of, route
@@ -60,6 +61,7 @@ def put_masks(
                     409, f"version: camera {camera} has version {newest} of its masks, not {wanted.version}"
                 )
             after = next_masks(camera, before, wanted.hide, wanted.keep, principal.actor)
+            MaskSigner.of(parts.settings).sign(after)
             lifts = uncovers(before, after)
             if lifts:
                 principal.check_role(Role.ROLE_ADMINISTRATOR)

@@ -60,7 +60,13 @@ class Context(Generic[T]):
         return self.settings.address(self.grpc.port)
 
     def table(
-        self, topic: str, *, check: Check | None = None, limit: int | None = None, kept: int = KEPT
+        self,
+        topic: str,
+        *,
+        check: Check | None = None,
+        limit: int | None = None,
+        kept: int = KEPT,
+        deletion_fault: str | None = None,
     ) -> Table:
         """A compacted topic, read to its end and then followed.
 
@@ -71,8 +77,11 @@ class Context(Generic[T]):
             check: Why a value cannot be used; None: every value can.
             limit: Most keys; None: any number.
             kept: Newest values of a key that are kept.
+            deletion_fault: Why no row can be deleted: a null value is left out. None: it deletes its row.
         """
-        table = Table(self.settings, topic, check=check, limit=limit, kept=kept)
+        table = Table(
+            self.settings, topic, check=check, limit=limit, kept=kept, deletion_fault=deletion_fault
+        )
         tell_left_out(table, self.health, self.metrics)
         table.start(self.settings.start_timeout_s, self.supervisor)
         self.on_close(table.stop)

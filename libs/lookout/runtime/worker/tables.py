@@ -103,6 +103,7 @@ class Table:
         check: Why a value cannot be used. None: every value can.
         limit: Most keys; further ones are left out. None: any number.
         kept: Newest values of a key that are kept.
+        deletion_fault: Why no row can be deleted: a null value is left out. None: it deletes its row.
     """
 
     def __init__(
@@ -113,8 +114,10 @@ class Table:
         check: Check | None = None,
         limit: int | None = None,
         kept: int = KEPT,
+        deletion_fault: str | None = None,
     ) -> None:
         self.topic = topic
+        self._deletion_fault = deletion_fault
         self._kept = kept
         self._check = check
         self._limit = limit
@@ -309,10 +312,11 @@ class Table:
         rows.left_out.pop(key, None)
         if self._unseen is not None:
             self._unseen.add(key)
-        if value is None:
+        if value is None and self._deletion_fault is None:
             rows.history.pop(key, None)
             return
-        if (why := self._fault(key, value)) is not None:
+        why = self._deletion_fault if value is None else self._fault(key, value)
+        if value is None or why is not None:
             rows.left_out[key] = why
             if self._read_once:
                 self._limited.error(self.topic, "a row cannot be used and is left out", key=key, reason=why)

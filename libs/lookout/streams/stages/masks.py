@@ -9,7 +9,8 @@ from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException
 
-from lookout.rules.masks import Masks, masks_fault
+from lookout.rules.masks import Masks
+from lookout.runtime.store.mask_signing import DELETED, MaskSigner, SignedMasks
 from lookout.runtime.worker import Context, ServiceSettings
 from lookout.runtime.worker.tables import Table
 from lookout.runtime.worker.topic_reader import read_topic
@@ -28,14 +29,14 @@ def live_masks(context: Context[Any], forget: Callable[[str], object] | None = N
         forget: Called with each camera whose masks changed, and at the start with all that have some: what
             was computed without a mask must not be given out.
     """
-    table = context.table(MASKS.name, check=masks_fault, kept=1)
-    masks = Masks(lambda camera: newest_masks(table, camera))
+    signed = SignedMasks(MaskSigner.of(context.settings))
+    table = context.table(MASKS.name, check=signed.take, kept=1, deletion_fault=DELETED)
     if forget is not None:
         forgetting = _Forgetting(table, forget)
         forgetting.round()
         context.on_close(forgetting.stopped.set)
         context.supervisor.start("masks", forgetting.run)
-    return masks
+    return Masks(signed.newest)
 
 
 def read_masks_now(settings: ServiceSettings) -> Masks:
@@ -45,22 +46,14 @@ def read_masks_now(settings: ServiceSettings) -> Masks:
         TimeoutError: The topic cannot be read to its end.
         KafkaException: Kafka refuses.
     """
-    newest: dict[str, bytes] = {}
+    signed = SignedMasks(MaskSigner.of(settings))
     try:
         for message in read_topic(settings, "masks", MASKS.name):
-            key, value = key_text(message.key()), message.value()
-            if value is not None and masks_fault(key, value) is None:
-                newest[key] = value
+            signed.take(key_text(message.key()), message.value())
     except KafkaException as error:
         if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
             raise
-    return Masks(newest.get)
-
-
-def newest_masks(table: Table, camera: str) -> bytes | None:
-    """The newest record of a camera; one that was deleted still holds."""
-    rows = table.past(camera)
-    return rows[-1].value if rows else None
+    return Masks(signed.newest)
 
 
 class _Forgetting:

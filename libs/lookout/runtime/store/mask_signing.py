@@ -1,0 +1,121 @@
+"""Records of `masks.v1` carry the fleet's signature: nobody else changes or lifts a privacy mask."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Final
+
+from lookout.rules import RuleError
+from lookout.rules.masks import read_masks
+from lookout.runtime.net import GrpcSecurity
+from lookout.runtime.net.grpc_security import Token
+from lookout.runtime.store.signing import FleetSigner
+from lookout.v1.masks_pb2 import CameraMasks
+from lookout.v1.watches_pb2 import Zone
+
+_KEPT: Final = "the mask before it stays in force"
+#: why a record of `masks.v1` without a value cannot be used
+DELETED: Final = f"a deleted record lifts no mask: {_KEPT}"
+
+
+class MaskSigner:
+    """Signs a camera's masks with the fleet's token, and checks them. Without a token all masks count.
+
+    Args:
+        token: The fleet's, or None if it has no token.
+    """
+
+    def __init__(self, token: Token | None) -> None:
+        self._signer = FleetSigner(token, "lookout-masks")
+
+    @classmethod
+    def of(cls, security: GrpcSecurity | None) -> MaskSigner:
+        """As the settings say."""
+        return cls(None if security is None else Token.of(security))
+
+    @property
+    def signs(self) -> bool:
+        """Whether the fleet has a token."""
+        return self._signer.signs
+
+    def sign(self, masks: CameraMasks) -> None:
+        """Put the signature into the masks."""
+        masks.signature = self._signer.mark(_content(masks))
+
+    def check(self, masks: CameraMasks) -> bool:
+        """Whether the fleet signed them."""
+        return self._signer.is_right(masks.signature, _content(masks))
+
+    def read(self, key: str, value: bytes | None, before: CameraMasks | None) -> CameraMasks:
+        """The masks in a record, where they take the place of those before.
+
+        Args:
+            key: The record's key, which is the camera's id.
+            value: The record's value.
+            before: The camera's masks so far.
+
+        Raises:
+            RuleError: They do not: the record was deleted, cannot be applied, is not signed, or is older.
+        """
+        if value is None:
+            raise RuleError(DELETED)
+        masks = read_masks(key, value)
+        if not self.signs:
+            return masks
+        if not self.check(masks):
+            raise RuleError(f"the fleet did not sign it: {_KEPT}")
+        if before is not None and _is_older(masks, before):
+            raise RuleError(f"it is older than the newest one: {_KEPT}")
+        return masks
+
+
+class SignedMasks:
+    """The newest masks of cameras that the fleet signed. Thread-safe for one writer.
+
+    Args:
+        signer: Says what the fleet signed.
+    """
+
+    def __init__(self, signer: MaskSigner) -> None:
+        self._signer = signer
+        self.cameras: dict[str, CameraMasks] = {}
+        """By camera."""
+        self._values: dict[str, bytes] = {}
+
+    def take(self, key: str, value: bytes | None) -> str | None:
+        """Take a record; why it changes nothing, or None where it does."""
+        try:
+            masks = self._signer.read(key, value, self.cameras.get(key))
+        except RuleError as error:
+            return str(error)
+        self.cameras[key], self._values[key] = masks, value or b""
+        return None
+
+    def newest(self, camera: str) -> bytes | None:
+        """The newest record of a camera; None: it never had one."""
+        return self._values.get(camera)
+
+
+def _is_older(masks: CameraMasks, before: CameraMasks) -> bool:
+    """Whether masks were written before others. The time counts where versions begin again."""
+    new, old = (_age(each) for each in (masks, before))
+    return new != old and new[0] <= old[0] and new[1] <= old[1]
+
+
+def _age(masks: CameraMasks) -> tuple[int, int]:
+    newest = masks.versions[-1]
+    return newest.version, newest.since.ToMicroseconds()
+
+
+def _content(masks: CameraMasks) -> bytes:
+    """Everything but the signature; the same bytes for the same facts in every release."""
+    versions = [
+        [each.version, each.since.ToNanoseconds(), _zones(each.hide), _zones(each.keep), each.by]
+        for each in masks.versions
+    ]
+    return json.dumps([masks.camera, versions], separators=(",", ":")).encode()
+
+
+def _zones(zones: Iterable[Zone]) -> list[object]:
+    return [[zone.name, [[point.x, point.y] for point in zone.points]] for zone in zones]

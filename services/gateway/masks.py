@@ -58,4 +58,5 @@ class MaskKeeper:
             if row.fault or not self._signer.check(masks):
                 self._signer.sign(masks)
                 self._parts.writes.publish(MASKS.name, row.key, to_json(masks), ())
-                logs.get("masks").warning("a privacy mask is written again", camera=row.key, reason=row.fault)
+                reason = row.fault or "the fleet's token has changed"
+                logs.get("masks").warning("a privacy mask is written again", camera=row.key, reason=reason)

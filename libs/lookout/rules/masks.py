@@ -236,12 +236,3 @@ def check_masks(masks: CameraMasks) -> None:
             layers_of(version)
         except RuleError as error:
             raise RuleError(f"versions[{place}]: {error}") from None
-
-
-def masks_fault(key: str, value: bytes) -> str | None:
-    """Why a record of masks.v1 cannot be used; None where it can."""
-    try:
-        read_masks(key, value)
-    except RuleError as error:
-        return str(error)
-    return None

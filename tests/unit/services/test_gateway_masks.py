@@ -53,7 +53,7 @@ class Gateway:
 
     def hides(self) -> bool:
         """Whether pictures of the camera are masked."""
-        return self.parts.masks.shown("gate", ()).mask is not None
+        return self.parts.media._masks.shown("gate", ()).mask is not None
 
     def written_again(self) -> list[tuple[str, bytes]]:
         """What the keeper writes now."""

@@ -66,7 +66,7 @@ class Context(Generic[T]):
         check: Check | None = None,
         limit: int | None = None,
         kept: int = KEPT,
-        deletion_fault: str | None = None,
+        deletion_fault: str = "",
     ) -> Table:
         """A compacted topic, read to its end and then followed.
 
@@ -77,7 +77,7 @@ class Context(Generic[T]):
             check: Why a value cannot be used; None: every value can.
             limit: Most keys; None: any number.
             kept: Newest values of a key that are kept.
-            deletion_fault: Why no row can be deleted: a null value is left out. None: it deletes its row.
+            deletion_fault: Why no row can be deleted: a null value is left out. Empty: it deletes its row.
         """
         table = Table(
             self.settings, topic, check=check, limit=limit, kept=kept, deletion_fault=deletion_fault

@@ -103,7 +103,7 @@ class Table:
         check: Why a value cannot be used. None: every value can.
         limit: Most keys; further ones are left out. None: any number.
         kept: Newest values of a key that are kept.
-        deletion_fault: Why no row can be deleted: a null value is left out. None: it deletes its row.
+        deletion_fault: Why no row can be deleted: a null value is left out. Empty: it deletes its row.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class Table:
         check: Check | None = None,
         limit: int | None = None,
         kept: int = KEPT,
-        deletion_fault: str | None = None,
+        deletion_fault: str = "",
     ) -> None:
         self.topic = topic
         self._deletion_fault = deletion_fault
@@ -312,20 +312,25 @@ class Table:
         rows.left_out.pop(key, None)
         if self._unseen is not None:
             self._unseen.add(key)
-        if value is None and self._deletion_fault is None:
-            rows.history.pop(key, None)
+        if value is None:
+            if self._deletion_fault:
+                self._leave_out(key, self._deletion_fault)
+            else:
+                rows.history.pop(key, None)
             return
-        why = self._deletion_fault if value is None else self._fault(key, value)
-        if value is None or why is not None:
-            rows.left_out[key] = why
-            if self._read_once:
-                self._limited.error(self.topic, "a row cannot be used and is left out", key=key, reason=why)
+        if (why := self._fault(key, value)) is not None:
+            self._leave_out(key, why)
             return
         rows.history[key] = (*rows.history.get(key, ()), value)[-self._kept :]
         row = PastRow(message.offset() or 0, value)
         rows.past[key] = (*rows.past.get(key, ()), row)[-self._kept :]
         if len(rows.past) > len(rows.history) + PAST_KEYS:
             del rows.past[next(key for key in rows.past if key not in rows.history)]
+
+    def _leave_out(self, key: str, why: str) -> None:
+        self._rows.left_out[key] = why
+        if self._read_once:
+            self._limited.error(self.topic, "a row cannot be used and is left out", key=key, reason=why)
 
     def _tell_left_out(self) -> None:
         """One line for all rows that were left out at the start: they are the same at every start."""

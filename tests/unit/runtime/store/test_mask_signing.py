@@ -150,7 +150,7 @@ def test_the_signature_is_over_everything(field: str) -> None:
 
 
 def test_masks_that_begin_again_with_a_later_version_1_count() -> None:
-    """Somebody whose topic had lost its record masks the camera anew."""
+    """Somebody whose topic had lost its record writes version 1 again."""
     topic = Topic()
     topic.write(to_json(BOTH))
     topic.write(to_json(written(None, [DESK])))

@@ -24,8 +24,14 @@ MAX_ANSWER: Final = 60
 #: digits of a probability that leaves an engine: below the noise of batching
 DIGITS: Final = 6
 
-_QUESTION: Final = re.compile(r"(?P<text>[^\[\]]*\S)\s*\[(?P<answers>[^\[\]]*)\]\s*when\s+(?P<when>.+)")
-_UNCONDITIONAL: Final = re.compile(r".*\[[^\[\]]*(?:,|\.\.)[^\[\]]*\](?:\s*when)?\s*")
+_QUESTION: Final = re.compile(r"(?P<text>[^\[\]]*\S)\s*\[(?P<answers>[^\[\]]*)\]\s*(?i:when)\s+(?P<when>.+)")
+#: a list of answers that ends the text or has a condition after it, and a condition after anything else:
+#: neither is part of a question of yes or no
+_MISPLACED: Final = re.compile(
+    r"\[[^\[\]]*(?:,|\.\.)[^\[\]]*\](?:[\s,.:;]*(?:when\b.*)?$|.*[<>={])"
+    r"|\bwhen\s+\w+\s*(?:[<>=]|!=|(?:not\s+)?in\s*\{)",
+    re.IGNORECASE,
+)
 _RANGE: Final = re.compile(r"(\d{1,4})\s*\.\.\s*(\d{1,4})")
 _NUMBER: Final = re.compile(r"(\d{1,9})(?:\+| or more)?")
 _COMPARISON: Final = re.compile(r"\w+\s*(?P<sign>>=|<=|!=|==|=|>|<)\s*(?P<value>.+)")
@@ -67,6 +73,21 @@ class StructuredQuestion:
     def p_yes(self, shares: Sequence[float]) -> float:
         """The probability of the condition by that of each answer."""
         return min(1.0, sum(p for p, is_yes in zip(shares, self.accepted, strict=True) if is_yes))
+
+    def said_yes(self, reply: str) -> bool | None:
+        """Whether a reply in words begins with an answer that satisfies the condition; None: it begins with
+        no allowed answer.
+        """
+        choices = "|".join(re.escape(answer) for answer in sorted(self.answers, key=len, reverse=True))
+        match = re.match(rf"\W*?({choices})(?!\w)", reply, re.IGNORECASE)
+        if match is None:
+            return None
+        # Two answers may differ in their case alone.
+        word = match[1] if match[1] in self.answers else match[1].casefold()
+        return any(
+            is_yes and word in (answer, answer.casefold())
+            for answer, is_yes in zip(self.answers, self.accepted, strict=True)
+        )
 
 
 def named_shares(question: str, shares: Sequence[float]) -> dict[str, float]:
@@ -114,10 +135,10 @@ def structure_of(question: str) -> StructuredQuestion | None:
     """
     match = _QUESTION.fullmatch(question)
     if match is None:
-        if _UNCONDITIONAL.fullmatch(question):
+        if _MISPLACED.search(question):
             raise StructureError(
-                "allowed answers need a condition after them, such as [0..5] when count >= 3, or "
-                "[open, ajar, closed] when class in {open, ajar}"
+                "allowed answers need square brackets, a question before them and a condition after them, as "
+                "in How many people are in view? [0..5] when count >= 3"
             )
         return None
     answers = _listed(match["answers"])
@@ -162,7 +183,8 @@ def _accepted(answers: tuple[str, ...], when: str) -> tuple[bool, ...]:
         named = _known(_listed(membership["answers"]), answers, when)
         return tuple((answer in named) is not bool(membership["not"]) for answer in answers)
     comparison = _COMPARISON.fullmatch(when)
-    if _DURATION.search(when):
+    timed = [answer for answer in answers if _DURATION.search(f" {answer}")]
+    if _DURATION.search(when) and not when.endswith(tuple(timed)):
         raise StructureError(
             f"the condition “{when}” names a time, which is part of the watch's rule: leave it out, and say "
             "in how many windows the condition must hold (--of 3/3; k and n of the rule)"

@@ -17,6 +17,7 @@ from lookout.services.notify.channels.posting import request
 from lookout.services.notify.messages import DeliveryError
 from lookout.services.notify.secrets import Secrets
 from lookout.services.notify.settings import NotifySettings
+from lookout.structured import MAX_ANSWER, StructuredQuestion, structure_of
 from lookout.text import clean
 from lookout.v1.alerts_pb2 import Alert, SecondOpinion
 from lookout.v1.notifications_pb2 import NotificationEvent
@@ -57,7 +58,7 @@ class Endpoint:
         opinion = SecondOpinion(answer=SecondOpinion.ANSWER_NONE, model=self._model)
         try:
             reply = self._ask(alert, Deadline(begun + ANSWER_S))
-            _read(reply, opinion)
+            _read(reply, opinion, structure_of(alert.question))
         except DeliveryError as error:
             opinion.reason = clean(str(error), 1000)
         except Exception as error:  # a library's: the incident is told without an opinion
@@ -147,24 +148,28 @@ class Asker:
 def _request(model: str, question: str, picture: bytes) -> dict[str, Any]:
     """The body of a request."""
     encoded = base64.b64encode(picture).decode()
+    structure = structure_of(question)
+    prompt = f"{question}\nAnswer with one word: yes or no." if structure is None else structure.prompt
     return {
         "model": model,
         "temperature": 0,
-        "max_tokens": _TOKENS,
+        "max_tokens": _TOKENS if structure is None else MAX_ANSWER,
         "messages": [
             {
                 "role": "user",
                 "content": [
                     {"type": "image_url", "image_url": {"url": f"data:image/jpeg;base64,{encoded}"}},
-                    {"type": "text", "text": f"{question}\nAnswer with one word: yes or no."},
+                    {"type": "text", "text": prompt},
                 ],
             }
         ],
     }
 
 
-def _read(reply: Any, opinion: SecondOpinion) -> None:
-    """Take an endpoint's reply, which is as untrusted as any other input."""
+def _read(reply: Any, opinion: SecondOpinion, structure: StructuredQuestion | None) -> None:
+    """Take an endpoint's reply, which is as untrusted as any other input. An allowed answer is a yes where it
+    satisfies the condition.
+    """
     try:
         text = reply["choices"][0]["message"]["content"]
         tokens = reply.get("usage", {}).get("total_tokens", 0)
@@ -174,9 +179,13 @@ def _read(reply: Any, opinion: SecondOpinion) -> None:
     opinion.text = clean(str(text), 1000)
     if type(tokens) is int and 0 <= tokens < 2**32:
         opinion.tokens = tokens
-    word = _WORD.match(opinion.text)
-    if word is None:
-        opinion.reason = f"the model answers neither yes nor no: {opinion.text[:100]!r}"
+    if structure is None:
+        word = _WORD.match(opinion.text)
+        is_yes = None if word is None else word[1].lower() == "yes"
     else:
-        is_yes = word[1].lower() == "yes"
+        is_yes = structure.said_yes(opinion.text)
+    if is_yes is None:
+        wanted = "neither yes nor no" if structure is None else "none of the allowed answers"
+        opinion.reason = f"the model answers {wanted}: {opinion.text[:100]!r}"
+    else:
         opinion.answer = SecondOpinion.ANSWER_YES if is_yes else SecondOpinion.ANSWER_NO

@@ -93,6 +93,9 @@ def test_a_repeated_request_adds_one_version(broker: KafkaServer, client: httpx.
         ({"question": QUESTION, "rule": {"k": 3, "n": 2}}, "k of n"),
         ({"question": QUESTION, "cameras": [""]}, "cameras"),
         ({"question": 7}, "body"),
+        ({"question": "How many? [0..5]"}, "a condition after them"),
+        ({"question": "How many? [0..5] when count > 5"}, "holds for no allowed answer"),
+        ({"question": "How many? [0..5] when count > 2", "describe": True}, "no sentence"),
     ],
 )
 def test_a_watch_that_cannot_be_followed_is_refused(
@@ -101,6 +104,15 @@ def test_a_watch_that_cannot_be_followed_is_refused(
     answer = client.put("/v1/watches/wrong", json=body)
     assert answer.status_code == 400
     assert words in answer.json()["detail"]
+
+
+def test_a_watch_with_allowed_answers_is_kept_and_shown(broker: KafkaServer, client: httpx.Client) -> None:
+    question = "How many people are in view? [0..5] when count >= 3"
+    written = client.put("/v1/watches/count", json={"question": question.replace(" [", "\n[")})
+    assert written.status_code == 200, written.text
+    assert client.get("/v1/watches/count").json()["watch"]["question"] == question
+    assert newest(broker, "count")[0][0].question == question
+    assert client.delete("/v1/watches/count").status_code == 204
 
 
 def test_labels_come_from_opinions_and_from_acts(client: httpx.Client) -> None:

@@ -22,6 +22,8 @@ GATE = "Is the gate open? [open, ajar, closed] when class "
         (GATE + "not in {open}", "open ajar closed", "ajar closed"),
         (GATE + "== closed", "open ajar closed", "closed"),
         (GATE + "!= closed", "open ajar closed", "open ajar"),
+        (GATE.replace("when", "When") + "= open", "open ajar closed", "open"),
+        ("How? [for 10 s, longer] when class = for 10 s", "for 10 s|longer", "for 10 s"),
     ],
 )
 def test_a_question_may_end_with_its_answers_and_a_condition(
@@ -37,7 +39,16 @@ def test_a_question_may_end_with_its_answers_and_a_condition(
 
 
 @pytest.mark.parametrize(
-    "question", ["Is anyone there?", "Is [the gate] open?", "Is it [A] or not?", "[1] Is it open when dark?"]
+    "question",
+    [
+        "Is anyone there?",
+        "Is [the gate] open?",
+        "Is it [A] or not?",
+        "[1] Is it open when dark?",
+        "Is the sign [A, B] lit when it is dark?",
+        "Is the number on the sign >= 5?",
+        "Is it open when cars are in the yard?",
+    ],
 )
 def test_other_questions_ask_for_yes_or_no(question: str) -> None:
     assert structure_of(question) is None
@@ -47,8 +58,16 @@ def test_other_questions_ask_for_yes_or_no(question: str) -> None:
 @pytest.mark.parametrize(
     ("question", "names"),
     [
-        ("How many? [0..5]", "need a condition"),
-        ("How many? [0..5] when", "need a condition"),
+        ("How many? [0..5]", "a condition after them"),
+        ("How many? [0..5] when", "a condition after them"),
+        ("How many? [0..5], when count >= 3", "a condition after them"),
+        ("How many? [0..5] where count >= 3", "a condition after them"),
+        ("How many? [0..5]: count >= 3", "a condition after them"),
+        ("How many? [0..5] if count in {3, 4}", "a condition after them"),
+        ("How many? (0..5) when count >= 3", "need square brackets"),
+        ("How many? 0..5 when count not in {0}", "need square brackets"),
+        ("[0..5] when count >= 3", "a question before them"),
+        ("How many? [a]b, c] when x = b", "need square brackets"),
         ("How many? [3..1] when count > 1", "3..1"),
         ("How many? [0..99] when count > 1", "0..99"),
         ("How many? [1] when count > 0", "two allowed answers"),
@@ -76,6 +95,13 @@ def test_the_parts_make_the_text_that_is_read_again() -> None:
     parsed = structure_of(text)
     assert parsed is not None
     assert parsed.p_yes([0.5, 0.1, 0.1, 0.1, 0.1, 0.1]) == pytest.approx(0.3)
+    assert [parsed.said_yes(reply) for reply in ("3", "“2.”", "30", "", "five")] == [
+        True,
+        False,
+        None,
+        None,
+        None,
+    ]
     for answers, when in [("0..5", ""), ("", "count > 1"), (" ", "x = 1")]:
         with pytest.raises(StructureError, match="go together"):
             structured("How many?", answers, when)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from lookout.errors import LookoutError
-from lookout.rules import RuleError, check_watch, next_version, read_watch
+from lookout.rules import RuleError, asked_question, check_watch, next_version, read_watch
 from lookout.text import clean
 from lookout.v1.watches_pb2 import Watch
 from lookout.wire import CAMERA_OFFLINE, key_text, to_json
@@ -79,13 +79,14 @@ def standing_of(rows: Iterable[tuple[bytes, bytes | None]]) -> Standing:
 
 
 def checked(watch: Watch) -> bytes:
-    """A watch as its record.
+    """A watch as its record; its question is put on one line, as readers have it.
 
     Raises:
         WatchError: It cannot be followed.
     """
     try:
         check_watch(watch)
+        watch.question = asked_question(watch)
     except RuleError as error:
         raise WatchError(f"watch {clean(watch.id, 60)}: {error}") from None
     return to_json(watch)

@@ -257,7 +257,7 @@ def _advise(question: str) -> None:
 
 
 def _admit(bootstrap: str, question: str, describe: bool, anyway: bool) -> None:
-    """Refuse what the model of a fleet of this machine was not trained for, and texts that it cannot write.
+    """Refuse what the model of a fleet of this machine was not trained for, and what it cannot answer.
 
     Raises:
         QuestionError: The question is refused.
@@ -269,23 +269,7 @@ def _admit(bootstrap: str, question: str, describe: bool, anyway: bool) -> None:
             if describe:
                 models.check_question(Path(fleet.model), question, text=True)
             admit_questions(Path(fleet.model), [question], anyway=anyway)
-            _admit_answers(Path(fleet.model), question)
             return
-
-
-def _admit_answers(model: Path, question: str) -> None:
-    """Refuse allowed answers that a model's tokenizer cannot tell apart.
-
-    Raises:
-        CliError: They are.
-    """
-    if structure_of(question) is None:
-        return
-    from lookout.models.engines.asked import question_fault
-    from lookout.models.families import load_layout, load_tokenizer
-
-    if fault := question_fault(question, tokenizer=load_tokenizer(model), layout=load_layout(model)):
-        raise CliError(fault)
 
 
 def question_advice(question: str) -> str | None:

@@ -7,6 +7,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -146,9 +147,10 @@ def check_question(folder: Path, question: str, *, text: bool = False, anyway: b
         The question on one line.
 
     Raises:
-        QuestionError: It cannot be asked (`question_text`), or the model answers short questions of yes or no
-            only, or only those that its folder lists.
+        QuestionError: It cannot be asked (`question_text`), the model answers short questions of yes or no
+            only, or only those that its folder lists, or its tokenizer cannot tell allowed answers apart.
         ModelError: The folder's list of questions cannot be read.
+        WindowError: There are allowed answers, and the folder's tokenizer or prompt cannot be used.
     """
     trained, listed = (folder / TRAINED).is_file(), listed_questions(folder)
     asked = question_text(question, QuestionError, limit=MAX_QUESTION if trained else None)
@@ -173,4 +175,15 @@ def check_question(folder: Path, question: str, *, text: bool = False, anyway: b
             f"the model {folder.name} was not trained for {asked!r}, and its answer would mean little: ask "
             f"{usual}{more}; or give another model, or force it (--anyway, in Python anyway=True)"
         )
+    if structure_of(asked) is not None and (fault := _answers_fault(folder, asked)) is not None:
+        raise QuestionError(fault)
     return asked
+
+
+@lru_cache(maxsize=256)
+def _answers_fault(folder: Path, question: str) -> str | None:
+    """Why a model's tokenizer cannot write the allowed answers of a question; None where it can."""
+    from lookout.models.engines.asked import question_fault
+    from lookout.models.families import load_layout, load_tokenizer
+
+    return question_fault(question, tokenizer=load_tokenizer(folder), layout=load_layout(folder))

@@ -44,6 +44,17 @@ def test_a_watch_keeps_every_field() -> None:
     assert [(point.x, point.y) for point in found.rule.zones[0].points] == [(0, 0), (1, 0), (1, 1)]
 
 
+def test_allowed_answers_that_cannot_be_read_are_named() -> None:
+    question = "How many people are in view? [0..5] when count >= 3"
+    assert convert.watch(watch_resource(question=question)).question == question
+    for fault, changed in (
+        ("a condition after them", "How many? [0..5]"),
+        ("holds for no allowed answer", question.replace("3", "9")),
+    ):
+        with pytest.raises(ResourceError, match=f"^spec: .*{fault}"):
+            convert.watch(watch_resource(question=changed))
+
+
 def test_a_time_zone_that_does_not_exist_is_named() -> None:
     resource = watch_resource(schedule=[{"start": "22:00", "end": "06:00", "timeZone": "Mars/Olympus"}])
     with pytest.raises(ResourceError, match=r"spec: schedule.*Mars/Olympus"):

@@ -158,6 +158,27 @@ def test_what_the_endpoint_says(tmp_path: Path, status: int, words: str, answer:
         assert content[1]["text"].startswith("Is anyone lying on the ground?")
 
 
+@pytest.mark.parametrize(
+    ("words", "answer", "reason"),
+    [
+        ("10", SecondOpinion.ANSWER_YES, ""),
+        ("**1** person", SecondOpinion.ANSWER_NO, ""),
+        ("Yes, many.", SecondOpinion.ANSWER_NONE, "none of the allowed answers"),
+    ],
+)
+def test_a_question_with_allowed_answers_is_asked_and_read_by_them(
+    tmp_path: Path, words: str, answer: int, reason: str
+) -> None:
+    happened = alert(1, OPENED)
+    happened.question = "How many? [0, 1, 2, 10] when count >= 2"
+    with SecondModel(lambda question: (200, words)) as model:
+        opinion = endpoint(tmp_path, model).opinion(happened)
+        assert (opinion.answer, opinion.text) == (answer, words)
+        assert reason in opinion.reason
+        asked = model.asked[0]["messages"][0]["content"][1]["text"]
+        assert asked == "How many? Answer with one of: 0, 1, 2, 10."
+
+
 def test_a_host_that_is_not_allowed_is_not_asked(tmp_path: Path) -> None:
     with SecondModel() as model:
         opinion = endpoint(tmp_path, model, "model.example").opinion(alert(1, OPENED))

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from lookout.models import TINY
 from lookout.past.backtests.answers import hidden_by
 from lookout.past.erasures import Fence
 from lookout.recordings.analysis import Analyzer
@@ -271,6 +272,7 @@ def test_a_second_back_test_of_the_same_name(world: World) -> None:
         (BacktestJob(watch=Watch(id="a", question=" ")), "the question is empty"),
         (BacktestJob(watch=Watch(id="a", question="Is it? " * 1000)), "questions? .* characters|question"),
         (BacktestJob(watch=Watch(id="a", question="Is it?", cameras=[""])), "cameras"),
+        (BacktestJob(watch=Watch(id="a", question="Is it? [0..5]")), "a condition after them"),
     ],
 )
 def test_a_request_that_cannot_be_followed_is_answered_so(world: World, job: BacktestJob, why: str) -> None:
@@ -279,6 +281,16 @@ def test_a_request_that_cannot_be_followed_is_answered_so(world: World, job: Bac
     answers = world.services.answers("past")
     assert answers.state == RecordingAnswers.STATE_REFUSED
     assert re.search(why, answers.reason), answers.reason
+
+
+def test_answers_that_the_model_cannot_write_are_refused_once(world: World) -> None:
+    world.services.plan_handler._folder = TINY
+    world.ask(Watch(id="gate", question="Is it? [ajar, shut] when state = shut"))
+    world.services.work()
+    answers = world.services.answers("past")
+    assert answers.state == RecordingAnswers.STATE_REFUSED
+    assert "no tokens for the answer “ajar”" in answers.reason
+    assert not world.services.topics.records.get(RECORDING_PARTS.name)
 
 
 def test_a_time_of_which_kafka_has_nothing_is_refused(

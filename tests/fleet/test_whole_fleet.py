@@ -10,8 +10,10 @@ from importlib.resources import files
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 import lookout
+from lookout.cli.app import app
 from lookout.cli.connect import reading
 from lookout.cli.options import Position
 from lookout.cli.watches import write_watches
@@ -19,12 +21,15 @@ from lookout.local import Fleet
 from lookout.models import DEMO_QUESTIONS, TINY
 from lookout.v1.watches_pb2 import Rule, Watch
 from lookout.video.segments import cut
-from lookout.wire import VERDICTS
+from lookout.wire import ALERTS, VERDICTS
+from lookout.wire.limits import LEAST_THRESHOLD
+from tests.eventually import eventually
 
 pytestmark = pytest.mark.fleet
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SECONDS = 20
+COUNT = "How many people are in view? [0..5] when count != 5"
 
 
 def example(name: str, *words: str) -> str:
@@ -35,7 +40,7 @@ def example(name: str, *words: str) -> str:
 
 
 def committed(fleet: Fleet, windows: int, questions: int) -> dict[tuple[int, str], float]:
-    """p(yes) by window and question, once so many windows are answered."""
+    """p(yes) by window and question, once so many windows are answered. Allowed answers add up to 1."""
     found: dict[tuple[int, str], float] = {}
     with reading(fleet.bootstrap, [VERDICTS.name], Position(oldest=True)) as reader:
         end = time.monotonic() + 240
@@ -46,7 +51,17 @@ def committed(fleet: Fleet, windows: int, questions: int) -> dict[tuple[int, str
                 verdict = json.loads(message.value())
                 assert verdict["outcome"] == "answered", verdict
                 found[verdict["window"], verdict["question"]] = verdict["p_yes"]
+                shares = [share.get("p", 0.0) for share in verdict.get("answers", [])]
+                assert len(shares) == (6 if verdict["question"] == COUNT else 0)
+                assert not shares or sum(shares) == pytest.approx(1, abs=1e-5)
     return found
+
+
+def opened(fleet: Fleet) -> set[str]:
+    """The questions of incidents that opened."""
+    with reading(fleet.bootstrap, [ALERTS.name], Position(oldest=True)) as reader:
+        alerts = [json.loads(message.value() or b"{}") for message in reader.until_now()]
+    return {alert["question"] for alert in alerts if alert.get("kind") == "opened"}
 
 
 @pytest.mark.timeout(600)
@@ -62,12 +77,19 @@ def test_the_fleet_says_what_the_pipeline_says(tmp_path: Path) -> None:
             fleet.bootstrap,
             [Watch(id=f"watch-{i}", version=1, question=each, rule=rule) for i, each in enumerate(questions)],
         )
+        count = ["watch", "add", "How many people are in view?", "--answers", "0..5", "--when", "count != 5"]
+        count += ["--id", "count", "--threshold", f"{LEAST_THRESHOLD}", "--bootstrap", fleet.bootstrap]
+        untrained = CliRunner().invoke(app, count)
+        assert "--anyway" in str(untrained.exception)
+        added = CliRunner().invoke(app, [*count, "--anyway"])
+        assert added.exit_code == 0, added.output
         example("publish.py", clients, "room", str(path))
         alerts = example("alerts.py", clients, "1")
         windows = SECONDS // 2 - 1  # the last stride is open until the next segment
-        found = committed(fleet, windows, len(questions))
+        found = committed(fleet, windows, len(questions) + 1)
+        eventually(lambda: COUNT in opened(fleet) and opened(fleet) != {COUNT})
     assert " opened room " in alerts
-    expected = lookout.Pipeline(questions=questions).watch(path)
+    expected = lookout.Pipeline(questions=[*questions, COUNT], anyway=True).watch(path)
     for verdict in expected:
         window = round(verdict.time / 2) - 1
         if window < windows:

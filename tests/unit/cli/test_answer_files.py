@@ -52,8 +52,8 @@ def test_a_table_has_every_part_and_gap_and_no_formula(analysis: Analysis, tmp_p
         header, *rows = list(csv.reader(file))
     assert tuple(header) == COLUMNS
     assert len(rows) == 2 * (3 * 2 + 1)
-    assert rows[0] == ["film.mp4", "'=1+1, is it?", "0.000", "4.000", "0.9", "0.500", "", "", "", ""]
-    assert rows[6] == ["film.mp4", "", "8.000", "9.000", "", "", "", "damaged", "", ""]
+    assert rows[0] == ["film.mp4", "'=1+1, is it?", "0.000", "4.000", "0.9", "", "0.500", "", "", "", ""]
+    assert rows[6] == ["film.mp4", "", "8.000", "9.000", "", "", "", "", "damaged", "", ""]
     assert not any("\x1b" in cell for row in rows for cell in row)
     first, *_, last = analysis.rows()
     assert (first["question"], first["p_yes"], first["moments_s"], first["gap"]) == (

@@ -338,7 +338,7 @@ class TestTakeover:
     def test_the_configuration_s_digest_follows_the_window_and_the_model(self, batcher: Batcher) -> None:
         world = World(batcher)
         digests = {world.handler.config_digest, world.restarted("m2").config_digest}
-        digests.add(World(batcher, give_up_s=9.0).handler.config_digest)
+        digests.add(World(batcher, describe_tokens=9).handler.config_digest)
         assert len(digests) == 2
 
 

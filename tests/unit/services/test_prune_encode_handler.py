@@ -194,26 +194,26 @@ def test_pixels_that_are_away_are_waited_for_and_lost_ones_left_out() -> None:
 
 
 def test_pixels_that_stay_away_have_a_deadline_and_an_outcome() -> None:
-    world = World(pixels_wait_s=60.0)
+    world = World()
     world.send(world.frames([0, 1], 0, 1))
     world.pixels.away = True
     message = world.frames([2, 3], 1, 2)
-    for seconds in (0.0, 30.0, 59.0):
+    for seconds in (0.0, 60.0, 119.0):
         world.now = seconds
         with pytest.raises(TransientError):
             world.send(message)
-    world.now = 60.0
+    world.now = 120.0
     block = world.send(message)[0].block
     assert not block.frames
-    assert block.missing.startswith("pixels were not available for 60 s")
+    assert block.missing.startswith("pixels were not available for 120 s")
     world.pixels.away = False
     after = world.send(world.frames([4, 5, 6, 7], 2, 4))[0].block
     assert (len(after.frames), after.missing) == (4, "")
 
 
 def test_pixels_that_decode_cannot_make_cost_a_camera_its_budget() -> None:
-    """Decode answers: the partition waits for 5 s a minute, not for 60 s a block."""
-    world = World(pixels_wait_s=60.0)
+    """Decode answers: the partition waits for 5 s a minute, not for 120 s a block."""
+    world = World()
     world.pixels.unmade = True
     seconds, blocks = 0.0, []
     for start in range(0, 20, 4):
@@ -241,7 +241,7 @@ def test_a_camera_whose_tokens_nobody_reads_waits_and_then_has_an_outcome() -> N
         world.now = seconds
         with pytest.raises(TransientError, match="of camera yard wait"):
             world.send(message)
-    world.now = 60.0
+    world.now = 120.0
     block = world.send(message)[0].block
     assert (block.index, len(block.frames), len(block.patches)) == (1, 0, 0)
     assert block.missing.startswith("quota: ")

@@ -59,10 +59,9 @@ class Service:
         self.holder = world.hold(chapters)
         self.asker = Asker(engine(), world.sources(directory=False), model_digest="m1")
         self.metrics = Metrics("recall")
-        values: dict[str, Any] = {"mode": "local", "instance": "recall-0", "best": 2, "words": 3, **settings}
-        service = RecallService(
-            self.asker, load_settings(RecallSettings, {}, **values), self.metrics, nothing_to_find
-        )
+        small = type("SmallRecallSettings", (RecallSettings,), {"best": 2, "words": 3, **settings})
+        loaded: RecallSettings = load_settings(small, {}, mode="local", instance="recall-0")
+        service = RecallService(self.asker, loaded, self.metrics, nothing_to_find)
         server = GrpcServer("127.0.0.1", 0)
         server.add(service.register, service.NAME)
         server.start()

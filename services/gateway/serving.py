@@ -58,8 +58,8 @@ class HttpServer:
         )
         config.load()
         if settings.http_cert_file is not None:
-            config.ssl = self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            self._load_certificate()
+            config.ssl = self._context = self._read_certificate()
+            config.ssl.sni_callback = self._use_newest
         self._server = uvicorn.Server(config)
 
     def run(self) -> None:
@@ -75,7 +75,7 @@ class HttpServer:
             if now == before:
                 continue
             try:
-                self._load_certificate()
+                self._context = self._read_certificate()
             except StartupError as error:  # it is written just now, or wrong: the one before stays in use
                 logs.get("gateway").warning("the certificate cannot be read", error=str(error))
                 continue
@@ -93,14 +93,19 @@ class HttpServer:
         self._stopped.set()
         self._server.should_exit = True
 
-    def _load_certificate(self) -> None:
+    def _use_newest(self, connection: ssl.SSLObject, name: str | None, context: ssl.SSLContext) -> None:
+        """Let a connection that begins have the newest certificate. A context that is in use is not changed:
+        a connection that began just then would have the new certificate and the old key."""
+        connection.context = self._context
+
+    def _read_certificate(self) -> ssl.SSLContext:
         cert, key = self._settings.http_cert_file, self._settings.http_key_file
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         try:
-            # First into a context of its own: a certificate without its key would stay in the one in use.
-            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(str(cert), str(key))
-            self._context.load_cert_chain(str(cert), str(key))
+            context.load_cert_chain(str(cert), str(key))
         except (OSError, ssl.SSLError) as error:
             raise StartupError(f"LOOKOUT_HTTP_CERT_FILE={cert}: {error}") from error
+        return context
 
 
 def _changed(files: list[Path]) -> list[float]:

@@ -403,7 +403,7 @@ def main() -> None:
     parser.add_argument("--cameras", type=int, default=12)
     parser.add_argument("--minutes", type=int, default=10)
     parser.add_argument("--keep", type=Path, default=Path("out/find"), help="where filmed cameras are kept")
-    parser.add_argument("--share", type=float, default=0.08, help="of the windows that find may compute")
+    parser.add_argument("--share", type=float, default=0.07, help="of the windows that find may compute")
     options = parser.parse_args()
     torch.set_num_threads(1)
     world = filmed_world(options.cameras, options.minutes, options.keep / f"{options.minutes}-minutes")

@@ -23,6 +23,5 @@ def clauses_of(question: str) -> tuple[str, ...]:
     if len(parts) < 2 or not all(parts):
         return (question,)
     capital = [f"{part[0].upper()}{part[1:]}" for part in parts]
-    # The last one may list its answers: it ends with a condition.
-    last = capital[-1] if structure_of(capital[-1]) is not None else f"{capital[-1]}?"
-    return (*(f"{part}?" for part in capital[:-1]), last)
+    # One that lists its answers ends with a condition.
+    return tuple(part if structure_of(part) is not None else f"{part}?" for part in capital)

@@ -391,6 +391,10 @@ def test_times_bound_the_search() -> None:
         ("is A in view? And then is B? Then is C", ("Is A in view?", "Is B?", "Is C?")),
         ("Is anyone there, then", ("Is anyone there, then",)),
         ("Was the gate then open?", ("Was the gate then open?",)),
+        (
+            "How many? [0..5] when count >= 3, then is it red? Then which? [a, b] when class = b",
+            ("How many? [0..5] when count >= 3", "Is it red?", "Which? [a, b] when class = b"),
+        ),
     ],
 )
 def test_a_question_has_clauses(question: str, clauses: tuple[str, ...]) -> None:

@@ -7,6 +7,7 @@ import io
 import json
 import time
 from collections.abc import Iterator
+from datetime import UTC, timedelta
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -222,7 +223,11 @@ def test_an_incident_says_which_allowed_answer_was_likeliest(
             own.answers.add(answer=answer, p=p)
     publish(broker.bootstrap, [*windows, opened])
     eventually(lambda: client.get(f"/v1/incidents/{opened.incident}").is_success)
-    around = {"camera": "ramp", "since": opened.start.ToJsonString(), "limit": 10}
+    since, until = (
+        opened.start.ToJsonString(),
+        (opened.end.ToDatetime(UTC) + timedelta(minutes=1)).isoformat(),
+    )
+    around = {"camera": "ramp", "since": since, "until": until, "limit": 10}
     eventually(lambda: len(client.get("/v1/verdicts", params=around).json().get("verdicts", ())) == 2)
     show(page, f"incidents/{opened.incident}?camera=ramp")
     eventually(lambda: "Likeliest answer at the peak: 4 (70 %)" in text(page))

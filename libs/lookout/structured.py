@@ -24,6 +24,12 @@ MAX_ANSWER: Final = 60
 #: digits of a probability that leaves an engine: below the noise of batching
 DIGITS: Final = 6
 
+#: why a structured question is refused where text is written
+NO_TEXT: Final = (
+    "a question with allowed answers gets their probabilities and no text: leave the answers out, or "
+    "do not ask for text"
+)
+
 _QUESTION: Final = re.compile(r"(?P<text>[^\[\]]*\S)\s*\[(?P<answers>[^\[\]]*)\]\s*(?i:when)\s+(?P<when>.+)")
 #: a list of answers that ends the text or has a condition after it, and a condition after anything else:
 #: neither is part of a question of yes or no

@@ -42,7 +42,7 @@ def room(limits: Sequence[str] = _LIMITS) -> int:
     for path in limits:
         try:
             limit = int(Path(path).read_text())
-        except (OSError, ValueError):  # "max": there is no limit
+        except (OSError, ValueError):  # no such file, or "max", which stands for unlimited
             continue
         return max(1, min((limit - _OWN_BYTES) // _CAMERA_BYTES, UNBOUNDED))
     return UNBOUNDED

@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-import threading
-from typing import Final
-
-import sqlalchemy
-
-from lookout.administration import WriteError
 from lookout.runtime.observe import logs
 from lookout.runtime.store.mask_signing import MaskSigner
 from lookout.services.gateway.history import queries
 from lookout.services.gateway.parts import Parts
 from lookout.v1.masks_pb2 import CameraMasks
 from lookout.wire import MASKS, from_json, to_json
-
-_EVERY_S: Final = 2.0
 
 
 class MaskKeeper:
@@ -30,20 +22,7 @@ class MaskKeeper:
 
     def __init__(self, parts: Parts) -> None:
         self._parts, self._signer = parts, MaskSigner.of(parts.settings)
-        self._stopped = threading.Event()
-
-    def run(self) -> None:
-        """Follow the history until `stop`; what Kafka or the database do not take is tried again."""
-        while self._signer.signs and not self._stopped.wait(_EVERY_S):
-            try:
-                self.write()
-            except (WriteError, sqlalchemy.exc.DBAPIError) as error:
-                reason = str(error).splitlines()[0][:300]
-                logs.get("masks").warning("masks are not written again yet", error=reason)
-
-    def stop(self) -> None:
-        """End."""
-        self._stopped.set()
+        self._mark = ""
 
     def write(self) -> None:
         """Write what does not stand in the topic as it should.
@@ -51,12 +30,17 @@ class MaskKeeper:
         Raises:
             WriteError: Kafka does not take it.
         """
+        if not self._signer.signs:
+            return
+        nothing = CameraMasks()
+        self._signer.sign(nothing)  # its signature changes with the token: all others are checked then
         with self._parts.database.reading() as connection:
             rows = queries.documents(connection, MASKS.name)
-        for row in rows:
+        for row in rows if nothing.signature != self._mark else [row for row in rows if row.fault]:
             masks = from_json(row.body, CameraMasks)
             if row.fault or not self._signer.check(masks):
                 self._signer.sign(masks)
                 self._parts.writes.publish(MASKS.name, row.key, to_json(masks), ())
                 reason = row.fault or "the fleet's token has changed"
                 logs.get("masks").warning("a privacy mask is written again", camera=row.key, reason=reason)
+        self._mark = nothing.signature

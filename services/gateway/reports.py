@@ -1,35 +1,79 @@
-"""Scheduled reports: alerts of the kind `report`, one for each tenant, which notify delivers."""
+"""Reports, and those that are scheduled: alerts of the kind `report`, which notify delivers."""
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, time as time_of_day, timedelta
-from typing import Final
+from typing import Any, Final
 from zoneinfo import ZoneInfo
 
-import sqlalchemy
+import grpc
 
-from lookout.administration import WriteError
-from lookout.runtime.observe import logs
-from lookout.services.gateway.history.queries import tenants
+from lookout.runtime.net import Channels
+from lookout.services.gateway.history import queries
 from lookout.services.gateway.history.records import reported_fact
+from lookout.services.gateway.history.shift import shift_report
+from lookout.services.gateway.history.shift_text import sentences
 from lookout.services.gateway.history.tables import FACTS
 from lookout.services.gateway.parts import Parts
 from lookout.services.gateway.principal import Principal
-from lookout.services.gateway.routes.report import composed
+from lookout.v1 import memory_pb2_grpc
 from lookout.v1.access_pb2 import Role
 from lookout.v1.alerts_pb2 import Alert
 from lookout.v1.gateway_pb2 import ShiftReport
+from lookout.v1.memory_pb2 import ScoredSpan, UnusualRequest
 from lookout.wire import ALERT_TYPE, ALERTS, EVERY_CAMERA, SHIFT_REPORT, event_headers, stable_id, to_json
 
-_EVERY_S: Final = 5.0
+_RECALL_S: Final = 10.0
 #: after the end of a period, in which its last windows are decided and stored
 _SETTLED_MS: Final = 60_000
 #: seconds that one gateway has for a report before another one tries
 _LEASE_S: Final = 120.0
 _SENTENCES: Final = 32
+
+
+def composed(
+    parts: Parts, principal: Principal, camera: str | None, begin_ms: int, end_ms: int
+) -> ShiftReport:
+    """A report of what a principal may see.
+
+    Args:
+        parts: Of the gateway.
+        principal: For whom it is.
+        camera: An id or glob; None: all.
+        begin_ms: Unix milliseconds.
+        end_ms: Unix milliseconds, after `begin_ms`.
+    """
+    with parts.database.reading() as connection:
+        message = shift_report(connection, principal, camera, begin_ms, end_ms)
+        cameras = queries.wholly_seen(connection, principal, camera)
+    if cameras:
+        about = UnusualRequest(
+            cameras=[camera or "*"] if principal.unlimited else cameras,
+            since_us=begin_ms * 1000,
+            until_us=end_ms * 1000,
+            exact=not principal.unlimited,
+        )
+        spans, message.note = _unusual(parts, about)
+        message.unusual.extend(spans)
+    message.sentences.extend(sentences(message))
+    return message
+
+
+def _unusual(parts: Parts, request: UnusualRequest) -> tuple[list[ScoredSpan], str]:
+    """Unusual spans of cameras, as recall names them; and a note if they are not known."""
+    if parts.settings.recall is None:
+        return [], "unusual spans need a fleet with memory"
+    channel = Channels(parts.settings).open(parts.settings.recall, [("grpc.enable_retries", 0)])
+    stub: Any = memory_pb2_grpc.RecallServiceStub(channel)  # type: ignore[no-untyped-call]
+    try:
+        response = stub.Unusual(request, timeout=_RECALL_S)
+        return list(response.spans), response.note
+    except grpc.RpcError as error:
+        return [], f"unusual spans are not known: recall does not answer: {error.code().name}"
+    finally:
+        channel.close()
 
 
 class ScheduledReports:
@@ -42,20 +86,6 @@ class ScheduledReports:
 
     def __init__(self, parts: Parts, clock: Callable[[], float] = time.time) -> None:
         self._parts, self._clock = parts, clock
-        self._stopped = threading.Event()
-
-    def run(self) -> None:
-        """Write what is due, until `stop`; what Kafka or the database do not take is tried again."""
-        while not self._stopped.wait(_EVERY_S):
-            try:
-                self.write()
-            except (WriteError, sqlalchemy.exc.DBAPIError) as error:
-                reason = str(error).splitlines()[0][:300]
-                logs.get("reports").warning("a report waits", error=reason)
-
-    def stop(self) -> None:
-        """End."""
-        self._stopped.set()
 
     def write(self) -> None:
         """Write of each tenant the newest report that is due and not in the history yet.
@@ -67,7 +97,7 @@ class ScheduledReports:
         parts = self._parts
         begin_ms, end_ms = newest_period(parts.settings.report_times, 1000 * self._clock() - _SETTLED_MS)
         with parts.database.reading() as connection:
-            names = tenants(connection)
+            names = queries.tenants(connection)
         for tenant in names:
             if self._is_due(tenant, end_ms):
                 principal = Principal(SHIFT_REPORT, Role.ROLE_VIEWER, tenants=(tenant,))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import threading
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -13,9 +12,7 @@ from typing import Any, Final
 
 import obstore
 
-from lookout.errors import TransientError
 from lookout.runtime.net.object_store import asking_store, store_of_setting
-from lookout.runtime.observe import logs
 from lookout.services.gateway.problems import ProblemError
 from lookout.text import clean, public_url
 from lookout.v1.gateway_pb2 import Upload
@@ -25,7 +22,6 @@ from lookout.video.files.names import SUFFIXES
 KEPT: Final = timedelta(days=7)
 #: seconds within which the next bytes must come
 _IDLE_S: Final = 30.0
-_SWEEP_S: Final = 3600.0
 _PIECE: Final = 5 << 20  # S3 takes no smaller part
 
 
@@ -44,7 +40,6 @@ class Uploads:
         self._url = url.rstrip("/") if "://" in url else Path(url).resolve().as_uri()
         self._called = f"{public_url(self._url)}: the store of uploads"
         self._limit = limit
-        self._stopped = threading.Event()
         self._store: Any = store_of_setting("LOOKOUT_UPLOAD_URL", url)
         self._arriving = self._arrived = (
             0  # bytes: of uploads on their way, and of those taken by this process
@@ -88,25 +83,17 @@ class Uploads:
         self._arrived += size
         return Upload(uri=f"{self._url}/{path}", bytes=size)
 
-    def run(self) -> None:
-        """Remove what is old again and again, until `stop`."""
-        while not self._stopped.wait(_SWEEP_S):
-            try:
-                self.sweep(datetime.now(UTC))
-            except TransientError as error:
-                logs.get("gateway").warning("old uploads wait", error=str(error))
-
-    def stop(self) -> None:
-        """End."""
-        self._stopped.set()
-
-    def sweep(self, now: datetime) -> None:
+    def sweep(self, now: datetime | None = None) -> None:
         """Remove what was uploaded more than a week ago.
+
+        Args:
+            now: The time; None: as the clock says.
 
         Raises:
             TransientError: The store does not answer.
         """
-        paths = [str(entry["path"]) for entry in self._entries() if entry["last_modified"] < now - KEPT]
+        oldest = (now or datetime.now(UTC)) - KEPT
+        paths = [str(entry["path"]) for entry in self._entries() if entry["last_modified"] < oldest]
         for path in paths:
             with asking_store(self._called), suppress(FileNotFoundError):  # another gateway sweeps as well
                 obstore.delete(self._store, path)

@@ -29,7 +29,7 @@ from lookout.runtime.observe import Metrics, logs
 from lookout.services.recall.asking import Asked, Asker, NothingRememberedError, PastQuestion
 from lookout.services.recall.searching import Finders
 from lookout.services.recall.settings import RecallSettings
-from lookout.streams.chains.verdicts import shares_of
+from lookout.structured import named_shares
 from lookout.text import question_text
 from lookout.v1 import memory_pb2_grpc
 from lookout.v1.memory_pb2 import (
@@ -53,6 +53,7 @@ from lookout.v1.memory_pb2 import (
     UnusualResponse,
 )
 from lookout.wire.ids import CAMERA_ID_BYTES, is_camera_id
+from lookout.wire.shares import share_messages
 
 _log = logs.get("recall")
 _END = object()
@@ -409,7 +410,7 @@ def answer_message(asked: Asked) -> CameraAnswer:
     )
     if asked.yes_no:
         message.p_yes = answer.p_yes
-        message.answers.extend(shares_of(answer.question, answer.shares))
+        message.answers.extend(share_messages(named_shares(answer.question, answer.shares)))
     return message
 
 

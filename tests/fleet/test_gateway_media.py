@@ -405,6 +405,10 @@ def test_only_an_administrator_lifts_a_mask(client: httpx.Client, process: Gatew
         assert (refused.status_code, "administrator" in refused.json()["detail"]) == (403, True)
         assert len(caller.get(masks, headers=tokens["viewer"]).json()["versions"]) == 2
     assert client.put(masks, json=less).status_code == 200
-    entries = client.get("/v1/audit", params={"limit": 50}).json()["entries"]
-    actions = [entry["action"] for entry in entries if entry["action"].startswith("mask.")]
-    assert sorted(actions) == ["mask.lift", "mask.write", "mask.write", "mask.write"]
+
+    def actions() -> list[str]:
+        entries = client.get("/v1/audit", params={"limit": 50}).json()["entries"]
+        return sorted(entry["action"] for entry in entries if entry["action"].startswith("mask."))
+
+    expected = ["mask.lift", "mask.write", "mask.write", "mask.write"]
+    assert eventually(lambda: len(found := actions()) == len(expected) and found) == expected

@@ -127,9 +127,10 @@ def test_the_state_follows_what_people_do_in_the_console(world: World) -> None:
     assert client.post("/v1/watches/gate-blocked/snooze", json={"until": until}).status_code == 200
     world.operator.keep()
     home.shows(config, "ON")
-    client.post("/v1/watches/gate-blocked/disable")  # somebody wants it asked no more: that is no snooze
+    client.post("/v1/watches/gate-blocked/disable")  # disabled for good, not snoozed
     world.operator.keep()
     home.shows(config, "OFF")
+    eventually(lambda: audited(client)[0][1] == "watch.disable")
     before = audited(client)
     for command in ("ON", "OFF", "?"):
         world.obey(world.operator, config, command)
@@ -137,6 +138,7 @@ def test_the_state_follows_what_people_do_in_the_console(world: World) -> None:
     client.delete("/v1/watches/gate-blocked")
     world.operator.keep()
     eventually(lambda: "Is it gate-blocked?" not in home.switches(), 30)
+    eventually(lambda: audited(client)[0][1] == "watch.remove")
 
 
 def test_a_token_without_the_right_and_an_old_command_change_nothing(world: World) -> None:

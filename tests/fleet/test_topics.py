@@ -35,6 +35,8 @@ EAGER = {
 SMALL = {"segment.ms": "100", "min.cleanable.dirty.ratio": "0.01"}
 DAY_MS = 24 * 3_600_000
 PLACES = 6
+#: seconds between the reads: by then the fetch after the last record has reached the broker, which holds it
+HELD_S = 0.2
 
 
 @pytest.fixture(scope="module")
@@ -140,6 +142,7 @@ def test_reading_from_place_to_place_waits_for_no_empty_fetch(
             rereader.read("places", 0, [0])
             messages.clear()
             for number in range(PLACES):
+                time.sleep(HELD_S)
                 rereader.read("places", number % 2, [0])
             return messages.count(None)
         finally:

@@ -15,6 +15,7 @@ from lookout.cli.options import CliError
 from lookout.cli.output import TerminalConsole, echo, say
 from lookout.cli.times import parse_span
 from lookout.structured import shares_text
+from lookout.wire.shares import shares_of
 
 if TYPE_CHECKING:
     from lookout.v1.memory_pb2 import AskSummary, CameraAnswer
@@ -123,7 +124,7 @@ def _show(answer: CameraAnswer, as_json: bool, streamed: bool) -> None:
     if answer.HasField("p_yes"):
         echo(f"{name}: p(yes) = {answer.p_yes:.3f}{', by a small budget' if answer.cheap else ''}")
         if answer.answers:
-            echo(shares_text({share.answer: share.p for share in answer.answers}))
+            echo(shares_text(shares_of(answer.answers)))
     else:
         echo(name)
     if answer.cheap:

@@ -17,10 +17,11 @@ from lookout.cli.output import TerminalConsole, echo
 from lookout.cli.report import TOPICS, Album, FleetRecord, PageFacts, shift, write_page
 from lookout.cli.times import PAST, parse_since
 from lookout.local import running_fleets
+from lookout.missing import MissingPackageError
 from lookout.wire import VERDICTS
 
 console = TerminalConsole()
-#: that the sentences are about where --since names no time
+#: how far back the sentences go where --since names no time
 _LONGEST = timedelta(days=31)
 
 
@@ -81,9 +82,12 @@ def report(
 
 
 def _sentences(address: str, since: str, cameras: list[str]) -> list[str]:
-    """What happened, in words."""
+    """What happened, in words; in a plain install, what to install for them."""
     at_ms = parse_since(since).at_ms
     now = datetime.now(UTC)
     begin = now - _LONGEST if at_ms is None else datetime.fromtimestamp(at_ms / 1000, UTC)
-    summary = shift.report(cameras, begin, now, bootstrap=address)
+    try:
+        summary = shift.report(cameras, begin, now, bootstrap=address)
+    except MissingPackageError as error:
+        return [f"no sentences about it: {error}"]
     return [sentence.text for sentence in summary.sentences]

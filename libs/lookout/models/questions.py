@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from lookout.errors import LookoutError
 from lookout.models.errors import ModelError
-from lookout.structured import structure_of
+from lookout.structured import NO_TEXT, structure_of
 from lookout.text import MAX_QUESTION, question_text
 
 TRAINED = "watchbench.json"
@@ -155,10 +155,7 @@ def check_question(folder: Path, question: str, *, text: bool = False, anyway: b
     trained, listed = (folder / TRAINED).is_file(), listed_questions(folder)
     asked = question_text(question, QuestionError, limit=MAX_QUESTION if trained else None)
     if text and structure_of(asked) is not None:
-        raise QuestionError(
-            "a question with allowed answers gets their probabilities and no text: leave the answers out, or "
-            "do not ask for text"
-        )
+        raise QuestionError(NO_TEXT)
     if trained and text:
         raise QuestionError(
             f"the model {folder.name} answers yes or no and writes no text: give another model"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lookout.rules.messages import rule_of
 from lookout.rules.types import Rule, RuleError
-from lookout.structured import structure_of
+from lookout.structured import NO_TEXT, structure_of
 from lookout.text import clean, question_text
 from lookout.v1.watches_pb2 import Watch
 from lookout.wire import (
@@ -21,7 +21,7 @@ from lookout.wire import (
 from lookout.wire.limits import ID_BYTES, LEAST_THRESHOLD, WATCH_BYTES
 from lookout.wire.ranges import RangeError, check_ranges
 
-#: ids that no watch may have, because what has them is of
+#: ids that no watch may have, and whose they are
 _TAKEN = {CAMERA_HEALTH: "cameras' own incidents", SHIFT_REPORT: "scheduled reports"}
 _LAST_VERSION = 2**32 - 1  # uint32
 
@@ -91,10 +91,7 @@ def check_watch(watch: Watch) -> Rule:
         raise RuleError(f"threshold {watch.rule.threshold:g} must be {LEAST_THRESHOLD:g} to 1")
     _check_gate(watch)
     if watch.describe and structure_of(asked_question(watch)) is not None:
-        raise RuleError(
-            "describe: a question with allowed answers gets their probabilities and no sentence: "
-            "leave one of them out"
-        )
+        raise RuleError(f"describe: {NO_TEXT}")
     rule = rule_of(watch.rule)
     size = len(to_json(watch))
     if size > WATCH_BYTES:
@@ -129,7 +126,7 @@ def asked_question(watch: Watch) -> str:
         RuleError: It cannot be asked (`question_text`).
     """
     if watch.id in _TAKEN:
-        raise RuleError(f"the id {watch.id} is that of {_TAKEN[watch.id]}: choose another one")
+        raise RuleError(f"the id {watch.id} belongs to {_TAKEN[watch.id]}: choose another one")
     if watch.id == CAMERA_OFFLINE and not watch.question:
         return ""
     return question_text(watch.question, RuleError)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 from typing import Final
@@ -28,7 +27,6 @@ from lookout.services.gateway.settings import GatewaySettings
 
 #: events, requests and dead letters are followed up within days
 _SHORT_DAYS: Final = 7
-_EVERY_S: Final = 600.0
 #: a step in which what is older goes while the database is too large
 _STEP: Final = 0.8
 
@@ -46,19 +44,6 @@ class Retention:
         self, database: Database, settings: GatewaySettings, clock: Callable[[], float] = time.time
     ) -> None:
         self._database, self._settings, self._clock = database, settings, clock
-        self._stopped = threading.Event()
-
-    def run(self) -> None:
-        """Remove every few minutes, until `stop`."""
-        while not self._stopped.wait(_EVERY_S):
-            try:
-                self.remove()
-            except sqlalchemy.exc.DBAPIError as error:
-                logs.get("history").warning("nothing is removed now", error=str(error.orig))
-
-    def stop(self) -> None:
-        """End."""
-        self._stopped.set()
 
     def remove(self) -> None:
         """Remove what is too old; then details and minutes that are younger, until the rest fits."""

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from lookout.errors import LookoutError, TransientError
 from lookout.past.erasures import Fence
 from lookout.rules.masks import Masks
 from lookout.runtime.observe import logs
@@ -26,7 +25,6 @@ from lookout.v1.media_pb2 import KeptEvidence
 #: seconds before and after an incident that its clip has
 PAD_S: Final = 5.0
 WIDTH: Final = 1280
-_EVERY_S: Final = 15.0
 #: after which nothing of a closed incident's time comes any more
 _SETTLED_US: Final = 120_000_000
 
@@ -67,7 +65,6 @@ class Keeping:
         self._erased: list[Erasure] = []  # the history may know them later
         # Of erased times, removed by a sweep before the erasure itself came: its receipt counts it.
         self._swept = deque[KeptEvidence](maxlen=10_000)
-        self._stopped = threading.Event()
 
     def find(self, incident: str, sees: Sees) -> KeptEvidence | None:
         """What is kept of an incident, as far as the caller may see it and nothing of it was erased.
@@ -172,18 +169,6 @@ class Keeping:
             for kept in [kept for kept in self._swept if kept.incident in hit]:
                 self._swept.remove(kept)
         return count
-
-    def run(self) -> None:
-        """Remove and complete again and again, until `stop`."""
-        while not self._stopped.wait(_EVERY_S):
-            try:
-                self.sweep()
-            except (LookoutError, TransientError) as error:
-                logs.get("gateway").warning("kept evidence waits", error=str(error)[:300])
-
-    def stop(self) -> None:
-        """End."""
-        self._stopped.set()
 
     def sweep(self) -> None:
         """Keep what watches want to be kept. Remove what is too old or was erased, and store again what was

@@ -39,7 +39,7 @@ class Switch:
         watch: Its id.
         question: What it asks.
         is_enabled: It is asked now.
-        is_snoozed: It is not asked now, and again by itself.
+        is_snoozed: It is not asked now, and will be again without anybody's doing.
     """
 
     watch: str
@@ -92,7 +92,7 @@ class WatchSwitches:
         }
 
     def snooze(self, watch: str) -> None:
-        """Have a watch asked no longer for a day.
+        """Stop asking a watch for a day.
 
         Raises:
             DeliveryError: The gateway refuses it, or does not answer.
@@ -102,7 +102,7 @@ class WatchSwitches:
         self._call("POST", f"/v1/watches/{quote(watch, safe='')}/snooze", to_json(body))
 
     def wake(self, watch: str) -> None:
-        """Have a watch asked again.
+        """Ask a watch again.
 
         Raises:
             DeliveryError: The gateway refuses it, or does not answer.
@@ -138,6 +138,7 @@ class SnoozeSwitches:
         self._log = logs.get("notify")
         self._standing: set[str] = set()  # keys of switches that the broker has
         self._states: dict[str, tuple[bytes, bytes]] = {}  # discovery and state of each, as published
+        self._availability = b""  # as published
         self._commands: SimpleQueue[tuple[str, str]] = SimpleQueue()
 
     @property
@@ -148,6 +149,7 @@ class SnoozeSwitches:
     def forget(self) -> None:
         """Forget what another connection published."""
         self._states.clear()
+        self._availability = b""
 
     def take(self, topic: str, payload: bytes, retained: bool) -> None:
         """Take a message of the broker; `turn` obeys it, on another thread."""
@@ -178,13 +180,10 @@ class SnoozeSwitches:
                 views = self._watches.views()
         except DeliveryError as error:
             self._log.warning("watches cannot be snoozed", error=str(error))
-            if self._states.get("") != (b"", b"offline"):
-                publish(f"{self._base}/availability", b"offline")
-                self._states[""] = b"", b"offline"
+            self._say(b"offline", publish)
             return
-        if self._watches is not None and self._states.get("") != (b"", b"online"):
-            publish(f"{self._base}/availability", b"online")
-            self._states[""] = b"", b"online"
+        if self._watches is not None:
+            self._say(b"online", publish)
         current = {self._key(watch): view for watch, view in views.items()}
         for key in sorted(self._standing - current.keys()):
             publish(f"{self._discovery}/switch/{_unique(key)}/config", b"")
@@ -199,6 +198,12 @@ class SnoozeSwitches:
                 publish(f"{self._base}/{key}/state", state)
                 self._states[key] = config, state
                 self._standing.add(key)
+
+    def _say(self, availability: bytes, publish: Publish) -> None:
+        """Publish whether the gateway answers, where that changed."""
+        if availability != self._availability:
+            publish(f"{self._base}/availability", availability)
+            self._availability = availability
 
     def _obey(self, views: Mapping[str, Switch]) -> bool:
         """Carry out the commands that wait; returns whether there were any."""

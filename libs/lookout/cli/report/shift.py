@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from lookout.cli.connect import find_bootstrap, reading
 from lookout.cli.options import Position
+from lookout.missing import missing_package
 from lookout.v1.access_pb2 import Role
 from lookout.wire import ACTIONS, ALERTS, LABELS, VERDICTS
 
@@ -44,11 +45,14 @@ def report(
         CliError: Kafka does not answer.
         MissingPackageError: The packages of the gateway are not installed.
     """
-    from lookout.services.gateway.history.database import Database
-    from lookout.services.gateway.history.records import Records
-    from lookout.services.gateway.history.shift import shift_report
-    from lookout.services.gateway.history.shift_text import sentences
-    from lookout.services.gateway.principal import Principal
+    try:
+        from lookout.services.gateway.history.database import Database
+        from lookout.services.gateway.history.records import Records
+        from lookout.services.gateway.history.shift import shift_report
+        from lookout.services.gateway.history.shift_text import sentences
+        from lookout.services.gateway.principal import Principal
+    except ModuleNotFoundError as error:
+        raise missing_package(error) or error from error
 
     address = find_bootstrap(bootstrap)
     end_ms = round(1000 * (time.time() if until is None else until.timestamp()))

@@ -19,7 +19,7 @@ import torch
 
 from lookout.models.engines.types import Answer, PlanError
 from lookout.models.windows import Layout
-from lookout.structured import StructuredQuestion, StructureError, structure_of
+from lookout.structured import NO_TEXT, StructuredQuestion, StructureError, structure_of
 
 Suffix = tuple[int, ...]
 """Token ids of what follows a window: question head, question, question tail, and tokens of an answer."""
@@ -140,9 +140,8 @@ class AskedQuestion:
             )
             for node, state in zip(self.tree.nodes, last, strict=True)
         ]
-        joined: list[float] = torch.cat(parts).double().cpu().tolist()
-        sizes = [len(node.tokens) for node in self.tree.nodes]
-        return [joined[sum(sizes[:i]) : sum(sizes[: i + 1])] for i in range(len(sizes))]
+        joined = torch.cat(parts).double().cpu()  # one copy from the device
+        return [own.tolist() for own in torch.split(joined, [len(part) for part in parts])]
 
 
 def tokens_of_question(text: str, tokenizer: Any, layout: Layout) -> AskedQuestion:
@@ -250,7 +249,4 @@ def check_writable(text: str) -> None:
         PlanError: It does.
     """
     if structure_of(text) is not None:
-        raise PlanError(
-            "a question with allowed answers gets their probabilities and no text: leave the answers out, or "
-            "do not ask for text"
-        )
+        raise PlanError(NO_TEXT)

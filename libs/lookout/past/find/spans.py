@@ -12,8 +12,8 @@ import torch
 from lookout.past.memory.ranking import CameraPast, Landmarks
 from lookout.past.memory.types import Ints
 
-TOGETHER: Final = 1 << 18
-"""Clusters whose keys are widened at a time, which bounds the memory of a search over many days."""
+_WIDENED: Final = 1 << 18
+"""Clusters whose keys are float32 at a time, which bounds the memory of a search over many days."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -132,7 +132,7 @@ def _cluster_scores(landmarks: Sequence[Landmarks], queries: torch.Tensor) -> np
     # numpy converts float16 several times slower than torch does.
     raw = np.stack(
         [
-            np.concatenate([torch.mv(part.float(), query).numpy() for part in layer.split(TOGETHER)])
+            np.concatenate([torch.mv(part.float(), query).numpy() for part in layer.split(_WIDENED)])
             for layer, query in zip(keys, own_queries, strict=True)
         ]
     )

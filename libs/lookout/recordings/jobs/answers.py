@@ -8,15 +8,7 @@ from lookout.recordings.analysis import Analysis, QuestionAnswer
 from lookout.recordings.analysis.begin import begin_and_source
 from lookout.recordings.analysis.results import answer_of, gaps_of_parts
 from lookout.recordings.jobs.begins import begin_of
-from lookout.recordings.jobs.outcomes import (
-    gap_messages,
-    gap_of,
-    moments,
-    result_of,
-    share_messages,
-    shares_of,
-    times,
-)
+from lookout.recordings.jobs.outcomes import gap_messages, gap_of, moments, result_of, times
 from lookout.v1.recordings_pb2 import (
     PartOutcome,
     PlannedRecording,
@@ -29,6 +21,7 @@ from lookout.v1.recordings_pb2 import (
 from lookout.video.segments import CodecError
 from lookout.wire import MAX_MESSAGE_BYTES
 from lookout.wire.begins import set_begin
+from lookout.wire.shares import share_messages, shares_of
 
 #: bytes of the JSON of an answer; the message in binary is smaller
 _MOST_BYTES = MAX_MESSAGE_BYTES // 4

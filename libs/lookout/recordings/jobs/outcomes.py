@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from lookout.recordings.analysis import Part, PartAnswer, PartResult
 from lookout.text import clean
@@ -14,22 +14,12 @@ from lookout.v1.recordings_pb2 import (
     RecordingPart,
     RecordingPartAnswer,
 )
-from lookout.v1.verdicts_pb2 import AnswerShare
 from lookout.video.files import Gap
 from lookout.wire.limits import REASON, RECORDING_GAPS
+from lookout.wire.shares import share_messages, shares_of
 
 #: characters that `clean` adds to a text that it cuts
 _CUT = 40
-
-
-def share_messages(answers: Mapping[str, float]) -> list[AnswerShare]:
-    """The probabilities of allowed answers for the wire."""
-    return [AnswerShare(answer=answer, p=p) for answer, p in answers.items()]
-
-
-def shares_of(messages: Iterable[AnswerShare]) -> dict[str, float]:
-    """The inverse of `share_messages`."""
-    return {message.answer: message.p for message in messages}
 
 
 def part_of(span: PartSpan) -> Part:

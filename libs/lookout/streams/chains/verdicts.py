@@ -17,6 +17,7 @@ from lookout.v1.watches_pb2 import Rule, Watch
 from lookout.video.motion import pack_mask
 from lookout.wire import VERDICT_TYPE, VERDICTS, Stage, event_headers, to_json, verdict_id
 from lookout.wire.limits import REASON
+from lookout.wire.shares import share_messages
 
 EVIDENCE = 3  # frames
 _OUTCOMES = {
@@ -185,7 +186,7 @@ def answered(
     """
     verdict = outcome(span, watch, verdicts_pb2.Verdict.OUTCOME_ANSWERED)
     verdict.p_yes = round(answer.p_yes, DIGITS)
-    verdict.answers.extend(shares_of(watch.question, answer.shares))
+    verdict.answers.extend(share_messages(named_shares(watch.question, answer.shares)))
     verdict.basis = asked.basis
     verdict.since_key = asked.plan.since_key
     verdict.description = answer.text or ""
@@ -198,13 +199,6 @@ def answered(
     verdict.evidence.extend(shown or evidence_of(blocks[-1], span.wall_offset_us))
     show_activity(verdict, watch, blocks[-1])
     return verdict
-
-
-def shares_of(question: str, shares: Sequence[float]) -> list[verdicts_pb2.AnswerShare]:
-    """The allowed answers of a structured question with their probabilities; none for yes or no."""
-    return [
-        verdicts_pb2.AnswerShare(answer=answer, p=p) for answer, p in named_shares(question, shares).items()
-    ]
 
 
 def _device_us(asked: AnsweredWindow, own_flops: int) -> int:

@@ -30,7 +30,7 @@ _HOLD: Final[tuple[tuple[frozenset[CameraFault], float], ...]] = (
     (frozenset({CameraFault.DAMAGED}), 20.0),
     (frozenset({CameraFault.DARK, CameraFault.COVERED, CameraFault.BLURRED, CameraFault.MOVED}), 30.0),
     (frozenset({CameraFault.FROZEN}), 0.0),
-    (frozenset({CameraFault.LOOPED}), 20.0),
+    (frozenset({CameraFault.LOOPED}), 60.0),
     (frozenset({CameraFault.RATE}), 60.0),
     (frozenset({CameraFault.CLOCK}), 10.0),
 )

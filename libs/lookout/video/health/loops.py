@@ -16,8 +16,8 @@ NUMBERS: Final = 16
 _REPEATED: Final = 80
 #: samples by which a repetition lies back at least: people wave, machines turn
 _LEAST: Final = 20
-#: correlation of a repetition
-_ALIKE: Final = 0.26
+#: correlation of a repetition; where something moves in a rhythm it is reached now and then, not for a minute
+_ALIKE: Final = 0.3
 #: share of the moments that come near to the best one: where there are more, the scene itself is periodic
 _NEAR: Final = 0.016
 # Signs of random projections: any movement changes the sums. Fixed, as they are compared between processes.

@@ -65,6 +65,7 @@ class _Work:
     index: int
     request: WindowRequest
     suffixes: list[Suffix]
+    nodes: dict[int, AnswerNode]
     key: str
     salt: str
     alone: bool = False
@@ -261,7 +262,7 @@ class VllmEngine:
         suffixes = self._admission.suffixes(request)
         self._admission.check(request, suffixes, self._streams.get(plan.stream))
         key = self._key(plan)
-        work = _Work(0, request, suffixes, key, salt=key)
+        work = _Work(0, request, suffixes, self._nodes(request), key, salt=key)
         try:
             self.backend.call("lookout_admit", [self._inputs(work)])
             yield work
@@ -290,7 +291,7 @@ class VllmEngine:
         plan, suffixes = request.plan, self._admission.suffixes(request)
         self._admission.check(request, suffixes, self._streams.get(plan.stream))
         key = self._key(plan)
-        work = _Work(index, request, suffixes, key, salt=key)
+        work = _Work(index, request, suffixes, self._nodes(request), key, salt=key)
         size, running = plan.rows * self.shape.row_bytes, {member.name for member in batch}
         victims = self._admission.reserve(plan, work.name, size, running | {plan.stream})
         if victims is None and not batch:
@@ -459,7 +460,7 @@ class VllmEngine:
     def _call(self, work: _Work, place: int, *more: int, ask: bool = False) -> EngineCall:
         """The request for a suffix by its place, with tokens after it; for the window alone without one."""
         suffix = (*work.suffixes[place], *more) if work.suffixes else ()
-        node = self._nodes(work).get(place)
+        node = work.nodes.get(place)
         return EngineCall(
             window=work.key,
             held=work.name if ask else work.plan.stream,
@@ -471,9 +472,9 @@ class VllmEngine:
             answers=(self.layout.yes, self.layout.no) if node is None else node.tokens,
         )
 
-    def _nodes(self, work: _Work) -> dict[int, AnswerNode]:
+    def _nodes(self, request: WindowRequest) -> dict[int, AnswerNode]:
         """The nodes of structured questions, by the places of their suffixes."""
-        questions = self._asked(work)
+        questions = self._admission.questions(request)
         return {
             place: node
             for question, places in zip(questions, places_of(questions), strict=True)

@@ -1,0 +1,46 @@
+"""What the gateway does again and again, on a thread of its own."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import sqlalchemy
+
+from lookout.errors import LookoutError, TransientError
+from lookout.runtime.observe import logs
+from lookout.text import clean
+
+#: what passes: the database, Kafka or a store does not answer
+_PASSING = (LookoutError, TransientError, sqlalchemy.exc.DBAPIError)
+
+
+class Rounds:
+    """Does something every few seconds; a round that fails is logged, and the next one tries again.
+
+    Args:
+        work: Does one round.
+        seconds: Between two rounds.
+        waits: What the log says of a round that fails, such as "a report waits".
+        after: Set when the first round may begin; None: at once.
+    """
+
+    def __init__(
+        self, work: Callable[[], object], seconds: float, waits: str, after: threading.Event | None = None
+    ) -> None:
+        self._work, self._seconds, self._waits, self._after = work, seconds, waits, after
+        self._stopped = threading.Event()
+
+    def run(self) -> None:
+        """Do rounds until `stop`."""
+        if self._after is not None:
+            self._after.wait()
+        while not self._stopped.wait(self._seconds):
+            try:
+                self._work()
+            except _PASSING as error:
+                logs.get("gateway").warning(self._waits, error=clean(error, 300))
+
+    def stop(self) -> None:
+        """End."""
+        self._stopped.set()

@@ -15,6 +15,7 @@ from lookout.runtime.kafka_clients import Producer
 from lookout.runtime.net.redis_errors import REDIS_ERRORS
 from lookout.runtime.observe import logs
 from lookout.services.camera_agent.leases import UNBOUNDED, Leases
+from lookout.services.camera_agent.masking import PROCESS_BYTES, Masking, MaskingError, workers
 from lookout.services.camera_agent.settings import AgentSettings
 from lookout.services.camera_agent.stream import Stream
 from lookout.text import public_url
@@ -33,18 +34,20 @@ _CAMERA_BYTES: Final = 20 << 20
 _LIMITS: Final = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
-def room(limits: Sequence[str] = _LIMITS) -> int:
+def room(limits: Sequence[str] = _LIMITS, *, masking: bool = False) -> int:
     """How many cameras the memory of this process's control group has room for, at least one.
 
     Args:
         limits: Files with the limit in bytes; the first that has a number counts.
+        masking: Whether segments are masked before they are published.
     """
+    own_bytes = _OWN_BYTES + (workers() * PROCESS_BYTES if masking else 0)
     for path in limits:
         try:
             limit = int(Path(path).read_text())
         except (OSError, ValueError):  # no such file, or "max", which stands for unlimited
             continue
-        return max(1, min((limit - _OWN_BYTES) // _CAMERA_BYTES, UNBOUNDED))
+        return max(1, min((limit - own_bytes) // _CAMERA_BYTES, UNBOUNDED))
     return UNBOUNDED
 
 
@@ -115,14 +118,16 @@ class Agent:
         producer: Producer,
         numbers: Numbers,
         *,
+        masking: Masking,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._settings = settings
         self._table = table
         self._clock = clock
-        self._leases = leases
+        self._leases, self._room = leases, leases.room
         self._producer = producer
         self._numbers = numbers
+        self._masking = masking
         self._wanted: dict[str, Camera] = {}
         self._streams: dict[str, Stream] = {}
         self._reported: dict[str, tuple[str, float]] = {}  # state, and when
@@ -148,6 +153,7 @@ class Agent:
         """Stop every stream, hand in what is queued, give the leases back."""
         for name in list(self._streams):
             self._stop(name)
+        self._masking.close()
         self._producer.flush(self._settings.drain_s + 5.0)
         self._leases.leave()
 
@@ -161,6 +167,10 @@ class Agent:
             else:
                 self._wanted[name] = camera
                 self._leases.add(name)
+        if any(camera.mask_before_publishing for camera in self._wanted.values()):
+            self._leases.room = min(self._room, room(masking=True))
+        else:
+            self._leases.room = self._room
 
     def _start(self, camera: Camera) -> None:
         stream = Stream(camera, self._settings, lambda segment, ms: self._publish(camera, segment, ms))
@@ -174,6 +184,13 @@ class Agent:
         self._log.info("a camera is no longer pulled", camera=name)
 
     def _publish(self, camera: Camera, segment: CutSegment, captured_ms: int) -> bool:
+        data = segment.data
+        if camera.mask_before_publishing:
+            try:
+                data = self._masking.masked(camera.id, data, captured_ms)
+            except MaskingError:
+                self._numbers.lost.labels("mask").inc()
+                raise
         if not self._leases.holds(camera.id):
             self._numbers.lost.labels("no lease").inc()
             return False
@@ -181,7 +198,7 @@ class Agent:
             with self._produce:
                 self._producer.produce(
                     SEGMENTS.name,
-                    segment.data,
+                    data,
                     key=camera.id,
                     headers=list(encode({CAPTURED_AT: str(captured_ms), **label_headers(camera)})),
                     on_delivery=self._delivered,

@@ -156,13 +156,13 @@ class Leases:
         client: Redis, with time-outs well below `lease_s`.
         agent: This agent's name, unique.
         lease_s: A lease that is not renewed ends after so long.
-        room: How many cameras this agent has room for.
+        room: How many cameras this agent has room for; it may change.
     """
 
     def __init__(self, client: redis.Redis, agent: str, lease_s: float, room: int = UNBOUNDED) -> None:
         self._client = client
         self._agent = agent
-        self._lease_s, self._room = lease_s, room
+        self._lease_s, self.room = lease_s, room
         self._held: dict[str, float] = {}
         self._preferences = Preferences(agent)
         self._take, self._report = _script("take"), _script("report")
@@ -237,7 +237,7 @@ class Leases:
         kinds: dict[str, Kind] = {AGENTS: "zset", ROOMS: "hash"}
 
         def announce() -> None:
-            self._client.hset(ROOMS, self._agent, str(self._room))
+            self._client.hset(ROOMS, self._agent, str(self.room))
             self._client.zadd(AGENTS, {self._agent: now})
 
         with_types(self._client, kinds, announce)

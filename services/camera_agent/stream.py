@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 from lookout.cores import usable_cores
 from lookout.runtime.observe import logs
 from lookout.services.camera_agent.access import allowed_hosts, check_places, is_for
+from lookout.services.camera_agent.masking import MaskingError
 from lookout.services.camera_agent.settings import AgentSettings
 from lookout.text import public_url
 from lookout.v1.cameras_pb2 import Camera
@@ -57,7 +58,7 @@ class Stream:
         camera: What to pull and how.
         settings: Limits and pauses.
         publish: Takes each segment with the wall clock (ms) of its first packet; returns False if the segment
-            may not be published or does not fit any more.
+            may not be published or does not fit any more. Raises MaskingError if it cannot be masked.
     """
 
     def __init__(
@@ -125,11 +126,22 @@ class Stream:
                 pull.begin()
             for segment in pull.segments():
                 captured_ms = int((time.time() - segment.waited_s - segment.seconds) * 1000)
-                if self._publish(segment, captured_ms):
+                self.report.dropped_packets = pull.dropped_packets
+                try:
+                    published = self._publish(segment, captured_ms)
+                except MaskingError as error:
+                    self._withhold(str(error))
+                    continue
+                if published:
                     self.report.segments += 1
                     self.report.last_ms = int(time.time() * 1000)
                 self.report.streaming, self.report.error = True, ""
-                self.report.dropped_packets = pull.dropped_packets
+
+    def _withhold(self, why: str) -> None:
+        """Report a segment that may not be published; the next one may."""
+        if self.report.error != why:
+            self._log.warning(f"a segment is withheld: {why}", error=why, advice=True)
+        self.report.streaming, self.report.error = False, why
 
     def _close(self, pull: Pull) -> None:
         self._current = None

@@ -61,6 +61,7 @@ def camera(resource: Mapping[str, Any]) -> Camera:
             paused=bool(spec.get("paused", False)),
             tenant=check_tenant(spec.get("tenant", "")),
             priority=PRIORITIES[spec.get("priority", "normal")],
+            mask_before_publishing=bool(spec.get("maskBeforePublishing", False)),
         )
         check_ranges(camera)
     except (KeyError, TypeError, ValueError) as error:  # RangeError is a ValueError

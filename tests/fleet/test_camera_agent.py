@@ -19,9 +19,13 @@ from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from lookout.local import KafkaServer, create_topics
 from lookout.services.camera_agent.leases import LEASE, REPORT
 from lookout.v1.cameras_pb2 import Camera
-from lookout.wire import CAMERAS, SEGMENTS, to_json
+from lookout.v1.masks_pb2 import CameraMasks, MaskVersion
+from lookout.v1.watches_pb2 import Point, Zone
+from lookout.wire import CAMERAS, MASKS, SEGMENTS, to_json
 from tests.eventually import eventually
 from tests.rtsp_camera import PACKAGES, BadLine, RtspCamera, have_server, repeated
+from tests.rtsp_player import RtspPlayer
+from tests.unit.video.segments.clips import encode
 from watchbench.cameras import DEMO, camera
 
 _PATIENCE_S = 60.0
@@ -295,3 +299,38 @@ def test_a_password_comes_from_the_secret_and_never_into_a_log(
     segments(broker, name, 1)
     for secret in ("p@ss", "p%40ss", "wrong%2Fpassword", "wrong/password"):
         assert secret not in agents.log("agent-a") + error
+
+
+def mask(broker: str, name: str, *polygons: str) -> None:
+    """Write the masks of a camera, `x,y x,y x,y`."""
+    zones = [
+        Zone(points=[Point(x=float(x), y=float(y)) for x, y in (pair.split(",") for pair in text.split())])
+        for text in polygons
+    ]
+    masks = CameraMasks(camera=name, versions=[MaskVersion(version=1, hide=zones)])
+    producer = Producer({"bootstrap.servers": broker})
+    producer.produce(MASKS.name, to_json(masks), key=name)
+    assert producer.flush(30.0) == 0
+
+
+def test_nothing_unmasked_is_published_of_a_camera_that_is_masked_before(
+    agents: Agents, broker: str, redis_url: str
+) -> None:
+    player = RtspPlayer(encode("ts", frames=50, fps=10, gop=10))
+    client = redis_client.Redis.from_url(redis_url, decode_responses=True)
+    try:
+        name = declare(broker, player.url, mask_before_publishing=True)
+        agents.start("agent-a")
+        error = eventually(lambda: client.hget(REPORT.format(camera=name), "error"), _PATIENCE_S)
+        assert "has no mask" in str(error)
+        assert int(client.hget(REPORT.format(camera=name), "segments") or 0) == 0
+        mask(broker, name, "0,0 1,0 1,1 0,1")
+        published = segments(broker, name, 2)
+        for message in published:
+            with av.open(io.BytesIO(message.value() or b"")) as container:
+                frames = [frame.to_ndarray(format="gray") for frame in container.decode(video=0)]
+            assert len(frames) >= 10
+            assert all(frame.std() < 2 for frame in frames)
+        eventually(lambda: client.hget(REPORT.format(camera=name), "error") == "", _PATIENCE_S)
+    finally:
+        player.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import subprocess
@@ -10,11 +11,13 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from threading import Thread
 
 import av
 import numpy as np
+import numpy.typing as npt
 import pytest
 from typer.testing import CliRunner
 
@@ -462,7 +465,35 @@ def ask_doctor(bootstrap: str) -> dict[str, dict[str, str]]:
     return {row["about"]: row for row in rows}
 
 
-def test_masks_are_set_listed_and_lifted(broker: str) -> None:
+def check_published_masked(broker: str, clip: Path) -> None:
+    """`publish --mask` sends what the mask of camera gate leaves, and nothing of a camera without one."""
+    with pytest.raises(CliError, match="camera door has no mask"):
+        lookout("publish", str(clip), "--camera", "door", "--mask", "-b", broker)
+    assert not records(broker, SEGMENTS.name, "door")
+    with pytest.raises(CliError, match="--whole sends files as they are"):
+        lookout("publish", str(clip), "--camera", "gate", "--mask", "--whole", "-b", broker)
+    sent = [len(records(broker, SEGMENTS.name, "gate"))]
+    for option in ((), ("--mask",)):
+        assert lookout("publish", str(clip), "--camera", "gate", *option, "-b", broker)[0] == 0
+        sent.append(len(records(broker, SEGMENTS.name, "gate")))
+    plain, masked = (records(broker, SEGMENTS.name, "gate")[begin:end] for begin, end in pairwise(sent))
+    assert len(plain) == len(masked)
+    for before, after in zip(plain, masked, strict=True):
+        shown, hidden = (last_picture(message.value()) for message in (before, after))  # type: ignore[attr-defined]
+        height, width = shown.shape
+        left_top = (slice(0, height // 5), slice(0, width // 5))  # outside of what is kept
+        assert hidden[left_top].std() < 2
+        kept = (slice(height // 8, height // 6), slice(width * 3 // 4, width * 4 // 5))
+        assert abs(shown[kept].astype(float) - hidden[kept]).mean() < 8
+
+
+def last_picture(segment: bytes) -> npt.NDArray[np.uint8]:
+    """Luma of a segment's last picture."""
+    with av.open(io.BytesIO(segment)) as container:
+        return [frame.to_ndarray(format="gray") for frame in container.decode(video=0)][-1]
+
+
+def test_masks_are_set_listed_and_lifted(broker: str, clip: Path) -> None:
     door, desk = "door:0.1,0.2 0.4,0.2 0.4,0.9", "desk:0.6,0.1 0.9,0.1 0.9,0.4"
     mask = ("camera", "mask")
     assert "Nothing is hidden" in lookout(*mask, "list", "-b", broker)[1]
@@ -473,6 +504,7 @@ def test_masks_are_set_listed_and_lifted(broker: str) -> None:
     code, text = lookout(*mask, "set", "gate", "--hide", door, "--keep", desk, "-b", broker)
     assert (code, "inside door and outside desk" in text) == (0, True), text
     assert "door" in lookout(*mask, "list", "-b", broker)[1]
+    check_published_masked(broker, clip)
     code, text = lookout(*mask, "set", "gate", "--nothing", "-b", broker)
     assert (code, "stays hidden" in text) == (0, True), text
     history = lookout(*mask, "history", "gate", "-b", broker)[1]

@@ -50,6 +50,7 @@ from lookout.video.segments import cut
 from lookout.wire import (
     ALERTS,
     CAMERAS,
+    MASKS,
     MAX_MESSAGE_BYTES,
     NOTIFICATIONS,
     RECORDINGS,
@@ -333,9 +334,10 @@ def test_a_segment_is_answered_with_the_rights_of_the_table(guarded: Guarded) ->
         eventually(lambda: watches[0].view().newest("person") is not None)
         produce(guarded.kafka("controller"), NOTIFICATIONS.name, "guards", [None])
 
-        assert check_kafka(agent, (CAMERAS, SEGMENTS)) == 2
-        cameras = Table(agent, CAMERAS.name)
-        cameras.start(60.0)
+        assert check_kafka(agent, (CAMERAS, MASKS, SEGMENTS)) == 2
+        cameras, masks = Table(agent, CAMERAS.name), Table(agent, MASKS.name)
+        for each in (cameras, masks):
+            each.start(60.0)
         produce(guarded.kafka("camera-agent"), SEGMENTS.name, "room", segments())
 
         found = verdicts(guarded, 3)
@@ -350,7 +352,7 @@ def test_a_segment_is_answered_with_the_rights_of_the_table(guarded: Guarded) ->
             assert answers.done == answers.parts > 0
             assert answers.backtest.incidents_total or answers.recordings[0].answers
         activity.stop()
-        for each in (*watches, cameras):
+        for each in (*watches, cameras, masks):
             each.stop()
     assert guarded.denied.read_text() == ""
 

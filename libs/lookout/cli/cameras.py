@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from lookout.cli import masks
-from lookout.cli.connect import check_reachable, find_bootstrap, reading, send_and_confirm
+from lookout.cli.connect import check_reachable, find_bootstrap, reading, send_and_confirm, signed_masks
 from lookout.cli.options import BootstrapOption, CliError, Position
 from lookout.cli.output import TerminalConsole, say
 from lookout.disk import private_folder, replace_file
@@ -38,6 +38,13 @@ def add(
         str, typer.Argument(metavar="URL", help="rtsp:// or rtsps://, with user name and password if wanted.")
     ],
     udp: Annotated[bool, typer.Option("--udp", help="Pull over UDP.  [default: TCP]")] = False,
+    mask: Annotated[
+        bool,
+        typer.Option(
+            "--mask-before-publishing",
+            help="Grey what the mask hides before it goes to Kafka; without a mask nothing goes.",
+        ),
+    ] = False,
     bootstrap: BootstrapOption = None,
 ) -> None:
     """Pull a camera from now on; the fleet connects again whenever the stream breaks.
@@ -57,7 +64,7 @@ def add(
     fleet = _fleet_at(address)
     check_reachable(address, CAMERAS.name)
     transport = Camera.TRANSPORT_UDP if udp else Camera.TRANSPORT_TCP
-    camera = Camera(id=name, transport=transport)
+    camera = Camera(id=name, transport=transport, mask_before_publishing=mask)
     camera.url, secret = _without_secret(url)
     if secret is not None:
         camera.credentials = _keep(fleet, name, urlsplit(camera.url).hostname or "", secret)
@@ -66,6 +73,8 @@ def add(
     _check(camera)
     send_and_confirm(address, CAMERAS.name, {name: to_json(camera)})
     say(out, "[green]✓[/] camera [bold]{}[/] is pulled from {}", name, public_url(camera.url))
+    if mask and signed_masks(address).newest(name) is None:
+        say(out, "nothing is published until it has a mask: lookout camera mask set {} --hide ...", name)
 
 
 @app.command("list")

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, BinaryIO, Literal, Protocol
+from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal, Protocol
 
 import typer
 from confluent_kafka import KafkaError, Message
@@ -25,6 +25,7 @@ from lookout.cli.connect import (
     find_bootstrap,
     hand_over,
     make_producer,
+    signed_masks,
 )
 from lookout.cli.footage import footage_files
 from lookout.cli.formats import count_text, size_text
@@ -33,7 +34,7 @@ from lookout.cli.output import TerminalConsole, escaped, say
 from lookout.cli.times import parse_moment
 from lookout.cli.watches import read_watches
 from lookout.runtime.kafka_clients import Producer
-from lookout.text import public_url
+from lookout.text import clean, public_url
 from lookout.v1.cameras_pb2 import Camera
 from lookout.video.sandbox import SandboxPool, SandboxSettings
 from lookout.video.segments import CodecError
@@ -48,6 +49,9 @@ from lookout.wire import (
     label_headers,
 )
 from lookout.wire.headers import CAPTURED_AT, LAST, Headers, encode
+
+if TYPE_CHECKING:
+    from lookout.rules.masks import AppliedMask, Masks
 
 _LONGEST_NAP_S = 0.2
 
@@ -158,30 +162,39 @@ CapturedAtOption = Annotated[
 ]
 
 
+SourceArgument = Annotated[
+    str, typer.Argument(metavar="FILE|DIR|-", help="A video file, a folder of them, or - for stdin.")
+]
+CameraOption = Annotated[
+    str, typer.Option("--camera", "-c", help="The camera's id. {name} stands for each file's name.")
+]
+RateOption = Annotated[Rate, typer.Option(help="real: as a camera would send it; max: as fast as possible.")]
+WholeOption = Annotated[
+    bool, typer.Option("--whole", help="Send each file as it is, as one segment, without looking inside.")
+]
+MaskOption = Annotated[
+    bool, typer.Option("--mask", help="Grey what the cameras' masks hide, and encode again, before sending.")
+]
+
+
 def publish(
-    source: Annotated[
-        str, typer.Argument(metavar="FILE|DIR|-", help="A video file, a folder of them, or - for stdin.")
-    ],
-    camera: Annotated[
-        str, typer.Option("--camera", "-c", help="The camera's id. {name} stands for each file's name.")
-    ],
-    rate: Annotated[
-        Rate, typer.Option(help="real: as a camera would send it; max: as fast as possible.")
-    ] = Rate.MAX,
+    source: SourceArgument,
+    camera: CameraOption,
+    rate: RateOption = Rate.MAX,
     seconds: SecondsOption = 2.0,
     captured_at: CapturedAtOption = None,
-    whole: Annotated[
-        bool, typer.Option("--whole", help="Send each file as it is, as one segment, without looking inside.")
-    ] = False,
+    whole: WholeOption = False,
+    mask: MaskOption = False,
     tenant: TenantOption = "",
     priority: PriorityOption = "normal",
     bootstrap: BootstrapOption = None,
 ) -> None:
     """Publish footage to camera.segments.v1.
 
-    Footage is cut at keyframes and copied, never re-encoded. Files of a folder follow each other in the order
-    of their names; with {name} in --camera each file is a camera of its own. It ends when Kafka confirmed
-    everything; files that cannot be cut, or break off, are named, the rest is sent, and the exit code is 1.
+    Footage is cut at keyframes and copied; only --mask encodes it again. Files of a folder follow each other
+    in the order of their names; with {name} in --camera each file is a camera of its own. It ends when Kafka
+    confirmed everything; files that cannot be cut, or break off, are named, the rest is sent, and the exit
+    code is 1.
 
     Examples:
 
@@ -192,12 +205,15 @@ def publish(
         other-recorder --to-stdout | lookout publish - --camera gate --rate real
     """
     cameras = {file: camera_of(camera, file) for file in sources_of(source)}
+    if mask and whole:
+        raise CliError("--mask cuts and encodes again, --whole sends files as they are: choose one")
     labels, address = _labels(tenant, priority), find_bootstrap(bootstrap)
     check_reachable(address, SEGMENTS.name)
+    masks = _masks_of(address, cameras.values()) if mask else None
     _warn_unwatched(address)
     given_s = parse_moment(captured_at, "--captured-at") if captured_at else None
     publisher, failed = Publisher(address), 0
-    with _progress(transient=False) as bar, cutter() as pool, ExitStack() as stack:
+    with _progress(transient=False) as bar, cutter() as pool, cutter() as masker, ExitStack() as stack:
         start_s = given_s or _past_start_s(pool, cameras, rate, together="{name}" in camera)
         # Whole milliseconds, as the header has them: segments that are sent again then have the same times.
         start_us = int(start_s * 1e3) * 1000
@@ -209,6 +225,8 @@ def publish(
             published, tell = Published(name), _teller(bar, task, label)
             try:
                 pieces = _whole(file) if whole else _cut(pool, file, seconds)
+                if masks is not None:
+                    pieces = _masked(masker, pieces, masks.filmed(name, start_us))
                 ends = file is not None and not whole
                 publish_one(publisher, published, pieces, rate, start_us, tell, labels=labels, ends=ends)
             except CodecError as error:
@@ -266,6 +284,42 @@ def _length_s(pool: SandboxPool, file: Path | None) -> float:
 def _cut(pool: SandboxPool, file: Path | None, seconds: float) -> Iterator[Piece]:
     """The segments of a file, or of standard input."""
     return cut_pipe(pool, sys.stdin.buffer, seconds) if file is None else cut_file(pool, file, seconds)
+
+
+def _masks_of(address: str, cameras: Iterable[str]) -> Masks:
+    """The masks of cameras as they are now.
+
+    Raises:
+        CliError: One of the cameras has none.
+    """
+    from lookout.rules.masks import Masks
+
+    masks = Masks(signed_masks(address).newest)
+    for name in cameras:
+        if not masks.known(name):
+            raise CliError(
+                f"--mask: camera {clean(name, 60)} has no mask, and nothing was published; set one first: "
+                f"lookout camera mask set {clean(name, 60)} --hide 'window:0.6,0.1 0.9,0.1 0.9,0.4'"
+            )
+    return masks
+
+
+def _masked(pool: SandboxPool, pieces: Iterator[Piece], applied: AppliedMask) -> Iterator[Piece]:
+    """Segments without what a mask hides.
+
+    Args:
+        pool: Its process masks them; another one cuts.
+        pieces: The segments as they were filmed.
+        applied: The mask.
+
+    Raises:
+        CodecError: One cannot be decoded and encoded again: it and what follows are not sent.
+    """
+    for piece in pieces:
+        data = piece.data
+        if applied.mask is not None:
+            data = pool.masked(data, applied.mask, MAX_SEGMENT_BYTES)
+        yield _Whole(data, piece.start_us, piece.duration_us)
 
 
 def _teller(bar: Progress, task: TaskID, label: str) -> Callable[[Published], None]:

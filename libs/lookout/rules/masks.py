@@ -51,6 +51,10 @@ class Masks:
         self._newest = newest
         self._parsed: dict[str, tuple[bytes, _CameraMasks]] = {}
 
+    def known(self, camera: str) -> bool:
+        """Whether a camera ever had a mask, also one that was lifted since."""
+        return self._newest(camera) is not None
+
     def filmed(self, camera: str, begin_us: int) -> AppliedMask:
         """What decode hides of a segment.
 

@@ -10,7 +10,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Camera(_message.Message):
-    __slots__ = ("id", "url", "transport", "segment_s", "credentials", "paused", "tenant", "priority")
+    __slots__ = ("id", "url", "transport", "segment_s", "credentials", "paused", "tenant", "priority", "mask_before_publishing")
     class Transport(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         TRANSPORT_UNSPECIFIED: _ClassVar[Camera.Transport]
@@ -27,6 +27,7 @@ class Camera(_message.Message):
     PAUSED_FIELD_NUMBER: _ClassVar[int]
     TENANT_FIELD_NUMBER: _ClassVar[int]
     PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    MASK_BEFORE_PUBLISHING_FIELD_NUMBER: _ClassVar[int]
     id: str
     url: str
     transport: Camera.Transport
@@ -35,7 +36,8 @@ class Camera(_message.Message):
     paused: bool
     tenant: str
     priority: _watches_pb2.Watch.Priority
-    def __init__(self, id: _Optional[str] = ..., url: _Optional[str] = ..., transport: _Optional[_Union[Camera.Transport, str]] = ..., segment_s: _Optional[float] = ..., credentials: _Optional[str] = ..., paused: _Optional[bool] = ..., tenant: _Optional[str] = ..., priority: _Optional[_Union[_watches_pb2.Watch.Priority, str]] = ...) -> None: ...
+    mask_before_publishing: bool
+    def __init__(self, id: _Optional[str] = ..., url: _Optional[str] = ..., transport: _Optional[_Union[Camera.Transport, str]] = ..., segment_s: _Optional[float] = ..., credentials: _Optional[str] = ..., paused: _Optional[bool] = ..., tenant: _Optional[str] = ..., priority: _Optional[_Union[_watches_pb2.Watch.Priority, str]] = ..., mask_before_publishing: _Optional[bool] = ...) -> None: ...
 
 class CameraLabels(_message.Message):
     __slots__ = ("tenant", "priority", "masks")

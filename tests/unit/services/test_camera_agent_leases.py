@@ -11,9 +11,11 @@ import redis
 from prometheus_client import CollectorRegistry
 
 from lookout.local import RedisServer
+from lookout.rules.masks import Masks
 from lookout.services.camera_agent import agent as agent_module
 from lookout.services.camera_agent.agent import Agent, Numbers, room
 from lookout.services.camera_agent.leases import REPORT, UNBOUNDED, Leases, Preferences, _weight, preferred
+from lookout.services.camera_agent.masking import Masking
 from lookout.services.camera_agent.settings import AgentSettings
 from lookout.services.camera_agent.stream import StreamReport
 from lookout.v1.cameras_pb2 import Camera
@@ -67,7 +69,10 @@ class World:
         self.leases = leases or Leases(client, name, LEASE_S)
         numbers = Numbers.register(CollectorRegistry())
         producer: Any = None
-        self.agent = Agent(settings, self.table, self.leases, producer, numbers, clock=lambda: self.now)
+        masking = Masking(Masks(), 1 << 20)
+        self.agent = Agent(
+            settings, self.table, self.leases, producer, numbers, masking=masking, clock=lambda: self.now
+        )
 
     def commands(self) -> int:
         """Commands that Redis has run, those of this question aside."""
@@ -220,3 +225,17 @@ def test_no_agent_takes_more_than_it_has_room_for_and_the_rest_is_reported(
 def test_the_room_follows_from_the_limit_of_memory(tmp_path: Path, text: str, cameras: int) -> None:
     (tmp_path / "limit").write_text(text)
     assert room([str(tmp_path / "away"), str(tmp_path / "limit")]) == cameras
+
+
+def test_masked_cameras_take_room(redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(redis_client)
+    monkeypatch.setattr(agent_module, "room", lambda *, masking: 3 if masking else 10)
+    world.table.put("yard")
+    world.agent.step()
+    assert world.leases.room == UNBOUNDED
+    world.table.put("gate", mask_before_publishing=True)
+    world.agent.step()
+    assert world.leases.room == 3
+    world.table.delete("gate")
+    world.agent.step()
+    assert world.leases.room == UNBOUNDED

@@ -23,6 +23,7 @@ from lookout.video.segments.types import (
     DecodeRequest,
     JoinRequest,
     Limits,
+    MaskRequest,
     Reason,
 )
 
@@ -64,7 +65,14 @@ class ClipRequest:
 
 
 Request = (
-    DecodeRequest | InspectRequest | CutRequest | TableRequest | SampleRequest | ClipRequest | JoinRequest
+    DecodeRequest
+    | InspectRequest
+    | CutRequest
+    | TableRequest
+    | SampleRequest
+    | ClipRequest
+    | JoinRequest
+    | MaskRequest
 )
 
 
@@ -101,7 +109,7 @@ class DecoderJob:
 
 _REQUESTS: Final = (
     *(DecodeRequest, InspectRequest, CutRequest, TableRequest, SampleRequest, ClipRequest, JoinRequest),
-    *(SamplingGrid, Expected, Limits, Pick, ClipSegment, PictureMask, MaskLayer, Fit, Tail),
+    *(MaskRequest, SamplingGrid, Expected, Limits, Pick, ClipSegment, PictureMask, MaskLayer, Fit, Tail),
 )
 #: by name, what a request consists of
 _KINDS: Final[dict[str, type]] = {kind.__name__: kind for kind in _REQUESTS}

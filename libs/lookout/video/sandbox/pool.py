@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 
 from lookout.errors import LookoutError
 from lookout.video.files.clipping import RecordingClip
+from lookout.video.motion.hiding import PictureMask
 from lookout.video.sandbox import sandbox_pb2 as pb
 from lookout.video.sandbox.child import bare_environment, cpu_seconds, thread_count
 from lookout.video.sandbox.exchange import (
@@ -66,6 +67,7 @@ from lookout.video.segments.types import (
     DecodeRequest,
     JoinedClip,
     JoinRequest,
+    MaskRequest,
     Reason,
     Segment,
 )
@@ -456,6 +458,14 @@ class SandboxPool:
         """
         data = b"".join(segment.data for segment in request.segments)
         return cast(JoinedClip, self._run(_Job(request, data)))
+
+    def masked(self, segment: bytes, mask: PictureMask, max_bytes: int) -> bytes:
+        """A segment with a mask, see `lookout.video.segments.masked_clip.masked_segment`.
+
+        Raises:
+            CodecError: It cannot be decoded or encoded; with POISON where it kills the decoder twice.
+        """
+        return cast(bytes, self._run(_Job(MaskRequest(mask, max_bytes), segment)))
 
     def pids(self) -> list[int]:
         """Process ids of the workers that run now."""

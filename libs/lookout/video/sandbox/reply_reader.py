@@ -47,6 +47,7 @@ from lookout.video.segments.types import (
     JoinedClip,
     JoinRequest,
     Limits,
+    MaskRequest,
     Reason,
     SampledFrame,
     Segment,
@@ -126,7 +127,7 @@ class SamplesReply:
 
 
 Clip = RecordingClip | JoinedClip
-Result = DecodedSegment | Inspection | tuple[Segment, ...] | TableReply | SamplesReply | Clip
+Result = DecodedSegment | Inspection | tuple[Segment, ...] | TableReply | SamplesReply | Clip | bytes
 
 
 class Planes:
@@ -218,8 +219,8 @@ def read_result(reply: pb.Reply, request: Request, size: int, planes: Planes) ->
             return _table(_outcome(reply, "table"), request, planes)
         case SampleRequest():
             return _samples(_outcome(reply, "samples"), request, planes)
-        case ClipRequest() | JoinRequest():
-            return _clip_of(reply, request, planes)
+        case ClipRequest() | JoinRequest() | MaskRequest():
+            return _footage(reply, request, planes)
 
 
 def clean_text(text: str, limit: int, *, lines: bool = False) -> str:
@@ -512,9 +513,14 @@ def _samples(message: pb.Samples, request: SampleRequest, planes: Planes) -> Sam
     return SamplesReply(tuple(frames), work)
 
 
-def _clip_of(reply: pb.Reply, request: ClipRequest | JoinRequest, planes: Planes) -> Clip:
+def _footage(
+    reply: pb.Reply, request: ClipRequest | JoinRequest | MaskRequest, planes: Planes
+) -> Clip | bytes:
     if isinstance(request, ClipRequest):
         return _clip(_outcome(reply, "clip"), request, planes)
+    if isinstance(request, MaskRequest):
+        masked: pb.Masked = _outcome(reply, "masked")
+        return bytes(planes.take(_whole(masked, "bytes", 1, request.max_bytes)))
     return _joined(_outcome(reply, "joined"), request, planes)
 
 

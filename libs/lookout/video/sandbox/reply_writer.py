@@ -31,10 +31,8 @@ TEXT_BYTES = 20_000
 """Longer texts are cut."""
 
 Plane = np.ndarray | bytes
-Result: TypeAlias = (
-    "DecodedSegment | Inspection | tuple[Segment, ...] | TableResult | SampleResult | RecordingClip"
-    " | JoinedClip"
-)
+Footage: TypeAlias = "tuple[Segment, ...] | TableResult | SampleResult | RecordingClip | JoinedClip | bytes"
+Result: TypeAlias = "DecodedSegment | Inspection | Footage"
 
 
 class ReplyWriter:
@@ -89,6 +87,12 @@ def _reply(result: Result) -> tuple[pb.Reply, Iterable[Plane]]:
         return _decoded(result)
     if isinstance(result, Inspection):
         return pb.Reply(inspected=_inspected(result)), ()
+    return _footage(result)
+
+
+def _footage(result: Footage) -> tuple[pb.Reply, Iterable[Plane]]:
+    if isinstance(result, bytes):
+        return pb.Reply(masked=pb.Masked(bytes=len(result))), [result]
     if isinstance(result, tuple):
         pieces = [
             pb.Piece(

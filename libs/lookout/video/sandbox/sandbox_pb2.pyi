@@ -52,7 +52,7 @@ REASON_UNAVAILABLE: Reason
 REASON_CLOSED: Reason
 
 class Reply(_message.Message):
-    __slots__ = ("number", "ready", "refusal", "bug", "decoded", "inspected", "pieces", "table", "samples", "clip", "joined")
+    __slots__ = ("number", "ready", "refusal", "bug", "decoded", "inspected", "pieces", "table", "samples", "clip", "joined", "masked")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     READY_FIELD_NUMBER: _ClassVar[int]
     REFUSAL_FIELD_NUMBER: _ClassVar[int]
@@ -64,6 +64,7 @@ class Reply(_message.Message):
     SAMPLES_FIELD_NUMBER: _ClassVar[int]
     CLIP_FIELD_NUMBER: _ClassVar[int]
     JOINED_FIELD_NUMBER: _ClassVar[int]
+    MASKED_FIELD_NUMBER: _ClassVar[int]
     number: int
     ready: Ready
     refusal: Refusal
@@ -75,7 +76,8 @@ class Reply(_message.Message):
     samples: Samples
     clip: Clip
     joined: Joined
-    def __init__(self, number: _Optional[int] = ..., ready: _Optional[_Union[Ready, _Mapping]] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ..., bug: _Optional[_Union[Bug, _Mapping]] = ..., decoded: _Optional[_Union[Decoded, _Mapping]] = ..., inspected: _Optional[_Union[Inspected, _Mapping]] = ..., pieces: _Optional[_Union[Pieces, _Mapping]] = ..., table: _Optional[_Union[Table, _Mapping]] = ..., samples: _Optional[_Union[Samples, _Mapping]] = ..., clip: _Optional[_Union[Clip, _Mapping]] = ..., joined: _Optional[_Union[Joined, _Mapping]] = ...) -> None: ...
+    masked: Masked
+    def __init__(self, number: _Optional[int] = ..., ready: _Optional[_Union[Ready, _Mapping]] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ..., bug: _Optional[_Union[Bug, _Mapping]] = ..., decoded: _Optional[_Union[Decoded, _Mapping]] = ..., inspected: _Optional[_Union[Inspected, _Mapping]] = ..., pieces: _Optional[_Union[Pieces, _Mapping]] = ..., table: _Optional[_Union[Table, _Mapping]] = ..., samples: _Optional[_Union[Samples, _Mapping]] = ..., clip: _Optional[_Union[Clip, _Mapping]] = ..., joined: _Optional[_Union[Joined, _Mapping]] = ..., masked: _Optional[_Union[Masked, _Mapping]] = ...) -> None: ...
 
 class Ready(_message.Message):
     __slots__ = ("confinement",)
@@ -378,6 +380,12 @@ class Joined(_message.Message):
     spans: _containers.RepeatedCompositeFieldContainer[Span]
     end_us: int
     def __init__(self, bytes: _Optional[int] = ..., codec: _Optional[str] = ..., codecs: _Optional[str] = ..., width: _Optional[int] = ..., height: _Optional[int] = ..., frames: _Optional[int] = ..., spans: _Optional[_Iterable[_Union[Span, _Mapping]]] = ..., end_us: _Optional[int] = ...) -> None: ...
+
+class Masked(_message.Message):
+    __slots__ = ("bytes",)
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    bytes: int
+    def __init__(self, bytes: _Optional[int] = ...) -> None: ...
 
 class PullJob(_message.Message):
     __slots__ = ("url", "datagrams", "connect_s", "segment_s", "segment_bytes", "jump_s", "memory_bytes", "basic")

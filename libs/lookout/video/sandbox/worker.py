@@ -40,7 +40,15 @@ from lookout.video.segments import container, decoded_frame, timeline  # noqa: F
 from lookout.video.segments.decoder import decode_segment
 from lookout.video.segments.inspection import inspect_file
 from lookout.video.segments.joining import join
-from lookout.video.segments.types import CodecError, CutRequest, DecodeRequest, JoinRequest, Reason
+from lookout.video.segments.masked_clip import masked_segment
+from lookout.video.segments.types import (
+    CodecError,
+    CutRequest,
+    DecodeRequest,
+    JoinRequest,
+    MaskRequest,
+    Reason,
+)
 
 MAX_JOB = 16 << 20
 
@@ -104,8 +112,11 @@ def _run(job: DecoderJob, channels: _Channels, threads: int, jobs: _Jobs) -> Res
 def _of_segments(job: DecoderJob, channels: _Channels, threads: int) -> Result:
     if isinstance(job.request, JoinRequest):
         return join(job.request)
+    data = bytes(read_all(channels.shared_in, job.size))
+    if isinstance(job.request, MaskRequest):
+        return masked_segment(data, job.request.mask, job.request.max_bytes)
     assert isinstance(job.request, DecodeRequest)
-    return decode_segment(bytes(read_all(channels.shared_in, job.size)), job.request, threads=threads)
+    return decode_segment(data, job.request, threads=threads)
 
 
 def _answer(message: bytes, channels: _Channels, threads: int, jobs: _Jobs) -> bytes:

@@ -474,9 +474,16 @@ class _Writer:
             data = with_edit(data, start, length, (edit.begin + shift) * base)
         if container == "mpegts":
             data = with_breaks(data, TS_PID, losses_out)
-            # Null packets have an identifier of their own, which no reader of the video's counters follows.
-            data += TS_NULL_PACKET * max(0, TS_LEAST_PACKETS - len(data) // len(TS_NULL_PACKET))
+            data = padded(data)
         return data
+
+
+def padded(data: bytes) -> bytes:
+    """MPEG-TS that is long enough to be recognised.
+
+    Null packets have an identifier of their own, which no reader of the video's counters follows.
+    """
+    return data + TS_NULL_PACKET * max(0, TS_LEAST_PACKETS - len(data) // len(TS_NULL_PACKET))
 
 
 def _filtered(headers: BitStreamFilterContext | None, packet: av.Packet) -> list[av.Packet]:

@@ -258,6 +258,14 @@ class JoinRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class MaskRequest:
+    """A segment is encoded again with a mask, into at most `max_bytes`."""
+
+    mask: PictureMask
+    max_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class ClipSpan:
     """A stretch of a clip without a hole.
 

@@ -42,6 +42,7 @@ from lookout.video.segments import (
 from lookout.video.segments.cutting import cut
 from lookout.video.segments.inspection import inspect_file
 from lookout.video.segments.joining import join
+from lookout.video.segments.masked_clip import masked_segment
 from lookout.video.segments.sampling import Pick
 from lookout.video.segments.types import (
     CLIP_CODECS,
@@ -49,9 +50,11 @@ from lookout.video.segments.types import (
     CutRequest,
     JoinedClip,
     JoinRequest,
+    MaskRequest,
     Segment,
 )
 from tests import mutations
+from tests.flipping import MASK
 from tests.unit.video.segments.clips import Recorder, encode
 
 Chance = random.Random
@@ -97,6 +100,7 @@ def honest_cases(folder: Path) -> dict[str, Case]:
         "sample": (sample, jobs.sample(sample)),
         "clip": (clip, jobs.clip(clip)),
         "join": (joined, join(joined)),
+        "mask": (MaskRequest(MASK, 1 << 20), masked_segment(CLIP, MASK, 1 << 20)),
     }
     return {kind: _case(request, result) for kind, (request, result) in honest.items()}
 
@@ -164,6 +168,8 @@ def check(request: Request, result: object) -> None:
             assert len(result.data) > 0
             assert result.codec in CLIP_CODECS
             assert all(0 <= span.start_us < span.end_us for span in result.spans)
+        case MaskRequest(), bytes():
+            assert 0 < len(result) <= request.max_bytes
         case _:
             raise AssertionError(f"{type(result).__name__} for {type(request).__name__}")
 

@@ -157,6 +157,7 @@ def _set(name: str, value: object) -> Change:
         ("clip", _set("clip.container", "sh"), "a clip in sh"),
         ("clip", _set("clip.end_us", 0), "end_us is 0"),
         ("join", _set("joined.bytes", 1 << 40), "bytes is"),
+        ("mask", _set("masked.bytes", 1 << 40), "bytes is"),
         ("join", _set("joined.codec", "mpeg4"), "a clip of mpeg4"),
         ("join", _set("joined.codecs", "a\r\nb"), "codecs is no name"),
         ("join", _set("joined.spans.0.end_us", 0), "end_us is 0"),

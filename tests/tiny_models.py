@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
 import torch
 from tokenizers import AddedToken, Tokenizer, decoders, models as token_models, pre_tokenizers
 from tokenizers.processors import TemplateProcessing
@@ -24,6 +25,11 @@ if TYPE_CHECKING:  # transformers' models import compilers: builders do, and no 
     from transformers import PreTrainedConfig, PreTrainedModel
 
 FAMILIES = ("internvl", "qwen2_5_vl", "qwen2_vl", "qwen3_vl", "llava_onevision", "llava_next_video")
+#: families as cases of a costly test: one with positions in one axis and one in three; all in `make test-all`
+FEW_FAMILIES = [
+    family if family in ("internvl", "qwen3_vl") else pytest.param(family, marks=pytest.mark.long)
+    for family in FAMILIES
+]
 # Height and width of the usual input in pixels: 4x4 tokens a frame, 5x5 for LLaVA-OneVision (9x9 patches,
 # an odd grid).
 SIZE = {

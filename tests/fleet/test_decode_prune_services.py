@@ -171,6 +171,7 @@ def facts(record: TokensRecord) -> tuple[object, ...]:
     )
 
 
+@pytest.mark.long
 def test_segments_become_blocks(tmp_path: Path) -> None:
     """An undisturbed stream, rubbish in the middle, a segment twice, a new clock; then silence."""
     pieces = segments(7.0)

@@ -275,7 +275,9 @@ _PLAY_BY_SOURCE = """(async url => {
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium")
-@pytest.mark.parametrize("play", [_PLAY, _PLAY_BY_SOURCE], ids=["video", "MediaSource"])
+@pytest.mark.parametrize(
+    "play", [pytest.param(_PLAY, marks=pytest.mark.long), _PLAY_BY_SOURCE], ids=["video", "MediaSource"]
+)
 def test_chromium_plays_what_a_camera_sends(
     broker: KafkaServer, process: GatewayProcess, client: httpx.Client, tmp_path: Path, play: str
 ) -> None:

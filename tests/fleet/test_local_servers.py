@@ -177,10 +177,10 @@ def test_topics_of_an_older_release_are_brought_up_to_the_table(own_kafka: Kafka
 
 
 @pytest.mark.parametrize("codec", ["gzip", "zstd", "lz4", "snappy"])
-def test_a_small_record_that_becomes_a_large_one_is_refused(own_kafka: KafkaServer, codec: str) -> None:
+def test_a_small_record_that_becomes_a_large_one_is_refused(broker: KafkaServer, codec: str) -> None:
     """By the broker, whose limit is of the bytes that readers get."""
-    create_topics(own_kafka.bootstrap, topics=[replace(SEGMENTS, name=f"bomb-{codec}", pipeline=False)])
-    options = {"bootstrap.servers": own_kafka.bootstrap, "compression.type": codec, "log_level": 0}
+    create_topics(broker.bootstrap, topics=[replace(SEGMENTS, name=f"bomb-{codec}", pipeline=False)])
+    options = {"bootstrap.servers": broker.bootstrap, "compression.type": codec, "log_level": 0}
     producer = Producer({**options, "message.max.bytes": 64 << 20})
     refused: list[KafkaError | None] = []
     for size in (MAX_SEGMENT_BYTES, 24 << 20):

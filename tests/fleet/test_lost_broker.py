@@ -65,6 +65,7 @@ def test_a_command_that_follows_says_once_that_its_broker_is_lost_and_once_that_
     assert address in text
 
 
+@pytest.mark.long
 def test_growth_and_the_news_of_a_fleet_say_that_the_broker_is_lost_and_that_it_is_back(
     own_kafka: KafkaServer, tmp_path: Path
 ) -> None:

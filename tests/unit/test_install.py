@@ -66,6 +66,7 @@ def test_a_plain_install_reads_video_and_names_what_a_model_needs(
     assert asked[-1] == f"error {NEEDS_MODEL}"  # after what the model is worth for the question
 
 
+@pytest.mark.long
 def test_the_wheels_hold_one_package_each(wheels: list[Path]) -> None:
     from zipfile import ZipFile
 

@@ -54,7 +54,9 @@ def test_the_public_names_are_these() -> None:
         lookout.no_such_name  # noqa: B018
 
 
-@pytest.mark.parametrize(("given", "policy"), [(None, "PASSIVE"), ("ACTIVE", "ACTIVE")])
+@pytest.mark.parametrize(
+    ("given", "policy"), [(None, "PASSIVE"), pytest.param("ACTIVE", "ACTIVE", marks=pytest.mark.long)]
+)
 def test_threads_of_torch_that_wait_give_their_core_away(given: str | None, policy: str) -> None:
     """On two busy cores two threads that keep theirs took twenty times the time of one."""
     environment = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}

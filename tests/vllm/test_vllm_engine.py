@@ -32,7 +32,13 @@ CLOSE = 5e-5
 CAMERAS = ("gate/0", "yard-2/0", "hall/0")
 
 each_family = pytest.mark.parametrize(
-    ("vllm_engine", "family"), [(f, f) for f in FAMILIES], indirect=["vllm_engine"], ids=FAMILIES
+    ("vllm_engine", "family"),
+    [
+        # Every family starts an engine of its own. These two resemble qwen2_5_vl and llava_next_video.
+        pytest.param(f, f, marks=pytest.mark.long if f in ("qwen2_vl", "llava_onevision") else (), id=f)
+        for f in FAMILIES
+    ],
+    indirect=["vllm_engine"],
 )
 one_family = pytest.mark.parametrize(
     ("vllm_engine", "family"), [("internvl", "internvl")], indirect=["vllm_engine"], ids=["internvl"]

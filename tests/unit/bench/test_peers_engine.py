@@ -106,7 +106,7 @@ def test_what_stock_vllm_found_in_its_cache_is_not_counted(camera: Camera) -> No
     assert (cold.tokens, cold.seconds) == ([36 * 8], [1.0])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_run_that_was_stopped_measures_no_camera_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

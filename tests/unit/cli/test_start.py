@@ -143,7 +143,11 @@ def test_what_is_no_video_is_refused_before_the_model_is_imported(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "words", [["ask", "{}", "Is a person in view?"], ["analyze", "{}", "-q", "Is a person in view?"]]
+    "words",
+    [
+        pytest.param(["ask", "{}", "Is a person in view?"], marks=pytest.mark.long),
+        ["analyze", "{}", "-q", "Is a person in view?"],
+    ],
 )
 def test_a_recording_is_asked_without_the_compiler(words: list[str], tmp_path: Path) -> None:
     """With what it brings it is a fifth of the CPU time of a question about a short clip."""

@@ -242,9 +242,8 @@ def test_cameras_beyond_the_most_are_named_as_not_asked(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("request_", "code", "words"),
-    [
+def test_what_cannot_be_asked_is_refused_by_name(service: Service) -> None:
+    refused: list[tuple[dict[str, Any], str, str]] = [
         ({"question": "  "}, "INVALID_ARGUMENT", "the question is empty"),
         ({"cameras": ""}, "INVALID_ARGUMENT", "name a camera"),
         ({"cameras": "k" * 100_000}, "INVALID_ARGUMENT", "printable, 1 to 200 bytes in UTF-8"),
@@ -255,14 +254,11 @@ def test_cameras_beyond_the_most_are_named_as_not_asked(
         ({"cameras": "dock"}, "NOT_FOUND", "camera dock"),
         ({"cameras": "dock-*"}, "NOT_FOUND", "nothing is remembered of that time"),
         ({"until_us": 5}, "NOT_FOUND", "camera gate"),
-    ],
-)
-def test_what_cannot_be_asked_is_refused_by_name(
-    service: Service, request_: dict[str, Any], code: str, words: str
-) -> None:
-    actual, details = refusal(service, **request_)
-    assert actual.name == code
-    assert words in details
+    ]
+    for request, code, words in refused:
+        actual, details = refusal(service, **request)
+        assert actual.name == code, request
+        assert words in details, request
     assert len(service.ask()) == 3  # the next one is answered
 
 

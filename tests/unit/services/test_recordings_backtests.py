@@ -140,7 +140,7 @@ def test_a_back_test_of_an_enabled_watch_says_what_was_committed(world: World) -
     assert not answers.backtest.replanned
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", [name for name in STREAMS if name != STREAM])
 def test_other_pasts_are_committed_so_too(
     name: str, analyzer: Analyzer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -156,7 +156,15 @@ def of_evaluation(data: bytes, folder: Path) -> Windows:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", CLIPS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        name
+        if name in ("a hole", "a clock jump", "out of order", "damaged")
+        else pytest.param(name, marks=pytest.mark.long)
+        for name in CLIPS
+    ],
+)
 def test_a_clip_has_the_windows_of_the_fleet(name: str, tmp_path: Path) -> None:
     data = CLIPS[name]()
     fleet = of_fleet(data)

@@ -102,7 +102,7 @@ def test_an_estimate_is_what_the_steps_take_and_teaches_nothing(drawn: Path, sma
     assert not (drawn / "estimate").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_run_that_begins_with_other_weights_keeps_their_eye(
     drawn: Path, small: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

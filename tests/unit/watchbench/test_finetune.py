@@ -38,7 +38,7 @@ def _eye(trainer: Finetuner) -> torch.Tensor:
     return torch.cat([value.detach().flatten() for value in part.parameters()])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @torch.no_grad()
 def test_patches_that_are_left_out_change_nothing_but_their_absence(group: Group) -> None:
     model = vlm.load(vlm.weights())

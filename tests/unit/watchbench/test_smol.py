@@ -127,7 +127,7 @@ def _trainer(folder: Path, clips: Path, language: Language, **others: int) -> Sm
     return trainer
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_training_continues_where_it_was_stopped_and_leaves_the_language_model(
     language: Language, clips: Path, tmp_path: Path
 ) -> None:

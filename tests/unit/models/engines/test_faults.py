@@ -276,7 +276,11 @@ def close(answers: Sequence[WindowAnswer], wanted: Sequence[list[float]]) -> boo
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("count", [1, 3, 10_000], ids=["one operation", "three", "until the end"])
+@pytest.mark.parametrize(
+    "count",
+    [1, pytest.param(3, marks=pytest.mark.long), 10_000],
+    ids=["one operation", "three", "until the end"],
+)
 def test_out_of_memory_anywhere_in_a_batch_that_spills_and_restores(tmp_path: Path, count: int) -> None:
     """Every answer is right or an error of its stream, whichever operation fails: spilling, restoring, moving
     KV, layers. Memory that stays short for a window alone fails the device, by name."""

@@ -18,7 +18,7 @@ from lookout.recordings import GroupPlan, GroupPlanner, PrefillSettings, Recordi
 from lookout.recordings.analysis import AnalysisSettings, encode_frames
 from lookout.video.files import VideoReader
 from tests.meter import Meter
-from tests.tiny_models import FAMILIES, SIZE, checkpoint
+from tests.tiny_models import FAMILIES, FEW_FAMILIES, SIZE, checkpoint
 from tests.unit.models.engines.scenes import engine
 from tests.unit.recordings import oracle
 from tests.unit.video.segments.clips import encode
@@ -65,7 +65,7 @@ def reference(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", FEW_FAMILIES)
 @settings(max_examples=10, deadline=None)
 @given(st.integers(1, 12), st.integers(1, 5), st.integers(0, 99))
 def test_groups_have_the_positions_and_rows_of_one_prompt(

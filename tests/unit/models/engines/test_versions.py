@@ -23,7 +23,7 @@ from lookout.models.windows import (
     rows_in,
     with_digest,
 )
-from tests.tiny_models import FAMILIES
+from tests.tiny_models import FEW_FAMILIES
 from tests.unit.models.engines.oracle import Step, logits
 from tests.unit.models.engines.scenes import block, engine
 
@@ -91,7 +91,7 @@ def changed(runner: TransformersEngine, plan: WindowPlan, before: torch.Tensor) 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", FEW_FAMILIES)
 @settings(max_examples=4, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(
     seed=st.integers(0, 10_000),
@@ -105,7 +105,7 @@ def test_any_chain_equals_the_version_expanded_oracle(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", FEW_FAMILIES)
 @pytest.mark.parametrize("policy", ["cacheblend", "vlcache", "refresh", "random-k"])
 def test_each_policy_equals_the_oracle(family: str, policy: str) -> None:
     steps = chain(family, 9, 3, [policy], windows=7, key_every=100)

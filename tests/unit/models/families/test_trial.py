@@ -79,7 +79,7 @@ def test_a_template_that_fails_is_one_error(tmp_path: Path) -> None:
         load_layout(folder_with(tmp_path, WIDE))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_command_says_it_in_one_line(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["model", "check", str(folder_with(tmp_path, WIDE))])
     assert isinstance(done.exception, LookoutError)  # which the command prints as one line

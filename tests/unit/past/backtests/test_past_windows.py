@@ -173,8 +173,14 @@ def test_a_part_of_the_past_has_the_answers_of_the_whole() -> None:
     fleet.close()
 
 
+GATES = [
+    *(pytest.param(gate, marks=pytest.mark.long) for gate in (Gate(motion=True), Gate(watch="crowd"))),
+    Gate(watch="crowd", motion=True),
+]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("gate", [Gate(motion=True), Gate(watch="crowd"), Gate(watch="crowd", motion=True)])
+@pytest.mark.parametrize("gate", GATES)
 def test_a_gate_leaves_out_what_it_left_out_live(gate: Gate) -> None:
     gated = Watch()
     gated.CopyFrom(FALL)

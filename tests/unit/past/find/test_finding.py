@@ -59,22 +59,16 @@ def closed() -> Iterator[None]:
 
 
 @cache
-def truth(question: str) -> dict[str, dict[int, Verdict]]:
-    """Every window of every camera, asked by the replay of a back-test."""
+def truth(question: str, camera: str) -> dict[int, Verdict]:
+    """Every window of a camera, asked by the replay of a back-test."""
     watch = Watch(id="truth", version=1, question=question, rule=Rule(threshold=0.5))
-    asked = past_windows(world())
-    return {
-        camera: {
-            past.verdict.window: past.verdict
-            for past in asked.verdicts(filmed.epoch, watch, PastScope(cameras=(camera,)))
-        }
-        for camera, filmed in world().cameras.items()
-    }
+    epoch, scope = world().cameras[camera].epoch, PastScope(cameras=(camera,))
+    return {past.verdict.window: past.verdict for past in past_windows(world()).verdicts(epoch, watch, scope)}
 
 
 def happened(question: str, camera: str) -> list[tuple[int, int]]:
     """The moments of a camera by the truth: first and last window."""
-    return moments({index: verdict.p_yes for index, verdict in truth(question)[camera].items()})
+    return moments({index: verdict.p_yes for index, verdict in truth(question, camera).items()})
 
 
 def finder(memory: FolderMemory | None = None, records: WorldRecords | None = None) -> Finder:
@@ -112,7 +106,7 @@ def test_a_hit_has_the_answer_of_asking_every_window(question: str) -> None:
     hits = kept(searched(question))
     assert hits
     for hit in hits:
-        expected = truth(question)[hit.camera][hit.verdict.window]
+        expected = truth(question, hit.camera)[hit.verdict.window]
         assert hit.p_yes == pytest.approx(expected.p_yes, abs=1e-4)
         assert (hit.verdict.basis, hit.verdict.since_key) == (expected.basis, expected.since_key)
         assert hit.verdict.cost.flops_prefill == expected.cost.flops_prefill
@@ -136,7 +130,7 @@ def test_every_moment_that_memory_covers_is_one_hit(question: str) -> None:
 def test_a_moment_is_first_shown_by_its_key_window(question: str, camera: str) -> None:
     """Both moments contain one: it is the cheapest way to say that the moment is there."""
     ((first, last),) = happened(question, camera)
-    assert any(truth(question)[camera][index].since_key == 0 for index in range(first, last + 1))
+    assert any(truth(question, camera)[index].since_key == 0 for index in range(first, last + 1))
     hit = next(event for event in searched(question) if isinstance(event, Hit) and event.camera == camera)
     assert (hit.windows, hit.verdict.basis, hit.verdict.since_key) == (1, "key", 0)
     (whole,) = [own for own in kept(searched(question)) if own.camera == camera]
@@ -263,7 +257,7 @@ def test_a_time_that_is_erased_during_a_search_is_no_hit() -> None:
 
 def test_half_of_a_moment_that_is_erased_leaves_the_other_half() -> None:
     ((first, last),) = happened(LYING, "ward")
-    ends = [truth(LYING)["ward"][index].end.ToMicroseconds() for index in (first, last)]
+    ends = [truth(LYING, "ward")[index].end.ToMicroseconds() for index in (first, last)]
 
     def hidden(camera: str, begin_us: int, end_us: int) -> bool:
         return camera == "ward" and begin_us < ends[0] and end_us > ends[0] - 1
@@ -407,7 +401,7 @@ def test_clauses_hold_one_after_the_other() -> None:
     (then,) = hit.then
     ((first, last),) = happened(LYING, "ward")
     assert first <= then.window <= last
-    assert then.p_yes == pytest.approx(truth(LYING)["ward"][then.window].p_yes, abs=1e-4)
+    assert then.p_yes == pytest.approx(truth(LYING, "ward")[then.window].p_yes, abs=1e-4)
     assert (hit.verdict.question, then.question) == (PERSON, LYING)
     assert hit.begin_us <= then.start.ToMicroseconds() < then.end.ToMicroseconds() <= hit.end_us
     assert hit.p_yes == min(hit.verdict.p_yes, then.p_yes)

@@ -50,7 +50,7 @@ class RoundingEngine:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("dtype", [pytest.param("float32", marks=pytest.mark.long), "bfloat16"])
 def test_two_runs_differ_by_rounding_alone(chain: list[StrideBlock], dtype: str) -> None:
     engine = load_engine(find_model(), dtype=getattr(torch, dtype))
     planner = Planner(engine.layout, PRESETS[DEFAULT_PRESET])

@@ -133,6 +133,7 @@ STEPS = {
     for seconds in (-3600, -0.7, 3, 60)
     for at in (*range(26, 32), *range(47, 52))
 }
+AROUND_THE_END = {f"{seconds} s at {at}" for seconds in (-0.7, 3) for at in (48, 49, 50, 51)}
 
 
 @cache
@@ -210,9 +211,17 @@ def test_the_pieces_of_a_file_or_pipe_show_the_same(
     assert stream.jumps <= jumps <= stream.jumps + holes
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("bframes", [0, 2])
-@pytest.mark.parametrize("name", STEPS)
+@pytest.mark.parametrize(
+    ("name", "bframes"),
+    [
+        # At every picture in `make test-all`; always around the end of a group, where readers differed.
+        pytest.param(
+            name, bframes, marks=pytest.mark.slow if bframes and name in AROUND_THE_END else pytest.mark.long
+        )
+        for name in STEPS
+        for bframes in (0, 2)
+    ],
+)
 def test_a_step_at_any_picture_is_told_alike_everywhere(name: str, bframes: int) -> None:
     """With B-frames, decoding times step two pictures later than presentation times, and readers disagreed on
     the pictures between."""

@@ -121,7 +121,7 @@ def assert_same_damage(pieces: dict[int, bool], raw: dict[int, bool]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("codec", ["libx264", "libx265", "mpeg2video"])
-@pytest.mark.parametrize("speed", [0, 2])
+@pytest.mark.parametrize("speed", [pytest.param(0, marks=pytest.mark.long), 2])
 def test_pieces_of_a_lossy_file_have_the_damage_of_the_file(codec: str, speed: int) -> None:
     """A still scene has pictures of a single TS packet, also at the end of a piece."""
     if codec not in av.codecs_available:

@@ -18,7 +18,7 @@ from lookout.models.engines import load_engine
 from lookout.models.families import load_layout
 from lookout.models.windows import Layout
 from lookout.streams import ClipFrames
-from tests.tiny_models import FAMILIES, checkpoint, published
+from tests.tiny_models import FAMILIES, FEW_FAMILIES, checkpoint, published
 from tests.unit.models.families.test_layout import folder_with
 from watchbench.evaluation import check
 from watchbench.evaluation.check import MEANINGFUL, CheckError, check_model
@@ -28,7 +28,7 @@ CLIP = sorted((Path(next(iter(watchbench.__path__))) / "films").glob("*.mp4"))[0
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", FEW_FAMILIES)
 def test_a_published_folder_runs_as_in_transformers(family: str) -> None:
     """Pixels, prompt and positions are the stock processor's, answers the stock model's own forward."""
     folder = published(family)

@@ -16,7 +16,7 @@ from bench.floors import DissimilarTokens
 from lookout.cli.app import app
 from lookout.models import find_model
 from lookout.pruning import PolicyError
-from tests.tiny_models import FAMILIES, published
+from tests.tiny_models import FEW_FAMILIES, published
 from watchbench.evaluation.evaluate import DENSE, PRUNED, REUSED, evaluate
 from watchbench.evaluation.labels import LabelError, LabelledClip, read_labels
 from watchbench.evaluation.scores import LabelledAnswers, reliability_plot
@@ -106,7 +106,7 @@ def test_scores_are_the_textbooks() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", FEW_FAMILIES)
 def test_every_family_is_scored_in_three_ways(family: str, tmp_path: Path) -> None:
     """A random model of published shape: no F1 to speak of, but every way answers every window."""
     path = labelled(tmp_path, "door.mp4,Anyone?,yes,0,4\ndoor.mp4,Smoke?,no,,\n")

@@ -42,7 +42,10 @@ _RANGE: Final = re.compile(r"(\d{1,4})\s*\.\.\s*(\d{1,4})")
 _NUMBER: Final = re.compile(r"(\d{1,9})(?:\+| or more)?")
 _COMPARISON: Final = re.compile(r"\w+\s*(?P<sign>>=|<=|!=|==|=|>|<)\s*(?P<value>.+)")
 _MEMBERSHIP: Final = re.compile(r"\w+\s+(?P<not>not\s+)?in\s*\{(?P<answers>[^{}]*)\}")
-_DURATION: Final = re.compile(r"\s+for\s+[\d.]+\s*\w*$")
+_DURATION: Final = re.compile(r"\s+for\s+(?P<number>[\d.]+)\s*(?P<unit>\w*)$")
+_UNITS_S: Final = {"s": 1, "sec": 1, "second": 1, "seconds": 1, "min": 60, "minute": 60, "minutes": 60}
+#: seconds for which a condition may have to hold
+MAX_HOLD_S: Final = 3600.0
 _ORDER: Final[dict[str, Callable[[int, int], bool]]] = {
     ">=": operator.ge,
     "<=": operator.le,
@@ -64,12 +67,14 @@ class StructuredQuestion:
         answers: The allowed answers, in the order in which they were given.
         when: The condition, as it was given.
         accepted: Of each answer whether it satisfies the condition. p(yes) is the sum of their probabilities.
+        hold_s: Seconds for which it must hold before an incident opens.
     """
 
     text: str
     answers: tuple[str, ...]
     when: str
     accepted: tuple[bool, ...]
+    hold_s: float = 0.0
 
     @property
     def prompt(self) -> str:
@@ -151,11 +156,23 @@ def structure_of(question: str) -> StructuredQuestion | None:
     if len(answers) < 2:
         raise StructureError("a structured question needs two allowed answers or more, such as [0..5]")
     when = match["when"].strip()
-    accepted = _accepted(answers, when)
+    condition, hold_s = _untimed(when, answers)
+    accepted = _accepted(answers, condition)
     if all(accepted) or not any(accepted):
         which = "every" if all(accepted) else "no"
         raise StructureError(f"the condition “{when}” holds for {which} allowed answer: choose another one")
-    return StructuredQuestion(match["text"], answers, when, accepted)
+    return StructuredQuestion(match["text"], answers, when, accepted, hold_s)
+
+
+def hold_s_of(question: str) -> float:
+    """Seconds for which the condition of a question must hold before an incident opens; 0: none is named, or
+    the question cannot be read.
+    """
+    try:
+        structure = structure_of(question)
+    except StructureError:
+        return 0.0
+    return 0.0 if structure is None else structure.hold_s
 
 
 def _listed(text: str) -> tuple[str, ...]:
@@ -183,18 +200,30 @@ def _listed(text: str) -> tuple[str, ...]:
     return tuple(answers)
 
 
+def _untimed(when: str, answers: tuple[str, ...]) -> tuple[str, float]:
+    """A condition without its time, such as "for 10 s", and the time in seconds."""
+    match = _DURATION.search(when)
+    # An answer may end in a time, too.
+    if match is None or any(_DURATION.search(f" {each}") and when.endswith(each) for each in answers):
+        return when, 0.0
+    try:
+        seconds = float(match["number"]) * _UNITS_S[match["unit"].lower()]
+    except (KeyError, ValueError):
+        seconds = 0.0
+    if not 0 < seconds <= MAX_HOLD_S:
+        raise StructureError(
+            f"“{match[0].strip()}” is not a time such as for 10 s or for 2 min, above 0 and at most "
+            f"{MAX_HOLD_S / 60:.0f} min"
+        )
+    return when[: match.start()].rstrip(), seconds
+
+
 def _accepted(answers: tuple[str, ...], when: str) -> tuple[bool, ...]:
     """Of each answer whether a condition holds."""
     if membership := _MEMBERSHIP.fullmatch(when):
         named = _known(_listed(membership["answers"]), answers, when)
         return tuple((answer in named) is not bool(membership["not"]) for answer in answers)
     comparison = _COMPARISON.fullmatch(when)
-    timed = [answer for answer in answers if _DURATION.search(f" {answer}")]
-    if _DURATION.search(when) and not when.endswith(tuple(timed)):
-        raise StructureError(
-            f"the condition “{when}” names a time, which is part of the watch's rule: leave it out, and say "
-            "in how many windows the condition must hold (--of 3/3; k and n of the rule)"
-        )
     if comparison is None:
         raise StructureError(
             f"the condition “{when}” cannot be read: write one such as count >= 3, class = open or "

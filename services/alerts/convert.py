@@ -90,6 +90,7 @@ def pack(watch: str, state: WatchState, tenant: str = "") -> state_pb2.WatchStat
         seen=len(state.recent),
         newest_ms=state.newest_ms,
         cooldown_until_ms=state.cooldown_until_ms,
+        held_since_ms=state.held_since_ms,
     )
     if state.incident is not None:
         message.incident.CopyFrom(_pack_incident(state.incident))
@@ -125,6 +126,7 @@ def unpack(message: state_pb2.WatchState) -> WatchState:
         newest_ms=message.newest_ms,
         cooldown_until_ms=message.cooldown_until_ms,
         incident=_unpack_incident(message.incident) if message.HasField("incident") else None,
+        held_since_ms=message.held_since_ms,
     )
 
 

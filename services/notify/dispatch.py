@@ -217,7 +217,7 @@ class Target:
         """Connect a channel that lasts; close that of a notification which was removed."""
         notification = self._parts.notification(self._name)
         if notification is None:
-            self._close()
+            self._retire()
             return
         if self._channel is not None and not isinstance(self._channel[1], ConnectedChannel):
             return
@@ -227,6 +227,20 @@ class Target:
                 channel.keep()
         except Exception as error:  # deliveries say it as well, and repeat it
             self._log.warning(f"keep {self._name}", "a channel is not connected", error=str(error)[:300])
+
+    def _retire(self) -> None:
+        """Close the channel of a notification that was removed, and take back what lasts at its target."""
+        if self._channel is not None and isinstance(self._channel[1], ConnectedChannel):
+            try:
+                self._channel[1].retire()
+            except Exception as error:  # it is removed all the same
+                self._log.warning(
+                    f"retire {self._name}",
+                    "what a removed notification left at its target stays there",
+                    notification=self._name,
+                    error=str(error)[:300],
+                )
+        self._close()
 
     def _schedule(self, incident: str, after_s: float) -> None:
         heapq.heappush(self._due, (time.monotonic() + after_s, next(self._numbers), incident))

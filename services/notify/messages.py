@@ -85,6 +85,13 @@ class ConnectedChannel(Channel):
         """Whether `keep` has something to do at once."""
         return False
 
+    def retire(self) -> None:
+        """Take back what lasts at the target: its notification was removed.
+
+        Raises:
+            DeliveryError: The target does not answer.
+        """
+
 
 def summary(events: list[NotificationEvent], newest: NotificationEvent) -> str:
     """Many events in one message: how many, of which cameras, and the newest one."""

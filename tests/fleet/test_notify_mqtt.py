@@ -250,3 +250,36 @@ def test_a_host_that_is_not_allowed_is_not_reached(broker: int, tmp_path: Path) 
         channel(Mqtt(host="127.0.0.1", port=broker), tmp_path, ("elsewhere",)).send(
             message(Alert.KIND_OPENED)
         )
+
+
+def test_a_removed_notification_leaves_nothing_in_the_broker(tmp_path: Path) -> None:
+    with mosquitto(tmp_path, ["allow_anonymous true"]) as port:
+        target = Mqtt(host="127.0.0.1", port=port)
+        first, other = channel(target, tmp_path), channel(target, tmp_path, name="other")
+        connected(first, message(Alert.KIND_OPENED))
+        second = message(Alert.KIND_OPENED, 1)
+        second.event.alert.camera = "yard"
+        other.send(second)
+        foreign = paho.Client(CallbackAPIVersion.VERSION2)
+        foreign.connect("127.0.0.1", port)
+        foreign.loop_start()
+        for name, payload in (("lamp", b'{"availability": [{"topic": "lamp/up"}]}'), ("noise", b"\xff{")):
+            foreign.publish(f"homeassistant/switch/{name}/config", payload, 1, retain=True).wait_for_publish(
+                30
+            )
+        first.retire()
+        late = Listener(port)
+        key = entity_key("yard", "fall")
+        late.wait(f"lookout/{key}/state", b"ON")
+        left = {topic for topic in late.retained if late.got[topic]}
+        assert not [topic for topic in left if entity_key("gate", "fall") in topic]
+        assert {f"homeassistant/{kind}" for kind in ("switch/lamp/config", "switch/noise/config")} <= left
+        assert f"homeassistant/binary_sensor/lookout_{key}/config" in left
+        assert (
+            sum(topic.startswith("lookout/lookout-") for topic in left) == 1
+        )  # the other one's availability
+        for client in (foreign,):
+            client.disconnect()
+            client.loop_stop()
+        other.close()
+        late.close()

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from lookout.errors import LookoutError
-from lookout.structured import StructureError, structure_of, structured
+from lookout.structured import StructureError, hold_s_of, structure_of, structured
 from lookout.text import question_text
 
 GATE = "Is the gate open? [open, ajar, closed] when class "
@@ -76,7 +76,10 @@ def test_other_questions_ask_for_yes_or_no(question: str) -> None:
         ("How many? [0..5] when count > 5", "holds for no"),
         ("How many? [0..5] when count >= 0", "holds for every"),
         ("How many? [0..5] when many", "cannot be read"),
-        ("How many? [0..5] when count >= 3 for 10 s", "--of 3/3"),
+        ("How many? [0..5] when count >= 3 for 0 s", "“for 0 s” is not a time"),
+        ("How many? [0..5] when count >= 3 for 2 h", "“for 2 h” is not a time"),
+        ("How many? [0..5] when count >= 3 for 61 min", "at most 60 min"),
+        ("How many? [0..5] when count >= 3 for 1.2.3 s", "is not a time"),
         (GATE + "in {shut}", "“shut”"),
         (GATE + ">= 2", "“open” is not a number"),
         ("How many? [0..5] when count >= many", "“many” is not a number"),
@@ -107,3 +110,22 @@ def test_the_parts_make_the_text_that_is_read_again() -> None:
             structured("How many?", answers, when)
     with pytest.raises(StructureError, match="square brackets"):
         structured("How [many]?", "0..5", "count > 1")
+
+
+@pytest.mark.parametrize(
+    ("condition", "seconds"),
+    [
+        ("count >= 3", 0),
+        ("count >= 3 for 10 s", 10),
+        ("count >= 3 for 1.5min", 90),
+        ("count in {3, 4} for 30 seconds", 30),
+    ],
+)
+def test_a_condition_may_have_to_hold_for_some_time(condition: str, seconds: float) -> None:
+    question = f"How many? [0..5] when {condition}"
+    parsed, plain = structure_of(question), structure_of(question.partition(" for ")[0])
+    assert parsed is not None
+    assert plain is not None
+    assert (parsed.hold_s, hold_s_of(question)) == (seconds, seconds)
+    assert (parsed.accepted, parsed.prompt) == (plain.accepted, plain.prompt)
+    assert hold_s_of("Is anyone there?") == hold_s_of("How many? [0..5] when many") == 0

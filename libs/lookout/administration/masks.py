@@ -47,6 +47,9 @@ def next_masks(
     number = masks.versions[-1].version + 1 if masks.versions else 1
     version = masks.versions.add(version=number, hide=hide, keep=keep, by=by[:200])
     version.since.GetCurrentTime()
+    if len(masks.versions) > 1:  # a writer whose clock is behind must not seem to replay an older record
+        earliest = masks.versions[-2].since.ToNanoseconds() + 1000
+        version.since.FromNanoseconds(max(version.since.ToNanoseconds(), earliest))
     try:
         check_ranges(version)
         layers_of(version)

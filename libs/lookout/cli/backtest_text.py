@@ -121,7 +121,9 @@ def answer_facts(answer: BacktestAnswer, watch: Watch | None) -> PastFacts:
     notices += [_other_tenant(camera) for camera in answer.other_tenants]
     return PastFacts(
         watch.question if watch is not None else "a question whose request no longer exists",
-        messages.rule_of(watch.rule) if watch is not None else Rule(threshold=answer.threshold),
+        messages.rule_of(watch.rule, watch.question)
+        if watch is not None
+        else Rule(threshold=answer.threshold),
         answer.incidents_total,
         answer.cameras,
         answer.watched_s,

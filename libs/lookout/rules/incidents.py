@@ -48,18 +48,19 @@ def step(
     if answer.version != state.version:
         state, closed = _close(state, NEW_VERSION)
         events += closed
-        state = replace(state, version=answer.version, recent=(), cooldown_until_ms=0)
+        state = replace(state, version=answer.version, recent=(), cooldown_until_ms=0, held_since_ms=0)
     if answer.epoch != state.epoch:
         state, closed = _close(state, GAP)
         events += closed
-        state = replace(state, epoch=answer.epoch, window=-1, recent=())
+        state = replace(state, epoch=answer.epoch, window=-1, recent=(), held_since_ms=0)
     state = _covered(state, answer)
     if answer.outcome is Outcome.GAP:
-        state, closed = _close(replace(state, recent=()), GAP)
+        state, closed = _close(replace(state, recent=(), held_since_ms=0), GAP)
         return state, events + closed
-    # Nothing was seen: an open incident stays open, and no answer is counted as a no.
+    # Nothing was seen: an open incident stays open, and no answer is counted as a no. That the condition held
+    # all the time is not known either.
     if answer.outcome in _BLIND:
-        return state, events
+        return replace(state, held_since_ms=0), events
     state, further = _judged(state, answer, incident)
     return state, events + further
 
@@ -78,12 +79,14 @@ def _judged(state: WatchState, answer: WatchVerdict, identity: str) -> tuple[Wat
     state = _scored(state, answer)
     # Scored first, so that the event that closes the incident carries the newest answer.
     if not in_schedule(rule.schedule, answer.end_ms):
-        return _close(replace(state, recent=()), SCHEDULE)
+        return _close(replace(state, recent=(), held_since_ms=0), SCHEDULE)
     yes = _is_yes(state, answer)
-    state = replace(state, recent=(*state.recent, yes)[-rule.n :])
+    since_ms = (state.held_since_ms or answer.end_ms) if yes else 0
+    state = replace(state, recent=(*state.recent, yes)[-rule.n :], held_since_ms=since_ms)
     enough = sum(state.recent) >= rule.k
     if state.incident is None:
-        if yes and enough and answer.end_ms >= state.cooldown_until_ms:
+        held = yes and answer.end_ms - since_ms >= rule.hold_ms
+        if held and enough and answer.end_ms >= state.cooldown_until_ms:
             return _open(state, answer, identity)
         return state, []
     if not enough:
@@ -174,7 +177,8 @@ def _covered(state: WatchState, answer: WatchVerdict) -> WatchState:
 def _on_clock_of(state: WatchState, answer: WatchVerdict) -> WatchState:
     """The state on the clock of the answer, which may have been set back since the answer before.
 
-    What is left of a cooldown, and how long an incident has lasted, stay as they are. A gap may begin before
+    What is left of a cooldown, and how long an incident has lasted, stay as they are; how long a condition
+    has held begins again. A gap may begin before
     the end of a window whose last stride broke off: that is no clock set back.
     """
     if answer.end_ms >= state.newest_ms or answer.outcome is Outcome.GAP:
@@ -188,6 +192,7 @@ def _on_clock_of(state: WatchState, answer: WatchVerdict) -> WatchState:
         newest_ms=answer.start_ms,
         cooldown_until_ms=max(0, state.cooldown_until_ms - back_ms),
         incident=incident,
+        held_since_ms=0,
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from datetime import time
 
 from lookout.rules.types import Activity, Outcome, Rule, RuleError, ScheduleEntry, WatchVerdict, Zone
+from lookout.structured import hold_s_of
 from lookout.v1 import verdicts_pb2, watches_pb2
 
 _OUTCOMES = {
@@ -18,8 +19,12 @@ _OUTCOMES = {
 }
 
 
-def rule_of(message: watches_pb2.Rule) -> Rule:
+def rule_of(message: watches_pb2.Rule, question: str = "") -> Rule:
     """The rule of a watch, with defaults for what is not set.
+
+    Args:
+        message: The rule as it was written.
+        question: The watch's, whose condition may have to hold for some time (`count >= 3 for 10 s`).
 
     Raises:
         RuleError: A field has a value that cannot be followed.
@@ -35,6 +40,7 @@ def rule_of(message: watches_pb2.Rule) -> Rule:
         cooldown_ms=round(message.cooldown_s * 1000),
         schedule=schedule_of(message.schedule),
         zones=tuple(Zone(tuple((p.x, p.y) for p in zone.points), zone.name) for zone in message.zones),
+        hold_ms=round(1000 * hold_s_of(question)),
     )
 
 
@@ -88,7 +94,7 @@ def verdict_of(verdict: verdicts_pb2.Verdict, rule: Rule | None = None) -> Watch
         p_yes=verdict.p_yes,
         start_ms=verdict.start.ToMilliseconds(),
         end_ms=verdict.end.ToMilliseconds(),
-        rule=rule_of(verdict.rule) if rule is None else rule,
+        rule=rule_of(verdict.rule, verdict.question) if rule is None else rule,
         activity=_activity(verdict),
         evidence=tuple(frame.SerializeToString(deterministic=True) for frame in verdict.evidence),
     )

@@ -79,8 +79,8 @@ class Rule:
     """When answers become an incident.
 
     An answer is yes from `threshold` on and no below `clear_threshold`; between them it is yes while an
-    incident is open. One opens at a yes when at least `k` of the last `n` answers are, and closes when fewer
-    are.
+    incident is open. One opens at a yes when at least `k` of the last `n` answers are, and every answer was
+    for `hold_ms`; it closes when fewer than `k` are.
     """
 
     threshold: float = 0.5
@@ -90,6 +90,7 @@ class Rule:
     cooldown_ms: int = 0
     schedule: tuple[ScheduleEntry, ...] = ()
     zones: tuple[Zone, ...] = ()
+    hold_ms: int = 0
 
     def __post_init__(self) -> None:
         for name in ("threshold", "clear"):
@@ -175,7 +176,8 @@ class Incident:
 class WatchState:
     """The state of one watch on one camera.
 
-    `window` is the newest window seen of this epoch, -1: none; `recent` holds the last answers, newest last.
+    `window` is the newest window seen of this epoch, -1: none; `recent` holds the last answers, newest last;
+    `held_since_ms` is the end of the first window since which every one was a yes, 0: the newest was not.
     """
 
     version: int
@@ -185,6 +187,7 @@ class WatchState:
     newest_ms: int = 0
     cooldown_until_ms: int = 0
     incident: Incident | None = None
+    held_since_ms: int = 0
 
     @property
     def quiet(self) -> bool:

@@ -92,7 +92,7 @@ def check_watch(watch: Watch) -> Rule:
     _check_gate(watch)
     if watch.describe and structure_of(asked_question(watch)) is not None:
         raise RuleError(f"describe: {NO_TEXT}")
-    rule = rule_of(watch.rule)
+    rule = rule_of(watch.rule, watch.question)
     size = len(to_json(watch))
     if size > WATCH_BYTES:
         raise RuleError(f"{size} bytes as JSON, {WATCH_BYTES} at most")

@@ -235,7 +235,7 @@ class AlertsState(_message.Message):
     def __init__(self, epoch: _Optional[int] = ..., window: _Optional[int] = ..., watches: _Optional[_Iterable[_Union[WatchState, _Mapping]]] = ...) -> None: ...
 
 class WatchState(_message.Message):
-    __slots__ = ("watch", "version", "epoch", "recent", "seen", "newest_ms", "cooldown_until_ms", "incident", "window")
+    __slots__ = ("watch", "version", "epoch", "recent", "seen", "newest_ms", "cooldown_until_ms", "incident", "window", "held_since_ms")
     WATCH_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -245,6 +245,7 @@ class WatchState(_message.Message):
     COOLDOWN_UNTIL_MS_FIELD_NUMBER: _ClassVar[int]
     INCIDENT_FIELD_NUMBER: _ClassVar[int]
     WINDOW_FIELD_NUMBER: _ClassVar[int]
+    HELD_SINCE_MS_FIELD_NUMBER: _ClassVar[int]
     watch: str
     version: int
     epoch: int
@@ -254,7 +255,8 @@ class WatchState(_message.Message):
     cooldown_until_ms: int
     incident: OpenIncident
     window: int
-    def __init__(self, watch: _Optional[str] = ..., version: _Optional[int] = ..., epoch: _Optional[int] = ..., recent: _Optional[int] = ..., seen: _Optional[int] = ..., newest_ms: _Optional[int] = ..., cooldown_until_ms: _Optional[int] = ..., incident: _Optional[_Union[OpenIncident, _Mapping]] = ..., window: _Optional[int] = ...) -> None: ...
+    held_since_ms: int
+    def __init__(self, watch: _Optional[str] = ..., version: _Optional[int] = ..., epoch: _Optional[int] = ..., recent: _Optional[int] = ..., seen: _Optional[int] = ..., newest_ms: _Optional[int] = ..., cooldown_until_ms: _Optional[int] = ..., incident: _Optional[_Union[OpenIncident, _Mapping]] = ..., window: _Optional[int] = ..., held_since_ms: _Optional[int] = ...) -> None: ...
 
 class OpenIncident(_message.Message):
     __slots__ = ("id", "opened_ms", "peak", "score", "windows", "reported_peak", "evidence", "question", "coverage", "tenant")

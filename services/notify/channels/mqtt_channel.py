@@ -7,6 +7,7 @@ import json
 import ssl
 import threading
 from collections.abc import Callable
+from queue import Empty, SimpleQueue
 from typing import Any, Final
 
 import paho.mqtt.client as paho
@@ -28,6 +29,10 @@ _QOS: Final = 1
 #: seconds after which a broker that is silent counts as away
 _KEEPALIVE_S: Final = 30
 _GOODBYE_S: Final = 2.0
+#: seconds without a retained message after which the broker has sent all
+_SETTLED_S: Final = 1.0
+#: places of an entity's own retained messages in its discovery
+_OWN_PLACES: Final = ("state_topic", "json_attributes_topic", "image_topic")
 #: what Home Assistant takes for a state that is not known
 _UNKNOWN: Final = "None"
 #: reasons of closing that say that the answer is no, or that the schedule has ended
@@ -95,6 +100,35 @@ class MqttChannel(ConnectedChannel):
 
     def has_work(self) -> bool:
         return self._switches.has_work()
+
+    def retire(self) -> None:
+        client = self._open()
+        retained: SimpleQueue[tuple[str, bytes]] = SimpleQueue()
+        client.on_message = lambda _client, _data, message: retained.put(
+            (message.topic, bytes(message.payload))
+        )
+        client.subscribe(f"{self._discovery}/+/+/config", _QOS)
+        places = [self._availability]
+        with contextlib.suppress(Empty):
+            while True:
+                places += self._places(*retained.get(timeout=_SETTLED_S))
+        for place in dict.fromkeys(places):
+            self._publish(client, place, b"", retain=True)
+        self._client = None  # a farewell would leave its availability
+        client.disconnect()
+        client.loop_stop()
+
+    def _places(self, topic: str, payload: bytes) -> list[str]:
+        """Where an entity that this notification announced lasts; nothing of those of others."""
+        try:
+            config = json.loads(payload)
+            announced = [place["topic"] for place in config["availability"]]
+        except (KeyError, TypeError, ValueError):
+            return []
+        if self._availability not in announced:
+            return []
+        own = [config[name] for name in _OWN_PLACES if name in config]
+        return [topic, *(place for place in own if str(place).startswith(f"{self._topic}/"))]
 
     def close(self) -> None:
         client, self._client = self._client, None

@@ -321,3 +321,54 @@ def test_incidents_hold_their_laws_on_any_stream(
         total = spent.answered + spent.idle + spent.gap + spent.skipped + spent.degraded + spent.gated
         assert total == answers[-1].end_ms - state.incident.opened_ms
     assert sum(i.end_ms - i.start_ms for i in coverage_intervals(answers)) == answers[-1].end_ms
+
+
+HELD = Rule(hold_ms=6_000)
+
+
+@pytest.mark.parametrize(
+    ("scores", "opens"),
+    [
+        ([0.9, 0.9, 0.9], None),
+        ([0.9, 0.9, 0.9, 0.9], 3),
+        ([0.9, 0.9, 0.1, 0.9, 0.9, 0.9, 0.9], 6),
+        ([0.9, 0.9, Outcome.DEGRADED, 0.9, 0.9, 0.9], None),
+        ([0.9, 0.9, Outcome.GAP, 0.9, 0.9, 0.9, 0.9], 6),
+        ([0.9, 0.9, 0.9, Outcome.SKIPPED, 0.9, 0.9, 0.9, 0.9], 7),
+    ],
+)
+def test_an_incident_opens_once_every_answer_was_yes_for_the_time(
+    scores: list[float | Outcome], opens: int | None
+) -> None:
+    answers = [
+        answer(window, 0.0, HELD, outcome=score)
+        if isinstance(score, Outcome)
+        else answer(window, score, HELD)
+        for window, score in enumerate(scores)
+    ]
+    _, events = play(answers)
+    opened = [event.incident.id for event in events if event.kind is EventKind.OPENED]
+    assert opened == ([] if opens is None else [f"incident-1-{opens}"])
+
+
+def test_the_time_counts_for_opening_alone_and_begins_again_after_a_change() -> None:
+    opened = [answer(window, 0.9, HELD) for window in range(5)]
+    state, events = play([*opened, answer(5, 0.1, HELD)])
+    assert [event.kind for event in events if event.kind is not EventKind.UPDATED] == [
+        EventKind.OPENED,
+        EventKind.CLOSED,
+    ]
+    assert state.held_since_ms == 0
+    for changed in ({"version": 2}, {"epoch": 2}):
+        more = [answer(window, 0.9, HELD, **changed) for window in range(3, 6)]
+        assert not [event for event in play([*opened[:3], *more])[1] if event.kind is EventKind.OPENED]
+
+
+def test_a_clock_that_is_set_back_begins_the_time_again() -> None:
+    first = [answer(window, 0.9, HELD, start_ms=90_000, end_ms=100_000 + 2_000 * window) for window in (0, 1)]
+    back = [
+        answer(window, 0.9, HELD, start_ms=50_000 + 2_000 * window, end_ms=60_000 + 2_000 * window)
+        for window in range(2, 9)
+    ]
+    _, events = play([*first, *back])
+    assert events[0].incident.id == "incident-1-5"

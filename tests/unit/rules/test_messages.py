@@ -87,3 +87,11 @@ def test_a_rule_given_takes_the_place_of_the_message_s_own() -> None:
 def test_an_unknown_outcome_is_refused_by_name() -> None:
     with pytest.raises(RuleError, match="v-1: outcome 0"):
         verdict_of(verdicts_pb2.Verdict(id="v-1"))
+
+
+def test_a_condition_that_must_hold_is_part_of_the_rule() -> None:
+    question = "How many? [0..5] when count >= 3 for 10 s"
+    verdict = verdicts_pb2.Verdict(outcome=verdicts_pb2.Verdict.OUTCOME_ANSWERED, question=question)
+    assert verdict_of(verdict).rule.hold_ms == 10_000
+    assert rule_of(watches_pb2.Rule(), question).hold_ms == 10_000
+    assert rule_of(watches_pb2.Rule(), "How many? [0..5]").hold_ms == 0

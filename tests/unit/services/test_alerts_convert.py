@@ -36,6 +36,7 @@ states = st.builds(
     newest_ms=st.integers(0, 2**42),
     cooldown_until_ms=st.integers(0, 2**42),
     incident=st.none() | incidents,
+    held_since_ms=st.integers(0, 2**42),
 )
 
 

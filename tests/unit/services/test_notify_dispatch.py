@@ -54,7 +54,7 @@ class FakeConnected(FakeChannel, ConnectedChannel):
     def __init__(self) -> None:
         super().__init__()
         self.work = threading.Event()
-        self.kept = 0
+        self.kept = self.retired = 0
 
     def keep(self) -> None:
         self.kept += 1
@@ -62,6 +62,9 @@ class FakeConnected(FakeChannel, ConnectedChannel):
 
     def has_work(self) -> bool:
         return self.work.is_set()
+
+    def retire(self) -> None:
+        self.retired += 1
 
 
 class World:
@@ -196,3 +199,13 @@ def test_a_channel_that_has_work_is_not_left_waiting(world: World) -> None:
     eventually(lambda: channel.kept == 1, 8)  # the next look by itself is 10 s later
     channel.work.set()
     eventually(lambda: channel.kept == 2, 8)
+
+
+def test_a_connected_channel_takes_back_what_lasts_once_its_notification_is_removed(world: World) -> None:
+    channel = FakeConnected()
+    world.add("a", channel)
+    world.dispatcher.keep(["a"])
+    eventually(lambda: channel.kept == 1, 8)
+    del world.notifications["a"]
+    channel.work.set()
+    eventually(lambda: channel.retired == 1, 8)

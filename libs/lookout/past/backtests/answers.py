@@ -79,7 +79,8 @@ def answer_of(
         hidden: What was erased.
     """
     answer = BacktestAnswer()
-    backtest = Backtest(messages.rule_of(plan.job.backtest.watch.rule), most_incidents=JOB_INCIDENTS)
+    watch = plan.job.backtest.watch
+    backtest = Backtest(messages.rule_of(watch.rule, watch.question), most_incidents=JOB_INCIDENTS)
     answer.threshold = backtest.rule.threshold
     scores = LabelScores(plan.job.backtest.labels, backtest.rule)
     first = 0

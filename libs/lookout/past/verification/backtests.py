@@ -45,7 +45,7 @@ def fleet_backtest(
         LookoutError: The settings or the model cannot be used.
         TimeoutError: A topic cannot be read to its end.
     """
-    backtest = Backtest(messages.rule_of(watch.rule), timeline={})
+    backtest = Backtest(messages.rule_of(watch.rule, watch.question), timeline={})
     scores = LabelScores(labels, backtest.rule)
     # Left last: seconds count from the loaded model on until the decoder processes have ended.
     with ExitStack() as measured, fleet_replay(model, bootstrap, common, own) as fleet:

@@ -98,14 +98,10 @@ class SignedMasks:
 
 
 def _is_older(masks: CameraMasks, before: CameraMasks) -> bool:
-    """Whether masks were written before others. The time counts where versions begin again."""
-    new, old = (_age(each) for each in (masks, before))
-    return new != old and new[0] <= old[0] and new[1] <= old[1]
-
-
-def _age(masks: CameraMasks) -> tuple[int, int]:
-    newest = masks.versions[-1]
-    return newest.version, newest.since.ToMicroseconds()
+    """Whether masks were written before others. The time alone counts: after a lost record versions begin
+    again, and a signed one of before has a higher number.
+    """
+    return masks.versions[-1].since.ToNanoseconds() < before.versions[-1].since.ToNanoseconds()
 
 
 def _content(masks: CameraMasks) -> bytes:

@@ -122,6 +122,24 @@ def test_what_nobody_signed_changes_nothing_and_is_counted(record: bytes | None,
     assert topic.table.left_out().rows == 0
 
 
+def test_an_older_mask_does_not_come_back_where_versions_begin_again() -> None:
+    topic = Topic()
+    again = written(None, [DESK])  # the record before was lost
+    topic.write(to_json(again))
+    topic.write(to_json(BOTH))  # version 2, signed, and written earlier
+    assert topic.hides == ["desk"]
+    assert "older" in topic.table.left_out().reasons["gate"]
+    topic.write(to_json(written(again, [])))
+    assert topic.hides == []
+
+
+def test_the_next_mask_is_newer_whatever_the_clock_of_its_writer() -> None:
+    before = next_masks("gate", None, [DOOR], [], "eve")
+    before.versions[0].since.FromMilliseconds(before.versions[0].since.ToMilliseconds() + 3_600_000)
+    after = next_masks("gate", before, [], [], "eve")
+    assert after.versions[1].since.ToNanoseconds() > before.versions[0].since.ToNanoseconds()
+
+
 @pytest.mark.parametrize("field", ["camera", "by", "since", "hide", "keep", "version", "point", "name"])
 def test_the_signature_is_over_everything(field: str) -> None:
     masks = CameraMasks()

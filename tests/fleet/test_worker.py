@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 
 import pytest
+from confluent_kafka import Producer
 
 from lookout.runtime.worker import Downstream
 from tests.eventually import eventually
@@ -132,6 +133,21 @@ def test_time_counts_only_where_everything_is_read(bench: Bench) -> None:
         eventually(lambda: "silent" in bench.outputs()["other"][-1])
     assert bench.outputs()["cam"][1:] == [{"silent": 1}]
     assert bench.outputs()["other"][2:] == [{"silent": 2}]
+
+
+def test_a_stage_that_has_read_everything_is_not_behind(bench: Bench) -> None:
+    """Its input is written in transactions, whose end takes an offset of its own, which nobody commits."""
+    producer = Producer({"bootstrap.servers": bench.bootstrap, "transactional.id": f"{bench.prefix}input"})
+    producer.init_transactions(60.0)
+    producer.begin_transaction()
+    producer.produce(f"{bench.prefix}in", b'{"n": 1}', key="cam", partition=1)
+    producer.commit_transaction(60.0)
+    with running(bench.settings()) as worker:
+        shown = worker.metrics.registry.get_sample_value
+        labels = {"stage": "toy", "partition": "1"}
+        eventually(lambda: worker.count("records_total") == 1)
+        for name in ("lookout_lag_records", "lookout_lag_seconds"):
+            eventually(lambda name=name: shown(name, labels) == 0, seconds=60.0)  # type: ignore[misc]
 
 
 def test_what_another_group_has_read_can_be_followed(bench: Bench) -> None:

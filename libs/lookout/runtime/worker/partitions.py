@@ -87,6 +87,7 @@ class Partition:
     next_passed: float = 0.0
     next_forget: float = 0.0
     at_end: bool = False  # everything that was in the topic is read
+    end: int = 0  # where that was; the end of a transaction takes an offset that is never committed
     seek_to: int | None = None  # reading continues from here as soon as the client lets it
     waits_for: str = ""  # why it is not taken over yet
     waits_since: float | None = None
@@ -132,6 +133,15 @@ class Partition:
         count += max(0, low - max(position, self.lost_to))
         self.lost_to = max(self.lost_to, low)
         return count
+
+    def done_to(self, low: int) -> int:
+        """The offset below which nothing is left to do.
+
+        Args:
+            low: The first offset that the topic still holds.
+        """
+        committed = low if self.committed is None else self.committed
+        return committed if self.slots else max(committed, self.end)
 
     @property
     def in_place(self) -> bool:

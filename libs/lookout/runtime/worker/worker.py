@@ -413,11 +413,11 @@ class Worker:
         slot.result = Result(dead_letter=reason)
         self._commits.may_have(partition)
 
-    def on_end(self, number: int) -> None:
-        """Everything that was in a partition is read."""
+    def on_end(self, number: int, offset: int) -> None:
+        """Everything that was in a partition is read, up to an offset."""
         partition = self._ownership.current.get(number)
         if partition is not None and partition.in_place and not self._unreadable.passed(partition):
-            partition.at_end = True
+            partition.at_end, partition.end = True, offset
         self._health.clear("topic")
 
     def on_broken_batch(self, number: int, offset: int, why: str) -> None:
@@ -458,7 +458,7 @@ class Worker:
             if number in ends:
                 low, end = ends[number]
                 self._count_lost(partition, low)
-                lag = max(0, end - (low if partition.committed is None else partition.committed))
+                lag = max(0, end - partition.done_to(low))
                 metrics.lag.labels(stage, str(number)).set(lag)
                 metrics.lag_seconds.labels(stage, str(number)).set(_age_s(partition) if lag else 0.0)
         metrics.in_flight.labels(stage).set(records)

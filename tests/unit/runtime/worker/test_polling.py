@@ -37,7 +37,7 @@ class Heard:
     def on_record(self, record: Record) -> None:
         self.records.append(record)
 
-    def on_end(self, number: int) -> None:
+    def on_end(self, number: int, offset: int) -> None:
         self.ends.append(number)
 
     def on_unreadable(self, why: str) -> None:

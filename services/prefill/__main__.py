@@ -110,6 +110,7 @@ def make_handler(context: Context[PrefillSettings]) -> PrefillHandler:
     context.metrics.show(lambda: engine_numbers(batcher, cache, engine.kv_budget))
     context.metrics.show(lambda: store_numbers(node.store))
     context.metrics.show(lambda: share_numbers(shares.numbers()))
+    context.metrics.show(handler.device_seconds.numbers)
     return handler
 
 

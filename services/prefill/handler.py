@@ -6,10 +6,10 @@ from functools import partial
 
 from lookout.errors import BadRecordError
 from lookout.past.erasures import Fence
-from lookout.runtime.worker import DeadLetter, Record, RecordSource, StoredCheckpoint, digest
+from lookout.runtime.worker import DeadLetter, Delivery, Record, RecordSource, StoredCheckpoint, digest
 from lookout.services.prefill.asking import WindowAsker
 from lookout.services.prefill.loading import WindowRecord
-from lookout.services.prefill.metrics import EVENTS, REASONS
+from lookout.services.prefill.metrics import EVENTS, REASONS, DeviceSeconds
 from lookout.services.prefill.remembering import ChapterLanes
 from lookout.services.prefill.settings import PrefillSettings
 from lookout.services.prefill.watches import Active, Watches
@@ -23,7 +23,7 @@ from lookout.v1.lineage_pb2 import StreamEvent
 from lookout.v1.state_pb2 import Checkpoint
 from lookout.v1.tokens_pb2 import TokensRecord
 from lookout.v1.verdicts_pb2 import Verdict
-from lookout.wire import TOKENS, WireError, received, tenant_of
+from lookout.wire import TOKENS, VERDICTS, WireError, received, tenant_of
 
 #: raise when windows are decided differently and old checkpoints cannot be continued
 STATE_VERSION = 1
@@ -45,6 +45,9 @@ class PrefillHandler(KeyedStage[OpenWindow]):
         wait_for_watches: Returns once the watches are read up to an offset.
         memory: Remembers committed windows; None: nothing does.
         fence: What was erased.
+
+    Attributes:
+        device_seconds: What committed verdicts cost.
     """
 
     events = EVENTS
@@ -71,6 +74,7 @@ class PrefillHandler(KeyedStage[OpenWindow]):
         self._settings, self._watches, self._asker = settings, watches, asker
         self._model_digest, self._memory = model_digest, memory
         self._wait_for_watches = wait_for_watches
+        self.device_seconds = DeviceSeconds()
 
     def begin(self, camera: str) -> OpenWindow:
         """See `KeyedStage.begin`."""
@@ -112,8 +116,15 @@ class PrefillHandler(KeyedStage[OpenWindow]):
     def released(self, camera: str, partition: int) -> None:
         """See `Handler.released`."""
         self._asker.forget(camera)
+        self.device_seconds.forget(camera)
         if self._memory is not None:
             self._memory.leave(camera)
+
+    def committed(self, deliveries: Sequence[Delivery]) -> None:
+        """See `Handler.committed`."""
+        self.device_seconds.add(
+            entry.output.value for entry in deliveries if entry.output.topic == VERDICTS.name
+        )
 
     def join(self, camera: Camera[OpenWindow], record: Record, draft: Draft) -> OpenWindow | None:
         """A block or an event of a stream."""

@@ -1,6 +1,9 @@
 """Prefill's numbers for Prometheus."""
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterable, Iterator
+from threading import Lock
+from typing import Final
 
 from prometheus_client import CollectorRegistry, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -8,6 +11,12 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from lookout.models.engines.budget import KvBudget
 from lookout.services.prefill.batcher import Batcher
 from lookout.services.prefill.loading import BlockCache
+from lookout.wire import tenant_of
+
+#: watches of cameras whose seconds a process shows by name: Prometheus keeps a series of each
+COUNTED: Final = 2000
+REST: Final = "(others)"
+"""Tenant, camera and watch under which the others are counted."""
 
 #: what is counted, in `lookout_events_total`
 EVENTS = {
@@ -52,3 +61,49 @@ def engine_numbers(batcher: Batcher, cache: BlockCache, budget: KvBudget) -> Ite
         "lookout_kv_bytes", "bytes of KV that cameras hold between windows", value=budget.total
     )
     yield GaugeMetricFamily("lookout_kv_limit_bytes", "bytes of KV that they may hold", value=budget.limit)
+
+
+class DeviceSeconds:
+    """Seconds of devices that committed verdicts cost, by tenant, camera and watch. Thread-safe.
+
+    A process shows the first `COUNTED` of them by name, and the sum of the others. A camera's series end here
+    when another process takes the camera.
+    """
+
+    def __init__(self, counted: int = COUNTED) -> None:
+        self._counted, self._lock = counted, Lock()
+        self._seconds: dict[tuple[str, str, str], float] = {}
+        self._rest = 0.0
+
+    def add(self, verdicts: Iterable[bytes | None]) -> None:
+        """Count committed records of verdicts.v1."""
+        for value in verdicts:
+            fields = json.loads(value or b"{}")
+            seconds = fields.get("cost", {}).get("device_us", 0) / 1e6
+            if not seconds:
+                continue
+            key = (tenant_of(fields.get("tenant", "")), fields["camera"], fields["watch"])
+            with self._lock:
+                if key in self._seconds or len(self._seconds) < self._counted:
+                    self._seconds[key] = self._seconds.get(key, 0.0) + seconds
+                else:
+                    self._rest += seconds
+
+    def forget(self, camera: str) -> None:
+        """Another process counts the camera from now on."""
+        with self._lock:
+            for key in [key for key in self._seconds if key[1] == camera]:
+                del self._seconds[key]
+
+    def numbers(self) -> Iterator[Metric]:
+        """The seconds so far."""
+        family = CounterMetricFamily(
+            "lookout_device_seconds",
+            "seconds of devices that committed verdicts cost; 2000 series a process, then one of all others",
+            labels=["tenant", "camera", "watch"],
+        )
+        with self._lock:
+            rows = {**self._seconds, (REST, REST, REST): self._rest}
+        for labels, seconds in rows.items():
+            family.add_metric(labels, seconds)
+        yield family

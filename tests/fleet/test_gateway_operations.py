@@ -11,10 +11,13 @@ from typing import Any
 import httpx
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
+from typer.testing import CliRunner
 
 import lookout
+from lookout.cli.app import app
 from lookout.cli.report import report
-from lookout.local import KafkaServer
+from lookout.local import KafkaServer, addresses
+from lookout.local.addresses import FleetAddress
 from lookout.runtime.worker.fleet_check import client_id
 from lookout.wire import PIPELINE, SEGMENTS, VERDICTS, Stage, headers, to_json
 from tests.eventually import eventually
@@ -257,3 +260,35 @@ def test_costs_and_usage_add_up_the_time_of_devices(process: GatewayProcess, cli
     made = client.post("/v1/tokens", json={"name": "usage", "role": "viewer", "tenants": ["south"]})
     with process.client(headers={"authorization": f"Bearer {made.json()['secret']}"}) as program:
         assert [row["tenant"] for row in program.get("/v1/usage", params=when).json()["rows"]] == ["south"]
+    assert_sheet(process, made.json()["secret"])
+
+
+def assert_sheet(process: GatewayProcess, token: str) -> None:
+    """`lookout cost` prints what the token may see, and advises where there is none."""
+    month = f"{datetime.fromtimestamp(BEGIN_MS / 1000, UTC):%Y-%m}"
+    words = ["cost", "--month", month, "--gateway", process.url, "--price", "3600", "--format", "json"]
+    done = CliRunner().invoke(app, words, env={"LOOKOUT_GATEWAY_TOKEN": token}, catch_exceptions=False)
+    sheet = json.loads(done.stdout)
+    assert [(row["camera"], row["verdicts"], row["cost"]) for row in sheet["rows"]] == [("yard", 4, 1.0)]
+    assert (sheet["month"], sheet["cost"]) == (month, 1.0)
+    refused = CliRunner().invoke(app, words, env={"LOOKOUT_GATEWAY_TOKEN": "none"})
+    assert refused.exit_code == 1
+    assert "LOOKOUT_GATEWAY_TOKEN" in str(refused.exception)
+
+
+def test_the_sheet_of_costs_signs_in_to_the_fleet_that_runs_here(
+    process: GatewayProcess, client: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = FleetAddress(
+        bootstrap=process.settings["bootstrap"],
+        redis_url="",
+        folder="",
+        pid=0,
+        metrics={},
+        grpc={},
+        gateway=process.url,
+        sign_in_file=str(process.sign_in_file),
+    )
+    monkeypatch.setattr(addresses, "running_fleets", lambda: [here])
+    done = CliRunner().invoke(app, ["cost"], catch_exceptions=False)
+    assert done.stdout.startswith("# Cost of ")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import csv
 import io
-import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lookout.cli.formats import spreadsheet_cell
 from lookout.cli.options import page_kind
 from lookout.disk import replace_file
 from lookout.recordings.analysis.results import COLUMNS
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from lookout.recordings.analysis import Analysis
 
 _ROUND = str.maketrans("{}", "()")
-#: what makes a spreadsheet compute a cell (OWASP, CSV injection)
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def write_answers(
@@ -61,7 +59,7 @@ def _row(row: Mapping[str, Any]) -> tuple[object, ...]:
     """A row of a table as cells."""
     cells: dict[str, Any] = {name: "" if value is None else value for name, value in row.items()}
     for name in ("recording", "question", "text", "gap"):
-        cells[name] = _cell(cells[name])
+        cells[name] = spreadsheet_cell(cells[name])
     for name in ("start_s", "end_s"):
         cells[name] = f"{cells[name]:.3f}"
     for name in ("start_time", "end_time"):
@@ -99,11 +97,3 @@ def _time(at_s: float) -> str:
     seconds, milliseconds = divmod(round(at_s * 1000), 1000)
     minutes, seconds = divmod(seconds, 60)
     return f"{minutes // 60:02d}:{minutes % 60:02d}:{seconds:02d},{milliseconds:03d}"
-
-
-def _cell(text: str) -> str:
-    """A text from outside as a cell that no spreadsheet computes."""
-    shown = clean(text)
-    # Some spreadsheets skip blanks in front, and take full-width signs for plain ones.
-    begins = unicodedata.normalize("NFKC", shown).lstrip()
-    return f"'{shown}" if begins.startswith(_FORMULA) or shown.startswith(_FORMULA) else shown

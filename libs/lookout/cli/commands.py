@@ -117,6 +117,9 @@ COMMANDS = {
         "report",
         "Say in a few sentences what the fleet has decided, and write one HTML page of it.",
     ),
+    "cost": CommandPlace(
+        "cost", "cost", "Print a sheet of what each tenant, camera and watch cost in a month.", logs=False
+    ),
     "doctor": CommandPlace(
         "doctor",
         "doctor",

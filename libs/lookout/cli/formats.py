@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import unicodedata
 from datetime import UTC, datetime
+
+from lookout.text import clean
+
+#: what makes a spreadsheet compute a cell (OWASP, CSV injection)
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def count_text(number: int, noun: str) -> str:
@@ -37,3 +43,11 @@ def clock(at_s: float) -> str:
     minutes, seconds = divmod(round(at_s, 1), 60)
     hours, minutes = divmod(int(minutes), 60)
     return f"{hours}:{minutes:02d}:{int(seconds):02d}" if hours else f"{minutes}:{seconds:04.1f}"
+
+
+def spreadsheet_cell(text: str) -> str:
+    """A text from outside as a cell that no spreadsheet computes."""
+    shown = clean(text)
+    # Some spreadsheets skip blanks in front, and take full-width signs for plain ones.
+    begins = unicodedata.normalize("NFKC", shown).lstrip()
+    return f"'{shown}" if begins.startswith(_FORMULA) or shown.startswith(_FORMULA) else shown

@@ -11,6 +11,7 @@ import argparse
 import json
 import sys
 import tempfile
+import traceback
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -28,10 +29,14 @@ def recorded(names: set[str], chosen: set[str], folder: Path) -> list[Case]:
         for cause in CAUSES:
             if chosen and cause.__name__ not in chosen:
                 continue
-            eventually(world.settled, every=1.0)
-            for case in cause(world):
-                print(f"recorded: {case.fault}", file=sys.stderr, flush=True)
-                cases.append(case)
+            try:
+                eventually(world.settled, every=1.0)
+                for case in cause(world):
+                    print(f"recorded: {case.fault}", file=sys.stderr, flush=True)
+                    cases.append(case)
+            except Exception:  # the other rules are tried all the same; this one has not fired
+                print(f"{cause.__name__} could not be caused", file=sys.stderr)
+                traceback.print_exc()
     return cases
 
 
@@ -39,9 +44,12 @@ def main() -> int:
     """Run it; 1 where a rule does not fire, or fires without its fault."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default="", help="faults by name, separated by commas")
-    chosen = set(filter(None, parser.parse_args().only.split(",")))
+    parser.add_argument("--folder", type=Path, help="keeps logs and recorded scrapes; a temporary one")
+    options = parser.parse_args()
+    chosen = set(filter(None, options.only.split(",")))
     rules = rendered_rules()
-    with tempfile.TemporaryDirectory() as name:
+    with ExitStack() as stack:
+        name = options.folder or stack.enter_context(tempfile.TemporaryDirectory())
         cases = recorded(metric_names(rules), chosen, Path(name))
         by_rule: dict[str, str] = {}
         false = 0

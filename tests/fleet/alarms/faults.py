@@ -1,4 +1,4 @@
-"""The fault of each rule of the chart, caused on a running fleet; what services said meanwhile is recorded."""
+"""The fault of each rule of the chart, caused on a running fleet while its metrics are recorded."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lookout.local import Service
 from lookout.services.controller.cluster import CAMERA, WATCH
 from lookout.wire import PIPELINE, SEGMENTS, VERDICTS, WATCHES, Stage, headers
 from tests.eventually import eventually
-from tests.fleet.alarms.replay import Case, Scrape
+from tests.fleet.alarms.replay import INTERVAL_S, Case, Scrape
 from tests.fleet.alarms.world import CAMERAS, QUOTA_BYTES, SMALL_TENANT, World
 
 #: nobody is at this address
@@ -26,13 +26,21 @@ _STATE: Final = PIPELINE[Stage.ALERTS].state.name
 Cause = Callable[[World], Iterator[Case]]
 
 
-def _case(fault: str, rules: str, scrapes: list[Scrape], *, also: str = "", lasts: bool = True) -> Case:
-    return Case(fault, frozenset(rules.split()), frozenset(also.split()), scrapes, lasts)
+def _lasting(
+    fault: str, rules: str, scrapes: list[Scrape], also: str = "", every_s: int = INTERVAL_S
+) -> Case:
+    return Case(fault, frozenset(rules.split()), frozenset(also.split()), scrapes, True, every_s)
+
+
+def _over(world: World, fault: str, rules: str, scrapes: list[Scrape], also: str = "") -> Case:
+    """A fault that has ended: the last scrape is one of a fleet that works again."""
+    eventually(world.settled, every=1.0)
+    return Case(fault, frozenset(rules.split()), frozenset(also.split()), [*scrapes, world.scrape()], False)
 
 
 def quiet(world: World) -> Iterator[Case]:
     """Nothing is wrong."""
-    yield _case("none", "", world.record(20.0))
+    yield _lasting("none", "", world.record(20.0))
 
 
 def unreadable_segments(world: World) -> Iterator[Case]:
@@ -40,7 +48,7 @@ def unreadable_segments(world: World) -> Iterator[Case]:
     before = world.record(0.0)
     world.send(SEGMENTS.name, "broken", b"no video")
     scrapes = world.recorded_until(lambda: world.value("lookout_dead_letters_total", stage="decode") > 0)
-    yield _case("a camera sends bytes that are no video", "LookoutDeadLetters", before + scrapes, lasts=False)
+    yield _over(world, "a camera sends bytes that are no video", "LookoutDeadLetters", before + scrapes)
 
 
 def too_much(world: World) -> Iterator[Case]:
@@ -53,19 +61,15 @@ def too_much(world: World) -> Iterator[Case]:
         lambda: world.value("lookout_events_total", stage="decode", event="over_quota") > 1
     )
     fault = "a camera sends more than its quota"
-    yield _case(fault, "LookoutOverQuota", before + scrapes, also="LookoutDeadLetters", lasts=False)
+    yield _over(world, fault, "LookoutOverQuota", before + scrapes, also="LookoutDeadLetters")
     before = world.record(0.0)
     owner = list(headers.encode({headers.TENANT: SMALL_TENANT}))
     for number in range(6):
         world.send(SEGMENTS.name, "other", world.piece(CAMERAS[0], number).data, headers=owner)
     scrapes = world.recorded_until(lambda: world.value("lookout_tenant_refused_total") > 0)
     fault = "a tenant sends more than its quota"
-    yield _case(
-        fault,
-        "LookoutTenantRefused",
-        before + scrapes,
-        also="LookoutOverQuota LookoutDeadLetters",
-        lasts=False,
+    yield _over(
+        world, fault, "LookoutTenantRefused", before + scrapes, also="LookoutOverQuota LookoutDeadLetters"
     )
 
 
@@ -75,7 +79,7 @@ def unusable_watch(world: World) -> Iterator[Case]:
     world.send(WATCHES.name, "broken", b"no watch")
     scrapes = world.recorded_until(lambda: world.value("lookout_left_out_rows") > 0, 6.0)
     world.send(WATCHES.name, "broken", None)
-    yield _case("a watch that cannot be read", "LookoutRowsLeftOut", before + scrapes)
+    yield _lasting("a watch that cannot be read", "LookoutRowsLeftOut", before + scrapes)
 
 
 def namesakes(world: World) -> Iterator[Case]:
@@ -88,7 +92,7 @@ def namesakes(world: World) -> Iterator[Case]:
         scrapes = world.recorded_until(lambda: world.value("lookout_fenced_total") > 0 or first.restarts)
     finally:
         second.stop(15.0)
-    yield _case("a second process with the same name", "LookoutFenced", before + scrapes, lasts=False)
+    yield _over(world, "a second process with the same name", "LookoutFenced", before + scrapes)
 
 
 def slow_stage(world: World) -> Iterator[Case]:
@@ -101,21 +105,22 @@ def slow_stage(world: World) -> Iterator[Case]:
             lambda: world.value("lookout_latency_seconds_count", stage="prefill") > answered, 8.0
         )
     fault = "prefill has a twentieth of its CPU"
-    yield _case(fault, "LookoutStageBehind LookoutSlowAnswers", before + scrapes)
+    yield _lasting(fault, "LookoutStageBehind LookoutSlowAnswers", before + scrapes)
 
 
 def no_broker(world: World) -> Iterator[Case]:
     """Kafka stops."""
     before = world.record(0.0)
     server = world.fleet._kafka
-    assert server is not None and server.pid is not None
+    assert server is not None
+    assert server.pid is not None
     os.kill(server.pid, signal.SIGSTOP)
     try:
         eventually(lambda: world.value("lookout_ready", stage="alerts") == 0, every=1.0)
         scrapes = [world.scrape() for _ in range(4)]
     finally:
         os.kill(server.pid, signal.SIGCONT)
-    yield _case("Kafka does not answer", "LookoutNotReady", before + scrapes, also="LookoutStageBehind")
+    yield _lasting("Kafka does not answer", "LookoutNotReady", before + scrapes, also="LookoutStageBehind")
 
 
 def lost_records(world: World) -> Iterator[Case]:
@@ -130,7 +135,7 @@ def lost_records(world: World) -> Iterator[Case]:
         world.forget(VERDICTS.name)
     scrapes = world.recorded_until(lambda: world.value("lookout_lost_offsets_total") > 0)
     fault = "retention removed records before alerts had read them"
-    yield _case(fault, "LookoutRecordsLost", before + scrapes, lasts=False)
+    yield _over(world, fault, "LookoutRecordsLost", before + scrapes)
 
 
 def damaged_state(world: World) -> Iterator[Case]:
@@ -141,7 +146,7 @@ def damaged_state(world: World) -> Iterator[Case]:
             world.send(_STATE, key.decode(), b"no checkpoint", partition=partition)
     scrapes = world.recorded_until(lambda: world.value("lookout_checkpoints_unreadable_total") > 0, 4.0)
     fault = "checkpoints of alerts are damaged"
-    yield _case(fault, "LookoutStateLost", before + scrapes, also="LookoutDeadLetters", lasts=False)
+    yield _over(world, fault, "LookoutStateLost", before + scrapes, also="LookoutDeadLetters")
 
 
 def open_transaction(world: World) -> Iterator[Case]:
@@ -164,7 +169,7 @@ def open_transaction(world: World) -> Iterator[Case]:
     scrapes = scrapes[-1:] + world.record(6.0)
     other.abort_transaction(60.0)
     fault = "a transaction over the checkpoints of alerts stays open"
-    yield _case(fault, "LookoutTakeoverStuck", before + scrapes, also="LookoutNotReady LookoutStageBehind")
+    yield _lasting(fault, "LookoutTakeoverStuck", before + scrapes, also="LookoutNotReady LookoutStageBehind")
 
 
 def refused_outputs(world: World) -> Iterator[Case]:
@@ -172,10 +177,10 @@ def refused_outputs(world: World) -> Iterator[Case]:
     before = world.record(0.0)
     with world.limited(VERDICTS.name, 64):
         scrapes = world.recorded_until(
-            lambda: world.value("lookout_transactions_total", stage="prefill", outcome="aborted") > 0, 12.0
+            lambda: world.value("lookout_transactions_total", stage="prefill", outcome="aborted") > 0, 30.0
         )
     fault = "Kafka rejects what prefill writes"
-    yield _case(
+    yield _lasting(
         fault,
         "LookoutCommitsAbort",
         before + scrapes,
@@ -203,7 +208,7 @@ def lost_pictures(world: World) -> Iterator[Case]:
     )
     # The service was away: what lasts are the windows without an answer.
     fault = "pictures are lost, and their segments as well"
-    yield _case(
+    yield _lasting(
         fault,
         "LookoutNoAnswers",
         before + scrapes,
@@ -224,8 +229,8 @@ def failing_device(world: World) -> Iterator[Case]:
     fault = (
         "prefill's device fails (a fake fault, at the model's call); its process ends and is started again"
     )
-    yield _case(
-        fault, "LookoutDeviceFails", before + scrapes, also="LookoutNotReady LookoutStageBehind", lasts=False
+    yield _over(
+        world, fault, "LookoutDeviceFails", before + scrapes, also="LookoutNotReady LookoutStageBehind"
     )
 
 
@@ -241,7 +246,7 @@ def full_disk(world: World) -> Iterator[Case]:
     finally:
         resource.prlimit(pid, resource.RLIMIT_FSIZE, (hard, hard))
     fault = "the disk of prefill is full"
-    yield _case(fault, "LookoutBlocksForgotten", before + scrapes, also="LookoutChaptersNotStored")
+    yield _lasting(fault, "LookoutBlocksForgotten", before + scrapes, also="LookoutChaptersNotStored")
 
 
 def tier_away(world: World) -> Iterator[Case]:
@@ -249,7 +254,7 @@ def tier_away(world: World) -> Iterator[Case]:
     before = world.record(0.0)
     with world.tier_away():
         scrapes = world.recorded_until(lambda: world.value("lookout_memory_upload_failures_total") > 3)
-        yield _case("the durable tier is away", "LookoutChaptersNotStored", before + scrapes)
+        yield _lasting("the durable tier is away", "LookoutChaptersNotStored", before + scrapes)
         before = world.record(0.0)
         pid = world.service(Stage.PREFILL).pid
         assert pid is not None
@@ -265,11 +270,11 @@ def tier_away(world: World) -> Iterator[Case]:
         asking.join()
         fault = "a question about the past, while the pod that remembers and the durable tier are away"
         also = "LookoutChaptersNotStored"
-        yield _case(fault, "LookoutQuestionsFail", before + world.record(2.0), also=also, lasts=False)
+        yield _over(world, fault, "LookoutQuestionsFail", before + world.record(2.0), also=also)
         before = world.record(0.0)
         print(world.command("erase", "--camera", CAMERAS[1], "--yes", "--wait", "0"))
         scrapes = world.recorded_until(lambda: world.value("lookout_erasures_open") > 0, 6.0)
-        yield _case(
+        yield _lasting(
             "an erasure, while the durable tier is away", "LookoutErasureOpen", before + scrapes, also=also
         )
     eventually(lambda: world.value("lookout_erasures_open") == 0, every=1.0)
@@ -280,7 +285,7 @@ def resources(world: World) -> Iterator[Case]:
     before = world.record(0.0)
     world.api.create(CAMERA, ["dead"], {"url": NOWHERE})
     scrapes = world.recorded_until(lambda: world.value("lookout_cameras_not_streaming") > 0, 6.0)
-    yield _case("nobody answers at a camera's address", "LookoutCamerasNotStreaming", before + scrapes)
+    yield _lasting("nobody answers at a camera's address", "LookoutCamerasNotStreaming", before + scrapes)
     before = world.record(0.0)
     rule = {"threshold": 0.5}
     world.api.create(
@@ -288,7 +293,7 @@ def resources(world: World) -> Iterator[Case]:
     )
     scrapes = world.recorded_until(lambda: world.value("lookout_watches_unanswered") > 0, 6.0)
     fault = "a watch of a camera without pictures (ten minutes are shortened to seconds)"
-    yield _case(fault, _UNANSWERED, before + scrapes, also="LookoutCamerasNotStreaming")
+    yield _lasting(fault, _UNANSWERED, before + scrapes, also="LookoutCamerasNotStreaming")
 
 
 def absent_stages(world: World) -> Iterator[Case]:
@@ -302,7 +307,7 @@ def absent_stages(world: World) -> Iterator[Case]:
         earlier = " ".join(f"LookoutStageAbsent/{stage}" for stage in ended)
         also = f"{earlier} LookoutStageBehind LookoutNotReady LookoutCamerasNotStreaming {_UNANSWERED}"
         rule = f"LookoutStageAbsent/{service.stage}"
-        yield _case(f"{service.stage} has no process", rule, before + scrapes, also=also)
+        yield _lasting(f"{service.stage} has no process", rule, before + scrapes, also=also)
         ended.append(service.stage)
 
 

@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[3]
 NAMESPACE: Final = "lookout"
 #: as the chart's `monitoring.intervalS`
 INTERVAL_S: Final = 15
-_BEFORE, _AFTER = 25, 110  # samples without a fault, and from its begin on: 6 and 27 minutes
+_BEFORE_S, _AFTER_S = 360, 1620  # without a fault, and from its begin on
 _COUNTERS = ("_total", "_bucket", "_count", "_sum")
 #: all that has a rule of its own
 _VALUES: Final = {
@@ -52,6 +52,7 @@ class Case:
         also: Alerts that are right to fire as well, as they follow from the fault.
         scrapes: The last one before it, then those since it began.
         lasts: Whether the fault goes on after the last scrape.
+        every_s: Seconds between two scrapes when they are played.
     """
 
     fault: str
@@ -59,6 +60,7 @@ class Case:
     also: frozenset[str]
     scrapes: Sequence[Scrape]
     lasts: bool
+    every_s: int = INTERVAL_S
 
 
 def rendered_rules() -> list[dict[str, Any]]:
@@ -96,10 +98,10 @@ def fired(rules: Sequence[Mapping[str, Any]], case: Case, folder: Path) -> set[s
     series = [
         {"series": name, "values": " ".join(_written(values))} for name, values in _played(case).items()
     ]
-    minutes = range(_BEFORE * INTERVAL_S // 60 + 1, (_BEFORE + _AFTER) * INTERVAL_S // 60)
+    minutes = range(_BEFORE_S // 60 + 1, (_BEFORE_S + _AFTER_S) // 60)
     asked = 'group by (alertname, rule) (ALERTS{alertstate="firing"})'
     tests = {
-        "interval": f"{INTERVAL_S}s",
+        "interval": f"{case.every_s}s",
         "input_series": series,
         "promql_expr_test": [
             {"expr": asked, "eval_time": f"{minute}m", "exp_samples": []} for minute in minutes
@@ -125,18 +127,16 @@ def fired(rules: Sequence[Mapping[str, Any]], case: Case, folder: Path) -> set[s
 def _played(case: Case) -> dict[str, list[float | None]]:
     """The values of each series: the scrape before the fault for minutes, the fault, and how it goes on."""
     names = {name for scrape in case.scrapes for name in scrape}
-    return {
-        name: list(_values(name, [scrape.get(name) for scrape in case.scrapes], case.lasts)) for name in names
-    }
+    return {name: list(_values(name, [scrape.get(name) for scrape in case.scrapes], case)) for name in names}
 
 
-def _values(name: str, recorded: Sequence[float | None], lasts: bool) -> Iterator[float | None]:
-    yield from [recorded[0]] * _BEFORE
+def _values(name: str, recorded: Sequence[float | None], case: Case) -> Iterator[float | None]:
+    yield from [recorded[0]] * (_BEFORE_S // case.every_s)
     yield from recorded[1:]
     grows = name.partition("{")[0].endswith(_COUNTERS)
     value = recorded[-1]
-    for number in range(_AFTER - len(recorded) + 1):
-        if lasts:
+    for number in range(_AFTER_S // case.every_s - len(recorded) + 1):
+        if case.lasts:
             place = 1 + number % (len(recorded) - 1)
             before, after = recorded[place - 1], recorded[place]
             if after is None or not grows:

@@ -34,8 +34,9 @@ CAMERAS: Final = ("cam-0", "cam-1")
 #: bytes that a camera may send in a minute: many times what those of the film do
 QUOTA_BYTES: Final = 4 << 20
 SMALL_TENANT: Final = "small"
+#: seconds between two scrapes
+RECORDED_S: Final = 2
 _STRIDE_S, _FILM_S = 2.0, 120
-_EVERY_S = 2.0
 _MODULE = "tests.fleet.alarms.services"
 
 
@@ -121,7 +122,7 @@ class World:
         scrapes = []
         deadline = time.monotonic() + seconds
         while True:
-            due = time.monotonic() + _EVERY_S
+            due = time.monotonic() + RECORDED_S
             scrapes.append(self.scrape())
             while time.monotonic() < due:
                 self.fleet.supervise()

@@ -12,8 +12,9 @@ import av
 import pytest
 from typer.testing import CliRunner
 
-from lookout.cli.answer_files import _cell, write_answers
+from lookout.cli.answer_files import write_answers
 from lookout.cli.app import app
+from lookout.cli.formats import spreadsheet_cell
 from lookout.cli.options import CliError, check_page, page_kind
 from lookout.recordings.analysis import Analysis, Part, PartAnswer, PartResult, QuestionAnswer
 from lookout.recordings.analysis.results import COLUMNS, answer_of
@@ -43,7 +44,7 @@ def analysis() -> Analysis:
 
 @pytest.mark.parametrize("text", ["=1+1", "  =1+1", "\u3000=1+1", "＝1+1", " ＋1", "－1", "＠x"])
 def test_a_cell_is_no_formula_whatever_stands_in_front(text: str) -> None:
-    assert _cell(text).startswith("'")
+    assert spreadsheet_cell(text).startswith("'")
 
 
 def test_a_table_has_every_part_and_gap_and_no_formula(analysis: Analysis, tmp_path: Path) -> None:

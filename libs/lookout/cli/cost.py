@@ -1,0 +1,213 @@
+"""`lookout cost`: what each tenant, camera and watch cost in a month, from the gateway's history."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import re
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections import defaultdict
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Annotated, Any, Literal
+
+import typer
+
+from lookout.cli.formats import spreadsheet_cell
+from lookout.cli.options import CliError
+from lookout.cli.output import echo
+from lookout.text import clean
+
+_ANSWER_S = 60.0
+_COLUMNS = ("tenant", "camera", "watch", "verdicts", "device_hours", "cost")
+
+
+@dataclass(frozen=True, slots=True)
+class CostLine:
+    """What one watch of one camera cost."""
+
+    tenant: str
+    camera: str
+    watch: str
+    verdicts: int
+    device_hours: float
+    cost: float
+
+
+def cost(
+    month: Annotated[
+        str, typer.Option(metavar="YYYY-MM", help="Month in UTC.  [default: this one]", show_default=False)
+    ] = "",
+    price: Annotated[float, typer.Option(min=0.0, help="Price of one hour of a device.")] = 2.5,
+    currency: Annotated[str, typer.Option(help="Currency of the price; printed only.")] = "USD",
+    form: Annotated[Literal["markdown", "csv", "json"], typer.Option("--format", help="Form.")] = "markdown",
+    gateway: Annotated[
+        str | None,
+        typer.Option(
+            help="URL of the gateway, with a token in LOOKOUT_GATEWAY_TOKEN. Without it: LOOKOUT_GATEWAY, "
+            "else the fleet that runs here.",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Print a sheet of what each tenant, camera and watch cost in a month.
+
+    Measured seconds of devices (the tower's and the model's) times their price. Time in which a device waits
+    is nobody's, so the sheet is less than the bill of the machines.
+    """
+    begin, end = month_span(month, now := datetime.now(UTC))
+    until = min(end, now)
+    answer = _asked(gateway, {"since": begin.isoformat(), "until": until.isoformat()})
+    lines = cost_lines(answer.get("rows", ()), price)
+    sheets = {"csv": csv_sheet, "json": json_sheet, "markdown": markdown_sheet}
+    echo(sheets[form](lines, f"{begin:%Y-%m}", price, currency))
+
+
+def month_span(month: str, now: datetime) -> tuple[datetime, datetime]:
+    """The begin of a month and that of the next one.
+
+    Args:
+        month: YYYY-MM; empty: the month of `now`.
+        now: The time.
+
+    Raises:
+        CliError: It is not a month that has begun.
+    """
+    text = month or f"{now:%Y-%m}"
+    if not re.fullmatch(r"[0-9]{4}-(0[1-9]|1[0-2])", text) or text.startswith("0000"):
+        raise CliError(f"--month {clean(month)!r} is not a month: give year and month, as in 2026-11")
+    year, number = map(int, text.split("-"))
+    begin = datetime(year, number, 1, tzinfo=UTC)
+    if begin > now:
+        raise CliError(f"--month {text} has not begun")
+    return begin, datetime(year + number // 12, number % 12 + 1, 1, tzinfo=UTC)
+
+
+def cost_lines(rows: Any, price: float) -> list[CostLine]:
+    """The lines of a sheet, the dearest first.
+
+    Args:
+        rows: `rows` of the gateway's `/v1/costs`.
+        price: Of an hour.
+    """
+    lines = []
+    for row in rows:
+        hours = float(row.get("device_s", 0.0)) / 3600
+        names = (row.get("tenant", ""), row.get("camera", ""), row.get("watch", ""))
+        lines.append(CostLine(*names, int(row.get("verdicts", 0)), hours, hours * price))
+    return sorted(lines, key=lambda line: (-line.cost, line.tenant, line.camera, line.watch))
+
+
+def markdown_sheet(lines: list[CostLine], month: str, price: float, currency: str) -> str:
+    """Two tables: the sums of tenants, and every camera's watches."""
+    tenants = defaultdict(list)
+    for line in lines:
+        tenants[line.tenant].append(line)
+    text = [f"# Cost of {month}", "", f"Price of one device hour: {price:g} {currency}.", ""]
+    text += ["| tenant | cameras | verdicts | device hours | cost |", "| --- | ---: | ---: | ---: | ---: |"]
+    for name, own in sorted(tenants.items(), key=lambda entry: -sum(line.cost for line in entry[1])):
+        text.append(_table_row(name, len({line.camera for line in own}), *_sums(own)))
+    text.append(_table_row("total", len({(line.tenant, line.camera) for line in lines}), *_sums(lines)))
+    text += ["", "| tenant | camera | watch | verdicts | device hours | cost |"]
+    text.append("| --- | --- | --- | ---: | ---: | ---: |")
+    for line in lines:
+        numbers = (line.verdicts, line.device_hours, line.cost)
+        text.append(_table_row(line.tenant, line.camera, line.watch, *numbers))
+    return "\n".join(text)
+
+
+def csv_sheet(lines: list[CostLine], month: str, price: float, currency: str) -> str:
+    """One row for each watch of a camera."""
+    text = io.StringIO()
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow(("month", *_COLUMNS, "currency"))
+    for line in lines:
+        names = (spreadsheet_cell(line.tenant), spreadsheet_cell(line.camera), spreadsheet_cell(line.watch))
+        table.writerow(
+            (month, *names, line.verdicts, f"{line.device_hours:.6f}", f"{line.cost:.4f}", currency)
+        )
+    return text.getvalue().rstrip("\n")
+
+
+def json_sheet(lines: list[CostLine], month: str, price: float, currency: str) -> str:
+    """One object with all of it."""
+    verdicts, hours, total = _sums(lines)
+    sheet = {"month": month, "price_per_hour": price, "currency": currency}
+    sheet |= {"verdicts": verdicts, "device_hours": hours, "cost": total}
+    rows = [{name: getattr(line, name) for name in _COLUMNS} for line in lines]
+    return json.dumps({**sheet, "rows": rows}, ensure_ascii=False)
+
+
+def _sums(lines: list[CostLine]) -> tuple[int, float, float]:
+    return (
+        sum(line.verdicts for line in lines),
+        sum(line.device_hours for line in lines),
+        sum(line.cost for line in lines),
+    )
+
+
+def _table_row(*cells: object) -> str:
+    *names, verdicts, hours, money = cells
+    texts = [clean(str(name), 200).replace("|", "\\|") for name in names]
+    return f"| {' | '.join([*texts, f'{verdicts}', f'{hours:.3f}', f'{money:.2f}'])} |"
+
+
+def _asked(gateway: str | None, query: dict[str, str]) -> dict[str, Any]:
+    """What the gateway answers to `/v1/costs`.
+
+    Raises:
+        CliError: There is no gateway, or it does not answer.
+    """
+    opener = urllib.request.build_opener(_NoRedirect(), urllib.request.HTTPCookieProcessor())
+    url = gateway or os.environ.get("LOOKOUT_GATEWAY") or _signed_in(opener)
+    if urllib.parse.urlsplit(url).scheme not in ("http", "https"):
+        raise CliError(f"{clean(url)} is not the URL of a gateway: it begins with https:// or http://")
+    request = urllib.request.Request(f"{url.rstrip('/')}/v1/costs?{urllib.parse.urlencode(query)}")
+    if token := os.environ.get("LOOKOUT_GATEWAY_TOKEN"):
+        request.add_header("Authorization", f"Bearer {token}")
+    try:
+        with opener.open(request, timeout=_ANSWER_S) as answer:
+            found = json.load(answer)
+    except urllib.error.HTTPError as error:
+        advice = ": set LOOKOUT_GATEWAY_TOKEN to a token of a viewer" if error.code in (401, 403) else ""
+        raise CliError(f"{clean(url)} answers {error.code} {clean(str(error.reason))}{advice}") from None
+    except (OSError, ValueError) as error:
+        raise CliError(f"{clean(url)} does not answer as a gateway: {clean(str(error))}") from None
+    if not isinstance(found, dict):
+        raise CliError(f"{clean(url)} does not answer as a gateway")
+    return found
+
+
+def _signed_in(opener: urllib.request.OpenerDirector) -> str:
+    """The URL of the gateway of the fleet that runs here, which `opener` has a session of.
+
+    Raises:
+        CliError: None runs.
+    """
+    from lookout.local.addresses import running_fleets
+
+    for fleet in running_fleets():
+        if fleet.gateway is not None and (link := fleet.sign_in_link()) is not None:
+            try:
+                opener.open(link, timeout=_ANSWER_S).close()
+            except urllib.error.HTTPError as error:
+                if error.code != 303:  # the usual answer: it leads to the console
+                    raise CliError(f"{fleet.gateway} lets nobody sign in: {error.code}") from None
+            except OSError as error:
+                raise CliError(f"{fleet.gateway} does not answer: {clean(str(error))}") from None
+            return fleet.gateway
+    raise CliError(
+        "no fleet with an HTTP API runs here: start one with `lookout up`, or give --gateway and a token in "
+        "LOOKOUT_GATEWAY_TOKEN"
+    )
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """A token goes to the gateway alone."""
+
+    def redirect_request(self, *_: Any) -> None:
+        return None

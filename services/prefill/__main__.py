@@ -109,8 +109,7 @@ def make_handler(context: Context[PrefillSettings]) -> PrefillHandler:
         memory.start()
     context.metrics.show(lambda: engine_numbers(batcher, cache, engine.kv_budget))
     context.metrics.show(lambda: store_numbers(node.store))
-    context.metrics.show(lambda: share_numbers(shares.numbers()))
-    context.metrics.show(handler.device_seconds.numbers)
+    context.metrics.show(lambda: (*share_numbers(shares.numbers()), *handler.device_seconds.numbers()))
     return handler
 
 

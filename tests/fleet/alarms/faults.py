@@ -82,8 +82,8 @@ def unusable_watch(world: World) -> Iterator[Case]:
     yield _lasting("a watch that cannot be read", "LookoutRowsLeftOut", before + scrapes)
 
 
-def namesakes(world: World) -> Iterator[Case]:
-    """Two processes with one name."""
+def taken_name(world: World) -> Iterator[Case]:
+    """A second process takes the name of another."""
     before = world.record(0.0)
     first = world.service(Stage.ALERTS)
     second = Service(Stage.ALERTS, world.fleet.folder / "second", first._environment)
@@ -175,7 +175,7 @@ def open_transaction(world: World) -> Iterator[Case]:
 def refused_outputs(world: World) -> Iterator[Case]:
     """Kafka takes no verdict."""
     before = world.record(0.0)
-    with world.limited(VERDICTS.name, 64):
+    with world.limited(VERDICTS.name, 300):
         scrapes = world.recorded_until(
             lambda: world.value("lookout_transactions_total", stage="prefill", outcome="aborted") > 0, 30.0
         )
@@ -316,7 +316,7 @@ CAUSES: Final[tuple[Cause, ...]] = (
     unreadable_segments,
     too_much,
     unusable_watch,
-    namesakes,
+    taken_name,
     lost_records,
     damaged_state,
     open_transaction,

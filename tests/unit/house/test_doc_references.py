@@ -77,7 +77,8 @@ SETTINGS = (
 )
 #: not settings of a stage: of the commands, of the tests, of image builds
 OTHER = {
-    *("LOOKOUT_CACHE", "LOOKOUT_FOOTAGE", "LOOKOUT_KAFKA", "LOOKOUT_RECEIPT_KEY", "LOOKOUT_REDIS"),
+    *("LOOKOUT_CACHE", "LOOKOUT_FOOTAGE", "LOOKOUT_GATEWAY", "LOOKOUT_GATEWAY_TOKEN", "LOOKOUT_KAFKA"),
+    *("LOOKOUT_RECEIPT_KEY", "LOOKOUT_REDIS"),
     *("LOOKOUT_IMAGE_PREFIX", "LOOKOUT_PYTHON_IMAGE"),
     *("LOOKOUT_RESIDUAL", "LOOKOUT_RULE"),  # the changelog: what they are called now
 }

@@ -151,7 +151,7 @@ def _series_rows(count: int, begin_ms: int) -> list[dict[str, Any]]:
 
 
 def _incidents(keys: dict[str, int], question: int, now_ms: int) -> Iterator[dict[str, Any]]:
-    names = list(keys)
+    names = sorted(keys)  # so that it is known which camera has which states
     for number in range(100_000):
         name = names[number % len(names)]
         message = alert(name, number)

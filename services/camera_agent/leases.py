@@ -20,13 +20,12 @@ import redis
 
 from lookout.runtime.net.redis_errors import REDIS_ERRORS
 from lookout.runtime.net.redis_values import Kind, text_of, with_types
-from lookout.wire import REDIS_KEYS
+from lookout.wire import CAMERA_REPORT, REDIS_KEYS
 
 AGENTS = REDIS_KEYS + "{agents}:alive"
 #: how many cameras each agent has room for
 ROOMS = REDIS_KEYS + "{agents}:rooms"
 LEASE = REDIS_KEYS + "{{{camera}}}:agent"
-REPORT = REDIS_KEYS + "{{{camera}}}:report"
 
 _TIME = "return redis.call('TIME')"
 #: room of an agent without a limit of memory
@@ -207,7 +206,7 @@ class Leases:
         """Let another agent take a camera at once."""
         self._held.pop(camera, None)
         self._give(keys=[LEASE.format(camera=camera)], args=[self._agent])
-        self._client.delete(REPORT.format(camera=camera))
+        self._client.delete(CAMERA_REPORT.format(camera=camera))
 
     def leave(self) -> None:
         """Give everything back; for a stop in good order."""
@@ -226,7 +225,7 @@ class Leases:
             with self._client.pipeline(transaction=False) as pipeline:
                 for camera in cameras:
                     fields = [part for field in reports[camera].items() for part in field]
-                    _queue(pipeline, self._report, REPORT.format(camera=camera), life_ms, *fields)
+                    _queue(pipeline, self._report, CAMERA_REPORT.format(camera=camera), life_ms, *fields)
                 pipeline.execute()
 
     def _living(self) -> dict[str, int]:

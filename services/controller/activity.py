@@ -21,7 +21,7 @@ from lookout.v1.verdicts_pb2 import Verdict
 from lookout.wire import ALERTS, VERDICTS, WireError, from_json
 
 #: kinds of alerts that open and close nothing
-_NO_CHANGE: Final = frozenset({Alert.KIND_OPINION, Alert.KIND_REPORT})
+_NO_CHANGE: Final = frozenset({Alert.KIND_OPINION, Alert.KIND_REPORT, Alert.KIND_TEST})
 
 _ANSWERED = "answered"  # an outcome on the wire
 #: outcomes that count as covered: where a gate does not hold, the gate was looked at

@@ -10,10 +10,8 @@ from typing import Any, Self
 from lookout.runtime.net.redis_errors import REDIS_ERRORS
 from lookout.runtime.worker import ServiceSettings
 from lookout.services.controller.convert import NO_AGENT, NO_ROOM, Condition
-from lookout.wire import REDIS_KEYS
+from lookout.wire import CAMERA_REPORT
 
-#: one hash a camera, which its agent writes; also the name of its lease (services/camera_agent)
-REPORT = REDIS_KEYS + "{{{camera}}}:report"
 #: reports of one answer of Redis
 _BATCH = 250
 
@@ -60,7 +58,7 @@ class AgentReports:
             try:
                 with self._client.pipeline(transaction=False) as pipeline:
                     for name in batch:
-                        pipeline.hgetall(REPORT.format(camera=name))
+                        pipeline.hgetall(CAMERA_REPORT.format(camera=name))
                     reports = pipeline.execute()
             except REDIS_ERRORS:
                 break

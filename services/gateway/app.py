@@ -30,6 +30,7 @@ from lookout.services.gateway.routes import (
     report,
     session,
     shared,
+    start,
     uploads,
     watches,
 )
@@ -46,6 +47,7 @@ ROUTES: Final = (
     media,
     masks,
     shared,
+    start,
     notifications,
     push,
     watches,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import ClassVar, Final, Literal, Self
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
 from lookout.errors import StartupError
+from lookout.rules.types import is_time_zone
 from lookout.runtime.net.connections import read_secret, setting
 from lookout.runtime.worker import FetchSettings, Listed
 from lookout.services.gateway.oidc_settings import OidcSettings
@@ -76,6 +76,9 @@ class GatewaySettings(FetchSettings):
         description="file with the private key (P-256, PEM) of Web Push, the same as notify's; unset: "
         "browsers are told nothing",
     )
+    model_dir: Path | None = Field(
+        None, description="folder of the model's checkpoint, whose list of questions the API tells"
+    )
     recall: str | None = Field(None, description="recall's gRPC address (host:port); unset: search is off")
     keep_url: str | None = Field(
         None,
@@ -139,10 +142,8 @@ class GatewaySettings(FetchSettings):
     @classmethod
     def _known_zone(cls, value: str) -> str:
         zone = value.partition(" ")[2]
-        try:
-            ZoneInfo(zone or "UTC")
-        except (ValueError, OSError, ZoneInfoNotFoundError):
-            raise ValueError(f"{zone!r} is not a time zone such as Europe/Berlin") from None
+        if zone and not is_time_zone(zone):
+            raise ValueError(f"{zone!r} is not a time zone such as Europe/Berlin")
         return value
 
     @model_validator(mode="after")

@@ -132,13 +132,16 @@ class Writes:
         """Write records and wait for Kafka alone."""
         return self._writer.write(topic, records, Origin(principal.actor, asked.key))
 
-    def publish(self, topic: str, key: str, value: bytes, headers: Headers) -> None:
+    def publish(self, topic: str, key: str, value: bytes, headers: Headers) -> list[RecordPlace]:
         """Write what the gateway itself has to say, and wait for Kafka alone.
+
+        Returns:
+            Where the record is (`await_places`).
 
         Raises:
             WriteError: Kafka does not take it.
         """
-        self._writer.write(topic, {key: value}, more=headers)
+        return self._writer.write(topic, {key: value}, more=headers)
 
     def write_beside(self, principal: Principal, topic: str, records: Records) -> None:
         """Write records that a request implies and is not known by; wait until the history has them."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Final
 
-from lookout.rules.notifications import event_name, severity_of
+from lookout.rules.notifications import event_name, is_test, severity_of
 from lookout.runtime.net.links import read_link_key, signed_link
 from lookout.services.notify.engine import Delivery, Happened, now_ms
 from lookout.services.notify.messages import Message
@@ -49,6 +49,8 @@ class Composer:
     def message(self, delivery: Delivery) -> Message:
         """The message of a delivery."""
         happened = delivery.happened
+        if is_test(happened):
+            return self._test(delivery.id, delivery.notification, sentence(happened), delivery.since_ms)
         event = NotificationEvent(
             notification=delivery.notification,
             severity=severity_of(delivery.severity),
@@ -66,11 +68,14 @@ class Composer:
     def test(self, notification: str) -> Message:
         """A message that says that nothing happened."""
         time_ms = now_ms()
-        event = NotificationEvent(notification=notification, test=True)
-        event.text = f"Test of the notification {clean(notification, 100)}: messages arrive."
+        text = f"Test of the notification {clean(notification, 100)}: messages arrive."
+        return self._test(stable_id("test", notification, time_ms), notification, text, time_ms)
+
+    def _test(self, identity: str, notification: str, text: str, time_ms: int) -> Message:
+        event = NotificationEvent(notification=notification, test=True, text=text)
         if self._url is not None:
             event.console_url = self._url
-        return Message(stable_id("test", notification, time_ms), event, time_ms)
+        return Message(identity, event, time_ms)
 
     def picture_url(self, event: NotificationEvent) -> str | None:
         """Where this service fetches an incident's picture, or None without links."""
@@ -135,6 +140,8 @@ def _alert_sentence(happened: Alert, where: str, question: str) -> str:
         until = datetime.fromtimestamp(happened.end.ToMilliseconds() / 1000, UTC)
         words = " ".join(clean(line, 1000) for line in happened.text)
         return f"Report of {moment:%Y-%m-%d %H:%M} to {until:%m-%d %H:%M} UTC: {words}"[:4000]
+    if happened.kind == Alert.KIND_TEST:
+        return f"Test alert: {' '.join(clean(line, 300) for line in happened.text)}"
     certainty = f"p(yes) {happened.peak:.2f}"
     match happened.kind:
         case Alert.KIND_CLOSED:

@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 from google.protobuf.message import Message
 
 from lookout.past.erasures import Fence
-from lookout.rules.notifications import wants_event, wants_incident
+from lookout.rules.notifications import is_test, wants_event, wants_incident
 from lookout.v1.actions_pb2 import IncidentAction
 from lookout.v1.alerts_pb2 import Alert, SecondOpinion
 from lookout.v1.notifications_pb2 import Escalation, Notification, NotifyState, WaitingEvent
@@ -33,7 +33,7 @@ NO_ENDPOINT: Final = "no second model is configured: set LOOKOUT_OPINION_URL and
 #: what people do later with a closed incident is told to those who were told of it
 _REMEMBERED_MS: Final = 86_400_000
 #: kinds after which nothing more comes of an incident
-_LAST: Final = frozenset({Alert.KIND_CLOSED, Alert.KIND_REPORT})
+_LAST: Final = frozenset({Alert.KIND_CLOSED, Alert.KIND_REPORT, Alert.KIND_TEST})
 _TAKES_UP: Final = frozenset(
     {
         IncidentAction.KIND_CLAIM,
@@ -282,7 +282,7 @@ class Engine:
         for name, notification in self._notifications().items():
             if not wants_incident(notification, happened, state.severity, now_ms):
                 continue
-            if not notification.unclaimed_s:
+            if not notification.unclaimed_s or is_test(happened):
                 state.told.append(name)
             elif isinstance(happened, Alert) and happened.kind != Alert.KIND_REPORT:
                 due_ms = now_ms + round(notification.unclaimed_s * 1000)

@@ -17,11 +17,11 @@ import redis as redis_client
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 
 from lookout.local import KafkaServer, create_topics
-from lookout.services.camera_agent.leases import LEASE, REPORT
+from lookout.services.camera_agent.leases import LEASE
 from lookout.v1.cameras_pb2 import Camera
 from lookout.v1.masks_pb2 import CameraMasks, MaskVersion
 from lookout.v1.watches_pb2 import Point, Zone
-from lookout.wire import CAMERAS, MASKS, SEGMENTS, to_json
+from lookout.wire import CAMERA_REPORT, CAMERAS, MASKS, SEGMENTS, to_json
 from tests.eventually import eventually
 from tests.rtsp_camera import PACKAGES, BadLine, RtspCamera, have_server, repeated
 from tests.rtsp_player import RtspPlayer
@@ -256,7 +256,7 @@ def test_a_camera_moves_when_its_agent_dies(
     def holders() -> dict[str, str | None]:
         return {name: client.get(LEASE.format(camera=name)) for name in cameras}
 
-    eventually(lambda: all(client.hget(REPORT.format(camera=name), "last_ms") for name in cameras))
+    eventually(lambda: all(client.hget(CAMERA_REPORT.format(camera=name), "last_ms") for name in cameras))
     eventually(lambda: None not in holders().values())
     taken = holders()
     dead = taken[cameras[0]]
@@ -293,8 +293,8 @@ def test_a_password_comes_from_the_secret_and_never_into_a_log(
     # This server asks for Basic alone; Digest is what tests/unit/video/sandbox/test_pull.py tries.
     agents.start("agent-a", credentials=str(tmp_path / "credentials"), basic_auth="true")
     client = redis_client.Redis.from_url(redis_url, decode_responses=True)
-    error = eventually(lambda: client.hget(REPORT.format(camera=name), "error"))
-    assert "401" in error
+    error = eventually(lambda: client.hget(CAMERA_REPORT.format(camera=name), "error"))
+    assert error == "the camera does not take this user name and password (401 Unauthorized)"
     (folder / "password").write_text("p@ss/word")
     segments(broker, name, 1)
     for secret in ("p@ss", "p%40ss", "wrong%2Fpassword", "wrong/password"):

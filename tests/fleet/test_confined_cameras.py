@@ -10,7 +10,7 @@ import pytest
 import redis
 
 from lookout.local import KafkaServer, create_topics
-from lookout.services.camera_agent.leases import REPORT
+from lookout.wire import CAMERA_REPORT
 from tests.eventually import eventually
 from tests.fleet.strangers.rtsp import CAMERAS_BY_WAY, StrangeCamera
 from tests.fleet.strangers.tally import Tally
@@ -50,11 +50,11 @@ def test_one_bad_camera_costs_the_others_nothing(agents: tuple[Agents, str], red
         agent = psutil.Process(started.running["agent-a"].pid)
         client = redis.Redis.from_url(redis_url, decode_responses=True)
         for name in bad:
-            assert eventually(lambda name=name: client.hget(REPORT.format(camera=name), "error"))
+            assert eventually(lambda name=name: client.hget(CAMERA_REPORT.format(camera=name), "error"))
         assert agent.memory_info().rss < MEMORY
         assert all(child.memory_info().rss < MEMORY for child in agent.children(recursive=True))
         segments(broker, honest, 6)
-        assert not client.hget(REPORT.format(camera=honest), "error")
+        assert not client.hget(CAMERA_REPORT.format(camera=honest), "error")
         assert "p@ss" not in started.log("agent-a")
         for name in (honest, *bad):
             remove(broker, name)

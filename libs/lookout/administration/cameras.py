@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lookout.errors import LookoutError
+from lookout.rules.types import is_time_zone
 from lookout.text import clean
 from lookout.v1.cameras_pb2 import Camera
 from lookout.video.sandbox.places import url_fault
@@ -29,3 +30,7 @@ def check_camera(camera: Camera) -> None:
         raise CameraError(str(error)) from None
     if fault := url_fault(camera.url):
         raise CameraError(f"url: {fault}")
+    if camera.time_zone and not is_time_zone(camera.time_zone):
+        raise CameraError(
+            f"time_zone {clean(camera.time_zone, 40)!r}: an IANA name such as Europe/Berlin is needed"
+        )

@@ -24,6 +24,7 @@ _MARKS = {
     Alert.KIND_CLOSED: ("▽ closed", "green"),
     Alert.KIND_OPINION: ("≈ second", "magenta"),
     Alert.KIND_REPORT: ("≡ report", "cyan"),
+    Alert.KIND_TEST: ("○ test", "cyan"),
 }
 
 
@@ -108,7 +109,7 @@ class LinePrinter:
         line.append("  ")
         line.append(mark, style)
         line.append(f"  {alert.camera:<16}", "cyan")
-        if alert.kind == Alert.KIND_REPORT:
+        if alert.kind in {Alert.KIND_REPORT, Alert.KIND_TEST}:
             line.append(f"  {' '.join(alert.text)}")
             self._console.print(line, soft_wrap=True)
             return

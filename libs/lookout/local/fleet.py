@@ -290,6 +290,8 @@ class Fleet(Startable):
         api.setdefault("keep_url", str(self.folder / f"{GATEWAY}-0" / "kept"))
         if uploads is not None:
             api.setdefault("upload_url", str(uploads))
+        if model := self._common.get("model_dir"):
+            api.setdefault("model_dir", model)
         self._stages = (*self._stages, GATEWAY)
         scheme = "https" if "http_cert_file" in api else "http"
         return api.get("public_url", f"{scheme}://127.0.0.1:{port}")

@@ -175,9 +175,14 @@ def event_of(happened: Alert | IncidentAction) -> Notification.Event:
     return _EVENTS.get(happened.kind, Notification.EVENT_UNSPECIFIED)
 
 
+def is_test(happened: Alert | IncidentAction) -> bool:
+    """Whether it is a test alert, which every notification of its tenant is told of."""
+    return isinstance(happened, Alert) and happened.kind == Alert.KIND_TEST
+
+
 def wants_event(notification: Notification, happened: Alert | IncidentAction) -> bool:
     """Whether a notification is told of this kind of event."""
-    return not notification.events or event_of(happened) in notification.events
+    return not notification.events or is_test(happened) or event_of(happened) in notification.events
 
 
 def wants_incident(
@@ -191,13 +196,14 @@ def wants_incident(
         severity: Of its watch.
         now_ms: Unix milliseconds of the event.
     """
-    if notification.disabled or now_ms < notification.snoozed_until.ToMilliseconds():
+    if notification.disabled or notification.tenant not in {"", tenant_of(happened.tenant)}:
         return False
-    if notification.tenant and notification.tenant != tenant_of(happened.tenant):
+    if is_test(happened):
+        return True
+    if now_ms < notification.snoozed_until.ToMilliseconds():
         return False
-    if not _names(notification.watches, happened.watch) or not _names(notification.cameras, happened.camera):
-        return False
-    if severity_of(severity) < notification.severity:
+    named = _names(notification.watches, happened.watch) and _names(notification.cameras, happened.camera)
+    if not named or severity_of(severity) < notification.severity:
         return False
     if not in_schedule(schedule_of(notification.hours), now_ms):
         return False

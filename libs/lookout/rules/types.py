@@ -41,6 +41,16 @@ class EventKind(StrEnum):
     CLOSED = "closed"
 
 
+def is_time_zone(name: str) -> bool:
+    """Whether this is the IANA name of a time zone, such as Europe/Berlin."""
+    try:
+        ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        # OSError: "America" and "Etc" are folders of the database, a name of 300 characters is no file's.
+        return False
+    return True
+
+
 @dataclass(frozen=True, slots=True)
 class ScheduleEntry:
     """A weekly span in the camera's time zone; one whose `end` is not after `start` runs past midnight."""
@@ -51,13 +61,8 @@ class ScheduleEntry:
     time_zone: str = "UTC"
 
     def __post_init__(self) -> None:
-        try:
-            ZoneInfo(self.time_zone)
-        except (ZoneInfoNotFoundError, ValueError, OSError) as error:
-            # OSError: "America" and "Etc" are folders of the database, a name of 300 characters is no file's.
-            raise RuleError(
-                f"schedule: {self.time_zone!r} is not an IANA time zone such as Europe/Berlin"
-            ) from error
+        if not is_time_zone(self.time_zone):
+            raise RuleError(f"schedule: {self.time_zone!r} is not an IANA time zone such as Europe/Berlin")
         if not self.weekdays <= set(range(1, 8)) or not self.weekdays:
             raise RuleError(f"schedule: weekdays are 1 (Monday) to 7, not {sorted(self.weekdays)}")
 

@@ -22,12 +22,14 @@ class Alert(_message.Message):
         KIND_CLOSED: _ClassVar[Alert.Kind]
         KIND_OPINION: _ClassVar[Alert.Kind]
         KIND_REPORT: _ClassVar[Alert.Kind]
+        KIND_TEST: _ClassVar[Alert.Kind]
     KIND_UNSPECIFIED: Alert.Kind
     KIND_OPENED: Alert.Kind
     KIND_UPDATED: Alert.Kind
     KIND_CLOSED: Alert.Kind
     KIND_OPINION: Alert.Kind
     KIND_REPORT: Alert.Kind
+    KIND_TEST: Alert.Kind
     ID_FIELD_NUMBER: _ClassVar[int]
     INCIDENT_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]

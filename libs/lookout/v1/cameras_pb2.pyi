@@ -10,7 +10,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Camera(_message.Message):
-    __slots__ = ("id", "url", "transport", "segment_s", "credentials", "paused", "tenant", "priority", "mask_before_publishing")
+    __slots__ = ("id", "url", "transport", "segment_s", "credentials", "paused", "tenant", "priority", "mask_before_publishing", "time_zone")
     class Transport(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         TRANSPORT_UNSPECIFIED: _ClassVar[Camera.Transport]
@@ -28,6 +28,7 @@ class Camera(_message.Message):
     TENANT_FIELD_NUMBER: _ClassVar[int]
     PRIORITY_FIELD_NUMBER: _ClassVar[int]
     MASK_BEFORE_PUBLISHING_FIELD_NUMBER: _ClassVar[int]
+    TIME_ZONE_FIELD_NUMBER: _ClassVar[int]
     id: str
     url: str
     transport: Camera.Transport
@@ -37,7 +38,8 @@ class Camera(_message.Message):
     tenant: str
     priority: _watches_pb2.Watch.Priority
     mask_before_publishing: bool
-    def __init__(self, id: _Optional[str] = ..., url: _Optional[str] = ..., transport: _Optional[_Union[Camera.Transport, str]] = ..., segment_s: _Optional[float] = ..., credentials: _Optional[str] = ..., paused: _Optional[bool] = ..., tenant: _Optional[str] = ..., priority: _Optional[_Union[_watches_pb2.Watch.Priority, str]] = ..., mask_before_publishing: _Optional[bool] = ...) -> None: ...
+    time_zone: str
+    def __init__(self, id: _Optional[str] = ..., url: _Optional[str] = ..., transport: _Optional[_Union[Camera.Transport, str]] = ..., segment_s: _Optional[float] = ..., credentials: _Optional[str] = ..., paused: _Optional[bool] = ..., tenant: _Optional[str] = ..., priority: _Optional[_Union[_watches_pb2.Watch.Priority, str]] = ..., mask_before_publishing: _Optional[bool] = ..., time_zone: _Optional[str] = ...) -> None: ...
 
 class CameraLabels(_message.Message):
     __slots__ = ("tenant", "priority", "masks")

@@ -114,7 +114,7 @@ class IncidentPage(_message.Message):
     def __init__(self, incidents: _Optional[_Iterable[_Union[IncidentView, _Mapping]]] = ..., next: _Optional[str] = ...) -> None: ...
 
 class CameraView(_message.Message):
-    __slots__ = ("id", "tenant", "state", "seen", "watches", "open_incidents", "source", "read_only", "fault")
+    __slots__ = ("id", "tenant", "state", "seen", "watches", "open_incidents", "source", "read_only", "fault", "pull", "pull_error")
     class State(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         STATE_UNSPECIFIED: _ClassVar[CameraView.State]
@@ -142,6 +142,8 @@ class CameraView(_message.Message):
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     READ_ONLY_FIELD_NUMBER: _ClassVar[int]
     FAULT_FIELD_NUMBER: _ClassVar[int]
+    PULL_FIELD_NUMBER: _ClassVar[int]
+    PULL_ERROR_FIELD_NUMBER: _ClassVar[int]
     id: str
     tenant: str
     state: CameraView.State
@@ -151,7 +153,9 @@ class CameraView(_message.Message):
     source: _cameras_pb2.Camera
     read_only: bool
     fault: str
-    def __init__(self, id: _Optional[str] = ..., tenant: _Optional[str] = ..., state: _Optional[_Union[CameraView.State, str]] = ..., seen: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., watches: _Optional[int] = ..., open_incidents: _Optional[int] = ..., source: _Optional[_Union[_cameras_pb2.Camera, _Mapping]] = ..., read_only: _Optional[bool] = ..., fault: _Optional[str] = ...) -> None: ...
+    pull: str
+    pull_error: str
+    def __init__(self, id: _Optional[str] = ..., tenant: _Optional[str] = ..., state: _Optional[_Union[CameraView.State, str]] = ..., seen: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., watches: _Optional[int] = ..., open_incidents: _Optional[int] = ..., source: _Optional[_Union[_cameras_pb2.Camera, _Mapping]] = ..., read_only: _Optional[bool] = ..., fault: _Optional[str] = ..., pull: _Optional[str] = ..., pull_error: _Optional[str] = ...) -> None: ...
 
 class CameraPage(_message.Message):
     __slots__ = ("cameras", "next")
@@ -592,3 +596,29 @@ class UsageReport(_message.Message):
     currency: str
     rows: _containers.RepeatedCompositeFieldContainer[UsageRow]
     def __init__(self, since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., currency: _Optional[str] = ..., rows: _Optional[_Iterable[_Union[UsageRow, _Mapping]]] = ...) -> None: ...
+
+class TrainedQuestion(_message.Message):
+    __slots__ = ("wordings", "rendered", "real")
+    WORDINGS_FIELD_NUMBER: _ClassVar[int]
+    RENDERED_FIELD_NUMBER: _ClassVar[int]
+    REAL_FIELD_NUMBER: _ClassVar[int]
+    wordings: _containers.RepeatedScalarFieldContainer[str]
+    rendered: float
+    real: float
+    def __init__(self, wordings: _Optional[_Iterable[str]] = ..., rendered: _Optional[float] = ..., real: _Optional[float] = ...) -> None: ...
+
+class TrainedQuestions(_message.Message):
+    __slots__ = ("listed", "questions")
+    LISTED_FIELD_NUMBER: _ClassVar[int]
+    QUESTIONS_FIELD_NUMBER: _ClassVar[int]
+    listed: bool
+    questions: _containers.RepeatedCompositeFieldContainer[TrainedQuestion]
+    def __init__(self, listed: _Optional[bool] = ..., questions: _Optional[_Iterable[_Union[TrainedQuestion, _Mapping]]] = ...) -> None: ...
+
+class TestAlert(_message.Message):
+    __slots__ = ("id", "time")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    TIME_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    time: _timestamp_pb2.Timestamp
+    def __init__(self, id: _Optional[str] = ..., time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...

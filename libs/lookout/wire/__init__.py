@@ -34,6 +34,7 @@ from lookout.wire.message_json import (
     to_json as to_json,
 )
 from lookout.wire.prefix import (
+    CAMERA_REPORT as CAMERA_REPORT,
     NAME_PREFIX as NAME_PREFIX,
     REDIS_KEYS as REDIS_KEYS,
     prefix_fault as prefix_fault,

@@ -14,6 +14,8 @@ from typing import Final
 NAME_PREFIX: Final = os.environ.get("LOOKOUT_PREFIX", "")
 #: what every key in Redis begins with
 REDIS_KEYS: Final = f"{NAME_PREFIX}lookout:"
+#: one hash a camera, which the agent that pulls it writes: agent, state, error, segments, last_ms
+CAMERA_REPORT: Final = REDIS_KEYS + "{{{camera}}}:report"
 #: what Kafka takes in names of topics, with an end that keeps prefix and name apart in lists
 _PREFIXES: Final = re.compile(r"([a-z0-9][a-z0-9.-]{0,38}[.-])?")
 

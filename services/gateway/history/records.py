@@ -187,6 +187,8 @@ class Records:
         if alert is None or self._hidden(batch, alert):
             return
         connection, tenant = batch.connection, tenant_of(alert.tenant)
+        if alert.kind == Alert.KIND_TEST:
+            return
         if alert.kind == Alert.KIND_REPORT:
             self._reported(connection, reported_fact(tenant), alert.end.ToMilliseconds())
             return

@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from lookout.administration.cameras import check_camera
 from lookout.rules import covers
+from lookout.runtime.net.redis_errors import REDIS_ERRORS
 from lookout.services.gateway.guard import Administrator, Viewer
 from lookout.services.gateway.history import queries
 from lookout.services.gateway.messages import answer, body_of, route
@@ -19,10 +20,21 @@ from lookout.services.gateway.parts import Parts, parts_of
 from lookout.services.gateway.principal import Principal
 from lookout.services.gateway.problems import ProblemError, not_found
 from lookout.services.gateway.writes import Asked, entry
+from lookout.text import clean
 from lookout.v1.cameras_pb2 import Camera
 from lookout.v1.gateway_pb2 import CameraPage, CameraView
 from lookout.v1.watches_pb2 import Watch
-from lookout.wire import CAMERA_OFFLINE, CAMERAS, WATCHES, from_json, headers, names_id, tenant_of, to_json
+from lookout.wire import (
+    CAMERA_OFFLINE,
+    CAMERA_REPORT,
+    CAMERAS,
+    WATCHES,
+    from_json,
+    headers,
+    names_id,
+    tenant_of,
+    to_json,
+)
 
 router = APIRouter(prefix="/v1/cameras", tags=["cameras"])
 #: seconds without frames after which a camera counts as offline
@@ -55,7 +67,11 @@ def list_cameras(
 @router.get("/{camera:path}", **route(CameraView))
 def get_camera(request: Request, principal: Viewer, camera: Annotated[str, Path(max_length=200)]) -> Response:
     """One camera."""
-    return answer(_camera(parts_of(request), principal, camera))
+    parts = parts_of(request)
+    view = _camera(parts, principal, camera)
+    if view.source.url:
+        view.pull, view.pull_error = _pulled(parts, camera)
+    return answer(view)
 
 
 @router.put("/{camera:path}", **route(CameraView, takes=Camera))
@@ -94,6 +110,19 @@ def remove_camera(
             audit = entry("camera.remove", camera, camera=camera)
             parts.writes.write(principal, asked, CAMERAS.name, {camera: None}, audit)
     return Response(status_code=204)
+
+
+def _pulled(parts: Parts, camera: str) -> tuple[str, str]:
+    """What the agent says that pulls a camera: its state, and why its newest connection ended."""
+    settings = parts.settings
+    with settings.redis_client(
+        settings.redis_url, decode_responses=True, socket_timeout=1.0, socket_connect_timeout=1.0
+    ) as client:
+        try:
+            report = client.hgetall(CAMERA_REPORT.format(camera=camera))
+        except REDIS_ERRORS:
+            return "", ""
+    return report.get("state", ""), clean(report.get("error", ""), 300)
 
 
 def _check_owner(parts: Parts, principal: Principal, camera: str) -> None:

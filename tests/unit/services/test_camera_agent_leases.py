@@ -14,12 +14,12 @@ from lookout.local import RedisServer
 from lookout.rules.masks import Masks
 from lookout.services.camera_agent import agent as agent_module
 from lookout.services.camera_agent.agent import Agent, Numbers, room
-from lookout.services.camera_agent.leases import REPORT, UNBOUNDED, Leases, Preferences, _weight, preferred
+from lookout.services.camera_agent.leases import UNBOUNDED, Leases, Preferences, _weight, preferred
 from lookout.services.camera_agent.masking import Masking
 from lookout.services.camera_agent.settings import AgentSettings
 from lookout.services.camera_agent.stream import StreamReport
 from lookout.v1.cameras_pb2 import Camera
-from lookout.wire import to_json
+from lookout.wire import CAMERA_REPORT, to_json
 
 LEASE_S = 100.0
 
@@ -100,7 +100,7 @@ def test_a_camera_is_pulled_while_it_is_in_the_table_and_not_paused(world: World
     world.agent.step()
     assert world.streams() == {"gate"}
     assert world.agent._streams["gate"].camera.url == "rtsp://127.0.0.1/other"
-    assert not world.client.exists(REPORT.format(camera="yard"))
+    assert not world.client.exists(CAMERA_REPORT.format(camera="yard"))
 
 
 def test_a_step_without_changes_reads_no_row_and_writes_no_report(world: World) -> None:
@@ -115,7 +115,7 @@ def test_a_step_without_changes_reads_no_row_and_writes_no_report(world: World) 
     world.agent._streams["camera-3"].report.streaming = True
     before = world.commands()
     world.agent.step()
-    assert world.client.hget(REPORT.format(camera="camera-3"), "state") == b"streaming"
+    assert world.client.hget(CAMERA_REPORT.format(camera="camera-3"), "state") == b"streaming"
     assert 0 < world.commands() - before - renewing <= 6, "one report was written"
 
 
@@ -125,7 +125,7 @@ def test_reports_are_written_again_before_they_end(world: World) -> None:
     world.agent._streams["gate"].report.segments = 7
     world.now += LEASE_S / 2
     world.agent.step()
-    key = REPORT.format(camera="gate")
+    key = CAMERA_REPORT.format(camera="gate")
     assert world.client.hget(key, "segments") == b"0"
     world.now += LEASE_S / 2
     world.agent.step()
@@ -205,7 +205,7 @@ def test_no_agent_takes_more_than_it_has_room_for_and_the_rest_is_reported(
     pulled = set[str]().union(*(world.streams() for world in worlds))
     assert len(pulled) == 12
     for name in names:
-        state = redis_client.hget(REPORT.format(camera=name), "state")
+        state = redis_client.hget(CAMERA_REPORT.format(camera=name), "state")
         assert state == (b"connecting" if name in pulled else b"no-room")
     worlds.append(World(redis_client, Leases(redis_client, "agent-3", LEASE_S, 4), "agent-3"))
     for name in names:
@@ -215,7 +215,9 @@ def test_no_agent_takes_more_than_it_has_room_for_and_the_rest_is_reported(
             world.agent.step()
     assert set[str]().union(*(world.streams() for world in worlds)) == names
     assert all(len(world.streams()) <= 4 for world in worlds)
-    assert {redis_client.hget(REPORT.format(camera=name), "state") for name in names} == {b"connecting"}
+    assert {redis_client.hget(CAMERA_REPORT.format(camera=name), "state") for name in names} == {
+        b"connecting"
+    }
 
 
 @pytest.mark.parametrize(

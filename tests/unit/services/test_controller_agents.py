@@ -7,8 +7,9 @@ import redis
 
 from lookout.local import RedisServer
 from lookout.runtime.worker import ServiceSettings
-from lookout.services.controller.agents import REPORT, AgentReports, streaming
+from lookout.services.controller.agents import AgentReports, streaming
 from lookout.services.controller.convert import NO_AGENT, Condition
+from lookout.wire import CAMERA_REPORT
 
 
 @pytest.mark.parametrize(
@@ -45,7 +46,7 @@ def test_reports_are_read_in_turn_and_what_changed_is_told(redis_server: RedisSe
     ):
 
         def write(name: str, **fields: str) -> None:
-            client.hset(REPORT.format(camera=name), mapping={"agent": "agent-0", **fields})
+            client.hset(CAMERA_REPORT.format(camera=name), mapping={"agent": "agent-0", **fields})
 
         assert set(reports.next(names, 3)) == names, "cameras that are new are read at once"
         states, numbers = reports.read(sorted(names))
@@ -66,7 +67,9 @@ def test_reports_are_read_in_turn_and_what_changed_is_told(redis_server: RedisSe
 def test_without_redis_the_reports_stay_what_they_were(redis_server: RedisServer) -> None:
     with AgentReports(ServiceSettings(mode="local", redis_url=redis_server.url)) as reports:
         with redis.Redis.from_url(redis_server.url) as client:
-            client.hset(REPORT.format(camera="gate"), mapping={"agent": "agent-0", "state": "streaming"})
+            client.hset(
+                CAMERA_REPORT.format(camera="gate"), mapping={"agent": "agent-0", "state": "streaming"}
+            )
         reports.read(["gate"])
         redis_server.kill()
         try:

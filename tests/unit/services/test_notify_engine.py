@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from lookout.past.erasures import Fence
+from lookout.services.notify.composing import Composer
 from lookout.services.notify.engine import Delivery, Engine
+from lookout.services.notify.settings import NotifySettings
 from lookout.v1.actions_pb2 import IncidentAction
 from lookout.v1.alerts_pb2 import Alert
 from lookout.v1.erasures_pb2 import Erasure
-from lookout.v1.notifications_pb2 import Notification
+from lookout.v1.notifications_pb2 import Notification, Webhook
 from lookout.v1.watches_pb2 import SEVERITY_CRITICAL, SEVERITY_UNSPECIFIED
 from lookout.wire.limits import WAITING_EVENTS
 from tests.fleet.notify_case import act, alert, webhook
@@ -154,3 +156,23 @@ def test_erased_while_it_waits() -> None:
     assert not after.may_be_told(delivery)
     after.sweep(2)
     assert after.changes() == {"incident-1": None}
+
+
+def test_a_test_alert_is_told_to_whoever_is_on_and_leaves_nothing_behind() -> None:
+    test = alert(1, Alert.KIND_TEST)
+    others = Notification(id="others", tenant="south", webhook=Webhook(url="http://b"))
+    off = Notification(id="off", disabled=True, webhook=Webhook(url="http://c"))
+    narrow = webhook("narrow", "http://a")
+    narrow.cameras.append("no such camera")
+    narrow.events.append(Notification.EVENT_CLOSED)
+    narrow.unclaimed_s = 60
+    book = engine(narrow, others, off)
+    deliveries, dropped = book.take(test, 1)
+    assert (names(deliveries), dropped) == (["narrow"], [])
+    settings = {"mode": "local", "bootstrap": "x:1", "public_url": "https://lookout.example"}
+    event = Composer(NotifySettings.model_validate(settings)).message(deliveries[0]).event
+    assert (event.test, event.console_url) == (True, "https://lookout.example")
+    assert event.text.startswith("Test alert: ")
+    book.done(deliveries[0])
+    assert not list(book.waiting())
+    assert not book.due(DAY_MS), "nobody takes a test up"

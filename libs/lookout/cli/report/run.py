@@ -250,7 +250,7 @@ class FleetRecord:
         )
 
     def _alert(self, alert: Alert) -> Alert | None:
-        if alert.kind == Alert.KIND_REPORT:
+        if alert.kind in {Alert.KIND_REPORT, Alert.KIND_TEST}:
             return None
         camera, end_ms = self.camera(alert.camera), alert.end.ToMilliseconds()
         incidents = camera.incidents

@@ -114,10 +114,22 @@ def _opened(job: pb.PullJob, options: dict[str, str], redirects: _Redirects) -> 
         except av.error.FFmpegError as error:
             if _is_redirect(lines):
                 raise ValueError(_REDIRECTED) from None
-            raise _cause(error, asked_at, job) from None
+            raise _refused(error, job) or _cause(error, asked_at, job) from None
         finally:
             redirects.opened.set()
             av.logging.set_level(None)
+
+
+def _refused(error: Exception, job: pb.PullJob) -> Exception | None:
+    """What to say of a camera that answers, and gives nothing."""
+    match error:
+        case av.error.HTTPUnauthorizedError() | av.error.HTTPForbiddenError():
+            named = urlsplit(job.url).password is not None
+            wants = "does not take this user name and password" if named else "wants a user name and password"
+            return ValueError(f"the camera {wants} (401 Unauthorized)")
+        case av.error.HTTPNotFoundError():
+            return ValueError("the camera has no stream at this path (404 Not Found)")
+    return None
 
 
 class _Redirects:

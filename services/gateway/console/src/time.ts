@@ -14,6 +14,17 @@ export const iso = (time: number): string => new Date(time).toISOString();
 export const at = (time: string | number | undefined): string =>
   time === undefined ? "–" : whole.format(new Date(time));
 
+/** The same moment where a camera is, in brackets; empty where that is the viewer's zone, or not known. */
+export function elsewhere(time: string | number | undefined, place: string | undefined): string {
+  if (!place || place === zone || time === undefined) return "";
+  try {
+    const there = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium", timeZone: place });
+    return `(${there.format(new Date(time))} ${place})`;
+  } catch {
+    return ""; // a zone that this browser does not know
+  }
+}
+
 /** The time of day. */
 export const clock = (time: string | number): string => short.format(new Date(time));
 

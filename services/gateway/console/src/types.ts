@@ -38,4 +38,7 @@ export type FindSummary = Schemas["FindSummary"];
 export type ScoredSpan = Schemas["ScoredSpan"];
 export type SimilarResponse = Schemas["SimilarResponse"];
 export type NotSearched = Schemas["NotSearched"];
+export type AnswerShare = Schemas["AnswerShare"];
+export type TestAlert = Schemas["TestAlert"];
+export type TrainedQuestions = Schemas["TrainedQuestions"];
 export type ShiftReport = Schemas["ShiftReport"];

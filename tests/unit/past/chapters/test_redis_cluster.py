@@ -16,9 +16,10 @@ from lookout.runtime.net import without_security
 from lookout.runtime.net.redis_errors import REDIS_ERRORS
 from lookout.runtime.store import Announcer, TensorStore
 from lookout.runtime.store.labels import entry_of
-from lookout.services.camera_agent.leases import REPORT, Leases
+from lookout.services.camera_agent.leases import Leases
 from lookout.services.recall.asking import Asker
 from lookout.v1.lineage_pb2 import STAGE_FRAMES, RecordRef, TensorRef
+from lookout.wire import CAMERA_REPORT
 from tests.chapters_world import QUESTION, World, engine, fill, folder
 from tests.redis_cluster import RedisCluster
 from tests.store_settings import store_settings
@@ -118,7 +119,7 @@ def test_leases_of_cameras_are_taken_in_a_cluster(world: World) -> None:
         leases.add(camera)
     assert leases.refresh() == set(CAMERAS)
     leases.tell({camera: {"state": "streaming"} for camera in CAMERAS})
-    assert client.hget(REPORT.format(camera="gate"), "state") == b"streaming"
+    assert client.hget(CAMERA_REPORT.format(camera="gate"), "state") == b"streaming"
     leases.leave()
     successor = Leases(client, "agent-1", 10.0)
     successor.add("gate")

@@ -1,0 +1,71 @@
+"""First steps: what the model can be asked, and a test alert."""
+
+from __future__ import annotations
+
+import time
+import uuid
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from lookout.models.questions import listed_questions
+from lookout.services.gateway.guard import Administrator, Viewer
+from lookout.services.gateway.messages import answer, route
+from lookout.services.gateway.parts import parts_of
+from lookout.services.gateway.problems import ProblemError
+from lookout.services.gateway.writes import Asked, entry
+from lookout.v1.alerts_pb2 import Alert
+from lookout.v1.gateway_pb2 import TestAlert, TrainedQuestion, TrainedQuestions
+from lookout.wire import ALERT_TYPE, ALERTS, EVERY_CAMERA, event_headers, tenant_of, to_json
+
+router = APIRouter(prefix="/v1", tags=["first steps"])
+_WATCH = "test-alert"
+
+
+@router.get("/questions", **route(TrainedQuestions))
+def trained_questions(request: Request, principal: Viewer) -> Response:
+    """The questions that the fleet's model was trained for, and how well it answers each."""
+    folder = parts_of(request).settings.model_dir
+    listed = None if folder is None else listed_questions(folder)
+    return answer(
+        TrainedQuestions(
+            listed=listed is not None,
+            questions=[
+                TrainedQuestion(
+                    wordings=one.wordings, rendered=one.f1.get("rendered"), real=one.f1.get("real")
+                )
+                for one in listed or ()
+            ],
+        )
+    )
+
+
+@router.post("/test-alert", **route(TestAlert))
+def send_test_alert(request: Request, principal: Administrator, asked: Asked) -> Response:
+    """Write an alert that is a test: notifications that are on are told of it, whatever they filter.
+
+    The answer comes once the gateway has read it back from alerts.v1; `/v1/notifications` says how the
+    deliveries go.
+    """
+    if not principal.unlimited:
+        raise ProblemError(403, "a test alert needs an administrator of every camera and tenant")
+    identity = uuid.uuid4().hex
+    event = Alert(
+        id=identity,
+        incident=identity,
+        kind=Alert.KIND_TEST,
+        camera=EVERY_CAMERA,
+        watch=_WATCH,
+        question="Test alert",
+        tenant=tenant_of(""),
+        text=[f"sent by {principal.actor}; nothing happened."],
+    )
+    event.start.FromMilliseconds(round(time.time() * 1000))
+    event.end.CopyFrom(event.start)
+    parts = parts_of(request)
+    parts.writes.note(principal, asked, entry("alert.test", identity))
+    headers = event_headers(ALERT_TYPE, "gateway", event.camera, event.id, event.end.ToJsonString())
+    places = parts.writes.publish(ALERTS.name, event.camera, to_json(event), headers)
+    if not parts.writes.await_places(places):
+        raise ProblemError(504, "alerts.v1 took the test alert, and it did not come back: see Operations")
+    return answer(TestAlert(id=identity, time=event.end))

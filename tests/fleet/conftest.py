@@ -14,6 +14,7 @@ import pytest
 
 from lookout.local import KafkaServer, RedisServer
 from lookout.local.kafka import quicken_broker
+from lookout.models import TINY
 from lookout.runtime.net.push_keys import new_push_key
 from tests.fleet.gateway_case import GatewayProcess, gateway
 
@@ -86,5 +87,9 @@ def process(
     with ExitStack() as stack:
         folder = tmp_path_factory.mktemp("gateway")
         (folder / "push-key").write_bytes(new_push_key())
-        settings = {"upload_url": str(folder / "uploads"), "push_key_file": str(folder / "push-key")}
+        settings = {
+            "upload_url": str(folder / "uploads"),
+            "push_key_file": str(folder / "push-key"),
+            "model_dir": str(TINY),
+        }
         yield gateway(stack, folder, broker.bootstrap, redis_url, settings)

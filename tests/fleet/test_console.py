@@ -14,13 +14,15 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
+import redis
+from confluent_kafka import Consumer, TopicPartition
 
 from lookout.administration import Writer
 from lookout.local import KafkaServer
 from lookout.services.gateway.console_files import BUILT
 from lookout.v1.alerts_pb2 import Alert
 from lookout.v1.recordings_pb2 import RecordingAnswers
-from lookout.wire import ANSWERS, to_json
+from lookout.wire import ALERTS, ANSWERS, CAMERA_REPORT, from_json, to_json
 from tests.browser import CHROMIUM, Browser, browser
 from tests.eventually import eventually
 from tests.fleet.console_case import choose, console, fill, press, show, text
@@ -284,6 +286,86 @@ def test_a_report_tells_links_and_prints(page: Browser, client: httpx.Client) ->
     assert page.evaluate("faults") == []
 
 
+def tested(bootstrap: str) -> Alert:
+    """The first test alert in alerts.v1."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "console-test"})
+    try:
+        partitions = consumer.list_topics(ALERTS.name).topics[ALERTS.name].partitions
+        consumer.assign([TopicPartition(ALERTS.name, number, 0) for number in partitions])
+        while True:
+            message = consumer.poll(30.0)
+            assert message is not None, "there is no test alert"
+            alert = from_json(message.value() or b"", Alert)
+            if alert.kind == Alert.KIND_TEST:
+                return alert
+    finally:
+        consumer.close()
+
+
+def test_first_steps_test_the_alert_and_say_what_the_model_knows(
+    page: Browser, client: httpx.Client, broker: KafkaServer
+) -> None:
+    show(page, "start")
+    eventually(lambda: "Has an object been left behind?" in text(page))
+    press(page, "Send a test alert")
+    eventually(lambda: "the gateway has read it back" in text(page))
+    eventually(lambda: "no notification is on" in text(page))
+    (sent,) = (
+        entry for entry in client.get("/v1/audit").json()["entries"] if entry["action"] == "alert.test"
+    )
+    assert tested(broker.bootstrap).id == sent["subject"]
+    assert client.get(f"/v1/incidents/{sent['subject']}").status_code == 404, "nothing happened"
+    show(page, "watch")
+    fill(page, "Question", "is anyone LYING on the ground")
+    eventually(lambda: "F1 0.92 on rendered footage, F1 0.53 on real footage" in text(page))
+    fill(page, "Question", "Is a dragon in view?")
+    eventually(lambda: "was not trained for this question" in text(page))
+    press(page, "Is a vehicle in view?")
+    eventually(lambda: "trained for this question: F1 1.00 on rendered footage" in text(page))
+
+
+def test_a_network_camera_is_tried_corrected_and_removed(
+    page: Browser, client: httpx.Client, redis_url: str
+) -> None:
+    """What its agent says is written here; tests/fleet/test_camera_agent.py has real agents."""
+    with redis.Redis.from_url(redis_url) as directory:
+        for said, shown in (
+            ({"state": "connecting", "error": ""}, "An agent connects"),
+            ({"state": "connecting", "error": "cannot reach 10.0.0.9: timed out"}, "cannot reach 10.0.0.9"),
+            ({"state": "no-room", "error": ""}, "Every agent has as many cameras"),
+            ({"state": "streaming", "error": ""}, "its first picture is decoded"),
+        ):
+            directory.hset(CAMERA_REPORT.format(camera="yard"), mapping=said)
+            if said["error"] == "" and said["state"] == "connecting":
+                show(page, "start")
+                fill(page, "Name", "yard")
+                fill(page, "Address (rtsp", "rtsp://10.0.0.9/live")
+                press(page, "Add and try it")
+            eventually(lambda shown=shown: shown in text(page))  # type: ignore[misc]
+    assert client.get("/v1/cameras/yard").json()["source"]["url"] == "rtsp://10.0.0.9/live"
+    press(page, "Remove it again")
+    eventually(lambda: client.get("/v1/cameras/yard").status_code == 404)
+
+
+def test_a_cameras_time_zone_stands_next_to_the_viewers(page: Browser, client: httpx.Client) -> None:
+    wrong = client.put("/v1/cameras/gate", json={"time_zone": "Mars/Olympus"})
+    assert (wrong.status_code, "Europe/Berlin" in wrong.text) == (400, True)
+    show(page, "cameras/gate")
+    eventually(lambda: page.evaluate("document.querySelector('main details summary')?.click() === undefined"))
+    page.evaluate(
+        "(field => { field.value = 'Asia/Kathmandu'; field.dispatchEvent(new Event('input')); })"
+        "(document.querySelector('input[list=time-zones]'))"
+    )
+    press(page, "Save")
+    eventually(lambda: client.get("/v1/cameras/gate").json().get("source", {}).get("time_zone"))
+    eventually(lambda: "Asia/Kathmandu)" in text(page))
+    identity = client.get("/v1/incidents?camera=gate").json()["incidents"][0]["id"]
+    show(page, f"incidents/{identity}")
+    eventually(lambda: "Asia/Kathmandu)" in text(page))
+    assert client.delete("/v1/cameras/gate").status_code == 204
+    assert client.get("/v1/cameras/gate").status_code == 200, "it publishes by itself and stays"
+
+
 def test_what_needs_memory_is_not_offered_without_it(page: Browser) -> None:
     show(page, "cameras/gate")
     eventually(lambda: "Timeline" in text(page))
@@ -381,9 +463,13 @@ def test_a_recording_is_asked_about_and_its_answers_are_files(
         part.span.start_s, part.span.end_s = 24.0 * number, 24.0 * (number + 1)
         if p_yes is not None:
             part.answers.add(p_yes=p_yes)
+    for share in ("0", "1", "2"):
+        answer.answers.add(answer=share, p=0.5 if share == "2" else 0.25)
     writer.write(ANSWERS.name, {identity: to_json(answers)})
     eventually(lambda: "0:24–0:48" in text(page))
     assert "0:48–1:12: =broken off" in text(page)
+    shares = page.evaluate("[...document.querySelectorAll('main ul[title] li')].map(row => row.innerText)")
+    assert shares[0].split() == ["2", "50", "%"]
     bars = "[...document.querySelectorAll('main svg rect.yes')]"
     ((begin, width),) = page.evaluate(
         f"{bars}.map(bar => [bar.x, bar.width].map(side => side.baseVal.value))"

@@ -104,12 +104,12 @@ def test_filters_find_one_cameras_incidents_among_all(page: Browser) -> None:
 
     def cameras() -> Any:
         return page.evaluate(
-            "[...new Set([...document.querySelectorAll('.list li .name')].map(n => n.innerText))]"
+            "[...new Set([...document.querySelectorAll('.list li .name')].map(n => n.textContent))]"
         )
 
     eventually(lambda: cameras() == ["camera-0007"])
     shown = page.evaluate(
-        "[...new Set([...document.querySelectorAll('.list li .badge')].map(n => n.innerText))]"
+        "[...new Set([...document.querySelectorAll('.list li .badge')].map(n => n.textContent))]"
     )
     assert shown == ["acknowledged"]
 

@@ -67,5 +67,5 @@ def send_test_alert(request: Request, principal: Administrator, asked: Asked) ->
     headers = event_headers(ALERT_TYPE, "gateway", event.camera, event.id, event.end.ToJsonString())
     places = parts.writes.publish(ALERTS.name, event.camera, to_json(event), headers)
     if not parts.writes.await_places(places):
-        raise ProblemError(504, "alerts.v1 took the test alert, and it did not come back: see Operations")
+        raise ProblemError(503, "alerts.v1 took the test alert, and it did not come back: see Operations")
     return answer(TestAlert(id=identity, time=event.end))

@@ -481,7 +481,7 @@ export const text = {
     on: (score: string, kind: string) => `F1 ${score} on ${kind}`,
     unmeasured: (kind: string) => `not measured on ${kind}`,
     no: "The model was not trained for this question: its answers mean little.",
-    pick: "It was trained for:",
+    pick: "It was trained for questions such as:",
   },
   testAlert: {
     help: "Goes the whole way of an alert: into the topic alerts.v1, and from there to every notification that is on, whatever cameras, watches or hours it is limited to.",

@@ -321,9 +321,9 @@ def test_nothing_unmasked_is_published_of_a_camera_that_is_masked_before(
     try:
         name = declare(broker, player.url, mask_before_publishing=True)
         agents.start("agent-a")
-        error = eventually(lambda: client.hget(REPORT.format(camera=name), "error"), _PATIENCE_S)
+        error = eventually(lambda: client.hget(CAMERA_REPORT.format(camera=name), "error"), _PATIENCE_S)
         assert "has no mask" in str(error)
-        assert int(client.hget(REPORT.format(camera=name), "segments") or 0) == 0
+        assert int(client.hget(CAMERA_REPORT.format(camera=name), "segments") or 0) == 0
         mask(broker, name, "0,0 1,0 1,1 0,1")
         published = segments(broker, name, 2)
         for message in published:
@@ -331,6 +331,6 @@ def test_nothing_unmasked_is_published_of_a_camera_that_is_masked_before(
                 frames = [frame.to_ndarray(format="gray") for frame in container.decode(video=0)]
             assert len(frames) >= 10
             assert all(frame.std() < 2 for frame in frames)
-        eventually(lambda: client.hget(REPORT.format(camera=name), "error") == "", _PATIENCE_S)
+        eventually(lambda: client.hget(CAMERA_REPORT.format(camera=name), "error") == "", _PATIENCE_S)
     finally:
         player.close()

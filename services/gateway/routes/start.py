@@ -32,9 +32,11 @@ def trained_questions(request: Request, principal: Viewer) -> Response:
             listed=listed is not None,
             questions=[
                 TrainedQuestion(
-                    wordings=one.wordings, rendered=one.f1.get("rendered"), real=one.f1.get("real")
+                    wordings=question.wordings,
+                    rendered=question.f1.get("rendered"),
+                    real=question.f1.get("real"),
                 )
-                for one in listed or ()
+                for question in listed or ()
             ],
         )
     )

@@ -36,11 +36,11 @@ class _Cached:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        kept = scope["path"].startswith(_ASSETS)
+        is_asset = scope["path"].startswith(_ASSETS)
 
         async def send_kept(message: Message) -> None:
             if message["type"] == "http.response.start" and message["status"] in (200, 304):
-                cache = "public, max-age=31536000, immutable" if kept else "no-cache"
+                cache = "public, max-age=31536000, immutable" if is_asset else "no-cache"
                 MutableHeaders(scope=message)["Cache-Control"] = cache
             await send(message)
 

@@ -67,19 +67,19 @@ class Protection:
             await self._app(scope, receive, send)
             return
         limited = scope["path"] not in self._large
-        received, begun, whole = 0, False, False
+        received, begun, is_complete = 0, False, False
         deadline = asyncio.get_running_loop().time() + BODY_S
 
         async def receive_some() -> Message:
-            nonlocal received, whole
-            if whole or not limited:  # anyone who asks again waits for the end of the connection
+            nonlocal received, is_complete
+            if is_complete or not limited:  # anyone who asks again waits for the end of the connection
                 return await receive()
             try:
                 async with asyncio.timeout_at(deadline):
                     message = await receive()
             except TimeoutError:
                 raise _TooSlowError from None
-            whole = not message.get("more_body", False)
+            is_complete = not message.get("more_body", False)
             received += len(message.get("body", b""))
             if limited and received > BODY_BYTES:
                 raise _TooLargeError

@@ -49,8 +49,8 @@ class SignIns:
         """
         self._failures.add(address)
         if not self._rate.wait_s(""):
-            who = Principal(actor, Role.ROLE_UNSPECIFIED) if actor else _NOBODY
-            self._note(who, address, "sign-in.failed", how)
+            principal = Principal(actor, Role.ROLE_UNSPECIFIED) if actor else _NOBODY
+            self._note(principal, address, "sign-in.failed", how)
 
     def _note(self, principal: Principal, address: str, action: str, how: str) -> None:
         asked = Asking(secrets.token_hex(16), repeated=False, address=address)

@@ -83,7 +83,7 @@ class Endpoint:
             headers["authorization"] = f"Bearer {self._secrets.read(self._key)}"
         host, status, reply = request(self._allowed, self._url, headers, body, limit=_BODY, deadline=deadline)
         if status != 200:
-            raise DeliveryError(f"{host} answers with status {status}")
+            raise DeliveryError(f"{host} answers with status {status}{_fault(reply)}")
         return json.loads(reply)
 
 
@@ -164,6 +164,15 @@ def _request(model: str, question: str, picture: bytes) -> dict[str, Any]:
             }
         ],
     }
+
+
+def _fault(reply: bytes) -> str:
+    """What an endpoint says of a question that it refuses, after a colon; empty: nothing."""
+    try:
+        message = json.loads(reply)["error"]["message"]
+    except (KeyError, TypeError, ValueError):
+        return ""
+    return f": {clean(str(message), 200)}"
 
 
 def _read(reply: Any, opinion: SecondOpinion, structure: StructuredQuestion | None) -> None:

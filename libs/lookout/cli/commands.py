@@ -155,7 +155,7 @@ COMMANDS = {
         logs=False,
     ),
     "model": CommandPlace(
-        "model_command", "app", "Check a model checkpoint, or write its vision half.", group=True
+        "model_command", "app", "Check or serve a model checkpoint, or write its vision half.", group=True
     ),
 }
 

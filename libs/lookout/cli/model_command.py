@@ -14,6 +14,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from lookout.cli.model import DeviceOption, find_device, find_model
+from lookout.cli.model_serve import serve
 from lookout.cli.options import CliError, PolicyOption, Preset, PresetOption
 from lookout.cli.output import TerminalConsole, escaped
 from lookout.models.device import Dtype
@@ -27,7 +28,9 @@ if TYPE_CHECKING:
 MIB = 1 << 20
 COMPARED = {True: "[green]same[/]", False: "[red]differs[/]", None: "not compared"}
 
-app = typer.Typer(no_args_is_help=True, help="Check a model checkpoint, or write its vision half.")
+app = typer.Typer(no_args_is_help=True, help="Check or serve a model checkpoint, or write its vision half.")
+
+app.command("serve")(serve)
 
 FolderArgument = Annotated[Path, typer.Argument(help="Folder of the checkpoint.", show_default=False)]
 LabelsOption = Annotated[

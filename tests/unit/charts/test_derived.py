@@ -323,3 +323,18 @@ def test_every_key_of_a_definition_has_a_value(path: Path) -> None:
         return [place] if node is None else []
 
     assert empty(yaml.safe_load(path.read_text()), path.stem) == []
+
+
+@pytest.mark.parametrize("path", sorted((CHART / "crds").iterdir()), ids=lambda path: path.stem)
+def test_kubectl_explains_every_field(path: Path) -> None:
+    """All but `metadata`, which Kubernetes describes itself."""
+
+    def silent(schema: dict[str, Any], place: str) -> list[str]:
+        own = [] if schema.get("description") or place.endswith("[]") else [place]
+        inner = {f"{place}.{name}": part for name, part in schema.get("properties", {}).items()}
+        inner |= {f"{place}[]": schema["items"]} if isinstance(schema.get("items"), dict) else {}
+        found = [silent(part, name) for name, part in inner.items() if name != f"{path.stem}.metadata"]
+        return own + [name for names in found for name in names]
+
+    for version in yaml.safe_load(path.read_text())["spec"]["versions"]:
+        assert silent(version["schema"]["openAPIV3Schema"], path.stem) == []

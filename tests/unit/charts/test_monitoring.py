@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.promtool import find_promtool
 
 ROOT = Path(__file__).parents[3]
 CHART = ROOT / "charts/lookout"
@@ -70,6 +73,26 @@ def problems(query: str, known: dict[str, set[str]]) -> list[str]:
 @pytest.mark.parametrize(("place", "query"), list(queries()))
 def test_queries_ask_for_metrics_that_exist(place: str, query: str) -> None:
     assert not problems(query, metrics()), f"{place}: {query}"
+
+
+def test_promtool_parses_every_query(tmp_path: Path) -> None:
+    """What Prometheus itself would reject; variables of the dashboard are Grafana's language."""
+    program = find_promtool()
+    if program is None:
+        pytest.skip("no promtool: install the Debian package prometheus")
+    expressions = [query for place, query in queries() if not place.startswith("variable")]
+
+    def checked(expressions: list[str]) -> subprocess.CompletedProcess[str]:
+        rules = [{"record": f"query:{number}", "expr": text} for number, text in enumerate(expressions)]
+        file = tmp_path / "rules.yaml"
+        file.write_text(json.dumps({"groups": [{"name": "queries", "rules": rules}]}))
+        command = [str(program), "check", "rules", str(file)]
+        return subprocess.run(command, check=False, capture_output=True, text=True)
+
+    assert checked(["max(lookout_ready"]).returncode, "promtool sees a wrong query"
+    done = checked(expressions)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"{len(expressions)} rules found" in done.stdout
 
 
 @pytest.mark.parametrize(

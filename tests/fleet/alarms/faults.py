@@ -202,7 +202,8 @@ def lost_pictures(world: World) -> Iterator[Case]:
             assert pid is not None
             os.kill(pid, signal.SIGKILL)
         world.forget(SEGMENTS.name)
-        eventually(world.settled, every=1.0)
+        services = [world.service(stage) for stage in (Stage.DECODE, Stage.PRUNE_ENCODE)]
+        world.recorded_until(lambda: all(service.ready() for service in services))
     scrapes = world.recorded_until(
         lambda: world.value("lookout_events_total", stage="prefill", event="degraded") > 0, 4.0
     )

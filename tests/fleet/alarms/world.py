@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, ConfigResource
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 from prometheus_client.parser import text_string_to_metric_families
 
 from lookout.local import Fleet, Service
@@ -224,15 +224,18 @@ class World:
     @contextmanager
     def limited(self, topic: str, size: int) -> Iterator[None]:
         """A topic that takes no record above a size."""
+        (before,) = self.admin.describe_configs([ConfigResource(ConfigResource.Type.TOPIC, topic)]).values()
+        limit = before.result()["max.message.bytes"].value
         self._configure(topic, str(size))
         try:
             yield
         finally:
-            self._configure(topic, str(1 << 20))
+            self._configure(topic, limit)
 
     def _configure(self, topic: str, size: str) -> None:
-        resource = ConfigResource(ConfigResource.Type.TOPIC, topic, {"max.message.bytes": size})
-        self.admin.alter_configs([resource])[resource].result()
+        entry = ConfigEntry("max.message.bytes", size, incremental_operation=AlterConfigOpType.SET)
+        resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
+        self.admin.incremental_alter_configs([resource])[resource].result()
 
     def forget(self, topic: str) -> None:
         """Delete all records of a topic, as retention does."""

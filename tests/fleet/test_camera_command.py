@@ -64,6 +64,7 @@ def segments(fleet: Fleet, wanted: int) -> int:
     return count
 
 
+@pytest.mark.long
 def test_a_camera_is_pulled_again_after_it_was_away(fleet: Fleet, camera: RtspCamera) -> None:
     url = camera.url.replace("rtsp://", "rtsp://admin:hunter%202@")
     assert "hunter" not in lookout("camera", "add", "gate 1", url)

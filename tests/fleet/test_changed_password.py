@@ -137,6 +137,7 @@ def test_every_client_follows_the_files(broker: Broker) -> None:
     consumer.close()
 
 
+@pytest.mark.long
 def test_a_consumer_whose_thread_polls_all_the_time_follows_them(broker: Broker) -> None:
     """The files are late: the broker refused the password before."""
     topic = "rows"

@@ -50,6 +50,7 @@ def choose(page: Browser, number: int) -> None:
     eventually(lambda: "Claim" in text(page))
 
 
+@pytest.mark.long
 def test_an_incident_is_handled_over_a_slow_link(page: Browser, client: httpx.Client) -> None:
     page.call("Network.enable")
     page.call(
@@ -69,6 +70,7 @@ def test_an_incident_is_handled_over_a_slow_link(page: Browser, client: httpx.Cl
     assert page.evaluate("faults") == []
 
 
+@pytest.mark.long
 def test_of_two_operators_the_second_is_told_what_the_first_did(page: Browser, client: httpx.Client) -> None:
     page.call("Network.enable")
     page.call("Network.setBlockedURLs", urls=["*/v1/events*"])  # news comes late
@@ -84,6 +86,7 @@ def test_of_two_operators_the_second_is_told_what_the_first_did(page: Browser, c
     assert page.evaluate("faults") == []
 
 
+@pytest.mark.long
 def test_while_kafka_is_away_history_shows_and_changes_say_so(
     page: Browser, client: httpx.Client, broker: KafkaServer
 ) -> None:
@@ -106,6 +109,7 @@ def test_while_kafka_is_away_history_shows_and_changes_say_so(
     assert page.evaluate("faults") == []
 
 
+@pytest.mark.long
 def test_a_session_that_has_expired_leads_to_signing_in(
     page: Browser, client: httpx.Client, process: GatewayProcess
 ) -> None:

@@ -65,6 +65,7 @@ def test_the_clip_of_an_incident_plays_while_the_pointer_rests_on_it(page: Brows
     assert page.evaluate("faults") == []
 
 
+@pytest.mark.long
 def test_a_camera_of_the_wall_is_live_after_a_click(
     page: Browser, broker: KafkaServer, client: httpx.Client
 ) -> None:

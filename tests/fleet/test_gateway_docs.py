@@ -19,6 +19,7 @@ pytestmark = pytest.mark.fleet
 PAGE = Path(__file__).parents[2] / "docs/gateway.md"
 
 
+@pytest.mark.long
 def test_the_examples_of_the_page_work(own_kafka: KafkaServer, redis_url: str, tmp_path: Path) -> None:
     blocks = [block for block in re.findall(r"```sh\n(.*?)```", PAGE.read_text(), re.S) if "curl" in block]
     assert len(blocks) == 4

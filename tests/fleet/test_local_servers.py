@@ -121,7 +121,7 @@ def test_a_broken_setting_shows_the_end_of_the_log() -> None:
         pass
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.long), signal.SIGKILL])
 def test_nothing_is_left_when_the_owner_is_interrupted(number: signal.Signals) -> None:
     program = (
         "import signal, time\nfrom lookout.local import KafkaServer, RedisServer\n"

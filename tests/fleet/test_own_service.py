@@ -151,6 +151,7 @@ def test_a_service_of_ones_own_counts_once_whatever_dies(own_kafka: KafkaServer,
     assert letters == {b"{": bad}
 
 
+@pytest.mark.long
 def test_it_answers_calls_and_names_a_wrong_setting(
     own_kafka: KafkaServer, service: Service, tmp_path: Path
 ) -> None:

@@ -216,6 +216,7 @@ def find_equals_verdicts(fleet: Fleet) -> None:
         assert line["hit"]["segments"]
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_the_past_is_written_asked_and_served_again(tmp_path: Path) -> None:
     with remembering(tmp_path) as fleet:

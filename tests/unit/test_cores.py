@@ -89,7 +89,7 @@ def test_without_control_groups(tmp_path: Path) -> None:
     assert usable_cores(tmp_path / "missing", tmp_path) == 64
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_decoders_of_a_child_that_may_use_one_core(tmp_path: Path) -> None:
     path = tmp_path / "yard.mp4"
     path.write_bytes(clip("open"))
@@ -128,6 +128,7 @@ print(threads(3), threads(64))
     assert child.stdout.split() == ["4", "3", "3"]
 
 
+@pytest.mark.long
 def test_a_fork_behind_an_engine_of_vllm_computes_on_one_thread() -> None:
     """It would wait for ever for threads that its parent alone has."""
     code = """

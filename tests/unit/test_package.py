@@ -183,7 +183,10 @@ def test_example_service_has_sixty_lines_of_code() -> None:
     assert 30 < len(set(lines) - left_out) <= 60
 
 
-@pytest.mark.parametrize("name", ["masks.py", "timeline.py", "evidence.py"])
+@pytest.mark.parametrize(
+    "name",
+    ["masks.py", *(pytest.param(name, marks=pytest.mark.long) for name in ("timeline.py", "evidence.py"))],
+)
 def test_examples_of_the_gallery_draw_their_picture(
     name: str, tmp_path: Path, run_example: Callable[..., str]
 ) -> None:

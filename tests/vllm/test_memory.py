@@ -26,7 +26,7 @@ LOGITS = 2e-3
 EVERYTHING = RetrievalSettings(frames=10**6)
 
 #: one with rotary positions of three axes and one without; the others share their code
-SHORT = ("internvl", "qwen2_5_vl")
+SHORT = ("qwen2_5_vl",)
 each_family = pytest.mark.parametrize(
     ("vllm_engine", "family"),
     [pytest.param(f, f, marks=[] if f in SHORT else pytest.mark.long, id=f) for f in FAMILIES],

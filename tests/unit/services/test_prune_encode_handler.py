@@ -53,7 +53,7 @@ def test_segments_become_blocks_whatever_their_length() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("policy", [{"change": "luma"}, {"preset": "codecsight"}])
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.long)])
 def test_a_kill_between_any_two_records_changes_no_byte(policy: dict[str, object], seed: int) -> None:
     """Of masks, reasons and checkpoints; also where a segment ends with its block."""
     records = eventful(seed)

@@ -419,6 +419,7 @@ def test_a_gateway_without_recall_says_what_to_set(tmp_path: Path) -> None:
         assert "LOOKOUT_RECALL" in answer.json()["detail"]
 
 
+@pytest.mark.long
 def test_a_search_without_redis_finds_the_same(service: Service) -> None:
     with grpc.insecure_channel(service.address) as channel:
         stub: Any = memory_pb2_grpc.RecallServiceStub(channel)  # type: ignore[no-untyped-call]

@@ -131,7 +131,7 @@ def test_pixels_of_decode_pods_give_the_same_outcomes(
     assert answered(analyzer, clip, pods) == (expected, 4)
 
 
-@pytest.mark.parametrize("killed", [1, 2])
+@pytest.mark.parametrize("killed", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_a_killed_decode_pod_changes_nothing(
     analyzer: Analyzer, clip: Path, pods: Pods, expected: list[bytes], killed: int
 ) -> None:

@@ -164,6 +164,7 @@ def test_a_vehicle_that_comes_back_is_not_counted_twice() -> None:
     assert not answers(scenes.observe(scene, TIMES).truth)[1][0, -1, count]
 
 
+@pytest.mark.long
 def test_some_backdrops_are_invented_and_some_drift() -> None:
     scene = scenes.sample(40, 10, 2)
     drawn = drawing.background(scene, 56)

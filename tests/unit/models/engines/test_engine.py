@@ -40,7 +40,7 @@ from lookout.models.windows import (
     rows_in,
     with_digest,
 )
-from tests.tiny_models import FAMILIES, checkpoint
+from tests.tiny_models import FAMILIES, FEW_FAMILIES, checkpoint
 from tests.unit.models.engines.scenes import block, engine
 
 QUESTIONS = (Question("a", "Is anyone lying?"), Question("b", "Any smoke?"))
@@ -167,6 +167,7 @@ def test_asking_leaves_the_kv_untouched(runner: TransformersEngine, family: str)
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("family", FEW_FAMILIES, indirect=True)
 def test_a_batch_equals_its_streams_alone(runner: TransformersEngine, family: str) -> None:
     names = ["a/0", "b/0", "c/0"]
     policies: list[Policy | RowPolicy] = [Policy.REFRESH, VLCACHE, CACHEBLEND]
@@ -253,6 +254,7 @@ def test_kv_stays_in_place_and_in_bounds(runner: TransformersEngine, family: str
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("family", FEW_FAMILIES, indirect=True)
 def test_streams_leave_under_the_budget_and_come_back_equal(family: str, tmp_path: Path) -> None:
     wide = engine(family)
     want = {f"{i}/0": slide(wide, family, f"{i}/0", range(6))[0][-1] for i in range(4)}
@@ -361,6 +363,7 @@ def test_a_batch_beyond_the_budget_runs_in_turns() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("family", FEW_FAMILIES, indirect=True)
 def test_every_policy_spends_equal_token_layers(runner: TransformersEngine, family: str) -> None:
     spent: dict[Policy | RowPolicy, int] = {}
     for policy in (*Policy, *ROW_POLICIES):
@@ -421,6 +424,7 @@ def recomputed(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("family", FEW_FAMILIES, indirect=True)
 def test_a_text_is_what_its_question_computed_whole_would_write(
     runner: TransformersEngine, family: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -88,8 +88,8 @@ assert torch._dynamo.__file__
 @pytest.mark.parametrize(
     "expression",
     [
-        "torch._dynamo.reset()",
-        pytest.param("import torch._dynamo.config", marks=pytest.mark.long),
+        pytest.param("torch._dynamo.reset()", marks=pytest.mark.long),
+        "import torch._dynamo.config",
         pytest.param("torch.compile(lambda: 1, backend='eager')()", marks=pytest.mark.long),
     ],
 )

@@ -42,7 +42,7 @@ def test_a_template_that_never_ends_is_named(tmp_path: Path, template: str, why:
         try_prompt(folder_with(tmp_path, template), cpu_s=1.0)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_tokenizer_whose_pattern_explodes_is_named(tmp_path: Path) -> None:
     """Its pattern tries every way to cut a run of letters into pieces."""
     folder = tmp_path / "folder"

@@ -163,7 +163,7 @@ for number, step in enumerate(steps(400)):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("after", [3, 17])
+@pytest.mark.parametrize("after", [pytest.param(3, marks=pytest.mark.long), 17])
 def test_a_process_killed_at_work_loses_nothing_it_had_told(tmp_path: Path, after: int) -> None:
     folder = tmp_path / "memory"
     child = subprocess.Popen([sys.executable, "-c", CHILD, str(folder)], stdout=subprocess.PIPE, text=True)

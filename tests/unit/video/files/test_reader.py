@@ -496,7 +496,12 @@ class Clips(torch.utils.data.Dataset[np.ndarray]):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("start", "used", "workers"),
-    [("fork", False, 2), ("fork", True, 2), ("spawn", True, 1)],  # a spawned one imports torch for itself
+    [
+        ("fork", False, 2),
+        ("fork", True, 2),
+        # A spawned one imports torch for itself.
+        pytest.param("spawn", True, 1, marks=pytest.mark.long),
+    ],
 )
 def test_workers_of_a_loader_read_for_themselves(
     tmp_path: Path, start: str, used: bool, workers: int

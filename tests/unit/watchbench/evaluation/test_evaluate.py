@@ -126,7 +126,7 @@ def test_every_family_is_scored_in_three_ways(family: str, tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("preset", ["default", "codecsight"])
+@pytest.mark.parametrize("preset", ["default", pytest.param("codecsight", marks=pytest.mark.long)])
 def test_the_tiny_model_is_scored_and_calibrated_by_the_command(preset: str, tmp_path: Path) -> None:
     question = "Is a person in view?"
     path = labelled(tmp_path, f"door.mp4,{question},yes,0,\ndoor.mp4,Is a vehicle in view?,no,,\n")

@@ -24,7 +24,7 @@ from lookout.v1.alerts_pb2 import Alert
 from lookout.v1.tokens_pb2 import StrideBlock, TokensRecord
 from lookout.video.motion.grids import pack_mask
 from lookout.video.segments import SoftwareDecoder, cut
-from lookout.wire import headers
+from lookout.wire import CAMERA_HEALTH, headers
 from tests.eventually import eventually
 from tests.fleet.gateway_case import GatewayProcess, gateway
 from tests.fleet.gateway_footage import FilmedCamera
@@ -412,3 +412,17 @@ def test_only_an_administrator_lifts_a_mask(client: httpx.Client, process: Gatew
 
     expected = ["mask.lift", "mask.write", "mask.write", "mask.write"]
     assert eventually(lambda: len(found := actions()) == len(expected) and found) == expected
+
+
+def test_the_picture_of_a_camera_fault_is_what_the_camera_showed_when_it_began(
+    client: httpx.Client, cameras: dict[str, FilmedCamera], broker: KafkaServer
+) -> None:
+    camera = cameras["gate"]
+    fault = alert("gate", 7, Alert.KIND_OPENED)
+    fault.watch, fault.cause = CAMERA_HEALTH, "covered"
+    fault.start.FromMilliseconds(camera.begin_ms + 4000)
+    publish(broker.bootstrap, [fault])
+    picture = f"/v1/incidents/{fault.incident}/picture.jpg"
+    eventually(lambda: client.get(picture).status_code == 200, 60)
+    same = client.get(f"/v1/cameras/gate/frames/{moment(camera.begin_ms + 4000)}.jpg", params={"width": 1280})
+    assert client.get(picture, params={"width": 1280}).content == same.content

@@ -143,6 +143,8 @@ class Media:
     def evidence(self, alert: Alert, sees: Sees, size: PictureSize) -> Piece:
         """The picture that an incident's newest alert names first.
 
+        A camera's fault names none: its picture is what the camera showed when it began.
+
         Args:
             alert: The alert.
             sees: What the caller may see.
@@ -161,6 +163,8 @@ class Media:
             piece = self._made(("evidence", alert.camera, *place, size), make)
             if piece is not None:
                 return self._checked(alert.camera, piece, sees)
+        if alert.cause:
+            return self.picture(alert.camera, alert.start.ToMicroseconds(), sees, size)
         raise ProblemError(404, f"incident {alert.incident}: Kafka holds no picture of it any more")
 
     def picture(

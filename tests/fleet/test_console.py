@@ -470,6 +470,8 @@ def test_a_recording_is_asked_about_and_its_answers_are_files(
     assert "0:48–1:12: =broken off" in text(page)
     shares = page.evaluate("[...document.querySelectorAll('main ul[title] li')].map(row => row.innerText)")
     assert shares[0].split() == ["2", "50", "%"]
+    bar = "[...document.querySelectorAll('main ul[title] .bar')].map(bar => bar.style.width)"
+    assert page.evaluate(bar) == ["50%", "25%", "25%"]
     bars = "[...document.querySelectorAll('main svg rect.yes')]"
     ((begin, width),) = page.evaluate(
         f"{bars}.map(bar => [bar.x, bar.width].map(side => side.baseVal.value))"

@@ -33,7 +33,15 @@ TRIES = 4
 
 
 class NothingRememberedError(HistoryError):
-    """No chapter of the camera has a frame of the time asked for; the message says what is missing."""
+    """No chapter of the camera has a frame of the time asked for; the message says what is missing.
+
+    Attributes:
+        unread: Whether there are chapters, or holders, that could not be read.
+    """
+
+    def __init__(self, message: str, *, unread: bool = False) -> None:
+        super().__init__(message)
+        self.unread = unread
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +216,7 @@ class Asker:
                 resolved = None
                 continue
             return replace(answer, list_s=list_s, tries=attempt + 1)
-        raise NothingRememberedError(f"camera {camera}: {'; '.join(lost.values())}")
+        raise NothingRememberedError(f"camera {camera}: {'; '.join(lost.values())}", unread=True)
 
     def _once(
         self,
@@ -257,7 +265,8 @@ class Asker:
             raise
         except HistoryError as error:
             reasons = "; ".join([str(error), *resolved.missing])
-            raise NothingRememberedError(f"camera {camera}: {reasons}") from error
+            unread = bool(resolved.missing)
+            raise NothingRememberedError(f"camera {camera}: {reasons}", unread=unread) from error
 
     def _check_erased(self, camera: str, past: Past) -> None:
         """A question may have waited: nothing is read of what was erased meanwhile."""

@@ -164,7 +164,8 @@ class RecallService(memory_pb2_grpc.RecallServiceServicer):  # type: ignore[misc
             yield
             self._asks.labels("answered").inc()
         except (NothingRememberedError, RegionError) as error:
-            self._asks.labels("nothing").inc()
+            unread = isinstance(error, NothingRememberedError) and error.unread
+            self._asks.labels("failed" if unread else "nothing").inc()
             context.abort(grpc.StatusCode.NOT_FOUND, str(error))
         except LookoutError as error:
             self._asks.labels("failed").inc()

@@ -295,6 +295,8 @@ def test_a_holder_that_is_gone_is_named(service: Service) -> None:
     code, details = refusal(service)
     assert code is grpc.StatusCode.NOT_FOUND
     assert service.holder.address in details
+    # Not `nothing`: an alert on failed questions has to see it.
+    assert (service.ended("failed"), service.ended("nothing")) == (1, 0)
 
 
 @pytest.mark.slow

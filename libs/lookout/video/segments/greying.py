@@ -36,15 +36,17 @@ def greyed(frame: av.VideoFrame, hidden: Bits) -> av.VideoFrame:
     copy = av.VideoFrame(frame.width, frame.height, name)
     copy.colorspace, copy.color_range = frame.colorspace, frame.color_range
     samples = np.dtype(np.uint8 if depth == 8 else "<u2")
-    for plane, own in zip(frame.planes, copy.planes, strict=True):
+    for index, (plane, own) in enumerate(zip(frame.planes, copy.planes, strict=True)):
         # nv12 has two samples where the others have one.
-        paired = 2 if name == "nv12" and plane.index else 1
+        paired = 2 if name == "nv12" and index else 1
         source, target = (
             np.frombuffer(buffer, samples).reshape(-1, buffer.line_size // samples.itemsize)
             for buffer in (plane, own)
         )
         height, width = plane.height, plane.width * paired
-        shrunk = np.repeat(_shrunk(hidden, plane.width, plane.height), paired, axis=1)
+        shrunk = _shrunk(hidden, plane.width, plane.height)
+        if paired > 1:
+            shrunk = np.repeat(shrunk, paired, axis=1)
         target[:height, :width] = np.where(shrunk, 1 << (depth - 1), source[:height, :width])
     return copy
 
@@ -55,7 +57,11 @@ def _shrunk(hidden: Bits, width: int, height: int) -> Bits:
     if (down, across) == (1, 1):
         return hidden
     padded = np.pad(hidden, ((0, height * down - hidden.shape[0]), (0, width * across - hidden.shape[1])))
-    return np.asarray(padded.reshape(height, down, width, across).any(axis=(1, 3)), np.bool_)
+    shrunk = np.zeros((height, width), np.bool_)
+    for row in range(down):  # many times as fast as `any` over two axes, and done for every picture
+        for column in range(across):
+            shrunk |= padded[row::down, column::across]
+    return shrunk
 
 
 def _greyed_rgb(frame: av.VideoFrame, hidden: Bits) -> av.VideoFrame:

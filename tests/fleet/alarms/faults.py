@@ -96,16 +96,19 @@ def taken_name(world: World) -> Iterator[Case]:
 
 
 def slow_stage(world: World) -> Iterator[Case]:
-    """A stage with too little CPU."""
+    """A stage with too little CPU falls behind; when it has enough again, its answers are late."""
     before = world.record(0.0)
+    answered = world.value("lookout_latency_seconds_count", stage="prefill")
     with world.slow(Stage.PREFILL):
         eventually(lambda: world.value("lookout_lag_seconds", stage="prefill") > 75, every=2.0)
-        answered = world.value("lookout_latency_seconds_count", stage="prefill")
-        scrapes = world.recorded_until(
-            lambda: world.value("lookout_latency_seconds_count", stage="prefill") > answered, 8.0
-        )
+        scrapes = world.record(8.0)
     fault = "prefill has a twentieth of its CPU"
-    yield _lasting(fault, "LookoutStageBehind LookoutSlowAnswers", before + scrapes)
+    yield _lasting(fault, "LookoutStageBehind", before + scrapes, also="LookoutSlowAnswers")
+    late = world.recorded_until(
+        lambda: world.value("lookout_latency_seconds_count", stage="prefill") > answered + 5
+    )
+    fault = "prefill has its CPU again, and answers what waited"
+    yield _over(world, fault, "LookoutSlowAnswers", before + late, also="LookoutStageBehind")
 
 
 def no_broker(world: World) -> Iterator[Case]:
@@ -165,8 +168,7 @@ def open_transaction(world: World) -> Iterator[Case]:
         for partition in range(2):
             other.produce(_STATE, b"", key="nobody", partition=partition)
         assert other.flush(60.0) == 0
-    scrapes = world.recorded_until(lambda: world.value("lookout_takeovers_waiting") > 0)
-    scrapes = scrapes[-1:] + world.record(6.0)
+    scrapes = world.recorded_until(lambda: world.value("lookout_takeovers_waiting") > 0, 6.0)
     other.abort_transaction(60.0)
     fault = "a transaction over the checkpoints of alerts stays open"
     yield _lasting(fault, "LookoutTakeoverStuck", before + scrapes, also="LookoutNotReady LookoutStageBehind")
@@ -254,7 +256,10 @@ def tier_away(world: World) -> Iterator[Case]:
     """The durable tier is away: chapters stay, questions find no holder, an erasure stays open."""
     before = world.record(0.0)
     with world.tier_away():
-        scrapes = world.recorded_until(lambda: world.value("lookout_memory_upload_failures_total") > 3)
+        failures = world.value("lookout_memory_upload_failures_total")
+        scrapes = world.recorded_until(
+            lambda: world.value("lookout_memory_upload_failures_total") > failures + 3
+        )
         yield _lasting("the durable tier is away", "LookoutChaptersNotStored", before + scrapes)
         before = world.record(0.0)
         pid = world.service(Stage.PREFILL).pid

@@ -131,14 +131,17 @@ class World:
                 return scrapes
 
     def recorded_until(self, true: Callable[[], object], more_s: float = 0.0) -> list[Scrape]:
-        """Scrapes until something is true, and for some seconds afterwards."""
+        """Scrapes until something is true; with `more_s` only those of so many seconds from then on.
+
+        What is repeated of a fault that lasts must not begin with a fleet that is still well.
+        """
         scrapes: list[Scrape] = []
         deadline = time.monotonic() + 240.0
         while not true():
             if time.monotonic() > deadline:
                 raise AssertionError(f"never came true: {true}")
             scrapes += self.record(0.0)
-        return [*scrapes, *self.record(more_s)]
+        return self.record(more_s) if more_s else [*scrapes, *self.record(0.0)]
 
     def scrape(self) -> Scrape:
         """What every service says, with the labels that Prometheus adds."""

@@ -1,6 +1,5 @@
 // Calls of the gateway's API.
 import { text } from "./text";
-import type { Incident } from "./types";
 
 /** An answer that is no success, in the gateway's words. */
 export class Refused extends Error {
@@ -115,10 +114,5 @@ export const cameraPicture = (camera: string, time: string, width: number, whole
   withQuery(`/v1/cameras/${within(camera)}/frames/${encodeURIComponent(time)}.jpg`, { width, whole });
 export const incidentPicture = (id: string, width: number, overlay = ""): string =>
   withQuery(`/v1/incidents/${encodeURIComponent(id)}/picture.jpg`, { width, overlay });
-/** The picture of an incident; a camera's fault has no evidence, and shows what the camera saw when it began. */
-export const pictureOf = (incident: Incident, width: number, overlay = ""): string =>
-  incident.cause && incident.start
-    ? cameraPicture(incident.camera ?? "", incident.start, width)
-    : incidentPicture(incident.id ?? "", width, overlay);
 export const cameraClip = (camera: string, from: string, to: string): string =>
   withQuery(`/v1/cameras/${within(camera)}/clip.mp4`, { from, to });

@@ -234,7 +234,14 @@ for service in sys.argv[2].split(","):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("image", SERVICES)
+@pytest.mark.parametrize(
+    "image",
+    [
+        # The three with most imports in every run; a process for each.
+        image if image in ("decode", "gateway", "prefill") else pytest.param(image, marks=pytest.mark.long)
+        for image in SERVICES
+    ],
+)
 def test_a_service_imports_nothing_that_its_image_lacks(image: str) -> None:
     text = (ROOT / f"docker/requirements/{image}.txt").read_text()
     locked = re.findall(r"^([A-Za-z0-9._-]+)(?:\[.*\])?==", text, re.MULTILINE)

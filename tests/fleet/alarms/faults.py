@@ -290,7 +290,9 @@ def resources(world: World) -> Iterator[Case]:
     """Camera and Watch resources that do not do what they are for."""
     before = world.record(0.0)
     world.api.create(CAMERA, ["dead"], {"url": NOWHERE})
-    scrapes = world.recorded_until(lambda: world.value("lookout_cameras_not_streaming") > 0, 6.0)
+    scrapes = world.recorded_until(
+        lambda: world.value("lookout_cameras_not_streaming", reason="Reconnecting") > 0, 6.0
+    )
     yield _lasting("nobody answers at a camera's address", "LookoutCamerasNotStreaming", before + scrapes)
     before = world.record(0.0)
     rule = {"threshold": 0.5}

@@ -98,14 +98,14 @@ def taken_name(world: World) -> Iterator[Case]:
 def slow_stage(world: World) -> Iterator[Case]:
     """A stage with too little CPU falls behind; when it has enough again, its answers are late."""
     before = world.record(0.0)
-    answered = world.value("lookout_latency_seconds_count", stage="prefill")
+    answered = world.value("lookout_latency_seconds_bucket", stage="prefill", le="+Inf")
     with world.slow(Stage.PREFILL):
         eventually(lambda: world.value("lookout_lag_seconds", stage="prefill") > 75, every=2.0)
         scrapes = world.record(8.0)
     fault = "prefill has a twentieth of its CPU"
     yield _lasting(fault, "LookoutStageBehind", before + scrapes, also="LookoutSlowAnswers")
     late = world.recorded_until(
-        lambda: world.value("lookout_latency_seconds_count", stage="prefill") > answered + 5
+        lambda: world.value("lookout_latency_seconds_bucket", stage="prefill", le="+Inf") > answered + 5
     )
     fault = "prefill has its CPU again, and answers what waited"
     yield _over(world, fault, "LookoutSlowAnswers", before + late, also="LookoutStageBehind")

@@ -24,17 +24,32 @@ class ControllerSettings(ServiceSettings):
     )
     lease: str = Field("lookout-controller", min_length=1, description="name of the leader's lease")
     lease_s: int = Field(
-        15, ge=3, le=300, description="seconds without renewal after which a leader is replaced"
+        15,
+        ge=3,
+        le=300,
+        description="seconds without renewal after which a leader is replaced; more where the API server "
+        "is slow to answer",
     )
-    resync_s: float = Field(60.0, gt=0, description="seconds after which every resource is compared again")
+    resync_s: float = Field(
+        60.0,
+        gt=0,
+        description="seconds after which every resource is compared again; more eases the API server",
+    )
     round_s: float = Field(
-        60.0, gt=0, description="longest time of one round; the next one continues where it ended, in seconds"
+        60.0, gt=0, description="longest time of one round, in seconds; the next one continues where it ended"
     )
     status_s: float = Field(
-        10.0, gt=0, description="shortest time between two updates of a watch's status, in seconds"
+        10.0,
+        gt=0,
+        description="shortest time between two updates of a watch's status, in seconds; more eases the "
+        "API server",
     )
     status_writes_s: float = Field(
-        20.0, ge=1, le=1000, description="updates of statuses in a second, all resources together"
+        20.0,
+        ge=1,
+        le=1000,
+        description="updates of statuses in a second, all resources together; more for fleets of "
+        "thousands of cameras",
     )
     recordings: bool = Field(
         False, description="follow Recording resources: the fleet answers jobs about recordings"

@@ -34,14 +34,20 @@ class DecodeSettings(FetchSettings, PruningSettings, TenantSettings):
     backend: Backend = Field(
         "software", description="what decodes: software, nvdec (an NVIDIA GPU), auto (nvdec where it works)"
     )
-    fit: Fit = Field(Fit.STRETCH, description="how a picture is fitted to the model's input")
+    fit: Fit = Field(
+        Fit.STRETCH, description="how a picture is fitted to the model's input: as in the model's training"
+    )
     silence_s: float = Field(
-        30.0, gt=0, description="seconds without a segment after which a camera has a gap"
+        30.0,
+        gt=0,
+        description="seconds without a segment after which a camera has a gap; more than the longest "
+        "segment takes to arrive",
     )
     overlap_s: float = Field(
         5.0,
         ge=0,
-        description="seconds by which segments may overlap; a larger step back begins a new epoch",
+        description="seconds by which segments may overlap, more for recorders that repeat the end of the "
+        "last one; a larger step back begins a new epoch",
     )
 
     camera_health: bool = Field(
@@ -54,28 +60,48 @@ class DecodeSettings(FetchSettings, PruningSettings, TenantSettings):
     claim_s: ClassVar[float] = 60.0
 
     quota_interval_s: float = Field(
-        60.0, gt=0, description="interval of the quotas, in seconds of record time"
+        60.0,
+        gt=0,
+        description="interval of the quotas, in seconds of record time; longer ones allow longer bursts",
     )
     quota_bytes: int | None = Field(
-        4 << 30, ge=1, description="bytes that one camera may send in the interval; unset: no limit"
+        4 << 30,
+        ge=1,
+        description="bytes that one camera may send in the interval, which bounds what a broken one costs "
+        "the others; unset: no limit",
     )
     quota_work_s: float | None = Field(
         600.0,
         gt=0,
-        description="seconds of decoding that one camera may use in the interval; unset: no limit",
+        description="seconds of decoding that one camera may use in the interval, more for large "
+        "pictures; unset: no limit",
     )
     quota_failures: int | None = Field(
-        300, ge=1, description="dead letters that one camera may cause in the interval; unset: no limit"
+        300,
+        ge=1,
+        description="dead letters that one camera may cause in the interval, before its segments are "
+        "refused unread; unset: no limit",
     )
 
-    segment_bytes: int = Field(MAX_SEGMENT_BYTES, ge=1, description="bytes of the largest segment accepted")
+    segment_bytes: int = Field(
+        MAX_SEGMENT_BYTES,
+        ge=1,
+        description="bytes of the largest segment accepted; more for segments that are given as URIs: "
+        "records hold no larger ones",
+    )
     #: seconds of the longest segment accepted
     segment_seconds: ClassVar[float] = 86_400.0
     #: pixels of the largest width or height accepted
     segment_side: ClassVar[int] = 16_384
-    segment_pixels: int = Field(36_000_000, ge=256, description="pixels of the largest picture accepted")
+    segment_pixels: int = Field(
+        36_000_000,
+        ge=256,
+        description="pixels of the largest picture accepted; more, with decoder_memory, for larger cameras",
+    )
     decoder_memory: int = Field(
-        2 << 30, ge=256 << 20, description="bytes of address space of one decoder process"
+        2 << 30,
+        ge=256 << 20,
+        description="bytes of address space of one decoder process; more where large pictures end it",
     )
     #: limit of CPU seconds for one segment
     decoder_cpu_s: ClassVar[float] = 60.0

@@ -51,7 +51,9 @@ class GatewaySettings(FetchSettings):
     oidc: OidcSettings = Field(
         default_factory=lambda: OidcSettings.model_validate({}), description="sign-in with OpenID Connect"
     )
-    session_hours: float = Field(12.0, gt=0, le=720, description="hours after which a session ends")
+    session_hours: float = Field(
+        12.0, gt=0, le=720, description="hours after which a session ends and people sign in again"
+    )
     history_days: float = Field(
         400.0, gt=0, description="days that incidents, actions and sums of hours and days are kept"
     )

@@ -32,14 +32,23 @@ class PrefillSettings(WindowPlanSettings, TenantSettings):
     threads: int = Field(
         16, ge=1, le=256, description="cameras in work at the same time; not less than batch"
     )
-    engine: Literal["transformers", "vllm"] = Field("transformers", description="what computes the windows")
+    engine: Literal["transformers", "vllm"] = Field(
+        "transformers",
+        description="what computes the windows: transformers, or vllm where it is installed; docs/engines.md "
+        "says what each can do",
+    )
     batch: int = Field(
-        8, ge=1, le=256, description="limit of windows in one batch; each is of another camera"
+        8,
+        ge=1,
+        le=256,
+        description="limit of windows in one batch, each of another camera; more on a GPU with memory to "
+        "spare",
     )
     batch_rows: int = Field(
         PASS_ROWS,
         ge=256,
-        description="limit of rows (tokens) in one pass; a larger batch takes several passes",
+        description="limit of rows (tokens) in one pass; less where a pass does not fit the device; a "
+        "larger batch takes several passes",
     )
     window_rows: int = Field(
         WINDOW_ROWS,
@@ -57,7 +66,10 @@ class PrefillSettings(WindowPlanSettings, TenantSettings):
         None,
         description="transformers: folder for KV beyond kv_bytes; unset: such KV is dropped",
     )
-    cuda_graphs: bool = Field(False, description="vllm: replay captured CUDA graphs instead of eager steps")
+    cuda_graphs: bool = Field(
+        False,
+        description="vllm: replay captured CUDA graphs instead of eager steps; starts later, computes faster",
+    )
 
     #: seconds by which key windows may delay the windows of other cameras in one batch, by the measured
     #: time of a row; one key window always may
@@ -72,7 +84,10 @@ class PrefillSettings(WindowPlanSettings, TenantSettings):
     #: limit of the bytes of open windows' tokens in memory, all cameras together
     block_bytes: ClassVar[int] = 256 << 20
     describe_tokens: int = Field(
-        32, ge=1, le=512, description="longest description that a watch may ask for, in tokens"
+        32,
+        ge=1,
+        le=512,
+        description="longest description that a watch may ask for, in tokens; each takes a step of the model",
     )
     #: seconds that a window waits for the missing tokens of all its blocks
     give_up_s: ClassVar[float] = 300.0
@@ -118,7 +133,10 @@ class PrefillSettings(WindowPlanSettings, TenantSettings):
         20 << 30, ge=1 << 20, description="limit of the bytes of chapters on disk, all cameras together"
     )
     memory_chapter_s: float = Field(
-        600.0, gt=0, description="seconds of stream time after which a chapter is sealed"
+        600.0,
+        gt=0,
+        description="seconds of stream time after which a chapter is sealed and stored; less loses less "
+        "with a node, in more objects",
     )
     #: bytes of KV after which a chapter is sealed
     memory_chapter_bytes: ClassVar[int] = 256 << 20

@@ -19,7 +19,11 @@ class PruneEncodeSettings(ModelSettings, PruningSettings):
         None, ge=14, le=4096, description="pixels of the model's input; unset: the model's own"
     )
     batch: int = Field(
-        64, ge=1, le=4096, description="limit of temporal patches in one batch, all cameras together"
+        64,
+        ge=1,
+        le=4096,
+        description="limit of temporal patches in one batch, all cameras together; more on a GPU with "
+        "memory to spare",
     )
     frame_replicas: Listed = Field(
         (), description="decode's gRPC addresses, comma-separated; for when the directory does not answer"

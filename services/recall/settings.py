@@ -30,7 +30,11 @@ class RecallSettings(WindowPlanSettings, TenantSettings):
     best: ClassVar[int] = 4
     #: longest text of an answer, in tokens, where the question does not say
     words: ClassVar[int] = 64
-    cache_bytes: int = Field(512 << 20, ge=1 << 20, description="bytes of chapters kept in memory")
+    cache_bytes: int = Field(
+        512 << 20,
+        ge=1 << 20,
+        description="bytes of chapters kept in memory; more where the same hours are asked about again",
+    )
     #: questions that may wait for their turn; others are refused
     queue: ClassVar[int] = 32
     #: how far recall gives way to other processes of its machine (nice)

@@ -19,6 +19,8 @@ from lookout.models.engines.types import UnsupportedModelError
 from lookout.runtime.observe import Metrics
 from lookout.runtime.worker import WORKER_REASONS, Handler, ServiceSettings
 from lookout.services.alerts import handler as alerts
+from lookout.services.camera_agent.settings import AgentSettings
+from lookout.services.controller.settings import ControllerSettings
 from lookout.services.decode import handler as decode
 from lookout.services.decode.settings import DecodeSettings
 from lookout.services.gateway.settings import GatewaySettings
@@ -54,7 +56,11 @@ STAGES: dict[str, type[ServiceSettings]] = {
     "recordings": RecordingsSettings,
     "gateway": GatewaySettings,
     "notify": NotifySettings,
+    "camera-agent": AgentSettings,
+    "controller": ControllerSettings,
 }
+#: defaults that a process takes from where it runs
+SURROUNDINGS = {"instance": "the host's name", "namespace": "the pod's", "kubeconfig": "KUBECONFIG"}
 HANDLERS: dict[str, type[Handler[Any]]] = {
     "decode": decode.DecodeHandler,
     "prune-encode": prune_encode.PruneEncodeHandler,
@@ -149,10 +155,10 @@ def _settings(kind: type[BaseModel], prefix: str = "LOOKOUT_") -> dict[str, tupl
             found |= _settings(field.annotation, variable + "__")
             continue
         default = field.default
-        if field.default_factory is not None:
-            default = (
-                field.get_default(call_default_factory=True) if name != "instance" else "the host's name"
-            )
+        if name in SURROUNDINGS:
+            default = SURROUNDINGS[name]
+        elif field.default_factory is not None:
+            default = field.get_default(call_default_factory=True)
         found[variable] = (_default(default), field.description or "")
     return found
 

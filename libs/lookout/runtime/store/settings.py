@@ -15,24 +15,51 @@ class StoreSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    memory_bytes: int = Field(default=512 * MIB, gt=0, description="bytes of tensors in process memory")
-    disk_bytes: int = Field(default=2048 * MIB, ge=0, description="bytes of tensors in the spool folder")
-    spool: Path | None = Field(default=None, description="folder of the disk tier")
+    memory_bytes: int = Field(
+        default=512 * MIB,
+        gt=0,
+        description="bytes of tensors in process memory; more, within the pod's limit, for more cameras",
+    )
+    disk_bytes: int = Field(
+        default=2048 * MIB,
+        ge=0,
+        description="bytes of tensors in the spool folder; more bridges longer outages of the next service",
+    )
+    spool: Path | None = Field(
+        default=None,
+        description="folder of the disk tier, of this instance alone; unset: there is no such tier",
+    )
     reserve_bytes: int = Field(
-        default=128 * MIB, gt=0, description="bytes reserved for tensors that are made again on request"
+        default=128 * MIB,
+        gt=0,
+        description="bytes reserved for tensors that are made again on request; more where many consumers "
+        "come late",
     )
     unread_bytes: int = Field(
-        default=384 * MIB, gt=0, description="bytes of unread tensors at which producing pauses"
+        default=384 * MIB,
+        gt=0,
+        description="bytes of unread tensors at which producing pauses; below the store's memory and disk",
     )
     camera_bytes: int = Field(
-        default=128 * MIB, gt=0, description="bytes of unread tensors at which a camera must wait"
+        default=128 * MIB,
+        gt=0,
+        description="bytes of unread tensors at which a camera must wait, so that one camera cannot fill "
+        "the store",
     )
     lease_s: float = Field(
-        default=10.0, gt=0, description="seconds without renewal after which an instance counts as gone"
+        default=10.0,
+        gt=0,
+        description="seconds without renewal after which an instance counts as gone; more where Redis is "
+        "away for longer at times",
     )
-    fetch_s: float = Field(default=10.0, gt=0, description="seconds for one fetch from a holder")
+    fetch_s: float = Field(
+        default=10.0, gt=0, description="seconds for one fetch from a holder; more on slow networks"
+    )
     materialize_s: float = Field(
-        default=60.0, gt=0, description="seconds for a tensor to be made again by another instance"
+        default=60.0,
+        gt=0,
+        description="seconds for a tensor to be made again by another instance; more where a segment "
+        "takes longer to decode",
     )
 
     # What nobody could choose better:

@@ -19,7 +19,10 @@ class TenantSettings(BaseModel):
         "questions, device_s, searched and weight; * stands for tenants that are not named; empty: none",
     )
     tenant_interval_s: float = Field(
-        60.0, ge=1, le=86_400, description="interval of the tenants' quotas, in seconds"
+        60.0,
+        ge=1,
+        le=86_400,
+        description="interval of the tenants' quotas, in seconds; longer ones allow longer bursts",
     )
 
     @field_validator("tenant_quotas")

@@ -104,10 +104,15 @@ class ServiceSettings(Connections, SamplingSettings):
         10.0,
         ge=1,
         le=300,
-        description="seconds without a heartbeat after which Kafka gives a worker's partitions to others",
+        description="seconds without a heartbeat after which Kafka gives a worker's partitions to others; "
+        "more where pods are paused for longer, less to take over sooner",
     )
     transaction_timeout_s: float = Field(
-        30.0, ge=2, le=900, description="seconds after which Kafka aborts an unfinished transaction"
+        30.0,
+        ge=2,
+        le=900,
+        description="seconds after which Kafka aborts an unfinished transaction; more where brokers "
+        "answer slowly",
     )
     redis_url: str = Field(
         "", description="Redis, which holds the directory: redis://host:port/db, or rediss:// for TLS"
@@ -132,9 +137,15 @@ class ServiceSettings(Connections, SamplingSettings):
         "arithmetic), codecsight (the paper's), strides (each stride asked alone, for a third of the "
         "arithmetic)",
     )
-    model_digest: str | None = Field(None, description="the digest that model_dir must have; unset: any")
+    model_digest: str | None = Field(
+        None,
+        description="the digest that model_dir must have, so that no replica starts with other weights; "
+        "unset: any",
+    )
 
-    threads: int = Field(2, ge=1, le=256, description="cameras computed at the same time")
+    threads: int = Field(
+        2, ge=1, le=256, description="cameras computed at the same time; more only with more cores"
+    )
     #: records of a partition read ahead of their commit
     in_flight_records: ClassVar[int] = 64
     #: bytes read ahead of their commit, shared by this process's partitions
@@ -153,34 +164,54 @@ class ServiceSettings(Connections, SamplingSettings):
         "and batches; more saves CPU",
     )
     forget_after_days: float | None = Field(
-        30.0, gt=0, description="days without a record after which a camera is forgotten; unset: never"
+        30.0,
+        gt=0,
+        description="days without a record after which a camera is forgotten; more for cameras that are "
+        "away for months; unset: never",
     )
     drain_s: float = Field(
-        2.0, ge=0, le=60, description="seconds that running work may take to finish after SIGTERM"
+        2.0,
+        ge=0,
+        le=60,
+        description="seconds that running work may take to finish after SIGTERM, what is cut off is done "
+        "again; more saves work, and delays every restart",
     )
     retry_max_s: float = Field(
-        10.0, gt=0, description="longest pause between two tries after a transient failure, in seconds"
+        10.0,
+        gt=0,
+        description="longest pause between two tries after a transient failure, in seconds; less resumes "
+        "sooner after an outage",
     )
     retry_limit_s: float = Field(
         3600.0,
         gt=0,
-        description="seconds without its dependencies after which a record becomes a dead letter",
+        description="seconds without its dependencies after which a record becomes a dead letter; more "
+        "where outages last longer and late answers are still wanted",
     )
     device_retry_s: float = Field(
-        10.0, ge=0, description="seconds of device failures after which the process ends (exit code 4)"
+        10.0,
+        ge=0,
+        description="seconds of device failures after which the process ends (exit code 4); more where a "
+        "device recovers by itself",
     )
     #: seconds without a poll after which the process counts as dead
     stall_s: ClassVar[float] = 30.0
     #: seconds of loading its model after which a process counts as dead
     load_limit_s: ClassVar[float] = 1800.0
     start_timeout_s: float = Field(
-        60.0, gt=0, description="seconds that dependencies may take to answer at start-up"
+        60.0,
+        gt=0,
+        description="seconds that dependencies may take to answer at start-up; more where Kafka or Redis "
+        "start later than the services",
     )
     #: seconds of waiting to take a partition over after which the process ends (exit code 1); longer than
     #: transactions may last (the brokers' transaction.max.timeout.ms)
     takeover_limit_s: ClassVar[float] = 1200.0
     outage_s: float = Field(
-        3600.0, ge=0, description="longest outage after which nothing may be lost, in seconds"
+        3600.0,
+        ge=0,
+        description="longest outage after which nothing may be lost, in seconds; a service starts only "
+        "where topics keep records for that long",
     )
     #: seconds added to window and outage when topic retention is checked
     retention_margin_s: ClassVar[float] = 600.0
@@ -345,9 +376,14 @@ class ModelSettings(ServiceSettings):
 class WindowPlanSettings(ModelSettings):
     """What decides how a window is computed: prefill and back-tests of its windows agree on it."""
 
-    reuse: bool = Field(True, description="keep KV between windows; false: compute every window in full")
+    reuse: bool = Field(
+        True, description="keep KV between windows; false, to compare with: compute every window in full"
+    )
     key_every: int = Field(
-        30, ge=1, description="strides from one key window, which is computed in full, to the next"
+        30,
+        ge=1,
+        description="strides from one key window, which is computed in full, to the next; fewer come "
+        "nearer to full windows, and cost more",
     )
     token_replicas: Listed = Field(
         (),

@@ -187,6 +187,6 @@ def _wrong(
         if name in REREAD and 0 <= retention < needed:
             problems.append(
                 f"{name} retention.ms={retention} is less than a window, the longest outage and a margin "
-                f"(LOOKOUT_WINDOW_S + LOOKOUT_OUTAGE_S + LOOKOUT_RETENTION_MARGIN_S = {needed} ms)"
+                f"(LOOKOUT_WINDOW_S + LOOKOUT_OUTAGE_S + {settings.retention_margin_s:g} s = {needed} ms)"
             )
     return problems

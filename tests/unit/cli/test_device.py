@@ -27,6 +27,7 @@ COMMANDS = {
     "up": [],
     "demo": [],
     "model check": ["{folder}"],
+    "model serve": ["{model}"],
     "eval": ["--labels", "{labels}", "--model", "{model}"],
     "backtest": [QUESTION],
 }

@@ -29,7 +29,6 @@ from lookout.errors import LookoutError
 from lookout.structured import structure_of, structured
 from lookout.text import clean
 from lookout.video.sandbox import SandboxPool, SandboxSettings
-from lookout.video.segments.types import DecodeRequest
 
 #: bytes of a request: a picture in base64 and a question
 _BODY: Final = 16 << 20
@@ -99,11 +98,11 @@ class Judge:
         Raises:
             LookoutError: The picture cannot be decoded, or the question not be asked.
         """
+        from lookout.streams import decode_request
         from lookout.streams.session import Session
 
         grid, sampling = self._host.tower.grid, self._sampling
-        request = DecodeRequest(grid.width, grid.height, vectors=False)
-        decoded = self._pool.decode(_film(asked.picture), request)
+        decoded = self._pool.decode(_film(asked.picture), decode_request(grid.width, grid.height))
         # A stride of the same picture: a model that was trained on windows sees one in which nothing moves.
         frames = np.repeat(decoded.pixels[:1], max(1, round(sampling.stride_s * sampling.fps)), axis=0)
         times = [index / sampling.fps for index in range(len(frames))]

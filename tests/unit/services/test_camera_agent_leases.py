@@ -229,8 +229,7 @@ def test_the_room_follows_from_the_limit_of_memory(tmp_path: Path, text: str, ca
     assert room([str(tmp_path / "away"), str(tmp_path / "limit")]) == cameras
 
 
-def test_masked_cameras_take_room(redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World(redis_client)
+def test_masked_cameras_take_room(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(agent_module, "room", lambda *, masking: 3 if masking else 10)
     world.table.put("yard")
     world.agent.step()

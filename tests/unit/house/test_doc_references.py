@@ -11,14 +11,6 @@ from typer.core import TyperGroup
 
 from lookout.cli.app import app
 from lookout.runtime.worker import ServiceSettings
-from lookout.services.camera_agent.settings import AgentSettings
-from lookout.services.decode.settings import DecodeSettings
-from lookout.services.gateway.settings import GatewaySettings
-from lookout.services.notify.settings import NotifySettings
-from lookout.services.prefill.settings import PrefillSettings
-from lookout.services.prune_encode.settings import PruneEncodeSettings
-from lookout.services.recall.settings import RecallSettings
-from lookout.services.recordings.settings import RecordingsSettings
 
 ROOT = Path(__file__).parents[3]
 PAGES = sorted(
@@ -64,17 +56,7 @@ def test_every_command_that_a_page_names_is_there(page: Path) -> None:
     assert not unknown
 
 
-SETTINGS = (
-    ServiceSettings,
-    AgentSettings,
-    DecodeSettings,
-    PruneEncodeSettings,
-    RecallSettings,
-    RecordingsSettings,
-    GatewaySettings,
-    NotifySettings,
-    PrefillSettings,
-)
+SETTINGS = (ServiceSettings, *STAGES.values())
 #: not settings of a stage: of the commands, of the tests, of image builds
 OTHER = {
     *("LOOKOUT_CACHE", "LOOKOUT_FOOTAGE", "LOOKOUT_GATEWAY", "LOOKOUT_GATEWAY_TOKEN", "LOOKOUT_KAFKA"),

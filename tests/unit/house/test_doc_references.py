@@ -11,6 +11,7 @@ from typer.core import TyperGroup
 
 from lookout.cli.app import app
 from lookout.runtime.worker import ServiceSettings
+from tests.unit.house.test_operations import STAGES
 
 ROOT = Path(__file__).parents[3]
 PAGES = sorted(

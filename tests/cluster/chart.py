@@ -529,6 +529,7 @@ def check() -> list[str]:
     for name, objects in rendered.items():
         wrong += [f"{name}: {problem}" for problem in _problems(objects)]
         wrong += [f"{name}: {problem}" for problem in _hooks_without_network(manifests[name])]
+        wrong += [f"{name}: {problem}" for problem in _downloads_without_network(manifests[name])]
     return wrong
 
 
@@ -1036,6 +1037,22 @@ def _hooks_without_network(manifests: str) -> Iterator[str]:
                 for policy in policies
             ):
                 yield f"Job {job['metadata']['name']}, {event}: no NetworkPolicy lets it out"
+
+
+def _downloads_without_network(manifests: str) -> Iterator[str]:
+    """Parts that fetch a model, and that no policy lets reach it."""
+    policies = [item for item in yaml.safe_load_all(manifests) if item and item["kind"] == "NetworkPolicy"]
+    allowed = {
+        part
+        for policy in policies
+        if policy["metadata"]["name"].endswith("-model")
+        for expression in policy["spec"]["podSelector"]["matchExpressions"]
+        for part in expression["values"]
+    }
+    for part, pod in _pods(manifests).items():
+        fetches = any(container["name"] == "model" for container in pod.get("initContainers", ()))
+        if policies and fetches and part not in allowed:
+            yield f"{part} fetches a model, and no policy lets it reach the archive"
 
 
 def _hook(manifest: Mapping[str, Any], key: str = "hook") -> set[str]:

@@ -109,7 +109,7 @@ test-gateway-faults: setup  ## people write over the API while gateway, Kafka an
 test-notify: setup  ## a target fails half of the time while notify and Kafka are killed; ends with one line of JSON
 	$(BIN)/python -m bench.record tests.fleet.notify_faults --as notify-faults $(NOTIFY_FAULTS)
 
-test-alerts: setup  ## the fault behind each Prometheus rule on a real fleet, and what promtool says; ends with one line of JSON
+test-alerts: setup  ## cause the fault of each Prometheus rule on a real fleet and see that it fires; ends with one line of JSON
 	$(BIN)/python -m tests.fleet.alarms $(ALERTS)
 
 test-recordings-faults: setup  ## jobs about recordings while their services, Kafka and Redis are killed; ends with one line of JSON

@@ -50,8 +50,8 @@ class Masking:
         """
         if not self._masks.known(camera):
             raise MaskingError(
-                "not published: it is to be masked before, and has no mask; draw one in the console, or with "
-                "`lookout camera mask set`"
+                "not published: the camera asks for masking before publishing, and has no mask: draw one in "
+                "the console, or with `lookout camera mask set`"
             )
         applied = self._masks.filmed(camera, captured_ms * 1000)
         if applied.mask is None:

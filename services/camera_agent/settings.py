@@ -43,41 +43,42 @@ class AgentSettings(ServiceSettings):
     segment_bytes: int = Field(
         MAX_SEGMENT_BYTES - (1 << 20),
         ge=1 << 16,
-        description="bytes of the largest segment, larger ones are dropped; at most what decode accepts",
+        description="bytes of the largest segment, above which segments are dropped; at most what decode "
+        "accepts",
     )
     stream_memory_bytes: int = Field(
         256 << 20,
         ge=128 << 20,
         description="memory of the process that reads one camera, in bytes, in addition to its libraries; "
-        "more where large pictures end it",
+        "raise it where large pictures end it",
     )
     buffer_bytes: int = Field(
         256 << 20,
         ge=1 << 20,
-        description="limit of the bytes that wait for Kafka, all cameras together; more bridges longer "
-        "outages of Kafka",
+        description="limit of the bytes that wait for Kafka, all cameras together; raise it to bridge "
+        "longer outages of Kafka",
     )
     camera_lease_s: float = Field(
         10.0,
         ge=1,
         le=120,
-        description="seconds without renewal after which an agent loses its cameras; less moves them "
-        "sooner after a crash",
+        description="seconds without renewal after which an agent loses its cameras; lower it to move "
+        "them sooner after a crash",
     )
     connect_s: float = Field(
         10.0,
         gt=0,
-        description="seconds that a camera may take to answer or to send; more for slow or far cameras",
+        description="seconds that a camera may take to answer or to send; raise it for slow or far cameras",
     )
     reconnect_max_s: float = Field(
         30.0,
         gt=0,
-        description="longest pause before a camera is tried again, in seconds; less finds it sooner, and "
-        "disturbs it more",
+        description="longest pause before a camera is tried again, in seconds; lower it to find it "
+        "sooner, at the price of more attempts",
     )
     jump_s: float = Field(
         10.0,
         gt=0,
-        description="jump of the time stamps, in seconds, that begins a new segment; more for cameras "
+        description="jump of the time stamps, in seconds, that begins a new segment; raise it for cameras "
         "that correct their clock in larger steps",
     )

@@ -27,13 +27,13 @@ class ControllerSettings(ServiceSettings):
         15,
         ge=3,
         le=300,
-        description="seconds without renewal after which a leader is replaced; more where the API server "
-        "is slow to answer",
+        description="seconds without renewal after which a leader is replaced; raise it where the API "
+        "server is slow to answer",
     )
     resync_s: float = Field(
         60.0,
         gt=0,
-        description="seconds after which every resource is compared again; more eases the API server",
+        description="seconds after which every resource is compared again; raise it to ease the API server",
     )
     round_s: float = Field(
         60.0, gt=0, description="longest time of one round, in seconds; the next one continues where it ended"
@@ -41,14 +41,14 @@ class ControllerSettings(ServiceSettings):
     status_s: float = Field(
         10.0,
         gt=0,
-        description="shortest time between two updates of a watch's status, in seconds; more eases the "
-        "API server",
+        description="shortest time between two updates of a watch's status, in seconds; raise it to ease "
+        "the API server",
     )
     status_writes_s: float = Field(
         20.0,
         ge=1,
         le=1000,
-        description="updates of statuses in a second, all resources together; more for fleets of "
+        description="updates of statuses in a second, all resources together; raise it for fleets of "
         "thousands of cameras",
     )
     recordings: bool = Field(

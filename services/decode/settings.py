@@ -40,14 +40,14 @@ class DecodeSettings(FetchSettings, PruningSettings, TenantSettings):
     silence_s: float = Field(
         30.0,
         gt=0,
-        description="seconds without a segment after which a camera has a gap; more than the longest "
+        description="seconds without a segment after which a camera has a gap; longer than the longest "
         "segment takes to arrive",
     )
     overlap_s: float = Field(
         5.0,
         ge=0,
-        description="seconds by which segments may overlap, more for recorders that repeat the end of the "
-        "last one; a larger step back begins a new epoch",
+        description="seconds by which segments may overlap; raise it for recorders that repeat the end of "
+        "the last one; a larger step back begins a new epoch",
     )
 
     camera_health: bool = Field(
@@ -73,7 +73,7 @@ class DecodeSettings(FetchSettings, PruningSettings, TenantSettings):
     quota_work_s: float | None = Field(
         600.0,
         gt=0,
-        description="seconds of decoding that one camera may use in the interval, more for large "
+        description="seconds of decoding that one camera may use in the interval; raise it for large "
         "pictures; unset: no limit",
     )
     quota_failures: int | None = Field(
@@ -86,7 +86,7 @@ class DecodeSettings(FetchSettings, PruningSettings, TenantSettings):
     segment_bytes: int = Field(
         MAX_SEGMENT_BYTES,
         ge=1,
-        description="bytes of the largest segment accepted; more for segments that are given as URIs: "
+        description="bytes of the largest segment accepted; raise it for segments that are given as URIs: "
         "records hold no larger ones",
     )
     #: seconds of the longest segment accepted
@@ -96,12 +96,13 @@ class DecodeSettings(FetchSettings, PruningSettings, TenantSettings):
     segment_pixels: int = Field(
         36_000_000,
         ge=256,
-        description="pixels of the largest picture accepted; more, with decoder_memory, for larger cameras",
+        description="pixels of the largest picture accepted; raise it, with decoder_memory, for larger "
+        "pictures",
     )
     decoder_memory: int = Field(
         2 << 30,
         ge=256 << 20,
-        description="bytes of address space of one decoder process; more where large pictures end it",
+        description="bytes of address space of one decoder process; raise it where large pictures end it",
     )
     #: limit of CPU seconds for one segment
     decoder_cpu_s: ClassVar[float] = 60.0

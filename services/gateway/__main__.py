@@ -12,8 +12,8 @@ from lookout.services.gateway.history.retention import Retention
 from lookout.services.gateway.masks import MaskKeeper
 from lookout.services.gateway.media.keeping import Keeping
 from lookout.services.gateway.parts import make_parts
+from lookout.services.gateway.periodic import PeriodicTask
 from lookout.services.gateway.reports import ScheduledReports
-from lookout.services.gateway.rounds import Rounds
 from lookout.services.gateway.serving import HttpServer
 from lookout.services.gateway.settings import GatewaySettings
 
@@ -38,14 +38,14 @@ def add(context: Context[GatewaySettings]) -> None:
     if parts.keeping is not None:
         _keep(context, parts.keeping)
     if parts.uploads is not None:
-        _repeat(context, "uploads", Rounds(parts.uploads.sweep, 3600.0, "old uploads wait"))
+        _repeat(context, "uploads", PeriodicTask(parts.uploads.sweep, 3600.0, "old uploads wait"))
     read = parts.ingest.caught_up
     if context.settings.report_times:
-        _repeat(context, "reports", Rounds(ScheduledReports(parts).write, 5.0, "a report waits", read))
-    masks = Rounds(MaskKeeper(parts).write, 2.0, "masks are not written again yet", read)
+        _repeat(context, "reports", PeriodicTask(ScheduledReports(parts).write, 5.0, "a report waits", read))
+    masks = PeriodicTask(MaskKeeper(parts).write, 2.0, "masks are not written again yet", read)
     _repeat(context, "masks", masks)
     retention = Retention(parts.database, context.settings)
-    _repeat(context, "retention", Rounds(retention.remove, 600.0, "nothing is removed now"))
+    _repeat(context, "retention", PeriodicTask(retention.remove, 600.0, "nothing is removed now"))
     context.supervisor.start("history-ready", lambda: _tell_ready(context, parts.ingest))
     server = HttpServer(make_app(parts), context.settings)
     thread = context.supervisor.start("http", server.run)
@@ -71,12 +71,12 @@ def _keep(context: Context[GatewaySettings], keeping: Keeping) -> None:
     _, erasures = live_fence(context)
     # All gateways share the store: whichever erases first confirms, and an erasure waits until one does.
     join(context, erasures, {"kept evidence": keeping.erase}, stays=True, member="kept-evidence")
-    _repeat(context, "kept-evidence", Rounds(keeping.sweep, 15.0, "kept evidence waits"))
+    _repeat(context, "kept-evidence", PeriodicTask(keeping.sweep, 15.0, "kept evidence waits"))
 
 
-def _repeat(context: Context[GatewaySettings], name: str, rounds: Rounds) -> None:
-    context.supervisor.start(name, rounds.run)
-    context.on_close(rounds.stop)
+def _repeat(context: Context[GatewaySettings], name: str, task: PeriodicTask) -> None:
+    context.supervisor.start(name, task.run)
+    context.on_close(task.stop)
 
 
 def _tell_ready(context: Context[GatewaySettings], ingest: Ingest) -> None:

@@ -23,7 +23,7 @@ from lookout.v1.access_pb2 import Role
 from lookout.v1.alerts_pb2 import Alert
 from lookout.v1.gateway_pb2 import ShiftReport
 from lookout.v1.memory_pb2 import ScoredSpan, UnusualRequest
-from lookout.wire import ALERT_TYPE, ALERTS, EVERY_CAMERA, SHIFT_REPORT, event_headers, stable_id, to_json
+from lookout.wire import EVERY_CAMERA, SHIFT_REPORT, stable_id
 
 _RECALL_S: Final = 10.0
 #: after the end of a period, in which its last windows are decided and stored
@@ -101,10 +101,7 @@ class ScheduledReports:
         for tenant in names:
             if self._is_due(tenant, end_ms):
                 principal = Principal(SHIFT_REPORT, Role.ROLE_VIEWER, tenants=(tenant,))
-                event = alert_of(tenant, composed(parts, principal, None, begin_ms, end_ms))
-                time_text = event.end.ToJsonString()
-                headers = event_headers(ALERT_TYPE, "gateway", event.camera, event.id, time_text)
-                parts.writes.publish(ALERTS.name, event.camera, to_json(event), headers)
+                parts.writes.tell(alert_of(tenant, composed(parts, principal, None, begin_ms, end_ms)))
 
     def _is_due(self, tenant: str, end_ms: int) -> bool:
         """Whether this gateway is to write a report now."""

@@ -25,7 +25,8 @@ from lookout.services.gateway.principal import Principal
 from lookout.services.gateway.problems import ProblemError
 from lookout.services.gateway.settings import GatewaySettings
 from lookout.v1.access_pb2 import AuditEntry
-from lookout.wire import AUDIT, prefixed, stable_id, to_json
+from lookout.v1.alerts_pb2 import Alert
+from lookout.wire import ALERT_TYPE, ALERTS, AUDIT, event_headers, prefixed, stable_id, to_json
 from lookout.wire.headers import Headers
 
 KEY_HEADER: Final = "idempotency-key"
@@ -142,6 +143,11 @@ class Writes:
             WriteError: Kafka does not take it.
         """
         return self._writer.write(topic, {key: value}, more=headers)
+
+    def tell(self, alert: Alert) -> list[RecordPlace]:
+        """Write an alert of the gateway's own, and wait for Kafka alone (`publish`)."""
+        headers = event_headers(ALERT_TYPE, "gateway", alert.camera, alert.id, alert.end.ToJsonString())
+        return self.publish(ALERTS.name, alert.camera, to_json(alert), headers)
 
     def write_beside(self, principal: Principal, topic: str, records: Records) -> None:
         """Write records that a request implies and is not known by; wait until the history has them."""

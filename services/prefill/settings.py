@@ -41,13 +41,13 @@ class PrefillSettings(WindowPlanSettings, TenantSettings):
         8,
         ge=1,
         le=256,
-        description="limit of windows in one batch, each of another camera; more on a GPU with memory to "
-        "spare",
+        description="limit of windows in one batch, each of another camera; raise it on a GPU with memory "
+        "to spare",
     )
     batch_rows: int = Field(
         PASS_ROWS,
         ge=256,
-        description="limit of rows (tokens) in one pass; less where a pass does not fit the device; a "
+        description="limit of rows (tokens) in one pass; lower it where a pass does not fit the device; a "
         "larger batch takes several passes",
     )
     window_rows: int = Field(
@@ -135,8 +135,8 @@ class PrefillSettings(WindowPlanSettings, TenantSettings):
     memory_chapter_s: float = Field(
         600.0,
         gt=0,
-        description="seconds of stream time after which a chapter is sealed and stored; less loses less "
-        "with a node, in more objects",
+        description="seconds of stream time after which a chapter is sealed and stored; shorter chapters "
+        "lose less with a node, and make more objects",
     )
     #: bytes of KV after which a chapter is sealed
     memory_chapter_bytes: ClassVar[int] = 256 << 20

@@ -22,7 +22,7 @@ class PruneEncodeSettings(ModelSettings, PruningSettings):
         64,
         ge=1,
         le=4096,
-        description="limit of temporal patches in one batch, all cameras together; more on a GPU with "
+        description="limit of temporal patches in one batch, all cameras together; raise it on a GPU with "
         "memory to spare",
     )
     frame_replicas: Listed = Field(

@@ -33,7 +33,7 @@ class RecallSettings(WindowPlanSettings, TenantSettings):
     cache_bytes: int = Field(
         512 << 20,
         ge=1 << 20,
-        description="bytes of chapters kept in memory; more where the same hours are asked about again",
+        description="bytes of chapters kept in memory; raise it where the same hours are asked about again",
     )
     #: questions that may wait for their turn; others are refused
     queue: ClassVar[int] = 32

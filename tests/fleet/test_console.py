@@ -167,7 +167,7 @@ def test_a_browser_is_told_and_told_no_more(
         eventually(lambda: "Tell this browser" not in text(page))
         press(page, "Remove")
         eventually(lambda: "notifications" not in client.get("/v1/push").json())
-    assert page.evaluate("window.fake") is None
+        eventually(lambda: page.evaluate("window.fake") is None)  # after the gateway has answered
     assert page.evaluate("faults") == []
 
 

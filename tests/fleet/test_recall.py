@@ -325,13 +325,15 @@ def test_verify_and_backtest_pass_over_what_is_erased_and_a_camera_goes_while_it
             rows = rows_of(chapters, -(1 << 60), 1 << 60, "room")
         with asking_on(fleet) as ends:
             eventually(lambda: ends.count("answered") > 2)
-            identity = lookout(fleet, "erase", "--camera", "room", "--yes").strip()
+            # A second one where the camera's clock is ahead: films are sent faster than they were filmed.
+            identities = lookout(fleet, "erase", "--camera", "room", "--yes").split()
             eventually(lambda: ends[-1] == "NOT_FOUND")
         assert set(ends) == {"answered", "NOT_FOUND"}
         assert ends == sorted(ends, reverse=True)  # no answer after the first refusal
         assert holding(fleet.folder, rows) == []
-        receipt = json.loads(lookout(fleet, "erase", "--receipt", identity))
-        assert (receipt["complete"], receipt["not_confirmed"]) == (True, [])
+        for identity in identities:
+            receipt = json.loads(lookout(fleet, "erase", "--receipt", identity))
+            assert (receipt["complete"], receipt["not_confirmed"]) == (True, [])
         assert list(verdicts(fleet)) == []
         gone = tallied(fleet)
         assert (gone["verified"], gone["unverified"]) == (0, 0)

@@ -47,7 +47,7 @@ def next_masks(
     number = masks.versions[-1].version + 1 if masks.versions else 1
     version = masks.versions.add(version=number, hide=hide, keep=keep, by=by[:200])
     version.since.GetCurrentTime()
-    if len(masks.versions) > 1:  # a writer whose clock is behind must not seem to replay an older record
+    if len(masks.versions) > 1:  # a slow clock must not make this look like an older record
         earliest = masks.versions[-2].since.ToNanoseconds() + 1000
         version.since.FromNanoseconds(max(version.since.ToNanoseconds(), earliest))
     try:

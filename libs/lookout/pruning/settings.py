@@ -109,7 +109,7 @@ class PruningSettings(BaseModel):
     accumulation: Accumulation | None = Field(
         None, description="what a patch is compared with: since-anchor, since-encoded; unset: the preset's"
     )
-    prune: bool = Field(True, description="prune patches; false, to compare with: keep every patch")
+    prune: bool = Field(True, description="prune patches; false keeps every patch, to compare with")
 
     @model_validator(mode="after")
     def _parameters_fit(self) -> Self:

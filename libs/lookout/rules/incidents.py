@@ -177,9 +177,9 @@ def _covered(state: WatchState, answer: WatchVerdict) -> WatchState:
 def _on_clock_of(state: WatchState, answer: WatchVerdict) -> WatchState:
     """The state on the clock of the answer, which may have been set back since the answer before.
 
-    What is left of a cooldown, and how long an incident has lasted, stay as they are; how long a condition
-    has held begins again. A gap may begin before
-    the end of a window whose last stride broke off: that is no clock set back.
+    What is left of a cooldown, and how long an incident has lasted, stay as they are; the time for which a
+    condition must hold begins again. A gap may begin before the end of a window whose last stride broke off:
+    that is no clock set back.
     """
     if answer.end_ms >= state.newest_ms or answer.outcome is Outcome.GAP:
         return state

@@ -46,7 +46,7 @@ def is_time_zone(name: str) -> bool:
     try:
         ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
-        # OSError: "America" and "Etc" are folders of the database, a name of 300 characters is no file's.
+        # OSError: "America" and "Etc" are folders of the database, and a file name has a limit.
         return False
     return True
 

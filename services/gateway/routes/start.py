@@ -16,7 +16,7 @@ from lookout.services.gateway.problems import ProblemError
 from lookout.services.gateway.writes import Asked, entry
 from lookout.v1.alerts_pb2 import Alert
 from lookout.v1.gateway_pb2 import TestAlert, TrainedQuestion, TrainedQuestions
-from lookout.wire import ALERT_TYPE, ALERTS, EVERY_CAMERA, event_headers, tenant_of, to_json
+from lookout.wire import EVERY_CAMERA, tenant_of
 
 router = APIRouter(prefix="/v1", tags=["first steps"])
 _WATCH = "test-alert"
@@ -66,8 +66,6 @@ def send_test_alert(request: Request, principal: Administrator, asked: Asked) ->
     event.end.CopyFrom(event.start)
     parts = parts_of(request)
     parts.writes.note(principal, asked, entry("alert.test", identity))
-    headers = event_headers(ALERT_TYPE, "gateway", event.camera, event.id, event.end.ToJsonString())
-    places = parts.writes.publish(ALERTS.name, event.camera, to_json(event), headers)
-    if not parts.writes.await_places(places):
+    if not parts.writes.await_places(parts.writes.tell(event)):
         raise ProblemError(503, "alerts.v1 took the test alert, and it did not come back: see Operations")
     return answer(TestAlert(id=identity, time=event.end))

@@ -18,27 +18,28 @@ class StoreSettings(BaseModel):
     memory_bytes: int = Field(
         default=512 * MIB,
         gt=0,
-        description="bytes of tensors in process memory; more, within the pod's limit, for more cameras",
+        description="bytes of tensors in process memory; raise it, within the pod's limit, for more cameras",
     )
     disk_bytes: int = Field(
         default=2048 * MIB,
         ge=0,
-        description="bytes of tensors in the spool folder; more bridges longer outages of the next service",
+        description="bytes of tensors in the spool folder; raise it to bridge longer outages of the next "
+        "service",
     )
     spool: Path | None = Field(
         default=None,
-        description="folder of the disk tier, of this instance alone; unset: there is no such tier",
+        description="folder of the disk tier; each instance needs its own; unset: no disk tier",
     )
     reserve_bytes: int = Field(
         default=128 * MIB,
         gt=0,
-        description="bytes reserved for tensors that are made again on request; more where many consumers "
-        "come late",
+        description="bytes reserved for tensors that are made again on request; raise it where many "
+        "consumers come late",
     )
     unread_bytes: int = Field(
         default=384 * MIB,
         gt=0,
-        description="bytes of unread tensors at which producing pauses; below the store's memory and disk",
+        description="bytes of unread tensors at which producing pauses; at most the store's memory and disk",
     )
     camera_bytes: int = Field(
         default=128 * MIB,
@@ -49,16 +50,16 @@ class StoreSettings(BaseModel):
     lease_s: float = Field(
         default=10.0,
         gt=0,
-        description="seconds without renewal after which an instance counts as gone; more where Redis is "
-        "away for longer at times",
+        description="seconds without renewal after which an instance counts as gone; raise it where Redis "
+        "is away for longer at times",
     )
     fetch_s: float = Field(
-        default=10.0, gt=0, description="seconds for one fetch from a holder; more on slow networks"
+        default=10.0, gt=0, description="seconds for one fetch from a holder; raise it on slow networks"
     )
     materialize_s: float = Field(
         default=60.0,
         gt=0,
-        description="seconds for a tensor to be made again by another instance; more where a segment "
+        description="seconds for a tensor to be made again by another instance; raise it where a segment "
         "takes longer to decode",
     )
 

@@ -28,21 +28,21 @@ class SamplingSettings(BaseSettings, SamplingNumbers):
         validate_default=False,
         gt=0,
         le=60,
-        description="samples per second of stream time, more for what lasts less than a second; costs "
-        "grow with it; unset: as model_dir says, else 2",
+        description="samples per second of stream time; raise it for what lasts less than a second, at "
+        "proportional cost; unset: as model_dir says, else 2",
     )
     stride_s: float = Field(
         _UNSET,
         validate_default=False,
         gt=0,
-        description="seconds by which a window slides, thus between two answers; less answers sooner and "
-        "costs more; unset: as model_dir says, else 8",
+        description="seconds by which a window slides, and thus between two answers; shorter strides "
+        "answer sooner and cost more; unset: as model_dir says, else 8",
     )
     window_s: float = Field(
         _UNSET,
         validate_default=False,
         gt=0,
-        description="length of a window in seconds, how far an answer looks back; KV memory grows with "
+        description="length of a window in seconds: how far back an answer looks; KV memory grows with "
         "it; unset: as model_dir says, else 40",
     )
 

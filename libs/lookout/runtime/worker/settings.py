@@ -105,13 +105,13 @@ class ServiceSettings(Connections, SamplingSettings):
         ge=1,
         le=300,
         description="seconds without a heartbeat after which Kafka gives a worker's partitions to others; "
-        "more where pods are paused for longer, less to take over sooner",
+        "raise it where pods are paused for longer; lower it to take over sooner",
     )
     transaction_timeout_s: float = Field(
         30.0,
         ge=2,
         le=900,
-        description="seconds after which Kafka aborts an unfinished transaction; more where brokers "
+        description="seconds after which Kafka aborts an unfinished transaction; raise it where brokers "
         "answer slowly",
     )
     redis_url: str = Field(
@@ -144,7 +144,7 @@ class ServiceSettings(Connections, SamplingSettings):
     )
 
     threads: int = Field(
-        2, ge=1, le=256, description="cameras computed at the same time; more only with more cores"
+        2, ge=1, le=256, description="cameras computed at the same time; raise it only with more cores"
     )
     #: records of a partition read ahead of their commit
     in_flight_records: ClassVar[int] = 64
@@ -166,33 +166,33 @@ class ServiceSettings(Connections, SamplingSettings):
     forget_after_days: float | None = Field(
         30.0,
         gt=0,
-        description="days without a record after which a camera is forgotten; more for cameras that are "
-        "away for months; unset: never",
+        description="days without a record after which a camera is forgotten; raise it for cameras that "
+        "are away for months; unset: never",
     )
     drain_s: float = Field(
         2.0,
         ge=0,
         le=60,
-        description="seconds that running work may take to finish after SIGTERM, what is cut off is done "
-        "again; more saves work, and delays every restart",
+        description="seconds that running work may take to finish after SIGTERM; work that is cut off is "
+        "done again, so a short time suffices",
     )
     retry_max_s: float = Field(
         10.0,
         gt=0,
-        description="longest pause between two tries after a transient failure, in seconds; less resumes "
-        "sooner after an outage",
+        description="longest pause between two tries after a transient failure, in seconds; lower it to "
+        "resume sooner after an outage",
     )
     retry_limit_s: float = Field(
         3600.0,
         gt=0,
-        description="seconds without its dependencies after which a record becomes a dead letter; more "
-        "where outages last longer and late answers are still wanted",
+        description="seconds without its dependencies after which a record becomes a dead letter; raise "
+        "it where outages last longer and late answers are still wanted",
     )
     device_retry_s: float = Field(
         10.0,
         ge=0,
-        description="seconds of device failures after which the process ends (exit code 4); more where a "
-        "device recovers by itself",
+        description="seconds of device failures after which the process ends (exit code 4); raise it "
+        "where a device recovers by itself",
     )
     #: seconds without a poll after which the process counts as dead
     stall_s: ClassVar[float] = 30.0
@@ -201,8 +201,8 @@ class ServiceSettings(Connections, SamplingSettings):
     start_timeout_s: float = Field(
         60.0,
         gt=0,
-        description="seconds that dependencies may take to answer at start-up; more where Kafka or Redis "
-        "start later than the services",
+        description="seconds that dependencies may take to answer at start-up; raise it where Kafka or "
+        "Redis start later than the services",
     )
     #: seconds of waiting to take a partition over after which the process ends (exit code 1); longer than
     #: transactions may last (the brokers' transaction.max.timeout.ms)
@@ -377,7 +377,7 @@ class WindowPlanSettings(ModelSettings):
     """What decides how a window is computed: prefill and back-tests of its windows agree on it."""
 
     reuse: bool = Field(
-        True, description="keep KV between windows; false, to compare with: compute every window in full"
+        True, description="keep KV between windows; false computes every window in full, to compare with"
     )
     key_every: int = Field(
         30,

@@ -123,10 +123,12 @@ def _opened(job: pb.PullJob, options: dict[str, str], redirects: _Redirects) -> 
 def _refused(error: Exception, job: pb.PullJob) -> Exception | None:
     """What to say of a camera that answers, and gives nothing."""
     match error:
-        case av.error.HTTPUnauthorizedError() | av.error.HTTPForbiddenError():
+        case av.error.HTTPUnauthorizedError():
             named = urlsplit(job.url).password is not None
             wants = "does not take this user name and password" if named else "wants a user name and password"
             return ValueError(f"the camera {wants} (401 Unauthorized)")
+        case av.error.HTTPForbiddenError():
+            return ValueError("the camera does not let this user see the stream (403 Forbidden)")
         case av.error.HTTPNotFoundError():
             return ValueError("the camera has no stream at this path (404 Not Found)")
     return None

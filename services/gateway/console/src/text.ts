@@ -502,7 +502,7 @@ export const text = {
     title: "Add a camera",
     steps: ["1. Add a camera", "2. Ask it something", "3. Test the alert"],
     rtsp: "A network camera",
-    rtspHelp: "The fleet pulls it over RTSP. The first picture shows here, or why there is none.",
+    rtspHelp: "The fleet pulls it over RTSP. Its first picture appears here, or the reason why there is none.",
     file: "A file",
     fileHelp: "Plays a recording as if it were a camera.",
     publish: "Anything else",

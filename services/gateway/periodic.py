@@ -15,7 +15,7 @@ from lookout.text import clean
 _PASSING = (LookoutError, TransientError, sqlalchemy.exc.DBAPIError)
 
 
-class Rounds:
+class PeriodicTask:
     """Does something every few seconds; a round that fails is logged, and the next one tries again.
 
     Args:
@@ -32,15 +32,15 @@ class Rounds:
         self._stopped = threading.Event()
 
     def run(self) -> None:
-        """Do rounds until `stop`."""
-        if self._after is not None:
-            self._after.wait()
+        """Work until `stop`."""
         while not self._stopped.wait(self._seconds):
+            if self._after is not None and not self._after.is_set():
+                continue
             try:
                 self._work()
             except _PASSING as error:
                 logs.get("gateway").warning(self._waits, error=clean(error, 300))
 
     def stop(self) -> None:
-        """End."""
+        """End after the round that runs."""
         self._stopped.set()

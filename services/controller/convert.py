@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from lookout.administration.cameras import time_zone_fault
 from lookout.rules import RuleError, check_watch, next_version
 from lookout.rules.notifications import check_notification
 from lookout.text import clean, question_text
@@ -62,12 +63,15 @@ def camera(resource: Mapping[str, Any]) -> Camera:
             tenant=check_tenant(spec.get("tenant", "")),
             priority=PRIORITIES[spec.get("priority", "normal")],
             mask_before_publishing=bool(spec.get("maskBeforePublishing", False)),
+            time_zone=spec.get("timeZone", ""),
         )
         check_ranges(camera)
     except (KeyError, TypeError, ValueError) as error:  # RangeError is a ValueError
         raise ResourceError(f"spec: {error}") from error
     if fault := url_fault(camera.url):
         raise ResourceError(f"spec.url: {fault}")
+    if fault := time_zone_fault(camera.time_zone):
+        raise ResourceError(f"spec.timeZone: {fault}")
     return camera
 
 

@@ -510,3 +510,13 @@ def test_masks_are_set_listed_and_lifted(broker: str, clip: Path) -> None:
     history = lookout(*mask, "history", "gate", "-b", broker)[1]
     assert history.index("nothing") < history.index("door"), history
     assert "Nothing is hidden" in lookout(*mask, "list", "-b", broker)[1]
+
+
+def test_a_camera_that_publishes_by_itself_has_a_time_zone(broker: str) -> None:
+    with pytest.raises(CliError, match="'Mars/Olympus' is not an IANA time zone"):
+        lookout("camera", "time-zone", "dome", "Mars/Olympus", "-b", broker)
+    assert lookout("camera", "time-zone", "dome", "Asia/Kathmandu", "-b", broker)[0] == 0
+    listed = lookout("camera", "list", "-b", broker)[1]
+    assert re.search(r"dome +publishes by itself +Asia/Kathmandu", listed)
+    assert lookout("camera", "time-zone", "dome", "", "-b", broker)[0] == 0
+    assert "Asia/Kathmandu" not in lookout("camera", "list", "-b", broker)[1]

@@ -30,7 +30,12 @@ def check_camera(camera: Camera) -> None:
         raise CameraError(str(error)) from None
     if fault := url_fault(camera.url):
         raise CameraError(f"url: {fault}")
-    if camera.time_zone and not is_time_zone(camera.time_zone):
-        raise CameraError(
-            f"time_zone {clean(camera.time_zone, 40)!r}: an IANA name such as Europe/Berlin is needed"
-        )
+    if fault := time_zone_fault(camera.time_zone):
+        raise CameraError(f"time_zone: {fault}")
+
+
+def time_zone_fault(name: str) -> str:
+    """What is wrong with the time zone of a camera's place; empty: nothing, or it has none."""
+    if not name or is_time_zone(name):
+        return ""
+    return f"{clean(name, 40)!r} is not an IANA time zone such as Europe/Berlin"

@@ -12,6 +12,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from lookout.administration.cameras import time_zone_fault
 from lookout.cli import masks
 from lookout.cli.connect import check_reachable, find_bootstrap, reading, send_and_confirm, signed_masks
 from lookout.cli.options import BootstrapOption, CliError, Position
@@ -24,7 +25,7 @@ from lookout.wire import CAMERA_ID_BYTES, CAMERAS, WireError, from_json, is_came
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Manage cameras that the fleet pulls (add, list, remove), and privacy masks (mask).",
+    help="Manage cameras that the fleet pulls (add, list, rm), their time zones, and privacy masks (mask).",
 )
 app.add_typer(masks.app, name="mask")
 out = TerminalConsole()
@@ -56,15 +57,13 @@ def add(
 
         lookout camera add gate rtsp://admin:secret@192.0.2.7/stream1
     """
-    if not is_camera_id(name):
-        raise CliError(
-            f"{name[:40]!r} is not a valid camera id: printable, 1 to {CAMERA_ID_BYTES} bytes in UTF-8"
-        )
+    _check_id(name)
     address = find_bootstrap(bootstrap)
     fleet = _fleet_at(address)
     check_reachable(address, CAMERAS.name)
     transport = Camera.TRANSPORT_UDP if udp else Camera.TRANSPORT_TCP
-    camera = Camera(id=name, transport=transport, mask_before_publishing=mask)
+    before = _cameras(address).get(name, Camera())
+    camera = Camera(id=name, transport=transport, mask_before_publishing=mask, time_zone=before.time_zone)
     camera.url, secret = _without_secret(url)
     if secret is not None:
         camera.credentials = _keep(fleet, name, urlsplit(camera.url).hostname or "", secret)
@@ -88,9 +87,37 @@ def list_(bootstrap: BootstrapOption = None) -> None:
     longest = max(len(clean(name)) for name in cameras)
     table.add_column("id", no_wrap=True, min_width=longest)
     table.add_column("address", overflow="fold")
+    table.add_column("time zone", no_wrap=True)
     for name, camera in sorted(cameras.items()):
-        table.add_row(Text(clean(name)), Text(public_url(camera.url)))
+        url = public_url(camera.url) if camera.url else "publishes by itself"
+        table.add_row(Text(clean(name)), Text(url), Text(clean(camera.time_zone)))
     out.print(table, width=max(out.width, longest + 40), crop=False)
+
+
+@app.command("time-zone")
+def time_zone(
+    name: NameArgument,
+    zone: Annotated[
+        str, typer.Argument(metavar="ZONE", help="An IANA name such as Europe/Berlin; '' removes it.")
+    ],
+    bootstrap: BootstrapOption = None,
+) -> None:
+    """Say in which time zone a camera is: the console shows its times next to the viewer's.
+
+    Works for cameras that publish by themselves, too.
+
+    Example:
+
+        lookout camera time-zone gate Europe/Berlin
+    """
+    _check_id(name)
+    if fault := time_zone_fault(zone):
+        raise CliError(f"ZONE: {fault}")
+    address = find_bootstrap(bootstrap)
+    camera = _cameras(address).get(name, Camera(id=name))
+    camera.time_zone = zone
+    send_and_confirm(address, CAMERAS.name, {name: to_json(camera)})
+    say(out, "[green]✓[/] {} is in {}", name, zone or "no time zone")
 
 
 @app.command("remove", hidden=True)
@@ -158,6 +185,13 @@ def _without_secret(url: str) -> tuple[str, tuple[str, str] | None]:
         return url, None
     place = parts.netloc.rpartition("@")[2]
     return urlunsplit(parts._replace(netloc=place)), (unquote(parts.username), unquote(parts.password or ""))
+
+
+def _check_id(name: str) -> None:
+    if not is_camera_id(name):
+        raise CliError(
+            f"{name[:40]!r} is not a valid camera id: printable, 1 to {CAMERA_ID_BYTES} bytes in UTF-8"
+        )
 
 
 def _check(camera: Camera) -> None:

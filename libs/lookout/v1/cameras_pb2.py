@@ -26,7 +26,7 @@ from lookout.v1 import bounds_pb2 as lookout_dot_v1_dot_bounds__pb2
 from lookout.v1 import watches_pb2 as lookout_dot_v1_dot_watches__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18lookout/v1/cameras.proto\x12\nlookout.v1\x1a\x17lookout/v1/bounds.proto\x1a\x18lookout/v1/watches.proto\"\x83\x03\n\x06\x43\x61mera\x12\x13\n\x02id\x18\x01 \x01(\tB\x07\x92\x82\x19\x03 \xc8\x01\x12\x14\n\x03url\x18\x02 \x01(\tB\x07\x92\x82\x19\x03 \x80\x10\x12/\n\ttransport\x18\x03 \x01(\x0e\x32\x1c.lookout.v1.Camera.Transport\x12 \n\tsegment_s\x18\x04 \x01(\x01\x42\r\x92\x82\x19\t\x19\x00\x00\x00\x00\x00\x00^@\x12\x1c\n\x0b\x63redentials\x18\x05 \x01(\tB\x07\x92\x82\x19\x03 \xfd\x01\x12\x0e\n\x06paused\x18\x06 \x01(\x08\x12\x16\n\x06tenant\x18\x07 \x01(\tB\x06\x92\x82\x19\x02 ?\x12,\n\x08priority\x18\x08 \x01(\x0e\x32\x1a.lookout.v1.Watch.Priority\x12\x1e\n\x16mask_before_publishing\x18\t \x01(\x08\x12\x19\n\ttime_zone\x18\n \x01(\tB\x06\x92\x82\x19\x02 @\"L\n\tTransport\x12\x19\n\x15TRANSPORT_UNSPECIFIED\x10\x00\x12\x11\n\rTRANSPORT_TCP\x10\x01\x12\x11\n\rTRANSPORT_UDP\x10\x02\"n\n\x0c\x43\x61meraLabels\x12\x16\n\x06tenant\x18\x01 \x01(\tB\x06\x92\x82\x19\x02 ?\x12,\n\x08priority\x18\x02 \x01(\x0e\x32\x1a.lookout.v1.Watch.Priority\x12\x18\n\x05masks\x18\x03 \x03(\tB\t\x92\x82\x19\x05 \x10(\x98\x11\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18lookout/v1/cameras.proto\x12\nlookout.v1\x1a\x17lookout/v1/bounds.proto\x1a\x18lookout/v1/watches.proto\"\x83\x03\n\x06\x43\x61mera\x12\x13\n\x02id\x18\x01 \x01(\tB\x07\x92\x82\x19\x03 \xc8\x01\x12\x14\n\x03url\x18\x02 \x01(\tB\x07\x92\x82\x19\x03 \x80\x10\x12/\n\ttransport\x18\x03 \x01(\x0e\x32\x1c.lookout.v1.Camera.Transport\x12 \n\tsegment_s\x18\x04 \x01(\x01\x42\r\x92\x82\x19\t\x19\x00\x00\x00\x00\x00\x00^@\x12\x1c\n\x0b\x63redentials\x18\x05 \x01(\tB\x07\x92\x82\x19\x03 \xfd\x01\x12\x0e\n\x06paused\x18\x06 \x01(\x08\x12\x16\n\x06tenant\x18\x07 \x01(\tB\x06\x92\x82\x19\x02 ?\x12,\n\x08priority\x18\x08 \x01(\x0e\x32\x1a.lookout.v1.Watch.Priority\x12\x1e\n\x16mask_before_publishing\x18\t \x01(\x08\x12\x19\n\ttime_zone\x18\n \x01(\tB\x06\x92\x82\x19\x02 <\"L\n\tTransport\x12\x19\n\x15TRANSPORT_UNSPECIFIED\x10\x00\x12\x11\n\rTRANSPORT_TCP\x10\x01\x12\x11\n\rTRANSPORT_UDP\x10\x02\"n\n\x0c\x43\x61meraLabels\x12\x16\n\x06tenant\x18\x01 \x01(\tB\x06\x92\x82\x19\x02 ?\x12,\n\x08priority\x18\x02 \x01(\x0e\x32\x1a.lookout.v1.Watch.Priority\x12\x18\n\x05masks\x18\x03 \x03(\tB\t\x92\x82\x19\x05 \x10(\x98\x11\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -44,7 +44,7 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CAMERA'].fields_by_name['tenant']._loaded_options = None
   _globals['_CAMERA'].fields_by_name['tenant']._serialized_options = b'\222\202\031\002 ?'
   _globals['_CAMERA'].fields_by_name['time_zone']._loaded_options = None
-  _globals['_CAMERA'].fields_by_name['time_zone']._serialized_options = b'\222\202\031\002 @'
+  _globals['_CAMERA'].fields_by_name['time_zone']._serialized_options = b'\222\202\031\002 <'
   _globals['_CAMERALABELS'].fields_by_name['tenant']._loaded_options = None
   _globals['_CAMERALABELS'].fields_by_name['tenant']._serialized_options = b'\222\202\031\002 ?'
   _globals['_CAMERALABELS'].fields_by_name['masks']._loaded_options = None

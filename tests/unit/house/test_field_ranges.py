@@ -30,6 +30,7 @@ from lookout.v1 import (
 from lookout.v1.access_pb2 import ApiToken, AuditEntry
 from lookout.v1.actions_pb2 import IncidentAction
 from lookout.v1.bounds_pb2 import bounds
+from lookout.v1.cameras_pb2 import Camera
 from lookout.v1.frames_pb2 import Picture
 from lookout.v1.lineage_pb2 import Sampling
 from lookout.v1.notifications_pb2 import NotifyState
@@ -98,6 +99,7 @@ LIMITS: Final = (
     (limits.ZONE_NAME, Zone, "name", "size"),
     (limits.SCHEDULE_ENTRIES, Rule, "schedule", "count"),
     (limits.TIME_ZONE, ScheduleEntry, "time_zone", "size"),
+    (limits.TIME_ZONE, Camera, "time_zone", "size"),
     (limits.LAST_ANSWERS, Rule, "n", "most"),
     (limits.COOLDOWN_S, Rule, "cooldown_s", "most"),
     (limits.CAMERA_WATCHES + 1, AlertsState, "watches", "count"),

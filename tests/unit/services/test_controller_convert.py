@@ -64,7 +64,12 @@ def test_a_time_zone_that_does_not_exist_is_named() -> None:
 def test_a_camera_keeps_every_field() -> None:
     found = convert.camera(
         camera_resource(
-            transport="udp", segmentSeconds=2, credentialsSecret="yard", tenant="acme", priority="high"
+            transport="udp",
+            segmentSeconds=2,
+            credentialsSecret="yard",
+            tenant="acme",
+            priority="high",
+            timeZone="Asia/Kathmandu",
         )
     )
     assert found == Camera(
@@ -75,7 +80,14 @@ def test_a_camera_keeps_every_field() -> None:
         credentials="yard",
         tenant="acme",
         priority=Watch.PRIORITY_HIGH,
+        time_zone="Asia/Kathmandu",
     )
+
+
+@pytest.mark.parametrize("zone", ["Mars/Olympus", "America", 7])
+def test_a_camera_in_no_time_zone_is_refused(zone: object) -> None:
+    with pytest.raises(ResourceError, match=r"^spec"):
+        convert.camera(camera_resource(timeZone=zone))
 
 
 @pytest.mark.parametrize("tenant", ["a b", "ä", "9" * 5000, 7, ["acme"]])

@@ -26,7 +26,7 @@ FILE = re.compile(r"`([\w./-]+/[\w.-]+\.(?:py|proto|md|toml|lua|yaml|json))(?:::
 #: written by a run, or a checkpoint's own
 MADE = re.compile(r"^(out|/|models/|\.\./)")
 TARGET = re.compile(r"`make ([a-z][\w-]*)")
-COMMAND = re.compile(r"`lookout ([a-z][a-z-]*)(?: ([a-z]+))?")
+COMMAND = re.compile(r"`lookout ([a-z][a-z-]*)(?: ([a-z][a-z-]*))?")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

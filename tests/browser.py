@@ -41,6 +41,15 @@ class Browser:
         assert "exceptionDetails" not in reply, reply["exceptionDetails"]
         return reply["result"].get("value")
 
+    @contextmanager
+    def tab(self, url: str) -> Iterator[Browser]:
+        """Another tab of the same browser."""
+        target = self.call("Target.createTarget", url=url)["targetId"]
+        host = self._socket.request.headers["Host"] if self._socket.request else ""
+        with connect(f"ws://{host}/devtools/page/{target}", max_size=None, proxy=None) as socket:
+            yield Browser(socket)
+        self.call("Target.closeTarget", targetId=target)
+
     def resize(self, width: int, height: int) -> None:
         """Give the window a size, in CSS pixels; a narrow one is a phone's."""
         self.call(

@@ -7,6 +7,7 @@ import io
 import json
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from datetime import UTC, timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -56,6 +57,21 @@ VIEWS: Final = (
     ),
 )
 
+#: what waits for an answer before it shows anything
+LOADED: Final = (
+    "",
+    "incidents",
+    "watches",
+    "watch/lying",
+    "recordings",
+    "report",
+    "notifications",
+    "notifications/hook",
+    "cameras/gate",
+    "operations?tab=fleet",
+)
+BUSY: Final = "Kafka does not answer: try again"
+
 
 @pytest.fixture(scope="module")
 def client(broker: KafkaServer, process: GatewayProcess) -> Iterator[httpx.Client]:
@@ -93,6 +109,37 @@ def test_every_view_obeys_the_policy_and_fails_nowhere(page: Browser) -> None:
     for view in VIEWS:
         show(page, view)
     assert page.evaluate("faults") == []
+
+
+@pytest.fixture
+def refusing(page: Browser) -> Iterator[None]:
+    """The gateway answers each call of the page with 503 while this says so."""
+    page.evaluate(
+        f"""window.refusing = true; window.unrefused = fetch;
+window.fetch = (path, options) => refusing && !options?.redirect
+  ? Promise.resolve(Response.json({{detail: {BUSY!r}}}, {{status: 503}})) : unrefused(path, options);
+undefined"""
+    )
+    yield
+    page.evaluate("window.fetch = unrefused; undefined")
+
+
+@pytest.mark.parametrize("view", LOADED)
+@pytest.mark.usefixtures("refusing")
+def test_a_view_that_cannot_be_loaded_says_why_and_tries_again(page: Browser, view: str) -> None:
+    show(page, "start")
+    show(page, view)
+    main = "document.querySelector('main').innerText"
+    eventually(lambda: BUSY in page.evaluate(main))
+    if "/" in view:
+        assert not page.evaluate("document.querySelector('main form') !== null"), (
+            "it would save what it lacks"
+        )
+    page.evaluate("refusing = false")
+    if view == LOADED[0]:
+        press(page, "Try again")  # or by itself after seconds
+    eventually(lambda: BUSY not in page.evaluate(main))
+    show(page, view)
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
@@ -542,3 +589,25 @@ def test_signing_out_ends_the_session(page: Browser, client: httpx.Client) -> No
     press(page, "Sign out")
     eventually(lambda: "You are signed out" in text(page))
     assert client.get("/v1/session").status_code == 401
+
+
+def test_many_tabs_share_one_stream_of_events(
+    page: Browser, broker: KafkaServer, process: GatewayProcess
+) -> None:
+    """A browser opens six connections to a host: with a stream in each tab, the seventh showed nothing."""
+    shown = f"{process.url}/#/incidents"
+    listed = "document.querySelectorAll('[id^=incident-]').length"
+
+    def arrives(tabs: list[Browser], number: int) -> None:
+        before = [tab.evaluate(listed) for tab in tabs]
+        publish(broker.bootstrap, [alert("gate", number)])
+        for tab, count in zip(tabs, before, strict=True):
+            eventually(lambda tab=tab, count=count: tab.evaluate(listed) == count + 1)  # type: ignore[misc]
+
+    with ExitStack() as later:
+        with page.tab(shown) as first:
+            tabs = [later.enter_context(page.tab(shown)) for _ in range(7)]
+            for tab in [first, *tabs]:
+                eventually(lambda tab=tab: tab.evaluate(listed) > 0)  # type: ignore[misc]
+            arrives(tabs, 50)
+        arrives(tabs, 51)

@@ -11,6 +11,9 @@ export class Refused extends Error {
   }
 }
 
+/** After which a call counts as unanswered: a proxy may hold it for ever. */
+const LONGEST_MS = 120_000;
+
 let csrf = "";
 
 /** Remember the value that every change must send. */
@@ -44,7 +47,8 @@ async function call<T>(method: string, path: string, body?: unknown, signal?: Ab
   }
   if (body !== undefined) headers["content-type"] = "application/json";
   const sent = body === undefined ? undefined : JSON.stringify(body);
-  const response = await fetch(path, { method, headers, body: sent, signal });
+  const late = AbortSignal.timeout(LONGEST_MS);
+  const response = await fetch(path, { method, headers, body: sent, signal: signal ? AbortSignal.any([signal, late]) : late });
   if (!response.ok) throw await refused(response);
   return (response.status === 204 ? undefined : await response.json()) as T;
 }

@@ -1,10 +1,11 @@
 // Who uses the console, and what happens in the fleet meanwhile.
 import { get, Refused, remove, useCsrf } from "./api";
+import { Feed } from "./feed";
 import { text } from "./text";
 import type { FeedEvent, Session } from "./types";
 
 type Listener = (event: FeedEvent) => void;
-const KINDS = ["incident", "action", "camera", "watch", "job", "dead-letter"];
+const AGAIN_MS = 3000;
 
 class State {
   who = $state<Session>();
@@ -15,6 +16,11 @@ class State {
   now = $state(Date.now());
   #listeners = new Set<Listener>();
   #hide = 0;
+  #feed = new Feed(
+    (event) => this.#listeners.forEach((listener) => listener(event)),
+    (live) => (this.live = live),
+    (error) => this.failed(error),
+  );
 
   constructor() {
     setInterval(() => (this.now = Date.now()), 1000);
@@ -33,10 +39,11 @@ class State {
       this.who = await get<Session>("/v1/session");
     } catch (error) {
       this.failed(error);
+      if (!this.signedOut) setTimeout(() => void this.begin(), AGAIN_MS);
       return;
     }
     useCsrf(this.who.csrf ?? "");
-    this.#follow();
+    void this.#feed.begin();
   }
 
   /** Be told of events until the returned function is called. */
@@ -65,24 +72,6 @@ class State {
   async end(): Promise<void> {
     await remove("/v1/session").catch(() => undefined);
     this.signedOut = true;
-  }
-
-  #follow(): void {
-    const source = new EventSource("/v1/events");
-    source.onopen = () => (this.live = true);
-    source.onerror = () => {
-      this.live = false;
-      // The browser connects again by itself, unless it was refused.
-      if (source.readyState === EventSource.CLOSED) {
-        void get<Session>("/v1/session").then(() => setTimeout(() => this.#follow(), 5000), (e) => this.failed(e));
-      }
-    };
-    for (const kind of KINDS) {
-      source.addEventListener(kind, (message) => {
-        const event = JSON.parse((message as MessageEvent<string>).data) as FeedEvent;
-        for (const listener of this.#listeners) listener(event);
-      });
-    }
   }
 }
 

@@ -23,6 +23,7 @@ export const text = {
   unreachable: "The gateway cannot be reached. Trying again.",
   offline: "Not connected: what you see may be old.",
   loading: "Loading…",
+  again: "Try again",
   more: "Show more",
   save: "Save",
   cancel: "Cancel",

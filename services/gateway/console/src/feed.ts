@@ -1,0 +1,81 @@
+// What happens in the fleet, as it happens. A browser opens only six connections to a gateway that speaks
+// HTTP/1.1, for all its tabs: one tab follows the stream of events, and tells the others.
+import { get, Refused, withQuery } from "./api";
+import type { FeedEvent, Session } from "./types";
+
+const KINDS = ["incident", "action", "camera", "watch", "job", "dead-letter"];
+const NAME = "lookout-events";
+const AGAIN_MS = 3000;
+type Told = { kind: "event"; event: FeedEvent; id: string } | { kind: "live"; live: boolean } | { kind: "joined" };
+
+export class Feed {
+  #tabs = new BroadcastChannel(NAME);
+  /** The id of the newest event: whichever tab follows next misses none. */
+  #last = "";
+  #live = false;
+  #follows = false;
+
+  /** `heard` is told of events, `turned` whether they arrive, `ended` why the session is over. */
+  constructor(
+    private readonly heard: (event: FeedEvent) => void,
+    private readonly turned: (live: boolean) => void,
+    private readonly ended: (error: Refused) => void,
+  ) {
+    this.#tabs.onmessage = ({ data }: MessageEvent<Told>) => {
+      if (data.kind !== "joined") this.#take(data);
+      else if (this.#follows) this.#tabs.postMessage({ kind: "live", live: this.#live });
+    };
+  }
+
+  /** Follow until the session is over, in this tab or in another one. */
+  async begin(): Promise<void> {
+    this.#tabs.postMessage({ kind: "joined" });
+    // Locks need HTTPS, or this machine's own address: without them every tab follows by itself.
+    if (isSecureContext) await navigator.locks.request(NAME, () => this.#follow());
+    else await this.#follow();
+  }
+
+  async #follow(): Promise<void> {
+    this.#follows = true;
+    for (;;) {
+      await this.#stream();
+      try {
+        await get<Session>("/v1/session");
+      } catch (error) {
+        if (error instanceof Refused && error.status === 401) return this.ended(error);
+      }
+      await new Promise((over) => setTimeout(over, AGAIN_MS));
+    }
+  }
+
+  /** One stream, which the browser opens again by itself until it is refused. */
+  #stream(): Promise<void> {
+    const source = new EventSource(withQuery("/v1/events", { after: this.#last }));
+    source.onopen = () => this.#tell({ kind: "live", live: true });
+    for (const kind of KINDS) {
+      source.addEventListener(kind, ({ data, lastEventId }: MessageEvent<string>) =>
+        this.#tell({ kind: "event", event: JSON.parse(data) as FeedEvent, id: lastEventId }),
+      );
+    }
+    return new Promise((over) => {
+      source.onerror = () => {
+        this.#tell({ kind: "live", live: false });
+        if (source.readyState === EventSource.CLOSED) over();
+      };
+    });
+  }
+
+  #tell(told: Exclude<Told, { kind: "joined" }>): void {
+    if (isSecureContext) this.#tabs.postMessage(told);
+    this.#take(told);
+  }
+
+  #take(told: Exclude<Told, { kind: "joined" }>): void {
+    if (told.kind === "live") {
+      this.turned((this.#live = told.live));
+    } else {
+      this.#last = told.id;
+      this.heard(told.event);
+    }
+  }
+}

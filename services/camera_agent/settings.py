@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import BeforeValidator, Field
 from pydantic_settings import NoDecode
@@ -40,12 +40,8 @@ class AgentSettings(ServiceSettings):
         default=(),
         description="networks (CIDR, with commas) in which cameras live; others are refused; unset: any",
     )
-    segment_bytes: int = Field(
-        MAX_SEGMENT_BYTES - (1 << 20),
-        ge=1 << 16,
-        description="bytes of the largest segment, above which segments are dropped; at most what decode "
-        "accepts",
-    )
+    #: bytes of the largest segment, above which segments are dropped; at most what decode accepts
+    segment_bytes: ClassVar[int] = MAX_SEGMENT_BYTES - (1 << 20)
     stream_memory_bytes: int = Field(
         256 << 20,
         ge=128 << 20,
@@ -70,15 +66,7 @@ class AgentSettings(ServiceSettings):
         gt=0,
         description="seconds that a camera may take to answer or to send; raise it for slow or far cameras",
     )
-    reconnect_max_s: float = Field(
-        30.0,
-        gt=0,
-        description="longest pause before a camera is tried again, in seconds; lower it to find it "
-        "sooner, at the price of more attempts",
-    )
-    jump_s: float = Field(
-        10.0,
-        gt=0,
-        description="jump of the time stamps, in seconds, that begins a new segment; raise it for cameras "
-        "that correct their clock in larger steps",
-    )
+    #: longest pause before a camera is tried again, in seconds
+    reconnect_max_s: ClassVar[float] = 30.0
+    #: jump of the time stamps, in seconds, that begins a new segment
+    jump_s: ClassVar[float] = 10.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import ClassVar
 
 from pydantic import Field
 
@@ -23,27 +24,14 @@ class ControllerSettings(ServiceSettings):
         default_factory=_own_namespace, min_length=1, description="namespace of its resources"
     )
     lease: str = Field("lookout-controller", min_length=1, description="name of the leader's lease")
-    lease_s: int = Field(
-        15,
-        ge=3,
-        le=300,
-        description="seconds without renewal after which a leader is replaced; raise it where the API "
-        "server is slow to answer",
-    )
-    resync_s: float = Field(
-        60.0,
-        gt=0,
-        description="seconds after which every resource is compared again; raise it to ease the API server",
-    )
-    round_s: float = Field(
-        60.0, gt=0, description="longest time of one round, in seconds; the next one continues where it ended"
-    )
-    status_s: float = Field(
-        10.0,
-        gt=0,
-        description="shortest time between two updates of a watch's status, in seconds; raise it to ease "
-        "the API server",
-    )
+    #: seconds without renewal after which a leader is replaced
+    lease_s: ClassVar[int] = 15
+    #: seconds after which every resource is compared again
+    resync_s: ClassVar[float] = 60.0
+    #: longest time of one round, in seconds; the next one continues where it ended
+    round_s: ClassVar[float] = 60.0
+    #: shortest time between two updates of a watch's status, in seconds
+    status_s: ClassVar[float] = 10.0
     status_writes_s: float = Field(
         20.0,
         ge=1,

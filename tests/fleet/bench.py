@@ -77,7 +77,6 @@ class Bench:
             "group": f"{self.prefix}group",
             "instance": instance,
             "session_timeout_s": 3.0,
-            "drain_s": 0.5,
             "transaction_timeout_s": 10.0,
         }
         return ToySettings(**{**values, **more})
@@ -226,7 +225,6 @@ def process(settings: ToySettings, log: Path, **more: str) -> subprocess.Popen[b
         "group",
         "instance",
         "session_timeout_s",
-        "drain_s",
         "transaction_timeout_s",
         "work_limit_s",
     )

@@ -585,12 +585,6 @@ def test_a_file_is_uploaded_and_asked_about(page: Browser, client: httpx.Client,
     assert page.evaluate("faults") == []
 
 
-def test_signing_out_ends_the_session(page: Browser, client: httpx.Client) -> None:
-    press(page, "Sign out")
-    eventually(lambda: "You are signed out" in text(page))
-    assert client.get("/v1/session").status_code == 401
-
-
 def test_many_tabs_share_one_stream_of_events(
     page: Browser, broker: KafkaServer, process: GatewayProcess
 ) -> None:
@@ -611,3 +605,9 @@ def test_many_tabs_share_one_stream_of_events(
                 eventually(lambda tab=tab: tab.evaluate(listed) > 0)  # type: ignore[misc]
             arrives(tabs, 50)
         arrives(tabs, 51)
+
+
+def test_signing_out_ends_the_session(page: Browser, client: httpx.Client) -> None:
+    press(page, "Sign out")
+    eventually(lambda: "You are signed out" in text(page))
+    assert client.get("/v1/session").status_code == 401

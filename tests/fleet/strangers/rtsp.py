@@ -198,7 +198,6 @@ class Agent:
         own = {
             "LOOKOUT_CREDENTIALS": str(folder / "secrets"),
             "LOOKOUT_CONNECT_S": "3",
-            "LOOKOUT_RECONNECT_MAX_S": "5",
         }
         command = [sys.executable, "-m", "lookout.services.camera_agent"]
         self._child = Child(command, self.log, env={**settings, **own}, cwd=folder)

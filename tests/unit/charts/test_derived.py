@@ -212,7 +212,7 @@ def test_wrong_values_are_refused(check: Callable[[object], None], path: str, va
         ("prefill.memory.region", "eu-central-1"),
         ("tenants.quotas", {"acme-2": {"cameras": 900, "device_s": 1.5, "weight": 3}, "*": {"bytes": 0}}),
         ("recordings.settings", {"job_quotas": {"*": {"jobs": 5}, "acme.eu": {"seconds": 60}}}),
-        ("controller.settings", {"status_writes_s": 40, "resync_s": 30.5, "round_s": 20}),
+        ("controller.settings", {"status_writes_s": 40}),
         ("pod", {"extraEnv": [{"name": "NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}]}),
         ("pod", {"affinity": {"nodeAffinity": {"anything": "as given"}}}),
         ("decode.tolerations", [{"key": "example.com/gpu", "operator": "Equal", "value": "yes"}]),

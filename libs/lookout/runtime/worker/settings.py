@@ -169,13 +169,8 @@ class ServiceSettings(Connections, SamplingSettings):
         description="days without a record after which a camera is forgotten; raise it for cameras that "
         "are away for months; unset: never",
     )
-    drain_s: float = Field(
-        2.0,
-        ge=0,
-        le=60,
-        description="seconds that running work may take to finish after SIGTERM; work that is cut off is "
-        "done again, so a short time suffices",
-    )
+    #: seconds that running work may take to finish after SIGTERM; what is cut off is done again
+    drain_s: ClassVar[float] = 2.0
     retry_max_s: float = Field(
         10.0,
         gt=0,

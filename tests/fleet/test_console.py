@@ -445,7 +445,18 @@ def test_a_watch_is_made_changed_and_removed(page: Browser, client: httpx.Client
     made = client.get("/v1/watches/bag-left").json()["watch"]
     assert (made["question"], made["cameras"]) == ("Is a bag left behind?", ["gate", "hall-*"])
     eventually(lambda: page.evaluate("location.hash") == "#/watch/bag-left")
-    eventually(lambda: "Pause" in text(page))
+    eventually(lambda: page.evaluate("document.querySelector('textarea')?.value"))  # it is loaded
+    fill(page, "Counts as yes from", "0.8")
+    fill(page, "Cameras", "gate")
+    press(page, "Save")
+    shown = "[...document.querySelectorAll('dl')].map(list => list.innerText.split('\\n'))"
+    changed = ["Cameras", "gate, hall-* → gate", "Counts as yes from", "60 % → 80 %"]
+    eventually(lambda: page.evaluate(shown) == [changed])
+    press(page, "Use this version again")
+    press(page, "Save")
+    eventually(lambda: client.get("/v1/watches/bag-left").json()["watch"]["cameras"] == ["gate", "hall-*"])
+    back = ["Cameras", "gate → gate, hall-*", "Counts as yes from", "80 % → 60 %"]
+    eventually(lambda: page.evaluate(shown) == [back, changed])
     press(page, "Pause")
     eventually(lambda: not client.get("/v1/watches/bag-left").json().get("enabled"))
     eventually(lambda: "Resume" in text(page))

@@ -103,6 +103,13 @@ def test_masks_are_drawn_on_all_that_is_filmed(client: httpx.Client) -> None:
     assert (both.status_code, "overlay" in both.json()["detail"]) == (400, True)
 
 
+def test_a_square_picture_is_whole_on_the_wall(page: Browser) -> None:
+    show(page, "")
+    eventually(lambda: page.evaluate("document.querySelector('.frame img')?.naturalHeight ?? 0"))
+    box = "(name => document.querySelector(name).getBoundingClientRect().height)"
+    assert page.evaluate(f"{box}('.frame img')") <= page.evaluate(f"{box}('.frame')")
+
+
 def test_a_mask_is_drawn_saved_and_lifted(page: Browser, client: httpx.Client) -> None:
     show(page, "cameras/yard")
     eventually(lambda: page.evaluate("document.querySelectorAll('.masks img').length") == 1)

@@ -37,7 +37,7 @@ def client(broker: KafkaServer, process: GatewayProcess) -> Iterator[httpx.Clien
     incident.evidence.add(record=ref, row=1).time.FromMicroseconds(
         record.segment.frames[1].time_us + record.wall_offset_us
     )
-    publish(broker.bootstrap, [incident, verdict("yard", 0)])
+    publish(broker.bootstrap, [incident, *(verdict("yard", window) for window in range(5))])
     with process.signed_in() as signed_in:
         eventually(lambda: signed_in.get("/v1/incidents").json().get("incidents"))
         yield signed_in
@@ -63,6 +63,18 @@ def test_the_clip_of_an_incident_plays_while_the_pointer_rests_on_it(page: Brows
     page.evaluate(f"{row}.dispatchEvent(new PointerEvent('pointerleave', {{pointerType: 'mouse'}}))")
     eventually(lambda: page.evaluate("document.querySelector('li video') === null"))
     assert page.evaluate("faults") == []
+
+
+def test_the_clip_and_its_answers_are_seen_at_once(page: Browser) -> None:
+    page.resize(1440, 900)
+    show(page, "incidents")
+    eventually(lambda: page.evaluate("document.querySelector('li a')?.click() === undefined"))
+    for name in ("video", "canvas"):
+        eventually(lambda name=name: page.evaluate(f"document.querySelector('.side {name}') !== null"))  # type: ignore[misc]
+        bottom = page.evaluate(f"document.querySelector('.side {name}').getBoundingClientRect().bottom")
+        assert 0 < bottom <= 900
+    page.click(".side video")
+    eventually(lambda: plays(page, ".side video"))
 
 
 @pytest.mark.long

@@ -28,6 +28,10 @@ export function elsewhere(time: string | number | undefined, place: string | und
 /** The time of day. */
 export const clock = (time: string | number): string => short.format(new Date(time));
 
+/** The end of a span: the time of day where it ends on the day on which it began. */
+export const until = (begin: string | undefined, end: string | undefined): string =>
+  begin && end && new Date(begin).toDateString() === new Date(end).toDateString() ? clock(end) : at(end);
+
 /** "5 min ago". */
 export function ago(time: string | undefined, now: number): string {
   if (!time) return "–";

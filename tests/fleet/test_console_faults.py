@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from lookout.local import KafkaServer
 from lookout.services.gateway.console_files import BUILT
 from tests.browser import CHROMIUM, Browser
 from tests.eventually import eventually
-from tests.fleet.console_case import console, press, show, text
+from tests.fleet.console_case import console, fill, press, show, text
 from tests.fleet.gateway_case import GatewayProcess
 from tests.fleet.gateway_records import alert, publish, watch
 
@@ -109,14 +108,28 @@ def test_while_kafka_is_away_history_shows_and_changes_say_so(
     assert page.evaluate("faults") == []
 
 
-@pytest.mark.long
-def test_a_session_that_has_expired_leads_to_signing_in(
+def test_what_was_typed_outlives_the_session(
     page: Browser, client: httpx.Client, process: GatewayProcess
 ) -> None:
     choose(page, 3)
+    fill(page, "Note", "a van, white, left at nine")
     with process.client(cookies=client.cookies, headers=client.headers) as elsewhere:
         assert elsewhere.delete("/v1/session").status_code == 204
-    time.sleep(0.5)
-    press(page, "Claim")
-    eventually(lambda: "lookout sign-in" in text(page) or "You are signed out" in text(page))
+    press(page, "Add note")
+    eventually(lambda: "Your session has ended" in text(page))
+    assert "lookout sign-in" in text(page)
+    assert "Add note" not in text(page), "what the person saw is hidden"
+    press(page, "Go on")
+    eventually(lambda: "You are still signed out" in text(page))
+    with process.signed_in() as again:
+        for cookie in again.cookies.jar:
+            page.call(
+                "Network.setCookie", name=cookie.name, value=str(cookie.value), url=process.url, httpOnly=True
+            )
+        press(page, "Go on")
+        eventually(lambda: "Add note" in text(page))
+        press(page, "Add note")
+        path = f"/v1/incidents/{alert('gate', 3).incident}"
+        (note,) = eventually(lambda: again.get(path).json().get("actions"))
+        assert note["note"] == "a van, white, left at nine"
     assert page.evaluate("faults") == []

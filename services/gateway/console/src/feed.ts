@@ -29,6 +29,7 @@ export class Feed {
 
   /** Follow until the session is over, in this tab or in another one. */
   async begin(): Promise<void> {
+    if (this.#follows) return;
     this.#tabs.postMessage({ kind: "joined" });
     // Locks need HTTPS, or this machine's own address: without them every tab follows by itself.
     if (isSecureContext) await navigator.locks.request(NAME, () => this.#follow());
@@ -42,7 +43,10 @@ export class Feed {
       try {
         await get<Session>("/v1/session");
       } catch (error) {
-        if (error instanceof Refused && error.status === 401) return this.ended(error);
+        if (error instanceof Refused && error.status === 401) {
+          this.#follows = false;
+          return this.ended(error);
+        }
       }
       await new Promise((over) => setTimeout(over, AGAIN_MS));
     }

@@ -34,9 +34,11 @@ class State {
     return this.who?.role === "administrator";
   }
 
+  /** Begin, or go on after a session has ended and its owner has signed in again in another tab. */
   async begin(): Promise<void> {
     try {
       this.who = await get<Session>("/v1/session");
+      this.signedOut = false;
     } catch (error) {
       this.failed(error);
       if (!this.signedOut) setTimeout(() => void this.begin(), AGAIN_MS);
@@ -59,7 +61,7 @@ class State {
     this.#hide = window.setTimeout(() => (this.message = ""), 8000);
   }
 
-  /** Say why a call failed; a session that has ended leads to the sign-in page. */
+  /** Say why a call failed; once the session has ended, the page waits, with all that was typed, for a new one. */
   failed(error: unknown): void {
     if (error instanceof DOMException && error.name === "AbortError") return;
     if (error instanceof Refused && error.status === 401) {
@@ -71,7 +73,7 @@ class State {
 
   async end(): Promise<void> {
     await remove("/v1/session").catch(() => undefined);
-    this.signedOut = true;
+    [this.signedOut, this.who] = [true, undefined]; // nothing of the person stays in the page
   }
 }
 

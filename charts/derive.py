@@ -52,6 +52,7 @@ FIXED = frozenset(
         "advertise",
         "bootstrap",
         "camera_networks",
+        "canary",
         "credential",
         "credential_days",
         "credential_name",
@@ -483,6 +484,10 @@ CONSTRAINTS: dict[str, dict[str, Any]] = {
     "stores.endpoint": _ENDPOINT,
     "memory.region": _REGION,
     "stores.region": _REGION,
+    "canary.share": {"type": "number", "exclusiveMinimum": 0, "maximum": 1},
+    "canary.model": {"allOf": [{"$ref": "#/properties/model"}]},
+    "canary.pruneEncode": {"allOf": [{"$ref": "#/properties/pruneEncode"}]},
+    "canary.prefill": {"allOf": [{"$ref": "#/properties/prefill"}]},
     "recall.callers": _LABELS,
     "gateway.callerNamespaces": _LABELS,
     "gateway.publicUrl": _text(

@@ -36,7 +36,7 @@ from lookout.runtime.kafka_clients import AdminClient
 from lookout.runtime.worker import load_settings
 from lookout.services.controller.settings import ControllerSettings
 from lookout.text import visible
-from lookout.wire import Topic, all_topics, camera_topics, prefixed
+from lookout.wire import Topic, all_topics, camera_topics, canary_topics, prefixed
 
 #: exit codes: a later try may succeed; what is asked for is wrong, and trying again is in vain
 FAILED, MISCONFIGURED = 1, 2
@@ -59,12 +59,19 @@ class Wishes:
         replication: Copies of each partition.
         retention_hours: By topic.
         local_hours: Hours on the brokers' own disks, by topics that are tiered.
+        canary: Whether a canary runs, which has topics of its own.
     """
 
     partitions: int
     replication: int
     retention_hours: Mapping[str, float] = field(default_factory=dict)
     local_hours: Mapping[str, float] = field(default_factory=dict)
+    canary: bool = False
+
+    @property
+    def topics(self) -> tuple[Topic, ...]:
+        """The topics that there are to be."""
+        return (*all_topics(), *(canary_topics() if self.canary else ()))
 
     def settings(self, topic: Topic) -> dict[str, str]:
         """Kafka's settings of a topic that follow from the hours.
@@ -98,15 +105,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
             options.replication,
             _hours("--retention-hours", options.retention_hours),
             _hours("--tiered-local-hours", options.tiered_local_hours),
+            options.canary,
         )
         refused: list[str] = []
         settings = load_settings(ControllerSettings)
         admin = _client(settings, refused)
         existing = _wait_for_brokers(admin, settings.bootstrap, options.wait_s, refused)
         if options.check:
-            _refuse_missing(existing)
+            _refuse_missing(existing, wishes)
         created = _create(admin, existing, wishes)
-        changed = [] if options.check else _change(admin, existing)
+        changed = [] if options.check else _change(admin, existing, wishes)
         problems = _problems(admin, existing, wishes)
     except NoAnswerError as error:
         return _say([str(error)], FAILED)
@@ -134,6 +142,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--check", action="store_true", help="create and change nothing; missing topics are wrong"
     )
+    parser.add_argument("--canary", action="store_true", help="those of a canary as well")
     parser.add_argument("--wait-s", type=float, default=300.0, help="how long Kafka may take to answer")
     parser.add_argument(
         "--retention-hours", type=_retention, action="append", default=[], metavar="TOPIC=HOURS"
@@ -223,8 +232,8 @@ def _wait_for_brokers(
     return tries(ask)
 
 
-def _refuse_missing(existing: Mapping[str, TopicMetadata]) -> None:
-    if missing := sorted({topic.name for topic in all_topics()} - set(existing)):
+def _refuse_missing(existing: Mapping[str, TopicMetadata], wishes: Wishes) -> None:
+    if missing := sorted({topic.name for topic in wishes.topics} - set(existing)):
         raise StartupError(f"topics are missing: {', '.join(missing)}")
 
 
@@ -236,7 +245,7 @@ def _create(admin: AdminClient, existing: Mapping[str, TopicMetadata], wishes: W
             replication_factor=wishes.replication,
             config=configuration(topic, wishes),
         )
-        for topic in all_topics()
+        for topic in wishes.topics
         if topic.name not in existing
     ]
     if not new_topics:
@@ -269,13 +278,13 @@ def configuration(topic: Topic, wishes: Wishes) -> dict[str, str]:
 
 def _problems(admin: AdminClient, existing: Mapping[str, TopicMetadata], wishes: Wishes) -> list[str]:
     """Return what is wrong with topics that were there before, one sentence each."""
-    topics = [topic for topic in all_topics() if topic.name in existing]
+    topics = [topic for topic in wishes.topics if topic.name in existing]
     if not topics:
         return []
     complaints = []
     for topic in topics:
         count = len(existing[topic.name].partitions)
-        if topic in camera_topics() and count != wishes.partitions:
+        if topic in (*camera_topics(), *canary_topics()) and count != wishes.partitions:
             advice = ": `lookout topics grow` adds some" if count < wishes.partitions else ""
             complaints.append(
                 f"{topic.name} has {count} partitions, topics.partitions is {wishes.partitions}{advice}"
@@ -309,13 +318,13 @@ def _settings(admin: AdminClient, topics: Sequence[Topic]) -> dict[str, dict[str
     return settings
 
 
-def _change(admin: AdminClient, existing: Mapping[str, TopicMetadata]) -> list[str]:
+def _change(admin: AdminClient, existing: Mapping[str, TopicMetadata], wishes: Wishes) -> list[str]:
     """Bring the settings `_CHANGED` of existing topics up to the table; returns a phrase for each change.
 
     Raises:
         StartupError: Kafka refuses, or does not show the change in time.
     """
-    topics = [topic for topic in all_topics() if topic.name in existing]
+    topics = [topic for topic in wishes.topics if topic.name in existing]
     differences = _differences(admin, topics)
     if not differences:
         return []

@@ -11,7 +11,7 @@ from lookout.models.windows import WindowSettings
 from lookout.past.memory import HistoryError, Keep
 from lookout.runtime.store import StoreSettings
 from lookout.runtime.tenants import TenantSettings
-from lookout.runtime.worker import WindowPlanSettings
+from lookout.runtime.worker import CanarySettings, WindowPlanSettings
 from lookout.streams.chains import windows_of
 
 
@@ -26,7 +26,7 @@ def _kept(value: object) -> object:
     return value.strip()
 
 
-class PrefillSettings(WindowPlanSettings, TenantSettings):
+class PrefillSettings(WindowPlanSettings, CanarySettings, TenantSettings):
     """What prefill adds to every service's settings; each field is `LOOKOUT_<FIELD>`."""
 
     threads: int = Field(

@@ -142,6 +142,12 @@ def blocks_between(
         following = index + 1
 
 
+def first_whole(message: frames_pb2.FramesRecord, samples: int) -> int:
+    """The first block of which no frame lies before this record's: a canary begins within an epoch."""
+    frames = message.segment.frames
+    return -(-frames[0].sample // samples) if frames else 0
+
+
 def members(held: Sequence[BlockRecord], block: int, samples: int) -> list[Member]:
     """The frames of a block, in order; of two for one grid point the first stays."""
     members: dict[int, Member] = {}

@@ -19,6 +19,7 @@ from lookout.services.prune_encode.blocks import (
     check_segment,
     check_times,
     closed_before,
+    first_whole,
     frames_of,
     input_needed,
     input_of,
@@ -115,6 +116,8 @@ class PruneEncodeHandler(ProducingStage[OpenBlock]):
 
     def join(self, camera: Camera[OpenBlock], record: Record, draft: Draft) -> OpenBlock | None:
         """A segment's frames, or an event of the stream."""
+        if not self._settings.tries(camera.camera):
+            return None
         message, unit = frames_of(record), camera.unit
         if message.epoch < unit.epoch or (message.epoch == unit.epoch and unit.ended):
             draft.counts["stale"] += 1
@@ -154,6 +157,8 @@ class PruneEncodeHandler(ProducingStage[OpenBlock]):
         check_times(message, unit.sampling.step_us)
         self._compare_vectors(camera, message)
         source, samples = reference_of(record), unit.sampling.block_samples
+        if self._settings.canary is not None and not unit.watermark_us:
+            unit = replace(unit, block=first_whole(message, samples))
         records = (*unit.records, BlockRecord(source, message))
         watermark = max(unit.watermark_us, message.segment.end_us)
         first = max(unit.block, closed_before(watermark, unit.sampling.step_us, samples))

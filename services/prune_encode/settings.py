@@ -6,10 +6,10 @@ from pydantic import Field
 
 from lookout.pruning import PruningSettings
 from lookout.runtime.store import StoreSettings
-from lookout.runtime.worker import Listed, ModelSettings
+from lookout.runtime.worker import CanarySettings, Listed
 
 
-class PruneEncodeSettings(ModelSettings, PruningSettings):
+class PruneEncodeSettings(CanarySettings, PruningSettings):
     """What prune-encode adds to every service's settings; each field is `LOOKOUT_<FIELD>`."""
 
     input_width: int | None = Field(

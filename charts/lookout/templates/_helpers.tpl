@@ -216,6 +216,9 @@ annotations: {{- toYaml . | nindent 2 }}
 {{- define "lookout.topicArguments" -}}
 - --partitions={{ .Values.topics.partitions }}
 - --replication={{ .Values.topics.replication | default (ternary 1 3 .Values.tryout.enabled) }}
+{{- if .Values.canary.enabled }}
+- --canary
+{{- end }}
 {{- range $topic, $hours := .Values.topics.retentionHours }}
 - --retention-hours={{ $topic }}={{ $hours }}
 {{- end }}

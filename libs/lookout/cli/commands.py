@@ -91,6 +91,12 @@ COMMANDS = {
     "verify": CommandPlace(
         "verify", "verify", "Compute committed verdicts again from Kafka, and compare p(yes)."
     ),
+    "canary": CommandPlace(
+        "canary",
+        "canary",
+        "Compare a canary's verdicts with those of the fleet: promote it, roll it back, or wait.",
+        logs=False,
+    ),
     "backtest": CommandPlace(
         "backtest",
         "backtest",

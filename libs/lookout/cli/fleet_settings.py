@@ -14,7 +14,7 @@ from lookout.errors import StartupError
 from lookout.local import CAMERA_AGENT, GATEWAY, RECALL, RECORDINGS_DECODE, RECORDINGS_ROLES
 from lookout.local.fleet import service_module
 from lookout.text import clean
-from lookout.wire import NOTIFY, Stage
+from lookout.wire import CANARY, CANARY_STAGES, NOTIFY, Stage
 
 if TYPE_CHECKING:
     from lookout.runtime.worker import ServiceSettings
@@ -80,6 +80,7 @@ _WITH = {
     RECALL: "give --memory",
     **dict.fromkeys(RECORDINGS_ROLES, "give --recordings"),
     RECORDINGS_DECODE: "give --recordings, and recordings.ahead above 0",
+    **dict.fromkeys(CANARY_STAGES, "give --canary"),
 }
 
 
@@ -99,7 +100,8 @@ def _kind(service: str) -> type[ServiceSettings]:
     the names of their modules."""
     from lookout.runtime.worker import ServiceSettings
 
-    module = service_module("recordings" if service in (*RECORDINGS_ROLES, RECORDINGS_DECODE) else service)
+    name = "recordings" if service in (*RECORDINGS_ROLES, RECORDINGS_DECODE) else service
+    module = service_module(name.removeprefix(f"{CANARY}-"))
     name = f"{module}.settings"
     if importlib.util.find_spec(name) is None:
         return ServiceSettings

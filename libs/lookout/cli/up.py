@@ -33,7 +33,7 @@ from lookout.local import (
 from lookout.runtime.net import GrpcSecurity, KafkaSecurity, RedisSecurity
 from lookout.runtime.worker.settings import FOREIGN
 from lookout.text import public_url
-from lookout.wire import ALERTS, MAX_MESSAGE_BYTES, NOTIFY, SEGMENTS, Stage
+from lookout.wire import ALERTS, CANARY_STAGES, MAX_MESSAGE_BYTES, NOTIFY, SEGMENTS, Stage
 
 console = TerminalConsole()
 _ROUND_S = 0.5
@@ -55,6 +55,26 @@ RecordingsOption = Annotated[
         "[default: none]",
         show_default=False,
     ),
+]
+MemoryOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Keep so much of every camera's past for `lookout ask --fleet`: a duration (2h) or a size "
+        "(500MB) for each camera.  [default: nothing]",
+        show_default=False,
+    ),
+]
+CanaryOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FOLDER",
+        help="Try this checkpoint on some cameras; `lookout canary` compares it with the fleet's.  "
+        "[default: none]",
+        show_default=False,
+    ),
+]
+ShareOption = Annotated[
+    float, typer.Option(min=0.001, max=1.0, help="Share of the cameras that the canary is tried on.")
 ]
 OpenOption = Annotated[
     bool,
@@ -85,16 +105,11 @@ def up(
     device: DeviceOption = None,
     partitions: Annotated[int, typer.Option(min=1, max=256, help="Partitions of every topic.")] = 4,
     preset: PresetOption = "default",
-    memory: Annotated[
-        str | None,
-        typer.Option(
-            help="Keep so much of every camera's past for `lookout ask --fleet`: a duration (2h) or a size "
-            "(500MB) for each camera.  [default: nothing]",
-            show_default=False,
-        ),
-    ] = None,
+    memory: MemoryOption = None,
     recordings: RecordingsOption = None,
     open_servers: OpenOption = False,
+    canary: CanaryOption = None,
+    canary_share: ShareOption = 0.1,
     setting: SettingOption = None,
 ) -> None:
     """Run a whole fleet on this machine: Kafka, Redis, the services and the HTTP API. Ctrl-C ends it.
@@ -109,6 +124,8 @@ def up(
     if folders and own.get("recordings", {}).get("ahead", common.get("ahead", "0")) != "0":
         services.append(RECORDINGS_DECODE)
     folder = str(find_model(model))
+    trial = None if canary is None else {"model_dir": str(find_model(canary)), "canary": f"{canary_share:g}"}
+    services += CANARY_STAGES if trial else ()
     checked = settings_of_services({"model_dir": folder, **common}, own, services)
     fleet = Fleet(
         data,
@@ -125,6 +142,7 @@ def up(
         gateway=True,
         cameras=True,
         notifications=True,
+        canary=trial,
     )
     _say_unread(unread_settings(os.environ))
     _run(fleet)
@@ -223,7 +241,8 @@ def parse_settings(
 ) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
     """NAME=VALUE for all services and STAGE.NAME=VALUE for one, with or without the LOOKOUT_ prefix; after
     those of a preset, and with the device that `--device` names."""
-    known = (*Stage, GATEWAY, CAMERA_AGENT, NOTIFY.name, RECALL, *RECORDINGS_ROLES, RECORDINGS_DECODE)
+    known = (*Stage, GATEWAY, CAMERA_AGENT, NOTIFY.name, RECALL, *RECORDINGS_ROLES)
+    known += (RECORDINGS_DECODE, *CANARY_STAGES)
     common: dict[str, str] = {} if preset == "default" else {"preset": preset}
     own: dict[str, dict[str, str]] = {}
     for pair in pairs:

@@ -52,7 +52,7 @@ from lookout.local.topics import create_topics, reconcile_topics
 from lookout.runtime.net import KafkaSecurity, RedisSecurity, load_connections
 from lookout.runtime.net.push_keys import new_push_key
 from lookout.runtime.worker.startup import check_open_files
-from lookout.wire import NAME_PREFIX, NOTIFY, Stage, all_topics
+from lookout.wire import CANARY, NAME_PREFIX, NOTIFY, Stage, all_topics, canary_topics
 
 Progress = Callable[[str], None]
 
@@ -69,6 +69,8 @@ _GIVE_UP_AFTER = 4  # deaths in a row of a service before it was ever ready; fai
 _READS_FROM: dict[str, dict[str, str]] = {
     Stage.PRUNE_ENCODE: {"LOOKOUT_FRAME_REPLICAS": Stage.DECODE},
     Stage.PREFILL: {"LOOKOUT_TOKEN_REPLICAS": Stage.PRUNE_ENCODE},
+    f"{CANARY}-{Stage.PRUNE_ENCODE}": {"LOOKOUT_FRAME_REPLICAS": Stage.DECODE},
+    f"{CANARY}-{Stage.PREFILL}": {"LOOKOUT_TOKEN_REPLICAS": f"{CANARY}-{Stage.PRUNE_ENCODE}"},
     RECALL: {"LOOKOUT_HOLDERS": Stage.PREFILL},
     GATEWAY: {"LOOKOUT_RECALL": RECALL, "LOOKOUT_NOTIFY": NOTIFY.name},
     "recordings": {"LOOKOUT_TOKEN_REPLICAS": Stage.PRUNE_ENCODE},
@@ -207,6 +209,7 @@ class Fleet(Startable):
         gateway: whether the HTTP API runs alongside the stages.
         cameras: whether the service that pulls cameras runs alongside the stages.
         notifications: whether the service that tells people of incidents runs alongside the stages.
+        canary: settings of a canary's prune-encode and prefill, with its share; None: there is none.
     """
 
     def __init__(
@@ -229,13 +232,9 @@ class Fleet(Startable):
         gateway: bool = False,
         cameras: bool = False,
         notifications: bool = False,
+        canary: Mapping[str, str] | None = None,
     ) -> None:
-        if kafka_port is not None and kafka_port in (taken := ephemeral_ports()):
-            raise LocalError(
-                f"port {kafka_port} is one of those that this machine gives to outgoing connections "
-                f"({taken.start}-{taken.stop - 1}), so that a client could take it while Kafka restarts: "
-                "give another port, or none"
-            )
+        _refuse_ephemeral(kafka_port)
         self._temporary = folder is None
         self.folder = folder.resolve() if folder else scratch_folder("fleet")
         private_folder(self.folder)
@@ -260,6 +259,9 @@ class Fleet(Startable):
         if cameras:
             self._add_cameras()
         self._link_key = self._add_notify() if notifications else None
+        self._has_canary = canary is not None
+        if canary is not None:
+            self._add_canary(canary)
         self._python_path = python_path
         self._announced = announced
         self._progress: Progress = lambda _: None
@@ -281,6 +283,14 @@ class Fleet(Startable):
             self._own[stage] = {"recording_roots": roots, **shared, **self._own.get(stage, {})}
             self._modules.setdefault(stage, (service_module("recordings"), role))
         self._stages = (*self._stages, *roles)
+
+    def _add_canary(self, settings: Mapping[str, str]) -> None:
+        """Run a second prune-encode and prefill, which answer for nobody but the comparison."""
+        for stage in (Stage.PRUNE_ENCODE, Stage.PREFILL):
+            name = f"{CANARY}-{stage}"
+            self._own[name] = {**self._own.get(stage, {}), **self._own.get(name, {}), **settings}
+            self._modules.setdefault(name, (service_module(stage),))
+            self._stages = (*self._stages, name)
 
     def _add_gateway(self, uploads: Path | None) -> str:
         """Run the gateway, which stores uploaded recordings in a folder; returns its URL."""
@@ -410,7 +420,10 @@ class Fleet(Startable):
         if self._kafka:
             self._progress("Kafka is starting (the first time, its jars are fetched)")
             self._kafka.start()
-        created = create_topics(self.bootstrap, self._partitions, security=self.kafka_security())
+        topics = (*all_topics(), *(canary_topics() if self._has_canary else ()))
+        created = create_topics(
+            self.bootstrap, self._partitions, topics=topics, security=self.kafka_security()
+        )
         if self._token_file is not None:
             # After the servers, before the services that read it.
             new_password(self._token_file)
@@ -420,7 +433,7 @@ class Fleet(Startable):
             if not push_key.exists():  # another one would end what people's browsers allowed
                 replace_file(push_key, new_push_key())
         if self._kafka:  # topics of a broker that this fleet did not start are left as they are
-            existing = [topic for topic in all_topics() if topic.name not in created]
+            existing = [topic for topic in topics if topic.name not in created]
             reconcile_topics(self.bootstrap, existing, security=self.kafka_security())
         private_folder(self.folder / "tmp")
         self.services = [
@@ -540,6 +553,20 @@ class Fleet(Startable):
                 )
             if waiting:
                 time.sleep(0.2)
+
+
+def _refuse_ephemeral(port: int | None) -> None:
+    """Check the port that Kafka is to have.
+
+    Raises:
+        LocalError: A client could take it while Kafka restarts.
+    """
+    if port is not None and port in (taken := ephemeral_ports()):
+        raise LocalError(
+            f"port {port} is one of those that this machine gives to outgoing connections "
+            f"({taken.start}-{taken.stop - 1}), so that a client could take it while Kafka restarts: "
+            "give another port, or none"
+        )
 
 
 def _refuse_links(folder: Path) -> None:

@@ -35,6 +35,9 @@ from lookout.wire.message_json import (
 )
 from lookout.wire.prefix import (
     CAMERA_REPORT as CAMERA_REPORT,
+    CANARY as CANARY,
+    FLEET_KEYS as FLEET_KEYS,
+    IS_CANARY as IS_CANARY,
     NAME_PREFIX as NAME_PREFIX,
     REDIS_KEYS as REDIS_KEYS,
     prefix_fault as prefix_fault,
@@ -63,6 +66,8 @@ from lookout.wire.topics import (
     CAMERA_HEALTH as CAMERA_HEALTH,
     CAMERA_OFFLINE as CAMERA_OFFLINE,
     CAMERAS as CAMERAS,
+    CANARY_STAGES as CANARY_STAGES,
+    CANARY_VERDICTS as CANARY_VERDICTS,
     ERASURES as ERASURES,
     EVERY_CAMERA as EVERY_CAMERA,
     FRAMES as FRAMES,
@@ -90,6 +95,7 @@ from lookout.wire.topics import (
     Topic as Topic,
     all_topics as all_topics,
     camera_topics as camera_topics,
+    canary_topics as canary_topics,
     dead_letters as dead_letters,
     state_topic as state_topic,
 )

@@ -37,6 +37,7 @@ from lookout.wire.references import BadReferenceError, check_frames, check_refer
 _JSON: Final[dict[str, type[Message]]] = {
     topics.VERDICTS.name: Verdict,
     topics.ALERTS.name: Alert,
+    topics.CANARY_VERDICTS.name: Verdict,
     topics.WATCHES.name: Watch,
     topics.CAMERAS.name: Camera,
     topics.ERASURES.name: Erasure,

@@ -12,10 +12,15 @@ import re
 from typing import Final
 
 NAME_PREFIX: Final = os.environ.get("LOOKOUT_PREFIX", "")
-#: what every key in Redis begins with
-REDIS_KEYS: Final = f"{NAME_PREFIX}lookout:"
+#: set in processes of a canary: it reads what the fleet reads, and writes under names of its own
+IS_CANARY: Final = bool(os.environ.get("LOOKOUT_CANARY"))
+CANARY: Final = "canary"
+#: what every key in Redis of the fleet begins with
+FLEET_KEYS: Final = f"{NAME_PREFIX}lookout:"
+#: what every key in Redis that this process writes begins with
+REDIS_KEYS: Final = f"{FLEET_KEYS}{CANARY}:" if IS_CANARY else FLEET_KEYS
 #: one hash a camera, which the agent that pulls it writes: agent, state, error, segments, last_ms
-CAMERA_REPORT: Final = REDIS_KEYS + "{{{camera}}}:report"
+CAMERA_REPORT: Final = FLEET_KEYS + "{{{camera}}}:report"
 #: what Kafka takes in names of topics, with an end that keeps prefix and name apart in lists
 _PREFIXES: Final = re.compile(r"([a-z0-9][a-z0-9.-]{0,38}[.-])?")
 

@@ -6,12 +6,12 @@ The chart, the local fleet, the start-up check of every service and the docs der
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
 from lookout.wire.limits import JOB_S
-from lookout.wire.prefix import prefixed
+from lookout.wire.prefix import CANARY, IS_CANARY, prefixed
 
 MAX_SEGMENT_BYTES: Final = 16 * 1024 * 1024
 MAX_MESSAGE_BYTES: Final = 17 * 1024 * 1024  # a full segment and its headers
@@ -132,10 +132,26 @@ SEGMENTS: Final = Topic(
     broker_time=True,  # by a producer's old time stamps retention would remove what is not read yet
 )
 FRAMES: Final = Topic(prefixed("frames.v1"), "lookout.v1.FramesRecord")
-TOKENS: Final = Topic(prefixed("tokens.v1"), "lookout.v1.TokensRecord")
-VERDICTS: Final = Topic(
-    prefixed("verdicts.v1"), "CloudEvents, lookout.v1.Verdict as JSON", retention_ms=7 * 24 * HOUR_MS
-)
+
+
+def _tokens(mark: str) -> Topic:
+    return Topic(prefixed(f"{mark}tokens.v1"), "lookout.v1.TokensRecord")
+
+
+def _verdicts(mark: str) -> Topic:
+    return Topic(
+        prefixed(f"{mark}verdicts.v1"),
+        "CloudEvents, lookout.v1.Verdict as JSON",
+        retention_ms=7 * 24 * HOUR_MS,
+    )
+
+
+#: what names of topics of this process's tokens and verdicts begin with
+_MARK: Final = f"{CANARY}." if IS_CANARY else ""
+TOKENS: Final = _tokens(_MARK)
+VERDICTS: Final = _verdicts(_MARK)
+#: outcomes of a canary: nothing but the comparison reads them
+CANARY_VERDICTS: Final = _verdicts(f"{CANARY}.")
 ALERTS: Final = Topic(
     prefixed("alerts.v1"), "CloudEvents, lookout.v1.Alert as JSON", retention_ms=30 * 24 * HOUR_MS
 )
@@ -254,11 +270,13 @@ class Flow:
         name: Of the service; with the installation's prefix, of its consumer group and its state topic.
         source: The topic that it reads.
         outputs: Topics that it writes; none: its effect is outside Kafka.
+        letters: Whose dead letters it writes, without the prefix; empty: those of its source.
     """
 
     name: str
     source: Topic
     outputs: tuple[Topic, ...] = ()
+    letters: str = ""
 
     @property
     def group(self) -> str:
@@ -273,7 +291,8 @@ class Flow:
     @property
     def dead_letters(self) -> Topic:
         """Where records go that it cannot process; the header `lookout-stage` names the service."""
-        return dead_letters(self.source)
+        named = replace(self.source, name=prefixed(self.letters)) if self.letters else self.source
+        return dead_letters(named)
 
     @property
     def topics(self) -> tuple[Topic, ...]:
@@ -281,13 +300,23 @@ class Flow:
         return (self.source, *self.outputs, self.state, self.dead_letters)
 
 
+_CANARY_PIPELINE: Final[dict[Stage, Flow]] = {
+    Stage.PRUNE_ENCODE: Flow(
+        f"{CANARY}-{Stage.PRUNE_ENCODE}", FRAMES, (_tokens(f"{CANARY}."),), f"{CANARY}.frames.v1"
+    ),
+    Stage.PREFILL: Flow(f"{CANARY}-{Stage.PREFILL}", _tokens(f"{CANARY}."), (CANARY_VERDICTS,)),
+}
+CANARY_STAGES: Final = tuple(flow.name for flow in _CANARY_PIPELINE.values())
+"""The services of a canary."""
+
 PIPELINE: Final[dict[Stage, Flow]] = {
     Stage.DECODE: Flow(Stage.DECODE, SEGMENTS, (FRAMES, ALERTS)),
     Stage.PRUNE_ENCODE: Flow(Stage.PRUNE_ENCODE, FRAMES, (TOKENS,)),
     Stage.PREFILL: Flow(Stage.PREFILL, TOKENS, (VERDICTS,)),
     Stage.ALERTS: Flow(Stage.ALERTS, VERDICTS, (ALERTS,)),
+    **(_CANARY_PIPELINE if IS_CANARY else {}),
 }
-"""The services of every installation."""
+"""The services of every installation; in a process of a canary, its two."""
 
 PLAN: Final = Flow("recordings-plan", RECORDINGS, (RECORDING_RESULTS,))
 PARTS: Final = Flow("recordings", RECORDING_PARTS, (RECORDING_RESULTS,))
@@ -304,13 +333,27 @@ def camera_topics() -> tuple[Topic, ...]:
 
     Those of recordings stay as they are: a job's records are in the partition that its request chose.
     """
+    if IS_CANARY:
+        return canary_topics()
     flows = tuple(PIPELINE.values())
     records = dict.fromkeys(topic for flow in flows for topic in (flow.source, *flow.outputs))
     return (*records, *(flow.state for flow in flows), *(flow.dead_letters for flow in flows))
 
 
+def canary_topics() -> tuple[Topic, ...]:
+    """The topics that a canary writes."""
+    flows = tuple(_CANARY_PIPELINE.values())
+    return (
+        *(topic for flow in flows for topic in flow.outputs),
+        *(flow.state for flow in flows),
+        *(flow.dead_letters for flow in flows),
+    )
+
+
 def all_topics() -> tuple[Topic, ...]:
-    """Every topic of an installation, inputs first."""
+    """Every topic of an installation, inputs first; in a process of a canary those that it writes."""
+    if IS_CANARY:
+        return canary_topics()
     flows = (*PIPELINE.values(), *RECORDING_FLOWS, NOTIFY)
     records = dict.fromkeys(topic for flow in flows for topic in (flow.source, *flow.outputs))
     return (

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pytest
+from pydantic import ValidationError
 
 from lookout.errors import BadRecordError, TransientError
 from lookout.past.erasures import Fence
@@ -430,3 +432,41 @@ def test_holes_of_a_camera_whose_segments_come_late_say_so() -> None:
     assert not blocks[1].block.missing
     far = world.send(world.frames(range(60, 64), 30, 32))
     assert far[-2].block.missing_cause == CAUSE_UNSPECIFIED, "longer ago than a window"
+
+
+def canary(share: float) -> World:
+    """A world whose handler is a canary's; the setting stands in the environment of a process."""
+    world = World()
+    world.handler._settings = world.settings.model_copy(update={"canary": share})
+    return world
+
+
+def test_a_canary_begins_within_an_epoch_with_the_first_block_that_it_sees_whole() -> None:
+    world = canary(1.0)
+    batches = [
+        world.send(world.frames(range(10, 15), 5.0, 7.5)),
+        world.send(world.frames(range(15, 24), 7.5, 12.0)),
+    ]
+    assert [indices(batch) for batch in batches] == [[], [3, 4, 5]]
+    assert [frame.sample for frame in batches[1][0].block.frames] == [12, 13, 14, 15]
+
+
+def test_a_canary_leaves_the_other_cameras_alone() -> None:
+    world = canary(1e-9)
+    assert [world.send(record) for record in world.stream()] == [[], [], []]
+    assert not world.checkpoint.HasField("prune")
+
+
+def test_a_larger_share_keeps_the_cameras_of_a_smaller_one() -> None:
+    cameras = [f"cam-{number}" for number in range(2000)]
+    shares = [0.1, 0.25, 0.5, 1.0]
+    settings = [World().settings.model_copy(update={"canary": share}) for share in shares]
+    tried = [{name for name in cameras if own.tries(name)} for own in settings]
+    assert tried == sorted(tried, key=len)
+    assert all(smaller < larger for smaller, larger in pairwise(tried))
+    assert all(abs(len(found) / 2000 - share) < 0.04 for found, share in zip(tried, shares, strict=True))
+
+
+def test_the_share_of_a_canary_is_refused_outside_of_its_environment() -> None:
+    with pytest.raises(ValidationError, match="stands in the environment of the process"):
+        World(canary=0.5)

@@ -8,7 +8,18 @@ from lookout.v1.alerts_pb2 import Alert
 from lookout.v1.frames_pb2 import FramesRecord
 from lookout.v1.tokens_pb2 import TokensRecord
 from lookout.v1.verdicts_pb2 import Verdict
-from lookout.wire import ALERTS, FRAMES, NOTIFY, PIPELINE, TOKENS, VERDICTS, Received, WireError, received
+from lookout.wire import (
+    ALERTS,
+    CANARY_VERDICTS,
+    FRAMES,
+    NOTIFY,
+    PIPELINE,
+    TOKENS,
+    VERDICTS,
+    Received,
+    WireError,
+    received,
+)
 
 #: topics whose records of an erased time commands do not show
 FENCED_TOPICS = frozenset(
@@ -17,6 +28,7 @@ FENCED_TOPICS = frozenset(
         FRAMES,
         TOKENS,
         VERDICTS,
+        CANARY_VERDICTS,
         ALERTS,
         *(flow.dead_letters for flow in (*PIPELINE.values(), NOTIFY)),
     )
@@ -31,7 +43,7 @@ def span_of(record: Received) -> tuple[int, int]:
             time when Kafka got it is known.
     """
     with suppress(WireError):
-        if record.topic == VERDICTS.name:
+        if record.topic in (VERDICTS.name, CANARY_VERDICTS.name):
             return _stamped(received(Verdict, record))
         if record.topic == ALERTS.name:
             return _stamped(received(Alert, record))

@@ -29,13 +29,12 @@ from lookout.runtime.net import RedisSecurity, without_security
 from lookout.runtime.net.redis_errors import REDIS_ERRORS
 from lookout.runtime.net.redis_values import Kind, with_types
 from lookout.runtime.store.errors import DirectoryDownError
-from lookout.runtime.store.labels import entry_of
+from lookout.runtime.store.labels import entry_of, stage_keys
 from lookout.runtime.store.settings import StoreSettings
 from lookout.runtime.store.signing import AddressSigner
 from lookout.runtime.worker import Supervisor
 from lookout.text import clean
 from lookout.v1.lineage_pb2 import TensorRef
-from lookout.wire import REDIS_KEYS
 
 T = TypeVar("T")
 _log = structlog.get_logger(__name__)
@@ -66,7 +65,7 @@ class Holder:
 
 
 def _pods(stage: int, what: str) -> str:
-    return f"{REDIS_KEYS}{{pods:{stage}}}:{what}"
+    return f"{stage_keys(stage)}{{pods:{stage}}}:{what}"
 
 
 class Directory:

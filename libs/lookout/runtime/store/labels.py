@@ -6,8 +6,8 @@ import numpy as np
 
 from lookout.runtime.store.errors import TensorCorruptError
 from lookout.runtime.store.tensors import Array, checksum, numpy_dtype
-from lookout.v1.lineage_pb2 import TensorRef
-from lookout.wire import REDIS_KEYS
+from lookout.v1.lineage_pb2 import STAGE_FRAMES, TensorRef
+from lookout.wire import FLEET_KEYS, REDIS_KEYS
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,19 +22,24 @@ class Label:
     crc32c: int
 
 
-def camera_entries(camera: str) -> str:
+def stage_keys(stage: int) -> str:
+    """What the directory's keys of a stage begin with: a canary reads the pixels of the fleet's decode."""
+    return FLEET_KEYS if stage == STAGE_FRAMES else REDIS_KEYS
+
+
+def camera_entries(camera: str, keys: str = REDIS_KEYS) -> str:
     """What the directory's keys of a camera's tensors begin with: the camera is the hash tag."""
     # Braces would end the hash tag within the camera's name, and its keys would lie on other nodes than its
     # script expects.
     name = camera.replace("%", "%25").replace("{", "%7B").replace("}", "%7D")
-    return f"{REDIS_KEYS}{{{name}}}:"
+    return f"{keys}{{{name}}}:"
 
 
 def entry_of(ref: TensorRef) -> str:
     """The directory's key for a tensor: one for each input record and stage."""
     source = ref.input
     made_from = f"{source.topic}/{source.partition}/{source.offset}" if ref.HasField("input") else ref.id
-    return f"{camera_entries(ref.camera)}{ref.stage}:{made_from}"
+    return f"{camera_entries(ref.camera, stage_keys(ref.stage))}{ref.stage}:{made_from}"
 
 
 def labelled(ref: TensorRef, array: Array, dtype: str | None) -> tuple[Label, Array]:

@@ -98,6 +98,7 @@ from lookout.runtime.worker.service import (
     serve as serve,
 )
 from lookout.runtime.worker.settings import (
+    CanarySettings as CanarySettings,
     FetchSettings as FetchSettings,
     Listed as Listed,
     ModelSettings as ModelSettings,

@@ -61,6 +61,7 @@ class Ownership:
         letter: Letter | None = None,
         refusal: Callable[[Takeover], Exception] = lambda takeover: StartupError("another configuration"),
         limit_s: float = float("inf"),
+        begin: Callable[[int], int] = lambda number: OFFSET_BEGINNING,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._handler = handler
@@ -75,7 +76,7 @@ class Ownership:
         health.note("unusable checkpoints", self._named_unusable)
         self._agreed = False  # a checkpoint of this configuration was read
         self._doubtful: dict[int, tuple[Partition, Takeover]] = {}  # every checkpoint is of another one
-        self._limit_s = limit_s
+        self._limit_s, self._begin = limit_s, begin
         self._clock = clock
         self._log = logs.get("partitions")
         self._joined = False
@@ -139,7 +140,7 @@ class Ownership:
         partition.waits_for = ""
         partition.loaded = True
         partition.committed = takeover.offset
-        partition.seek_to = OFFSET_BEGINNING if takeover.offset is None else takeover.offset
+        partition.seek_to = self._begin(partition.number) if takeover.offset is None else takeover.offset
         checkpoints = {
             name: checkpoint for name, checkpoint in takeover.checkpoints.items() if name not in foreign
         }

@@ -22,7 +22,7 @@ from lookout.models.device import Dtype, default_dtype
 from lookout.runtime.net.connections import PREFIX, SECRET_OPTIONS, Connections, read_settings, setting
 from lookout.runtime.worker.sampling import SamplingSettings
 from lookout.text import public_url
-from lookout.wire import NAME_PREFIX, prefix_fault
+from lookout.wire import IS_CANARY, NAME_PREFIX, prefix_fault
 
 #: settings of the command line, tests and the local fleet that may stand in the same environment
 FOREIGN = frozenset(
@@ -366,6 +366,32 @@ class ModelSettings(ServiceSettings):
     def place(self) -> str:
         """The device that the model runs on."""
         return self.device
+
+
+class CanarySettings(ModelSettings):
+    """What prune-encode and prefill share: whether they are the fleet's, or those of a canary."""
+
+    canary: float | None = Field(
+        None,
+        gt=0,
+        le=1,
+        description="share of the cameras on which this process tries its model or policy as a canary, whose "
+        "verdicts raise no alerts; unset: it is the fleet's",
+    )
+
+    @field_validator("canary")
+    @classmethod
+    def _of_this_process(cls, value: float | None) -> float | None:
+        if value is not None and not IS_CANARY:  # the topic table took it from the environment, as the prefix
+            raise ValueError("stands in the environment of the process, not elsewhere")
+        return value
+
+    def tries(self, camera: str) -> bool:
+        """Whether this process computes a camera. A larger share keeps the cameras of a smaller one."""
+        if self.canary is None:
+            return True
+        place = int.from_bytes(hashlib.blake2b(camera.encode(), digest_size=8).digest())
+        return place < self.canary * 2**64
 
 
 class WindowPlanSettings(ModelSettings):

@@ -22,6 +22,8 @@ from importlib import metadata
 from queue import Empty, SimpleQueue
 from typing import Any
 
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END
+
 from lookout.errors import LookoutRuntimeError, StartupError
 from lookout.runtime.observe import logs
 from lookout.runtime.observe.health import Health
@@ -51,7 +53,15 @@ from lookout.runtime.worker.transactions import Committer, Ended, Topics
 from lookout.runtime.worker.unreadable import UnreadableBatches
 from lookout.runtime.worker.watchdog import GRACE_S
 from lookout.text import clean
-from lookout.wire import CAMERA_ID_BYTES, SEGMENTS, headers as names, is_camera_id, prefixed
+from lookout.wire import (
+    CAMERA_ID_BYTES,
+    FRAMES,
+    IS_CANARY,
+    SEGMENTS,
+    headers as names,
+    is_camera_id,
+    prefixed,
+)
 
 # Longest waits for a message: what compute threads finished is only noticed between two polls.
 IDLE_S = 0.1
@@ -179,6 +189,7 @@ class Worker:
             letter=self._checkpoint_letter,
             refusal=self._refusal,
             limit_s=settings.takeover_limit_s,
+            begin=self._begin,
         )
         self._build_reading(refusals)
 
@@ -320,6 +331,14 @@ class Worker:
     def _catches_up(self, partition: Partition) -> bool:
         """Whether everything that was sent is read: an outage or a backlog is no silence."""
         return partition.at_end and self._kafka_up and partition.number not in self._backpressure.paused
+
+    def _begin(self, number: int) -> int:
+        """Where a partition is read of which nothing was ever committed."""
+        if not (IS_CANARY and self._topics.source == FRAMES.name):
+            return int(OFFSET_BEGINNING)
+        # A canary compares from now on: what the fleet has answered already is for back-tests.
+        end = self._source.high(number)
+        return int(OFFSET_END) if end is None else end
 
     def _settle(self, deadline: float) -> None:
         """Commit what is finished, without waiting for compute; give up at the deadline."""

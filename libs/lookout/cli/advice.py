@@ -1,4 +1,4 @@
-"""Warnings of a local fleet's services that say what to do: about a camera, or about the topics."""
+"""Warnings in a local fleet's logs that tell the user what to do, about a camera or the topics."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from lookout.text import clean
 
 
 class CameraAdvice:
-    """Follows the logs of a local fleet's services.
+    """Follows the logs of a local fleet's services and picks out advice.
 
-    Services mark such a warning with `advice` and repeat it seldom, so every one is shown.
+    Services mark a warning that tells the user what to do with `advice`. They repeat it rarely, so every one
+    is shown.
 
     Args:
-        folder: The logs, a file for each service.
+        folder: The folder of the logs, one file for each service.
     """
 
     def __init__(self, folder: Path) -> None:

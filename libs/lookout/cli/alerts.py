@@ -42,8 +42,8 @@ def alerts(
     since: Annotated[
         str,
         typer.Option(
-            help="now, start, how long ago (90s, 15m, 6h, 2d), or a time (2026-05-01T13:30): earlier alerts "
-            "are shown first."
+            help="Show alerts since then first: now, start, how long ago (90s, 15m, 6h, 2d), or a time "
+            "(2026-05-01T13:30)."
         ),
     ] = "now",
     count: Annotated[
@@ -52,7 +52,7 @@ def alerts(
     ] = None,
     follow: Annotated[
         bool,
-        typer.Option("--follow/--no-follow", help="Wait for new alerts, or stop after the present ones."),
+        typer.Option("--follow/--no-follow", help="Wait for new alerts, or stop after those there are."),
     ] = True,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object per line, as in Kafka.")
@@ -61,8 +61,8 @@ def alerts(
 ) -> None:
     """Follow alerts. Ctrl-C ends it.
 
-    One incident keeps one id from opening to closing; the score is p(yes) of its newest window, the peak its
-    highest.
+    An incident keeps its id from opening to closing. The score is p(yes) of its newest window, the peak its
+    highest p(yes).
     """
     address = find_bootstrap(bootstrap)
     check_reachable(address, ALERTS.name)
@@ -125,7 +125,7 @@ class LinePrinter:
 
 
 def opinion_text(opinion: SecondOpinion) -> str:
-    """What a second model said, in a few words."""
+    """The second model's answer in a few words."""
     match opinion.answer:
         case SecondOpinion.ANSWER_YES:
             return f"second opinion: yes, {opinion.seconds:.1f} s, {opinion.tokens} tokens"
@@ -136,7 +136,7 @@ def opinion_text(opinion: SecondOpinion) -> str:
 
 
 def wall_clock(alert: Alert) -> str:
-    """When its newest window ended, on this machine's clock."""
+    """When an alert's newest window ended, in this machine's local time."""
     return local_time(alert.end.ToMicroseconds())
 
 

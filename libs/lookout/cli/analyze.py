@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from lookout.video.files import RecordingReader, Source
     from lookout.video.segments import CodecError
 
-#: decoding threads, or confined processes, of a command: beyond, the number is a slip
+#: limit of a command's decoding threads or sandboxed processes; a larger number is a typing error
 THREADS = 1024
 
 STOPPED = "stopped; run the same command again to continue"
@@ -101,7 +101,7 @@ ClipsOption = Annotated[
     typer.Option(
         metavar="DIR",
         help="Write a clip of every range that says yes into this folder: cut at keyframes, not encoded "
-        "again, without sound, a minute at most.",
+        "again, without sound, at most a minute each.",
     ),
 ]
 QuestionOption = Annotated[
@@ -121,7 +121,7 @@ FleetOption = Annotated[
     ),
 ]
 WaitOption = Annotated[
-    bool, typer.Option("--wait", help="With --fleet: wait for the answers; else `lookout recordings show`.")
+    bool, typer.Option("--wait", help="With --fleet: wait for the answers; later: `lookout recordings show`.")
 ]
 IdOption = Annotated[
     str | None,
@@ -161,10 +161,10 @@ def analyze(
 ) -> None:
     """Ask yes/no questions about recordings.
 
-    Several cost hardly more than one. A run that was stopped continues when the same command is given again.
-    Files are decoded in confined processes. A URL is downloaded first, and stays in the cache folder for a
-    day after its last use, 16 GiB of all at most. Progress goes to standard error.
-    With --fleet a fleet answers: it reads the file itself, and the answers stay.
+    Several questions cost hardly more than one. A stopped run continues when the same command is given again.
+    Files are decoded in sandboxed processes. A URL is downloaded first; the download stays in the cache
+    folder for a day after its last use, 16 GiB of downloads at most. Progress goes to standard error. With
+    --fleet a fleet answers: it reads the file itself, and keeps the answers.
     """
     question = [asked(text) for text in question]
     start_s, end_s = parse_offset(since, "--since") or 0.0, parse_offset(until, "--until")
@@ -204,19 +204,20 @@ def _answer_here(
     begins: datetime | None,
     as_json: bool,
 ) -> None:
-    """Answer with a model of this process, and print.
+    """Answer with a model in this process, and print the answers.
 
     Raises:
-        CliError: A recording cannot be read.
+        CliError: A recording cannot be read, a clip cannot be cut, or `begins` is given for several
+            recordings.
     """
     _check_cache()
     place = find_device(device)
-    names = recordings(source)  # what is cheap to refuse is refused before the imports, which take seconds
+    names = recordings(source)  # before the imports, which take seconds: these checks are quick
     if begins is not None and len(names) > 1:
         raise CliError(f"--begins applies to one recording; {clean(source)} holds {len(names)}")
     opened: dict[str, str | Source | RecordingReader] = {}
     with ExitStack() as files:
-        if len(names) == 1:  # opening it may refuse it, and needs no model
+        if len(names) == 1:  # opening it may fail, and needs no model
             opened[names[0]] = _opened(names[0], sandbox, settings.threads, fresh, files)
 
         from lookout.models.families.inference import inference_only
@@ -250,7 +251,7 @@ _OPTIONS = {
     "preset": "--preset",
     "policy": "--policy",
 }
-"""Options by the settings that they give."""
+"""Options by the setting that each of them gives."""
 
 
 def _settings(options: Mapping[str, Any]) -> AnalysisSettings:
@@ -262,7 +263,7 @@ def _settings(options: Mapping[str, Any]) -> AnalysisSettings:
     from lookout.recordings.analysis.settings import AnalysisSettings, with_options
 
     settings = AnalysisSettings()
-    for name, value in options.items():  # one at a time, so that an error is that of its option
+    for name, value in options.items():  # one at a time, so that an error names its option
         try:
             settings = with_options(settings, {name: value})
         except LookoutError as error:
@@ -272,10 +273,10 @@ def _settings(options: Mapping[str, Any]) -> AnalysisSettings:
 
 
 def _begin(text: str | None) -> datetime | None:
-    """When the recording begins, as the option says.
+    """When the recording begins, from the text of --begins; None without the option.
 
     Raises:
-        CliError: The option is not a time.
+        CliError: The text is not a time.
     """
     from lookout.recordings.analysis.begin import given_begin
 
@@ -305,10 +306,10 @@ class _Batch:
     _stems: Counter[str] = field(default_factory=Counter)
 
     def run(self, names: Sequence[str]) -> Iterator[Analysis]:
-        """Each recording's answers; one that cannot be read is left out.
+        """Yield each recording's answers; a recording that cannot be read is left out.
 
         Raises:
-            CliError: The only one cannot be read.
+            CliError: The only recording cannot be read.
         """
         from lookout.video.segments import CodecError
 
@@ -328,20 +329,20 @@ class _Batch:
             yield analysis
 
     def stopped(self) -> str:
-        """Describe how far a stopped run came, for logs that do not show the progress bar."""
+        """Describe how far a stopped run got, for logs that do not show the progress bar."""
         if self.reached is None:
             return STOPPED
         name, done = self.reached
         return STOPPED.replace(";", f" after {done.done} of {done.parts} parts of {_shown(name)};")
 
     def cut(self, analysis: Analysis) -> list[ClipFile] | None:
-        """The clips of a recording; None where none are wanted."""
+        """Write the clips of a recording and return them; None if no clips are wanted."""
         if self.clips is None:
             return None
         from lookout.recordings.analysis.clips import recording_stem, write_clips
 
         stem = recording_stem(analysis.source)
-        self._stems[stem] += 1  # folders may hold several recordings of one name
+        self._stems[stem] += 1  # folders may hold several recordings with one name
         name = stem if self._stems[stem] == 1 else f"{stem}-{self._stems[stem]}"
         source = self.opened.get(analysis.source, analysis.source)
         clips = write_clips(analysis, self.clips, source=source, sandbox=self.sandbox, name=name)
@@ -349,7 +350,7 @@ class _Batch:
         return clips
 
     def write_page(self, page: Path) -> None:
-        """Write one page of all answers, unless nothing was read or rejected."""
+        """Write one page of all answers; none if no recording was read or rejected."""
         if not self.analyses and not self.refused:
             return
         from lookout.cli.answer_files import write_answers
@@ -381,7 +382,11 @@ class _Batch:
 
 
 def _opened(name: str, sandbox: bool, threads: int | None, fresh: bool, files: ExitStack) -> RecordingReader:
-    """A recording, open until `files` closes."""
+    """Open a recording; it is closed with `files`.
+
+    Raises:
+        CliError: It cannot be read.
+    """
     from lookout.video.sandbox import open_recording
     from lookout.video.segments import CodecError
 
@@ -398,7 +403,7 @@ def _shown(name: str) -> str:
 
 
 def _refused(name: str, error: CodecError, alone: bool) -> tuple[str, str]:
-    """Report a recording that cannot be read and continue with the others.
+    """Print that a recording is left out, and return its name and the reason.
 
     Raises:
         CliError: It is the only recording.
@@ -410,10 +415,10 @@ def _refused(name: str, error: CodecError, alone: bool) -> tuple[str, str]:
 
 
 def recordings(source: str) -> list[str]:
-    """A URL, a file, or the video files of a folder.
+    """List the recordings of a source: a URL, a file, or the video files of a folder.
 
     Raises:
-        CliError: There is no such file, the folder holds no video, or the URL is of another kind.
+        CliError: There is no such file, the folder holds no video, or the URL is not http(s).
     """
     if source.lower().startswith(("http://", "https://")):
         return [source]
@@ -431,7 +436,13 @@ def _check(threads: int | None) -> None:
 
 
 def _check_clips(clips: Path | None, source: str) -> None:
-    """Refuse a folder of clips that cannot be written, or whose clips the next run would take for footage."""
+    """Reject a folder for clips that cannot be written, or that lies inside the analysed folder.
+
+    The next run would analyse clips in the analysed folder as footage.
+
+    Raises:
+        CliError: The folder is one of these.
+    """
     if clips is None:
         return
     if clips.exists() and not clips.is_dir():
@@ -448,11 +459,11 @@ def _check_clips(clips: Path | None, source: str) -> None:
     try:
         private_folder(clips)
     except OSError as error:
-        raise CliError(f"--clips {clean(clips)}: the folder cannot be made ({error.strerror})") from error
+        raise CliError(f"--clips {clean(clips)}: the folder cannot be created ({error.strerror})") from error
 
 
 def journal_of(source: str, questions: Sequence[str], settings: object, analyzer: Analyzer) -> Path:
-    """Return the journal of a request's finished parts."""
+    """Return the path of the journal that records which parts of a request are finished."""
     where = source if "://" in source else str(Path(source).resolve())
     name = hashlib.blake2b(
         repr((where, list(questions), settings, str(analyzer.folder))).encode(), digest_size=12
@@ -468,19 +479,23 @@ def _cache() -> Path:
 
 
 def _check_cache() -> None:
-    """Refuse a folder of the cache that cannot be made: parts that are finished are remembered there."""
+    """Reject a cache folder that cannot be created; the journals of finished parts go there.
+
+    Raises:
+        CliError: It cannot be created.
+    """
     folder = _cache()
     try:
         private_folder(folder)
     except OSError as error:
         raise CliError(
-            f"the cache folder {clean(folder)} cannot be made ({error.strerror}): set XDG_CACHE_HOME to "
+            f"the cache folder {clean(folder)} cannot be created ({error.strerror}): set XDG_CACHE_HOME to "
             "a folder that can be written"
         ) from None
 
 
 def _fetched(name: str, files: ExitStack, fresh: bool) -> str | Source:
-    """A URL's bytes in a file, because sandboxed processes have no sockets; a path as it is."""
+    """Download a URL to a file, because sandboxed processes have no sockets; return a path unchanged."""
     if "://" not in name:
         return name
     from lookout.cli.downloads import Downloads
@@ -538,7 +553,7 @@ def _bar(source: str) -> Iterator[Callable[[Done], None]]:
 
 
 def _print(found: Analysis, clips: Sequence[ClipFile] | None, as_json: bool) -> None:
-    """A recording's answers, and its clips where they were wanted."""
+    """Print a recording's answers, and its clips if clips are wanted."""
     if as_json:
         paths = {} if clips is None else {"clips": [clip.to_dict() for clip in clips]}
         echo(json.dumps({**found.to_dict(), **paths}))

@@ -1,4 +1,4 @@
-"""A recording's answers in a file: a page, a table or subtitles, by the file's name."""
+"""Writes a recording's answers to a file: a page, a table or subtitles, by the file's name."""
 
 from __future__ import annotations
 
@@ -26,13 +26,14 @@ def write_answers(
     """Write the answers: a table of all parts (.csv), the ranges that say yes (.srt), or a page.
 
     Args:
-        path: Where; of subtitles the second recording and those after it get a number of their own.
+        path: The file to write. Subtitles need a file for each recording: from the second on, the recording's
+            number follows the stem.
         analyses: The recordings, in order.
-        opened: Where a page's pictures are read.
-        how: More of `write_recording_page`.
+        opened: Where a page's pictures are read, by the recording's name.
+        how: Further arguments of `write_recording_page`.
 
     Returns:
-        The files.
+        The files written.
     """
     kind = page_kind(path)
     if kind == ".csv":
@@ -56,7 +57,7 @@ def write_answers(
 
 
 def _row(row: Mapping[str, Any]) -> tuple[object, ...]:
-    """A row of a table as cells."""
+    """The cells of a table's row."""
     cells: dict[str, Any] = {name: "" if value is None else value for name, value in row.items()}
     for name in ("recording", "question", "text", "gap"):
         cells[name] = spreadsheet_cell(cells[name])
@@ -69,7 +70,7 @@ def _row(row: Mapping[str, Any]) -> tuple[object, ...]:
 
 
 def _cues(analysis: Analysis) -> Iterator[str]:
-    """SubRip cues in the order of time: a question while its answer is yes."""
+    """SubRip cues in order of time: one for each range in which a question's answer is yes."""
     ranges = sorted(
         (start_s, end_s, answer.question) for answer in analysis.answers for start_s, end_s in answer.yes_s
     )
@@ -79,16 +80,16 @@ def _cues(analysis: Analysis) -> Iterator[str]:
 
 
 def _clock(analysis: Analysis, start_s: float) -> str:
-    """A line with the day and time at which a cue begins, where they are known."""
+    """A line with the date and time at which a cue begins; empty if unknown."""
     time = analysis.time_at(start_s)
     return "" if time is None else f"\n{time:%Y-%m-%d %H:%M:%S}"
 
 
 def _subtitle(text: str) -> str:
-    """A text from outside as a line of a subtitle, which has no escape for markup.
+    """Untrusted text as a line of a subtitle, a format that has no escape for markup.
 
-    A word joiner, which is not seen, keeps players from reading `<b>` as a tag. What stands in braces is a
-    style or hidden, whatever it is: they become round.
+    An invisible word joiner after `<` keeps players from reading `<b>` as a tag. Players take text in braces
+    for a style, or hide it, so braces become parentheses.
     """
     return clean(text).replace("<", "<\u2060").translate(_ROUND)
 

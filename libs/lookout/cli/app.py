@@ -54,21 +54,21 @@ def _root(
 
 
 class _NamedOutput(TextIOWrapper):
-    """Standard output whose errors (a full disk) name it."""
+    """Standard output that names itself in its errors, such as a full disk."""
 
     def __init__(self, output: TextIOWrapper) -> None:
-        encoding, errors = output.encoding, output.errors  # nothing can be asked after `detach`
+        encoding, errors = output.encoding, output.errors  # cannot be read after `detach`
         lines, through = output.line_buffering, output.write_through
         buffer = output.detach()
         super().__init__(buffer, encoding, errors, line_buffering=lines, write_through=through)
 
     def write(self, text: str, /) -> int:
-        """As of any text file."""
+        """Write text; an error names standard output."""
         with _named():
             return super().write(text)
 
     def flush(self) -> None:
-        """As of any file."""
+        """Flush the output; an error names standard output."""
         with _named():
             super().flush()
 
@@ -89,12 +89,12 @@ def _drop_output() -> None:
 
 
 def main() -> None:
-    """Run the command; an error is one line and exit code 1."""
+    """Run the command; print an error as one line and exit with code 1."""
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")  # commands have bars of their own
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):  # what a locale has no letter for is shown as its escape
+        if isinstance(stream, TextIOWrapper):  # characters that the locale cannot encode
             stream.reconfigure(errors="backslashreplace")
-    if type(sys.stdout) is TextIOWrapper:  # not where a test has taken its place
+    if type(sys.stdout) is TextIOWrapper:  # not if a test has replaced it
         sys.stdout = _NamedOutput(sys.stdout)
     try:
         if os.environ.get("LOOKOUT_PREFIX"):
@@ -128,8 +128,11 @@ def _check_prefix() -> None:
 
 
 def _check_words(words: Sequence[str]) -> None:
-    """Refuse an empty word, which a script passes for a variable that is not set: an empty folder would be
-    the working folder, an empty tenant all tenants."""
+    """Reject words that are empty, contain NUL, or hold characters that the locale cannot encode.
+
+    A script passes an empty word for a variable that is not set: an empty folder would mean the working
+    folder, an empty tenant all tenants.
+    """
     for before, word in pairwise(["", *words]):
         option = word.removesuffix("=") if word.startswith("--") else before
         name = option if option.startswith("-") else "an argument"
@@ -146,7 +149,7 @@ def _check_words(words: Sequence[str]) -> None:
 
 
 def _is_kafka(error: Exception) -> bool:
-    """Whether Kafka's client raised it. A command that does not use the client has not imported it."""
+    """Whether Kafka's client raised `error`; a command that does not use the client has not imported it."""
     kafka = sys.modules.get("confluent_kafka")
     return kafka is not None and isinstance(error, kafka.KafkaException)
 
@@ -154,7 +157,7 @@ def _is_kafka(error: Exception) -> bool:
 def _fail(text: str, error: BaseException) -> None:
     if _state["debug"]:
         raise error
-    text = without_long_words(text, 300)  # paths are shorter
+    text = without_long_words(text, 300)  # longer than any path
     from rich.markup import escape
 
     from lookout.cli.output import TerminalConsole

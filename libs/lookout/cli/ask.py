@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Manage memories: list, check, repair, remove, trim; rebuild lost ones of a fleet.",
+    help="Manage memories: list, check, repair, remove, trim; rebuild a fleet's lost ones.",
 )
 app.command("rebuild")(rebuild)
 _TEXT_TOKENS = 64
-#: a memory that ends so many seconds before its file was not fed to its end
+#: a memory that ends this much before its file did not see all of it
 _EARLY_S = 4.0
 FolderArgument = Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder of memories.")]
 
@@ -125,7 +125,7 @@ def ask(
     recall: RecallOption = None,
 ) -> None:
     """Ask what a file or a camera showed earlier: p(yes) or text, the times it used, coverage, cost."""
-    # None leaves it to the question: words for "what happened?", p(yes) alone for "was anyone there?".
+    # None: the question decides. "What happened?" is answered in words, "was anyone there?" by p(yes) alone.
     length: dict[str, Any] = {"text": None if describe is None else describe > 0}
     length["words"] = describe or _TEXT_TOKENS
     if fleet:
@@ -192,7 +192,7 @@ def _ask_files(
         note = "{} holds the memory of {} already: asking it as it is{}"
         say(TerminalConsole(stderr=True), note, keep, source.name, _early_end(entry, source))
         source, camera = keep, entry.camera
-    # What can be refused is refused before the imports and the model, which take seconds.
+    # These checks come before the imports and the model, which take seconds.
     if source.is_file():
         _check(model, question, text, anyway)
         _check_footage(source)
@@ -227,10 +227,10 @@ def _ask_files(
 
 
 def _check_options(options: Mapping[str, Any], folders: Mapping[str, Path | None]) -> None:
-    """Refuse what could not be answered or written at the end, before a recording is watched.
+    """Reject options that would make the command fail only after a recording was watched.
 
     Raises:
-        CliError: No time lies between `since` and `until`, or a folder is a file.
+        CliError: `since` is not before `until`, or a folder is a file.
     """
     since, until = options["since"], options["until"]
     if until is not None and (since or 0.0) >= until:
@@ -241,7 +241,7 @@ def _check_options(options: Mapping[str, Any], folders: Mapping[str, Path | None
 
 
 def _remembered(folder: Path, file: Path) -> Entry | None:
-    """Return a folder's memory of a file; None if it has none."""
+    """Return a folder's memory of a file if it is undamaged and newer than the file; else None."""
     from lookout.past.memory.shelf import entries
 
     if not folder.is_dir() or not any(folder.iterdir()):
@@ -254,7 +254,7 @@ def _remembered(folder: Path, file: Path) -> Entry | None:
 
 
 def _early_end(entry: Entry, file: Path) -> str:
-    """Describe a memory that ends long before its file (full disk, Ctrl-C)."""
+    """A warning for a memory that ends long before its file (full disk, Ctrl-C); else empty."""
     from lookout.video.files import VideoReader
     from lookout.video.segments import CodecError
 
@@ -273,7 +273,11 @@ def _early_end(entry: Entry, file: Path) -> str:
 
 
 def _check_footage(source: Path) -> None:
-    """Refuse a file of which no segment can be read."""
+    """Reject a file without a readable segment.
+
+    Raises:
+        CliError: No segment of the file can be read.
+    """
     from lookout.video.segments import CodecError, cut
 
     try:
@@ -327,7 +331,7 @@ def _show(one: Recollection, as_json: bool, frames: Path | None, source: Path | 
 
 
 def _write_frames(one: Recollection, folder: Path, source: Path | None) -> list[str]:
-    """The evidence frames as JPEG, read from the source again."""
+    """Read the evidence frames from the source again, write them as JPEG, and return their paths."""
     if source is None or not source.is_file():
         raise CliError(f"{one.camera}: its source {source} no longer exists, so its frames cannot be written")
     from PIL import Image
@@ -347,7 +351,7 @@ def _write_frames(one: Recollection, folder: Path, source: Path | None) -> list[
 
 @app.command("list")
 def list_memories(folder: FolderArgument, as_json: Annotated[bool, typer.Option("--json")] = False) -> None:
-    """List cameras, what is covered, and bytes on disk."""
+    """List each memory's camera, the time that it covers, and its bytes on disk."""
     from lookout.past.memory.shelf import entries
 
     rows = [_listed(entry) for entry in entries(folder)]
@@ -368,7 +372,7 @@ def list_memories(folder: FolderArgument, as_json: Annotated[bool, typer.Option(
 
 
 def _listed(entry: Entry) -> dict[str, Any]:
-    """Return a memory as a row; a damaged one does not hide others."""
+    """Return a memory as a row of the list; of a damaged one the row says what is wrong."""
     from lookout.past.memory.listing import Extent, extent_of
 
     row: dict[str, Any] = {
@@ -382,7 +386,7 @@ def _listed(entry: Entry) -> dict[str, Any]:
         "damage": entry.damage,
     }
     extent = extent_of(entry.path)
-    if extent is None:  # torch is imported here only: it takes longer than the list
+    if extent is None:  # only here is torch imported, which takes longer than the list
         log_plainly()
         from lookout.past.memory import HistoryError, MemoryFolder
 
@@ -427,7 +431,7 @@ def repair(
     folder: FolderArgument,
     camera: Annotated[str | None, typer.Option(help="Only this camera.  [default: all]")] = None,
 ) -> None:
-    """Drop what is damaged and print what is lost. The rest of a memory does not change."""
+    """Remove what is damaged, and print what is lost. The rest of a memory does not change."""
     from lookout.past.memory import shelf
 
     log_plainly()
@@ -443,7 +447,7 @@ def remove(
     since: Annotated[str | None, typer.Option(help="Start time.  [default: everything]")] = None,
     until: Annotated[str | None, typer.Option(help="Only before this time.")] = None,
 ) -> None:
-    """Erase a camera, or a time range of it: no file holds anything of it afterwards."""
+    """Erase a camera, or a time range of it: afterwards no file holds anything of it."""
     from lookout.past.memory import shelf
 
     log_plainly()
@@ -459,7 +463,7 @@ def trim(
     size: Annotated[str | None, typer.Option(help="Limit of the bytes on disk, such as 2GB.")] = None,
     age: Annotated[str | None, typer.Option(help="Limit of a frame's age, such as 7d.")] = None,
 ) -> None:
-    """Keep a folder within a size and an age; what was recorded longest ago is removed first."""
+    """Keep a folder within a size and an age. The oldest recordings are removed first."""
     from lookout.past.memory import Keep, shelf
 
     if size is None and age is None:

@@ -35,10 +35,10 @@ def ask_fleet(
     bootstrap: str | None = None,
     recall: str | None = None,
 ) -> None:
-    """Ask recall, and print what it answers.
+    """Ask recall, and print its answers.
 
     Raises:
-        CliError: There is no recall, it does not answer, or it refuses the question.
+        CliError: No recall service is known, it does not answer, or it rejects the question.
     """
     from lookout.runtime.net import Channels
     from lookout.v1 import memory_pb2_grpc
@@ -81,10 +81,10 @@ def ask_fleet(
 
 
 def recall_of(bootstrap: str | None, recall: str | None) -> tuple[str, Any]:
-    """Recall's address, and how a channel to it is secured.
+    """Return recall's address and the security settings of a channel to it.
 
     Raises:
-        CliError: No recall is known.
+        CliError: No recall service is known.
     """
     from lookout.local import RECALL, running_fleets
 
@@ -105,7 +105,7 @@ def recall_of(bootstrap: str | None, recall: str | None) -> tuple[str, Any]:
 
 
 def failure(error: Any, address: str) -> str:
-    """What recall refused, or why it did not answer, in words."""
+    """Why recall rejected a request or did not answer it, as a message."""
     code, detail = error.code(), error.details()
     if code in (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND):
         return str(detail)
@@ -122,7 +122,7 @@ def _show(answer: CameraAnswer, as_json: bool, streamed: bool) -> None:
         echo(answer.text)
     name = f"camera {answer.camera}"
     if answer.HasField("p_yes"):
-        echo(f"{name}: p(yes) = {answer.p_yes:.3f}{', by a small budget' if answer.cheap else ''}")
+        echo(f"{name}: p(yes) = {answer.p_yes:.3f}{', with a small budget' if answer.cheap else ''}")
         if answer.answers:
             echo(shares_text(shares_of(answer.answers)))
     else:
@@ -141,8 +141,8 @@ def _show(answer: CameraAnswer, as_json: bool, streamed: bool) -> None:
     cost = answer.cost
     echo(
         f"cost: {cost.question_tokens} rows over {cost.memory_tokens:.0f} tokens of memory in each layer; "
-        f"{cost.fetched_bytes / 1e6:.1f} MB in {cost.fetches} round trips, {cost.cached_ranges} ranges there "
-        f"already; {cost.flops / 1e9:.2f} GFLOP; {cost.list_s * 1000:.0f} ms to find the chapters, "
+        f"{cost.fetched_bytes / 1e6:.1f} MB in {cost.fetches} round trips, {cost.cached_ranges} ranges "
+        f"cached; {cost.flops / 1e9:.2f} GFLOP; {cost.list_s * 1000:.0f} ms to find the chapters, "
         f"{cost.first_token_s * 1000:.0f} ms to the first token"
     )
 

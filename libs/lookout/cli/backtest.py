@@ -1,4 +1,4 @@
-"""`lookout backtest`: a question on the past before it is enabled."""
+"""`lookout backtest`: asks a question about the past before it is enabled."""
 
 from __future__ import annotations
 
@@ -61,18 +61,18 @@ if TYPE_CHECKING:
 _LATEST_MS = 1 << 62
 LabelsOption = Annotated[
     bool,
-    typer.Option("--labels", help="Measure precision and recall by labels (`lookout label`)."),
+    typer.Option("--labels", help="Measure precision and recall on labels (`lookout label`)."),
 ]
 AsJobOption = Annotated[
-    bool, typer.Option("--fleet", help="Ask as a job of the fleet, on all its pods of recordings.")
+    bool, typer.Option("--fleet", help="Run as a job of the fleet, on all its recordings pods.")
 ]
 JobIdOption = Annotated[
-    str | None, typer.Option("--id", help="With --fleet: the job's id; the default is new.")
+    str | None, typer.Option("--id", help="With --fleet: the job's id.  [default: a new one]")
 ]
 PastPageOption = Annotated[
     Path | None,
     typer.Option(
-        metavar="FILE", help="Write a page (.html) of the incidents, with pictures, how often, and the cost."
+        metavar="FILE", help="Write a page (.html) of the incidents: pictures, how often, and the cost."
     ),
 ]
 
@@ -108,8 +108,8 @@ def backtest(
 ) -> None:
     """Back-test a question: which incidents it would have raised in the past, and what it costs.
 
-    Windows are computed again out of Kafka, by the chains of the fleet: with --fleet by its settings, without
-    by those of --preset and --set.
+    Windows are computed again from Kafka, in the same chains as in the fleet: with --fleet by the fleet's
+    settings, without it by those of --preset and --set.
     """
     check_patterns(camera)
     check_page(page, WEB_PAGES)
@@ -150,7 +150,7 @@ def _ask_fleet(
     page: Path | None,
     as_json: bool,
 ) -> None:
-    """Run the back-test as a job; `ago` names its relative times."""
+    """Run the back-test as a job; `ago` names the times that were given relative to now."""
     if labels:
         job.backtest.labels.extend(_newest(_labels_of(find_bootstrap(bootstrap), job.backtest)))
     if precision is not None and not (labels and wait):
@@ -160,7 +160,7 @@ def _ask_fleet(
 
 
 def _tell(past: Backtest, precision: float | None, as_json: bool, watch: Watch) -> None:
-    """Print a back-test of this process.
+    """Print a back-test that ran in this process.
 
     Raises:
         CliError: No camera has a window.
@@ -180,9 +180,9 @@ def _ask_here(
     settings: dict[str, dict[str, str]],
     labelled: bool,
 ) -> Backtest:
-    """The back-test in this process."""
+    """Run the back-test in this process."""
     labels = _labels_of(address, job) if labelled else []
-    # After all that is refused at once: these import the models.
+    # After the checks that are quick: these import the models.
     from lookout.models.families.inference import inference_only
     from lookout.past.backtests.jobs import scope_of
     from lookout.past.verification import fleet_backtest
@@ -204,7 +204,7 @@ def _ask_here(
 def _job(
     watch: Watch, begin_ms: int | None, end_ms: int | None, identity: str | None, tenant: str
 ) -> RecordingJob:
-    check_watch(watch)  # of a back-test of this process, too: what is tried here is enabled later
+    check_watch(watch)  # also without a job: what is tried here is enabled later
     name, owner = in_utf8("--id", identity or new_id()), in_utf8("--tenant", tenant)
     job = RecordingJob(id=name, tenant=owner, backtest=BacktestJob(watch=watch))
     if begin_ms is not None:
@@ -215,10 +215,10 @@ def _job(
 
 
 def _labels_of(bootstrap: str, past: BacktestJob) -> list[Label]:
-    """Return the labels of a question's incidents, by its cameras and time, newest last.
+    """Return the labels of a back-test's question, cameras and time, the newest last.
 
     Raises:
-        CliError: There is nothing.
+        CliError: There is no such label.
     """
     standing = read_labels(bootstrap)
     patterns = past.watch.cameras or ("*",)
@@ -233,8 +233,8 @@ def _labels_of(bootstrap: str, past: BacktestJob) -> list[Label]:
     ]
     if not labels:
         raise CliError(
-            f"--labels: labels.v1 has {count_text(len(standing), 'label')}, and none of this question, these "
-            "cameras and this time: `lookout label INCIDENT right|wrong` writes one"
+            f"--labels: labels.v1 has {count_text(len(standing), 'label')}, and none for this question, "
+            "these cameras and this time: `lookout label INCIDENT right|wrong` writes one"
         )
     for entry in labels:
         entry.ClearField("labelled_by")
@@ -246,8 +246,8 @@ def _newest(labels: list[Label]) -> list[Label]:
     """Return the newest labels, as many as a job accepts."""
     if len(labels) > JOB_LABELS:
         echo(
-            f"--labels: a back-test takes the newest {JOB_LABELS} of {len(labels)} labels; ask shorter times "
-            "for the others",
+            f"--labels: a back-test takes the newest {JOB_LABELS} of {len(labels)} labels; ask about "
+            "shorter times for the others",
             err=True,
         )
     return labels[-JOB_LABELS:]

@@ -1,4 +1,4 @@
-"""What a back-test answered, as text, JSON and a page."""
+"""Results of a back-test as text, JSON and a page."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 
 def nothing_asked(cameras: Sequence[str]) -> str:
-    """Says that a back-test found no window: no incident then means nothing.
+    """Say that a back-test found no window, in which case the absence of incidents means nothing.
 
     Args:
-        cameras: Those that it was about, or patterns; empty: all.
+        cameras: Ids or patterns that the back-test was about; empty: all cameras.
     """
     named = (
         f"camera{'s' if len(cameras) > 1 else ''} {clean(', '.join(cameras), 200)}"
@@ -37,8 +37,8 @@ def nothing_asked(cameras: Sequence[str]) -> str:
         else "any camera"
     )
     return (
-        f"no window of {named} was asked: tokens.v1 has none of this time, or the names differ "
-        "(`lookout coverage` shows cameras that are watched)"
+        f"no window of {named} was asked: tokens.v1 has none from this time, or the names differ "
+        "(`lookout coverage` shows the cameras that are watched)"
     )
 
 
@@ -49,7 +49,7 @@ def write_page(
     incidents: Sequence[Past],
     timeline: Mapping[str, Sequence[PastOutcome]] | None,
 ) -> None:
-    """The page of a back-test of cameras, with pictures out of Kafka."""
+    """Write the page of a back-test of cameras, with pictures from Kafka."""
     from lookout.cli.report import Album, write_past_page
 
     news, album = TerminalConsole(stderr=True), Album(bootstrap, masks=fleet_masks(bootstrap))
@@ -71,15 +71,15 @@ def show_answer(
     page: Path | None = None,
     watch: Watch | None = None,
 ) -> None:
-    """Print the answer of a back-test as a job, without what was erased since.
+    """Print the answer of a back-test that ran as a job, without incidents that were erased since.
 
     Args:
-        bootstrap: Kafka.
-        answers: Of the job.
+        bootstrap: Kafka's address.
+        answers: The job's answers.
         as_json: Print JSON.
-        precision: A threshold with this precision is wanted.
-        page: Where a page is written.
-        watch: What was asked; None: the request is not there any more.
+        precision: Also find the threshold that reaches this precision.
+        page: File to write a page to.
+        watch: The watch that was asked; None: the request no longer exists.
     """
     from lookout.past.erasures.fence import Fence
 
@@ -103,11 +103,11 @@ def show_answer(
 
 
 def answer_facts(answer: BacktestAnswer, watch: Watch | None) -> PastFacts:
-    """What a page says of a back-test as a job.
+    """What a page says about a back-test that ran as a job.
 
     Args:
         answer: The answer.
-        watch: What was asked; None: it is not known any more.
+        watch: The watch that was asked; None: the request no longer exists.
     """
     from lookout.cli.report import PastFacts
     from lookout.rules import Rule, messages
@@ -172,8 +172,7 @@ def _show_answer(
 
 def _show_cost(question: float, live: float, dense: float, cpu_s: float, device_s: float) -> None:
     echo(
-        f"once enabled, the question adds {question:.1%} to the cost of cameras that are watched; this "
-        f"back-test "
+        f"once enabled, the question adds {question:.1%} to the cost of watched cameras; this back-test "
         f"computed {live:.1%} of that cost, {dense:.1%} of the cost of computing every window in full"
     )
     device = f", {device_s:.1f} s of a GPU" if device_s else ""
@@ -181,16 +180,16 @@ def _show_cost(question: float, live: float, dense: float, cpu_s: float, device_
 
 
 def _other_tenant(camera: str) -> str:
-    return f"camera {camera} is of another tenant: a job reads cameras of its own"
+    return f"camera {camera} belongs to another tenant: a job reads only cameras of its own tenant"
 
 
 def labels_json(scores: Sequence[LabelScore], threshold: float, precision: float | None) -> dict[str, Any]:
-    """How good a question is by labels, for JSON; empty without labels.
+    """Precision and recall of a question measured on labels, for JSON; empty without labels.
 
     Args:
-        scores: Of the labels.
-        threshold: Of the watch.
-        precision: A threshold with this precision is wanted.
+        scores: The labels with their scores.
+        threshold: The watch's threshold.
+        precision: Also find the threshold that reaches this precision.
     """
     if not scores:
         return {}
@@ -231,7 +230,7 @@ def _share(share: LabelShare) -> str:
 
 
 def _answer_json(identity: str, answer: BacktestAnswer, incidents: Sequence[PastIncident]) -> dict[str, Any]:
-    """As `Backtest.as_json`, with what a job knows alongside it."""
+    """A job's answer in the form of `Backtest.as_json`, with the facts that only a job has."""
     cost, watched = answer.cost, answer.watched_s
     return {
         "job": identity,

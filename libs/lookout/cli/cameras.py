@@ -36,22 +36,22 @@ NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The camera's 
 def add(
     name: NameArgument,
     url: Annotated[
-        str, typer.Argument(metavar="URL", help="rtsp:// or rtsps://, with user name and password if wanted.")
+        str, typer.Argument(metavar="URL", help="rtsp:// or rtsps://, with user name and password if needed.")
     ],
     udp: Annotated[bool, typer.Option("--udp", help="Pull over UDP.  [default: TCP]")] = False,
     mask: Annotated[
         bool,
         typer.Option(
             "--mask-before-publishing",
-            help="Grey what the mask hides before it goes to Kafka; without a mask nothing goes.",
+            help="Grey out what the mask hides before publishing; without a mask nothing is published.",
         ),
     ] = False,
     bootstrap: BootstrapOption = None,
 ) -> None:
-    """Pull a camera from now on; the fleet connects again whenever the stream breaks.
+    """Pull a camera from now on. The fleet connects again whenever the stream breaks.
 
-    A user name and password go into a file of the local fleet's folder, not into Kafka, and are shown to the
-    host of this address alone.
+    A user name and password go into a file in the local fleet's folder, not into Kafka, and are sent only to
+    the host of this address.
 
     Example:
 
@@ -78,7 +78,7 @@ def add(
 
 @app.command("list")
 def list_(bootstrap: BootstrapOption = None) -> None:
-    """Show the cameras that the fleet pulls."""
+    """List the cameras that the fleet pulls, and those that have a time zone."""
     cameras = _cameras(find_bootstrap(bootstrap))
     if not cameras:
         out.print("No cameras yet. Add one: lookout camera add gate rtsp://192.0.2.7/stream1")
@@ -102,7 +102,7 @@ def time_zone(
     ],
     bootstrap: BootstrapOption = None,
 ) -> None:
-    """Say in which time zone a camera is: the console shows its times next to the viewer's.
+    """Set a camera's time zone: the console shows its times next to the viewer's.
 
     Works for cameras that publish by themselves, too.
 
@@ -136,7 +136,7 @@ def remove(name: NameArgument, bootstrap: BootstrapOption = None) -> None:
 
 
 def _cameras(address: str) -> dict[str, Camera]:
-    """The cameras in the topic now; a record that cannot be read is left out."""
+    """Read the cameras in the topic. One whose newest record cannot be read is left out."""
     check_reachable(address, CAMERAS.name)
     cameras: dict[str, Camera] = {}
     with reading(address, [CAMERAS.name], Position(oldest=True)) as reader:
@@ -153,10 +153,10 @@ def _cameras(address: str) -> dict[str, Camera]:
 
 
 def _fleet_at(address: str) -> FleetAddress:
-    """The fleet of this machine at an address.
+    """Return the fleet of this machine whose Kafka has this address.
 
     Raises:
-        CliError: No fleet runs here: elsewhere Camera resources say what is pulled.
+        CliError: No such fleet runs here. Elsewhere, Camera resources say what is pulled.
     """
     fleet = next((fleet for fleet in running_fleets() if fleet.bootstrap == address), None)
     if fleet is None:
@@ -168,7 +168,7 @@ def _fleet_at(address: str) -> FleetAddress:
 
 
 def _without_secret(url: str) -> tuple[str, tuple[str, str] | None]:
-    """An address without user name and password, and these.
+    """Split user name and password off an address; None instead of them if it has none.
 
     Raises:
         CliError: It is not the address of a camera.
@@ -176,7 +176,7 @@ def _without_secret(url: str) -> tuple[str, tuple[str, str] | None]:
     try:
         parts = urlsplit(url)
         host = parts.hostname
-        parts.port  # noqa: B018 - raises where it is not a valid port
+        parts.port  # noqa: B018 - raises if it is not a valid port
     except ValueError:
         parts, host = urlsplit(""), None
     if parts.scheme.lower() not in ("rtsp", "rtsps") or not host:
@@ -195,10 +195,10 @@ def _check_id(name: str) -> None:
 
 
 def _check(camera: Camera) -> None:
-    """Refuse an address that would show a password to everyone who reads the topic.
+    """Reject an address that would show a password to everyone who reads the topic.
 
     Raises:
-        CliError: It holds one.
+        CliError: The address holds a password.
     """
     from lookout.video.sandbox.places import url_fault
 
@@ -210,12 +210,12 @@ def _check(camera: Camera) -> None:
 
 
 def _secret_name(name: str) -> str:
-    """The folder of a camera's secret: ids may hold what file names must not."""
+    """The name of a camera's secret folder, a digest: a file name cannot hold every id."""
     return hashlib.blake2b(name.encode(), digest_size=12).hexdigest()
 
 
 def _keep(fleet: FleetAddress, name: str, host: str, secret: tuple[str, str]) -> str:
-    """Write a camera's user name and password for the fleet's agent; returns the secret's name."""
+    """Write a camera's user name and password for the fleet's agent, and return the secret's name."""
     folder = Path(fleet.folder) / CAMERA_SECRETS
     private_folder(folder)
     own = private_folder(folder / _secret_name(name))
@@ -225,5 +225,5 @@ def _keep(fleet: FleetAddress, name: str, host: str, secret: tuple[str, str]) ->
 
 
 def _forget(fleet: FleetAddress, name: str) -> None:
-    """Remove what was kept of a camera."""
+    """Remove a camera's user name and password."""
     shutil.rmtree(Path(fleet.folder) / CAMERA_SECRETS / _secret_name(name), ignore_errors=True)

@@ -1,4 +1,4 @@
-"""The part of `lookout doctor` that looks at a Kubernetes cluster: ``lookout doctor --kubernetes``."""
+"""The checks of a Kubernetes cluster in ``lookout doctor --kubernetes``."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Target:
 
 
 def findings(target: Target) -> Iterator[CheckResult]:
-    """Check a cluster, one finding at a time; an API server that does not answer ends it."""
+    """Check a cluster and yield one finding at a time; stop if the API server does not answer."""
     try:
         from kubernetes import client, config
     except ImportError:
@@ -64,7 +64,7 @@ def findings(target: Target) -> Iterator[CheckResult]:
         yield _security(client, target.namespace)
         yield _gpus(client)
         yield from _pods(client, target.namespace)
-    except Exception as error:  # the client's errors have no common root
+    except Exception as error:  # the client's errors have no common base class
         yield CheckResult("Kubernetes", State.BAD, _short(error), "is the API server reachable from here?")
 
 
@@ -161,7 +161,7 @@ def _gpus(client: Any) -> CheckResult:
 
 
 def _pods(client: Any, namespace: str) -> Iterator[CheckResult]:
-    """Every pod of the chart that is not ready, with what it waits for."""
+    """Yield a finding for every pod of the chart that is not ready, with what it waits for."""
     label = "app.kubernetes.io/name=lookout"
     core = client.CoreV1Api()
     pods = core.list_namespaced_pod(namespace, label_selector=label, _request_timeout=_CALL_S).items
@@ -191,7 +191,7 @@ def _pods(client: Any, namespace: str) -> Iterator[CheckResult]:
 
 
 def _lost_nodes(client: Any) -> dict[str, str]:
-    """The nodes that are not ready, with the reason; empty where the caller may not list nodes."""
+    """The nodes that are not ready, with the reason; empty if the caller may not list nodes."""
     try:
         nodes = client.CoreV1Api().list_node(_request_timeout=_CALL_S).items
     except client.ApiException as error:

@@ -35,22 +35,22 @@ if TYPE_CHECKING:
 
 _NO_LEADER_YET = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE)
 _ANSWER_S = 10.0
-#: all that is asked of Kafka before records are read, together
+#: for all requests to Kafka together, before records are read
 _OPEN_S = 30.0
-#: until Kafka counts as lost once a connection failed, and between two questions whether it is back
+#: after a failed connection, until Kafka counts as lost; then between two checks whether it is back
 _OUTAGE_S = 2.0
-#: between two looks for partitions that were added
+#: between two checks for added partitions
 _LOOK_S = 30.0
 
 
 def find_bootstrap(given: str | None) -> str:
-    """The address given, else LOOKOUT_KAFKA, else the one local fleet that runs.
+    """Return the address given, else LOOKOUT_KAFKA, else that of the one local fleet that runs.
 
     Raises:
         CliError: No fleet runs, several do, or the address is not valid UTF-8.
     """
     if address := given or os.environ.get("LOOKOUT_KAFKA"):
-        return in_utf8("--bootstrap", address)  # librdkafka fails without a word at others
+        return in_utf8("--bootstrap", address)  # librdkafka fails silently on others
     from lookout.local import running_fleets
 
     fleets = running_fleets()
@@ -70,9 +70,9 @@ class LibraryErrors:
 
     def __call__(self, error: object) -> None:
         if self.last and isinstance(error, KafkaError) and error.code() == KafkaError._ALL_BROKERS_DOWN:
-            return  # why is known already
+            return  # the reason is known already
         words = str(error.str() if hasattr(error, "str") else error)
-        self.last = words.split(" (after ", 1)[0]  # after it: in which state of the client, how often
+        self.last = words.split(" (after ", 1)[0]  # the rest: the client's state, how often
 
     def explained(self, error: KafkaError) -> str:
         """Explain why a record was not accepted; a time-out alone does not say why."""
@@ -83,7 +83,7 @@ def client_options(bootstrap: str, complaints: LibraryErrors | None = None) -> d
     """Options of every Kafka client of the commands, security settings included.
 
     Raises:
-        CliError: a setting of Kafka's security is wrong.
+        CliError: A Kafka security setting is wrong.
     """
     return {
         "bootstrap.servers": bootstrap,
@@ -115,10 +115,10 @@ def _security(bootstrap: str) -> dict[str, str]:
 
 
 def kafka_settings(bootstrap: str) -> dict[str, Any]:
-    """Kafka's settings for what reads as a stage does: those of the local fleet, else LOOKOUT_KAFKA_*.
+    """Kafka settings for code that reads as a stage does: the local fleet's, else LOOKOUT_KAFKA_*.
 
     Raises:
-        CliError: a setting of Kafka's security is wrong.
+        CliError: A Kafka security setting is wrong.
     """
     from lookout.errors import StartupError
     from lookout.local.addresses import running_fleets
@@ -134,10 +134,10 @@ def kafka_settings(bootstrap: str) -> dict[str, Any]:
 
 
 def grpc_security(bootstrap: str) -> GrpcSecurity:
-    """How to read tensors of the fleet behind `bootstrap`: the local fleet's token, else LOOKOUT_GRPC_*.
+    """gRPC security settings of the fleet behind `bootstrap`: the local fleet's token, else LOOKOUT_GRPC_*.
 
     Raises:
-        CliError: a setting of gRPC's security is wrong.
+        CliError: A gRPC security setting is wrong.
     """
     from lookout.errors import StartupError
     from lookout.local import running_fleets
@@ -172,18 +172,18 @@ def check_reachable(bootstrap: str, topic: str | None = None) -> None:
 
 
 def has_topic(bootstrap: str, topic: str) -> bool:
-    """Whether a topic is there: a fleet of an earlier release may have none."""
+    """Whether a topic exists; a fleet of an earlier release may lack it."""
     return topic in Producer(client_options(bootstrap)).list_topics(timeout=_ANSWER_S).topics
 
 
 def make_producer(
     bootstrap: str, complaints: LibraryErrors | None = None, timeout_s: float = CONFIRM_S
 ) -> Producer:
-    """An idempotent producer that takes whole segments.
+    """Return an idempotent producer that accepts whole segments.
 
     Args:
-        bootstrap: Kafka.
-        complaints: Takes what the client says about its connections.
+        bootstrap: Kafka's address.
+        complaints: Collects the client's connection errors.
         timeout_s: Seconds after which a record without an answer has failed.
     """
     return Producer(
@@ -199,9 +199,9 @@ def make_producer(
 
 
 def read_erasures(bootstrap: str) -> ErasureLog:
-    """Return the erasures of the topic; empty for a fleet of an earlier release without it.
+    """Return the erasures in the topic; none if the fleet is of an earlier release without it.
 
-    What the fleet did not sign is left out, where this machine has the fleet's token.
+    If this machine has the fleet's token, records that the fleet did not sign are left out.
     """
     from lookout.past.erasures.records import ErasureLog, read_log
 
@@ -213,16 +213,16 @@ def read_erasures(bootstrap: str) -> ErasureLog:
 
 
 def fleet_masks(bootstrap: str) -> Masks:
-    """What is hidden of cameras now; nothing in a fleet of an earlier release without the topic."""
+    """The cameras' current privacy masks; none if the fleet is of an earlier release without the topic."""
     from lookout.rules.masks import Masks
 
     return Masks(signed_masks(bootstrap).newest)
 
 
 def signed_masks(bootstrap: str) -> SignedMasks:
-    """The masks in the topic now; nothing in a fleet of an earlier release without it.
+    """Return the masks in the topic; none if the fleet is of an earlier release without it.
 
-    What the fleet did not sign is left out, where this machine has the fleet's token.
+    If this machine has the fleet's token, records that the fleet did not sign are left out.
     """
     from lookout.runtime.store.mask_signing import SignedMasks
 
@@ -235,39 +235,39 @@ def signed_masks(bootstrap: str) -> SignedMasks:
 
 
 def erasure_signer(bootstrap: str) -> ErasureSigner:
-    """Signs and checks records of erasures with the fleet's token, where this machine has it."""
+    """Return what signs and checks records of erasures, with the fleet's token if this machine has it."""
     from lookout.past.erasures.signing import ErasureSigner
 
     return ErasureSigner.of(grpc_security(bootstrap))
 
 
 def mask_signer(bootstrap: str) -> MaskSigner:
-    """Signs and checks masks with the fleet's token, where this machine has it."""
+    """Return what signs and checks masks, with the fleet's token if this machine has it."""
     from lookout.runtime.store.mask_signing import MaskSigner
 
     return MaskSigner.of(grpc_security(bootstrap))
 
 
 def check_signs(bootstrap: str, signer: ErasureSigner | MaskSigner) -> None:
-    """Check that this machine has the fleet's token where the fleet has one.
+    """Check that this machine has the fleet's token if the fleet uses one.
 
     Raises:
-        CliError: It has not.
+        CliError: The token is missing.
     """
     if not signer.signs and any(member.signature for member in read_erasures(bootstrap).members.values()):
         raise CliError(
-            "the fleet accepts signed erasures and masks only: give its token with LOOKOUT_GRPC_TOKEN_FILE"
+            "the fleet accepts only signed erasures and masks: give its token with LOOKOUT_GRPC_TOKEN_FILE"
         )
 
 
 class Outage:
     """Reports once when Kafka cannot be reached, and once when it is back.
 
-    A client that loses its broker tries again without an end and without a word. It is handed the failures of
-    connections; whether Kafka answers all the same (another broker, a connection made again) is then asked.
+    A client that loses its broker retries forever and silently. `failed` takes the client's connection
+    errors; `news` then asks whether Kafka still answers, over another broker or a new connection.
 
     Args:
-        options: Of a Kafka client, as `client_options` makes them.
+        options: Options of a Kafka client (`client_options`).
     """
 
     def __init__(self, options: Mapping[str, object]) -> None:
@@ -281,8 +281,10 @@ class Outage:
         self._ask_at = min(self._ask_at, time.monotonic())
 
     def news(self) -> str | None:
-        """What has changed, as a sentence; takes as long as an answer where a connection failed, else no
-        time."""
+        """Return what has changed as a sentence, or None.
+
+        Waits for an answer of Kafka if a connection failed; otherwise returns at once.
+        """
         if time.monotonic() < self._ask_at:
             return None
         answers = self._answers()
@@ -310,8 +312,10 @@ class Outage:
 
 
 class CommittedReader:
-    """Reads whole topics without a group: every partition, committed records only. Verdicts and alerts of a
-    time that was erased before the reader was made are left out."""
+    """Reads every partition of topics without a consumer group, committed records only.
+
+    Verdicts and alerts of a time that was erased before the reader was created are left out.
+    """
 
     def __init__(
         self,
@@ -348,9 +352,10 @@ class CommittedReader:
         self._look_at = time.monotonic() + _LOOK_S
 
     def poll(self, timeout: float) -> Message | None:
-        """The next record, or None when none came in time. Connection errors are waited for.
+        """Return the next record, or None if none came in time.
 
-        That Kafka cannot be reached, and that it is back, is told on standard error.
+        Connection errors are waited out. That Kafka cannot be reached, and that it is back, is printed on
+        standard error.
         """
         if time.monotonic() > self._look_at:
             self._add_partitions()
@@ -363,13 +368,13 @@ class CommittedReader:
         return None if message is None or message.error() is not None else message
 
     def _add_partitions(self) -> None:
-        """Read partitions that were added meanwhile, from their beginning: cameras move to them."""
+        """Also read partitions that were added meanwhile, from their beginning: cameras move to them."""
         self._look_at = time.monotonic() + _LOOK_S
         known = {(place.topic, place.partition) for place in self._places}
         try:
             topics = self._consumer.list_topics(timeout=_OUTAGE_S).topics
         except KafkaException:
-            return  # that Kafka is away is told elsewhere
+            return  # `Outage` reports it
         fresh = [
             TopicPartition(topic, partition, OFFSET_BEGINNING)
             for topic in {place.topic for place in self._places} & topics.keys()
@@ -390,7 +395,7 @@ class CommittedReader:
         return self._fence.hides(camera, *span_of(record_of(message))) is not None
 
     def until_now(self) -> Iterator[Message]:
-        """The records that are in the topics at this moment.
+        """Yield the records that are in the topics at this moment.
 
         Raises:
             CliError: The broker stopped answering before the end.
@@ -419,7 +424,7 @@ class CommittedReader:
         self._consumer.close()
 
     def _begin(self, topics: Iterable[str], start: Position) -> list[TopicPartition]:
-        """Where reading begins in every partition."""
+        """Return every partition with the offset at which reading begins."""
         places = [
             TopicPartition(topic, partition) for topic in topics for partition in self._partitions(topic)
         ]
@@ -442,10 +447,10 @@ class CommittedReader:
         return sorted(metadata.partitions)
 
     def _edges(self, places: Iterable[TopicPartition], edge: OffsetSpec) -> dict[tuple[str, int], int]:
-        """Where committed records of partitions begin or end.
+        """Return the offset at which each partition's committed records begin or end.
 
-        All are asked for at once: one by one, a broker under load took seconds for each. A broker that just
-        created a partition does not lead it yet.
+        One request asks for all partitions: with one request each, a broker under load took seconds for each.
+        A partition that was just created has no leader yet and is asked for again.
         """
         asked = {TopicPartition(place.topic, place.partition): edge for place in places}
         edges: dict[tuple[str, int], int] = {}
@@ -467,15 +472,15 @@ class CommittedReader:
 
     @contextmanager
     def _answering(self) -> Iterator[float]:
-        """What Kafka is asked within what is left of the time, in seconds.
+        """Give the block the seconds that are left for a request to Kafka.
 
         Raises:
-            CliError: It does not answer.
+            CliError: Kafka does not answer in time.
         """
         left_s = min(_ANSWER_S, self._deadline - time.monotonic())
         try:
             if left_s <= 0:
-                raise TimeoutError(f"{_OPEN_S:g} s are over")
+                raise TimeoutError(f"no answer within {_OPEN_S:g} s")
             yield left_s
         except (KafkaException, TimeoutError) as error:
             why = error_text(error.args[0]) if isinstance(error, KafkaException) else str(error)
@@ -513,15 +518,15 @@ def send_and_confirm(
 
 
 def hand_over(producer: Producer, topic: str, check: Callable[[], None] | None = None, **record: Any) -> None:
-    """Give a record to the client; waits while its buffer is full.
+    """Hand a record to the client, and wait while its buffer is full.
 
-    It has room again as records are confirmed, or fail at their time limit.
+    The buffer has room again when records are confirmed, or fail at their time limit.
 
     Args:
         producer: The client.
         topic: Where the record goes.
-        check: Called before every try; what it raises ends the waiting.
-        record: As of `Producer.produce`.
+        check: Called before every attempt; an exception that it raises ends the wait.
+        record: Arguments of `Producer.produce`.
     """
     while True:
         if check is not None:

@@ -42,9 +42,11 @@ def cost(
     month: Annotated[
         str, typer.Option(metavar="YYYY-MM", help="Month in UTC.  [default: this one]", show_default=False)
     ] = "",
-    price: Annotated[float, typer.Option(min=0.0, help="Price of one hour of a device.")] = 2.5,
+    price: Annotated[float, typer.Option(min=0.0, help="Price of one device hour.")] = 2.5,
     currency: Annotated[str, typer.Option(help="Currency of the price; printed only.")] = "USD",
-    form: Annotated[Literal["markdown", "csv", "json"], typer.Option("--format", help="Form.")] = "markdown",
+    form: Annotated[
+        Literal["markdown", "csv", "json"], typer.Option("--format", help="Output format.")
+    ] = "markdown",
     gateway: Annotated[
         str | None,
         typer.Option(
@@ -56,8 +58,8 @@ def cost(
 ) -> None:
     """Print a sheet of what each tenant, camera and watch cost in a month.
 
-    Measured seconds of devices (the tower's and the model's) times their price. Time in which a device waits
-    is nobody's, so the sheet is less than the bill of the machines.
+    A cost is the measured device seconds (the vision tower's and the model's) times the price. Time in which
+    a device waits is charged to nobody, so the sum is less than the machines' bill.
     """
     begin, end = month_span(month, now := datetime.now(UTC))
     until = min(end, now)
@@ -68,14 +70,14 @@ def cost(
 
 
 def month_span(month: str, now: datetime) -> tuple[datetime, datetime]:
-    """The begin of a month and that of the next one.
+    """Return the begin of a month and of the next one, in UTC.
 
     Args:
         month: YYYY-MM; empty: the month of `now`.
         now: The time.
 
     Raises:
-        CliError: It is not a month that has begun.
+        CliError: `month` is not a month, or has not begun.
     """
     text = month or f"{now:%Y-%m}"
     if not re.fullmatch(r"[0-9]{4}-(0[1-9]|1[0-2])", text) or text.startswith("0000"):
@@ -88,11 +90,11 @@ def month_span(month: str, now: datetime) -> tuple[datetime, datetime]:
 
 
 def cost_lines(rows: Any, price: float) -> list[CostLine]:
-    """The lines of a sheet, the dearest first.
+    """The lines of a sheet, the most expensive first.
 
     Args:
         rows: `rows` of the gateway's `/v1/costs`.
-        price: Of an hour.
+        price: Price of a device hour.
     """
     lines = []
     for row in rows:
@@ -103,7 +105,7 @@ def cost_lines(rows: Any, price: float) -> list[CostLine]:
 
 
 def markdown_sheet(lines: list[CostLine], month: str, price: float, currency: str) -> str:
-    """Two tables: the sums of tenants, and every camera's watches."""
+    """Two tables: the sums of each tenant, and the watches of each camera."""
     tenants = defaultdict(list)
     for line in lines:
         tenants[line.tenant].append(line)
@@ -121,7 +123,7 @@ def markdown_sheet(lines: list[CostLine], month: str, price: float, currency: st
 
 
 def csv_sheet(lines: list[CostLine], month: str, price: float, currency: str) -> str:
-    """One row for each watch of a camera."""
+    """A CSV table with one row for each watch of a camera."""
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
     table.writerow(("month", *_COLUMNS, "currency"))
@@ -134,7 +136,7 @@ def csv_sheet(lines: list[CostLine], month: str, price: float, currency: str) ->
 
 
 def json_sheet(lines: list[CostLine], month: str, price: float, currency: str) -> str:
-    """One object with all of it."""
+    """A JSON object with the sums and one row for each watch of a camera."""
     verdicts, hours, total = _sums(lines)
     sheet = {"month": month, "price_per_hour": price, "currency": currency}
     sheet |= {"verdicts": verdicts, "device_hours": hours, "cost": total}
@@ -157,7 +159,7 @@ def _table_row(*cells: object) -> str:
 
 
 def _asked(gateway: str | None, query: dict[str, str]) -> dict[str, Any]:
-    """What the gateway answers to `/v1/costs`.
+    """Return the gateway's answer to `/v1/costs`.
 
     Raises:
         CliError: There is no gateway, or it does not answer.
@@ -183,10 +185,10 @@ def _asked(gateway: str | None, query: dict[str, str]) -> dict[str, Any]:
 
 
 def _signed_in(opener: urllib.request.OpenerDirector) -> str:
-    """The URL of the gateway of the fleet that runs here, which `opener` has a session of.
+    """Sign `opener` in to the gateway of the fleet that runs here, and return the gateway's URL.
 
     Raises:
-        CliError: None runs.
+        CliError: No fleet with a gateway runs here, or its gateway rejects the sign-in or does not answer.
     """
     from lookout.local.addresses import running_fleets
 
@@ -195,8 +197,8 @@ def _signed_in(opener: urllib.request.OpenerDirector) -> str:
             try:
                 opener.open(link, timeout=_ANSWER_S).close()
             except urllib.error.HTTPError as error:
-                if error.code != 303:  # the usual answer: it leads to the console
-                    raise CliError(f"{fleet.gateway} lets nobody sign in: {error.code}") from None
+                if error.code != 303:  # the usual answer: it redirects to the console
+                    raise CliError(f"{fleet.gateway} rejects the sign-in: {error.code}") from None
             except OSError as error:
                 raise CliError(f"{fleet.gateway} does not answer: {clean(str(error))}") from None
             return fleet.gateway
@@ -207,7 +209,7 @@ def _signed_in(opener: urllib.request.OpenerDirector) -> str:
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """A token goes to the gateway alone."""
+    """Follows no redirect, so that the token goes only to the gateway."""
 
     def redirect_request(self, *_: Any) -> None:
         return None

@@ -1,4 +1,4 @@
-"""`lookout coverage`: which time was looked at, and why the rest was not."""
+"""`lookout coverage`: which time was analysed, and why the rest was not."""
 
 from __future__ import annotations
 
@@ -72,13 +72,13 @@ def _nothing(camera: str | None, watch: str | None, since: str) -> str:
         f"since {since}",
     ]
     return (
-        f"No verdict of {', '.join(asked)}. A camera has none until it sends segments, and none from a watch "
-        "of other cameras: see lookout coverage and lookout watch list for all there are."
+        f"No verdict of {', '.join(asked)}. A camera has none until it sends segments, and a watch gives "
+        "none for cameras that it does not ask: lookout coverage and lookout watch list show all."
     )
 
 
 def remarks(verdicts: Iterable[Verdict]) -> list[str]:
-    """A line for each camera some of whose windows have no answer or show damage: how many, and why."""
+    """One line for each camera with windows that have no answer or show damage: how many, and why."""
     causes: dict[str, dict[str, set[tuple[int, int]]]] = defaultdict(lambda: defaultdict(set))
     for verdict in verdicts:
         window = verdict.epoch, verdict.window
@@ -100,13 +100,13 @@ def remarks(verdicts: Iterable[Verdict]) -> list[str]:
 
 
 def with_unseen(intervals: Iterable[CoverageInterval]) -> list[dict[str, Any]]:
-    """Intervals as plain data, with `unseen` ones in between.
+    """Return intervals as plain data, with `unseen` ones in between.
 
     Args:
         intervals: Disjoint, in time order per camera and watch (`lookout.rules.coverage_intervals`).
 
     Returns:
-        Objects of `camera`, `watch`, `outcome`, `start` and `end` (RFC 3339) and `seconds`.
+        Objects with `camera`, `watch`, `outcome`, `start` and `end` (RFC 3339) and `seconds`.
     """
     lines = []
     for (camera, watch), group in groupby(intervals, lambda interval: (interval.camera, interval.watch)):
@@ -155,7 +155,7 @@ def _wanted(verdict: Verdict, camera: str | None, watch: str | None) -> bool:
 
 
 def coverage_table(intervals: list[dict[str, Any]]) -> Table:
-    """Seconds of each camera and watch by outcome; outcomes that none has are left out."""
+    """Seconds of each camera and watch by outcome, without outcomes that never occur."""
     seconds: dict[tuple[str, str], dict[str, float]] = defaultdict(lambda: dict.fromkeys(_COLUMNS, 0.0))
     for interval in intervals:
         seconds[interval["camera"], interval["watch"]][interval["outcome"]] += interval["seconds"]

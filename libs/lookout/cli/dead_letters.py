@@ -1,4 +1,4 @@
-"""What a running fleet could not process, reported as it happens."""
+"""Reports what a running fleet could not process, as it happens."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lookout.text import clean
 from lookout.wire import PIPELINE, RECORDING_FLOWS, headers, prefixed
 
 _LIMIT = 500  # read in one call
-_AGAIN_S = 30.0  # seconds until the same trouble of the same camera is reported again
+_AGAIN_S = 30.0  # seconds until the same trouble of a camera is reported again
 
 Trouble = tuple[str, str, str]  # topic, camera, reason
 _OF_JOBS = frozenset(flow.dead_letters.name for flow in RECORDING_FLOWS)
@@ -27,8 +27,8 @@ class DeadLetterNews:
     """Follows the dead-letter topics.
 
     Args:
-        options: of a Kafka client: the address and security settings.
-        clock: seconds that only rise.
+        options: Options of a Kafka client: the address and security settings.
+        clock: A monotonic clock in seconds.
     """
 
     def __init__(self, options: dict[str, Any], clock: Callable[[], float] = time.monotonic) -> None:
@@ -50,8 +50,10 @@ class DeadLetterNews:
         self._reported: dict[Trouble, float] = {}
 
     def news(self) -> list[str]:
-        """A sentence for each kind of trouble that is new, or was not reported for a while; and one where
-        Kafka is lost, or back. Returns at once, unless a connection has failed."""
+        """Return a sentence for each kind of trouble that is new, or that was not reported for 30 s.
+
+        A further sentence says that Kafka is lost, or back. Returns at once, unless a connection has failed.
+        """
         for _ in range(_LIMIT):
             message = self._consumer.poll(0)
             if message is None:
@@ -69,7 +71,7 @@ class DeadLetterNews:
         camera = key.decode(errors="replace") if isinstance(key, bytes) else str(key)
         reason = headers.text(pairs, headers.REASON) or "unknown"
         trouble = (message.topic() or "", camera, reason)
-        # Of other dead letters the header came with the record: anyone who sent it could invent a number.
+        # In other dead letters the header came with the record, and its sender could invent a number.
         records = headers.number(pairs, headers.RECORDS) if reason == headers.QUOTA else None
         self._counts[trouble] += records or 1
         self._details[trouble] = headers.text(pairs, headers.DETAIL) or ""

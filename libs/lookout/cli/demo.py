@@ -1,4 +1,4 @@
-"""`lookout demo`: a whole fleet, rendered cameras, any footage given, alerts as they come, one page."""
+"""`lookout demo`: plays rendered cameras and given footage through a local fleet, and writes one page."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from lookout.wire.headers import CAPTURED_AT, encode
 console = TerminalConsole(highlight=False)
 
 _CUT_S = 2.0
-_SILENCE_S = 4.0  # after so much silence a camera's last window closes
+_SILENCE_S = 4.0  # after this much silence a camera's last window closes
 _CLOSING_S = 20.0
 _STALL_S = 300.0
 _TEND_EVERY_S = 1.0
@@ -72,7 +72,7 @@ class DemoResult:
 
     @property
     def answered(self) -> int:
-        """Windows that the model saw, of all cameras."""
+        """Windows with an answer, of all cameras."""
         return sum(camera.windows for camera in self.run.cameras.values())
 
 
@@ -80,8 +80,8 @@ KeepOption = Annotated[
     bool | None,
     typer.Option(
         "--keep/--end",
-        help="Keep the fleet and its console running afterwards, until Ctrl-C; or end. By default a terminal "
-        "keeps them.",
+        help="Keep the fleet and its console running afterwards, until Ctrl-C; or end. In a terminal the "
+        "default is to keep them.",
     ),
 ]
 
@@ -104,9 +104,9 @@ def demo(
 ) -> None:
     """Play rendered cameras (and your footage) through a real fleet on this machine and watch the alerts.
 
-    Brings up Kafka, Redis, the four services and the gateway, asks the product's questions of every camera,
-    publishes everything as fast as it goes, prints each incident with its score, and writes one HTML page. In
-    a terminal it ends with a link to the console, which shows the incidents with their clips. Fails if no
+    Starts Kafka, Redis, the four services and the gateway, asks the product's questions of every camera,
+    publishes everything as fast as possible, prints each incident with its score, and writes one HTML page.
+    In a terminal it ends with a link to the console, which shows the incidents with their clips. Fails if no
     window was answered.
     """
     keep = sys.stdin.isatty() and sys.stdout.isatty() if keep is None else keep
@@ -163,7 +163,7 @@ def _prepare(fleet: Fleet, files: Sequence[Path], status: Status) -> tuple[list[
 
 
 def rendered_sources(tell: Callable[[str], None]) -> list[DemoSource]:
-    """The rendered cameras, with the truth of what happens in them."""
+    """Return the rendered cameras with the truth of what happens in them; those not cached are rendered."""
     from lookout.local.addresses import cache_folder
     from watchbench.cameras import DEMO, camera as rendered
 
@@ -183,7 +183,7 @@ def rendered_sources(tell: Callable[[str], None]) -> list[DemoSource]:
 
 
 def footage_sources(files: Sequence[Path]) -> list[DemoSource]:
-    """A camera for every file, named after it; names that occur twice get a number."""
+    """Return a camera for every file, named after it. Names that occur twice get a number."""
     sources: list[DemoSource] = []
     counts: dict[str, int] = {}
     for file in files:
@@ -205,7 +205,7 @@ def _names(sources: Sequence[DemoSource]) -> str:
 
 
 def product_watches() -> list[Watch]:
-    """The product's questions, on all cameras, with a rule that two windows must agree."""
+    """The product's questions, asked of all cameras; an incident needs two of three windows."""
     rule = Rule(threshold=0.5, clear_threshold=0.4, k=2, n=3)
     return [
         Watch(id=slug(question), version=1, question=question, rule=rule)
@@ -217,7 +217,7 @@ def play(fleet: Fleet, sources: list[DemoSource], watches: list[Watch]) -> DemoR
     """Publish everything and follow the results until every window of every camera has an outcome.
 
     Raises:
-        CliError: There was no progress for minutes; the message says how far the demo came.
+        CliError: There was no progress for minutes; the message says how far the demo got.
     """
     outcome = DemoResult(FleetRecord(), sources, watches)
     for watch in watches:
@@ -238,15 +238,17 @@ def play(fleet: Fleet, sources: list[DemoSource], watches: list[Watch]) -> DemoR
             player.follow(0.0)
         publisher.confirm()
         player.follow_to_the_end()
-    # A Kafka that was given may carry other cameras: they are none of the demo's.
+    # A Kafka from --kafka may carry other cameras, which do not belong to the demo.
     played = {source.id for source in sources}
     outcome.run.cameras = {name: camera for name, camera in outcome.run.cameras.items() if name in played}
     return outcome
 
 
 def interleaved(pool: SandboxPool, sources: Sequence[DemoSource]) -> Iterator[tuple[DemoSource, Piece]]:
-    """The pieces of all cameras, merged by time, as if they filmed together; a file that cannot be cut says
-    why in its source."""
+    """Yield the pieces of all cameras, merged by time as if they filmed together.
+
+    If a file cannot be cut, its source's `error` says why.
+    """
     waiting: list[tuple[int, int, Piece, Iterator[Piece]]] = []
     for index, source in enumerate(sources):
         _push(waiting, index, source, cut_file(pool, source.path, _CUT_S))

@@ -64,7 +64,7 @@ def doctor(
     ] = None,
     model: Annotated[
         Path | None,
-        typer.Option("--model", help="A checkpoint: does it fit on this machine's GPU?"),
+        typer.Option("--model", help="Also check whether this checkpoint fits on this machine's GPU."),
     ] = None,
 ) -> None:
     """Check software, addresses, topics and services of this machine, or of a cluster.
@@ -214,7 +214,7 @@ def _kafka(given: str | None) -> Iterator[CheckResult]:
 
 def _redis(given: str | None, bootstrap: str | None) -> Iterator[CheckResult]:
     fleets = running_fleets()
-    # Of several fleets the one whose Kafka is checked.
+    # Of several fleets, the one whose Kafka is checked.
     kafka = bootstrap or os.environ.get("LOOKOUT_KAFKA")
     own = [fleet.redis_url for fleet in fleets if kafka is None or fleet.bootstrap == kafka]
     url = given or (own[0] if len(own) == 1 else None)
@@ -254,7 +254,7 @@ def _ready(name: str, port: int, advice: str) -> CheckResult:
 
 
 def _callable(name: str, address: str, channels: Channels, advice: str) -> CheckResult:
-    """Whether a service answers the calls by which services get tensors from each other."""
+    """Check that a service answers the gRPC calls by which services fetch tensors from each other."""
     about = f"calls of {name}"
     with channels.open(address) as channel:
         fault = serving_fault(channel, _ANSWER_S)

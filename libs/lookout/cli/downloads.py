@@ -1,7 +1,9 @@
-"""Recordings behind URLs in the user's cache folder: a stopped run goes on where it was, and a second
-question on the same URL downloads nothing.
+"""Downloads recordings from URLs into the user's cache folder.
 
-fsspec's caches are not used: over HTTP they take a URL for unchanging, and begin a file again that broke off.
+A stopped download resumes where it ended, and a second question about the same URL downloads nothing.
+
+fsspec's caches are not used: over HTTP they assume that a URL's bytes never change, and they restart a
+download that broke off.
 """
 
 from __future__ import annotations
@@ -25,9 +27,9 @@ from lookout.video.sandbox import downloaded
 from lookout.video.sandbox.opening import DownloadedFile, download, not_stored
 
 CACHE_BYTES: Final = 16 << 30
-"""Bytes of all downloads: some hours of 1080p. The oldest are removed beyond."""
+"""Limit in bytes of all downloads: some hours of 1080p. Above it, the oldest are removed."""
 CACHE_S: Final = 24 * 3600.0
-"""Seconds that a download stays after its last use."""
+"""Seconds that a download is kept after its last use."""
 _FACTS, _PART, _WHOLE = "version.json", "recording.part", "recording"
 
 
@@ -48,12 +50,13 @@ class _Facts:
 
 
 class Downloads:
-    """Downloads of a user, each in a folder of its own whose lock its users share.
+    """A user's downloads, each in a folder of its own. Runs that read a download share the lock of its
+    folder.
 
     Args:
-        folder: Of all.
-        limit: Bytes of all.
-        now: Seconds since 1970.
+        folder: Folder of all downloads.
+        limit: Limit in bytes of all downloads together.
+        now: Returns the time in Unix seconds.
     """
 
     def __init__(
@@ -70,16 +73,18 @@ class Downloads:
         fresh: bool = False,
         notice: Callable[[str], object] = len,
     ) -> Iterator[DownloadedFile]:
-        """A URL's bytes in a file. Alongside another run that downloads the same URL it is a temporary one.
+        """Provide the bytes of a URL in a file.
+
+        The file is a temporary one while another run downloads the same URL.
 
         Args:
             source: The URL; closed after the download.
-            progress: Called with bytes done and in all.
-            fresh: Ignore what was downloaded.
-            notice: Told when the recording is another one than what was downloaded.
+            progress: Called with the bytes done and the bytes in all.
+            fresh: Ignore an earlier download.
+            notice: Called with a sentence if the recording changed since it was downloaded.
 
         Raises:
-            CodecError: It cannot be read or stored. The bytes that arrived stay for the next run.
+            CodecError: The recording cannot be read or stored. The bytes that arrived stay for the next run.
         """
         name = hashlib.blake2b(source.url.encode(), digest_size=12).hexdigest()
         entry = self._folder / name
@@ -108,7 +113,7 @@ class Downloads:
         fresh: bool,
         notice: Callable[[str], object],
     ) -> bool:
-        """Bring the whole recording into its folder; False where another run prevents it."""
+        """Bring the whole recording into its folder; False if another run prevents it."""
         if _locked(entry, handle, fcntl.LOCK_EX):
             self._touch(entry)
             self._fill(entry, source, progress, fresh, notice)
@@ -151,11 +156,11 @@ class Downloads:
         os.utime(entry, (self._now(), self._now()))
 
     def _prune(self, current: Path | None = None, wanted: int = 0) -> None:
-        """Remove what a day has not used or no run can use, then the oldest until `wanted` bytes have room.
+        """Remove unusable downloads, those unused for a day, and the oldest until `wanted` bytes fit.
 
         Args:
-            current: The download that they are for; it stays.
-            wanted: Bytes.
+            current: The download that needs the room; it stays.
+            wanted: Bytes that it still needs.
         """
         entries = sorted((entry for entry in self._folder.iterdir() if entry.is_dir()), key=_used_s)
         total = wanted + sum(map(_stored, entries))
@@ -170,7 +175,7 @@ class Downloads:
 
 
 def _facts_of(entry: Path) -> _Facts | None:
-    """Which bytes a folder has; None where it does not say, or no version names them."""
+    """Read which version of a recording a folder holds; None if it does not say, or names no version."""
     try:
         facts = _Facts(**json.loads(read_file(entry / _FACTS, limit=4096)))
     except (OSError, ValueError, TypeError):
@@ -180,7 +185,7 @@ def _facts_of(entry: Path) -> _Facts | None:
 
 
 def _locked(entry: Path, handle: int, how: int) -> bool:
-    """Lock a folder without waiting; False where another run prevents it, or removed the folder."""
+    """Lock a folder without waiting; False if another run holds the lock or removed the folder."""
     try:
         fcntl.flock(handle, how | fcntl.LOCK_NB)
         return os.path.samestat(os.fstat(handle), entry.stat())
@@ -189,12 +194,12 @@ def _locked(entry: Path, handle: int, how: int) -> bool:
 
 
 def _cleared(entry: Path) -> None:
-    for name in (_WHOLE, _PART, _FACTS):  # the version last: bytes never lie next to another one's
+    for name in (_WHOLE, _PART, _FACTS):  # last the version: bytes never lie next to another version's facts
         (entry / name).unlink(missing_ok=True)
 
 
 def _removed(entry: Path) -> bool:
-    """Remove a folder that no run uses."""
+    """Remove a folder unless a run uses it; True if it was removed."""
     try:
         handle = os.open(entry, os.O_RDONLY | os.O_NOFOLLOW)
     except OSError:

@@ -1,4 +1,4 @@
-"""`lookout erase`: a camera, or a time range of it, out of everything that holds it."""
+"""`lookout erase`: erases a camera, or a time range of it, everywhere."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ ReceiptOption = Annotated[
 KeyOption = Annotated[
     Path | None,
     typer.Option(
-        help="Ed25519 key (PEM) that signs receipts; made where it is missing.  "
+        help="Ed25519 key (PEM) that signs receipts; created if missing.  "
         "[default: LOOKOUT_RECEIPT_KEY, else one in Lookout's data folder]",
         show_default=False,
     ),
@@ -71,7 +71,7 @@ GoneOption = Annotated[
 ]
 
 _ANSWER_S = 10.0
-#: what else may be given with what is asked instead of an erasure
+#: options that may be given with --check, --gone and --receipt, none of which erases
 _TAKES = {"check": ("check",), "gone": ("gone", "bootstrap"), "receipt": ("receipt", "key", "bootstrap")}
 _KEY_FILE = "receipt-key.pem"
 
@@ -104,10 +104,10 @@ def erase(
 ) -> None:
     """Erase a camera, or a time range of it, everywhere, and get a signed receipt.
 
-    Memories, tensors, the durable tier, Redis and caches lose it.
+    It is removed from memories, tensors, the durable tier, Redis and caches.
 
-    Services confirm in `erasures.v1`. What Kafka still holds is fenced until its retention ends: it is not
-    decoded, replayed, verified or shown again. It cannot be taken back.
+    Services confirm in `erasures.v1`. Records that Kafka still holds are fenced until their retention ends:
+    they are not decoded, replayed, verified or shown again. An erasure cannot be undone.
     """
     for name, value in {"check": check, "gone": gone, "receipt": receipt}.items():
         if value is not None:
@@ -132,7 +132,7 @@ def _confirm(question: str) -> None:
     """Ask before erasing.
 
     Raises:
-        CliError: Nobody is there to answer.
+        CliError: There is no answer, and standard input is not a terminal.
         typer.Abort: The answer is no.
     """
     try:
@@ -157,11 +157,11 @@ def _erase(
     signer = _signer(address)
     for request in requests:
         signer.sign(request)
-    # Labels first: where that fails nothing is asked for, and the same command again does all of it.
+    # Labels first: if that fails, nothing was requested, and the same command again does all of it.
     _remove_labels(address, requests)
     send_and_confirm(address, ERASURES.name, {request.id: to_json(request) for request in requests})
     console = TerminalConsole(stderr=True)
-    for request in requests:  # whatever happens now, it is asked for, and its receipt goes by this id
+    for request in requests:  # it is requested now, whatever follows, and its receipt has this id
         echo(request.id)
     for request in requests[1:]:
         text = "the camera's clock is ahead: its footage from {} to {} is erased as well, as {}"
@@ -184,7 +184,7 @@ def _erase(
 
 
 def _requests(address: str, camera: str, begin_ms: int | None, end_ms: int | None) -> list[Erasure]:
-    """What is asked for (`erasure_requests`)."""
+    """Build the requests of an erasure (`erasure_requests`)."""
     return erasure_requests(
         camera,
         None if begin_ms is None else begin_ms * 1000,
@@ -195,7 +195,8 @@ def _requests(address: str, camera: str, begin_ms: int | None, end_ms: int | Non
 
 
 def _newest_epoch(address: str, camera: str) -> tuple[int, int] | None:
-    """The wall time of a camera's newest epoch, in Unix microseconds, by decode's checkpoint."""
+    """Begin and end of a camera's newest epoch in Unix microseconds, from decode's checkpoint; None if
+    unknown."""
     span: tuple[int, int] | None = None
     with reading(address, [PIPELINE[Stage.DECODE].state.name], Position(oldest=True)) as reader:
         for message in reader.until_now():
@@ -229,7 +230,7 @@ def _leave_out(address: str, instance: str) -> None:
 
 
 def _signer(address: str) -> ErasureSigner:
-    """Signs what is asked for with the fleet's token (`check_signs`)."""
+    """Return what signs erasures with the fleet's token; the token is checked (`check_signs`)."""
     signer = erasure_signer(address)
     check_signs(address, signer)
     return signer
@@ -246,12 +247,13 @@ def _remove_labels(address: str, requests: list[Erasure]) -> None:
 
 
 def _wait(address: str, identity: str, deadline: float) -> list[str]:
-    """Instances that have not confirmed when the time is over; `deadline`: by the monotonic clock."""
+    """Wait for confirmations until `deadline` (monotonic clock), and return the instances that have not
+    confirmed."""
     with TerminalConsole(stderr=True).status("waiting for confirmations"):
         while True:
             try:
                 waiting = [member.instance for member in read_erasures(address).open_at(identity)]
-            except (CliError, KafkaException):  # away for a moment: services wait for it, too
+            except (CliError, KafkaException):  # Kafka is away for a moment: services wait for it, too
                 if time.monotonic() > deadline:
                     raise
                 continue
@@ -278,7 +280,8 @@ def _print_receipt(address: str, identity: str, key: Ed25519PrivateKey) -> None:
 
 
 def _window_us() -> int:
-    """Length of a window, where the environment says it as the services' does; else the default."""
+    """Length of a window in microseconds, from the services' environment variables if they are set, else the
+    default."""
     from lookout.runtime.worker import ServiceSettings, load_settings
 
     names = ("LOOKOUT_WINDOW_S", "LOOKOUT_STRIDE_S", "LOOKOUT_MODEL_DIR")
@@ -292,7 +295,7 @@ def _check(path: Path) -> None:
 
     try:
         if path.exists() and not path.is_file():
-            raise ValueError("no regular file")
+            raise ValueError("not a regular file")
         receipt = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError) as error:
         raise CliError(f"{path}: not a receipt: {error}") from None
@@ -302,10 +305,10 @@ def _check(path: Path) -> None:
 
 
 def _key(path: Path | None) -> Ed25519PrivateKey:
-    """The key that signs receipts.
+    """Return the key that signs receipts; create it if the file does not exist.
 
     Raises:
-        CliError: The file cannot be read or made, or holds another key.
+        CliError: The file cannot be read, or is not an Ed25519 key.
     """
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from cryptography.hazmat.primitives.serialization import (
@@ -341,7 +344,7 @@ def _default_key() -> Path:
 
 
 def _retention(address: str, erasure: Erasure | None) -> dict[str, int | None]:
-    """How long after the erased time each topic with records of cameras keeps them; None: for ever."""
+    """Milliseconds after the erased time for which each topic keeps records of cameras; None: for ever."""
     names = [topic.name for topic in all_topics() if topic.pipeline and not topic.compacted]
     admin: Any = AdminClient(client_options(address))
     resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
@@ -350,14 +353,14 @@ def _retention(address: str, erasure: Erasure | None) -> dict[str, int | None]:
         kept = int(future.result()["retention.ms"].value)
         out[resource.name] = None if kept < 0 else kept
     if erasure is not None and LABELS.compact_within_ms:
-        # Deleted at the request; Kafka first ends the log segment that has the deletion, then compacts it.
+        # Deleted at the request; Kafka first closes the log segment with the deletion, then compacts it.
         passed_ms = max(0, erasure.requested_us - erasure.end_us) // 1000
         out[LABELS.name] = passed_ms + 2 * LABELS.compact_within_ms
     return out
 
 
 def _checkpoints(address: str, camera: str) -> dict[str, bool]:
-    """Whether a checkpoint of the camera stands in each state topic."""
+    """Whether each state topic holds a checkpoint of the camera."""
     topics = [flow.state.name for flow in PIPELINE.values()]
     out = dict.fromkeys(topics, False)
     with reading(address, topics, Position(oldest=True)) as reader:

@@ -1,4 +1,4 @@
-"""`lookout find`: moments of a fleet's cameras, ranked by their memory and verified by their windows."""
+"""`lookout find`: moments of a fleet's cameras, ranked by memory and verified on their windows."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ if TYPE_CHECKING:
     )
 
 _LISTED = 20
-"""Times that were not searched and are printed one by one."""
+"""Limit of the times that were not searched and are printed one by one."""
 
 
 def find(
     question: Annotated[
         str | None,
         typer.Argument(
-            help='What to look for: a yes/no question, such as "Is anyone lying down?". Several that hold '
-            'one after the other are joined by ", then ". Only with --like it may be left out.',
+            help='What to look for: a yes/no question, such as "Is anyone lying down?". Join questions that '
+            'hold one after the other by ", then ". Optional with --like.',
             show_default=False,
         ),
     ] = None,
@@ -51,8 +51,8 @@ def find(
         str | None, typer.Option(help="Start: how long ago (2h), or 2026-05-01T13:30.  [default: the oldest]")
     ] = None,
     until: Annotated[str | None, typer.Option(help="Only before this time.  [default: now]")] = None,
-    limit: Annotated[int, typer.Option(min=1, max=1000, help="End with this many hits.")] = 20,
-    threshold: Annotated[float, typer.Option(min=0.01, max=1.0, help="Least p(yes) of a hit.")] = 0.5,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="Stop after this many hits.")] = 20,
+    threshold: Annotated[float, typer.Option(min=0.01, max=1.0, help="Lowest p(yes) of a hit.")] = 0.5,
     share: Annotated[
         float, typer.Option(min=0.001, max=1.0, help="Most windows to compute, as a share of all.")
     ] = 0.1,
@@ -115,7 +115,11 @@ def _verified(responses: Iterable[FindResponse], as_json: bool, address: str) ->
 
 
 def _region(like: str | None, at: str | None, zone: str | None) -> PictureRegion | None:
-    """What --like, --at and --zone say."""
+    """Return the part of a picture that --like, --at and --zone name; None without --like.
+
+    Raises:
+        CliError: The options do not name one.
+    """
     if like is None:
         if at is not None or zone is not None:
             raise CliError("--at and --zone belong to --like CAMERA")
@@ -214,9 +218,7 @@ def _summary(summary: FindSummary, shown: dict[int, FindHit], as_json: bool) -> 
     likely = sorted((one for one in summary.not_searched if one.HasField("proposed")), key=_unlikely)
     for entry in likely[:_LISTED]:
         begin, end = local_time(entry.begin_us), local_time(entry.end_us).partition(" ")[2]
-        echo(
-            f"likely: {entry.proposed:.3f}  {begin}  {end}  {entry.camera} (not verified: its memory says so)"
-        )
+        echo(f"likely: {entry.proposed:.3f}  {begin}  {end}  {entry.camera} (by its memory, not verified)")
     if likely:
         echo(f"likely moments: {len(likely)}; --camera and --since with --share 1 verify one")
     left_out = [one for one in summary.not_searched if not one.HasField("proposed")]

@@ -24,7 +24,7 @@ from lookout.v1.recordings_pb2 import RecordingAnswers, RecordingJob
 from lookout.wire import ANSWERS, RECORDINGS, WireError, from_json, key_text, to_json
 
 news = TerminalConsole(stderr=True)
-#: seconds without an answer after which the reason is guessed
+#: seconds without an answer after which a hint suggests the reason
 _SILENT_S = 20.0
 OVER = {
     RecordingAnswers.STATE_DONE,
@@ -43,20 +43,20 @@ class Job:
 
     @property
     def state(self) -> str:
-        """One word."""
+        """The job's state in one word."""
         if self.answers is not None:
             return _state(self.answers)
         return "cancelled" if self.request is not None and self.request.cancelled else "waiting"
 
     @property
     def group(self) -> str:
-        """The group of commands that it belongs to."""
+        """The command group that the job belongs to: `recordings` or `backtests`."""
         past = self.answers is not None and self.answers.HasField("backtest")
         return "backtests" if past or (self.request and self.request.HasField("backtest")) else "recordings"
 
     @property
     def refusal(self) -> RecordingAnswers | None:
-        """Its answers, where it was refused: a corrected request may take its id."""
+        """Its answers if it was rejected, else None; a corrected request may take its id."""
         refused = self.answers is not None and self.answers.state == RecordingAnswers.STATE_REFUSED
         return self.answers if refused else None
 
@@ -69,10 +69,10 @@ def fleet_job(
     tenant: str,
     begins: datetime | None = None,
 ) -> RecordingJob:
-    """A request about a recording, or a folder of them.
+    """Build a request about a recording, or a folder of them.
 
     Raises:
-        CliError: A relative path leads to nothing.
+        CliError: A relative path does not exist.
     """
     from lookout.recordings.analysis import AnalysisSettings
     from lookout.recordings.analysis.settings import with_options
@@ -100,17 +100,17 @@ def send_job(
 
     Args:
         job: The request; its time is set here.
-        named: Whether its id was given, so that a job of this name may stand already.
-        bootstrap: Kafka.
-        wait: Wait until it has ended.
-        page: Where the page is written.
+        named: Whether its id was given, so that a job with this id may exist already.
+        bootstrap: Kafka's address.
+        wait: Wait until the job has ended.
+        page: File to write a page to.
         as_json: Print JSON.
-        precision: Of a back-test: a threshold with this precision is wanted.
-        moving: Times of a back-test that were told by how long ago they are: where a job of this name stands,
-            they are its own.
+        precision: For a back-test: also find the threshold that reaches this precision.
+        moving: Fields of a back-test (`since`, `until`) that were given relative to now. If the job exists
+            already, they take its values.
 
     Raises:
-        CliError: The job cannot be followed, or Kafka does not take it.
+        CliError: The job is invalid, its id belongs to another request, or Kafka does not take it.
     """
     from lookout.recordings.jobs import JobError, check_job, job_digest
 
@@ -140,12 +140,12 @@ def send_job(
 
 
 def take_times(job: RecordingJob, standing: RecordingJob, names: Sequence[str]) -> None:
-    """Give a back-test the times of an earlier request: "24h ago" was another moment then.
+    """Give a back-test the times of an earlier request, for which "24h ago" was another moment.
 
     Args:
         job: The new request.
         standing: The earlier one.
-        names: Of the times.
+        names: Fields to copy: `since`, `until`.
     """
     for name in names:
         if standing.backtest.HasField(name):  # type: ignore[arg-type]
@@ -161,7 +161,7 @@ def uri_of(source: str) -> str:
     """Return a recording's URI for the fleet: a URL unchanged, a path as `file://`.
 
     Raises:
-        CliError: A relative path leads to nothing.
+        CliError: A relative path does not exist.
     """
     if "://" in source or source.lower().startswith("file:"):
         return source
@@ -174,7 +174,7 @@ def uri_of(source: str) -> str:
 
 
 def read_jobs(bootstrap: str) -> dict[str, Job]:
-    """Every job that stands in the topics, by id."""
+    """Return every job in the topics, by id."""
     check_reachable(bootstrap, RECORDINGS.name)
     requests: dict[str, RecordingJob] = {}
     answers: dict[str, RecordingAnswers] = {}
@@ -189,19 +189,19 @@ def read_jobs(bootstrap: str) -> dict[str, Job]:
             try:
                 rows[key] = from_json(value, kind)
             except WireError:
-                continue  # the service's dead letters name it
+                continue  # the service's dead letters report it
     return {key: Job(requests.get(key), answers.get(key)) for key in requests | answers}
 
 
 def awaited(bootstrap: str, identity: str, after: RecordingAnswers | None = None) -> RecordingAnswers:
-    """A job's answers, once it has ended; its progress goes to standard error.
+    """Wait until a job has ended, and return its answers; progress goes to standard error.
 
-    Ctrl-C ends the waiting, not the job.
+    Ctrl-C ends the wait, not the job.
 
     Args:
-        bootstrap: Kafka.
+        bootstrap: Kafka's address.
         identity: The job's id.
-        after: Answers of an earlier request of the same id, which do not count.
+        after: Answers to an earlier request with the same id, which do not count.
     """
     hint_at = time.monotonic() + _SILENT_S
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
@@ -212,7 +212,7 @@ def awaited(bootstrap: str, identity: str, after: RecordingAnswers | None = None
     ):
         task = bar.add_task("waiting for other jobs", total=None)
         answers: RecordingAnswers | None = None
-        for message in reader.until_now():  # where a job was refused and asked again, the newest counts
+        for message in reader.until_now():  # if a job was rejected and sent again, the newest answers count
             answers = _answers_in(message, identity) or answers
         while True:
             if answers is not None and answers != after:
@@ -228,7 +228,7 @@ def awaited(bootstrap: str, identity: str, after: RecordingAnswers | None = None
 
 
 def _answers_in(message: Message | None, identity: str) -> RecordingAnswers | None:
-    """The answers of a job, if a record is about it; invalid records are skipped, as in `read_jobs`."""
+    """The answers in a record; None if it is about another job or invalid, as in `read_jobs`."""
     if message is None or key_text(message.key()) != identity:
         return None
     try:
@@ -248,7 +248,7 @@ def tell(
     """Print a job's answers.
 
     Raises:
-        CliError: It did not end as it should, or a recording of it could not be read.
+        CliError: The job was not completed, a recording could not be read, or a back-test found no window.
     """
     from lookout.cli.recording_text import show
     from lookout.recordings.jobs import analysis_of

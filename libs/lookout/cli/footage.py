@@ -12,22 +12,24 @@ _ADDRESS = re.compile(r"(\w+):/+(.*)", re.DOTALL)
 
 
 def footage_files(path: Path) -> list[Path]:
-    """The file itself, or the video files below a folder (by suffix, hidden ones left out), by name.
+    """Return the file itself, or the video files in a folder and below, sorted by name.
+
+    Video files are recognised by suffix; hidden ones are left out.
 
     Raises:
-        CliError: the path does not exist or is no file and no folder, or the folder holds none.
+        CliError: The path does not exist, is neither a file nor a folder, or the folder holds no video.
     """
     from lookout.video.files.names import SUFFIXES, video_files
 
     if path.is_file():
         return [path]
     if not path.exists():
-        if address := _ADDRESS.match(str(path)):  # a path has lost one of its slashes
+        if address := _ADDRESS.match(str(path)):  # `Path` drops one of its slashes
             url = public_url(f"{address[1]}://{address[2]}")
             raise CliError(f"{url} is an address: only files and folders are read here")
         raise CliError(f"there is no file or folder {path}")
     if not path.is_dir():
-        raise CliError(f"{path} is a pipe or a device: `lookout publish -` alone reads what is no file")
+        raise CliError(f"{path} is a pipe or a device: only `lookout publish -` reads from one")
     files = video_files(path)
     if not files:
         raise CliError(f"{path} holds no video file (looked for {', '.join(sorted(SUFFIXES)[:6])} ...)")

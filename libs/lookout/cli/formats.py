@@ -7,17 +7,17 @@ from datetime import UTC, datetime
 
 from lookout.text import clean
 
-#: what makes a spreadsheet compute a cell (OWASP, CSV injection)
+#: first characters of a cell that a spreadsheet computes (OWASP, CSV injection)
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def count_text(number: int, noun: str) -> str:
-    """A number of things: "1 camera", "2 cameras"."""
+    """A number with its noun: "1 camera", "2 cameras"."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def size_text(count: float) -> str:
-    """Bytes in the largest unit of which there is at least one: "1.5 MiB"."""
+    """Bytes in the largest unit that gives at least one: "1.5 MiB"."""
     if count < 1024:
         return f"{count:.0f} B"
     for unit in ("KiB", "MiB"):
@@ -28,12 +28,12 @@ def size_text(count: float) -> str:
 
 
 def local_time(time_us: int) -> str:
-    """Unix microseconds as day and time of this machine's time zone."""
+    """Unix microseconds as date and time in this machine's time zone."""
     return f"{datetime.fromtimestamp(time_us / 1e6, UTC).astimezone():%Y-%m-%d %H:%M:%S}"
 
 
 def minutes_text(seconds: float) -> str:
-    """Seconds as m:ss, also beyond an hour."""
+    """Seconds as m:ss, also above an hour."""
     total = round(seconds)
     return f"{total // 60}:{total % 60:02d}"
 
@@ -46,8 +46,8 @@ def clock(at_s: float) -> str:
 
 
 def spreadsheet_cell(text: str) -> str:
-    """A text from outside as a cell that no spreadsheet computes."""
+    """Untrusted text as a cell that no spreadsheet computes."""
     shown = clean(text)
-    # Some spreadsheets skip blanks in front, and take full-width signs for plain ones.
+    # Some spreadsheets skip leading blanks, and take full-width signs for plain ones.
     begins = unicodedata.normalize("NFKC", shown).lstrip()
     return f"'{shown}" if begins.startswith(_FORMULA) or shown.startswith(_FORMULA) else shown

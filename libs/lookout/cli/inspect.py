@@ -26,9 +26,8 @@ def inspect(
 ) -> None:
     """Show what decoding a file gives: codec, frames, motion, damage.
 
-    anchors: I-pictures; vectors: frames with motion vectors ("luma": the codec has none, so brightness is
-    compared). Damaged or hostile files are named with their one error; the exit code is 1 if no file gave a
-    frame.
+    anchors: I-frames; vectors: frames with motion vectors ("luma": the codec has none, so brightness is
+    compared). A damaged or hostile file is listed with its error. The exit code is 1 if no file gave a frame.
     """
     from lookout.video.sandbox.pool import SandboxPool, SandboxSettings
     from lookout.video.sandbox.survey import inspect as inspect_one

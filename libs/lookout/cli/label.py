@@ -29,7 +29,7 @@ from lookout.wire import (
     received,
 )
 
-#: characters of an id that must be given
+#: fewest characters of an id that must be given
 _LEAST: Final = 6
 
 
@@ -46,7 +46,8 @@ def label(
         str,
         typer.Argument(
             metavar="INCIDENT",
-            help="The id of an incident or a verdict, or how it begins, as `lookout alerts` prints it.",
+            help="The id of an incident or a verdict, or its first characters as `lookout alerts` prints "
+            "them.",
         ),
     ],
     opinion: Annotated[
@@ -65,22 +66,22 @@ def label(
 
 
 def write_labels(bootstrap: str, labels: Sequence[Label], *, remove: bool = False) -> None:
-    """Publish labels, or take them back, and wait until Kafka has them.
+    """Publish labels, or remove them, and wait until Kafka has them.
 
     Args:
-        bootstrap: Kafka.
-        labels: What a person says; the time and the name of who says it are set where they are not.
-        remove: Take them back.
+        bootstrap: Kafka's address.
+        labels: The labels; a missing time or name of the labeller is filled in.
+        remove: Remove the labels.
 
     Raises:
-        CliError: Kafka refuses.
+        CliError: Kafka rejects them.
     """
     rows = label_rows(labels, getpass.getuser(), remove=remove)
     send_and_confirm(bootstrap, LABELS.name, rows)
 
 
 def read_labels(bootstrap: str) -> list[Label]:
-    """The labels that stand, without those of an erased time.
+    """Return the current labels, without those of an erased time.
 
     Raises:
         CliError: Kafka does not answer, or has no such topic.
@@ -96,18 +97,18 @@ def read_labels(bootstrap: str) -> list[Label]:
             try:
                 entry = received(Label, record_of(message))
             except WireError:
-                continue  # taken back, or written by a stranger
+                continue  # removed, or not a valid label
             if fence.hides(entry.camera, entry.start.ToMicroseconds(), entry.end.ToMicroseconds()) is None:
                 rows[message.key() or b""] = entry
     return list(rows.values())
 
 
 def remove_labels(bootstrap: str, erasure: Erasure) -> int:
-    """Remove the labels of an erased time, and say how many there were.
+    """Remove the labels of an erased time, and return how many there were.
 
     Args:
-        bootstrap: Kafka.
-        erasure: What was asked for.
+        bootstrap: Kafka's address.
+        erasure: The camera and the time that are erased.
     """
     from lookout.past.erasures.fence import Fence
 
@@ -132,7 +133,7 @@ def remove_labels(bootstrap: str, erasure: Erasure) -> int:
 
 
 def _labelled(bootstrap: str, identity: str) -> Label:
-    """Find the incident or verdict of an id.
+    """Find the incident or verdict whose id begins with `identity`, as a label without an opinion.
 
     Raises:
         CliError: Kafka has no such incident or verdict, or several.

@@ -1,4 +1,4 @@
-"""`lookout camera mask`: what is hidden of cameras' pictures."""
+"""`lookout camera mask`: hides parts of cameras' pictures."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The camera's 
 
 @app.command("list")
 def list_(bootstrap: BootstrapOption = None) -> None:
-    """Show the cameras of which something is hidden now."""
+    """List the cameras that have something hidden now."""
     masks = {name: own for name, own in _read(find_bootstrap(bootstrap)).items() if _hides(own.versions[-1])}
     if not masks:
         out.print(
@@ -53,17 +53,19 @@ def set_(
     name: NameArgument,
     hide: Annotated[
         list[str] | None,
-        typer.Option(help="Show nothing in 'door:0.1,0.2 0.4,0.2 0.4,0.9' (name:points); repeat for more."),
+        typer.Option(
+            help="Hide this polygon: 'door:0.1,0.2 0.4,0.2 0.4,0.9' (name:points); repeat for more."
+        ),
     ] = None,
     keep: Annotated[
-        list[str] | None, typer.Option(help="Show nothing outside these polygons; repeat for more.")
+        list[str] | None, typer.Option(help="Hide everything outside these polygons; repeat for more.")
     ] = None,
     nothing: Annotated[
         bool, typer.Option("--nothing", help="Hide nothing of what is filmed from now on.")
     ] = False,
     bootstrap: BootstrapOption = None,
 ) -> None:
-    """Hide these polygons of a camera, in place of those before, from now on and in older footage as well.
+    """Hide these polygons of a camera instead of the earlier ones, from now on and in older footage as well.
 
     Points are shares of the whole picture as it is filmed; 0,0 is its top left corner. What was filmed under
     a mask stays hidden after the mask is changed.
@@ -99,7 +101,7 @@ def set_(
 
 @app.command()
 def history(name: NameArgument, bootstrap: BootstrapOption = None) -> None:
-    """Show what was hidden of a camera, since when, and who said so."""
+    """Show what was hidden of a camera, since when, and by whom."""
     masks = _read(find_bootstrap(bootstrap)).get(name)
     if masks is None:
         raise CliError(f"nothing was ever hidden of camera {clean(name, 60)}")
@@ -110,7 +112,7 @@ def history(name: NameArgument, bootstrap: BootstrapOption = None) -> None:
 
 
 def _read(address: str) -> dict[str, CameraMasks]:
-    """The masks in the topic now; a record that cannot be used leaves the one before it in force."""
+    """Read the masks in the topic. After a record that cannot be used, the one before it stays in force."""
     check_reachable(address, MASKS.name)
     return signed_masks(address).cameras
 

@@ -1,4 +1,4 @@
-"""The options of the commands that say which model runs, and where."""
+"""The options that say which model runs, and on which device."""
 
 from __future__ import annotations
 
@@ -44,16 +44,16 @@ AnywayOption = Annotated[
 def admit_questions(
     folder: Path, questions: Sequence[str], *, text: bool = False, anyway: bool = False
 ) -> None:
-    """Refuse questions that a model was not trained for, and say how good it is at the others.
+    """Reject questions that a model was not trained for, and say how good it is at the others.
 
     Args:
         folder: The model's checkpoint.
-        questions: What is asked.
-        text: Whether answers in words are asked for.
+        questions: The questions.
+        text: Whether answers in words are wanted.
         anyway: Only warn.
 
     Raises:
-        QuestionError: A question is refused.
+        QuestionError: A question is rejected.
     """
     models.check_questions(folder, questions, text=text, anyway=anyway)
     console = TerminalConsole(stderr=True)
@@ -66,7 +66,7 @@ def admit_questions(
 
 
 def find_model(given: Path | None) -> Path:
-    """The folder given, else the small model included.
+    """Return the folder given, else that of the small model included.
 
     Raises:
         CliError: It holds no checkpoint.
@@ -78,12 +78,12 @@ def find_model(given: Path | None) -> Path:
 
 
 def find_device(given: str | None) -> str:
-    """The device given, else the processor.
+    """Return the device given, else the CPU.
 
     Raises:
         CliError: This machine does not have it.
     """
-    if given is None or given == "cpu":  # what every machine has needs no torch, whose import takes seconds
+    if given is None or given == "cpu":  # needs no check with torch, whose import takes seconds
         return "cpu"
     from lookout.models.device import check_device
 
@@ -95,14 +95,14 @@ def find_device(given: str | None) -> str:
 
 
 def with_device(common: Mapping[str, str], given: str | None) -> dict[str, str]:
-    """Settings of services without a service's name, with the device given.
+    """Add the device given to the settings that apply to all services.
 
     Args:
-        common: From `--set`.
-        given: From `--device`.
+        common: Settings for all services, from `--set`.
+        given: The device from `--device`; None: no change.
 
     Raises:
-        CliError: This machine does not have it, or `--set` names another.
+        CliError: This machine does not have the device, or `--set` names another one.
     """
     if given is None:
         return dict(common)

@@ -59,7 +59,7 @@ FpsOption = Annotated[
 DtypeOption = Annotated[
     str,
     typer.Option(
-        "--dtype", help="float32, bfloat16 or float16; auto: float32 on the CPU, what a GPU computes natively"
+        "--dtype", help="float32, bfloat16 or float16; auto: float32 on the CPU, on a GPU its native type."
     ),
 ]
 PrecisionOption = Annotated[
@@ -92,8 +92,8 @@ def check(
 ) -> None:
     """Load a checkpoint and compare pixels, prompt, positions and answers with transformers on a clip.
 
-    With --labels it also finds the threshold of every question for a wanted precision. The last line is JSON;
-    the exit code is 1 where something differs, or where the model says neither yes nor no.
+    With --labels it also finds the threshold of every question for a wanted precision. The last line is JSON.
+    The exit code is 1 if something differs, or if the model says neither yes nor no.
     """
     from watchbench.evaluation.check import check_model
 
@@ -248,7 +248,7 @@ def _evaluated(
 def _calibrated(
     console: Console, evaluation: Evaluation, precision: float, plot: Path | None
 ) -> dict[str, object]:
-    """Thresholds and reliability of the answers as the fleet gives them."""
+    """Print and return thresholds and reliability of the answers that the fleet would give."""
     from watchbench.evaluation.evaluate import calibrate
     from watchbench.evaluation.scores import pooled, reliability_plot
 

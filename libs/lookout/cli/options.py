@@ -50,8 +50,8 @@ PageOption = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
-        help="Write a page with the timeline; of recordings, a name that ends with .csv makes a table, "
-        "with .srt subtitles.",
+        help="Write a page with the timeline; for recordings, a name that ends in .csv gives a table, one in "
+        ".srt subtitles.",
     ),
 ]
 JobTenantOption = Annotated[
@@ -74,15 +74,15 @@ PrecisionOption = Annotated[
 
 WEB_PAGES: Final = (".html", ".htm")
 PAGES: Final = (*WEB_PAGES, ".csv", ".srt")
-"""Kinds of pages that `--page` replaces."""
+"""Endings of the files that `--page` writes; only such files are replaced."""
 
 
 class CliError(LookoutError):
-    """An error for people: one line that says what is wrong and what to do."""
+    """An error for the user: one line that says what is wrong and what to do."""
 
 
 def asked(question: str) -> str:
-    """A question on one line, without the blanks around it.
+    """Return a question on one line, without the blanks around it.
 
     Raises:
         CliError: It cannot be asked (`question_text`).
@@ -91,10 +91,10 @@ def asked(question: str) -> str:
 
 
 def in_utf8(option: str, text: str) -> str:
-    """A word of the command line that is sent to a fleet.
+    """Return an argument that is sent to a fleet, after a check of its encoding.
 
     Raises:
-        CliError: It is in another encoding.
+        CliError: It is not valid UTF-8.
     """
     if not is_encodable(text):
         raise CliError(f"{option}: {clean(text, 60)} is not valid UTF-8")
@@ -106,12 +106,12 @@ def check_page(page: Path | None, kinds: Sequence[str] = PAGES, option: str = "-
 
     Args:
         page: Where it will be written.
-        kinds: What it can be, by the endings of names; a file with another name is replaced by none.
-        option: That names it.
+        kinds: Endings that its name may have; an existing file with another ending is never replaced.
+        option: The option that names it, for messages.
 
     Raises:
-        CliError: It is a folder, another file, a page of a kind that the command does not write, or no file
-            can be made there.
+        CliError: It is a folder, another file, or a page of a kind that the command does not write, or no
+            file can be created there.
     """
     if page is None:
         return
@@ -133,7 +133,7 @@ def check_page(page: Path | None, kinds: Sequence[str] = PAGES, option: str = "-
 
 
 def page_kind(page: Path) -> str:
-    """What a page is, by the end of its name: `.srt` of both answers.srt and .srt."""
+    """A page's kind, from the end of its name: `.srt` for both answers.srt and .srt."""
     return page.suffix.lower() or page.name.lower()
 
 
@@ -146,12 +146,13 @@ class Position:
 
 
 def refuse_given(context: typer.Context, names: Iterable[str], why: str) -> None:
-    """Reject options that would be ignored. One from the environment may be meant for other commands
-    and is skipped.
+    """Reject options that would be ignored.
+
+    An option from the environment may be meant for other commands and is skipped.
 
     Args:
-        context: Of the command.
-        names: Its options, as parameters: bootstrap of --bootstrap.
+        context: The command's context.
+        names: The options by the names of their parameters (`bootstrap` for --bootstrap).
         why: Follows the option's name in the message.
 
     Raises:

@@ -1,7 +1,7 @@
-"""Prints the output of the commands. Untrusted text is escaped, whichever way it gets here.
+"""Prints the output of the commands, and escapes untrusted text in all of it.
 
-`TerminalConsole` and `echo` are the only ways to a terminal; `tests/unit/house/test_outside_text.py` finds
-prints that go without them, and values in the markup of rich that are not escaped.
+`TerminalConsole` and `echo` are the only ways to a terminal. `tests/unit/house/test_outside_text.py` finds
+prints that bypass them, and unescaped values in rich's markup.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ from lookout.text import CHARACTERS, clean, visible
 
 
 class TerminalConsole(Console):
-    """rich's console that escapes control characters of texts."""
+    """rich's console, with control characters in texts escaped."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """The segments of a renderable; those that rich makes itself to control the terminal stay."""
+        """Yield a renderable's segments, escaped; segments by which rich controls the terminal stay
+        unchanged."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else segment._replace(text=visible(segment.text))
 
@@ -33,7 +34,7 @@ def echo(text: object = "", **options: Any) -> None:
 
 
 def escaped(value: object, limit: int = CHARACTERS) -> str:
-    """A value as it may stand in rich's markup."""
+    """A value as text that may stand in rich's markup."""
     return escape(clean(value, limit))
 
 
@@ -41,19 +42,20 @@ def say(console: Console, markup: str, *values: object) -> None:
     """Print one line.
 
     Args:
-        console: Where.
-        markup: The line in rich's markup; `{}` for every value.
-        values: Anything, also texts from outside.
+        console: Where to print it.
+        markup: The line in rich's markup, with `{}` for every value.
+        values: Anything, also untrusted texts.
     """
     console.print(markup.format(*map(escaped, values)), highlight=False, soft_wrap=True)
 
 
 def stage(console: Console, text: str) -> Status:
-    """Show a status line while something is done. In a file or pipe it is printed once:
-    a slow start must not look like a hang.
+    """Show a status line while something is done.
+
+    In a file or pipe it is printed once: a slow start must not look like a hang.
 
     Args:
-        console: Where.
+        console: Where to show it.
         text: What is done.
     """
     if not console.is_terminal:

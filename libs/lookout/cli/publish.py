@@ -1,4 +1,4 @@
-"""`lookout publish`: footage into Kafka, cut at keyframes, without encoding it again."""
+"""`lookout publish`: sends footage to Kafka, cut at keyframes, without encoding it again."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Piece(Protocol):
 
 @dataclass(slots=True)
 class Published:
-    """What went out for one camera."""
+    """Counts of what was sent for one camera."""
 
     camera: str
     segments: int = 0
@@ -84,10 +84,10 @@ class Published:
 
 
 class Publisher:
-    """Sends segments of any number of cameras, in order, and counts what Kafka confirmed.
+    """Sends segments of any number of cameras, in order, and counts those that Kafka confirmed.
 
     Args:
-        bootstrap: Kafka.
+        bootstrap: Kafka's address.
         timeout_s: Seconds after which a segment without an answer has failed.
     """
 
@@ -100,17 +100,21 @@ class Publisher:
         self._failures: list[str] = []
 
     def send(self, camera: str, data: bytes, headers: Headers = ()) -> None:
-        """Hand one segment over; waits while the client's buffer is full.
+        """Hand over one segment, and wait while the client's buffer is full.
 
         Raises:
-            CliError: Kafka refused this or an earlier segment.
+            CliError: Kafka rejected this or an earlier segment.
         """
         record = {"key": camera, "value": data, "headers": list(headers), "on_delivery": self._delivered}
         hand_over(self._producer, SEGMENTS.name, self._raise_failures, **record)
         self.sent += 1
 
     def poll(self, seconds: float) -> None:
-        """Wait for confirmations for so long."""
+        """Wait up to `seconds` for confirmations.
+
+        Raises:
+            CliError: Kafka rejected a segment.
+        """
         self._producer.poll(seconds)
         self._raise_failures()
 
@@ -118,9 +122,9 @@ class Publisher:
         """Wait until Kafka has everything.
 
         Raises:
-            CliError: it refused something, or did not answer.
+            CliError: Kafka rejected a segment, or did not answer.
         """
-        limit_s = 2 * self._timeout_s  # longer than a segment may take, so that each has its reason
+        limit_s = 2 * self._timeout_s  # longer than a segment may take, so that each failure has a reason
         unsent = self._producer.flush(limit_s)
         self._raise_failures()
         if unsent:
@@ -149,7 +153,7 @@ TenantOption = Annotated[
 ]
 PriorityOption = Annotated[
     Literal["low", "normal", "high"],
-    typer.Option(help="What is left out last when the fleet falls behind."),
+    typer.Option(help="When the fleet falls behind, low is left out first, high last."),
 ]
 CapturedAtOption = Annotated[
     str | None,
@@ -173,7 +177,8 @@ WholeOption = Annotated[
     bool, typer.Option("--whole", help="Send each file as it is, as one segment, without looking inside.")
 ]
 MaskOption = Annotated[
-    bool, typer.Option("--mask", help="Grey what the cameras' masks hide, and encode again, before sending.")
+    bool,
+    typer.Option("--mask", help="Grey out what the cameras' masks hide, and encode again, before sending."),
 ]
 
 
@@ -192,9 +197,9 @@ def publish(
     """Publish footage to camera.segments.v1.
 
     Footage is cut at keyframes and copied; only --mask encodes it again. Files of a folder follow each other
-    in the order of their names; with {name} in --camera each file is a camera of its own. It ends when Kafka
-    confirmed everything; files that cannot be cut, or break off, are named, the rest is sent, and the exit
-    code is 1.
+    in the order of their names; with {name} in --camera each file is a camera of its own. The command ends
+    when Kafka has confirmed everything. Files that cannot be cut, or that break off, are reported, the rest
+    is sent, and the exit code is 1.
 
     Examples:
 
@@ -239,12 +244,13 @@ def publish(
 
 
 def _past_start_s(pool: SandboxPool, files: Iterable[Path | None], rate: Rate, *, together: bool) -> float:
-    """Unix seconds at which footage begins that nobody dates, so that none of it lies in the future.
+    """Return the begin of footage without a given time in Unix seconds, so that none of it lies in the
+    future.
 
     Args:
         pool: Reads how long the files are.
         files: What is published; None is standard input.
-        rate: Footage that is sent as a camera would send it begins now.
+        rate: With `Rate.REAL`, footage begins now.
         together: Whether the files begin at the same time, each as a camera of its own.
     """
     lengths = [_length_s(pool, file) for file in files] if rate is Rate.MAX else [0.0]
@@ -253,10 +259,11 @@ def _past_start_s(pool: SandboxPool, files: Iterable[Path | None], rate: Rate, *
 
 @contextmanager
 def _telling_how_to_repeat(publisher: Publisher, start_us: int) -> Iterator[None]:
-    """Of a failure after the first segment: how the fleet recognises what Kafka has already.
+    """Add to a failure after the first segment how to publish again, so that the fleet recognises
+    duplicates.
 
     Args:
-        publisher: What sends.
+        publisher: Sends the segments.
         start_us: Wall clock of the first picture, Unix microseconds.
     """
     try:
@@ -267,7 +274,7 @@ def _telling_how_to_repeat(publisher: Publisher, start_us: int) -> Iterator[None
         moment = datetime.fromtimestamp(start_us / 1e6, UTC).isoformat(timespec="milliseconds")
         raise CliError(
             f"{error}; once it answers, publish again with --captured-at {moment.replace('+00:00', 'Z')}: "
-            "what Kafka already has is recognised by its times and asked once"
+            "segments that Kafka already has are recognised by their times and asked once"
         ) from error
 
 
@@ -287,7 +294,7 @@ def _cut(pool: SandboxPool, file: Path | None, seconds: float) -> Iterator[Piece
 
 
 def _masks_of(address: str, cameras: Iterable[str]) -> Masks:
-    """The masks of cameras as they are now.
+    """Return the current masks of cameras.
 
     Raises:
         CliError: One of the cameras has none.
@@ -305,15 +312,15 @@ def _masks_of(address: str, cameras: Iterable[str]) -> Masks:
 
 
 def _masked(pool: SandboxPool, pieces: Iterator[Piece], applied: AppliedMask) -> Iterator[Piece]:
-    """Segments without what a mask hides.
+    """Yield segments without what a mask hides.
 
     Args:
-        pool: Its process masks them; another one cuts.
+        pool: Masks the segments; a different pool cuts them.
         pieces: The segments as they were filmed.
         applied: The mask.
 
     Raises:
-        CodecError: One cannot be decoded and encoded again: it and what follows are not sent.
+        CodecError: A segment cannot be decoded and encoded again; it and those after it are not sent.
     """
     for piece in pieces:
         data = piece.data
@@ -323,7 +330,7 @@ def _masked(pool: SandboxPool, pieces: Iterator[Piece], applied: AppliedMask) ->
 
 
 def _teller(bar: Progress, task: TaskID, label: str) -> Callable[[Published], None]:
-    """Shows on the bar how much of a file was published."""
+    """Return a callback that shows on the bar how much of a file was published."""
 
     def tell(published: Published) -> None:
         detail = f"{label}: {count_text(published.segments, 'segment')}, {size_text(published.bytes)}"
@@ -345,7 +352,7 @@ def _warn_unwatched(address: str) -> None:
 
 
 def sources_of(source: str) -> list[Path | None]:
-    """The files to publish; None is standard input.
+    """Return the files to publish; None is standard input.
 
     Raises:
         CliError: There is no such file, or it is an address.
@@ -361,10 +368,10 @@ def sources_of(source: str) -> list[Path | None]:
 
 
 def camera_of(camera: str, path: Path | None) -> str:
-    """The id under which a file (None: standard input) is published.
+    """Return the id under which a file (None: standard input) is published.
 
     Raises:
-        CliError: It is not a valid camera id, or holds a placeholder that is unknown.
+        CliError: It is not a valid camera id, or holds an unknown placeholder.
     """
     if unknown := re.search(r"\{\w*\}", camera.replace("{name}", "")):
         raise CliError(f"--camera {camera!r}: {unknown[0]} is unknown; {{name}} stands for each file's name")
@@ -378,7 +385,11 @@ def camera_of(camera: str, path: Path | None) -> str:
 
 
 def _conclude(confirmed: int, failed: int, files: int) -> None:
-    """Say what was sent. Raises typer.Exit where a file was not."""
+    """Print what was sent.
+
+    Raises:
+        typer.Exit: A file was not sent whole.
+    """
     broken = f"; {failed} of {count_text(files, 'file')} could not be cut whole" if failed else ""
     console = TerminalConsole(stderr=True)
     say(console, "[green]✓[/] Kafka confirmed {}{}", count_text(confirmed, "segment"), broken)
@@ -409,15 +420,15 @@ def publish_one(
 
     Args:
         published: Names the camera; counts what was sent, also of a source that breaks off.
-        start_us: wall clock of the first picture, Unix microseconds; a header carries each segment's own.
-        tell: called after every segment.
-        labels: headers of every segment, alongside its time.
-        ends: whether the source is a recording, whose end is no outage; its last segment says so.
+        start_us: Wall clock of the first picture, Unix microseconds; each segment's own is in its header.
+        tell: Called after every segment.
+        labels: Headers of every segment in addition to its time.
+        ends: Whether the source is a recording. Its last segment is marked, so that its end is no outage.
     """
     begin, end_us = time.monotonic(), 0
     for piece, last in _with_last(pieces) if ends else ((piece, False) for piece in pieces):
         if rate is Rate.REAL:
-            if not ends:  # what came through a pipe after a hole is there already
+            if not ends:  # after a gap, what came through a pipe is there already
                 begin -= max(0, piece.start_us - end_us) / 1e6
             end_us = piece.start_us + piece.duration_us
             # A camera can send a segment only once its last picture is taken.
@@ -432,7 +443,7 @@ def publish_one(
 
 
 def _with_last(pieces: Iterator[Piece]) -> Iterator[tuple[Piece, bool]]:
-    """Pieces, and whether each is the last one. Where they break off, none is."""
+    """Yield pieces, each with whether it is the last; if they end with an error, none is."""
     previous: Piece | None = None
     try:
         for piece in pieces:
@@ -448,13 +459,14 @@ def _with_last(pieces: Iterator[Piece]) -> Iterator[tuple[Piece, bool]]:
 
 
 def cutter() -> SandboxPool:
-    """A process that cuts files and pipes and can do nothing else (on Linux; elsewhere less is ensured)."""
+    """A process that cuts files and pipes and can do nothing else (on Linux; elsewhere it is less
+    confined)."""
     return SandboxPool(1, SandboxSettings(strict=sys.platform == "linux"))
 
 
 def cut_file(pool: SandboxPool, path: Path, seconds: float) -> Iterator[Piece]:
-    """A file in pieces that start at keyframes, each small enough for the wire; cut in a sandbox, for nobody
-    knows where files come from."""
+    """Cut a file, which is untrusted, in a sandbox: pieces start at keyframes and are small enough
+    to send."""
     return pool.cut(path, target_s=seconds, max_bytes=MAX_SEGMENT_BYTES)
 
 

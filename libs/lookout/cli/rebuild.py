@@ -1,4 +1,4 @@
-"""`lookout memory rebuild`: chapters whose holder is lost, made again out of Kafka."""
+"""`lookout memory rebuild`: computes chapters whose holder is lost again from Kafka."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def rebuild(
     to: Annotated[
         str | None,
         typer.Option(
-            help="Durable tier of the fleet: s3://bucket/prefix, or a folder.  [LOOKOUT_MEMORY_URL]"
+            help="Durable tier of the fleet: s3://bucket/prefix, or a folder.  [default: LOOKOUT_MEMORY_URL]"
         ),
     ] = None,
     holder: Annotated[
@@ -44,8 +44,8 @@ def rebuild(
 ) -> None:
     """Compute lost chapters again while Kafka holds their segments, and put them into the durable tier.
 
-    Windows are computed again by the chains by which the fleet computed them. Give the settings of the fleet
-    with --preset and --set.
+    Windows are computed again in the same chains as in the fleet. Give the settings of the fleet with
+    --preset and --set.
     """
     from lookout.cli.connect import check_reachable, find_bootstrap, grpc_security, kafka_settings
     from lookout.cli.fleet_settings import settings_of_replay
@@ -60,7 +60,7 @@ def rebuild(
     address = find_bootstrap(bootstrap)
     check_reachable(address, TOKENS.name)
     log_plainly()
-    # After all that is refused at once: these import the models.
+    # After the checks that are quick: these import the models.
     from lookout.models.families.inference import inference_only
     from lookout.past.chapters.durable import DurableTier
     from lookout.past.chapters.reading import ChapterSources, Holders
@@ -84,7 +84,7 @@ def rebuild(
 
 
 def _present(sources: ChapterSources, name: str) -> list[Chapter]:
-    """The chapters of a camera that are there; what is missing is said."""
+    """Return a camera's chapters that are available, and print why others are missing."""
     resolved = sources.find(name, None, None).get(name)
     console = TerminalConsole(stderr=True)
     for cause in resolved.missing if resolved is not None else ():

@@ -13,12 +13,13 @@ from lookout.structured import shares_text
 if TYPE_CHECKING:
     from lookout.recordings.analysis import Analysis
 
-#: who answered what a journal knows
+#: who gave the answers that come from a journal
 EARLIER = "answered by an earlier run (--fresh to repeat)"
 
 
 def clock_time(found: Analysis, at_s: float) -> str:
-    """The time by the clock at a place in the recording, with the day where it is another; empty: unknown."""
+    """The time of day at a place in the recording, with the date if it is not the first day's; empty if
+    unknown."""
     time = found.time_at(at_s)
     if time is None or found.begins is None:
         return ""
@@ -26,14 +27,14 @@ def clock_time(found: Analysis, at_s: float) -> str:
 
 
 def span_text(found: Analysis, start_s: float, end_s: float) -> str:
-    """A span, with the times by the clock where they are known."""
+    """A span of the recording, with the times of day if they are known."""
     span = f"{clock(start_s)} to {clock(end_s)}"
     start_time, end_time = clock_time(found, start_s), clock_time(found, end_s)
     return f"{span} ({start_time} to {end_time})" if start_time else span
 
 
 def begin_text(found: Analysis) -> str:
-    """When the recording begins and who says so, after its length; empty: unknown."""
+    """When the recording begins and according to what, to follow its length; empty if unknown."""
     if found.begins is None:
         return ""
     zone = "UTC" if not found.begins.utcoffset() else f"{found.begins:%z}"
@@ -42,7 +43,7 @@ def begin_text(found: Analysis) -> str:
 
 
 def damage_lines(found: Analysis) -> list[str]:
-    """What damage in the file took away or changed, one line each."""
+    """What damage in the file removed or changed, one line each."""
     lines = [f"gap {clock(gap.start_s)} - {clock(gap.end_s)}: {gap.reason}" for gap in found.gaps]
     damaged, frames = sum(part.damaged for part in found.parts), sum(part.frames for part in found.parts)
     if damaged:
@@ -51,11 +52,11 @@ def damage_lines(found: Analysis) -> list[str]:
 
 
 def cost_line(found: Analysis, answered: str = EARLIER) -> str:
-    """What the answers cost, in one line.
+    """The cost of the answers in one line.
 
     Args:
         found: The answers.
-        answered: Who answered, where this run did not.
+        answered: Who answered, if this run did not.
     """
     rows, kept_rows = sum(part.rows for part in found.parts), sum(part.kept for part in found.parts)
     flops = sum(sum(part.flops.values()) for part in found.parts)
@@ -76,11 +77,11 @@ def cost_line(found: Analysis, answered: str = EARLIER) -> str:
 
 
 def show(found: Analysis, answered: str = EARLIER) -> None:
-    """Print one recording's answers, and what they cost.
+    """Print one recording's answers and their cost.
 
     Args:
         found: The answers.
-        answered: Who answered, where this run did not.
+        answered: Who answered, if this run did not.
     """
     console = TerminalConsole()
     say(

@@ -58,7 +58,7 @@ def _list(bootstrap: str, group: str, as_json: bool) -> None:
     table = Table(box=None, header_style="bold", pad_edge=False)
     about = "recordings" if group == "recordings" else "cameras"
     for name in ("job", "tenant", "state", "parts", about, "questions"):
-        # An id that is broken cannot be copied; a job that was given none has 19 characters.
+        # An id that is broken over two lines cannot be copied; a generated id has 19 characters.
         width = min(32, max(map(len, jobs), default=0)) if name == "job" else None
         table.add_column(name, overflow="fold", min_width=width)
     for identity, job in ordered:
@@ -108,7 +108,7 @@ def show_job(
 @app.command("cancel")
 @backtests.command("cancel")
 def cancel_job(identity: JobArgument, bootstrap: BootstrapOption = None) -> None:
-    """End a job; what is answered stays."""
+    """Cancel a job. Answers that it already has are kept."""
     where = find_bootstrap(bootstrap)
     job = _known(where, identity)
     if job.answers is not None and job.answers.state in OVER:
@@ -121,7 +121,7 @@ def cancel_job(identity: JobArgument, bootstrap: BootstrapOption = None) -> None
 
 
 def _known(bootstrap: str, identity: str) -> Job:
-    """A job that is there.
+    """Return a job by id.
 
     Raises:
         CliError: No job has this id.

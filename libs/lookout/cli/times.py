@@ -10,7 +10,7 @@ from lookout.text import clean
 from lookout.values import moment_of
 from lookout.wire.headers import FIRST_CAPTURED_MS, LAST_CAPTURED_MS
 
-#: the latest place in a recording that is a time and no slip: a century
+#: the latest place in a recording, a century; beyond, it is a typing error
 LATEST_S = 100 * 365 * 86400
 #: how a moment of the past is written, for help texts
 PAST = "start, how long ago (90s, 15m, 6h, 2d), or a time (2026-05-01T13:30)"
@@ -19,10 +19,10 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 def parse_offset(text: str | None, option: str) -> float | None:
-    """Seconds from the start of a recording of "90", "1:30" or "1:02:03"; None stays None.
+    """Parse a place in a recording ("90", "1:30" or "1:02:03") to seconds; None stays None.
 
     Raises:
-        CliError: It is not one of these.
+        CliError: The text is none of these.
     """
     if text is None:
         return None
@@ -39,11 +39,10 @@ def parse_offset(text: str | None, option: str) -> float | None:
 
 
 def parse_moment(text: str, option: str) -> float:
-    """Unix seconds of a date and time in ISO 8601; without an offset it is local.
+    """Parse a date and time in ISO 8601 to Unix seconds; without an offset it is local time.
 
     Raises:
-        CliError: The time is invalid, out of range, or ambiguous or missing because of daylight
-            saving time.
+        CliError: The time is invalid, out of range, or ambiguous or missing because of daylight saving time.
     """
     name = f"{option} {clean(text, 60)!r}"
     moment = moment_of(name, text, CliError)
@@ -53,15 +52,15 @@ def parse_moment(text: str, option: str) -> float:
 
 
 def parse_since(text: str, option: str = "--since") -> Position:
-    """`now`, `start`, a length of time (15m), or a local time (2026-05-01T13:30).
+    """Parse `now`, `start`, a duration before now (15m), or a local time (2026-05-01T13:30).
 
     Raises:
-        CliError: The text is not one of these, or is ambiguous or missing because of daylight saving time.
+        CliError: The text is none of these, or is ambiguous or missing because of daylight saving time.
     """
     if text in ("now", "start"):
         return Position(oldest=text == "start")
     if match := re.fullmatch(_LENGTH, text):
-        length_s = min(float(match[1]) * _UNITS[match[2]], time.time())  # nothing is older than the clock
+        length_s = min(float(match[1]) * _UNITS[match[2]], time.time())  # nothing is older than 1970
         return Position(at_ms=int((time.time() - length_s) * 1000))
     name = f"{option} {clean(text, 60)!r}"
     moment = moment_of(name, text, CliError)
@@ -75,20 +74,20 @@ def parse_since(text: str, option: str = "--since") -> Position:
 
 
 def is_length(text: str) -> bool:
-    """Whether a time is told by how long ago it is: the same words mean another time later."""
+    """Whether a time is given relative to now, so that the same text means another time later."""
     return re.fullmatch(_LENGTH, text) is not None
 
 
 def parse_span(since: str, until: str, *, ahead: bool = False) -> tuple[int | None, int | None]:
-    """Unix milliseconds of `--since` and `--until`; None: no bound.
+    """Parse `--since` and `--until` to Unix milliseconds; None: no bound.
 
     Args:
-        since: Begin.
-        until: End.
-        ahead: A span that has both may lie in the future: of a camera whose clock was ahead.
+        since: Text of `--since`.
+        until: Text of `--until`.
+        ahead: Allow a span with both bounds to lie in the future, for a camera whose clock was ahead.
 
     Raises:
-        CliError: One of them cannot be read, no time lies between them, or it has not come.
+        CliError: One of them cannot be read, `since` is not before `until`, or it is in the future.
     """
     if until == "start" or since == "now":
         raise CliError("--since now and --until start leave nothing to ask: give --since 24h")

@@ -1,4 +1,4 @@
-"""`lookout topics`: more partitions for a running fleet."""
+"""`lookout topics`: adds partitions while a fleet runs."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def grow(
 ) -> None:
     """Add partitions to the cameras' topics while the fleet runs.
 
-    A camera whose key belongs to another partition now begins a new stream epoch there; its old partition is
-    told. Call it again after an interruption: it completes what is left.
+    A camera whose key now belongs to another partition begins a new stream epoch there, and its old partition
+    is told that it left. After an interruption, run the command again to complete what is left.
     """
     from lookout.runtime.worker.growth import add_partitions
 
@@ -63,7 +63,7 @@ def grow(
 
 
 def _follow(options: Mapping[str, object], wait_s: float) -> int:
-    """Tell old partitions about cameras that moved, until the time is over; how many moved."""
+    """Tell old partitions about cameras that moved, for `wait_s` seconds, and return how many moved."""
     from lookout.runtime.worker.growth import Moves
 
     outage = Outage(options)

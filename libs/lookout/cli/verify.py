@@ -1,4 +1,4 @@
-"""`lookout verify`: committed verdicts computed again out of Kafka."""
+"""`lookout verify`: computes committed verdicts again from Kafka."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def verify(
     tolerance: Annotated[
         float | None,
         typer.Option(
-            help="Largest difference of p(yes) that counts as equal.  [default: 1e-4 in float32, otherwise "
-            "twice what two runs of the same windows differ by here]",
+            help="Largest difference of p(yes) that counts as equal.  [default: 1e-4 in float32, else twice "
+            "the measured difference of a rerun]",
             min=0.0,
             show_default=False,
         ),
@@ -41,7 +41,8 @@ def verify(
     """Compute committed verdicts again from Kafka, and compare p(yes).
 
     Each chain of windows is replayed from its key window. Give the settings of the fleet with --preset and
-    --set. Verdicts whose records are past their retention count as expired. Exit code 1 if a verdict differs.
+    --set. Verdicts whose records are past their retention count as expired. The exit code is 1 if a verdict
+    differs.
     """
     from lookout.models.families.inference import inference_only
     from lookout.past import verification

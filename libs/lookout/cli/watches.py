@@ -30,7 +30,7 @@ from lookout.wire.limits import LEAST_THRESHOLD
 
 app = typer.Typer(help="Manage standing questions: add, list, remove.", no_args_is_help=True)
 out = TerminalConsole()
-_BESIDE_ID = 60  # columns of `list` for all that stands with an id
+_BESIDE_ID = 60  # columns of `list` for everything except the id
 
 CameraOption = Annotated[
     list[str] | None,
@@ -61,10 +61,11 @@ ScheduleOption = Annotated[
 ]
 DescribeOption = Annotated[bool, typer.Option("--describe", help="Add a sentence when the answer is yes.")]
 KeepOption = Annotated[
-    bool, typer.Option("--keep", help="Gateways keep picture and clip of its incidents once they close.")
+    bool, typer.Option("--keep", help="Gateways keep a picture and a clip of its incidents once they close.")
 ]
 PriorityOption = Annotated[
-    Literal["low", "normal", "high"], typer.Option(help="What is left out last when the fleet falls behind.")
+    Literal["low", "normal", "high"],
+    typer.Option(help="When the fleet falls behind, low is left out first, high last."),
 ]
 SeverityOption = Annotated[
     Literal["info", "warning", "critical"],
@@ -114,7 +115,7 @@ WhenOption = Annotated[
     ),
 ]
 
-#: ids that an error names
+#: limit of the ids that an error names
 NAMED = 20
 _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _SPAN = re.compile(
@@ -123,12 +124,12 @@ _SPAN = re.compile(
 
 
 def read_watches(bootstrap: str) -> dict[str, Watch]:
-    """Every watch that is in the topic now, by id."""
+    """Return every watch in the topic, by id."""
     return standing_watches(bootstrap).watches
 
 
 def standing_watches(bootstrap: str) -> Standing:
-    """What is in the topic now. A record that cannot be used leaves the one before it in force."""
+    """Read the watches in the topic. After a record that cannot be used, the one before it stays in force."""
     check_reachable(bootstrap, WATCHES.name)
     with reading(bootstrap, [WATCHES.name], Position(oldest=True)) as reader:
         return standing_of((message.key() or b"", message.value()) for message in reader.until_now())
@@ -138,14 +139,14 @@ def write_watches(bootstrap: str, watches: list[Watch]) -> None:
     """Publish watches and wait until Kafka has them.
 
     Raises:
-        WatchError: One cannot be followed.
-        CliError: Kafka refuses it.
+        WatchError: A watch is not valid.
+        CliError: Kafka rejects a record.
     """
     send_and_confirm(bootstrap, WATCHES.name, {watch.id: checked(watch) for watch in watches})
 
 
 def _change(bootstrap: str, watch: Watch) -> None:
-    """Write a watch under a version of its own (`change_watch`)."""
+    """Write a watch under a version that no other record has (`change_watch`)."""
     change_watch(
         watch,
         lambda: standing_watches(bootstrap),
@@ -216,12 +217,12 @@ def add(
 
 
 def _structured(question: str, answers: str, when: str) -> str:
-    """A question with what --answers and --when say of it."""
+    """Add --answers and --when to a question."""
     return structured(question, answers, when) if answers or when else question
 
 
 def _confirm(watch: Watch) -> None:
-    """Say what was added, and what to know of its question."""
+    """Print what was added, and advice about its question."""
     where = f"{cameras_text(watch)}{priority_text(watch)}"
     said = "[green]✓[/] watch [bold]{}[/] version {}: “{}” on {}"
     say(out, said, watch.id, watch.version, watch.question, where)
@@ -239,7 +240,7 @@ def check_patterns(patterns: list[str] | None) -> None:
 
 
 def gate_of(watch: str, motion: bool) -> Gate | None:
-    """The gate that options describe; None: the watch is always asked."""
+    """The gate that the options describe; None: the watch is always asked."""
     return Gate(watch=watch, motion=motion) if watch or motion else None
 
 
@@ -251,16 +252,16 @@ def gate_text(gate: Gate) -> str:
 
 
 def _advise(question: str) -> None:
-    """Say what to know of a question that is not one of yes or no."""
+    """Print advice about a question that is not a yes/no question."""
     if advice := question_advice(question):
         say(TerminalConsole(stderr=True), "[yellow]{}[/]", advice)
 
 
 def _admit(bootstrap: str, question: str, describe: bool, anyway: bool) -> None:
-    """Refuse what the model of a fleet of this machine was not trained for, and what it cannot answer.
+    """Reject a question that the model of a fleet on this machine cannot answer or was not trained for.
 
     Raises:
-        QuestionError: The question is refused.
+        QuestionError: The question is rejected.
     """
     from lookout.local import running_fleets
 
@@ -285,10 +286,15 @@ def question_advice(question: str) -> str | None:
 
 
 def _replaced(standing: Mapping[str, Watch], name: str, question: str | None) -> Watch | None:
-    """The watch that a new one of this name replaces; `question` where the name was made from it.
+    """Return the watch that a new one of this name replaces; None if there is none.
+
+    Args:
+        standing: The watches by id.
+        name: Id of the new watch.
+        question: Its question, if the id was made from it; None if the user gave the id.
 
     Raises:
-        CliError: Another question has the name.
+        CliError: A watch with another question has the id that was made.
     """
     existing = standing.get(name)
     if existing and question is not None and existing.question != question:
@@ -308,10 +314,10 @@ def watch_rule(
     schedule: list[str] | None = None,
     zone: list[str] | None = None,
 ) -> Rule:
-    """The rule that options describe.
+    """Return the rule that the options describe.
 
     Raises:
-        CliError: An option cannot be read, or the rule cannot be followed.
+        CliError: An option cannot be read, or the rule is not valid.
     """
     if not LEAST_THRESHOLD <= threshold <= 1:
         raise CliError(f"--threshold {threshold:g} must be {LEAST_THRESHOLD:g} to 1")
@@ -391,7 +397,7 @@ def list_(
 def print_watches(console: Console, watches: Mapping[str, Watch]) -> None:
     """Print a table of watches, by id."""
     table = Table(box=None, header_style="bold", pad_edge=False)
-    # An id is copied from here into other commands: it stays in one piece, on narrow terminals as well.
+    # An id is copied from here into other commands: it is never broken, not even on a narrow terminal.
     longest = max(len(clean(name)) for name in watches)
     table.add_column("id", no_wrap=True, min_width=longest)
     for column in ("version", "question", "cameras", "rule"):
@@ -414,8 +420,8 @@ def remove(
     """Remove watches; their open incidents close."""
     address = find_bootstrap(bootstrap)
     keys = standing_watches(address).keys
-    # Ids as the list shows them: a key that cannot be typed (controls, 100 kB) is removed by what is shown
-    # of it.
+    # Ids as the list shows them, so that a key that cannot be typed (control characters, 100 kB) can be
+    # removed, too.
     keys_by_text = {**{clean(name, 200): key for name, key in keys.items()}, **keys}
     if missing := [clean(name, 60) for name in identities if name not in keys_by_text]:
         names = ", ".join(clean(name, 60) for name in sorted(keys)[:NAMED]) or "none"
@@ -426,19 +432,19 @@ def remove(
 
 
 def cameras_text(watch: Watch) -> str:
-    """Which cameras a watch asks."""
+    """The cameras that a watch asks, as text."""
     cameras = ", ".join(watch.cameras) or "all cameras"
     return f"{cameras} of tenant {watch.tenant}" if watch.tenant else cameras
 
 
 def priority_text(watch: Watch) -> str:
-    """A watch's class where it is not the usual one, after other words."""
+    """A watch's priority, to follow other words; empty if it is normal."""
     names = {number: name for name, number in PRIORITIES.items() if name != "normal"}
     return f", priority {names[watch.priority]}" if watch.priority in names else ""
 
 
 def rule_text(watch: Watch) -> str:
-    """A rule in a few words, or why it cannot be followed."""
+    """A watch's rule in a few words, or why it is not valid."""
     rule = watch.rule
     if fault := rule_fault(rule):
         return f"left out: {fault}"
@@ -461,7 +467,7 @@ def rule_text(watch: Watch) -> str:
 
 
 def rule_fault(rule: Rule) -> str | None:
-    """Why a rule cannot be followed; None where it can."""
+    """Why a rule is not valid; None if it is."""
     try:
         rule_of(rule)
     except RuleError as error:
@@ -501,10 +507,10 @@ def slug(question: str) -> str:
 
 
 def parse_span(text: str) -> ScheduleEntry:
-    """'mon-fri 22:00-06:00 Europe/Berlin' as a ScheduleEntry.
+    """Parse a schedule such as 'mon-fri 22:00-06:00 Europe/Berlin'.
 
     Raises:
-        CliError: The text cannot be read so.
+        CliError: The text has another form.
     """
     match = _SPAN.fullmatch(text.strip())
     if match is None:
@@ -529,14 +535,14 @@ def _parse_days(text: str | None) -> list[int]:
 
 
 def parse_zone(text: str, option: str = "--zone") -> Zone:
-    """'door:0.1,0.2 0.4,0.2 0.4,0.9' as a Zone.
+    """Parse a zone such as 'door:0.1,0.2 0.4,0.2 0.4,0.9'.
 
     Args:
-        text: What was given.
-        option: The option that it was given to.
+        text: The text.
+        option: The option that it belongs to, for messages.
 
     Raises:
-        CliError: The text cannot be read so.
+        CliError: The text has another form.
     """
     name, found, points = text.rpartition(":")
     try:

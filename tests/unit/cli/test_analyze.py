@@ -204,7 +204,7 @@ def test_clips_of_what_says_yes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 def test_a_folder_of_clips_that_cannot_be_is_refused_at_once(clip: Path) -> None:
     name = str(clip)
     assert "names the file" in refusal(name, "-q", QUESTION, "--clips", name)
-    assert "cannot be made (Not a directory)" in refusal(name, "-q", QUESTION, "--clips", f"{name}/a")
+    assert "cannot be created (Not a directory)" in refusal(name, "-q", QUESTION, "--clips", f"{name}/a")
     folder = str(clip.parent)
     for inside in (folder, f"{folder}/clips"):
         assert "name another folder" in refusal(folder, "-q", QUESTION, "--clips", inside)

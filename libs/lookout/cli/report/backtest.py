@@ -1,4 +1,4 @@
-"""The page of a back-test: the incidents there would have been, with pictures, how often, and the cost."""
+"""The page of a back-test: the incidents it would have raised, with pictures, how often, and the cost."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TITLE = "What the question would have reported"
 _WATCH = "backtest"
 _OUTCOMES = {
     Outcome.ANSWERED: Verdict.OUTCOME_ANSWERED,
-    Outcome.IDLE: Verdict.OUTCOME_ANSWERED,  # the answer before, repeated: nothing had changed
+    Outcome.IDLE: Verdict.OUTCOME_ANSWERED,  # the previous answer, repeated: nothing had changed
     Outcome.GAP: Verdict.OUTCOME_GAP,
     Outcome.SKIPPED: Verdict.OUTCOME_SKIPPED,
     Outcome.DEGRADED: Verdict.OUTCOME_DEGRADED,
@@ -42,11 +42,11 @@ class PastFacts:
     Attributes:
         question: The question.
         rule: When answers become an incident.
-        incidents: How many there would have been; those on the page may be fewer.
+        incidents: How many incidents there would have been; the page may show fewer.
         cameras: Cameras with a window.
         watched_s: Seconds that were answered, all cameras together.
         windows: Windows by outcome.
-        question_share: What the question adds to watched cameras; None: unknown.
+        question_share: What the question adds to the cost of watched cameras; None: unknown.
         dense_share: What was computed, as a share of computing every window in full; None: unknown.
         notices: Further notes for the reader.
     """
@@ -63,7 +63,7 @@ class PastFacts:
 
     @classmethod
     def of(cls, past: Backtest, question: str) -> PastFacts:
-        """Those of a back-test in this process.
+        """Return the facts of a back-test that ran in this process.
 
         Args:
             past: The back-test.
@@ -86,10 +86,10 @@ class PastFacts:
 def write_clip_page(
     path: Path, past: Backtest, clips: str | Path | Iterable[str | Path], question: str, command: str
 ) -> Path:
-    """Write the page of a back-test of files, with pictures out of them, and return its path.
+    """Write the page of a back-test of files, with pictures from them, and return its path.
 
     Args:
-        path: Where.
+        path: File to write.
         past: The result of `lookout.past.backtests.clip_backtest`.
         clips: The files and folders.
         question: The question.
@@ -113,9 +113,9 @@ def write_past_page(
     """Write the page of a back-test, and return its path.
 
     Args:
-        path: Where.
-        facts: Of the back-test.
-        incidents: Those that it shows.
+        path: File to write.
+        facts: The back-test's facts.
+        incidents: The incidents that it shows.
         timeline: Windows by camera; None: the page has no curves.
         album: Where pictures come from.
         command: The command that made the page.
@@ -169,7 +169,7 @@ def _camera(
             _WATCH,
             question,
             0,
-            past.raised_ms,  # not the begin of its first window, which an incident before may overlap
+            past.raised_ms,  # not the begin of its first window, which may overlap an earlier incident
             past.end_ms,
             past.peak,
             past.peak,
@@ -204,8 +204,8 @@ def _page_facts(facts: PastFacts, shown: int, curves: bool, command: str) -> Pag
     if not curves:
         notices.append("the answers of a job have no curves: p(yes) of each window is not on this page")
     notices.append(
-        "of a camera with many incidents the strongest have pictures; a picture is gone where its record is "
-        "past its retention, or its footage cannot be read any more"
+        "if a camera has many incidents, only the strongest have pictures; a picture is gone if its record "
+        "is past its retention, or its footage can no longer be read"
     )
     counts = ", ".join(f"{count} {name}" for name, count in sorted(facts.windows.items()))
     return PageFacts(

@@ -25,10 +25,10 @@ from lookout.v1.verdicts_pb2 import Verdict
 Span = tuple[float, float]
 
 SHOTS = 14
-_INCIDENTS_SHOWN = 8  # of a camera; the others unfold
-_CAMERAS_SHOWN = 24  # with incidents; the others unfold
+_INCIDENTS_SHOWN = 8  # of a camera; the rest is folded
+_CAMERAS_SHOWN = 24  # with incidents; the rest is folded
 _INCIDENT_SHOTS = 8
-_LETTERS = 100  # records of a camera that could not be used; anyone who floods a topic must not fill the page
+_LETTERS = 100  # unusable records shown of a camera: someone who floods a topic must not fill the page
 _NEAR_US = 1_500_000
 _OUTCOMES: dict[int, str] = {
     Verdict.OUTCOME_GAP: "gap",
@@ -61,8 +61,8 @@ class PageFacts:
     facts: Mapping[str, str] = field(default_factory=dict)
     notices: Sequence[str] = ()
     truth: Mapping[str, Truth] = field(default_factory=dict)  # by camera
-    lead: str = ""  # instead of what the cameras showed and were asked
-    tiles: Mapping[str, str] = field(default_factory=dict)  # label: number, after that of incidents
+    lead: str = ""  # replaces the sentence that counts cameras and questions
+    tiles: Mapping[str, str] = field(default_factory=dict)  # number by label, shown after the incidents
 
 
 def write_page(path: Path, run: FleetRecord, album: Pictures | None, facts: PageFacts) -> Path:
@@ -98,7 +98,7 @@ def render(data: Mapping[str, Any], facts: PageFacts) -> str:
 
 
 def _visible(value: Any) -> Any:
-    """Data of the page, with marks of direction and control characters in its texts shown as escapes."""
+    """Replace control characters and direction marks in the page's texts by visible escapes."""
     if isinstance(value, str):
         return visible(value)
     if isinstance(value, Mapping):
@@ -160,7 +160,7 @@ def _totals(cameras: Any) -> dict[str, float | None]:
     patches = [(camera.patches_encoded, camera.patches_total) for camera in cameras]
     tokens = [camera.tokens for camera in cameras]
     costs = [cost for camera in cameras for cost in camera.costs.values()]
-    question_flops = sum(sum(camera.question_flops.values()) for camera in cameras)  # the same on both sides
+    question_flops = sum(sum(camera.question_flops.values()) for camera in cameras)  # the same in both sums
     spent = sum(cost.flops_vision + cost.flops_prefill for cost in costs)
     return {
         "patches_saved": _saved(sum(p[0] for p in patches), sum(p[1] for p in patches)),
@@ -186,7 +186,7 @@ def _saved(spent: float, dense: float) -> float | None:
 
 
 class Axis:
-    """Stream epochs of a camera laid one after the other on one axis, in seconds."""
+    """The stream epochs of a camera, one after the other on one axis in seconds."""
 
     def __init__(self, camera: CameraRun) -> None:
         self.offsets: dict[int, float] = {}
@@ -280,7 +280,7 @@ def _incident(
     incident: ReportedIncident, camera: CameraRun, axis: Axis, label: Label | None
 ) -> dict[str, Any]:
     end_us = camera.stream_us(incident.epoch, incident.end_wall_ms)
-    if incident.closed is None:  # its newest alert may be old: it lasts as long as was decided
+    if incident.closed is None:  # its newest alert may be old: it lasts until the last decided time
         end_us = max(end_us, camera.decided_us.get(incident.epoch, 0))
     return {
         "id": incident.id,
@@ -353,7 +353,7 @@ def choose_shots(camera: CameraRun, wrong: Set[str] = frozenset()) -> list[tuple
 
 
 def _wall(begin_ms: int, end_ms: int) -> str:
-    """A span of the wall clock."""
+    """A span of wall-clock time as text, in UTC."""
     begin, end = (datetime.fromtimestamp(moment / 1000, UTC) for moment in (begin_ms, end_ms))
     return f"{begin:%Y-%m-%d %H:%M:%S} – {end:%H:%M:%S} UTC"
 
@@ -385,7 +385,7 @@ def _shots(camera: CameraRun, axis: Axis, album: Pictures | None, wrong: Set[str
 
 
 def _thumbnail(camera: Mapping[str, Any], incident: Mapping[str, Any]) -> int | None:
-    """The index of the key frame nearest to an incident's best evidence; None: no key frame shows it."""
+    """The index of the key frame nearest to an incident's best evidence; None if no key frame shows it."""
     shots, evidence = camera["shots"], incident["evidence"]
     target = evidence[0] if evidence else incident["b"]
     begin, end = min([incident["a"], *evidence]), max([incident["b"], *evidence])

@@ -36,9 +36,9 @@ T = TypeVar("T")
 
 WIDTH = 448
 _QUALITY = 78
-#: seconds that all pictures which do not come may cost, shared equally by the page's cameras
+#: seconds that pictures which are not available may cost in all, shared equally by the page's cameras
 PATIENCE_S = 120.0
-#: seconds of that for a camera at least, and for one record, one holder and one maker at most
+#: seconds: the least share of a camera; the limits of reading a record, fetching a tensor, making it again
 _LEAST_S = 1.0
 _ANSWER_S, _FETCH_S, _MAKE_S = 5.0, 5.0, 20.0
 
@@ -82,7 +82,7 @@ class Pictures(Protocol):
     """Where the page gets the pictures of shots; one that is not available is left out."""
 
     def filmed(self, camera: CameraRun, shots: Sequence[EvidenceFrame]) -> Mapping[EvidenceFrame, U8]:
-        """Pictures at a size for people: uint8 [height, width, 3], RGB."""
+        """Pictures as filmed, at the page's size: uint8 [height, width, 3], RGB."""
         ...
 
     def seen(self, camera: CameraRun, shots: Sequence[EvidenceFrame]) -> Mapping[EvidenceFrame, U8]:
@@ -91,14 +91,14 @@ class Pictures(Protocol):
 
 
 class Album:
-    """Fetches the pictures of shots. A picture that is not available is left out; the page does without it.
+    """Fetches the pictures of shots; the page does without those that are not available.
 
     Args:
-        bootstrap: Kafka, for the segments' bytes.
-        decoders: gRPC addresses of decode, for the model's own pixels; none: only as filmed.
-        masks: What is hidden of cameras.
-        cameras: Number of cameras on the page. Records that refer to what does not exist cost time: a camera
-            has its share of it, and then the rest of its pictures is left out.
+        bootstrap: Kafka's address, for the segments' bytes.
+        decoders: gRPC addresses of decode, for the model's own pixels; empty: only pictures as filmed.
+        masks: The cameras' privacy masks.
+        cameras: Number of cameras on the page, which share `PATIENCE_S`. References to missing records cost
+            time; a camera that has used up its share gets no further pictures.
     """
 
     def __init__(
@@ -111,12 +111,12 @@ class Album:
         settings = StoreSettings(fetch_s=_FETCH_S, materialize_s=_MAKE_S)
         self._peers = Peers(settings, security=grpc_security(bootstrap))
         self._share_s = max(_LEAST_S, PATIENCE_S / max(1, cameras))
-        self._lost_s: defaultdict[str, float] = defaultdict(float)  # by camera, without a picture
+        self._lost_s: defaultdict[str, float] = defaultdict(float)  # by camera, spent in vain
         self._tensors = TensorClient(self._peers, replicas={STAGE_FRAMES: list(decoders)})
         self._decoders = list(decoders)
 
     def filmed(self, camera: CameraRun, shots: Iterable[EvidenceFrame]) -> dict[EvidenceFrame, U8]:
-        """Pictures from the segments' bytes, at a size for people, one decode a segment."""
+        """Decode pictures as filmed, at the page's size; each segment is decoded once."""
         pictures: dict[EvidenceFrame, U8] = {}
         for place, group in self._by_record(camera, shots).items():
             record = camera.frames[place]
@@ -124,7 +124,7 @@ class Album:
         return pictures
 
     def seen(self, camera: CameraRun, shots: Iterable[EvidenceFrame]) -> dict[EvidenceFrame, U8]:
-        """The model's input, by rows, from decode's tensor store; made again there if it was evicted."""
+        """Fetch the model's input by rows from decode's tensor store, which makes evicted tensors again."""
         pictures: dict[EvidenceFrame, U8] = {}
         if not self._decoders:
             return pictures
@@ -137,7 +137,7 @@ class Album:
         return pictures
 
     def _tried(self, camera: CameraRun, get: Callable[[], T | None]) -> T | None:
-        """What `get` gives; None, and the time charged to the camera, where nothing comes."""
+        """Return what `get` gives; if it gives nothing, charge the time to the camera and return None."""
         if self._lost_s[camera.id] >= self._share_s:
             return None
         since = time.monotonic()
@@ -152,7 +152,8 @@ class Album:
     def _by_record(
         self, camera: CameraRun, shots: Iterable[EvidenceFrame]
     ) -> dict[Place, list[EvidenceFrame]]:
-        """Shots by their frames record; one that was not taken yet is read by its place."""
+        """Group shots by their frames record; records that the run has not taken yet are read by
+        their place."""
         groups: dict[Place, list[EvidenceFrame]] = {}
         for shot in shots:
             if shot.input not in camera.frames:
@@ -164,7 +165,7 @@ class Album:
         return groups
 
     def _frames(self, camera: CameraRun, place: Place) -> FramesRecord | None:
-        """A frames record of a camera; None where Kafka has none there any more."""
+        """Read a frames record of a camera; None if Kafka no longer has it."""
         read = self._records.read(place)
         if read is None:
             return None
@@ -202,18 +203,18 @@ class Album:
 
 
 class FootageAlbum:
-    """Pictures out of video files.
+    """Pictures from video files.
 
     Args:
-        files: By camera; a shot's time is that of its file.
-        sandbox: Read them in confined processes.
+        files: The file of each camera; times of shots are times in the file.
+        sandbox: Decode in sandboxed processes.
     """
 
     def __init__(self, files: Mapping[str, Path], sandbox: bool = True) -> None:
         self._files, self._sandbox = files, sandbox
 
     def filmed(self, camera: CameraRun, shots: Sequence[EvidenceFrame]) -> dict[EvidenceFrame, U8]:
-        """Pictures at a size for people."""
+        """Decode pictures as filmed, at the page's size."""
         if not shots or camera.id not in self._files:
             return {}
         try:
@@ -230,6 +231,6 @@ class FootageAlbum:
 
 
 def _shown(width: int, height: int) -> tuple[int, int]:
-    """Height and width at which people are shown a file's pictures."""
+    """Height and width of a file's pictures on the page."""
     scale = min(1.0, WIDTH / width)
     return max(2, round(height * scale)), max(2, round(width * scale))

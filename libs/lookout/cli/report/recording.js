@@ -1,4 +1,4 @@
-// One player a recording: the footage where it lies beside the page, else the clips that are in the page.
+// One player for each recording: the footage if it lies next to the page, else the clips in the page.
 const clipsOfPage = document.querySelectorAll("script.clips");
 for (const [place, section] of document.querySelectorAll(".recording").entries()) {
   const video = section.querySelector("video");
@@ -37,7 +37,7 @@ for (const [place, section] of document.querySelectorAll(".recording").entries()
     if (whole) return go(at, play);
     const clip = clips.find(clip => clip.start <= at && at < clip.end);
     if (!clip) {
-      note.textContent = `The footage is not beside this page, and no clip in it shows ${clock(at)}.`;
+      note.textContent = `The footage is not next to this page, and no clip in it shows ${clock(at)}.`;
       return;
     }
     note.textContent = `Clip from ${clock(clip.start)} to ${clock(clip.end)}, out of this page.`;
@@ -50,7 +50,7 @@ for (const [place, section] of document.querySelectorAll(".recording").entries()
       whole = false;
       shown = null;
       if (clips.length) seek(clips[0].from, false);
-      else note.textContent = `${decodeURIComponent(film)} is not beside this page, or this browser does not play ${video.dataset.codec}.`;
+      else note.textContent = `${decodeURIComponent(film)} is not next to this page, or this browser does not play ${video.dataset.codec}.`;
     } else if (shown) note.textContent = `This browser does not play ${video.dataset.codec}.`;
   });
   video.addEventListener("timeupdate", () => {

@@ -1,8 +1,7 @@
-"""The page of analysed recordings: one timeline a recording, a line a question, and a player that shows the
-moment under a click.
+"""The page of analysed recordings: a timeline for each recording, a line for each question, and a player.
 
-The player plays the footage if it is found next to the page, else clips that the page contains
-(a page sent by mail).
+A click plays that moment. The player plays the footage if it is found next to the page, else clips that the
+page contains (a page sent by mail).
 """
 
 from __future__ import annotations
@@ -40,9 +39,9 @@ WIDTH, HEIGHT = 1000, 64
 PICTURES = 6
 PICTURE = (144, 256)
 PAGE_CLIPS: Final = 12 << 20
-"""Bytes of the clips in a page: with base64 and pictures it fits a mail of 25 MB."""
+"""Limit in bytes of all clips of a page: with base64 and pictures the page fits a mail of 25 MB."""
 CLIP: Final = 4 << 20
-"""Bytes of one of them; of a range with more only its strongest seconds."""
+"""Limit in bytes of one clip; of a range that needs more, only the strongest seconds are cut."""
 STRONGEST_S: Final = 8.0
 
 
@@ -50,8 +49,14 @@ STRONGEST_S: Final = 8.0
 class _Footage:
     """What the page shows of a recording.
 
-    clips: for the script; ranges: how many say yes; covered: those that a clip shows; room: bytes that other
-    clips may take."""
+    Attributes:
+        room: Bytes that further clips may take.
+        codec: Name of the codec.
+        pictures: Pictures as data URLs, by time in seconds.
+        clips: Clips for the script.
+        ranges: How many ranges say yes.
+        covered: How many of these a clip shows.
+    """
 
     room: int
     codec: str = ""
@@ -73,13 +78,12 @@ def write_recording_page(
     """Write the page as a single file with a relative link to the footage.
 
     Args:
-        path: Where.
+        path: File to write.
         found: The recordings, in order.
-        opened: Where to read a recording's pictures and clips, by its name; those it does not hold are opened
-            by name.
+        opened: Where a recording's pictures and clips are read, by its name; a missing one is opened by name.
         refused: The recordings that could not be read, each with the reason.
-        sandbox: Read the pictures in confined processes.
-        answered: Who answered, where this run did not.
+        sandbox: Decode in sandboxed processes.
+        answered: Who answered, if this run did not.
     """
     folder = files("lookout.cli.report")
     style = folder.joinpath("page.css").read_text(encoding="utf-8")
@@ -89,13 +93,13 @@ def write_recording_page(
     for analysis in found:
         footage = _footage(analysis, (opened or {}).get(analysis.source, analysis.source), sandbox, room)
         room = footage.room
-        data = json.dumps(footage.clips, separators=(",", ":"))  # of numbers and base64: nothing from outside
+        data = json.dumps(footage.clips, separators=(",", ":"))  # numbers and base64: no untrusted text
         clips += f'<script type="application/json" class="clips">{data}</script>'
         sections.append(_recording(analysis, footage, _link(analysis.source, path), answered))
     sections += [
         f"{_heading(name)}<p class=cost>not analysed: {escape(reason)}</p>" for name, reason in refused
     ]
-    body = visible("\n".join(sections))  # names, answers and reasons are from outside
+    body = visible("\n".join(sections))  # names, answers and reasons are untrusted
     path.parent.mkdir(parents=True, exist_ok=True)
     page = (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Recordings</title>'
@@ -115,13 +119,13 @@ _HOW = (
 
 
 def _heading(source: str) -> str:
-    """A file's name; the whole place is shown where a pointer stands on it."""
+    """A file's name as a heading, with the whole path as its tooltip."""
     name = PurePath(unquote(urlsplit(source).path) if "://" in source else source).name or source
     return f'<h2 title="{escape(source, quote=True)}">{escape(name)}</h2>'
 
 
 def _link(source: str, page: Path) -> str:
-    """The footage as seen from the page; empty for what is no file here."""
+    """The relative address of the footage from the page; empty if it is not a file on this machine."""
     if "://" in source or not os.path.isfile(source):
         return ""
     return quote(os.path.relpath(source, page.parent))
@@ -186,7 +190,7 @@ def _question(found: Analysis, place: int, pictures: dict[float, str]) -> str:
 
 
 def _tick(found: Analysis, at_s: float) -> str:
-    """A mark of the axis, with the time by the clock below where it is known."""
+    """A mark of the axis, with the time of day below it if known."""
     time = clock_time(found, at_s)
     return f"<span>{clock(at_s)}{f'<br>{time}' if time else ''}</span>"
 
@@ -208,12 +212,12 @@ def _seen(found: Analysis, place: int, pictures: dict[float, str]) -> str:
 
 
 def _footage(found: Analysis, source: str | Source | RecordingReader, sandbox: bool, room: int) -> _Footage:
-    """Pictures and clips, read from the recording again where it can be read.
+    """Read pictures and clips from the recording; without them if it cannot be read any more.
 
     Args:
         found: The answers.
         source: The recording.
-        sandbox: Read it in a confined process.
+        sandbox: Read it in a sandboxed process.
         room: Bytes that its clips may take.
     """
     from lookout.video.sandbox import open_recording
@@ -226,12 +230,12 @@ def _footage(found: Analysis, source: str | Source | RecordingReader, sandbox: b
             footage.pictures = _pictures(found, reader)
             _take_clips(found, reader, footage)
     except CodecError:
-        pass  # the answers stand without them
+        pass  # the page shows the answers without them
     return footage
 
 
 def _take_clips(found: Analysis, reader: RecordingReader, footage: _Footage) -> None:
-    """Clips of the ranges that say yes, the strongest first, as many as a page takes."""
+    """Add clips of the ranges that say yes, the strongest first, as many as fit into the page."""
     from lookout.recordings.analysis.clips import clip_ranges, shortened
 
     ranges = clip_ranges(found)
@@ -259,7 +263,7 @@ def _take_clips(found: Analysis, reader: RecordingReader, footage: _Footage) -> 
 
 
 def _small_clip(reader: RecordingReader, own: ClipRange, limit: int) -> RecordingClip | None:
-    """A clip of at most so many bytes; None where it has more, or cannot be cut."""
+    """Cut a clip of at most `limit` bytes; None if it has more, or cannot be cut."""
     from lookout.video.segments import CodecError
 
     try:
@@ -270,7 +274,7 @@ def _small_clip(reader: RecordingReader, own: ClipRange, limit: int) -> Recordin
 
 
 def _pictures(found: Analysis, reader: RecordingReader) -> dict[float, str]:
-    """Pictures by time."""
+    """Read the pictures of the evidence, as data URLs by time in seconds."""
     from lookout.video.motion import Fit
 
     times = sorted({at for answer in found.answers for at, _ in answer.seen_s[:PICTURES]})

@@ -81,7 +81,7 @@ class ReportedIncident:
     watch: str
     question: str
     epoch: int
-    raised_wall_ms: int  # when it was raised: the end of the window that did it
+    raised_wall_ms: int  # the end of the window that raised it
     end_wall_ms: int
     peak: float
     score: float
@@ -122,18 +122,18 @@ class CameraRun:
     walls_us: dict[int, int] = field(default_factory=dict)  # wall clock of stream time 0, by epoch
     decided_us: dict[int, int] = field(default_factory=dict)  # stream time decided, by epoch
     closed_frames: set[int] = field(default_factory=set)  # epochs that ended in frames.v1
-    closed_watches: dict[int, set[str]] = field(default_factory=dict)  # watches told so, by epoch
+    closed_watches: dict[int, set[str]] = field(default_factory=dict)  # watches with a gap verdict, by epoch
     codec: str = ""
     begin_ms: int | None = None  # Unix milliseconds of the axis' begin, where the axis is the wall clock
 
     @property
     def seconds(self) -> float:
-        """Length of what decode accepted."""
+        """Seconds of footage that decode accepted."""
         return sum(self.epochs.values()) / 1e6
 
     @property
     def windows(self) -> int:
-        """Windows with an answer to a question at least."""
+        """Number of windows with at least one answer."""
         return len(
             {
                 (point.epoch, point.window)
@@ -177,7 +177,8 @@ class FleetRecord:
         return self.cameras.setdefault(identity, CameraRun(identity))
 
     def take(self, message: Message) -> Alert | UnusedRecord | None:
-        """Take one record of any of `TOPICS`; returns what a person may want to read at once."""
+        """Take one record of any of `TOPICS`; return an alert or unusable record that a person may want to
+        read at once."""
         self.events += 1
         topic = message.topic()
         if topic not in _MESSAGES:
@@ -254,9 +255,7 @@ class FleetRecord:
             return None
         camera, end_ms = self.camera(alert.camera), alert.end.ToMilliseconds()
         incidents = camera.incidents
-        if (
-            alert.kind == Alert.KIND_OPINION
-        ):  # it may come after the incident closed, and changes nothing of it
+        if alert.kind == Alert.KIND_OPINION:  # it may come after the incident closed, and does not change it
             return alert
         earlier = incidents.get(alert.incident)
         incident = ReportedIncident(
@@ -293,7 +292,7 @@ class FleetRecord:
 
 
 def shots_of(block: StrideBlock, epoch: int) -> list[EvidenceFrame]:
-    """The frames of a block with the groups that were computed of them.
+    """Return the frames of a block, each with the merge groups that were computed.
 
     Raises:
         WireError: A mask or an index does not fit the block.
@@ -301,7 +300,7 @@ def shots_of(block: StrideBlock, epoch: int) -> list[EvidenceFrame]:
     try:
         return list(_shots(block, epoch))
     except (ValueError, IndexError) as error:
-        raise WireError(f"no block of tokens: {error}") from error
+        raise WireError(f"not a valid block of tokens: {error}") from error
 
 
 def _shots(block: StrideBlock, epoch: int) -> Iterator[EvidenceFrame]:

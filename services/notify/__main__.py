@@ -147,7 +147,7 @@ def add(context: Context[NotifySettings]) -> None:
         verifies=configuration.verifies,
         daily=settings.opinion_daily if asks else 0,
     )
-    asker = Asker(Endpoint(settings, channels.picture).opinion, context.supervisor) if asks else None
+    asker = Asker(Endpoint(settings, channels.frames).opinion, context.supervisor) if asks else None
     parts = Parts(
         notification=configuration.of,
         channel=channels.open,

@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Final
 
+from google.protobuf.timestamp_pb2 import Timestamp
+
 from lookout.rules.notifications import event_name, is_test, severity_of
 from lookout.runtime.net.links import read_link_key, signed_link
 from lookout.services.notify.engine import Delivery, Happened, now_ms
@@ -83,6 +85,21 @@ class Composer:
             return None
         incident = event.alert.incident or event.action.incident
         return signed_link(self._key, self.gateway_url, shared_path(incident, "picture.jpg"), 300.0)
+
+    def frame_urls(self, alert: Alert, count: int) -> list[str]:
+        """Where this service fetches pictures of an incident, spread evenly over its time, the oldest first;
+        empty without links.
+        """
+        if self._key is None or self.gateway_url is None:
+            return []
+        begin_ms, end_ms = alert.start.ToMilliseconds(), alert.end.ToMilliseconds()
+        urls = []
+        for number in range(count):
+            moment = Timestamp()
+            moment.FromMilliseconds(begin_ms + (end_ms - begin_ms) * (2 * number + 1) // (2 * count))
+            path = shared_path(alert.incident, f"frames/{moment.ToJsonString()}.jpg")
+            urls.append(signed_link(self._key, self.gateway_url, path, 300.0))
+        return urls
 
     def _link(self, event: NotificationEvent, delivery: Delivery) -> None:
         if self._url is None:

@@ -1,4 +1,4 @@
-"""Second opinions: what another model says of an incident's picture, asked for before anyone is told."""
+"""Second opinions: what another model says of an incident's pictures, asked for before anyone is told."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from queue import SimpleQueue
 from typing import Any, Final
 
@@ -20,7 +20,6 @@ from lookout.services.notify.settings import NotifySettings
 from lookout.structured import MAX_ANSWER, StructuredQuestion, structure_of
 from lookout.text import clean
 from lookout.v1.alerts_pb2 import Alert, SecondOpinion
-from lookout.v1.notifications_pb2 import NotificationEvent
 
 #: seconds from the question to the answer, the picture included
 ANSWER_S: Final = 30.0
@@ -41,16 +40,15 @@ class Endpoint:
 
     Args:
         settings: Address, model and key, and where notify may connect to.
-        picture: The picture of an incident (JPEG), or None where the gateway has none.
+        frames: At most so many pictures of an incident (JPEG), the oldest first; empty where the gateway has
+            none.
     """
 
-    def __init__(
-        self, settings: NotifySettings, picture: Callable[[NotificationEvent], bytes | None]
-    ) -> None:
+    def __init__(self, settings: NotifySettings, frames: Callable[[Alert, int], Sequence[bytes]]) -> None:
         self._url = f"{(settings.opinion_url or '').rstrip('/')}/chat/completions"
         self._model, self._key = settings.opinion_model, settings.opinion_key
-        self._secrets, self._allowed = Secrets(settings.notify_secrets), settings.allowed()
-        self._picture = picture
+        self._secrets, self._allowed = Secrets(settings.notify_secrets), settings.opinion_allowed()
+        self._frames, self._count = frames, settings.opinion_frames
 
     def opinion(self, alert: Alert) -> SecondOpinion:
         """What the model says. Whatever fails is an opinion without an answer, with the reason."""
@@ -70,14 +68,14 @@ class Endpoint:
         """The endpoint's reply.
 
         Raises:
-            DeliveryError: There is no picture, the key cannot be read, or the endpoint does not answer.
+            DeliveryError: There are no pictures, the key cannot be read, or the endpoint does not answer.
         """
-        picture = self._picture(NotificationEvent(alert=alert, picture_url="wanted"))
-        if picture is None:
+        pictures = self._frames(alert, self._count)
+        if not pictures:
             raise DeliveryError(
                 "the gateway has no picture of the incident; notify needs LOOKOUT_LINK_KEY_FILE"
             )
-        body = json.dumps(_request(self._model, alert.question, picture)).encode()
+        body = json.dumps(_request(self._model, alert, pictures)).encode()
         headers = {"content-type": "application/json"}
         if self._key:
             headers["authorization"] = f"Bearer {self._secrets.read(self._key)}"
@@ -145,23 +143,27 @@ class Asker:
                 self._opinions[alert.incident] = opinion
 
 
-def _request(model: str, question: str, picture: bytes) -> dict[str, Any]:
-    """The body of a request."""
-    encoded = base64.b64encode(picture).decode()
-    structure = structure_of(question)
-    prompt = f"{question}\nAnswer with one word: yes or no." if structure is None else structure.prompt
+def _request(model: str, alert: Alert, pictures: Sequence[bytes]) -> dict[str, Any]:
+    """The body of a request: what the pictures are, the pictures, and the question as the last text."""
+    structure = structure_of(alert.question)
+    prompt = f"{alert.question}\nAnswer with one word: yes or no." if structure is None else structure.prompt
+    content: list[dict[str, Any]] = [
+        {
+            "type": "image_url",
+            "image_url": {"url": f"data:image/jpeg;base64,{base64.b64encode(picture).decode()}"},
+        }
+        for picture in pictures
+    ]
+    if len(pictures) > 1:
+        seconds = (alert.end.ToMilliseconds() - alert.start.ToMilliseconds()) / 1000
+        text = f"{len(pictures)} pictures of one camera, in order, from {seconds:.0f} seconds:"
+        content.insert(0, {"type": "text", "text": text})
     return {
         "model": model,
         "temperature": 0,
         "max_tokens": _TOKENS if structure is None else MAX_ANSWER,
         "messages": [
-            {
-                "role": "user",
-                "content": [
-                    {"type": "image_url", "image_url": {"url": f"data:image/jpeg;base64,{encoded}"}},
-                    {"type": "text", "text": prompt},
-                ],
-            }
+            {"role": "user", "content": [*content, {"type": "text", "text": prompt}]},
         ],
     }
 

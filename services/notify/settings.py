@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator
 
@@ -50,11 +51,22 @@ class NotifySettings(ServiceSettings):
         description="a second model: an OpenAI-compatible endpoint, up to /v1, on one of notify_hosts; "
         "unset: no second opinions",
     )
+    opinion_networks: Listed = Field(
+        (),
+        description="private networks (CIDR) that the host of opinion_url may resolve to, comma-separated; "
+        "it then needs no place in notify_hosts",
+    )
     opinion_model: str = Field("", description="the second model's name at its endpoint")
     opinion_key: str = Field(
         "",
         pattern=r"^([A-Za-z0-9_][A-Za-z0-9._-]*)?$",
         description="file in notify_secrets with the endpoint's key; empty: no key is sent",
+    )
+    opinion_frames: int = Field(
+        8,
+        ge=1,
+        le=16,
+        description="pictures of an incident that the second model sees at most; 1: the best one alone",
     )
     opinion_daily: int = Field(
         200,
@@ -68,7 +80,18 @@ class NotifySettings(ServiceSettings):
     )
 
     _hosts = field_validator("notify_hosts")(check_hosts)
-    _networks = field_validator("notify_networks")(check_networks)
+    _networks = field_validator("notify_networks", "opinion_networks")(check_networks)
+
+    def opinion_allowed(self) -> UriFetcher:
+        """Where questions to the second model may go."""
+        if not self.opinion_networks:
+            return self.allowed()
+        return UriFetcher(
+            ("http", "https"),
+            (urlsplit(self.opinion_url or "").hostname or "",),
+            self.opinion_networks,
+            settings="LOOKOUT_OPINION",
+        )
 
     def allowed(self) -> UriFetcher:
         """Where messages may go."""

@@ -70,6 +70,12 @@ VARIANTS: dict[str, dict[str, str]] = {
         "notify.links.secret": "links",
         "notify.push.secret": "push",
         "notify.settings.notify_hosts": "hooks.example.org",
+        "notify.settings.opinion_key": "second",
+        "opinion.enabled": "true",
+        "opinion.image": "prefill-gpu",
+        "opinion.gpus": "1",
+        "opinion.model.source": "volume",
+        "opinion.model.volume.claim": "second",
         "recordings.enabled": "true",
         "recordings.claims.yard": "cctv",
         "recordings.decodeReplicas": "1",
@@ -93,6 +99,10 @@ EXTENDED: dict[str, str] = {
 }
 API_VERSIONS = ("keda.sh/v1alpha1", "cert-manager.io/v1", "monitoring.coreos.com/v1")
 _OWN = "tryout.enabled=false kafka.bootstrap=kafka:9092 redis.url=redis://redis"
+_OPINION = (
+    "opinion.enabled=true notify.enabled=true notify.settings.notify_hosts=a notify.links.secret=links "
+    "gateway.enabled=true gateway.publicUrl=https://a"
+)
 #: values that must be refused (several with a space between), and words of the refusal
 REFUSED = {
     "tryout.enabeld=false": "additional properties 'enabeld' not allowed",
@@ -229,6 +239,12 @@ REFUSED = {
     "notify.enabled=true": "notify.settings.notify_hosts: nothing would be sent",
     "notify.enabled=true notify.settings.notify_hosts=a notify.links.secret=l": "links lead to the gateway",
     "notify.enabled=true notify.settings.notify_hosts=a notify.push.secret=p": "people allow it in",
+    "opinion.enabled=true": "opinion.enabled: notify asks it about pictures of the gateway",
+    f"{_OPINION} notify.settings.opinion_url=http://a/v1": "with opinion.enabled notify asks",
+    f"{_OPINION} notify.settings.opinion_key=key": "name the secret that has this key in notify.secret",
+    f"{_OPINION} opinion.gpus=1": "opinion.gpus: the image recordings is for CPUs",
+    f"{_OPINION} opinion.image=prefill-gpu": "opinion.image: prefill-gpu needs a GPU",
+    f"{_OPINION} opinion.model.source=url": "give the SHA-256 of the file",
     "notify.settings.notify_secrets=/tmp": "additional properties 'notify_secrets' not allowed",
     "notify.ports={0}": "'/notify/ports/0': minimum",
     "notify.networks={10.0.0.1}": 'notify.networks[0]: "10.0.0.1" is not a network',
@@ -380,6 +396,9 @@ OPENED = {
     "decode.settings.uri_hosts=media.example": {443},
     "notify.enabled=true notify.settings.notify_hosts=a": {443},
     "notify.enabled=true notify.settings.notify_hosts=a notify.ports={8883,80}": {8883, 80},
+    _OPINION: {443, 8000, 8080},
+    f"{_OPINION} opinion.model.source=url opinion.model.url.address=https://models:8443/a.tar "
+    f"opinion.model.url.sha256={'0' * 64}": {443, 8000, 8080, 8443},
     "networkPolicy.meshNamespaces.name=istio-system": {15012},
     "prefill.memory.keep=2h prefill.memory.url=s3://chapters": {443, 80, 988},
     "prefill.memory.keep=2h prefill.memory.url=s3://chapters prefill.memory.endpoint=http://objects:9000": {
@@ -764,6 +783,10 @@ def _settings() -> list[str]:
         "notify.links.secret": "links",
         "notify.push.secret": "push",
         "notify.settings.notify_hosts": "hooks.example.org",
+        "opinion.enabled": "true",
+        "opinion.model.source": "volume",
+        "opinion.model.volume.claim": "models",
+        "opinion.model.volume.path": "second",
     }
     variables = {name: _variables(pod) for name, pod in _pods(render(given)).items()}
     quotas = {"LOOKOUT_TENANT_QUOTAS": '{"acme":{"cameras":900}}', "LOOKOUT_TENANT_INTERVAL_S": "30"}
@@ -783,7 +806,10 @@ def _settings() -> list[str]:
             "LOOKOUT_GATEWAY_URL": "http://lookout-gateway",
             "LOOKOUT_PUSH_KEY_FILE": "/etc/lookout/push/key",
             "LOOKOUT_LINK_KEY_FILE": "/etc/lookout/links/key",
+            "LOOKOUT_OPINION_URL": "http://lookout-opinion:8000/v1",
+            "LOOKOUT_OPINION_MODEL": "opinion",
         },
+        "opinion": {"LOOKOUT_MODEL_DIR": "/model/second"},
         **dict.fromkeys(("decode", "prefill", "recall"), quotas),
         **dict.fromkeys(("recordings", "recordings-plan"), store),
     }

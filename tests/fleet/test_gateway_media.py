@@ -19,6 +19,11 @@ import pytest
 from PIL import Image
 
 from lookout.local import KafkaServer
+from lookout.runtime.net.links import signed_link
+from lookout.runtime.worker import load_settings
+from lookout.services.notify.channels.opening import Channels
+from lookout.services.notify.composing import Composer
+from lookout.services.notify.settings import NotifySettings
 from lookout.streams import filmed_pictures
 from lookout.v1.alerts_pb2 import Alert
 from lookout.v1.tokens_pb2 import StrideBlock, TokensRecord
@@ -42,15 +47,19 @@ CAMERAS = {
     "cellar": ("ts", "libx264", {}),
 }
 SECRET = "cellar"
+LINK_KEY = b"a key of links, of the tests"
 
 
 @pytest.fixture(scope="module")
 def process(
     broker: KafkaServer, redis_url: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[GatewayProcess]:
+    folder = tmp_path_factory.mktemp("gateway")
+    (folder / "link-key").write_bytes(LINK_KEY)
     with ExitStack() as stack:
         settings = {"uri_schemes": "http", "uri_hosts": "127.0.0.1", "uri_networks": "127.0.0.0/8"}
-        yield gateway(stack, tmp_path_factory.mktemp("gateway"), broker.bootstrap, redis_url, settings)
+        settings["link_key_file"] = str(folder / "link-key")
+        yield gateway(stack, folder, broker.bootstrap, redis_url, settings)
 
 
 @pytest.fixture
@@ -178,6 +187,32 @@ def test_the_picture_of_an_incident_is_its_best_evidence(
     assert np.abs(shown - filmed).mean() < 4  # JPEG
     small = client.get(f"/v1/incidents/{incident['id']}/picture.jpg", params={"width": 64})
     assert Image.open(io.BytesIO(small.content)).width == 64
+
+
+def test_a_second_model_sees_pictures_of_the_whole_incident(
+    client: httpx.Client, cameras: dict[str, FilmedCamera], tmp_path: Path
+) -> None:
+    (tmp_path / "link-key").write_bytes(LINK_KEY)
+    settings = load_settings(
+        NotifySettings, {}, mode="local", public_url=str(client.base_url), link_key_file=tmp_path / "link-key"
+    )
+    composer = Composer(settings)
+    frames = Channels(settings, composer).frames
+    incident = alert("gate", 0, Alert.KIND_CLOSED)
+    begin_ms, end_ms = incident.start.ToMilliseconds(), incident.end.ToMilliseconds()
+    times = [begin_ms + (end_ms - begin_ms) * share / 8 for share in (1, 3, 5, 7)]
+    paths = [f"/v1/cameras/gate/frames/{moment(at_ms)}.jpg" for at_ms in times]
+    expected = [client.get(path, params={"width": 1280}).content for path in paths]
+    assert frames(incident, 4) == expected
+    assert frames(incident, 1) == [client.get(f"/v1/incidents/{incident.incident}/picture.jpg").content]
+    link = composer.frame_urls(incident, 1)[0]
+    far = moment(cameras["gate"].begin_ms)  # filmed, and before the incident
+    path = f"/v1/shared/incidents/{incident.incident}/frames/{far}.jpg"
+    with httpx.Client() as anybody:
+        assert anybody.get(link).status_code == 200
+        assert anybody.get(link.replace("/frames/2", "/frames/1")).status_code == 401
+        refused = anybody.get(signed_link(LINK_KEY, str(client.base_url), path, 60))
+        assert (refused.status_code, "it was not at" in refused.text) == (404, True)
 
 
 def test_an_overlay_dims_what_was_not_computed(

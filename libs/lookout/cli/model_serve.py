@@ -1,4 +1,4 @@
-"""`lookout model serve`: a checkpoint that says yes or no to questions about a picture, over HTTP."""
+"""`lookout model serve`: a checkpoint that says yes or no to questions about pictures, over HTTP."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hmac import compare_digest
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -30,8 +30,10 @@ from lookout.structured import structure_of, structured
 from lookout.text import clean
 from lookout.video.sandbox import SandboxPool, SandboxSettings
 
-#: bytes of a request: a picture in base64 and a question
+#: bytes of a request: pictures in base64 and a question
 _BODY: Final = 16 << 20
+#: pictures of a request at most
+_PICTURES: Final = 16
 #: seconds in which a request must have come
 _RECEIVE_S: Final = 30.0
 _YES_NO: Final = re.compile(r"(.+?)\s+Answer with one word: yes or no\.?", re.DOTALL)
@@ -44,33 +46,38 @@ class AskedError(LookoutError):
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a request asks. question: as watches write it; picture: JPEG."""
+    """What a request asks. question: as watches write it; pictures: JPEG, the oldest first."""
 
     question: str
-    picture: bytes
+    pictures: tuple[bytes, ...]
 
 
 def read_request(body: bytes) -> Asked:
-    """The question and the picture of a request (`/v1/chat/completions` of OpenAI).
+    """The question and the pictures of a request (`/v1/chat/completions` of OpenAI).
+
+    The question is the last text: one before it says what the pictures are.
 
     Raises:
-        AskedError: It is not one with a picture, or asks for more than yes, no or one of a list.
+        AskedError: It is not one with pictures, or asks for more than yes, no or one of a list.
     """
     try:
         parts = json.loads(body)["messages"][-1]["content"]
-        text = " ".join(part["text"] for part in parts if part["type"] == "text").strip()
-        (address,) = (part["image_url"]["url"] for part in parts if part["type"] == "image_url")
-        kind, _, data = address.partition(";base64,")
-        picture = base64.b64decode(data, validate=True)
+        text = [part["text"] for part in parts if part["type"] == "text"][-1].strip()
+        addresses = [
+            part["image_url"]["url"].partition(";base64,") for part in parts if part["type"] == "image_url"
+        ]
+        pictures = tuple(base64.b64decode(data, validate=True) for _, _, data in addresses)
     except (KeyError, IndexError, TypeError, ValueError, AttributeError):  # binascii's is a ValueError
-        raise AskedError("messages: give a text and one image_url, data:image/jpeg;base64,...") from None
-    if kind != "data:image/jpeg":
+        raise AskedError("messages: give a text and image_url, data:image/jpeg;base64,...") from None
+    if not 0 < len(pictures) <= _PICTURES:
+        raise AskedError(f"messages: give 1 to {_PICTURES} image_url, not {len(pictures)}")
+    if any(kind != "data:image/jpeg" for kind, _, _ in addresses):
         raise AskedError("image_url: give data:image/jpeg;base64,...; nothing is fetched")
     if match := _ONE_OF.fullmatch(text):
         first = match[2].split(",")[0].strip()
-        return Asked(structured(match[1], match[2], f"answer = {first}"), picture)
+        return Asked(structured(match[1], match[2], f"answer = {first}"), pictures)
     match = _YES_NO.fullmatch(text)
-    return Asked(match[1] if match else text, picture)
+    return Asked(match[1] if match else text, pictures)
 
 
 class Judge:
@@ -93,24 +100,29 @@ class Judge:
         self._pool = SandboxPool(1, SandboxSettings(strict=sys.platform == "linux"))
 
     def answer(self, asked: Asked) -> tuple[str, int]:
-        """The answer in words, and how many tokens the picture took.
+        """The answer in words, and how many tokens the pictures took.
 
         Raises:
-            LookoutError: The picture cannot be decoded, or the question not be asked.
+            LookoutError: A picture cannot be decoded, or the question not be asked.
         """
         from lookout.streams import decode_request
         from lookout.streams.session import Session
 
-        grid, sampling = self._host.tower.grid, self._sampling
-        decoded = self._pool.decode(_film(asked.picture), decode_request(grid.width, grid.height))
-        # A stride of the same picture: a model that was trained on windows sees one in which nothing moves.
-        frames = np.repeat(decoded.pixels[:1], max(1, round(sampling.stride_s * sampling.fps)), axis=0)
+        grid, sampling, count = self._host.tower.grid, self._sampling, len(asked.pictures)
+        request = decode_request(grid.width, grid.height, frames=tuple(range(count)))
+        pixels = self._pool.decode(_film(asked.pictures), request).pixels
+        if len(pixels) != count:
+            raise AskedError(f"image_url: {len(pixels)} of {count} pictures can be decoded")
+        # A model that was trained on windows sees one that the pictures share; of one picture a stride in
+        # which nothing moves.
+        samples = sampling.block_samples * (sampling.window_blocks if count > 1 else 1)
+        frames = pixels[np.arange(samples) * count // samples]
         times = [index / sampling.fps for index in range(len(frames))]
         with (
             self._lock,
             Session(engine=self._host, name=f"picture-{next(self._numbers)}", anyway=self._anyway) as session,
         ):
-            (window,) = [*session.push(frames, times), *session.flush()]
+            *_, window = [*session.push(frames, times), *session.flush()]
             answer = session.ask(asked.question, text=False)
         if structure_of(asked.question) is not None:
             best = max(answer.answers, key=answer.answers.__getitem__)
@@ -166,22 +178,23 @@ def server(judge: Judge, host: str, port: int, key: str) -> ThreadingHTTPServer:
     return listening
 
 
-def _film(picture: bytes) -> bytes:
-    """A picture (JPEG) as a video, which decoders take; nothing is decoded here.
+def _film(pictures: Sequence[bytes]) -> bytes:
+    """Pictures (JPEG) as a video, which decoders take; nothing is decoded here.
 
     Raises:
-        AskedError: It is empty.
+        AskedError: One is empty.
     """
-    if not picture:
-        raise AskedError("image_url: the picture is empty")
+    if not all(pictures):
+        raise AskedError("image_url: a picture is empty")
     buffer = io.BytesIO()
     with av.open(buffer, "w", format="avi") as out:
         stream = out.add_stream("mjpeg", rate=1)
         stream.width, stream.height, stream.pix_fmt = 16, 16, "yuvj420p"  # the picture says its own size
-        packet = av.Packet(picture)
-        packet.pts = packet.dts = 0
-        packet.stream, packet.is_keyframe = stream, True
-        out.mux_one(packet)
+        for number, picture in enumerate(pictures):
+            packet = av.Packet(picture)
+            packet.pts = packet.dts = number
+            packet.stream, packet.is_keyframe = stream, True
+            out.mux_one(packet)
     return buffer.getvalue()
 
 

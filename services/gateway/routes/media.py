@@ -82,6 +82,25 @@ def incident_picture(
     return _picture_answer(piece)
 
 
+def incident_frame(
+    request: Request, principal: Principal, asked: Asking, identity: str, time: str
+) -> Response:
+    """The picture nearest to a time of an incident's clip.
+
+    Raises:
+        ProblemError: The time is not one of the incident's, or nothing was filmed then.
+    """
+    parts = parts_of(request)
+    alert, _ = _alert(parts, principal, identity)
+    at_us = (parse_ms("time", time) or 0) * 1000
+    begin_us, end_us = clip_span(alert, PAD_S)
+    if not begin_us <= at_us <= end_us:
+        raise ProblemError(404, f"incident {alert.incident}: it was not at {time}")
+    piece = parts.media.picture(alert.camera, at_us, principal.sees, PictureSize(WIDTH), near_of(alert))
+    _note(parts, principal, asked, "picture.view", identity, alert.camera, piece)
+    return _picture_answer(piece)
+
+
 @router.get("/incidents/{identity}/clip.mp4", **CLIPS)
 def incident_clip(
     request: Request, principal: Viewer, asked: Asked, identity: _Incident, pad: _Pad = PAD_S

@@ -1,4 +1,4 @@
-"""Pictures and clips of incidents for people with a signed link, until it ends."""
+"""Pictures and clips of incidents for whoever has a signed link, until it ends."""
 
 from __future__ import annotations
 
@@ -49,6 +49,18 @@ Holder = Annotated[Principal, Depends(holder)]
 def shared_picture(request: Request, principal: Holder, asked: Asked, identity: _Incident) -> Response:
     """The picture of an incident, by a link out of a notification."""
     return media.incident_picture(request, principal, asked, identity)
+
+
+@router.get("/incidents/{identity}/frames/{time}.jpg", **media.PICTURES)
+def shared_frame(
+    request: Request,
+    principal: Holder,
+    asked: Asked,
+    identity: _Incident,
+    time: Annotated[str, Path(max_length=40, description="RFC 3339")],
+) -> Response:
+    """The picture of an incident nearest to a time of it, by a link that a service signed."""
+    return media.incident_frame(request, principal, asked, identity, time)
 
 
 @router.get("/incidents/{identity}/clip.mp4", **media.CLIPS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -15,10 +16,14 @@ from lookout.services.notify.composing import Composer
 from lookout.services.notify.messages import Channel, DeliveryError
 from lookout.services.notify.secrets import Secrets
 from lookout.services.notify.settings import MESSAGE_S, NotifySettings
+from lookout.v1.alerts_pb2 import Alert
 from lookout.v1.notifications_pb2 import Notification, NotificationEvent
 
 #: bytes of a picture
 _PICTURE: Final = 8 << 20
+#: seconds for the pictures of a second opinion, and until the gateway is asked for them again
+_FRAMES_S: Final = 10.0
+_AGAIN_S: Final = 1.0
 
 
 class Channels:
@@ -86,8 +91,36 @@ class Channels:
         """The picture of an incident, from the gateway, or None if it is not available: the message then goes
         without it."""
         url = self._composer.picture_url(event)
-        if url is None:
-            return None
+        return None if url is None else self._fetched(url)
+
+    def frames(self, alert: Alert, count: int) -> list[bytes]:
+        """Pictures of an incident, spread evenly over its time, the oldest first, none twice.
+
+        Where the gateway has none of that time, it is the incident's best one; empty: there is none either.
+
+        The gateway reads alerts as this service does, and may know a new incident a little later: it is asked
+        again for some seconds.
+
+        Args:
+            alert: The incident.
+            count: Of pictures at most; 1: the best one.
+        """
+        until = time.monotonic() + _FRAMES_S
+        event = NotificationEvent(alert=alert, picture_url="wanted")
+        urls = self._composer.frame_urls(alert, count) if count > 1 else []
+        while True:
+            pictures: dict[bytes, None] = {}
+            for url in urls:
+                if time.monotonic() < until and (picture := self._fetched(url)) is not None:
+                    pictures[picture] = None
+            if not pictures and (best := self.picture(event)) is not None:
+                pictures[best] = None
+            if pictures or time.monotonic() > until or self._composer.picture_url(event) is None:
+                return list(pictures)
+            time.sleep(_AGAIN_S)
+
+    def _fetched(self, url: str) -> bytes | None:
+        """A picture from the gateway; None: it is not available."""
         # The gateway is the operator's own: its address is a setting, not a notification's.
         gateway = UriFetcher(
             ("http", "https"),

@@ -59,12 +59,13 @@ def request(
     deadline = deadline or Deadline(time.monotonic() + allowed.timeout_s)
     received = bytearray()
     try:
-        url, place = allowed.place(address)
+        with unguarded():  # it is checked here, and connected to as it is
+            url, place = allowed.place(address)
         where, own = request_of(url)
         sent: dict[bytes | str, bytes | str] = {**own, "content-length": str(len(body))}
         sent.update(headers)
         with (
-            unguarded(),  # the address was checked: it is connected to as it is
+            unguarded(),
             passing(url),
             connected(place, deadline) as pool,
             pool.stream(method, where, headers=sent, content=body) as answer,

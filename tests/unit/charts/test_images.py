@@ -228,9 +228,17 @@ class Present(PathFinder):
     def find_spec(cls, name, path=None, target=None):
         return None if name in foreign else PathFinder.find_spec(name, path, target)
 sys.meta_path = [Present if finder is PathFinder else finder for finder in sys.meta_path]
-for service in sys.argv[2].split(","):
-    importlib.import_module(f"lookout.services.{service}" + ("" if "." in service else ".__main__"))
+for module in sys.argv[2].split(","):
+    importlib.import_module(f"lookout.{module}")
 """
+#: what `lookout model serve` imports, and when it loads a checkpoint
+SECOND_CHECKPOINT = [
+    "cli.app",
+    "cli.model_command",
+    "cli.model_serve",
+    "streams.session",
+    "video.sandbox.child",
+]
 
 
 @pytest.mark.slow
@@ -243,10 +251,22 @@ for service in sys.argv[2].split(","):
     ],
 )
 def test_a_service_imports_nothing_that_its_image_lacks(image: str) -> None:
+    modules = [f"services.{service}" + ("" if "." in service else ".__main__") for service in SERVICES[image]]
+    check_imports(image, modules)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("image", ["recordings", "prefill-gpu"])
+def test_an_image_of_the_chart_can_serve_a_second_checkpoint(image: str) -> None:
+    check_imports(image, SECOND_CHECKPOINT)
+
+
+def check_imports(image: str, modules: list[str]) -> None:
+    """Import modules with nothing but what an image installs."""
     text = (ROOT / f"docker/requirements/{image}.txt").read_text()
     locked = re.findall(r"^([A-Za-z0-9._-]+)(?:\[.*\])?==", text, re.MULTILINE)
     child = subprocess.run(
-        [sys.executable, "-c", IMPORTING, ",".join(locked), ",".join(SERVICES[image])],
+        [sys.executable, "-c", IMPORTING, ",".join(locked), ",".join(modules)],
         check=False,
         capture_output=True,
         text=True,

@@ -6,9 +6,10 @@ import base64
 import http.client
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from lookout.cli.model_serve import AskedError, Judge, read_request, server
@@ -25,8 +26,11 @@ QUESTION = "Is anyone lying on the ground?"
 KEY = "a key of the tests"
 
 
-def body(text: str, picture: str) -> bytes:
-    content = [{"type": "image_url", "image_url": {"url": picture}}, {"type": "text", "text": text}]
+def body(text: str, *pictures: str) -> bytes:
+    content: list[dict[str, object]] = [
+        {"type": "image_url", "image_url": {"url": picture}} for picture in pictures
+    ]
+    content.append({"type": "text", "text": text})
     return json.dumps({"messages": [{"role": "user", "content": content}]}).encode()
 
 
@@ -48,7 +52,13 @@ def pictures() -> dict[int, bytes]:
     return {frame.slot // 2: jpeg(decoded.pixels[row]) for row, frame in enumerate(decoded.frames)}
 
 
-def endpoint(port: int, folder: Path, picture: bytes) -> Endpoint:
+def grey() -> list[str]:
+    """A grey picture, as a request has it."""
+    data = jpeg(np.full((16, 64, 3), 128, np.uint8))
+    return [f"data:image/jpeg;base64,{base64.b64encode(data).decode()}"]
+
+
+def endpoint(port: int, folder: Path, pictures: Sequence[bytes]) -> Endpoint:
     (folder / "key").write_text(KEY)
     settings = load_settings(
         NotifySettings,
@@ -63,17 +73,19 @@ def endpoint(port: int, folder: Path, picture: bytes) -> Endpoint:
             "LOOKOUT_OPINION_URL": f"http://127.0.0.1:{port}/v1",
         },
     )
-    return Endpoint(settings, lambda event: picture)
+    return Endpoint(settings, lambda alert, count: pictures[:count])
 
 
 @pytest.mark.slow
-def test_the_bundled_model_confirms_a_fall_and_denies_none(port: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("count", [1, 8])
+def test_the_bundled_model_confirms_a_fall_and_denies_none(port: int, tmp_path: Path, count: int) -> None:
     film = pictures()
     opinions = {}
     for second in (2, 24):
         event = alert(1, Alert.KIND_OPENED)
         event.question = QUESTION
-        opinions[second] = endpoint(port, tmp_path, film[second]).opinion(event)
+        shown = [film[second + number] for number in range(count)]
+        opinions[second] = endpoint(port, tmp_path, shown).opinion(event)
     assert opinions[2].answer == SecondOpinion.ANSWER_NO, opinions
     assert opinions[24].answer == SecondOpinion.ANSWER_YES, opinions
     assert opinions[24].tokens > 0
@@ -84,7 +96,7 @@ def test_the_bundled_model_confirms_a_fall_and_denies_none(port: int, tmp_path: 
 def test_allowed_answers_are_answered_with_one_of_them(port: int, tmp_path: Path) -> None:
     event = alert(1, Alert.KIND_OPENED)
     event.question = "How many people are in view? [0..2] when count in {0, 1}"
-    opinion = endpoint(port, tmp_path, pictures()[2]).opinion(event)
+    opinion = endpoint(port, tmp_path, [pictures()[2]]).opinion(event)
     assert opinion.text.split(" (p = ")[0] in ("0", "1", "2")
     assert opinion.answer != SecondOpinion.ANSWER_NONE
 
@@ -97,6 +109,9 @@ def test_allowed_answers_are_answered_with_one_of_them(port: int, tmp_path: Path
         (body(QUESTION, "data:image/jpeg;base64,AAAA"), KEY, 400, ""),
         (body(QUESTION, "http://127.0.0.1/picture"), KEY, 400, "image_url"),
         (body("", "data:image/jpeg;base64,AAAA"), KEY, 400, ""),
+        (body(QUESTION), KEY, 400, "1 to 16 image_url, not 0"),
+        (body(QUESTION, *["data:image/jpeg;base64,AAAA"] * 17), KEY, 400, "not 17"),
+        (body(QUESTION, *grey(), "data:image/jpeg;base64,AAAA"), KEY, 400, "1 of 2 pictures"),
         (b"{", KEY, 400, "messages"),
         (b"[]", KEY, 400, "messages"),
     ],
@@ -117,8 +132,12 @@ def test_what_cannot_be_answered_has_its_reason(
 def test_a_request_is_read_as_watches_write_their_questions() -> None:
     picture = "data:image/jpeg;base64," + base64.b64encode(b"picture").decode()
     asked = read_request(body(f"{QUESTION}\nAnswer with one word: yes or no.", picture))
-    assert (asked.question, asked.picture) == (QUESTION, b"picture")
+    assert (asked.question, asked.pictures) == (QUESTION, (b"picture",))
+    said = json.loads(body("Is it?", picture, picture))
+    said["messages"][0]["content"].insert(0, {"type": "text", "text": "2 pictures of one camera:"})
+    asked = read_request(json.dumps(said).encode())
+    assert (asked.question, asked.pictures) == ("Is it?", (b"picture",) * 2)
     asked = read_request(body("How many? Answer with one of: 0, 1, 2 or more.", picture))
     assert asked.question == "How many? [0, 1, 2 or more] when answer = 0"
-    with pytest.raises(AskedError, match="one image_url"):
+    with pytest.raises(AskedError, match="image_url"):
         read_request(json.dumps({"messages": [{"content": "a text"}]}).encode())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -118,7 +120,7 @@ def test_acts_and_other_watches_need_no_opinion() -> None:
     assert book.questions() == []
 
 
-def endpoint(folder: Path, model: SecondModel, hosts: str = "127.0.0.1") -> Endpoint:
+def endpoint(folder: Path, model: SecondModel, hosts: str = "127.0.0.1", *, many: bool = False) -> Endpoint:
     (folder / "key").write_text(SECRET)
     settings = load_settings(
         NotifySettings,
@@ -131,7 +133,7 @@ def endpoint(folder: Path, model: SecondModel, hosts: str = "127.0.0.1") -> Endp
         opinion_model="big",
         opinion_key="key",
     )
-    return Endpoint(settings, lambda event: PICTURE)
+    return Endpoint(settings, lambda alert, count: [PICTURE] * (count if many else 1))
 
 
 @pytest.mark.parametrize(
@@ -179,12 +181,54 @@ def test_a_question_with_allowed_answers_is_asked_and_read_by_them(
         assert asked == "How many? Answer with one of: 0, 1, 2, 10."
 
 
+def test_several_pictures_come_in_order_before_the_question(tmp_path: Path) -> None:
+    with SecondModel() as model:
+        endpoint(tmp_path, model, many=True).opinion(alert(1, OPENED))
+        said, *pictures, question = model.asked[0]["messages"][0]["content"]
+    assert said["text"].startswith("8 pictures of one camera, in order")
+    assert [part["type"] for part in pictures] == ["image_url"] * 8
+    assert question["text"].startswith("Is anyone lying on the ground?")
+
+
 def test_a_host_that_is_not_allowed_is_not_asked(tmp_path: Path) -> None:
     with SecondModel() as model:
         opinion = endpoint(tmp_path, model, "model.example").opinion(alert(1, OPENED))
         assert opinion.answer == SecondOpinion.ANSWER_NONE
         assert "LOOKOUT_NOTIFY_HOSTS" in opinion.reason
         assert model.asked == []
+
+
+def test_a_model_of_ones_own_needs_its_network_alone(tmp_path: Path) -> None:
+    """Also where the process may resolve the hosts of notifications alone."""
+    program = """
+import sys
+from pathlib import Path
+from lookout.runtime.net.guarded_resolving import guard_process
+from tests.unit.services.test_notify_opinions import OPENED, alert, own_model
+url, networks = sys.argv[1:]
+model = own_model(url, networks)
+guard_process(model._allowed.__class__(("http",), ()))
+opinion = model.opinion(alert(1, OPENED))
+print(opinion.answer, opinion.reason)
+"""
+    with SecondModel() as model:
+        url = model.url.replace("127.0.0.1", "localhost")
+        for networks, answer, reason in (
+            ("127.0.0.0/8,::1/128", SecondOpinion.ANSWER_YES, ""),
+            ("10.0.0.0/8", SecondOpinion.ANSWER_NONE, "LOOKOUT_OPINION_NETWORKS"),
+        ):
+            command = [sys.executable, "-c", program, url, networks]
+            said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+            assert said.startswith(str(answer))
+            assert reason in said
+
+
+def own_model(url: str, networks: str) -> Endpoint:
+    """The endpoint of a model that no setting of notifications allows."""
+    settings = load_settings(
+        NotifySettings, {}, mode="local", opinion_url=url, opinion_model="own", opinion_networks=networks
+    )
+    return Endpoint(settings, lambda alert, count: [PICTURE])
 
 
 def test_an_endpoint_that_hangs_ends_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

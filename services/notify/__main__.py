@@ -12,6 +12,7 @@ from lookout.rules import RuleError, read_watch
 from lookout.rules.notifications import notification_fault, read_notification
 from lookout.runtime.net.guarded_resolving import guard_process
 from lookout.runtime.worker import Context, Table, View, serve
+from lookout.services.notify.brokers import Brokers
 from lookout.services.notify.channels.opening import Channels
 from lookout.services.notify.composing import Composer
 from lookout.services.notify.dispatch import Dispatcher, Parts
@@ -19,6 +20,7 @@ from lookout.services.notify.engine import Ending, Engine
 from lookout.services.notify.feed import Counted, Feed
 from lookout.services.notify.messages import DeliveryError
 from lookout.services.notify.opinions import Asker, Endpoint
+from lookout.services.notify.secrets import Secrets
 from lookout.services.notify.settings import NotifySettings
 from lookout.text import clean
 from lookout.v1.notifications_pb2 import (
@@ -58,9 +60,11 @@ class Configuration:
         """A notification, or None if no notification has this id."""
         return self.all().get(name)
 
-    def lasting(self) -> list[str]:
+    def lasting(self) -> dict[str, Notification]:
         """The notifications that stay connected, so that states are known to be current."""
-        return [name for name, notification in self.all().items() if notification.HasField("mqtt")]
+        return {
+            name: notification for name, notification in self.all().items() if notification.HasField("mqtt")
+        }
 
     def ends(self, name: str) -> bool:
         """Whether a notification ends once its target is gone: so does a browser's."""
@@ -149,7 +153,7 @@ def add(context: Context[NotifySettings]) -> None:
     )
     asker = Asker(Endpoint(settings, channels.frames).opinion, context.supervisor) if asks else None
     parts = Parts(
-        notification=configuration.of,
+        notifications=configuration.all,
         channel=channels.open,
         compose=composer.message,
         may_be_told=engine.may_be_told,
@@ -167,6 +171,8 @@ def add(context: Context[NotifySettings]) -> None:
         lasting=configuration.lasting,
         ends=configuration.ends,
         asker=asker,
+        forget=Secrets(settings.notify_secrets).remove_own,
+        brokers=Brokers(settings.retry_limit_s),
     )
     context.health.block("kafka", "what is committed is not read yet")
     tester = Tester(configuration, channels, composer, dispatcher)

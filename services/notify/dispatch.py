@@ -7,7 +7,7 @@ import random
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import count
 from queue import Empty, SimpleQueue
@@ -52,7 +52,7 @@ class Parts:
     """What targets need.
 
     Attributes:
-        notification: The notification of an id as it is now; None: it was removed.
+        notifications: The notifications as they are now, by id.
         channel: Makes the channel of a notification.
         compose: Makes the message of a delivery.
         may_be_told: Whether a delivery is still allowed.
@@ -60,7 +60,7 @@ class Parts:
         retry_max_s: Longest pause between two attempts, seconds.
     """
 
-    notification: Callable[[str], Notification | None]
+    notifications: Callable[[], Mapping[str, Notification]]
     channel: Callable[[Notification], Channel]
     compose: Callable[[Delivery], Message]
     may_be_told: Callable[[Delivery], bool]
@@ -88,6 +88,7 @@ class Dispatcher:
         self._parts, self._supervisor = parts, supervisor
         self._targets: dict[str, Target] = {}
         self._outcomes: SimpleQueue[Outcome] = SimpleQueue()
+        self._retired: SimpleQueue[str] = SimpleQueue()
         self._generation = 0
 
     def submit(self, delivery: Delivery) -> None:
@@ -98,6 +99,24 @@ class Dispatcher:
         """Let these notifications stay connected, whether or not there is something to say."""
         for name in notifications:
             self._target(name)
+
+    def retire(self, key: str, notification: Notification) -> None:
+        """Take back what a notification that is no more left at its target, tried once.
+
+        Args:
+            key: What `retired` says once nothing is left.
+            notification: As it was.
+        """
+        self._target(notification.id).retire(key, notification)
+
+    def retired(self) -> list[str]:
+        """Keys of which nothing is left, since the last call."""
+        keys = []
+        while True:
+            try:
+                keys.append(self._retired.get_nowait())
+            except Empty:
+                return keys
 
     def outcomes(self) -> list[Outcome]:
         """What ended since the last call."""
@@ -120,7 +139,7 @@ class Dispatcher:
 
     def _target(self, name: str) -> Target:
         if name not in self._targets:
-            self._targets[name] = Target(name, self._parts, self._outcomes.put)
+            self._targets[name] = Target(name, self._parts, self._outcomes.put, self._retired.put)
             self._supervisor.start(f"notify-{name[:40]}", self._targets[name].run)
         return self._targets[name]
 
@@ -143,10 +162,17 @@ class Target:
         name: The notification's id.
         parts: What it needs.
         ended: Called with each outcome.
+        retired: Called with the key of what was taken back.
     """
 
-    def __init__(self, name: str, parts: Parts, ended: Callable[[Outcome], object]) -> None:
-        self._name, self._parts, self._ended = name, parts, ended
+    def __init__(
+        self,
+        name: str,
+        parts: Parts,
+        ended: Callable[[Outcome], object],
+        retired: Callable[[str], object],
+    ) -> None:
+        self._name, self._parts, self._ended, self._retired = name, parts, ended, retired
         self._log = LimitedLog(logs.get("notify"))
         self._changed = threading.Condition()
         self._lines: dict[str, _Line] = {}
@@ -157,6 +183,7 @@ class Target:
         self._keep_at = 0.0
         self._state = DeliveryState(notification=name)
         self._channel: tuple[bytes, Channel] | None = None
+        self._left: dict[str, Notification] = {}
         self._tokens, self._filled_at = float(_BURST), time.monotonic()
 
     def submit(self, delivery: Delivery, generation: int) -> None:
@@ -183,10 +210,17 @@ class Target:
         state.waiting = self.waiting()
         return state
 
+    def retire(self, key: str, notification: Notification) -> None:
+        """Take back what the notification left, as it was."""
+        with self._changed:
+            self._left[key] = notification
+            self._changed.notify()
+
     def clear(self) -> None:
         """Drop everything."""
         with self._changed:
             self._lines.clear()
+            self._left.clear()
             self._due.clear()
 
     def stop(self) -> None:
@@ -202,7 +236,10 @@ class Target:
                 batch, generation = self._take(), self._generation
                 if self._stopped:
                     break
-            if batch:
+                leftover = self._left.popitem() if self._left else None
+            if leftover is not None:
+                self._retire(*leftover)
+            elif batch:
                 self._deliver(batch, generation)
             elif time.monotonic() >= self._keep_at or self._has_work():
                 self._keep_at = time.monotonic() + _KEEP_S
@@ -215,9 +252,9 @@ class Target:
 
     def _keep(self) -> None:
         """Connect a channel that lasts; close that of a notification which was removed."""
-        notification = self._parts.notification(self._name)
+        notification = self._parts.notifications().get(self._name)
         if notification is None:
-            self._retire()
+            self._close()
             return
         if self._channel is not None and not isinstance(self._channel[1], ConnectedChannel):
             return
@@ -228,19 +265,26 @@ class Target:
         except Exception as error:  # deliveries say it as well, and repeat it
             self._log.warning(f"keep {self._name}", "a channel is not connected", error=str(error)[:300])
 
-    def _retire(self) -> None:
-        """Close the channel of a notification that was removed, and take back what lasts at its target."""
-        if self._channel is not None and isinstance(self._channel[1], ConnectedChannel):
+    def _retire(self, key: str, notification: Notification) -> None:
+        """Take back what a notification left at its target: it was removed, or has another target now."""
+        self._close()  # two connections under one name would end each other
+        remaining = [entry for name, entry in self._parts.notifications().items() if name != self._name]
+        try:
+            channel = self._parts.channel(notification)
             try:
-                self._channel[1].retire()
-            except Exception as error:  # it is removed all the same
-                self._log.warning(
-                    f"retire {self._name}",
-                    "what a removed notification left at its target stays there",
-                    notification=self._name,
-                    error=str(error)[:300],
-                )
-        self._close()
+                if isinstance(channel, ConnectedChannel):
+                    channel.retire(remaining)
+            finally:
+                channel.close()
+        except Exception as error:  # it is tried again
+            self._log.warning(
+                f"retire {self._name}",
+                "what a removed notification left at its target is still there",
+                notification=self._name,
+                error=str(error)[:300],
+            )
+        else:
+            self._retired(key)
 
     def _schedule(self, incident: str, after_s: float) -> None:
         heapq.heappush(self._due, (time.monotonic() + after_s, next(self._numbers), incident))
@@ -284,7 +328,7 @@ class Target:
     def _deliver(self, batch: list[Delivery], generation: int) -> None:
         """One attempt."""
         try:
-            notification = self._parts.notification(self._name)
+            notification = self._parts.notifications().get(self._name)
             if notification is None:
                 self._finish(batch, batch, generation, Ending.REMOVED)
                 return

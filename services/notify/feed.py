@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, Message, TopicPartition
 
@@ -19,13 +19,14 @@ from lookout.runtime.worker.record_reader import record_of
 from lookout.runtime.worker.records import Record
 from lookout.runtime.worker.refusals import dead_letter
 from lookout.runtime.worker.topic_reader import read_topic
+from lookout.services.notify.brokers import Brokers, is_key, key_of
 from lookout.services.notify.dispatch import Dispatcher, Outcome
 from lookout.services.notify.engine import Delivery, Dropped, Ending, Engine, Happened, now_ms
 from lookout.services.notify.opinions import INTERRUPTED, Asker
 from lookout.services.notify.settings import NotifySettings
 from lookout.v1.actions_pb2 import IncidentAction
 from lookout.v1.alerts_pb2 import Alert
-from lookout.v1.notifications_pb2 import NotifyState
+from lookout.v1.notifications_pb2 import Notification, NotifyState
 from lookout.v1.state_pb2 import Checkpoint
 from lookout.wire import (
     ACTIONS,
@@ -59,6 +60,7 @@ _FENCED: Final = frozenset(
 )
 
 Place = tuple[str, int]
+M = TypeVar("M", Notification, NotifyState)
 #: counts a message by its outcome: delivered, or why it was given up
 Counted = Callable[[Ending], object]
 
@@ -80,9 +82,11 @@ class Feed:
         dispatcher: Tells them.
         health: Is ready while Kafka answers.
         counted: Counts messages.
-        lasting: The notifications that stay connected.
+        lasting: The notifications that stay connected, by id.
         asker: Asks a second model.
         ends: Whether a notification ends once its target will never take a message again.
+        forget: Called with a notification that is no more, once nothing of it is left at its target.
+        brokers: Where notifications left something.
     """
 
     def __init__(
@@ -93,17 +97,22 @@ class Feed:
         health: Health,
         *,
         counted: Counted = lambda _: None,
-        lasting: Callable[[], Iterable[str]] = lambda: (),
+        lasting: Callable[[], Mapping[str, Notification]] = dict,
         asker: Asker | None = None,
         ends: Callable[[str], bool] = lambda _: False,
+        forget: Callable[[str], object] = lambda _: None,
+        brokers: Brokers | None = None,
     ) -> None:
         self._asker = asker
         self._settings, self._engine, self._dispatcher = settings, engine, dispatcher
         self._health, self._counted, self._lasting, self._ends = health, counted, lasting, ends
+        self._forget = forget
         self._log = logs.get("notify")
         self._stopped = threading.Event()
         self._next: dict[Place, int] = {}
         self._letters: list[tuple[Record, DeadLetter]] = []
+        self._brokers = brokers or Brokers(0.0)
+        self._places: dict[str, Notification | None] = {}  # to be committed
         self._ended: set[str] = set()  # notifications to remove
         self._committed_at = 0.0
         self._turned_at = time.monotonic()
@@ -190,10 +199,16 @@ class Feed:
     def _restore(self, clients: _Clients) -> None:
         """Put back what is committed, and deliver what waits."""
         self._engine.clear()
+        self._brokers.clear()
         self._letters.clear()
         self._ended.clear()
+        self._places.clear()
         for message in read_topic(self._settings, "notify-state", NOTIFY.state.name):
-            self._engine.restore(key_text(message.key()), _state_of(message.value()))
+            key = key_text(message.key())
+            if is_key(key):
+                self._brokers.restore(key, _own(message.value(), Notification))
+            else:
+                self._engine.restore(key, _own(message.value(), NotifyState))
         for delivery in list(self._engine.waiting()):
             self._dispatcher.submit(delivery)
         self._next = self._begin(clients.consumer)
@@ -254,7 +269,15 @@ class Feed:
         for incident, opinion in opinions.items():
             deliveries += self._engine.opine(incident, opinion)
         deliveries += self._engine.due(now_ms())
-        if moved or outcomes or opinions or deliveries or time.monotonic() > self._committed_at + _COMMIT_S:
+        self._look_after_brokers()
+        if (
+            self._places
+            or moved
+            or outcomes
+            or opinions
+            or deliveries
+            or time.monotonic() > self._committed_at + _COMMIT_S
+        ):
             self._commit(clients)
         questions = self._engine.questions()
         if self._asker is not None:
@@ -263,6 +286,24 @@ class Feed:
                 self._asker.ask(alert)
         for delivery in deliveries:
             self._dispatcher.submit(delivery)
+
+    def _look_after_brokers(self) -> None:
+        """Note where notifications connect, before they do; have taken back what removed ones left."""
+        current = self._lasting()
+        self._places |= self._brokers.added(current)
+        due, given_up = self._brokers.due(current)
+        for key, notification in due.items():
+            self._dispatcher.retire(key, notification)
+        for notification in given_up:
+            self._log.warning(
+                "what a removed notification left at its target stays there", notification=notification.id
+            )
+        for key in [*self._dispatcher.retired(), *map(key_of, given_up)]:
+            notification_before = self._brokers.forget(key)
+            if notification_before is not None:
+                self._places[key] = None
+                if notification_before.id not in current:
+                    self._forget(notification_before.id)
 
     def _take(self, message: Message) -> tuple[list[Delivery], list[Dropped]]:
         record = record_of(message)
@@ -308,9 +349,9 @@ class Feed:
         """
         producer = clients.producer
         producer.begin_transaction()
-        for incident, state in self._engine.changes().items():
+        for key, state in (*self._engine.changes().items(), *self._places.items()):
             value = None if state is None else own_checkpoint(state).SerializeToString(deterministic=True)
-            producer.produce(NOTIFY.state.name, value=value, key=incident.encode())
+            producer.produce(NOTIFY.state.name, value=value, key=key.encode())
         for partition, alert in self._engine.opinions():
             producer.produce(
                 ALERTS.name,
@@ -338,6 +379,7 @@ class Feed:
         producer.commit_transaction(_STEP_S)
         self._letters.clear()
         self._ended.clear()
+        self._places.clear()
         self._committed_at = time.monotonic()
 
 
@@ -352,13 +394,13 @@ def _places(consumer: Consumer) -> list[TopicPartition]:
     ]
 
 
-def _state_of(value: bytes | None) -> NotifyState | None:
-    """A record of state; None: it is deleted, or not one."""
+def _own(value: bytes | None, kind: type[M]) -> M | None:
+    """What a record of state holds; None: it is deleted, or holds something else."""
     if value is None:
         return None
     try:
         checkpoint = from_bytes(value, Checkpoint)
     except WireError:
         return None
-    state = NotifyState()
+    state = kind()
     return state if checkpoint.own.Unpack(state) else None

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from lookout.errors import LookoutRuntimeError
 from lookout.text import clean
-from lookout.v1.notifications_pb2 import NotificationEvent
+from lookout.v1.notifications_pb2 import Notification, NotificationEvent
 
 #: cameras that a message about many incidents names
 _NAMED: Final = 5
@@ -85,8 +86,11 @@ class ConnectedChannel(Channel):
         """Whether `keep` has something to do at once."""
         return False
 
-    def retire(self) -> None:
+    def retire(self, others: Sequence[Notification] = ()) -> None:
         """Take back what lasts at the target: its notification was removed.
+
+        Args:
+            others: The notifications that remain; what one of them tells of there as well is left to it.
 
         Raises:
             DeliveryError: The target does not answer.

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 from lookout.disk import read_file
+from lookout.rules.notifications import secret_file
 from lookout.services.notify.messages import DeliveryError
 
 
@@ -32,6 +34,12 @@ class Secrets:
                 f"{name}: this service has no secrets; set LOOKOUT_NOTIFY_SECRETS to the folder with it"
             )
         return self._folder / name
+
+    def remove_own(self, notification: str) -> None:
+        """Remove the file that `lookout notify` wrote for a notification, if there is one."""
+        if self._folder is not None:
+            with contextlib.suppress(OSError):
+                (self._folder / secret_file(notification)).unlink()
 
     def read(self, name: str) -> str:
         """A secret.

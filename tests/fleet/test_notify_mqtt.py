@@ -23,7 +23,7 @@ from lookout.services.notify.channels.snooze_switches import WatchSwitches
 from lookout.services.notify.messages import DeliveryError, Message
 from lookout.services.notify.secrets import Secrets
 from lookout.v1.alerts_pb2 import Alert
-from lookout.v1.notifications_pb2 import Mqtt, NotificationEvent
+from lookout.v1.notifications_pb2 import Mqtt, Notification, NotificationEvent
 from lookout.wire import CAMERA_HEALTH, CAMERA_OFFLINE
 from tests.certificates import Authority
 from tests.eventually import eventually
@@ -284,4 +284,28 @@ def test_a_removed_notification_leaves_nothing_in_the_broker(tmp_path: Path) -> 
             client.disconnect()
             client.loop_stop()
         other.close()
+        late.close()
+
+
+def test_entities_that_another_notification_tells_of_are_left_to_it(tmp_path: Path) -> None:
+    """The sensor stays available; that of a camera that the other one is not told of goes."""
+    with mosquitto(tmp_path, ["allow_anonymous true"]) as port:
+        target = Mqtt(host="127.0.0.1", port=port)
+        leaving, staying = channel(target, tmp_path), channel(target, tmp_path, name="other")
+        connected(staying, message(Alert.KIND_OPENED))
+        leaving.send(message(Alert.KIND_UPDATED, 1))  # announces last
+        alone = message(Alert.KIND_OPENED, 2)
+        alone.event.alert.camera = "yard"
+        leaving.send(alone)
+        others = [Notification(id="other", mqtt=target, cameras=["gate"]), Notification(id="slack")]
+        leaving.retire(others)
+        late = Listener(port)
+        late.wait(f"{BASE}/state", b"ON")
+        sensor = f"homeassistant/binary_sensor/lookout_{entity_key('gate', 'fall')}/config"
+        eventually(lambda: sensor in late.got, 30)
+        for place in json.loads(late.got[sensor])["availability"]:
+            late.wait(place["topic"], b"online")
+        assert not [topic for topic in late.got if entity_key("yard", "fall") in topic]
+        assert camera_topic("lookout", "yard") not in late.got
+        staying.close()
         late.close()

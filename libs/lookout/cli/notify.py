@@ -19,11 +19,11 @@ from lookout.cli.watches import CameraOption, parse_span
 from lookout.disk import private_folder, replace_file
 from lookout.local import NOTIFY_SECRETS, FleetAddress, running_fleets
 from lookout.rules import RuleError
-from lookout.rules.notifications import check_notification, read_notification, target_text
+from lookout.rules.notifications import check_notification, read_notification, secret_file, target_text
 from lookout.text import clean
 from lookout.v1.notifications_pb2 import Mqtt, Notification, TryNotificationRequest
 from lookout.v1.watches_pb2 import Severity
-from lookout.wire import NOTIFICATIONS, NOTIFY, is_camera_id, key_text, stable_id, to_json
+from lookout.wire import NOTIFICATIONS, NOTIFY, is_camera_id, key_text, to_json
 from lookout.wire.limits import NOTIFICATIONS as MOST
 from lookout.wire.message_json import enum_name
 
@@ -236,7 +236,8 @@ def remove(name: NameArgument, bootstrap: BootstrapOption = None) -> None:
         names = ", ".join(clean(known, 60) for known in sorted(notifications)[:10]) or "none"
         raise CliError(f"no notification {clean(name, 60)}; there are: {names}")
     send_and_confirm(address, NOTIFICATIONS.name, {name: None})
-    _SecretKeeper(address, name, []).forget()
+    # Of MQTT notify needs it to take entities back, and removes it then.
+    _SecretKeeper(address, name, []).forget(has_password=not notifications[name].HasField("mqtt"))
     say(out, "[green]✓[/] removed {}", name)
 
 
@@ -288,7 +289,7 @@ class _SecretKeeper:
 
     def __init__(self, address: str, name: str, names: list[str]) -> None:
         self._fleet = next((fleet for fleet in running_fleets() if fleet.bootstrap == address), None)
-        self._file, self.names, self.shown = f"n-{stable_id(name)[:24]}", names, ""
+        self._file, self.names, self.shown = secret_file(name), names, ""
         self._texts: dict[str, str] = {}
 
     def put(self, text: str) -> str:
@@ -328,10 +329,10 @@ class _SecretKeeper:
         for file, text in self._texts.items():
             replace_file(self._check_here(self._fleet) / file, text.encode())
 
-    def forget(self) -> None:
-        """Remove the secret."""
+    def forget(self, *, has_password: bool) -> None:
+        """Remove the token, and the secret where it is not to stay."""
         if self._fleet is not None:
-            for file in (self._file, self._token_file):
+            for file in (self._token_file, *([self._file] if has_password else [])):
                 (self._check_here(self._fleet) / file).unlink(missing_ok=True)
 
     @property

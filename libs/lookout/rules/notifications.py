@@ -15,7 +15,7 @@ from lookout.v1.actions_pb2 import IncidentAction
 from lookout.v1.alerts_pb2 import Alert
 from lookout.v1.notifications_pb2 import Notification, WebPush
 from lookout.v1.watches_pb2 import SEVERITY_CRITICAL, SEVERITY_WARNING, ScheduleEntry, Severity
-from lookout.wire import WireError, check_tenant, from_json, is_camera_id, names_id, tenant_of
+from lookout.wire import WireError, check_tenant, from_json, is_camera_id, names_id, stable_id, tenant_of
 from lookout.wire.limits import ID_BYTES
 from lookout.wire.message_json import enum_name
 from lookout.wire.ranges import RangeError, check_ranges
@@ -210,6 +210,11 @@ def wants_incident(
     quiet: list[ScheduleEntry] = list(notification.quiet_hours)
     is_quiet = bool(quiet) and in_schedule(schedule_of(quiet), now_ms)
     return not is_quiet or severity == SEVERITY_CRITICAL
+
+
+def secret_file(notification: str) -> str:
+    """The file that `lookout notify` writes for a notification into a fleet's folder of secrets."""
+    return f"n-{stable_id(notification)[:24]}"
 
 
 def event_name(happened: Alert | IncidentAction) -> str:

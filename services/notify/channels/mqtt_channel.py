@@ -6,22 +6,24 @@ import contextlib
 import json
 import ssl
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from queue import Empty, SimpleQueue
 from typing import Any, Final
 
 import paho.mqtt.client as paho
 from paho.mqtt.enums import CallbackAPIVersion
 
+from lookout.rules.notifications import wants_incident
 from lookout.runtime.net.fetch import UriFetcher
 from lookout.runtime.net.guarded_resolving import guarded
+from lookout.services.notify.brokers import place_of
 from lookout.services.notify.channels.snooze_switches import OFF, ON, SnoozeSwitches, WatchSwitches
 from lookout.services.notify.messages import ConnectedChannel, DeliveryError, Message
 from lookout.services.notify.secrets import Secrets
 from lookout.text import clean
 from lookout.v1.alerts_pb2 import Alert
-from lookout.v1.notifications_pb2 import Mqtt, NotificationEvent
-from lookout.wire import CAMERA_HEALTH, CAMERA_OFFLINE, stable_id, to_json
+from lookout.v1.notifications_pb2 import Mqtt, Notification, NotificationEvent
+from lookout.wire import CAMERA_HEALTH, CAMERA_OFFLINE, WireError, from_json, stable_id, to_json
 
 _PORT: Final = 1883
 _TLS_PORT: Final = 8883
@@ -29,8 +31,8 @@ _QOS: Final = 1
 #: seconds after which a broker that is silent counts as away
 _KEEPALIVE_S: Final = 30
 _GOODBYE_S: Final = 2.0
-#: seconds without a retained message after which the broker has sent all
-_SETTLED_S: Final = 1.0
+#: looks at what a broker retains, until one finds nothing to take back
+_LOOKS: Final = 10
 #: places of an entity's own retained messages in its discovery
 _OWN_PLACES: Final = ("state_topic", "json_attributes_topic", "image_topic")
 #: what Home Assistant takes for a state that is not known
@@ -69,7 +71,7 @@ class MqttChannel(ConnectedChannel):
         self._topic, self._discovery = target.topic or "lookout", target.discovery or "homeassistant"
         self._password = secrets.read(target.password_file) if target.password_file else None
         self._authority = str(secrets.path(target.ca_file)) if target.ca_file else None
-        self._name = f"lookout-{stable_id(name)[:12]}"
+        self._notification, self._name = name, client_name(name)
         self._switches = SnoozeSwitches(watches, self._topic, self._discovery, self._name)
         self._client: paho.Client | None = None
         self._connected = threading.Event()
@@ -101,34 +103,94 @@ class MqttChannel(ConnectedChannel):
     def has_work(self) -> bool:
         return self._switches.has_work()
 
-    def retire(self) -> None:
+    def retire(self, others: Sequence[Notification] = ()) -> None:
         client = self._open()
-        retained: SimpleQueue[tuple[str, bytes]] = SimpleQueue()
-        client.on_message = lambda _client, _data, message: retained.put(
-            (message.topic, bytes(message.payload))
-        )
-        client.subscribe(f"{self._discovery}/+/+/config", _QOS)
-        places = [self._availability]
-        with contextlib.suppress(Empty):
-            while True:
-                places += self._places(*retained.get(timeout=_SETTLED_S))
-        for place in dict.fromkeys(places):
+        heirs = [heir for heir in others if heir.HasField("mqtt") and place_of(heir.mqtt) == self._place]
+        # A broker may send retained messages in any order and drop some of very many: what a look finds is
+        # taken back before the next one, and the last one finds nothing.
+        for _ in range(_LOOKS):
+            changes = self._changes(self._retained(client), heirs)
+            for place, payload in changes.items():
+                self._publish(client, place, payload, retain=True)
+            if not changes:
+                break
+        else:
+            raise DeliveryError(f"{self._target.host}: the broker keeps what this user takes back")
+        for place in (self._availability, self._switches.availability):
             self._publish(client, place, b"", retain=True)
         self._client = None  # a farewell would leave its availability
         client.disconnect()
         client.loop_stop()
 
-    def _places(self, topic: str, payload: bytes) -> list[str]:
-        """Where an entity that this notification announced lasts; nothing of those of others."""
-        try:
-            config = json.loads(payload)
-            announced = [place["topic"] for place in config["availability"]]
-        except (KeyError, TypeError, ValueError):
-            return []
-        if self._availability not in announced:
-            return []
-        own = [config[name] for name in _OWN_PLACES if name in config]
-        return [topic, *(place for place in own if str(place).startswith(f"{self._topic}/"))]
+    def _retained(self, client: paho.Client) -> dict[str, bytes]:
+        """What the broker retains of discovery, and of entities' attributes.
+
+        It has sent all once a message comes back that was published after it had confirmed the subscription.
+
+        Raises:
+            DeliveryError: The broker does not answer.
+        """
+        end = f"{self._topic}/{self._name}/end"
+        retained: dict[str, bytes] = {}
+        confirmed: SimpleQueue[int] = SimpleQueue()
+        ended = threading.Event()
+
+        def take(_client: Any, _data: Any, message: paho.MQTTMessage) -> None:
+            if message.topic == end:
+                ended.set()
+            elif message.retain:
+                retained[message.topic] = bytes(message.payload)
+
+        client.on_message = take
+        client.on_subscribe = lambda _client, _data, number, *_: confirmed.put(number)
+        filters = (f"{self._discovery}/+/+/config", f"{self._topic}/+/attributes", end)
+        _, subscription = client.subscribe([(place, _QOS) for place in filters])
+        with contextlib.suppress(Empty):
+            while confirmed.get(timeout=self._allowed.timeout_s) != subscription:
+                continue  # that of switches is confirmed, too
+            self._publish(client, end, b"")
+            ended.wait(self._allowed.timeout_s)
+        if not ended.is_set():
+            raise DeliveryError(f"{self._target.host}: the broker does not confirm a subscription")
+        return retained
+
+    def _is_own(self, topic: str) -> bool:
+        return topic.startswith(f"{self._topic}/")
+
+    def _changes(self, retained: Mapping[str, bytes], heirs: Sequence[Notification]) -> dict[str, bytes]:
+        """What to publish so that entities which this notification announced last are gone, or are those of
+        another notification that was told of their newest incident, too.
+
+        Args:
+            retained: Payloads by topic.
+            heirs: Other notifications of the same entities.
+        """
+        changes: dict[str, bytes] = {}
+        unused, used = set[str](), set[str]()  # topics of availability
+        for topic, payload in retained.items():
+            try:
+                config = json.loads(payload)
+                announced = [str(place["topic"]) for place in config["availability"]]
+            except (KeyError, TypeError, ValueError):
+                continue
+            if self._availability not in announced:
+                used.update(announced)
+                continue
+            own = [str(config[name]) for name in _OWN_PLACES if name in config]
+            base = own[0].rpartition("/")[0] if own else ""
+            heir = _heir(retained.get(f"{base}/attributes", b""), heirs)
+            if heir is None:
+                changes |= dict.fromkeys((topic, *filter(self._is_own, own)), b"")
+                unused.update(filter(self._is_own, announced))
+                continue
+            for place in config["availability"]:
+                if place["topic"] == self._availability:
+                    place["topic"] = availability_topic(self._topic, heir)
+            used.update(announced)
+            changes[topic] = json.dumps(config).encode()
+        if changes:
+            changes |= dict.fromkeys(unused - used - {self._availability}, b"")
+        return changes
 
     def close(self) -> None:
         client, self._client = self._client, None
@@ -181,7 +243,11 @@ class MqttChannel(ConnectedChannel):
 
     @property
     def _availability(self) -> str:
-        return f"{self._topic}/{self._name}/availability"
+        return availability_topic(self._topic, self._notification)
+
+    @property
+    def _place(self) -> tuple[str, int, str, str]:
+        return place_of(self._target)
 
     def _on_connect(self, _client: Any, _data: Any, _flags: Any, reason: Any, _properties: Any) -> None:
         self._refusal = str(reason) if reason.is_failure else ""
@@ -232,6 +298,28 @@ class MqttChannel(ConnectedChannel):
         """Tell programs that follow events. Not retained: they get each once, with its id."""
         data = {"id": message.id, "data": json.loads(to_json(message.event))}
         self._publish(client, f"{self._topic}/events", json.dumps(data, ensure_ascii=False).encode())
+
+
+def client_name(notification: str) -> str:
+    """The name under which a notification connects."""
+    return f"lookout-{stable_id(notification)[:12]}"
+
+
+def availability_topic(topic: str, notification: str) -> str:
+    """The topic that says whether a notification is connected."""
+    return f"{topic}/{client_name(notification)}/availability"
+
+
+def _heir(attributes: bytes, heirs: Sequence[Notification]) -> str | None:
+    """The notification that is told of the newest incident of an entity, too; None: no other one is."""
+    try:
+        event = from_json(attributes, NotificationEvent)
+    except WireError:
+        return None
+    end_ms = event.alert.end.ToMilliseconds()
+    return next(
+        (heir.id for heir in heirs if wants_incident(heir, event.alert, event.severity, end_ms)), None
+    )
 
 
 def state_of(alert: Alert) -> str:

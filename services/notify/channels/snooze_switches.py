@@ -146,6 +146,11 @@ class SnoozeSwitches:
         """Filters of what the broker is to send: states of before, and commands."""
         return [f"{self._base}/+/state", f"{self._base}/+/set"]
 
+    @property
+    def availability(self) -> str:
+        """The topic that says whether the gateway answers."""
+        return f"{self._base}/availability"
+
     def forget(self) -> None:
         """Forget what another connection published."""
         self._states.clear()
@@ -202,7 +207,7 @@ class SnoozeSwitches:
     def _say(self, availability: bytes, publish: Publish) -> None:
         """Publish whether the gateway answers, where that changed."""
         if availability != self._availability:
-            publish(f"{self._base}/availability", availability)
+            publish(self.availability, availability)
             self._availability = availability
 
     def _obey(self, views: Mapping[str, Switch]) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
 
@@ -55,6 +55,7 @@ class FakeConnected(FakeChannel, ConnectedChannel):
         super().__init__()
         self.work = threading.Event()
         self.kept = self.retired = 0
+        self.others: list[str] = []
 
     def keep(self) -> None:
         self.kept += 1
@@ -63,8 +64,11 @@ class FakeConnected(FakeChannel, ConnectedChannel):
     def has_work(self) -> bool:
         return self.work.is_set()
 
-    def retire(self) -> None:
+    def retire(self, others: Sequence[Notification] = ()) -> None:
+        if self.failures:
+            raise self.failures.pop(0)
         self.retired += 1
+        self.others = [other.id for other in others]
 
 
 class World:
@@ -75,7 +79,7 @@ class World:
         self.notifications: dict[str, Notification] = {}
         self.erased: set[str] = set()
         parts = Parts(
-            notification=self.notifications.get,
+            notifications=lambda: self.notifications,
             channel=lambda notification: self.channels[notification.id],
             compose=lambda delivery: Message(delivery.id, NotificationEvent(), delivery.since_ms),
             may_be_told=lambda delivery: delivery.id not in self.erased,
@@ -201,11 +205,17 @@ def test_a_channel_that_has_work_is_not_left_waiting(world: World) -> None:
     eventually(lambda: channel.kept == 2, 8)
 
 
-def test_a_connected_channel_takes_back_what_lasts_once_its_notification_is_removed(world: World) -> None:
+def test_what_lasts_is_taken_back_once_and_said_so_only_then(world: World) -> None:
     channel = FakeConnected()
     world.add("a", channel)
+    world.add("b", FakeChannel())
     world.dispatcher.keep(["a"])
     eventually(lambda: channel.kept == 1, 8)
-    del world.notifications["a"]
-    channel.work.set()
-    eventually(lambda: channel.retired == 1, 8)
+    left = world.notifications.pop("a")
+    channel.failures.append(DeliveryError("away"))
+    world.dispatcher.retire("place", left)
+    eventually(lambda: not channel.failures, 8)
+    assert world.dispatcher.retired() == []
+    world.dispatcher.retire("place", left)
+    eventually(lambda: world.dispatcher.retired() == ["place"], 8)
+    assert (channel.retired, channel.others) == (1, ["b"])

@@ -74,7 +74,7 @@ def test_a_text_follows_a_json_schema(vllm_engine: Any, family: str, plan: Any) 
         assert isinstance(answer["lying"], bool)
         assert 0 <= answer["people"] <= 9
     before = vllm_engine.ask(plan, [Question("q", FIRST)])
-    with pytest.raises(EngineError, match="vLLM does not take the question"):
+    with pytest.raises(EngineError, match="vLLM rejects the question"):
         text(0, type="nothing that JSON has")
     assert vllm_engine.ask(plan, [Question("q", FIRST)]).answers == before.answers
 

@@ -1,6 +1,7 @@
 """The model that comes with Lookout, and the questions it was trained for.
 
-The model is tiny and trained on rendered scenes (docs/watchbench.md): it proves the system, not the world.
+The model is tiny and trained on rendered scenes (docs/watchbench.md): it shows that the system works, and is
+not meant for real footage.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from lookout.models.window_defaults import (
 #: the checkpoint folder that comes with the package
 TINY: Final = Path(__file__).parent / "tiny"
 
-#: what the demo asks, by short name
+#: the demo's questions, by short name
 DEMO_QUESTIONS: Final = {
     "person": "Is a person in view?",
     "lying": "Is anyone lying on the ground?",
@@ -45,13 +46,14 @@ DEMO_QUESTIONS: Final = {
 
 
 def find_model(folder: Path | str | None = None) -> Path:
-    """A checkpoint folder, absolute.
+    """Check a checkpoint folder and return its absolute path.
 
     Args:
         folder: The folder of a vision-language model's checkpoint; None: the one that comes with Lookout.
 
     Raises:
-        ModelError: The folder does not exist, holds no whole checkpoint, or claims what cannot be.
+        ModelError: The folder does not exist, lacks part of a checkpoint, or states numbers that cannot be
+            true.
     """
     if folder is not None and not isinstance(folder, (str, Path)):
         raise ModelError(f"model is the folder of a checkpoint, not {folder!r:.80}")

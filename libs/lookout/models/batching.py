@@ -1,4 +1,4 @@
-"""Requests of several lanes that wait at the same time are computed as one batch, on one thread."""
+"""Computes requests of several callers that wait at the same time as one batch, on one thread."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CLOSE_S = 30.0
 
 
 class Starter(Protocol):
-    """What starts threads (`lookout.runtime.worker.Supervisor`, which also watches them)."""
+    """Starts threads (implemented by `lookout.runtime.worker.Supervisor`, which also watches them)."""
 
     def start(self, name: str, target: Callable[[], None]) -> threading.Thread:
         """Run `target` on a daemon thread called `name`."""
@@ -30,7 +30,7 @@ class Starter(Protocol):
 
 
 class _Unwatched:
-    """Starts threads whose death nobody is told of; whoever waits for them gets an error."""
+    """Starts threads without a supervisor: if one dies, only the callers that wait for it get an error."""
 
     def start(self, name: str, target: Callable[[], None]) -> threading.Thread:
         thread = threading.Thread(target=target, name=name, daemon=True)
@@ -45,20 +45,23 @@ class _Waiting(Generic[R, A]):
 
 
 class BatchingThread(Generic[R, A]):
-    """Owns the thread that computes. `ask` may be called from any thread; nothing waits for a batch to fill.
+    """Computes batches on a thread of its own.
 
-    An exception of `compute` is the answer to the requests of its batch. Anything else that ends the thread
-    is a fault of the service: the supervisor ends the process, and callers that wait get a TransientError.
+    `ask` may be called from any thread. No request waits for a batch to fill.
+
+    An exception raised by `compute` is passed on to every caller of its batch. Anything else that ends the
+    thread is a fault of the service: the supervisor ends the process, and waiting callers get a
+    TransientError.
 
     Args:
-        name: Of the thread.
-        compute: The answers of a batch, in its order.
-        choose: Indices of the waiting requests (in order of arrival) that make the next batch, at least one;
-            the others wait. None: all.
-        halve: Whether a batch whose computation fails runs again as two halves: what does not fit the
-            device's memory may fit then, and one request's fault stays its own.
-        supervisor: Told when the thread dies. None: nobody is.
-        busy: Told the seconds of each computation.
+        name: The thread's name.
+        compute: Returns the answers of a batch, in its order.
+        choose: Returns the indices of the waiting requests (in order of arrival) that form the next batch, at
+            least one; the others keep waiting. None: all.
+        halve: Whether a batch that fails is split and each half computed again. A half may fit in the
+            device's memory where the whole did not, and a faulty request fails alone.
+        supervisor: Starts the thread and is told when it dies. None: nobody is.
+        busy: Called with the seconds of each computation.
     """
 
     def __init__(
@@ -75,7 +78,7 @@ class BatchingThread(Generic[R, A]):
         self.batches = 0
         """Batches computed since the start."""
         self.requests = 0
-        """Requests in them."""
+        """Requests in those batches."""
         self._compute = compute
         self._choose = choose or (lambda requests: range(len(requests)))
         self._halve = halve
@@ -87,21 +90,22 @@ class BatchingThread(Generic[R, A]):
         _OPEN.add(self)
 
     def ask(self, request: R) -> A:
-        """The answer to one request.
+        """Return the answer to one request; blocks until it is computed.
 
         Raises:
-            TransientError: The thread has ended; so does the process.
+            TransientError: The thread has ended.
             Exception: What `compute` raised.
         """
         return self.submit(request).result()
 
     def submit(self, request: R) -> Future[A]:
-        """The answer to one request, once it is there. A request that no batch has taken can be cancelled."""
+        """Queue one request and return a future of its answer. It can be cancelled until a batch has taken
+        it."""
         waiting: _Waiting[R, A] = _Waiting(request)
-        # Put first, look second: where the thread ends in between, one of the two sides refuses the request.
+        # Enqueue first, check second: if the thread ends in between, one of the two sides rejects it.
         self._queue.put(waiting)
         if self._ended.is_set():
-            self._refuse_queued()  # the thread may have looked for the last time already
+            self._refuse_queued()  # the thread may have emptied the queue for the last time
         return waiting.answer
 
     def call(self, action: Callable[[], object]) -> None:
@@ -109,11 +113,11 @@ class BatchingThread(Generic[R, A]):
         self._queue.put(action)
 
     def waiting(self) -> int:
-        """Requests and calls that the thread has not looked at yet."""
+        """Requests and calls that the thread has not taken from its queue yet."""
         return self._queue.qsize()
 
     def close(self) -> None:
-        """Finish the running batch and refuse what waits."""
+        """Finish the running batch and reject the requests that wait."""
         _OPEN.discard(self)
         self._queue.put(None)
         self._thread.join(timeout=CLOSE_S)
@@ -143,9 +147,10 @@ class BatchingThread(Generic[R, A]):
             self._refuse_queued()
 
     def _gather(self) -> bool:
-        """Take everything that waits; wait where that is nothing. False at the end."""
-        # What arrived while a batch was computed is the next one: batches grow with load, and nothing waits
-        # for them.
+        """Take everything that waits, blocking while there is nothing. Return False once the thread is to
+        end."""
+        # Requests that arrive during a batch form the next one: batches grow with load, and no request
+        # waits for one to fill.
         while not self._waiting or not self._queue.empty():
             job = self._queue.get()
             if job is None:
@@ -199,7 +204,8 @@ _OPEN: Final[WeakSet[BatchingThread[Any, Any]]] = WeakSet()
 
 @atexit.register
 def _close_all() -> None:
-    """Python ends a daemon thread where it next wants the interpreter. Inside of torch's C++ that is
-    `std::terminate`: a program that was interrupted, or did not close its model, would die of SIGABRT."""
+    """Close all threads before the interpreter exits. Python ends a daemon thread when it next needs the
+    interpreter; inside torch's C++ that calls `std::terminate`, so a program that was interrupted, or that
+    did not close its model, would die of SIGABRT."""
     for thread in list(_OPEN):
         thread.close()

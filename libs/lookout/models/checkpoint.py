@@ -1,8 +1,8 @@
-"""What a checkpoint folder claims, checked before anything is allocated for it.
+"""Checks what a checkpoint folder claims before anything is allocated for it.
 
 A folder from elsewhere may announce any size. Its weights are never unpickled, and none of its code runs
-(transformers asks for `trust_remote_code`, which nobody here gives); what is left is what it makes a reader
-allocate or compute.
+(transformers needs `trust_remote_code` for that, which Lookout never sets). What remains is how much memory
+and time its numbers make a reader spend.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ from lookout.models.errors import ModelError
 from lookout.text import clean
 
 CONFIG: Final = "config.json"
-#: bytes of a configuration file; published ones have a few thousand, vocabularies up to 20 million
+#: limits in bytes of a configuration and of any other JSON file; published ones have a few thousand,
+#: vocabularies up to 20 million
 _CONFIG_BYTES: Final = 4 << 20
 _TOKENIZER_BYTES: Final = 256 << 20
-#: what transformers and Lookout read of a folder; other files may hold anything
+#: the files that transformers and Lookout read; others may hold anything
 _DOCUMENTS: Final = frozenset(
     f"{name}.json"
     for name in (
@@ -38,12 +39,12 @@ _DOCUMENTS: Final = frozenset(
         *("model.safetensors.index", "lookout_layout", "lookout_questions", "lookout_windows"),
     )
 )
-#: bytes of the table of tensors in front of a safetensors file, as that format's own reader limits it
+#: limit in bytes of the header of a safetensors file, the same as in that format's own reader
 _TABLE_BYTES: Final = 100_000_000
-#: how the file begins that Git leaves in a large one's place
+#: the first bytes of a Git LFS pointer, which replaces a large file
 _POINTER: Final = b"version https://git-lfs"
 _PARTS: Final = ("vision_config", "text_config")
-#: layers of a tower or a language model, and any other number of a configuration, at most
+#: limits of the layers of a tower or language model, and of any other number in a configuration
 _LAYERS: Final = 1000
 _NUMBER: Final = 1 << 31
 _BITS: Final = {
@@ -54,23 +55,23 @@ _BITS: Final = {
 
 
 def check_checkpoint(folder: Path) -> None:
-    """Check a checkpoint folder's configuration, its other documents and the tables of its weights.
+    """Check a checkpoint folder's configuration, its other JSON files and the headers of its weights.
 
     Raises:
-        ModelError: A file is not a safetensors file, is too large, or claims what cannot be.
+        ModelError: A file is malformed or too large, or states numbers that cannot be true.
     """
     config = _read_json(folder / CONFIG, _CONFIG_BYTES)
     for part in _PARTS:
-        # In place of what is no object transformers takes its defaults, models of billions of parameters.
+        # If it is not an object, transformers takes its defaults: models of billions of parameters.
         if not isinstance(config.get(part, {}), dict):
-            raise ModelError(f"{folder / CONFIG}: {part} is no JSON object")
+            raise ModelError(f"{folder / CONFIG}: {part} is not a JSON object")
     for name, value in _numbers(config):
         limit = _LAYERS if "layers" in name or name == "depth" else _NUMBER
         if not math.isfinite(value) or abs(value) > limit:
             raise ModelError(f"{folder / CONFIG}: {clean(name, 60)} is {value:.6g}; {limit} is the limit")
     for path in sorted(folder.glob("*.json")):
         if path.name in _DOCUMENTS:
-            _read_json(path, _TOKENIZER_BYTES)  # one that broke off in a download is named here
+            _read_json(path, _TOKENIZER_BYTES)  # an interrupted download is reported here
         elif path.name != CONFIG:
             _read(path, _TOKENIZER_BYTES)
     for path in sorted(folder.glob("*.safetensors")):
@@ -88,14 +89,14 @@ def _read_json(path: Path, limit: int) -> dict[str, Any]:
     try:
         value = json.loads(_read(path, limit))
     except (ValueError, RecursionError) as error:
-        raise ModelError(f"{path} is no JSON: {clean(error, 200)}") from error
+        raise ModelError(f"{path} is not JSON: {clean(error, 200)}") from error
     if not isinstance(value, dict):
-        raise ModelError(f"{path} holds no JSON object")
+        raise ModelError(f"{path} does not hold a JSON object")
     return value
 
 
 def _numbers(value: object, name: str = "") -> Iterator[tuple[str, float]]:
-    """Every number of a configuration, with the name it stands under."""
+    """Yield every number of a configuration, with its key."""
     if isinstance(value, bool):
         return
     if isinstance(value, int | float):
@@ -109,7 +110,7 @@ def _numbers(value: object, name: str = "") -> Iterator[tuple[str, float]]:
 
 
 def count_weights(folder: Path) -> int:
-    """The numbers in a checkpoint's weights, whatever their data type; nothing is loaded.
+    """Count the numbers in a checkpoint's weights, whatever their data type, without loading them.
 
     Raises:
         ModelError: A file of weights is damaged.
@@ -118,19 +119,19 @@ def count_weights(folder: Path) -> int:
 
 
 def _check_weights(path: Path) -> int:
-    """Check the table of tensors in front of a safetensors file; how many numbers they have.
+    """Check the header of a safetensors file and return how many numbers its tensors have.
 
     Raises:
-        ModelError: It is not a safetensors file, or a tensor is not where it says.
+        ModelError: It is not a safetensors file, or a tensor's offsets do not fit its shape or the file.
     """
     try:
         size = path.stat().st_size
         if not path.is_file():
-            raise ModelError(f"{path} cannot be read: no regular file")
+            raise ModelError(f"{path} cannot be read: not a regular file")
         with path.open("rb") as file:
             start = file.read(len(_POINTER))
             if start == _POINTER:
-                raise ModelError(f"{path} is a pointer of Git LFS: fetch the weights with git lfs pull")
+                raise ModelError(f"{path} is a Git LFS pointer: fetch the weights with git lfs pull")
             file.seek(0)
             (length,) = struct.unpack("<Q", file.read(8))
             if length > min(size - 8, _TABLE_BYTES):

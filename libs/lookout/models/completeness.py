@@ -1,4 +1,4 @@
-"""Whether a folder holds all of a checkpoint: a copy that broke off lacks a file or a part of one."""
+"""Checks that a folder holds a whole checkpoint: an interrupted copy lacks a file, or part of one."""
 
 from __future__ import annotations
 
@@ -17,17 +17,18 @@ if TYPE_CHECKING:
 WEIGHTS: Final = "model.safetensors"
 INDEX: Final = f"{WEIGHTS}.index.json"
 TOKENIZERS: Final = ("tokenizer.json", "vocab.json", "tokenizer.model")
-"""Any of these is a tokenizer."""
+"""Any one of these is a tokenizer."""
 PROMPTS: Final = ("chat_template.jinja", "chat_template.json", "lookout_layout.json")
-"""Any of these says how the model is asked; older checkpoints have it in the tokenizer's configuration."""
+"""Any one of these says how the model is prompted; older checkpoints have it in the tokenizer's
+configuration."""
 _NAMED: Final = 3
 
 
 def check_complete(folder: Path) -> None:
-    """Check that the files of a checkpoint are there; its documents were read already.
+    """Check that all files of a checkpoint exist. `check_checkpoint` has read its JSON files before.
 
     Raises:
-        ModelError: It has no tokenizer, no chat template or no weights, or a file of weights is missing.
+        ModelError: The tokenizer, the chat template, the weights or one file of the weights is missing.
     """
     if (folder / INDEX).is_file():
         _check_shards(folder)
@@ -44,7 +45,7 @@ def check_complete(folder: Path) -> None:
 
 
 def _tokenizer_has_template(folder: Path) -> bool:
-    path = folder / "tokenizer_config.json"  # a JSON object where it is there: `check_checkpoint`
+    path = folder / "tokenizer_config.json"  # if it exists, it is a JSON object (`check_checkpoint`)
     return path.is_file() and bool(json.loads(path.read_bytes()).get("chat_template"))
 
 
@@ -66,15 +67,16 @@ def _is_name(shard: object) -> bool:
 def check_loaded(
     folder: Path, missing: Collection[str], weights: Iterable[tuple[str, torch.Tensor]] = ()
 ) -> None:
-    """Check what the stock classes loaded. They draw weights that are missing at random, and take any number.
+    """Check what the stock classes loaded. They fill missing weights with random numbers, and accept any
+    number.
 
     Args:
         folder: The checkpoint.
-        missing: Names of the weights that its files do not have.
-        weights: Those that were loaded, by name.
+        missing: Names of the model's weights that the files lack.
+        weights: The loaded weights, by name.
 
     Raises:
-        ModelError: There are missing ones, or one of the others holds a number that is not finite.
+        ModelError: Weights are missing, or a loaded one holds a number that is not finite.
     """
     for name, weight in weights:
         check_finite_weight(folder, name, weight)
@@ -92,18 +94,18 @@ def check_loaded(
 def check_finite_weight(folder: Path, name: str, weight: torch.Tensor) -> None:
     """Check that every number of a weight is finite: with one that is not, no answer is.
 
-    One pass over the numbers, which copies none: a tenth of what reading them costs.
+    Reads the numbers once and copies none, in a tenth of the time that loading them takes.
 
     Args:
         folder: The checkpoint.
-        name: The weight's.
+        name: The weight's name.
         weight: The weight, of any shape and dtype.
 
     Raises:
-        ModelError: One is not.
+        ModelError: A number is not finite.
     """
     if not weight.is_floating_point() or weight.itemsize < 2 or not weight.numel():
-        return  # the smallest and largest number of 8 bits cannot be asked for
+        return  # torch has no minimum and maximum for 8-bit floats
     edges = [float(edge) for edge in weight.detach().aminmax()]
     if not all(map(math.isfinite, edges)):
         raise ModelError(

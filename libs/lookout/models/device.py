@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     import torch
 
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
-#: CUDA's compute capability from which on bfloat16 is computed natively (Ampere)
+#: the lowest CUDA compute capability with native bfloat16 (Ampere)
 _BFLOAT16 = (8, 0)
 
 
 def check_device(device: str) -> None:
-    """Refuse a device that this machine does not have.
+    """Check that a model can run on a device of this machine.
 
     Raises:
         ModelError: torch cannot place a model on it.
@@ -31,14 +31,14 @@ def check_device(device: str) -> None:
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError) as error:
         why = str(error).splitlines()[0].partition(". ")[0]
-        if why.startswith("Expected one of"):  # torch names every device that it was ever built for
+        if why.startswith("Expected one of"):  # torch lists every device type it knows
             why = "it is not one of cpu, cuda, cuda:0"
         raise ModelError(f"a model cannot run on {device!r}: {why}") from None
 
 
 def limit_threads() -> None:
-    """Give torch no more threads than this process may use cores: torch knows its affinity, but no CPU limit
-    of a container. OMP_NUM_THREADS has the last word."""
+    """Limit torch to as many threads as this process may use cores: torch respects the process's affinity,
+    but not a container's CPU limit. OMP_NUM_THREADS takes precedence."""
     import torch
 
     if "OMP_NUM_THREADS" not in os.environ and torch.get_num_threads() > (cores := usable_cores()):
@@ -48,29 +48,30 @@ def limit_threads() -> None:
 
 @cache
 def _compute_in_forks() -> None:
-    """A forked process has none of the threads of torch's OpenMP, and would wait for them for ever: it
-    computes on one thread, as a worker of torch's DataLoader does."""
+    """Make forked processes compute on one thread, as workers of torch's DataLoader do. A fork has none of
+    the threads of torch's OpenMP, and would wait for them forever."""
     from torch._C import set_num_threads  # vLLM puts one that does nothing in the place of torch's public one
 
     os.register_at_fork(after_in_child=lambda: set_num_threads(1))
 
 
 def default_dtype(device: str) -> str:
-    """The data type of a model on `device`: float32 on the CPU, where the answers of every engine are equal;
-    bfloat16 on a GPU that computes it, else float16, because float32 would take twice the memory and a
-    multiple of the time there.
+    """Return the default data type of a model on `device`.
+
+    On the CPU it is float32, with which the answers of all engines are equal. On a GPU it is bfloat16 where
+    that is native, else float16: float32 would take twice the memory and several times as long.
     """
     if not device.startswith("cuda"):
         return "float32"
     import torch
 
     if not torch.cuda.is_available():
-        return "float32"  # loading the model says what is wrong with the device
+        return "float32"  # loading the model reports what is wrong with the device
     return "bfloat16" if torch.cuda.get_device_capability(device) >= _BFLOAT16 else "float16"
 
 
 def dtype_of(dtype: torch.dtype | str | None, device: str | torch.device) -> torch.dtype:
-    """A data type by its name; None or "auto": `default_dtype` of the device."""
+    """Return a torch data type by its name; None or "auto" gives `default_dtype` of the device."""
     import torch
 
     if dtype is None or dtype == "auto":
@@ -80,7 +81,7 @@ def dtype_of(dtype: torch.dtype | str | None, device: str | torch.device) -> tor
 
 
 def engine_device(engine: str, device: str) -> str:
-    """Where an engine's model runs: vLLM takes the device that its wheel was built for."""
+    """Return the device that an engine's model runs on; vLLM uses the one that its wheel was built for."""
     if engine == "transformers":
         return device
     import torch
@@ -89,7 +90,7 @@ def engine_device(engine: str, device: str) -> str:
 
 
 def free_bytes(device: str) -> int | None:
-    """Memory of a GPU that nothing uses; None: `device` is not a GPU of this machine."""
+    """Free memory of a GPU; None if `device` is not a GPU of this machine."""
     if not device.startswith("cuda"):
         return None
     import torch

@@ -1,4 +1,4 @@
-"""Which model a folder holds."""
+"""Digests that identify the model in a checkpoint folder."""
 
 import hashlib
 import json
@@ -9,14 +9,14 @@ from lookout.models.errors import ModelError
 from lookout.models.questions import QUESTIONS_FILE
 
 _FILES = ("*.safetensors", "*.json")
-#: in a folder with tower and projector alone: the digest of the whole checkpoint
+#: in a folder with only tower and projector: the file with the digest of the whole checkpoint
 VISION_HALF: Final = "lookout_vision_half.json"
 
 
 def folder_digest(folder: Path) -> str:
-    """16 hex digits over the names and bytes of a checkpoint's weights, configuration and tokenizer.
+    """Return 16 hex digits over the names and bytes of a checkpoint's weights, configuration and tokenizer.
 
-    Its list of questions does not count: measured again, the model computes the same.
+    Its list of questions is left out: measuring it again does not change what the model computes.
     """
     state = hashlib.blake2b(digest_size=8)
     files = (path for pattern in _FILES for path in folder.glob(pattern) if path.name != QUESTIONS_FILE)
@@ -28,15 +28,15 @@ def folder_digest(folder: Path) -> str:
 
 
 def is_vision_half(folder: Path) -> bool:
-    """Whether a folder holds tower and projector of a checkpoint alone (`lookout model vision`)."""
+    """Whether a folder holds only the tower and projector of a checkpoint (`lookout model vision`)."""
     return (folder / VISION_HALF).is_file()
 
 
 def tower_digest(folder: Path) -> str:
-    """The digest of the whole checkpoint that a folder holds, or holds the vision half of.
+    """Return the digest of the whole checkpoint, also for a folder that holds only its vision half.
 
     Raises:
-        ModelError: The half does not say of which checkpoint it is.
+        ModelError: The half does not name the digest of its checkpoint.
     """
     if not is_vision_half(folder):
         return folder_digest(folder)

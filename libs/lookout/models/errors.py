@@ -1,4 +1,4 @@
-"""Errors about checkpoint folders."""
+"""Errors about checkpoint folders and sampling."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from lookout.errors import LookoutError
 
 
 class ModelError(LookoutError, ValueError):
-    """A folder that is no checkpoint."""
+    """A folder that is not a usable checkpoint, or a device that cannot run one."""
 
 
 class SamplingError(LookoutError, ValueError):
-    """Sample rate, stride and window that do not fit together."""
+    """Sample rate, stride and window do not fit together."""

@@ -1,7 +1,7 @@
-"""Floating-point operations of transformers, counted from shapes: the one home of these formulas.
+"""Floating-point operations of transformers, counted from shapes. These formulas exist only here.
 
-A multiply-add counts as 2. Norms, activations and softmax are not counted. Vision towers, engines and
-benches count with these functions, so that their numbers can be added and compared.
+A multiply-add counts as 2. Norms, activations and softmax are not counted. Vision towers, engines and benches
+count with these functions, so that their numbers can be added and compared.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from torch import nn
 
 
 def linear_weights(modules: Iterable[nn.Module]) -> int:
-    """Weights of every linear layer inside `modules`, biases apart."""
+    """Count the weights of every linear layer inside `modules`, without biases."""
     return sum(
         part.in_features * part.out_features
         for module in modules
@@ -23,28 +23,29 @@ def linear_weights(modules: Iterable[nn.Module]) -> int:
 
 
 def products(rows: int, weights: int) -> int:
-    """`rows` rows through matrices of `weights` weights in all."""
+    """FLOPs of `rows` rows through matrices of `weights` weights in total."""
     return 2 * rows * weights
 
 
 def attention(pairs: int, width: int) -> int:
-    """Scores and weighted values of `pairs` query-key pairs; `width` is heads x head size."""
+    """FLOPs of scores and weighted values of `pairs` query-key pairs; `width` is heads x head size."""
     return 4 * width * pairs
 
 
 def causal_pairs(rows: int, before: int = 0) -> int:
-    """Query-key pairs of `rows` rows that see `before` earlier rows, each other's past, and themselves."""
+    """Count the query-key pairs of `rows` rows that see `before` earlier rows, the rows of their own before
+    them, and themselves."""
     return rows * before + rows * (rows + 1) // 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecoderShape:
-    """The numbers of a language model that costs depend on.
+    """The dimensions of a language model that its costs depend on.
 
     Attributes:
         layers: Decoder layers.
-        heads: Query heads; `kv_heads` key heads; `head_dim` the size of one.
-        hidden: The width of a row.
+        heads: Query heads; `kv_heads`: key heads; `head_dim`: size of one head.
+        hidden: Width of a row.
         linear: Weights of one layer's projections and MLP.
     """
 
@@ -57,7 +58,7 @@ class DecoderShape:
 
     @property
     def row_numbers(self) -> int:
-        """Numbers of KV of one row over all layers."""
+        """How many numbers of KV one row has over all layers."""
         return 2 * self.layers * self.kv_heads * self.head_dim
 
     @property
@@ -68,9 +69,9 @@ class DecoderShape:
 
     @property
     def pair_flops(self) -> int:
-        """One query-key pair in one layer."""
+        """FLOPs of one query-key pair in one layer."""
         return attention(1, self.heads * self.head_dim)
 
     def flops(self, rows: int, pairs: int) -> int:
-        """`rows` rows through all layers, with `pairs` query-key pairs in each layer."""
+        """FLOPs of `rows` rows through all layers, with `pairs` query-key pairs in each layer."""
         return self.layers * (products(rows, self.linear) + attention(pairs, self.heads * self.head_dim))

@@ -1,4 +1,4 @@
-"""Presets: which patches are kept and how windows reuse KV, together, under one name for every command."""
+"""Presets: one name, for every command, for which patches are kept and how windows reuse KV."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DEFAULT = "default"
 
 
 class PresetError(LookoutError, ValueError):
-    """There is no preset of that name."""
+    """No preset has that name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ with a longer run, which grows with the window. `codecsight`: the paper's motion
 
 
 def preset_of(name: str) -> PresetSettings:
-    """A preset by its name.
+    """Return a preset by its name.
 
     Raises:
         PresetError: No preset has that name.

@@ -1,4 +1,4 @@
-"""What a model can be asked, as its folder says."""
+"""The questions that a model can be asked, according to its folder."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lookout.structured import NO_TEXT, structure_of
 from lookout.text import MAX_QUESTION, question_text
 
 TRAINED = "watchbench.json"
-"""In the folder of a model that `watchbench` trained: it answers yes or no, and nothing else."""
+"""Marks the folder of a model that `watchbench` trained: it answers yes or no, and nothing else."""
 _WORDS = "am are can could did do does had has have is may might must shall should was were will would"
 _VERBS = frozenset([*_WORDS.split(), "isn't", "aren't", "doesn't", "hasn't", "wasn't"])
 
@@ -31,8 +31,8 @@ class ListedQuestion:
     """A question that a model was trained for.
 
     Attributes:
-        wordings: How it may be asked; the first one is the usual one.
-        f1: F1 by the kind of footage ("rendered", "real"); a kind that was not measured is missing.
+        wordings: The ways to ask it, the usual one first.
+        f1: F1 by kind of footage ("rendered", "real"); a kind that was not measured is missing.
     """
 
     wordings: tuple[str, ...]
@@ -47,7 +47,8 @@ class ListedQuestion:
 
 
 def listed_questions(folder: Path) -> tuple[ListedQuestion, ...] | None:
-    """The questions that a checkpoint folder lists; None: it lists none, and every question may be asked.
+    """Return the questions that a checkpoint folder lists; None: it has no list, and every question may be
+    asked.
 
     Raises:
         ModelError: The list cannot be read.
@@ -69,8 +70,8 @@ def listed_questions(folder: Path) -> tuple[ListedQuestion, ...] | None:
 
 
 def question_quality(folder: Path, question: str) -> str | None:
-    """What a checkpoint folder says of a question: its F1, or that it was not trained for it; None: it lists
-    none."""
+    """Describe how well a model answers a question: its F1, or that it was not trained for it; None if the
+    folder lists no questions."""
     listed = listed_questions(folder)
     if listed is None:
         return None
@@ -82,13 +83,14 @@ UNTRAINED: Final = "the model was not trained for this question"
 
 
 def find_listed(listed: Iterable[ListedQuestion], question: str) -> ListedQuestion | None:
-    """The listed question that another one is, whatever its case, punctuation and white space."""
+    """Find the listed question that equals another one, ignoring case, punctuation and white space."""
     key = _normal(question)
     return next((one for one in listed if any(_normal(wording) == key for wording in one.wordings)), None)
 
 
 def is_untrained(listed: Iterable[ListedQuestion] | None, question: str) -> bool:
-    """Whether a model lists what it was trained for (`listed_questions`), without this question."""
+    """Whether a model lists the questions that it was trained for (`listed_questions`), and this is not one
+    of them."""
     return listed is not None and find_listed(listed, question) is None
 
 
@@ -98,16 +100,16 @@ def _normal(question: str) -> str:
 
 
 class QuestionError(LookoutError, ValueError):
-    """A question that a model was not trained to answer."""
+    """A question that cannot be asked, or that a model was not trained to answer."""
 
 
 def writes_text(folder: Path) -> bool:
-    """Whether a model answers in words, too."""
+    """Whether a model can also answer in words."""
     return not (folder / TRAINED).is_file()
 
 
 def asks_yes_no(question: str) -> bool:
-    """Whether p(yes) answers a question: a clause begins with a verb such as "is", or the question lists its
+    """Whether p(yes) answers a question: one of its clauses begins with a verb such as "is", or it lists its
     allowed answers (`lookout.structured`).
 
     Raises:
@@ -122,10 +124,10 @@ def asks_yes_no(question: str) -> bool:
 def check_questions(
     folder: Path, questions: Iterable[str], *, text: bool = False, anyway: bool = False
 ) -> tuple[str, ...]:
-    """Several questions to a model, checked as `check_question` does.
+    """Check several questions to a model as `check_question` does.
 
     Raises:
-        QuestionError: One of them is refused, or `questions` is no list of texts.
+        QuestionError: A question is rejected, or `questions` is not a list of texts.
     """
     if isinstance(questions, (str, bytes)) or not isinstance(questions, Iterable):
         raise QuestionError(
@@ -135,20 +137,21 @@ def check_questions(
 
 
 def check_question(folder: Path, question: str, *, text: bool = False, anyway: bool = False) -> str:
-    """Refuse what a model was not trained to answer.
+    """Check that a model can be asked a question, and return the question on one line.
 
     Args:
         folder: The model's checkpoint.
-        question: What is asked.
-        text: Whether an answer in words is asked for.
-        anyway: Take a question of yes or no, or one with allowed answers, that the folder does not list.
+        question: The question.
+        text: Whether an answer in words is wanted.
+        anyway: Accept a yes/no question, or one with allowed answers, that the folder does not list.
 
     Returns:
         The question on one line.
 
     Raises:
-        QuestionError: It cannot be asked (`question_text`), the model answers short questions of yes or no
-            only, or only those that its folder lists, or its tokenizer cannot tell allowed answers apart.
+        QuestionError: The question cannot be asked (`question_text`), the model answers only short yes/no
+            questions, or only those that its folder lists, or its tokenizer cannot tell the allowed answers
+            apart.
         ModelError: The folder's list of questions cannot be read.
         WindowError: There are allowed answers, and the folder's tokenizer or prompt cannot be used.
     """
@@ -167,7 +170,7 @@ def check_question(folder: Path, question: str, *, text: bool = False, anyway: b
         )
     if listed is not None and not (text or anyway) and find_listed(listed, asked) is None:
         usual = "; ".join(repr(one.wordings[0]) for one in listed[:5])
-        more = "" if len(listed) <= 5 else f", or what else its {QUESTIONS_FILE} lists"
+        more = "" if len(listed) <= 5 else f", or another question that its {QUESTIONS_FILE} lists"
         raise QuestionError(
             f"the model {folder.name} was not trained for {asked!r}, and its answer would mean little: ask "
             f"{usual}{more}; or give another model, or force it (--anyway, in Python anyway=True)"
@@ -179,7 +182,7 @@ def check_question(folder: Path, question: str, *, text: bool = False, anyway: b
 
 @lru_cache(maxsize=256)
 def _answers_fault(folder: Path, question: str) -> str | None:
-    """Why a model's tokenizer cannot write the allowed answers of a question; None where it can."""
+    """Return why a model's tokenizer cannot write the allowed answers of a question; None if it can."""
     from lookout.models.engines.asked import question_fault
     from lookout.models.families import load_layout, load_tokenizer
 

@@ -1,6 +1,7 @@
-"""The half of a checkpoint that prune-encode loads: tower and projector without the language model's layers.
+"""The half of a checkpoint that prune-encode loads: tower and projector, without the language model's layers.
 
-The language model's embedding stays: the stock classes of transformers refuse a checkpoint without it.
+The language model's embedding stays, because the stock classes of transformers reject a checkpoint without
+it.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ _LANGUAGE: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class VisionHalf:
-    """A written half.
+    """A vision half that was written.
 
     Attributes:
-        digest: Of the whole checkpoint, which the half counts as.
+        digest: Digest of the whole checkpoint; the half is identified by it too.
         whole_bytes: Size of the whole checkpoint's weights.
-        half_bytes: Size of the half's.
+        half_bytes: Size of the half's weights.
     """
 
     digest: str
@@ -49,14 +50,14 @@ def write_vision_half(folder: Path, target: Path) -> VisionHalf:
         target: A folder that does not exist or is empty.
 
     Raises:
-        ModelError: The folder holds no whole checkpoint, or the target holds something.
+        ModelError: The folder is not a whole checkpoint, or the target is not empty.
     """
     folder = find_model(folder)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise ModelError(f"{target} is not empty: give a new folder")
     target.mkdir(parents=True, exist_ok=True)
     for path in sorted(folder.iterdir()):
-        # By links where the checkpoint lies in a download cache.
+        # The contents, not the links of which a download cache consists.
         if path.is_file() and path.suffix != ".safetensors" and path.name != _INDEX:
             shutil.copyfile(path, target / path.name)
     weights = sorted(folder.glob("*.safetensors"))
@@ -73,7 +74,7 @@ def write_vision_half(folder: Path, target: Path) -> VisionHalf:
 
 
 def _copy_weights(source: Path, target: Path) -> list[str]:
-    """Copy a file's tensors without those of the language model; returns their names."""
+    """Copy a file's tensors except those of the language model; returns their names."""
     with safe_open(source, framework="pt") as tensors:
         names = [name for name in tensors.keys() if not _LANGUAGE.match(name)]  # noqa: SIM118 - not a dict
         if names:

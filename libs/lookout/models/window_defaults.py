@@ -1,4 +1,4 @@
-"""How a model's windows are cut where no setting says otherwise: `lookout_windows.json` in its folder."""
+"""Default sample rate, stride and window of a model: `lookout_windows.json` in its folder."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lookout.models.errors import ModelError, SamplingError
 from lookout.values import check_finite
 
 SECOND_US = 1_000_000
-#: samples a second, and seconds of a stride or window: beyond, a number is a slip (eleven days)
+#: limits of samples a second, and of seconds of a stride or window (1e6 s are eleven days)
 LEAST: Final = 1e-6
 MOST: Final = 1e6
 
@@ -21,7 +21,7 @@ WINDOWS_FILE: Final = "lookout_windows.json"
 
 
 class SamplingNumbers:
-    """The numbers that follow from sample rate, stride and window; the one place that computes them."""
+    """The numbers that follow from sample rate, stride and window; they are computed only here."""
 
     __slots__ = ()
     fps: float
@@ -54,7 +54,7 @@ class SamplingNumbers:
         return self.window_blocks * self.stride_us
 
     def check(self, named: Mapping[str, str] | None = None) -> None:
-        """Check that the three fit together; `named` says how each is called.
+        """Check that the three fit together; `named` has the name under which a message shows each.
 
         Raises:
             SamplingError: They do not.
@@ -98,7 +98,7 @@ class WindowDefaults(SamplingNumbers):
     def changed(
         self, *, fps: float | None = None, stride_s: float | None = None, window_s: float | None = None
     ) -> WindowDefaults:
-        """The same with what is given; None keeps a value.
+        """Return a copy with the given values; None keeps a value.
 
         Raises:
             SamplingError: The three do not fit together.
@@ -108,13 +108,13 @@ class WindowDefaults(SamplingNumbers):
 
 
 def window_defaults(folder: Path) -> WindowDefaults:
-    """What a checkpoint folder says about windows, else the defaults for published checkpoints.
+    """Return the window defaults in a checkpoint folder, else those for published checkpoints.
 
     Args:
         folder: The checkpoint's folder.
 
     Raises:
-        ModelError: The folder's file cannot be read, names an unknown entry, or its numbers do not fit
+        ModelError: The folder's file cannot be read or has an unknown entry, or its numbers do not fit
             together.
     """
     path = folder / WINDOWS_FILE

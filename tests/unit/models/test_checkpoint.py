@@ -137,7 +137,7 @@ def test_a_part_that_is_no_object_is_refused_before_a_model_is_built(
     folder: Path, name: str, value: Any
 ) -> None:
     change(folder / "config.json", **{name: value})
-    with pytest.raises(ModelError, match=f"{name} is no JSON object"):
+    with pytest.raises(ModelError, match=f"{name} is not a JSON object"):
         find_model(folder)
 
 
@@ -161,7 +161,7 @@ CUT = sorted(path.name for path in TINY.glob("*.json") if path.name not in {"con
 def test_a_document_that_broke_off_in_a_copy_is_named(folder: Path, name: str) -> None:
     text = (folder / name).read_text()
     (folder / name).write_text(text[: len(text) // 2])
-    with pytest.raises(ModelError, match=rf"{re.escape(name)} is no JSON"):
+    with pytest.raises(ModelError, match=rf"{re.escape(name)} is not JSON"):
         find_model(folder)
 
 

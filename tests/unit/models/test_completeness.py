@@ -76,7 +76,7 @@ def test_a_folder_without_weights_is_refused(folder: Path) -> None:
 def test_the_pointer_of_weights_that_were_not_fetched_is_named(folder: Path) -> None:
     pointer = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'a' * 64}\nsize 6605592\n"
     (folder / "model.safetensors").write_text(pointer)
-    with pytest.raises(ModelError, match="a pointer of Git LFS: fetch the weights with git lfs pull"):
+    with pytest.raises(ModelError, match="is a Git LFS pointer: fetch the weights with git lfs pull"):
         find_model(folder)
 
 

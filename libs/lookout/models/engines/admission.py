@@ -1,7 +1,7 @@
-"""Admission to an engine: which requests run, alongside which others, and whose KV makes room. Shared by both
+"""Admission to an engine: which requests run together, and whose KV makes room for them. Shared by both
 engines.
 
-Everything that can be refused is refused here, before any KV moves.
+Every rejection happens here, before any KV moves.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from lookout.models.windows import Layout, WindowPlan
 
 
 class HeldKv(Protocol):
-    """What an engine knows of the KV it holds for a stream."""
+    """The KV that an engine holds for a stream."""
 
     @property
     def window(self) -> int:
-        """The window whose rows these are."""
+        """The window that the rows belong to."""
         ...
 
     @property
     def digest(self) -> str:
-        """The digest of its plan; empty while a window is under way, and after it failed."""
+        """The digest of its plan; empty while a window is being computed, and after one failed."""
         ...
 
     @property
     def rows(self) -> int:
-        """Rows held."""
+        """Number of rows held."""
         ...
 
 
@@ -61,9 +61,9 @@ class ModelLimits:
         layout: Prompt layout that plans must be made with.
         hidden: Width of an embedding.
         deepstack: DeepStack levels of the model.
-        positions: First position that the model was not made for.
-        rows: Rows of a window with a question that the engine's block table holds; None: no limit.
-        layerwise: Whether rows may differ from layer to layer (CacheBlend, VLCache).
+        positions: First position beyond the model's range.
+        rows: Rows of a window with a question that fit in the engine's block table; None: no limit.
+        layerwise: Whether different layers may compute different rows (CacheBlend, VLCache).
     """
 
     layout: Layout
@@ -75,12 +75,12 @@ class ModelLimits:
 
 
 class Admission:
-    """What both engines ask of a request before it runs.
+    """The checks that both engines make of a request before it runs.
 
     Args:
         limits: What the model can run.
         tokenizer: The checkpoint's tokenizer.
-        budget: Bytes of KV that streams hold.
+        budget: Budget of the KV that streams hold.
     """
 
     def __init__(self, limits: ModelLimits, tokenizer: Any, budget: KvBudget) -> None:
@@ -90,15 +90,15 @@ class Admission:
         self.asked = lru_cache(maxsize=4096)(self._asked)
 
     def questions(self, request: WindowRequest) -> list[AskedQuestion]:
-        """A request's questions as tokens.
+        """Return a request's questions as tokens.
 
         Raises:
-            PlanError: One cannot be asked.
+            PlanError: A question cannot be asked.
         """
         return [self.asked(question.text) for question in request.questions]
 
     def suffixes(self, request: WindowRequest) -> list[Suffix]:
-        """The token ids of a request's questions (`in_order`).
+        """Return the token ids of a request's questions (`in_order`).
 
         Raises:
             PlanError: A question cannot be asked.
@@ -106,12 +106,12 @@ class Admission:
         return in_order(self.questions(request))
 
     def check(self, request: WindowRequest, suffixes: Sequence[Suffix], held: HeldKv | None) -> None:
-        """Refuse what cannot run on this model, or not over the KV `held` of its stream.
+        """Check that a request can run on this model, and over the KV `held` of its stream.
 
         Raises:
             PlanError: The plan does not fit the model, its blocks, or the block table.
-            PositionError: It needs positions beyond the model's.
-            StreamLostError: It continues KV that is not held.
+            PositionError: The window or a question needs positions beyond the model's range.
+            StreamLostError: The plan continues KV that is not held.
         """
         limits, plan = self.limits, request.plan
         check_request(
@@ -135,7 +135,7 @@ class Admission:
                 f"{where} and a question take {rows} rows, the block table holds {limits.rows}: raise "
                 "max_rows or kv_cache_bytes, or shorten the window"
             )
-        # What is held is looked at last: a plan that can never run must not be called a lost stream,
+        # The held KV is checked last: a plan that can never run must not be reported as a lost stream,
         # which the caller would plan again as a key window.
         if plan.parent is None:
             return
@@ -152,7 +152,7 @@ class Admission:
         """Reserve `size` bytes of KV under `name` for a window.
 
         Returns:
-            The streams that have to give up their KV; None where the window must wait for those `running`.
+            The streams whose KV must be evicted; None if the window must wait for those `running`.
 
         Raises:
             MemoryBudgetError: The window alone exceeds the budget.
@@ -173,15 +173,15 @@ def run_batch(
     admit: Callable[[int, WindowRequest, Sequence[W]], W | None],
     execute: Callable[[Sequence[W]], Sequence[WindowAnswer]],
 ) -> list[WindowAnswer]:
-    """Admit and execute a batch; what does not fit alongside the others runs after them.
+    """Admit and execute a batch; requests that do not fit together run in later rounds.
 
     Args:
         requests: One window of each of several streams.
-        admit: Makes work of a request alongside the work admitted so far; None where it has to wait.
-        execute: Runs admitted work; answers in its order.
+        admit: Admits a request next to the work admitted so far; None if it has to wait.
+        execute: Runs admitted work and returns the answers in its order.
 
     Returns:
-        Answers in the order of requests; refusals are answers with an error.
+        Answers in the order of requests; a rejected request gets an answer with its error.
     """
     answers: list[WindowAnswer | None] = [None] * len(requests)
     waiting: list[tuple[int, WindowRequest]] = []
@@ -197,7 +197,7 @@ def run_batch(
             waiting.append((index, request))
         streams.add(stream)
     while waiting:
-        # Each round admits at least one: `reserve` asks to wait only alongside work of the same round.
+        # Each round admits at least one: `reserve` lets a request wait only for work of the same round.
         works: list[W] = []
         later: list[tuple[int, WindowRequest]] = []
         for index, request in waiting:
@@ -217,5 +217,5 @@ def run_batch(
 
 
 def refused(request: WindowRequest, error: EngineError) -> WindowAnswer:
-    """The answer that carries an error."""
+    """Return an answer that carries only an error."""
     return WindowAnswer(request.plan.stream, request.plan.window, error=error)

@@ -1,10 +1,10 @@
 """Questions as tokens, and the probabilities of allowed answers from logits.
 
-The tokens of all allowed answers form a small tree. A node at which answers part needs logits: those after
-the question and the tokens up to the node. The probability of an answer is the product, over such nodes on
-its way, of the softmax over the tokens that go on to an allowed answer: the probability with which a model
-that may write nothing but allowed answers writes it. Where all begin with different tokens, the logits after
-the question are enough.
+The tokens of all allowed answers form a small tree. A node where answers diverge needs the logits that follow
+the question and the tokens up to the node. Their softmax over the tokens that lead on to an allowed answer
+gives the probability of each branch. The probability of an answer is the product along its path: the
+probability with which a model that may write nothing but allowed answers writes this one. If all answers
+begin with different tokens, the logits after the question are enough.
 """
 
 from __future__ import annotations
@@ -22,18 +22,19 @@ from lookout.models.windows import Layout
 from lookout.structured import NO_TEXT, StructuredQuestion, StructureError, structure_of
 
 Suffix = tuple[int, ...]
-"""Token ids of what follows a window: question head, question, question tail, and tokens of an answer."""
+"""Token ids that follow a window: question head, question, question tail, and tokens of an answer."""
 _END: Final = -1
-"""In place of a token: the answer ends here."""
+"""Stands where a token would: the answer ends here."""
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerNode:
-    """A node of the tree at which answers part.
+    """A node of the tree where answers diverge.
 
     Attributes:
-        path: Token ids from the root to it.
-        choices: Token ids of each branch. One token, or for answers that end here all that end a text.
+        path: Token ids from the root to the node.
+        choices: Token ids of each branch: one token, or every token that ends a text where an answer ends
+            here.
     """
 
     path: Suffix
@@ -41,11 +42,11 @@ class AnswerNode:
 
     @property
     def tokens(self) -> tuple[int, ...]:
-        """The tokens of all branches, in their order."""
+        """The tokens of all branches, in order."""
         return tuple(token for choice in self.choices for token in choice)
 
     def shares(self, logits: Sequence[float]) -> list[float]:
-        """The probability of each branch by the logits of `tokens`."""
+        """Return the probability of each branch, from the logits of `tokens`."""
         highest, at = max(logits), 0
         weights = []
         for choice in self.choices:
@@ -60,8 +61,8 @@ class AnswerTree:
     """The allowed answers of a question as tokens.
 
     Attributes:
-        nodes: Those at which answers part, shorter paths first.
-        routes: Of each answer its (node, branch) pairs, from the root.
+        nodes: The nodes where answers diverge, shorter paths first.
+        routes: The (node, branch) pairs of each answer, from the root.
     """
 
     nodes: tuple[AnswerNode, ...]
@@ -69,10 +70,10 @@ class AnswerTree:
 
     @classmethod
     def of(cls, answers: Sequence[Suffix], ends: tuple[int, ...]) -> AnswerTree:
-        """The tree of answers, each of which differs from the others.
+        """Build the tree of answers, all of which must differ.
 
         Args:
-            answers: Token ids of each.
+            answers: Token ids of each answer.
             ends: Tokens that end a text.
         """
         following: dict[Suffix, list[int]] = {}
@@ -101,7 +102,7 @@ class AnswerTree:
         return cls(nodes, tuple(routes))
 
     def shares(self, logits: Sequence[Sequence[float]]) -> tuple[float, ...]:
-        """The probability of each answer, by the logits of every node's tokens."""
+        """Return the probability of each answer, from the logits of every node's tokens."""
         parts = [node.shares(own) for node, own in zip(self.nodes, logits, strict=True)]
         return tuple(math.prod(parts[node][branch] for node, branch in route) for route in self.routes)
 
@@ -111,9 +112,10 @@ class AskedQuestion:
     """A question as tokens.
 
     Attributes:
-        suffixes: What is computed after the window: one for yes or no, one for each node of the tree.
+        suffixes: The token sequences to compute after the window: one for a yes/no question, else one per
+            node of the tree.
         structure: The allowed answers; None: yes or no.
-        tree: The same as tokens.
+        tree: The allowed answers as tokens.
     """
 
     suffixes: tuple[Suffix, ...]
@@ -126,14 +128,14 @@ class AskedQuestion:
         return sum(map(len, self.suffixes))
 
     def read(self, last: torch.Tensor, head: torch.Tensor) -> list[list[float]]:
-        """The logits of every node's tokens.
+        """Compute the logits of every node's tokens.
 
         Args:
             last: Normed states [suffixes, hidden] at the suffixes' ends.
             head: The head's weight [vocabulary, hidden].
         """
         assert self.tree is not None
-        # Each node by itself: its bits do not depend on what else is asked.
+        # One product per node, so that its bits do not depend on what else is asked.
         parts = [
             torch.nn.functional.linear(
                 state, head.index_select(0, torch.tensor(node.tokens, device=head.device))
@@ -145,15 +147,15 @@ class AskedQuestion:
 
 
 def tokens_of_question(text: str, tokenizer: Any, layout: Layout) -> AskedQuestion:
-    """A question as tokens.
+    """Turn a question into tokens.
 
     Args:
         text: The question, which may be a structured one.
-        tokenizer: The checkpoint's.
-        layout: Of its prompt.
+        tokenizer: The checkpoint's tokenizer.
+        layout: The layout of its prompt.
 
     Raises:
-        PlanError: It is empty, or the tokenizer cannot tell its answers apart.
+        PlanError: The question is empty, or the tokenizer cannot tell its answers apart.
     """
     structure = structure_of(text)
     prompt = text if structure is None else structure.prompt
@@ -175,7 +177,8 @@ def tokens_of_question(text: str, tokenizer: Any, layout: Layout) -> AskedQuesti
 
 
 def question_fault(text: str, *, tokenizer: Any, layout: Layout) -> str | None:
-    """Why a question cannot be asked with a tokenizer and a prompt; None where it can."""
+    """Return why a structured question cannot be asked with a tokenizer and a prompt; None if it can, and for
+    every yes/no question."""
     try:
         if structure_of(text) is not None:
             tokens_of_question(text, tokenizer, layout)
@@ -190,7 +193,7 @@ def _check_answers(
     """Check that a tokenizer can tell answers apart.
 
     Raises:
-        PlanError: It cannot; the text names the answers.
+        PlanError: It cannot; the message names the answers.
     """
     for place, (text, ids) in enumerate(zip(texts, answers, strict=True)):
         if not ids or unknown in ids:
@@ -212,13 +215,13 @@ def _check_answers(
 
 
 def in_order(asked: Sequence[AskedQuestion]) -> list[Suffix]:
-    """The suffixes of questions: the first one of each, then the further ones of all."""
+    """Return the suffixes of several questions: the first one of each, then the remaining ones of all."""
     further = [suffix for question in asked for suffix in question.suffixes[1:]]
     return [*(question.suffixes[0] for question in asked), *further]
 
 
 def places_of(asked: Sequence[AskedQuestion]) -> Iterator[list[int]]:
-    """Of each question the places of its suffixes in `in_order`."""
+    """Yield, for each question, the indices of its suffixes in `in_order`."""
     at = len(asked)
     for number, question in enumerate(asked):
         count = len(question.suffixes) - 1
@@ -227,12 +230,12 @@ def places_of(asked: Sequence[AskedQuestion]) -> Iterator[list[int]]:
 
 
 def structured_answer(identity: str, asked: AskedQuestion, logits: Sequence[Sequence[float]]) -> Answer:
-    """The answer to a structured question.
+    """Return the answer to a structured question.
 
     Args:
-        identity: Of the question.
-        asked: The question.
-        logits: Of every node's tokens.
+        identity: The question's id.
+        asked: The question as tokens.
+        logits: Logits of every node's tokens.
     """
     assert asked.structure is not None
     assert asked.tree is not None
@@ -243,10 +246,10 @@ def structured_answer(identity: str, asked: AskedQuestion, logits: Sequence[Sequ
 
 
 def check_writable(text: str) -> None:
-    """Check that a question does not list its answers: where text is written, nothing keeps to them.
+    """Check that a question does not list its answers: generated text would not be limited to them.
 
     Raises:
-        PlanError: It does.
+        PlanError: The question lists its answers.
     """
     if structure_of(text) is not None:
         raise PlanError(NO_TEXT)

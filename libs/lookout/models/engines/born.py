@@ -1,4 +1,4 @@
-"""Born KV: what the engine computed for a block when the block was newest."""
+"""Born KV: the KV of a block as the engine computed it while the block was newest."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from lookout.past.memory import (
 
 @runtime_checkable
 class KeepsRows(Protocol):
-    """An engine whose KV a memory can take."""
+    """An engine whose KV a memory can store."""
 
     @property
     def layout(self) -> Layout: ...
 
     @property
     def kv_shape(self) -> KVShape:
-        """Of one token."""
+        """The shape of one token's KV."""
         ...
 
     @property
@@ -34,8 +34,8 @@ class KeepsRows(Protocol):
         ...
 
     def rows(self, plan: WindowPlan, begin: int, end: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """K (un-rotated) and V [layers, kv_heads, end - begin, head_dim] of rows of the window that was run
-        last for the plan's stream, on the host.
+        """Return K (un-rotated) and V [layers, kv_heads, end - begin, head_dim] of the plan's rows [begin,
+        end), on the host. The plan must be the last one run for its stream.
 
         Raises:
             StreamLostError: the engine holds another window of this stream, or none.
@@ -44,10 +44,10 @@ class KeepsRows(Protocol):
 
 
 def frame_embeddings(block: StrideBlock) -> torch.Tensor:
-    """Mean vision-tower token of each frame, float32 [frames, hidden].
+    """Return the mean vision-tower token of each frame, float32 [frames, hidden].
 
-    A group that a frame dropped counts as it was when the block last kept it: its content did not change. A
-    block opens with a whole frame, so the result is a function of the block alone.
+    A group that a frame dropped counts with the token that the block last kept of it: its content did not
+    change. A block opens with a whole frame, so the result depends on the block alone.
     """
     hidden = block.frames[0].tokens.shape[1] if block.frames else 0
     groups = block.frames[0].keep.size if block.frames else 0
@@ -69,14 +69,14 @@ def born_block(
     frame_us: int | None = None,
     compact: bool = False,
 ) -> BornBlock:
-    """The KV of a window's newest block, as the engine has just computed it.
+    """Return the KV of a window's newest block, as the engine has just computed it.
 
     Args:
-        engine: ran `plan` last for this stream, with `keep`.
+        engine: has run `plan` last for this stream, with `keep`.
         plan: the window that `block` closed.
         block: the newest block of the plan.
-        frame_us: time from frame to frame, for a model that counts time and a block of one
-            frame; elsewhere read from the block.
+        frame_us: time between frames, for a model that counts time and a block of a single frame; otherwise
+            the block's own times count.
         compact: as in the planner's settings.
 
     Raises:
@@ -110,7 +110,7 @@ def born_block(
 
 
 def _alone(part: PromptPart) -> RowLayout:
-    """The rows of one frame as a prompt of its own."""
+    """Lay out the rows of one frame as a prompt of its own."""
     sizes = (
         part.visual_start - part.start,
         part.visual_stop - part.visual_start,
@@ -120,7 +120,7 @@ def _alone(part: PromptPart) -> RowLayout:
 
 
 def _frame_us(block: StrideBlock, frame_us: int | None) -> int:
-    """Time from frame to frame: of the block where it has two, else as given, else a second."""
+    """Time between frames: the block's own if it has at least two, else as given, else one second."""
     times = [frame.time_us for frame in block.frames]
     if len(times) > 1:
         return int((times[-1] - times[0]) // (len(times) - 1))
@@ -128,7 +128,7 @@ def _frame_us(block: StrideBlock, frame_us: int | None) -> int:
 
 
 def prefix_of(engine: KeepsRows, plan: WindowPlan) -> Prefix:
-    """The system prefix of a stream the engine holds."""
+    """Return the system prefix of the plan's stream, which the engine holds."""
     rows = plan.parts[0].stop
     keys, values = engine.rows(plan, 0, rows)
     return Prefix(positions=plan.positions[:, :rows].copy(), keys=keys, values=values)

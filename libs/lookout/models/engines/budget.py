@@ -1,4 +1,4 @@
-"""Which streams keep their KV between windows when the byte budget does not hold them all."""
+"""Decides which streams keep their KV between windows when the byte budget does not hold them all."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 REMEMBERED = 4096
-"""Streams whose last requests are remembered, kept or not."""
+"""Number of streams whose last requests are remembered, whether or not their KV is kept."""
 
 
 @dataclass(slots=True)
 class _Kept:
-    """A stream's bytes, and the request numbers at which it came and was last used."""
+    """A stream's bytes, and the request numbers at which it arrived and was last used."""
 
     size: int
     arrived: int
@@ -20,13 +20,13 @@ class _Kept:
 
 
 class KvBudget:
-    """A sticky subset of streams under a byte limit.
+    """Keeps a stable subset of streams under a byte limit.
 
-    Cameras take turns in a circle, so the least recently used stream is the one needed next: evicting it
-    loses every window of every camera as soon as one camera does not fit. Here a stream that keeps coming
-    keeps its place. Where room is needed, the streams that were not used since the newcomer's last but one
-    request make it (they are slower, or gone), then the stream that came last. With a limit of b of n equal
-    windows b - 1 streams keep their KV, and the others take turns in the last place.
+    Cameras take turns, so the least recently used stream is the one needed next: evicting it would lose every
+    window of every camera as soon as one camera does not fit. Here a stream that keeps coming keeps its
+    place. To make room, streams that were not used since the newcomer's last request but one go first (they
+    are slower, or gone), then the stream that arrived last. With room for b of n equal windows, b - 1 streams
+    keep their KV, and the others share the last place.
 
     Args:
         limit: Bytes of all streams together.
@@ -40,20 +40,20 @@ class KvBudget:
 
     @property
     def total(self) -> int:
-        """Bytes of all streams."""
-        # A list: the thread that reads metrics is not the engine's.
+        """Bytes counted for all streams."""
+        # Copied, because metrics are read on another thread.
         return sum(entry.size for entry in list(self._kept.values()))
 
     def admit(self, stream: str, size: int, running: Collection[str] = ()) -> list[str] | None:
-        """Count `size` bytes for a stream about to run.
+        """Count `size` bytes for a stream that is about to run.
 
         Args:
             stream: The stream that needs room.
             size: Bytes it will hold.
-            running: Streams of the same batch; they keep their place.
+            running: Streams of the same batch; they are never evicted.
 
         Returns:
-            The streams that have to give up their KV; None where there is no room alongside `running`, and
+            The streams whose KV must be evicted; None if there is no room next to `running`, in which case
             nothing changes.
         """
         total = self.total + size - self.size(stream)
@@ -74,15 +74,15 @@ class KvBudget:
         return victims
 
     def size(self, stream: str) -> int:
-        """Bytes counted for a stream; 0 where it is not kept."""
+        """Bytes counted for a stream; 0 if it is not kept."""
         return self._kept[stream].size if stream in self._kept else 0
 
     def release(self, stream: str) -> None:
-        """Count nothing for a stream any more; unknown streams are no error."""
+        """Stop counting a stream; unknown streams are ignored."""
         self._kept.pop(stream, None)
 
     def _order(self, newcomer: str, running: Collection[str]) -> Iterator[str]:
-        """The streams that may make room, in the order in which they do."""
+        """Yield the streams that may be evicted, in order of eviction."""
         since = self._requests.get(newcomer, (0, 0))[0]
         candidates = [name for name in self._kept if name != newcomer and name not in running]
         idle = [name for name in candidates if self._kept[name].used < since]
@@ -91,7 +91,7 @@ class KvBudget:
         yield from sorted(active, key=lambda name: -self._kept[name].arrived)
 
     def _remember(self, stream: str) -> None:
-        """Note the stream's last two requests."""
+        """Record the numbers of the stream's last two requests."""
         before = self._requests.pop(stream, (0, 0))
         self._requests[stream] = (before[1], self._clock)
         if len(self._requests) > REMEMBERED:

@@ -1,4 +1,4 @@
-"""What every engine refuses before any KV moves: plans, blocks and positions that do not fit."""
+"""Checks that every engine makes before any KV moves: plans, blocks and positions must fit."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ def check_request(
 
     Args:
         suffixes: Lengths of the questions in tokens.
-        limit: First position the model was not made for.
+        limit: First position beyond the model's range.
 
     Raises:
-        PlanError: The plan does not fit the layout.
+        PlanError: The plan does not fit the layout, its blocks do not fit the model, or a window that reuses
+            KV is to be discarded.
         PositionError: A position reaches `limit`.
     """
     check_plan(request.plan, layout)
@@ -39,7 +40,7 @@ def check_request(
 
 
 def check_plan(plan: WindowPlan, layout: Layout) -> None:
-    """The plan alone: shapes, runs, and a source or a computation for every row."""
+    """Check the plan alone: its shapes and row ranges, and that every row is computed or reused."""
     axes, where = layout.positions.axes, f"{plan.stream}: window {plan.window}"
     if plan.positions.shape != (axes, plan.rows) or plan.source.shape != (plan.rows,):
         raise PlanError(
@@ -62,7 +63,7 @@ def check_plan(plan: WindowPlan, layout: Layout) -> None:
 
 
 def check_positions(request: WindowRequest, longest: int, family: str, limit: int) -> None:
-    """The window, its longest question and its description stay inside the model's positions."""
+    """Check that the window, its longest question and its description stay within the model's positions."""
     plan = request.plan
     describe = max((question.describe for question in request.questions), default=0)
     last = max(plan.question_position + longest + describe - 1, int(plan.positions.max(initial=0)))
@@ -74,7 +75,7 @@ def check_positions(request: WindowRequest, longest: int, family: str, limit: in
 
 
 def check_blocks(request: WindowRequest, hidden: int, deepstack: int) -> None:
-    """Every visual row to compute comes with an embedding of the model's shape."""
+    """Check that every visual row to compute comes with an embedding of the model's shape."""
     plan, rows = request.plan, rows_in(request.plan.compute)
     blocks = {block.index: block for block in request.blocks}
     for part in plan.parts[1:]:

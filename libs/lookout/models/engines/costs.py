@@ -1,4 +1,4 @@
-"""What a plan costs, counted from the plan and the model's shape; the same for every engine."""
+"""Counts the cost of a plan from the plan and the model's shape, in the same way for every engine."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ def window_cost(
     *,
     kv_bytes: int,
 ) -> Cost:
-    """The cost of one window.
+    """Return the cost of one window.
 
     Args:
         plan: The window. Rows that the engine selects by itself are counted at the mean cost of its reused
             rows.
         questions: Lengths of the questions in tokens.
-        shape: Of the language model.
-        kv_bytes: Bytes of KV that the engine keeps of the window.
+        shape: The shape of the language model.
+        kv_bytes: Bytes of KV that the engine keeps for the window.
     """
     layers, kv_width = shape.layers, shape.kv_heads * shape.head_dim
     rows = rows_in(plan.compute)
@@ -72,12 +72,12 @@ def window_cost(
 
 
 def written_flops(shape: DecoderShape, before: int, rows: int) -> int:
-    """FLOPs of `rows` rows of a text after `before` rows whose KV is there; each row is computed once."""
+    """FLOPs of computing `rows` rows of text, each once, after `before` rows whose KV is held."""
     return shape.flops(rows, causal_pairs(rows, before))
 
 
 def with_text(answer: WindowAnswer, place: int, text: str, flops: int) -> WindowAnswer:
-    """A window's answers with the text of the question at `place`, which cost `flops`."""
+    """Return a window's answers with text added to the question at `place`; writing it cost `flops`."""
     replies = list(answer.answers)
     replies[place] = replace(replies[place], text=text, text_flops=flops)
     spent = answer.cost.flops.get("describe", 0) + flops

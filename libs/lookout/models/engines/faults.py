@@ -1,4 +1,4 @@
-"""What an exception of a device means: out of memory, permanently broken, or a fault of the work itself."""
+"""Classifies exceptions of a device: out of memory, permanently broken, or a fault of the work itself."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ import torch
 
 
 class Fault(Enum):
-    """What has to happen next."""
+    """Kinds of failure, by what has to happen next."""
 
     MEMORY = "memory"
-    """The work does not fit the device: run less at once."""
+    """The work does not fit in the device's memory: run less at once."""
     DEVICE = "device"
     """The device is broken: no work runs on it again in this process."""
     WORK = "work"
-    """Anything else: the work at hand is the likely cause."""
+    """Anything else: the work itself is the likely cause."""
 
 
 FAILURES = (RuntimeError, ValueError, IndexError, TypeError, KeyError, AssertionError, MemoryError)
-"""What a forward pass may raise."""
+"""Exception types that a forward pass may raise."""
 
 _MEMORY = (
     "out of memory",
@@ -43,10 +43,10 @@ _DEVICE_TYPES = ("AcceleratorError", "EngineDeadError", "DistBackendError", "Stu
 
 
 def fault_of(error: BaseException) -> Fault:
-    """The kind of an exception that a forward pass raised; its causes are looked at too.
+    """Classify an exception that a forward pass raised, including its causes.
 
-    A CUDA context that has seen an error refuses all further work, so `Fault.DEVICE` is final. vLLM's workers
-    hand errors on as text, hence the words.
+    A CUDA context that has seen an error rejects all further work, so `Fault.DEVICE` is final. vLLM's workers
+    pass errors on as text, which is why messages are matched.
     """
     kinds = [_kind(cause) for cause in _chain(error)]
     if Fault.MEMORY in kinds:

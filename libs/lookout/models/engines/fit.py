@@ -1,4 +1,4 @@
-"""Whether a checkpoint fits on this machine, as prefill would load it."""
+"""Whether a checkpoint fits on this machine when prefill loads it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from lookout.models.errors import ModelError
 
 
 def memory_text(folder: Path) -> str:
-    """How a GPU's memory, or without one the CPU's, is divided by default between a model and its streams.
+    """Describe how the memory of the GPU, or of the CPU without one, is divided by default between model and
+    streams.
 
     Raises:
         ModelError: There is no checkpoint, it is damaged, or it does not fit.

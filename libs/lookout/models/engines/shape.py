@@ -1,4 +1,4 @@
-"""The numbers of a checkpoint's language model that the vLLM engine needs, read without loading it."""
+"""The dimensions of a checkpoint's language model, read without loading it; the vLLM engine needs them."""
 
 from __future__ import annotations
 
@@ -16,8 +16,15 @@ from lookout.models.windows import WindowError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelShape(DecoderShape):
-    """The language model's numbers. `limit` is its positions, `deepstack` the levels of visual tokens that
-    are added to its first layers, `itemsize` the bytes of one number of KV, `dtype` its name."""
+    """The dimensions of a checkpoint's language model.
+
+    Attributes:
+        family: Name of the model's family.
+        limit: Number of positions.
+        deepstack: Levels of visual tokens that are added to its first layers.
+        itemsize: Bytes of one number of KV.
+        dtype: Name of the data type.
+    """
 
     family: str
     limit: int
@@ -32,10 +39,10 @@ class ModelShape(DecoderShape):
 
 
 def read_shape(folder: Path, dtype: str) -> ModelShape:
-    """The shape of a checkpoint.
+    """Read the dimensions of a checkpoint's language model.
 
     Raises:
-        UnsupportedModelError: Window plans do not cover it.
+        UnsupportedModelError: Window plans do not support the model.
     """
     from transformers import AutoConfig
 

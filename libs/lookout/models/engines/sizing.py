@@ -1,4 +1,4 @@
-"""What a model needs of a device's memory, and what is left for the KV of streams."""
+"""Divides a device's memory between what a model needs and the KV of streams."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from lookout.models.engines.types import UnsupportedModelError
 from lookout.models.flops import DecoderShape
 
 GIB = 1 << 30
-#: rows of one pass, and of one window, for which memory is kept by default
+#: rows of one pass, and of one window, for which memory is reserved by default
 PASS_ROWS, WINDOW_ROWS = 16384, 32768
-#: share of a GPU's free memory that is given away: torch's allocator loses some of the rest in fragments
+#: share of a GPU's free memory that is divided up; torch's allocator loses some of the rest to fragmentation
 _USABLE = 0.92
-#: rows of intermediate results that one row of a pass needs at the same time, in widths of the model: the
+#: intermediate results that one row of a pass needs at the same time, in multiples of the model's width: the
 #: residual, its norm, queries, keys and values, the attention's result, and gate, up and their product
 _WIDTHS = 8
 
@@ -29,10 +29,10 @@ class Sizing:
 
     Attributes:
         dtype: Data type of weights and KV.
-        weight_bytes: The whole checkpoint, vision tower included.
+        weight_bytes: Weights of the whole checkpoint, vision tower included.
         work_bytes: Intermediate results of one pass, and one window's KV while it is moved.
         table_bytes: vLLM's block table; 0 for the transformers engine.
-        kv_bytes: KV of streams between windows.
+        kv_bytes: KV that streams keep between windows.
         row_bytes: KV of one row (token) over all layers.
     """
 
@@ -58,16 +58,16 @@ class Sizing:
         """Divide the free memory of a GPU.
 
         Args:
-            shape: The language model.
-            weights: Numbers of the checkpoint (`lookout.models.checkpoint.count_weights`).
+            shape: The shape of the language model.
+            weights: Count of the checkpoint's weights (`lookout.models.checkpoint.count_weights`).
             dtype: Data type of weights and KV.
-            free_bytes: What nothing uses before the model is loaded.
-            pass_rows: Rows of one pass at most.
-            window_rows: Rows of one window at most.
-            table_bytes: vLLM's block table; None: as its engine chooses; 0: another engine.
+            free_bytes: Free memory before the model is loaded.
+            pass_rows: Maximum rows of one pass.
+            window_rows: Maximum rows of one window.
+            table_bytes: vLLM's block table; None: the size that its engine chooses; 0: another engine.
 
         Raises:
-            UnsupportedModelError: Nothing is left for the KV of a single window.
+            UnsupportedModelError: Too little is left for the KV of a single window.
         """
         size = _itemsize(dtype)
         row_bytes = shape.row_numbers * size
@@ -93,7 +93,7 @@ class Sizing:
         )
 
     def streams(self, rows: int) -> int:
-        """Streams whose KV is kept between windows of `rows` rows."""
+        """Number of streams whose KV is kept between windows of `rows` rows."""
         return self.kv_bytes // (rows * self.row_bytes)
 
 
@@ -107,19 +107,20 @@ def kv_budget(
     window_rows: int,
     table_bytes: int | None = 0,
 ) -> int:
-    """Bytes of KV that streams may keep on a device between windows, before the model loads.
+    """Return how many bytes of KV streams may keep on a device between windows; call it before the model
+    loads.
 
     Args:
         folder: The checkpoint.
         device: cpu, cuda or cuda:1.
         dtype: Data type of weights and KV.
-        kv_bytes: What was asked for; None: 1 GiB on the CPU, on a GPU what the rest leaves.
-        pass_rows: Rows of one pass at most.
-        window_rows: Rows of one window at most.
-        table_bytes: vLLM's block table; None: as its engine chooses; 0: another engine.
+        kv_bytes: The size asked for; None: 1 GiB on the CPU, on a GPU whatever the model leaves.
+        pass_rows: Maximum rows of one pass.
+        window_rows: Maximum rows of one window.
+        table_bytes: vLLM's block table; None: the size that its engine chooses; 0: another engine.
 
     Raises:
-        UnsupportedModelError: The model does not fit, or window plans do not cover it.
+        UnsupportedModelError: The model does not fit, or window plans do not support it.
         ModelError: A file of weights is damaged.
     """
     sizing = None
@@ -141,10 +142,11 @@ def find_sizing(
     window_rows: int = WINDOW_ROWS,
     table_bytes: int | None = 0,
 ) -> Sizing | None:
-    """How the memory of a GPU of this machine is divided (see `kv_budget`); None: `device` is no such GPU.
+    """Divide the memory of a GPU (arguments as in `kv_budget`); None if `device` is not a GPU of this
+    machine.
 
     Raises:
-        UnsupportedModelError: The model does not fit, or window plans do not cover it.
+        UnsupportedModelError: The model does not fit, or window plans do not support it.
         ModelError: A file of weights is damaged.
     """
     free = free_bytes(device)

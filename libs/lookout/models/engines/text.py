@@ -1,18 +1,18 @@
-"""Token ids become text as they come, up to a stop string."""
+"""Turns token ids into text as they arrive, up to a stop string."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
 UNFINISHED = "�"
-"""What a decoder writes for a character of which not all bytes have come."""
+"""What a decoder writes for a character whose bytes are not complete yet."""
 
 
 class TextBuffer:
-    """The text of token ids, in pieces that later tokens do not change.
+    """Turns token ids into pieces of text that later tokens do not change.
 
     Args:
-        decode: Token ids to text.
+        decode: Turns token ids into text.
         stop: The text ends before the first of these strings.
     """
 
@@ -23,7 +23,8 @@ class TextBuffer:
         self.over = False
 
     def add(self, token: int) -> str:
-        """The next piece; empty where it is not certain yet. `over` is true after a stop string."""
+        """Add a token and return the next piece of text, empty while it may still change. A stop string sets
+        `over`."""
         self._ids.append(token)
         text = self._decode(self._ids)
         places = [place for string in self._stop if (place := text.find(string)) >= 0]
@@ -33,7 +34,7 @@ class TextBuffer:
         return self._piece(text, len(text) - self._uncertain(text))
 
     def end(self) -> str:
-        """The last piece, once no token follows."""
+        """Return the last piece; call it after the last token."""
         text = self._decode(self._ids) if self._ids and not self.over else ""
         return self._piece(text, len(text))
 
@@ -43,7 +44,7 @@ class TextBuffer:
         return piece
 
     def _uncertain(self, text: str) -> int:
-        """Characters at the end that may become something else: half a character, or half a stop string."""
+        """Number of trailing characters that may still change: half a character, or half a stop string."""
         if text.endswith(UNFINISHED):
             return len(text) - len(text.rstrip(UNFINISHED))
         return max(

@@ -18,7 +18,7 @@ class EngineError(LookoutError, RuntimeError):
 
 
 class UnsupportedModelError(EngineError):
-    """The checkpoint's family, attention or position scaling is not one the engine runs."""
+    """The engine does not support the checkpoint's family, attention or position scaling."""
 
 
 class PositionError(EngineError):
@@ -30,12 +30,12 @@ class PlanError(EngineError):
 
 
 class StreamLostError(EngineError):
-    """The engine does not hold the KV that the plan continues: plan a key window. The same plan would be
-    refused again."""
+    """The engine does not hold the KV that the plan continues: plan a key window. The same plan would fail
+    again."""
 
 
 class StreamFailedError(StreamLostError):
-    """A stream failed while it was computed; its KV is gone, its neighbours' is untouched."""
+    """A stream failed while it was computed; its KV is dropped, that of other streams is untouched."""
 
 
 class MemoryBudgetError(EngineError):
@@ -43,14 +43,14 @@ class MemoryBudgetError(EngineError):
 
 
 class DeviceError(EngineError):
-    """The device failed permanently, or has no memory left for a single window: this process computes nothing
-    any more. `Engine.run` raises it; it is no answer of any stream."""
+    """The device failed permanently, or has no memory for a single window: this process can compute nothing
+    more. `Engine.run` raises it; it never comes as the answer of a stream."""
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One standing question. `describe` > 0 asks for up to so many tokens of text if the answer is Yes; one
-    with a list of allowed answers (`lookout.structured`) gets no text."""
+    """One standing question. `describe` > 0 asks for up to that many tokens of text if the answer is Yes; a
+    question with a list of allowed answers (`lookout.structured`) gets no text."""
 
     id: str
     text: str
@@ -62,11 +62,11 @@ class TextSettings:
     """How an answer in words is written.
 
     Attributes:
-        tokens: At most so many.
-        temperature: Of the draw; 0: the likeliest token every time.
-        seed: Of the draw.
+        tokens: Maximum number of tokens.
+        temperature: Temperature of sampling; 0: the likeliest token every time.
+        seed: Seed of sampling.
         stop: The text ends before the first of these strings.
-        schema: A JSON schema that the text follows; vLLM alone can.
+        schema: A JSON schema that the text follows; only vLLM supports one.
     """
 
     tokens: int = 128
@@ -84,8 +84,8 @@ class TextSettings:
 
 @dataclass(frozen=True, slots=True)
 class AttendedFrame:
-    """A frame of a window that an answer looks at: its block and number there, and the share of the answer's
-    attention on its most attended visual row (mean over layers and heads)."""
+    """A frame of a window that an answer attends to: its block, its number in the block, and the share of the
+    answer's attention on its most attended visual row (mean over layers and heads)."""
 
     block: int
     frame: int
@@ -95,10 +95,14 @@ class AttendedFrame:
 @dataclass(frozen=True, slots=True)
 class Answer:
     """p(yes) of one question: softmax of the Yes logit against the No logit at the first answer token.
-    `tokens` is the length of the question's suffix, the rows it cost; `text_flops` is what its text cost.
-    `frames` are those with most attention, best first; empty where the engine does not see attention.
-    `shares`: of a structured question the probability of each allowed answer, in their order. Its p(yes) is
-    that of its condition, and its two logits are the logarithms of p(yes) and of the rest."""
+
+    Attributes:
+        tokens: Length of the question's suffixes, the rows that the question cost.
+        text_flops: FLOPs spent on its text.
+        frames: The frames with most attention, best first; empty if the engine does not see attention.
+        shares: For a structured question, the probability of each allowed answer, in their order. Its p(yes)
+            is that of its condition, and its two logits are the logarithms of p(yes) and 1 - p(yes).
+    """
 
     question: str
     p_yes: float
@@ -122,15 +126,20 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What one window cost. Rows include text rows (labels and wrapping); `tokens_*` count rows of the
-    window, questions apart.
+    """What one window cost. Rows include text rows (labels and wrapping).
 
-    `token_layers` is the sum over layers of the rows computed there (the footing on which policies are
-    compared); `flops` counts 2 per multiply-add, by stage: "linear" (projections and MLP of window rows),
-    "attention" (of window rows, over the rows they see), "place" (rotating K into the window), "select"
-    (choosing rows), "questions" (everything the questions cost), "describe". `row_flops` and `pair_flops`
-    are what a row, and a pair of rows of which one sees the other, cost over all layers. `seconds` is the
-    window's part of its batch's measured time; 0 where nobody measures.
+    Attributes:
+        tokens_kept: Rows of the window, without questions; `tokens_reused`, `tokens_refreshed` and
+            `tokens_new` are its parts.
+        question_tokens: Rows of the questions.
+        token_layers: Rows computed, summed over layers; policies are compared by it.
+        kv_bytes: Bytes of KV that the engine keeps for the window.
+        flops: 2 per multiply-add, by stage: "linear" (projections and MLP of window rows), "attention" (of
+            window rows, over the rows they see), "place" (rotating K into the window), "select" (choosing
+            rows), "questions" (everything the questions cost), "describe" (writing text).
+        row_flops: FLOPs of one row over all layers.
+        pair_flops: FLOPs over all layers of a pair of rows, one of which sees the other.
+        seconds: The window's part of its batch's measured time; 0 if it was not measured.
     """
 
     tokens_kept: int = 0
@@ -146,7 +155,7 @@ class Cost:
     seconds: float = 0.0
 
     def __add__(self, other: Cost) -> Cost:
-        """What two prompts of one model cost together."""
+        """Add the costs of two prompts of one model."""
         stages = {*self.flops, *other.flops}
         return Cost(
             self.tokens_kept + other.tokens_kept,
@@ -168,16 +177,18 @@ class Cost:
         return sum(self.flops.values())
 
     def full_flops(self, rows: int) -> int:
-        """FLOPs of a window of `rows` rows on the same model, all of them computed, questions apart."""
+        """FLOPs of computing a whole window of `rows` rows on the same model, without questions."""
         return rows * self.row_flops + causal_pairs(rows) * self.pair_flops
 
 
 @dataclass(frozen=True, slots=True)
 class WindowRequest:
-    """One window of one stream: its plan, the blocks the plan names (those with rows to compute
-    suffice), and the questions to ask at its end. With `keep` False (whole windows only) the KV is
-    thrown away with the questions, and what the engine holds of the stream stays as it is: audits,
-    and fleets that only recompute."""
+    """One window of one stream: its plan, the plan's blocks (those with rows to compute suffice), and the
+    questions to ask at its end.
+
+    With `keep` False (only for windows computed in full) the KV is dropped after the questions, and what the
+    engine holds of the stream stays as it is: for audits, and for fleets that only recompute.
+    """
 
     plan: WindowPlan
     blocks: Sequence[StrideBlock]
@@ -187,8 +198,7 @@ class WindowRequest:
 
 @dataclass(frozen=True, slots=True)
 class WindowAnswer:
-    """The outcome of one request: answers in the order of its questions, or the error that took their
-    place."""
+    """The outcome of one request: answers in the order of its questions, or the error instead of them."""
 
     stream: str
     window: int
@@ -197,7 +207,7 @@ class WindowAnswer:
     error: EngineError | None = None
 
     def unwrap(self) -> WindowAnswer:
-        """This answer, or its error raised."""
+        """Return this answer, or raise its error."""
         if self.error is not None:
             raise self.error
         return self
@@ -205,7 +215,7 @@ class WindowAnswer:
 
 @dataclass(frozen=True, slots=True)
 class StreamMemory:
-    """What one stream holds: KV bytes on the device, bytes spilled to the disk tier, rows, last window."""
+    """What one stream holds: its last window, rows, KV bytes on the device and bytes on the disk tier."""
 
     stream: str
     window: int
@@ -216,7 +226,7 @@ class StreamMemory:
 
 @runtime_checkable
 class Engine(Protocol):
-    """Executes window plans. Bad requests and failing streams come back as `WindowAnswer.error`; a batch
+    """Executes window plans. Invalid requests and failing streams come back as `WindowAnswer.error`; a batch
     never fails as a whole because of one stream. Only a device that failed permanently raises
     `DeviceError`."""
 
@@ -257,11 +267,15 @@ class Engine(Protocol):
 
 
 class AskingEngine(Engine, Protocol):
-    """An engine that answers over a window that it holds. Nothing that it holds changes, whatever fails: the
-    same call can be made again, and the window's successor is computed as if nobody had asked."""
+    """An engine that answers questions over a window that it holds.
+
+    Whatever fails, nothing that it holds changes: the same call can be made again, and the next window is
+    computed as if nobody had asked.
+    """
 
     def ask(self, plan: WindowPlan, questions: Sequence[Question]) -> WindowAnswer:
-        """p(yes) of questions about the window of `plan`, which was run last for its stream.
+        """Return p(yes) of questions about the window of `plan`, which must be the last one run for its
+        stream.
 
         Raises:
             StreamLostError: Its KV is no longer held.
@@ -276,13 +290,13 @@ class AskingEngine(Engine, Protocol):
         settings: TextSettings,
         going: Callable[[], bool] = lambda: True,
     ) -> Generator[str, None, Cost]:
-        """The answer in words, piece by piece; what it cost is the generator's result.
+        """Yield the answer in words, piece by piece; the generator's result is its cost.
 
         Args:
-            plan: Of the window that was run last for its stream.
+            plan: The window that was run last for its stream.
             question: What to ask.
-            settings: How it is written.
-            going: Asked before every token; the text ends where it says no.
+            settings: How the text is written.
+            going: Called before every token; the text ends when it returns False.
 
         Raises:
             StreamLostError: Its KV is no longer held.

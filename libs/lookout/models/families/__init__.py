@@ -1,4 +1,4 @@
-"""Model families: what Lookout knows of each, and what is read of a checkpoint folder by it.
+"""Model families: what Lookout knows about each, and what it reads of a checkpoint folder.
 
 `FAMILIES` has a record for each family; nothing else in Lookout names one. Records and `model_input` work
 without torch; `load_tower` and `load_layout` import it when they are first used.

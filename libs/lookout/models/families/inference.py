@@ -1,8 +1,8 @@
-"""The stock models without the parts of torch and transformers that only training and sharding use.
+"""Loads the stock models without the parts of torch and transformers that only training and sharding use.
 
-Importing a stock model imports the compiler of torch, sharded tensors and the losses of detectors (scipy,
-torchvision): 1 000 modules and 170 MB, although a service calls none of them. transformers leaves them out
-where it does not find them; the compiler it takes for granted, for decorators.
+Importing a stock model imports torch's compiler, sharded tensors and the losses of detectors (scipy,
+torchvision): 1 000 modules and 170 MB that a service never uses. transformers skips most of them if it does
+not find them. It always imports the compiler, for decorators.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _TRACING: Final = "torch._dynamo._trace_wrapped_higher_order_op"
 
 @contextlib.contextmanager
 def inference_only() -> Iterator[None]:
-    """Within it a process that only infers loads its model.
+    """Load models for inference only within this context.
 
-    For services and commands: nothing in the process trains, compiles or shards a model of transformers
-    afterwards. Where the stock models are imported already, this changes nothing.
+    For services and commands: afterwards nothing in the process may train, compile or shard a model of
+    transformers. If the stock models are imported already, this changes nothing.
     """
     if "transformers.modeling_utils" in sys.modules:
         yield
@@ -44,7 +44,7 @@ def _is_unavailable() -> bool:
 
 
 class _Compiler(ModuleType):
-    """Stands for the compiler while functions are marked for it; whatever else is asked of it imports it."""
+    """Replaces the compiler while functions are marked for it; any other use of it imports the real one."""
 
     disable = allow_in_graph = assume_constant_result = staticmethod(lambda *given, **_: _unmarked(*given))
 
@@ -64,7 +64,7 @@ class _Compiler(ModuleType):
         torch._dynamo = self  # type: ignore[assignment]
 
     def leave(self) -> None:
-        """Leave it, unless that was done."""
+        """Give the compiler's place back, unless that was done."""
         import torch
 
         if sys.modules.get(_COMPILER) is self:
@@ -73,8 +73,8 @@ class _Compiler(ModuleType):
 
 @contextlib.contextmanager
 def _without_compiler() -> Iterator[None]:
-    """Within it, functions are marked for a compiler that is not imported. torch marks its own when they are
-    first called, which building a model does."""
+    """Let functions be marked for a compiler that is not imported. torch marks its own when they are first
+    called, which building a model does."""
     if _COMPILER in sys.modules:
         yield
         return
@@ -87,10 +87,10 @@ def _without_compiler() -> Iterator[None]:
 
 
 def _unmarked(function: Callable[..., Any] | None = None, *_: object, **__: object) -> Any:
-    """A decorator, with or without arguments, that returns its function as it is."""
+    """A decorator, with or without arguments, that returns its function unchanged."""
     return function if function is not None else _unmarked
 
 
 def _index_mode() -> Any:
-    """The mode in which masks are indexed by tensors: the stock one, which needs the compiler."""
+    """Return the mode in which masks are indexed by tensors: the stock one, which needs the compiler."""
     return importlib.import_module(_TRACING).TransformGetItemToIndex()

@@ -1,4 +1,4 @@
-"""The pixels a checkpoint looks at, read from its configuration without loading it (and without torch)."""
+"""The input size of a checkpoint, read from its configuration without loading it (and without torch)."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from lookout.models.families.types import ModelInput
 
 
 def model_input(folder: Path) -> ModelInput:
-    """What the vision tower of a checkpoint folder takes by default (its tower says the same).
+    """Return the picture size that a checkpoint's vision tower takes by default (the loaded tower gives the
+    same).
 
     Raises:
-        ModelError: the folder holds no configuration, or one of a family that Lookout does not run.
+        ModelError: the folder has no readable configuration, or one of a family that Lookout does not run.
     """
     path = folder / "config.json"
     try:

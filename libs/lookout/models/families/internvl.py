@@ -27,7 +27,7 @@ class InternVL(Family):
     placeholders = ("image_token_id",)
 
     def input(self, vision: Mapping[str, Any]) -> ModelInput:
-        """Fixed by the checkpoint."""
+        """The size is fixed by the checkpoint."""
         height, width = square(vision.get("image_size", 448))
         return ModelInput(width, height, square(vision.get("patch_size", 14))[0])
 

@@ -19,7 +19,7 @@ from lookout.text import clean
 LAYOUT_FILE = "lookout_layout.json"
 _QUESTION = "lookout-question-goes-here"
 
-#: exception of the tokenizers library's Rust code; it is no `Exception`, and its class cannot be imported
+#: exception of the tokenizers library's Rust code; it is not an `Exception`, and its class cannot be imported
 PANIC = "PanicException"
 _THOUGHT = re.compile(r"<([A-Za-z_]*(?:think|thought|reason)[A-Za-z_]*)>")
 
@@ -28,7 +28,7 @@ Encode = Callable[[str], tuple[int, ...]]
 
 @dataclass(frozen=True, slots=True)
 class LayoutText:
-    """A layout as strings, before tokenisation; the fields of `lookout_layout.json`."""
+    """A layout as strings, before it is tokenised; the fields of `lookout_layout.json`."""
 
     prefix: str = ""
     frame_open: str = ""
@@ -41,10 +41,11 @@ class LayoutText:
 
 
 def load_layout(checkpoint: Path | str) -> Layout:
-    """The layout of a checkpoint folder. `lookout_layout.json` wins over the chat template.
+    """Load the prompt layout of a checkpoint folder. `lookout_layout.json` takes precedence over the chat
+    template.
 
     Raises:
-        WindowError: For a family without a layout, or a folder without tokenizer or chat template.
+        WindowError: The family has no layout, or the folder has no usable tokenizer or chat template.
     """
     folder = Path(checkpoint)
     config = read_config(folder)
@@ -67,10 +68,10 @@ def load_layout(checkpoint: Path | str) -> Layout:
 
 
 def load_tokenizer(folder: Path) -> Any:
-    """The checkpoint's tokenizer, of transformers.
+    """Load the checkpoint's tokenizer with transformers.
 
     Raises:
-        WindowError: It is missing, or it cannot be used.
+        WindowError: It is missing or cannot be used.
     """
     from transformers import AutoTokenizer
 
@@ -79,17 +80,17 @@ def load_tokenizer(folder: Path) -> Any:
 
 
 def tokens_of(tokenizer: Any, text: str, folder: Path, **options: Any) -> list[int]:
-    """A text's tokens.
+    """Return a text's tokens.
 
     Raises:
-        WindowError: The tokenizer fails on it.
+        WindowError: The tokenizer fails on the text.
     """
     with _one_error(folder, "its tokenizer fails on a text"):
         return [int(token) for token in tokenizer.encode(text, **options)]
 
 
 def rendered_prompts(folder: Path) -> list[str]:
-    """The prompt by each chat template of a checkpoint, after its tokenizer has taken it.
+    """Return the prompt rendered by each chat template of a checkpoint, each tokenised once as a check.
 
     Raises:
         WindowError: A template or the tokenizer fails.
@@ -121,11 +122,13 @@ def _rendered(tokenizer: Any, template: str | None, folder: Path) -> str:
 
 @contextmanager
 def _one_error(folder: Path, what: str) -> Iterator[None]:
-    """Around what a folder's files make happen: a template is a program, and a tokenizer a list of patterns.
+    """Turn any failure that a folder's files cause into one error: a template is a program, and a tokenizer a
+    list of patterns.
 
     Raises:
-        WindowError: Any failure but a lack of memory. The tokenizers library raises bare exceptions, and one
-            of no class where a pattern needs too many steps; transformers raises whatever a value leads to.
+        WindowError: Any failure but a lack of memory. The tokenizers library raises bare exceptions, and for
+            a pattern that needs too many steps one that is no `Exception`; transformers raises whatever a
+            value leads to.
     """
     try:
         yield
@@ -138,13 +141,13 @@ def _one_error(folder: Path, what: str) -> Iterator[None]:
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """The checkpoint's `config.json`.
+    """Read the checkpoint's `config.json`.
 
-    Its language model stands under `text_config`, also where the folder has it at the top level (Qwen2.5-VL
-    as published).
+    The settings of its language model are under `text_config`, even if the file has them at the top level
+    (Qwen2.5-VL as published).
 
     Raises:
-        WindowError: There is no such file, or its family is not known.
+        WindowError: There is no such file, or its family is unknown.
     """
     path = folder / "config.json"
     if not path.is_file():
@@ -161,7 +164,7 @@ def build_layout(config: dict[str, Any], text: LayoutText, encode: Encode) -> La
     """Tokenise a layout's strings for a checkpoint configuration.
 
     Raises:
-        WindowError: Its answers are not one token each, or the same one.
+        WindowError: The answers are not one token each, or are the same token.
     """
     family = family_of(config["model_type"])
     yes, no = _single(encode, text.yes), _single(encode, text.no)
@@ -191,7 +194,7 @@ def build_layout(config: dict[str, Any], text: LayoutText, encode: Encode) -> La
 
 
 def label_style(text: dict[str, Any], encode: Encode) -> LabelStyle:
-    """A label style from its strings: counts, head, width, point, tail."""
+    """Build a label style from its strings: counts, head, width, point, tail."""
     digits = tuple(encode(str(digit))[-1] for digit in range(10))
     counts = text.get("counts", "frames")
     if counts not in ("frames", "seconds"):
@@ -217,10 +220,10 @@ def _single(encode: Encode, word: str) -> int:
 
 
 def close_thought(prompt: str) -> str:
-    """A prompt without an open thought at its end, as the templates of "thinking" checkpoints leave one.
+    """Close a thought that a prompt leaves open at its end, as the templates of "thinking" checkpoints do.
 
-    p(yes) is read where the prompt ends: inside a thought the model is not answering yet. The thought is
-    closed empty, as Qwen3's template does it for answers without one.
+    p(yes) is read where the prompt ends, and inside a thought the model is not answering yet. The thought is
+    closed empty, as in Qwen3's template for answers without thinking.
     """
     for opened in [*_THOUGHT.finditer(prompt)][-1:]:
         if f"</{opened[1]}>" not in prompt[opened.end() :]:
@@ -239,8 +242,8 @@ def _own_text(path: Path) -> LayoutText:
 
 
 def _processor_template(folder: Path) -> str | None:
-    """The chat template of a folder whose tokenizer has none: published folders keep the
-    processor's in a file of its own."""
+    """Return the chat template of a folder whose tokenizer has none: published folders keep the processor's
+    template in a file of its own."""
     path = folder / "chat_template.json"
     if not path.is_file():
         return None

@@ -1,4 +1,4 @@
-"""LLaVA-NeXT-Video: CLIP with a class token, average pooling of 2x2 patches, one position a row."""
+"""LLaVA-NeXT-Video: CLIP with a class token, average pooling of 2x2 patches, one position per row."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 
 
 class LlavaNextVideo(Family):
-    """The record of the family. Its learned newline stands after pictures, never after a video."""
+    """The record of the family. Its learned newline follows pictures, never a video."""
 
     name = "llava_next_video"
     prompt = Prompt(video="<video>")
     usual = ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711))
 
     def input(self, vision: Mapping[str, Any]) -> ModelInput:
-        """Fixed by the checkpoint."""
+        """The size is fixed by the checkpoint."""
         side = square(vision.get("image_size", 336))[0]
         return ModelInput(side, side, square(vision.get("patch_size", 14))[0])
 

@@ -20,7 +20,7 @@ class LlavaOnevision(Family):
     newline_weights = ("model.image_newline", "image_newline")
 
     def input(self, vision: Mapping[str, Any]) -> ModelInput:
-        """Fixed by the checkpoint."""
+        """The size is fixed by the checkpoint."""
         side = square(vision.get("image_size", 384))[0]
         return ModelInput(side, side, square(vision.get("patch_size", 14))[0])
 

@@ -1,4 +1,4 @@
-"""A tower from an ordinary checkpoint folder, by the stock transformers classes."""
+"""Loads a tower from an ordinary checkpoint folder with the stock transformers classes."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ def load_tower(
     dtype: torch.dtype | str | None = None,
     size: tuple[int, int] | None = None,
 ) -> Tower:
-    """The tower of a checkpoint folder, or of a loaded transformers model (shared, not copied; it keeps its
-    device).
+    """Load the tower of a checkpoint folder, or take that of a loaded transformers model (shared, not copied;
+    it keeps its device).
 
     `size` is the usual input (height, width) in pixels; by default the family's own. From a folder only the
-    tower and the projector are read: the language model's layers stay on disk. `dtype` None: as the device
-    wants it (`lookout.models.device.default_dtype`).
+    tower and the projector are read: the language model's layers stay on disk. `dtype` None means
+    `lookout.models.device.default_dtype`.
 
     Raises:
-        VisionError: For a family without a tower here, a folder that is no checkpoint, or a size that the
-            family cannot take.
+        VisionError: The family has no tower here, the folder is not a usable checkpoint, or the family cannot
+            take the size.
     """
     limit_threads()
     if isinstance(source, nn.Module):
@@ -53,7 +53,7 @@ def load_tower(
 
 
 def tower_grid(folder: Path) -> Grid:
-    """The grid of the usual input size, as the tower of a checkpoint says it; of its weights nothing is read.
+    """Return the grid of the usual input size, as the tower of a checkpoint gives it; no weights are read.
 
     Raises:
         VisionError: The folder has no usable configuration.
@@ -115,7 +115,8 @@ def _read_checked(folder: Path, device: torch.device, dtype: torch.dtype) -> nn.
 
 
 def _without_language(config: Any) -> None:
-    """Without language layers the stock class neither allocates nor reads them."""
+    """Remove the language layers from a configuration, so that the stock class neither allocates nor reads
+    them."""
     config.text_config.num_hidden_layers = 0
     if getattr(config.text_config, "layer_types", None):
         config.text_config.layer_types = []

@@ -1,4 +1,4 @@
-"""Qwen2.5-VL: windowed attention in the tower; all frames are one grid whose time axis counts ticks."""
+"""Qwen2.5-VL: windowed attention in the tower; all frames form one grid whose time axis counts ticks."""
 
 from __future__ import annotations
 

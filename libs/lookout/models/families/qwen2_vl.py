@@ -1,4 +1,4 @@
-"""Qwen2-VL: whole attention in the tower; all frames are one grid whose time axis counts them."""
+"""Qwen2-VL: full attention in the tower; all frames form one grid whose time axis counts frames."""
 
 from __future__ import annotations
 

@@ -48,10 +48,11 @@ class Qwen3VL(QwenVL):
         return FramePositions(self.limit(config))
 
     def deepstack(self, vision: Any) -> int:
-        """One level for each layer of the tower that is tapped."""
+        """One level for each layer of the tower whose features are used."""
         return len(getattr(vision, "deepstack_visual_indexes", ()))
 
     def stock_prompt(self, text: str) -> str:
-        """Without the second pair of marks around the whole video that transformers adds from 5.10 on."""
+        """The stock prompt without the second pair of marks that transformers 5.10 and later put around the
+        whole video."""
         inner = re.sub(r"<\|vision_start\|>(?=<\d+\.\d seconds>)", "", text)
         return inner.replace("<|vision_end|><|vision_end|>", "<|vision_end|>")

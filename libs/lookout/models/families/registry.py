@@ -15,7 +15,7 @@ from lookout.models.families.types import Family
 
 
 class UnknownFamilyError(LookoutError, ValueError):
-    """A checkpoint is of a family that Lookout does not run; the message names those that it does."""
+    """A checkpoint is of a family that Lookout does not run; the message names the supported ones."""
 
 
 FAMILIES: Mapping[str, Family] = {
@@ -32,13 +32,13 @@ FAMILIES: Mapping[str, Family] = {
 
 
 def family_of(model_type: object) -> Family:
-    """The record of a family.
+    """Return the record of a family.
 
     Raises:
-        UnknownFamilyError: It is not in the registry.
+        UnknownFamilyError: The family is not in the registry.
     """
     if not isinstance(model_type, str) or model_type not in FAMILIES:
         raise UnknownFamilyError(
-            f"model_type {model_type!r} is no family that Lookout runs; supported: {', '.join(FAMILIES)}"
+            f"model_type {model_type!r} is not a family that Lookout runs; supported: {', '.join(FAMILIES)}"
         )
     return FAMILIES[model_type]

@@ -1,6 +1,6 @@
-"""Tries a checkpoint's chat template and tokenizer in a confined process, before this one does.
+"""Tries a checkpoint's chat template and tokenizer in a confined process before this process uses them.
 
-A template is a program and a tokenizer a list of regular expressions: either may compute for ever. Started as
+A template is a program and a tokenizer a list of regular expressions: either may compute forever. Started as
 `python -m lookout.models.families.trial FOLDER`.
 """
 
@@ -15,7 +15,7 @@ from lookout.models.windows.types import WindowError
 from lookout.video.sandbox.child import bare_environment
 from lookout.video.sandbox.confine import Needs, confine, limit_resources
 
-#: what the largest published tokenizers need is a tenth of it: about 3 s of CPU and 500 MiB
+#: ten times what the largest published tokenizers need: about 3 s of CPU and 500 MiB of memory
 CPU_S: Final = 30.0
 _MEMORY: Final = 4 << 30
 _ADDRESS_SPACE: Final = 64 << 30  # libraries reserve much and use little
@@ -27,14 +27,14 @@ _TOO_MANY_STEPS: Final = 4
 def try_prompt(folder: Path, cpu_s: float = CPU_S) -> None:
     """Render a checkpoint's prompt and tokenise it, in a confined process with limits.
 
-    Whatever else is wrong with the folder is left to the code that loads it.
+    Any other fault of the folder is left to the code that loads it.
 
     Args:
         folder: The checkpoint.
-        cpu_s: CPU seconds that it may take.
+        cpu_s: Maximum CPU seconds.
 
     Raises:
-        WindowError: It takes more, or more than 4 GiB of memory.
+        WindowError: It takes more CPU time, more than 4 GiB of memory, or too many steps of a pattern.
     """
     command = [sys.executable, "-m", __spec__.name, str(folder.resolve()), str(cpu_s)]
     environment = {**bare_environment(), "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}
@@ -49,7 +49,7 @@ def try_prompt(folder: Path, cpu_s: float = CPU_S) -> None:
         ).returncode
     except subprocess.TimeoutExpired:
         raise WindowError(
-            f"{folder}: its chat template or tokenizer was not done in {_START_S:g} s"
+            f"{folder}: its chat template or tokenizer did not finish in {_START_S:g} s"
         ) from None
     if code == _TOO_MUCH_MEMORY:
         raise WindowError(f"{folder}: its chat template or tokenizer needs more than {_MEMORY >> 30} GiB")
@@ -66,7 +66,7 @@ def try_prompt(folder: Path, cpu_s: float = CPU_S) -> None:
 
 
 def _main(folder: Path, cpu_s: float) -> int:
-    """What the confined process does; its exit code."""
+    """Run in the confined process; returns its exit code."""
     import transformers  # noqa: F401 - later no code may be looked for outside its folders
     from transformers import AutoTokenizer  # noqa: F401
 

@@ -1,4 +1,4 @@
-"""What Lookout knows of a model family. Importable without torch: decode reads input sizes here."""
+"""What Lookout knows about a model family. Importable without torch: decode reads input sizes here."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Colour = tuple[float, float, float]
 
 @dataclass(frozen=True, slots=True)
 class ModelInput:
-    """Width and height of the picture, and side of a patch, in pixels."""
+    """Width and height of a picture, and the side of a patch, in pixels."""
 
     width: int
     height: int
@@ -27,7 +27,7 @@ class ModelInput:
 
     @property
     def rows(self) -> int:
-        """Patch rows; a remainder that fills no patch is not looked at."""
+        """Patch rows; a remainder that fills no patch is ignored."""
         return self.height // self.patch
 
     @property
@@ -38,13 +38,13 @@ class ModelInput:
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """What a family's processor writes where the chat template has a video.
+    """What a family's processor writes in place of the video in the chat template.
 
     Attributes:
         video: The text that stands for the video in the rendered template.
-        frame_open: Text before the visual tokens of every frame; `frame_close` after them.
+        frame_open: Text before the visual tokens of every frame; `frame_close`: text after them.
         label: Strings of the label before every frame (`lookout.models.families.layout.label_style`).
-        newline: The model's learned newline follows the last frame.
+        newline: Whether the model's learned newline follows the last frame.
     """
 
     video: str
@@ -56,8 +56,13 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True)
 class TextModel:
-    """vLLM's class of a language model: its architecture in vLLM's registry, or the module of a class that
-    the registry does not have, which is then configured as `architecture`."""
+    """vLLM's class of a language model.
+
+    Attributes:
+        architecture: Its architecture in vLLM's registry.
+        module: Module of a class that the registry does not have, configured as `architecture`; `name` is the
+            class.
+    """
 
     architecture: str
     module: str = ""
@@ -69,11 +74,11 @@ PLAIN_TEXT: Mapping[str, TextModel] = {
     "qwen3": TextModel("Qwen3ForCausalLM"),
     "llama": TextModel("LlamaForCausalLM"),
 }
-"""Language models that families without one of their own come with, by transformers' `model_type`."""
+"""The language models of families that have none of their own, by transformers' `model_type`."""
 
 
 class Family(ABC):
-    """One model family. A subclass in a file of its own, and its line in the registry, add one.
+    """One model family. To add one, write a subclass in a file of its own and a line in the registry.
 
     Attributes:
         name: The `model_type` of its `config.json`.
@@ -81,10 +86,10 @@ class Family(ABC):
         usual: Mean and standard deviation of colours that its published processors use.
         text_models: The language models that it comes with, by transformers' `model_type`.
         language_model: The attribute of the stock model's `model` that is the language model.
-        newline_weights: Names of the learned newline's weight, where the prompt has one.
-        interleaved: Whether the rotation's axes take turns over the frequencies.
-        placeholders: Attributes of the configuration that name the token of visual rows, the first that
-            there is.
+        newline_weights: Names of the learned newline's weight, if the prompt has one.
+        interleaved: Whether the rotation's axes alternate over the frequencies.
+        placeholders: Configuration attributes that may name the token of visual rows; the first one present
+            counts.
         prints_times: Whether the stock processor prints the frames' times into the prompt.
     """
 
@@ -100,56 +105,57 @@ class Family(ABC):
 
     @abstractmethod
     def input(self, vision: Mapping[str, Any]) -> ModelInput:
-        """What the tower takes by default, of the configuration's `vision_config`.
+        """Return the input size that the tower takes by default, from the configuration's `vision_config`.
 
         Raises:
-            TypeError: A size is no number; so do ValueError and IndexError.
+            TypeError: A size is not a number; ValueError and IndexError are raised for it, too.
         """
 
     @abstractmethod
     def tower(self) -> type[BaseTower]:
-        """The class of its vision tower."""
+        """Return the class of the vision tower."""
 
     def positions(self, config: Mapping[str, Any]) -> PositionRule:
-        """How a checkpoint of this configuration numbers positions; by default one after the other."""
+        """Return how a checkpoint of this configuration numbers positions; by default one after the other."""
         from lookout.models.windows.positions import RunningPositions
 
         return RunningPositions(self.limit(config))
 
     @staticmethod
     def limit(config: Mapping[str, Any]) -> int:
-        """The first position that the model was not made for."""
+        """Return the first position beyond the model's range."""
         return int(config["text_config"].get("max_position_embeddings", 32768))
 
     def deepstack(self, vision: Any) -> int:
-        """Levels of visual features that are added after the first layers; `vision` is the configuration."""
+        """Return how many levels of visual features are added after the first layers; `vision` is the
+        configuration."""
         return 0
 
-    # How the stock processor and model say the same thing: what `lookout model check` compares with.
+    # What the stock processor and model do; `lookout model check` compares Lookout with it.
 
     def stock_pixels(self, pixels: torch.Tensor, grid: Grid) -> torch.Tensor:
-        """Normalised frames [n, 3, height, width] in the order of the stock processor's values."""
+        """Return normalised frames [n, 3, height, width] in the order of the stock processor's values."""
         return pixels
 
     def stock_prompt(self, text: str) -> str:
-        """The stock prompt without what transformers adds in some versions only."""
+        """Return the stock prompt without the additions of some transformers versions."""
         return text
 
     def stock_inputs(self, given: dict[str, Any], visual: torch.Tensor) -> dict[str, Any]:
-        """The stock processor's tensors as the stock model takes them; `visual` marks the visual rows, bool
-        [1, rows]."""
+        """Return the stock processor's tensors as the stock model takes them; `visual` marks the visual rows,
+        bool [1, rows]."""
         return given
 
     def stock_positions(
         self, whole: Any, ids: torch.Tensor, visual: torch.Tensor, stock: Mapping[str, Any]
     ) -> torch.Tensor:
-        """The stock model's positions [axes, rows] of a prompt, ids int64 [1, rows]."""
+        """Return the stock model's positions [axes, rows] for a prompt, ids int64 [1, rows]."""
         import torch
 
         return torch.arange(ids.shape[1])[None]
 
 
 def square(value: Any) -> tuple[int, int]:
-    """(height, width) of what may be one number for both."""
+    """Return (height, width) from a pair, or from one number for both."""
     first, second = (value[0], value[1]) if isinstance(value, list) else (value, value)
     return int(first), int(second)

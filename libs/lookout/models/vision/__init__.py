@@ -1,4 +1,4 @@
-"""Vision towers on kept patches; `lookout.models.families.load_tower` gives the `Tower` of a checkpoint."""
+"""Vision towers on kept patches; `lookout.models.families.load_tower` loads the `Tower` of a checkpoint."""
 
 from lookout.models.vision.types import (
     FrameInput as FrameInput,

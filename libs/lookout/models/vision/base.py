@@ -1,4 +1,4 @@
-"""What all towers share: checks, patches out of pixels, normalisation and counting."""
+"""Base of all towers: checks, cutting pixels into patches, normalisation and counting."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from lookout.models.vision.types import FrameInput, FrameTokens, Grid, Mask, Pix
 
 @dataclass(frozen=True, slots=True)
 class Normalise:
-    """Per-channel mean and deviation of RGB values in [0, 1], as the checkpoint's own processor applies
-    them."""
+    """Per-channel mean and standard deviation of RGB values in [0, 1], as the checkpoint's own processor
+    applies them."""
 
     mean: tuple[float, float, float]
     std: tuple[float, float, float]
 
     def __call__(self, pixels: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-        """uint8 [n, 3, ...] to normalised `dtype` [n, 3, ...], computed in float32."""
+        """Normalise uint8 [n, 3, ...] to `dtype` [n, 3, ...], computed in float32."""
         shape = (1, 3) + (1,) * (pixels.ndim - 2)
         mean = torch.tensor(self.mean, device=pixels.device).view(shape)
         std = torch.tensor(self.std, device=pixels.device).view(shape)
@@ -33,19 +33,21 @@ class Normalise:
 
 
 def disjoint(groups: int, merge: int) -> tuple[tuple[int, ...], ...]:
-    """Taps of `groups` tokens of `merge` patches each that share nothing."""
+    """Return the patches of `groups` tokens along an axis, `merge` each, none of them shared."""
     return tuple(tuple(range(g * merge, (g + 1) * merge)) for g in range(groups))
 
 
 def patch_rows(pixels: Pixels, patch: int) -> NDArray[np.uint8]:
-    """Pixels [height, width, 3] as patches [rows, cols, 3, patch, patch], a view; a remainder is left out."""
+    """Cut pixels [height, width, 3] into patches [rows, cols, 3, patch, patch], as a view; a remainder is
+    left out."""
     rows, cols = pixels.shape[0] // patch, pixels.shape[1] // patch
     cut = pixels[: rows * patch, : cols * patch].reshape(rows, patch, cols, patch, 3)
     return cut.transpose(0, 2, 4, 1, 3)
 
 
 class BaseTower(ABC):
-    """A tower around a stock transformers vision model; a family says how its kept patches are laid out."""
+    """A tower around a stock transformers vision model; each family defines how its kept patches are laid
+    out."""
 
     family: ClassVar[str]
 
@@ -69,7 +71,7 @@ class BaseTower(ABC):
         return self.grid_for(*self._size)
 
     def grid_for(self, height: int, width: int) -> Grid:
-        """The grid of an input size in pixels.
+        """Return the grid of an input size in pixels.
 
         Raises:
             VisionError: The family cannot take the size.
@@ -79,11 +81,11 @@ class BaseTower(ABC):
         return self._grids[height, width]
 
     def encode(self, frames: Sequence[FrameInput]) -> list[FrameTokens]:
-        """Tokens of the kept groups of each frame, on the tower's device; frames may differ in size and
-        camera.
+        """Encode the kept groups of each frame into tokens, on the tower's device; frames may differ in size
+        and camera.
 
         Raises:
-            VisionError: The message names the frame whose pixels or mask do not fit the grid.
+            VisionError: The pixels or mask of a frame, named in the message, do not fit the grid.
         """
         grids = [self._check(i, frame) for i, frame in enumerate(frames)]
         # Stock layers do not take an empty sequence.
@@ -98,8 +100,7 @@ class BaseTower(ABC):
         return out
 
     def flops(self, frames: Sequence[FrameInput]) -> int:
-        """Operations (2 per multiply-add) of the matrix products in `encode(frames)`; norms are not
-        counted."""
+        """Operations (2 per multiply-add) of the matrix products in `encode(frames)`, without norms."""
         return sum(
             self._flops(self.grid_for(*frame.pixels.shape[1:3]), frame.keep)
             for frame in frames
@@ -117,7 +118,7 @@ class BaseTower(ABC):
 
     @abstractmethod
     def _encode(self, frames: Sequence[FrameInput], grids: Sequence[Grid]) -> list[FrameTokens]:
-        """Encode frames that all keep something."""
+        """Encode frames each of which keeps at least one group."""
 
     @abstractmethod
     def _flops(self, grid: Grid, keep: Mask) -> int: ...

@@ -1,4 +1,4 @@
-"""Loading models without printing."""
+"""Loads models without printing."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def quiet_loading() -> Iterator[None]:
-    """Within it the stock classes print no warnings and no progress: a library has no terminal of its own."""
+    """Keep the stock classes from printing warnings and progress: a library has no terminal of its own."""
     from transformers.utils import logging
 
     before, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()

@@ -1,9 +1,9 @@
-"""Attention inside segments of one packed sequence: frames of any length, of any camera, in one batch.
+"""Attention inside segments of one packed sequence: frames of any length, from any camera, in one batch.
 
 The stock towers call the attention function that their configuration names. This one is registered under
-`NAME`; the word "flash" in it makes the Qwen towers hand over the whole packed sequence and its boundaries
+`NAME`; the word "flash" in it makes the Qwen towers pass on the whole packed sequence and its boundaries
 instead of one call per segment. Without active segments it is plain scaled dot-product attention, so a
-tower's own forward is unchanged.
+tower's own forward pass is unchanged.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ NAME = "lookout_flash_segments"
 
 @dataclass(frozen=True, slots=True)
 class Sequences:
-    """Consecutive runs of a packed sequence that attend only to themselves.
+    """Consecutive segments of a packed sequence that attend only to themselves.
 
-    `cumulative` is int32 [n + 1] on the host, `index` holds for each distinct length the rows of all its
-    segments, int64 [count, length] on the device.
+    `cumulative` is int32 [n + 1] on the host; `index` has for each distinct length the rows of all segments
+    of that length, int64 [count, length] on the device.
     """
 
     lengths: tuple[int, ...]
@@ -36,7 +36,7 @@ class Sequences:
 
     @classmethod
     def of(cls, lengths: Sequence[int], device: torch.device) -> Sequences:
-        """Segments of these positive lengths, in order."""
+        """Build segments of these positive lengths, in order."""
         cumulative = torch.zeros(len(lengths) + 1, dtype=torch.int32)
         cumulative[1:] = torch.tensor(lengths, dtype=torch.int32).cumsum(0)
         starts = cumulative[:-1].long()
@@ -63,7 +63,8 @@ _active: ContextVar[tuple[Sequences, ...]] = ContextVar("lookout_segments", defa
 
 @contextmanager
 def attending(*segments: Sequences) -> Iterator[None]:
-    """Attend inside these segments; a layer that names its own boundaries gets the segments holding them."""
+    """Attend inside these segments within the context; a layer that names its own boundaries gets the
+    segments that have them."""
     token = _active.set(segments)
     try:
         yield
@@ -88,7 +89,7 @@ def attend(
     cu_seq_lens_q: torch.Tensor | None = None,
     **_: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Bidirectional attention of query, key and value [batch, heads, rows, dim] to [batch, rows, heads,
+    """Bidirectional attention of query, key and value [batch, heads, rows, dim]; returns [batch, rows, heads,
     dim]."""
     if not _active.get():
         if cu_seq_lens_q is None:
@@ -113,8 +114,8 @@ def attend(
 def _by_length(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, segments: Sequences, scaling: float | None
 ) -> torch.Tensor:
-    """One dense call for all segments of one length; nothing is padded. [heads, rows, dim] -> [rows, heads,
-    dim]."""
+    """Attend with one dense call for all segments of one length, without padding; [heads, rows, dim] ->
+    [rows, heads, dim]."""
     heads, rows, dim = query.shape
     if len(segments.index) == 1:
         count, length = segments.index[0].shape

@@ -19,17 +19,17 @@ Mask = NDArray[np.bool_]
 
 
 class VisionError(LookoutError, ValueError):
-    """A tower cannot do what was asked of it: unknown family, input size, or a frame that does not fit the
-    grid."""
+    """A tower cannot do what it was asked to: the family is unknown, or an input size or a frame does not
+    fit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """The patches and the tokens of one model input of `height` x `width` pixels.
+    """The patches and tokens of one model input of `height` x `width` pixels.
 
     A *group* is the set of patches behind one visual token. `row_taps[r]` are the patch rows that feed group
-    row `r`, and `col_taps[c]` the patch columns that feed group column `c`. Merging families (2x2 patches a
-    token) give disjoint taps; LLaVA-OneVision's pooling of an odd grid gives taps that two tokens share.
+    row `r`, and `col_taps[c]` the patch columns that feed group column `c`. Families that merge 2x2 patches
+    into a token have disjoint taps; LLaVA-OneVision pools an odd grid, and neighbouring tokens share taps.
     """
 
     rows: int
@@ -44,12 +44,12 @@ class Grid:
 
     @property
     def height(self) -> int:
-        """Pixels of the model input from top to bottom."""
+        """Height of the model input in pixels."""
         return self.rows * self.patch + self.remainder[0]
 
     @property
     def width(self) -> int:
-        """Pixels of the model input from left to right."""
+        """Width of the model input in pixels."""
         return self.cols * self.patch + self.remainder[1]
 
     @property
@@ -73,11 +73,11 @@ class Grid:
         return self.group_rows * self.group_cols
 
     def patches(self, keep: Mask) -> Mask:
-        """The patches to encode, bool [rows, cols], for kept groups, bool [group_rows, group_cols]."""
+        """Return the patches to encode, bool [rows, cols], for kept groups, bool [group_rows, group_cols]."""
         return spread(keep, self)
 
     def groups(self, dynamic: Mask) -> Mask:
-        """The groups with any dynamic patch, bool [group_rows, group_cols], for patches, bool [rows,
+        """Return the groups with any dynamic patch, bool [group_rows, group_cols], for patches, bool [rows,
         cols]."""
         return complete(dynamic, self)
 
@@ -111,16 +111,16 @@ class Tower(Protocol):
 
     @property
     def family(self) -> str:
-        """The transformers `model_type`, a name of `lookout.models.families`."""
+        """The transformers `model_type`, a key of `lookout.models.families.FAMILIES`."""
         ...
 
     @property
     def grid(self) -> Grid:
-        """The grid of the input size the tower was loaded for."""
+        """The grid of the input size that the tower was loaded for."""
         ...
 
     def grid_for(self, height: int, width: int) -> Grid:
-        """The grid of another input size in pixels.
+        """Return the grid of another input size in pixels.
 
         Raises:
             VisionError: The family cannot take the size.
@@ -128,7 +128,7 @@ class Tower(Protocol):
         ...
 
     def encode(self, frames: Sequence[FrameInput]) -> list[FrameTokens]:
-        """Tokens of many frames, of any cameras and sizes, in one batch; each equals its frame encoded
+        """Encode many frames, of any cameras and sizes, in one batch; each gets the tokens that it gets
         alone."""
         ...
 

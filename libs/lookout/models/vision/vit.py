@@ -16,7 +16,7 @@ from lookout.models.vision.types import FrameInput, FrameTokens, Grid, Mask
 
 
 class PlainTower(BaseTower):
-    """Kept patches of all frames in one packed sequence through the stock encoder."""
+    """Runs the kept patches of all frames through the stock encoder in one packed sequence."""
 
     leading: int = 0
     """Rows in front of the patches of every frame (1 with a class token)."""
@@ -24,7 +24,8 @@ class PlainTower(BaseTower):
     def _sequences(
         self, frames: Sequence[FrameInput], grids: Sequence[Grid]
     ) -> tuple[torch.Tensor, list[torch.Tensor]]:
-        """Encoder output [rows, width] of all frames in order, and the kept patch numbers of each frame."""
+        """Return the encoder output [rows, width] of all frames in order, and the kept patch numbers of each
+        frame."""
         cut, numbers, places = [], [], []
         for frame, grid in zip(frames, grids, strict=True):
             encoded = grid.patches(frame.keep)
@@ -43,32 +44,32 @@ class PlainTower(BaseTower):
 
     @abstractmethod
     def _embed(self, patches: torch.Tensor) -> torch.Tensor:
-        """Patches [n, 3, patch, patch] to rows [n, width], without positions."""
+        """Embed patches [n, 3, patch, patch] as rows [n, width], without positions."""
 
     @abstractmethod
     def _positions(self, grid: Grid) -> torch.Tensor:
-        """Position rows [rows * cols, width] of the full grid."""
+        """Return the position rows [rows * cols, width] of the full grid."""
 
     def _front(self, grid: Grid) -> torch.Tensor:
-        """The leading row [1, width] of a frame, its position added."""
+        """Return the leading row [1, width] of a frame, with its position added."""
         raise AssertionError(f"{self.family} has no leading row")
 
     @abstractmethod
     def _layers(self, rows: torch.Tensor) -> torch.Tensor:
-        """The encoder up to the layer whose features the model uses, [1, n, width] to [1, n, width]."""
+        """Run the encoder up to the layer whose features the model uses, [1, n, width] to [1, n, width]."""
 
 
 class GroupedTower(PlainTower):
-    """A tower whose model pools the patches of a group before the projector: kept groups whole, one token
-    each."""
+    """A tower whose model pools the patches of a group before the projector: kept groups are encoded whole,
+    one token each."""
 
     @abstractmethod
     def _used_layers(self) -> nn.ModuleList:
-        """The encoder's layers that run."""
+        """Return the encoder layers that run."""
 
     @abstractmethod
     def _grouped(self, full: torch.Tensor, grid: Grid) -> torch.Tensor:
-        """The model's own pooling of a full grid of patches [rows * cols, width]: [groups, any width]."""
+        """Pool a full grid of patches [rows * cols, width] as the model does: [groups, any width]."""
 
     def _encode(self, frames: Sequence[FrameInput], grids: Sequence[Grid]) -> list[FrameTokens]:
         hidden, numbers = self._sequences(frames, grids)
@@ -98,7 +99,7 @@ class GroupedTower(PlainTower):
 
 
 def _prepend(rows: torch.Tensor, front: torch.Tensor, counts: Sequence[int]) -> torch.Tensor:
-    """One `front` row before the rows of each frame."""
+    """Put one `front` row before the rows of each frame."""
     parts = []
     for first, part in zip(front, torch.split(rows, list(counts)), strict=True):
         parts += [first[None], part]

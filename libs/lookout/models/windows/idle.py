@@ -1,4 +1,4 @@
-"""Idle windows: nothing was seen to change since a window was answered, so its answer still holds."""
+"""Idle windows: nothing visible has changed since a window was answered, so its answer still holds."""
 
 from __future__ import annotations
 
@@ -14,8 +14,12 @@ Luma = NDArray[np.uint8]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BlockChange:
-    """What one block shows of change. `quiet`: it was seen whole and nothing but its anchors was kept.
-    `luma`: mean grey levels of its anchors' patches."""
+    """Whether anything changed in one block.
+
+    Attributes:
+        quiet: The block was seen whole and nothing but its anchors was kept.
+        luma: Mean grey levels of its anchors' patches.
+    """
 
     index: int
     quiet: bool
@@ -24,8 +28,8 @@ class BlockChange:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class IdleState:
-    """Consecutive quiet blocks up to `last` whose anchors all agree: patch by patch none differs from another
-    by more than `tolerance` grey levels, so slow drift ends the state as a sudden change does."""
+    """Consecutive quiet blocks up to `last` whose anchors all agree: no patch differs between any two of them
+    by more than `tolerance` grey levels. Slow drift therefore ends the state as a sudden change does."""
 
     tolerance: int
     last: int
@@ -34,7 +38,7 @@ class IdleState:
 
     @classmethod
     def of(cls, changes: Iterable[BlockChange], tolerance: int) -> Self | None:
-        """The state after the blocks of one window; None where something changed in them."""
+        """Return the state after the blocks of one window; None if something changed in them."""
         quiet: Self | None = None
         for number, change in enumerate(changes):
             if number == 0:
@@ -43,7 +47,7 @@ class IdleState:
         return quiet
 
     def after(self, change: BlockChange) -> Self | None:
-        """The state after the next block; None where that block ends it."""
+        """Return the state after the next block; None if that block ends it."""
         if not change.quiet or change.index != self.last + 1 or change.luma.shape != self.low.shape:
             return None
         low, high = np.minimum(self.low, change.luma), np.maximum(self.high, change.luma)

@@ -1,4 +1,4 @@
-"""The prompt of one checkpoint: what stands around frames and question, and how their rows are numbered."""
+"""The prompt of one checkpoint: the text around frames and question, and how rows are numbered."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from lookout.models.windows.types import LabelStyle
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The prompt of one checkpoint, as token ids: prefix; per frame [label] [frame_open] visual
-    [frame_close]; then [question_head] question [question_tail] and the answer, whose first token is `yes` or
-    `no`."""
+    """The prompt of one checkpoint, as token ids.
+
+    In order: prefix; per frame [label] [frame_open] visual [frame_close]; then [question_head] question
+    [question_tail] and the answer, whose first token is `yes` or `no`.
+    """
 
     family: str
     prefix: tuple[int, ...]

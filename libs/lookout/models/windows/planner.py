@@ -1,4 +1,4 @@
-"""From blocks to window plans: rows, labels, positions, what is reused and what is computed."""
+"""Turns blocks into window plans: rows, labels, positions, what is reused and what is computed."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ WHOLE = (Policy.FULL, Policy.PRUNE_ONLY)
 
 
 class StreamSampling(Protocol):
-    """How a stream is cut (`lookout.models.SamplingNumbers`)."""
+    """How a stream is divided into samples, blocks and windows (`lookout.models.SamplingNumbers`)."""
 
     @property
     def stride_s(self) -> float: ...
@@ -56,25 +56,26 @@ class WindowSettings:
     """How windows are planned.
 
     Attributes:
-        blocks: Strides that make a window (w / s).
+        blocks: Strides in a window (w / s).
         policy: Which reused rows are computed again.
-        key_every: A window in so many strides is computed in full (up to half as many more lie between two
-            of them).
-        compact: Number the kept tokens of a 1-D model consecutively, without gaps where tokens were dropped.
+        key_every: Strides from one key window (computed in full) to the next; there may be up to half as many
+            more (`longest_chain`).
+        compact: Number the kept tokens of a 1-D model consecutively, without gaps for dropped tokens.
         anchors: How many of the remaining anchors `REFRESH` computes again, oldest first (None: all). The
-            oldest stands nearest to what was evicted.
+            oldest is nearest to the evicted rows.
         refresh_frames: The budget of the other policies, in rows of whole frames (all groups of the grid and
             the text of one frame). None: as many rows as `REFRESH` would compute.
-        refresh_share: The budget grows with the window: at least this share of its frames (rounded), also in
-            rows of whole frames; 0 to 1. None: `refresh_frames` alone.
-        refresh_surplus: `FRONT` only. After a burst of movement has left the window, blocks that saw it stay
-            after. A block is computed again, with all rows before it, where the tokens that left since it
-            was last computed, minus the usual number in as many blocks that it still sees, are at least
-            this share of the tokens it sees (anchors are counted as seen, but not as what left). None: the
-            budget alone.
+        refresh_share: A budget that grows with the window: at least this share of its frames (rounded), also
+            in rows of whole frames; 0 to 1. None: only `refresh_frames` counts.
+        refresh_surplus: For `FRONT` only. When a burst of movement leaves the window, the blocks whose rows
+            attended to it stay. Such a block is computed again, with all rows before it, if the number of
+            tokens that left since it was last computed, minus the usual number in as many of the blocks still
+            in the window, is at least this share of the tokens it sees. Anchors count among the tokens it
+            sees, but not among those that left. None: the budget alone.
         samples: Frames of a full block; widens labels that count frames (0: the label's own width).
         stride_s: Seconds of a block; widens labels that count seconds (0: the label's own width).
-        alone: Ask every stride in a prompt of its own; the answer of a window is the largest of its strides'.
+        alone: Ask about every stride in a prompt of its own; the answer of a window is the largest of its
+            strides'.
     """
 
     blocks: int = 5
@@ -103,12 +104,12 @@ class WindowSettings:
 
     @property
     def longest_chain(self) -> int:
-        """Strides from one key window to the next at most: one is left out where the one before it is less
-        than half an interval ago (`Planner.is_due`)."""
+        """Maximum strides from one key window to the next: a key stride is skipped if the last key window is
+        less than half an interval ago (`Planner.is_due`)."""
         return self.key_every + self.key_every // 2
 
     def sampled(self, sampling: StreamSampling) -> WindowSettings:
-        """These settings for windows of a sampling."""
+        """Return these settings for the windows of a sampling."""
         return replace(
             self,
             blocks=sampling.window_blocks,
@@ -118,12 +119,12 @@ class WindowSettings:
 
 
 DEFAULT_WINDOWS = WindowSettings(policy=Policy.FRONT, refresh_frames=2, refresh_surplus=0.1)
-"""The windows of the preset `default`: `lookout.models.windows.presets` says why these numbers."""
+"""The windows of the preset `default`; `lookout.models.windows.presets` explains these numbers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Planner:
-    """Plans the windows of any number of streams; holds no state of theirs."""
+    """Plans the windows of any number of streams; keeps no state of them."""
 
     layout: Layout
     settings: WindowSettings = DEFAULT_WINDOWS
@@ -136,23 +137,23 @@ class Planner:
         policy: Policy | RowPolicy | None = None,
         key: bool | None = None,
     ) -> WindowPlan:
-        """The plan of the window that closes with the last of `blocks` (consecutive, of one stream).
+        """Plan the window that closes with the last of `blocks` (consecutive, of one stream).
 
         `previous` is the plan of the window before, whose KV the engine holds. Without it, after a skipped
         window, and on the stream's own key strides (`is_due`), the window is computed in full and labels
-        restart; `key` True or False overrules the stride (the incremental answer of a key stride is its
+        restart; `key` True or False overrides the stride (the incremental answer of a key stride is its
         fidelity audit). `policy` overrides the settings for this window.
 
         Raises:
-            WindowError: For blocks that make no window.
-            PositionRangeError: The model has no positions for it.
+            WindowError: The blocks do not make a window.
+            PositionRangeError: The model has too few positions for it.
         """
         self._check(blocks)
         active = policy or self.settings.policy
         stream, window = blocks[0].stream, blocks[-1].index
         if previous is not None and not _continues(previous, blocks):
             previous = None
-        # After `_continues`: what does not continue a window is whole, whatever `key` says.
+        # After `_continues`: a window that continues none is a key window, whatever `key` says.
         is_key = previous is None or (self.is_due(previous) if key is None else key)
         base = None if is_key else previous
         # Labels of a chain count from its key window: those of reused frames must not change.
@@ -189,11 +190,11 @@ class Planner:
         return with_digest(self._choose(replace(plan, departed=_departed(plan, base)), base, grid))
 
     def hold(self, previous: WindowPlan) -> WindowPlan:
-        """The same window once more with nothing to compute, for further questions."""
+        """Plan the same window again with nothing to compute, for further questions."""
         return with_digest(held_window(previous))
 
     def is_key(self, stream: str, window: int, every: int | None = None) -> bool:
-        """Whether the stream's own phase makes `window` a key window; the epoch does not move the phase.
+        """Whether the stream's own phase makes `window` a key window; a new epoch does not change the phase.
 
         `every` is a camera's own interval in strides; None: that of the settings.
         """
@@ -205,7 +206,7 @@ class Planner:
 
     def is_due(self, previous: WindowPlan, every: int | None = None) -> bool:
         """Whether the window after `previous` is a key window: on the stream's key strides, unless its chain
-        is younger than half the interval. Little of it is stale then.
+        is younger than half the interval, when little of it is stale.
 
         `every` is a camera's own interval in strides; None: that of the settings.
         """
@@ -294,30 +295,31 @@ class Planner:
         return ids, positions, question
 
     def _choose(self, plan: WindowPlan, base: WindowPlan, grid: int) -> WindowPlan:
-        """The rows to compute of a window that continues `base`; `grid` counts the groups of a frame."""
+        """Choose the rows to compute of a window that continues `base`; `grid` counts the groups of a
+        frame."""
         fresh = np.flatnonzero(plan.source < 0)
-        # While the window still grows nothing has left, so nothing that was reused saw what is gone.
+        # While the window still grows nothing has left, so no reused row attended to evicted rows.
         evicted = any(part.block not in plan.blocks for part in base.parts[1:])
         anchors = [s for s in plan.parts if s.anchor and s.source >= 0][: self.settings.anchors]
         budget = self._budget(plan, anchors, grid) if evicted else 0
         first = plan.parts[0].stop
         old = np.flatnonzero(plan.source[first:] >= 0) + first
         if plan.policy is Policy.FRONT and evicted:
-            # From the front without a hole: a row that is computed again must see rows before it that are
-            # right.
+            # From the front without a gap: a row that is computed again must attend to correct rows only.
             old = old[: max(budget, self._stale(plan))]
             return _settled(replace(plan, compute=_union(old, fresh)), old)
         if plan.policy is Policy.REUSE_ALL or budget == 0:
             return replace(plan, compute=ranges_of(fresh))
         if plan.policy is Policy.REFRESH:
-            # With their text: the label's KV was computed after rows that are gone, too.
+            # Including their text: the labels' KV attended to evicted rows, too.
             picked = rows_in([RowRange(s.start, s.stop) for s in anchors])
             return replace(plan, compute=_union(picked, fresh))
         assert isinstance(plan.policy, RowPolicy)
         return plan.policy.choose(plan, old, fresh, min(budget, len(old)), self.layout.layers)
 
     def _stale(self, plan: WindowPlan) -> int:
-        """Rows from the front up to the end of the last block that saw a burst leave."""
+        """Count the rows from the front to the end of the last block that attended to a burst that has
+        left."""
         limit = self.settings.refresh_surplus
         if limit is None:
             return 0
@@ -335,18 +337,19 @@ class Planner:
         return stale
 
     def _budget(self, plan: WindowPlan, anchors: Sequence[PromptPart], grid: int) -> int:
-        """Rows of `plan` to compute again."""
+        """Count the rows of `plan` to compute again."""
         frames, share = self.settings.refresh_frames, self.settings.refresh_share
         if plan.policy is Policy.REFRESH or (frames is None and share is None):
             return sum(part.stop - part.start for part in anchors)
-        # Behind the prefix every part is a frame.
+        # After the prefix every part is a frame.
         frames = max(frames or 0, round((share or 0.0) * (len(plan.parts) - 1)))
         text = len(self.layout.frame_open) + len(self.layout.frame_close)
         return frames * (grid + text + (0 if self.label is None else self.label.tokens))
 
 
 def held_window(plan: WindowPlan) -> WindowPlan:
-    """The plan of the window that is held once `plan` has run: nothing to compute, no digest of its own."""
+    """Return the plan of the window that is held after `plan` has run: nothing to compute, no digest of its
+    own."""
     return replace(
         plan,
         source=np.arange(plan.rows, dtype=np.int64),
@@ -359,19 +362,20 @@ def held_window(plan: WindowPlan) -> WindowPlan:
 
 
 def with_digest(plan: WindowPlan) -> WindowPlan:
-    """The plan with the digest and the salt of its content; to be called after any change to a plan."""
+    """Return the plan with the digest and salt of its content; call it after any change to a plan."""
     digest = digest_of(plan)
     return replace(plan, digest=digest, salt=f"{plan.stream}:{plan.window}:{digest}")
 
 
 def reuses_frames(plan: WindowPlan) -> bool:
-    """Whether a window takes any row after the prefix from the one before it."""
+    """Whether a window takes any row after the prefix from the window before it."""
     computed = sum(run.stop - run.start for run in plan.compute)
     return plan.parent is not None and plan.rows - computed > plan.parts[0].stop
 
 
 def digest_of(plan: WindowPlan) -> str:
-    """Names a plan and its lineage: equal digests hold equal KV, given equal blocks."""
+    """Return a digest that identifies a plan and its lineage: equal digests hold equal KV, given equal
+    blocks."""
     state = hashlib.blake2b(digest_size=12)
     head = (plan.stream, plan.window, plan.policy.value, plan.key, plan.blocks, plan.parent, plan.select)
     # `departed` and `salt` are left out: they change no row of the KV.
@@ -383,7 +387,7 @@ def digest_of(plan: WindowPlan) -> str:
 
 @lru_cache(maxsize=64)
 def _widened(settings: WindowSettings, style: LabelStyle) -> LabelStyle:
-    """`style`, wide enough for the largest label of a chain."""
+    """Return `style`, wide enough for the largest label of a chain."""
     # The newest frame of the last window of a chain: the chain's strides, and the blocks of the key window
     # before them.
     strides = settings.longest_chain + settings.blocks
@@ -393,8 +397,8 @@ def _widened(settings: WindowSettings, style: LabelStyle) -> LabelStyle:
 
 @lru_cache(maxsize=16)
 def _openings(style: LabelStyle | None, frame_open: tuple[int, ...]) -> dict[int, Rows]:
-    """Token ids in front of a frame by its label, as they are first needed: looking a label up costs less
-    than hashing its style."""
+    """Return a cache of the token ids in front of a frame, by label: looking a label up costs less than
+    hashing its style."""
     del style, frame_open
     return {}
 
@@ -405,7 +409,7 @@ def _continues(previous: WindowPlan, blocks: Sequence[StrideBlock]) -> bool:
     if previous.stream != blocks[0].stream or previous.window != blocks[-1].index - 1:
         return False
     earlier = {part.block for part in previous.parts[1:]}
-    # A block whose tokens were lost meanwhile stands empty now; KV of its frames must not answer.
+    # A block whose tokens were lost since then is empty now; KV of its frames must not be used.
     return not any(block.index in earlier and not block.frames for block in blocks)
 
 
@@ -414,7 +418,7 @@ def _start_us(blocks: Sequence[StrideBlock]) -> int:
 
 
 def _sources(parts: tuple[PromptPart, ...], rows: int) -> Rows:
-    """The parent's row of every row; neighbours that move equally far are one run."""
+    """Return the parent's row of every row; neighbours that move equally far are handled as one run."""
     source = np.full(rows, -1, dtype=np.int64)
     for (reused, shift), run in groupby(parts, lambda s: (s.source >= 0, s.source - s.start)):
         if reused:
@@ -425,7 +429,7 @@ def _sources(parts: tuple[PromptPart, ...], rows: int) -> Rows:
 
 
 def _departed(plan: WindowPlan, base: WindowPlan) -> tuple[Departed, ...]:
-    """Per block of `plan`, what has left the window since it was last computed whole."""
+    """Return, per block of `plan`, what has left the window since the block was last computed whole."""
     parts = [part for part in base.parts[1:] if part.block not in plan.blocks]
     blocks = len({part.block for part in parts})
     tokens = sum(part.visual_stop - part.visual_start for part in parts if not part.anchor)
@@ -438,7 +442,8 @@ def _departed(plan: WindowPlan, base: WindowPlan) -> tuple[Departed, ...]:
 
 
 def _settled(plan: WindowPlan, rows: Rows) -> WindowPlan:
-    """`plan` after the first old `rows` are computed again: for blocks among them nothing has left since."""
+    """Return `plan` after the first old `rows` are computed again: for the blocks among them, nothing has
+    left since."""
     end = int(rows[-1]) + 1 if len(rows) else 0
     late = {part.block for part in plan.parts[1:] if part.stop > end}
     departed = zip(plan.blocks, plan.departed, strict=True)

@@ -14,10 +14,10 @@ from lookout.models.windows.types import EncodedFrame, Rows, WindowError
 
 @dataclass(frozen=True, slots=True)
 class RowLayout:
-    """Which rows of a window are text and which visual, in prompt order.
+    """Which rows of a window are text and which are visual, in prompt order.
 
-    `prefix` leading rows; then per shown frame `before` text rows, `counts` kept tokens and `after` text
-    rows, each int64 [frames].
+    `prefix` leading rows; then per frame `before` text rows, `counts` kept tokens and `after` text rows, each
+    int64 [frames].
     """
 
     prefix: int
@@ -50,10 +50,10 @@ class RowLayout:
 
 @dataclass(frozen=True, slots=True)
 class PositionRule(ABC):
-    """How a model numbers the rows of a window. `limit` is the first position it was not made for.
+    """How a model numbers the rows of a window. `limit` is the first position beyond its range.
 
-    Sources: `get_rope_index` of transformers' models; text after a frame starts at the maximum over all axes
-    + 1 (vLLM's rule), counted on the full grid, so that pruning moves nothing.
+    Sources: `get_rope_index` of transformers' models. Text after a frame starts at the maximum over all axes
+    + 1 (vLLM's rule), counted on the full grid, so that pruning shifts no position.
     """
 
     limit: int
@@ -69,15 +69,15 @@ class PositionRule(ABC):
         origin_us: int | None = None,
         first: int = 0,
     ) -> tuple[Rows, int]:
-        """Positions int64 [axes, rows] of a window, and the position of the first text row after it.
+        """Return positions int64 [axes, rows] of a window, and the position of the first text row after it.
 
         Args:
-            rows: Which rows are text and which visual.
-            frames: The frames they show.
+            rows: Which rows are text and which are visual.
+            frames: The frames that they show.
             compact: Count kept tokens only; for rules of one axis.
-            origin_us: The sampling point from which time counts, where the frames continue a video; None:
-                the first frame's.
-            first: How many frames of the video stand before them.
+            origin_us: The sampling point from which time counts, if the frames continue a video; None: the
+                first frame's.
+            first: How many frames of the video come before them.
 
         Raises:
             WindowError: The rule cannot number such rows.
@@ -93,27 +93,32 @@ class PositionRule(ABC):
         """Number the rows after the prefix; returns the position after the window."""
 
     def continued(self, positions: Rows, question: int, prefix: int, previous: int) -> tuple[Rows, int]:
-        """Positions of a recording's further group and the first after it, placed on their own, where
-        `previous` is the position after the groups before and `prefix` the rows in front of all."""
+        """Shift a further group of a recording, placed on its own, to where it follows the groups before it.
+
+        Returns its positions and the first position after it. `previous` is the position after the groups
+        before, `prefix` the number of rows in front of all groups.
+        """
         return positions + previous, question + previous
 
     def shape(self, keep: tuple[int, int], stop: int) -> Rows:
-        """Positions that one frame spans, int64 [axes]; `keep` is its grid, `stop` the position after it."""
+        """Return the positions that one frame spans, int64 [axes]; `keep` is its grid, `stop` the position
+        after it."""
         return np.full(self.axes, stop, dtype=np.int64)
 
     def ticks(self, shape: Rows, frame_us: int) -> Rows:
-        """How far the next frame lies after one of this shape, int64 [axes], `frame_us` later."""
+        """Return the distance from one frame of this shape to the next, `frame_us` later, int64 [axes]."""
         return shape
 
     @abstractmethod
     def per_frame(self, rows: float, tokens: tuple[int, int], temporal: int, fps: float) -> float:
-        """Positions that a frame takes on average: `rows` prompt rows and `tokens` (rows, columns of its
-        grid) for each `temporal` frames, `fps` frames a second."""
+        """Return the positions that a frame takes on average: `rows` prompt rows and `tokens` (rows, columns
+        of its grid) for each `temporal` frames, `fps` frames a second."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Numbering:
-    """A window whose rows are numbered: `positions` int64 [axes, rows] is written; else as in `place`."""
+    """A window whose rows are being numbered: results go into `positions` int64 [axes, rows]; the rest as in
+    `place`."""
 
     positions: Rows
     rows: RowLayout
@@ -129,11 +134,11 @@ class _Numbering:
         return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
 
     def per_frame(self, extent: Callable[[EncodedFrame], int]) -> Rows:
-        """Of every frame, int64 [frames]."""
+        """Compute `extent` of every frame, int64 [frames]."""
         return np.array([extent(frame) for frame in self.frames], np.int64)
 
     def grid(self, times: Rows) -> Rows:
-        """(t, row, column) of every visual row, int64 [3, tokens]; `times` int64 [frames]."""
+        """Return (t, row, column) of every visual row, int64 [3, tokens]; `times` is int64 [frames]."""
         cells, cols = (
             self.cells,
             np.repeat(self.per_frame(lambda frame: frame.keep.shape[1]), self.rows.counts),
@@ -144,7 +149,7 @@ class _Numbering:
         """Number frames one after the other.
 
         Args:
-            local: Of every visual row in its frame, int64 [axes, tokens] or [tokens].
+            local: Position of every visual row in its frame, int64 [axes, tokens] or [tokens].
             extents: Positions that the visual rows of a frame take, int64 [frames].
 
         Returns:
@@ -163,7 +168,7 @@ class _Numbering:
 
 
 class RunningPositions(PositionRule):
-    """One axis: every row stands one after the row before it, dropped tokens included."""
+    """One axis: every row comes one after the row before it, with dropped tokens counted."""
 
     axes = 1
 
@@ -173,12 +178,12 @@ class RunningPositions(PositionRule):
         return window.frame_by_frame(window.cells, window.per_frame(lambda frame: frame.keep.size))
 
     def per_frame(self, rows: float, tokens: tuple[int, int], temporal: int, fps: float) -> float:
-        """A position a row."""
+        """One position per row."""
         return rows / temporal
 
 
 class FramePositions(PositionRule):
-    """Three axes: every frame is a grid of its own after its label; t stands still in it."""
+    """Three axes: every frame is a grid of its own after its label, and t is constant in it."""
 
     axes = 3
 
@@ -200,7 +205,8 @@ class GridPositions(PositionRule):
 
     @abstractmethod
     def _times(self, window: _Numbering) -> Rows:
-        """Every frame's place on the time axis, counted from the first of the video, int64 [frames]."""
+        """Return every frame's place on the time axis, counted from the first of the video, int64
+        [frames]."""
 
     def _place(self, window: _Numbering) -> int:
         rows, frames = window.rows, window.frames
@@ -219,7 +225,7 @@ class GridPositions(PositionRule):
         return positions + prefix, max(previous, question + prefix)
 
     def shape(self, keep: tuple[int, int], stop: int) -> Rows:
-        """Its grid, and one place in time."""
+        """The frame's grid, and one place in time."""
         return np.array([1, *keep], dtype=np.int64)
 
 
@@ -237,11 +243,11 @@ class VideoPositions(GridPositions):
         return ticks
 
     def ticks(self, shape: Rows, frame_us: int) -> Rows:
-        """The next frame lies after it in time alone."""
+        """Only time separates the next frame."""
         return np.array([max(1, round(self.ticks_per_second * frame_us / 1e6)), 0, 0], dtype=np.int64)
 
     def per_frame(self, rows: float, tokens: tuple[int, int], temporal: int, fps: float) -> float:
-        """Its ticks."""
+        """The ticks of a frame."""
         # Never zero: callers divide a limit of positions by it.
         return max(self.ticks_per_second / fps, 1e-3)
 
@@ -258,10 +264,10 @@ class NumberedPositions(GridPositions):
         return np.array([1, 0, 0], dtype=np.int64)
 
     def per_frame(self, rows: float, tokens: tuple[int, int], temporal: int, fps: float) -> float:
-        """A number for each encoded frame."""
+        """One number for each encoded frame."""
         return 1 / temporal
 
 
 def _inside(counts: Rows) -> Rows:
-    """0, 1, ... within each of consecutive groups of `counts` rows."""
+    """Count 0, 1, ... within each of consecutive groups of `counts` rows."""
     return np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)

@@ -1,4 +1,5 @@
-"""Rotary embedding of canonical (un-rotated) queries and keys, once, when they are placed in a window."""
+"""Rotary embedding of canonical (un-rotated) queries and keys, applied once, when they are placed in a
+window."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ import torch
 Angles = tuple[torch.Tensor, torch.Tensor]
 
 WIDENED = 512
-"""Rows that are widened at a time on CPU, so that they stay in its cache."""
+"""Number of rows converted at a time on CPU, so that they stay in its cache."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -18,7 +19,7 @@ class Rotary:
     """A model's rotation: `inv_freq` float64 [head_dim / 2], the position axis of each frequency, and the
     scaling of cosine and sine (YaRN's attention factor; 1 elsewhere).
 
-    K_placed = R(p) K: equal to CodecSight's Eq. 5 without its chain of rotations.
+    K_placed = R(p) K, which equals CodecSight's Eq. 5 without its chain of rotations.
     """
 
     inv_freq: torch.Tensor
@@ -33,8 +34,8 @@ class Rotary:
         interleaved: bool = False,
         scaling: float = 1.0,
     ) -> Rotary:
-        """From the model's own `inv_freq`. `sections` are M-RoPE's (t, h, w) counts: chunked in
-        Qwen2.5-VL (i < s0 is t, then h, then w), interleaved in Qwen3-VL (i % 3 = 1 is h below 3
+        """Build the rotation from the model's own `inv_freq`. `sections` are M-RoPE's (t, h, w) counts:
+        chunked in Qwen2.5-VL (i < s0 is t, then h, then w), interleaved in Qwen3-VL (i % 3 = 1 is h below 3
         s1, 2 is w below 3 s2, else t)."""
         half = inv_freq.shape[0]
         axis = torch.zeros(half, dtype=torch.long)
@@ -49,8 +50,8 @@ class Rotary:
         return cls(inv_freq.double(), axis.to(device), scaling)
 
     def angles(self, positions: torch.Tensor, dtype: torch.dtype = torch.float32) -> Angles:
-        """Cosine and sine [rows, head_dim / 2] of int64 positions [axes, rows] for keys of `dtype`: at least
-        float32; the angles are float64."""
+        """Return cosine and sine [rows, head_dim / 2] of int64 positions [axes, rows], for keys of `dtype`;
+        in float32 at least, from float64 angles."""
         # float64, because positions of a long recording times a frequency need more digits than float32
         # has.
         places = positions.double() if positions.shape[0] == 1 else positions.double()[self.axis]
@@ -65,7 +66,7 @@ class Rotary:
         Args:
             x: Queries or keys.
             angles: Cosine and sine [rows, head_dim / 2].
-            out: Where to put the result, of x's shape and dtype and apart from x; None: a new tensor.
+            out: Where to write the result, of x's shape and dtype and not overlapping x; None: a new tensor.
 
         Returns:
             `out`.
@@ -74,7 +75,7 @@ class Rotary:
         if out is None:
             out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
         if out.dtype == cos.dtype:
-            # Into its place, without copies: a third of the time.
+            # In place and without copies, in a third of the time.
             left, right = x.chunk(2, dim=-1)
             first, second = out.chunk(2, dim=-1)
             torch.mul(left, cos, out=first).addcmul_(right, sin, value=-1)

@@ -20,33 +20,33 @@ Mask = NDArray[np.bool_]
 Rows = NDArray[np.int64]
 
 VISUAL = -1
-"""In `WindowPlan.token_ids`: the row is a visual token, its embedding comes from a block."""
+"""In `WindowPlan.token_ids`: the row is a visual token, and its embedding comes from a block."""
 NEWLINE = -2
-"""In any list of token ids: the model's learned `image_newline` embedding, where it has one."""
+"""In any list of token ids: the model's learned `image_newline` embedding, if it has one."""
 PREFIX = -1
 """`PromptPart.block` of the system prefix."""
 
 
 class WindowError(LookoutError, ValueError):
-    """Blocks, a layout or settings from which no window can be planned."""
+    """No window can be planned from these blocks, layout or settings."""
 
 
 class PositionRangeError(WindowError):
-    """The window needs positions that the model was not made for."""
+    """The window needs positions beyond the model's range."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EncodedFrame:
     """One encoded frame (temporal patch) of a block; immutable.
 
-    `time_us` is the stream time of its first picture in integer microseconds; `keep` is bool
-    [group_rows, group_cols]; `tokens` is [kept, hidden] in row-major order of the kept groups; `deepstack`
-    is [levels, kept, hidden] for models with DeepStack and None elsewhere; `kept` are the places of the
-    kept groups, int64 [kept]. The label is not stored: it counts from the key window, so the plan carries it.
+    `time_us` is the stream time of its first picture in integer microseconds; `keep` is bool [group_rows,
+    group_cols]; `tokens` is [kept, hidden] in row-major order of the kept groups; `deepstack` is [levels,
+    kept, hidden] for models with DeepStack and None elsewhere; `kept` are the places of the kept groups,
+    int64 [kept]. The label is not stored: it counts from the key window, so the plan has it.
 
     `slot_us` is the sampling point that its first picture was taken for, and `last_us` the time of its last
     picture; both are `time_us` unless given. Stock processors count positions on the even sampling grid and
-    print the middle of the first and last time.
+    print the middle between the first and last time.
     """
 
     time_us: int
@@ -62,7 +62,7 @@ class EncodedFrame:
         for name in ("slot_us", "last_us"):
             if getattr(self, name) < 0:
                 object.__setattr__(self, name, self.time_us)
-        # Once: positions and row numbers are read from it for every window the frame stands in.
+        # Once here: every window with this frame reads positions and row numbers from it.
         object.__setattr__(self, "kept", np.flatnonzero(self.keep))
         count = len(self.kept)
         if self.keep.ndim != 2 or self.tokens.ndim != 2 or self.tokens.shape[0] != count:
@@ -77,10 +77,11 @@ class EncodedFrame:
             )
 
     def label_tenths(self, origin_us: int) -> int:
-        """The time in its label, in tenths of a second since `origin_us`: the middle of its pictures.
+        """Return the time in the frame's label, in tenths of a second since `origin_us`: the middle of its
+        pictures.
 
-        Computed and rounded as stock processors do it, in floating point: halves of a tenth, which every
-        other frame at 10 a second has, go where these digits go.
+        Computed and rounded in floating point as stock processors do, because halves of a tenth (every other
+        frame at 10 a second) are rounded by these digits.
         """
         middle = ((self.time_us - origin_us) / 1e6 + (self.last_us - origin_us) / 1e6) / 2
         return round(10 * float(f"{middle:.1f}"))
@@ -88,7 +89,8 @@ class EncodedFrame:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StrideBlock:
-    """The frames of one stride [index*s, (index+1)*s) of one stream; the atom of every window; immutable.
+    """The frames of one stride [index*s, (index+1)*s) of one stream; windows consist of whole blocks;
+    immutable.
 
     `stream` names one epoch of one camera ("gate-3/0"); `index` counts strides of that epoch.
     """
@@ -115,13 +117,13 @@ class RowRange:
 
 
 class Policy(StrEnum):
-    """Which rows of an overlapping window are computed again; every policy is a plan on the same footing.
+    """Which rows of an overlapping window are computed again; all policies are plans and can be compared.
 
-    `FULL` and `PRUNE_ONLY` compute every row of every window (on dense and on pruned blocks); `REUSE_ALL`
-    only the new block; `REFRESH` the anchors too (CodecSight, section 3.4). `FRONT` computes the first rows
-    after the prefix, within a budget of token-layers (`WindowSettings.refresh_frames`, or what `REFRESH`
-    would spend) and more of them after a burst (`WindowSettings.refresh_surplus`). A `RowPolicy` chooses by
-    another rule.
+    `FULL` and `PRUNE_ONLY` compute every row of every window (on dense and on pruned blocks). `REUSE_ALL`
+    computes only the new block, `REFRESH` also the anchors (CodecSight, section 3.4). `FRONT` computes the
+    first rows after the prefix, within a budget of token-layers (`WindowSettings.refresh_frames`, or what
+    `REFRESH` would spend), and more of them after a burst (`WindowSettings.refresh_surplus`). A `RowPolicy`
+    chooses by another rule.
     """
 
     FULL = "full"
@@ -134,8 +136,8 @@ class Policy(StrEnum):
 class RowPolicy(ABC):
     """Chooses the reused rows of a window that are computed again, within the budget that `FRONT` has.
 
-    For `WindowSettings.policy`, next to those of `Policy`. Equal arguments give equal rows: windows are
-    planned again when they are verified.
+    For `WindowSettings.policy`, as an alternative to `Policy`. Equal arguments must give equal rows, because
+    windows are planned again when they are verified.
     """
 
     value: ClassVar[str]
@@ -143,13 +145,13 @@ class RowPolicy(ABC):
 
     @abstractmethod
     def choose(self, plan: WindowPlan, old: Rows, fresh: Rows, budget: int, layers: int) -> WindowPlan:
-        """Fill in `plan.compute`, and `layers` or `select` where the rows differ by layer.
+        """Return `plan` with `compute` set, and `layers` or `select` if the rows differ by layer.
 
         Args:
             plan: The window with its rows and their sources.
             old: The rows that could be reused, after the prefix, int64 [n], ascending.
             fresh: The rows that have no KV yet, int64 [n], ascending.
-            budget: How many of `old` are computed on average over the layers, at least 1.
+            budget: How many of `old` to compute, on average over the layers; at least 1.
             layers: Decoder layers of the model.
         """
 
@@ -157,9 +159,9 @@ class RowPolicy(ABC):
 class PromptPart(NamedTuple):
     """The prefix (`block == PREFIX`) or one frame of the window, as rows [start, stop) in prompt order.
 
-    Its visual rows are [visual_start, visual_stop); the rows before are label and opening tokens, those
-    after the closing ones. `label` is the number its label shows (frames or tenths of a second since the
-    key window); `source` is the row of the parent window that `start` was, or -1 for a new frame.
+    Its visual rows are [visual_start, visual_stop); the rows before them are label and opening tokens, the
+    rows after them closing tokens. `label` is the number that its label shows (frames or tenths of a second
+    since the key window); `source` is the row of the parent window that `start` was, or -1 for a new frame.
     """
 
     block: int
@@ -174,8 +176,8 @@ class PromptPart(NamedTuple):
 
 
 class Departed(NamedTuple):
-    """What has left the window since a block was last computed: blocks with frames, and the visual tokens of
-    their frames that are no anchors."""
+    """What has left the window since a block was last computed: the number of blocks with frames, and of
+    visual tokens of their frames other than anchors."""
 
     blocks: int = 0
     tokens: int = 0
@@ -183,8 +185,8 @@ class Departed(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Rows an engine chooses by itself: the `rows` reused rows whose K and V at layer `layer` deviate most
-    from a fresh computation of the layers before it (CacheBlend)."""
+    """Rows that an engine chooses by itself: the `rows` reused rows whose K and V at layer `layer` deviate
+    most from what the layers before it compute afresh (CacheBlend)."""
 
     rows: int
     layer: int = 1
@@ -194,9 +196,9 @@ class Selection:
 class WindowPlan:
     """Everything an engine needs to bring one stream's KV to one window; plain data, no tensors.
 
-    Rows are numbered in prompt order: the prefix, then the frames of the blocks. A row attends to the rows
-    up to its own; positions never define the mask. Questions are no part of the plan: each follows at
-    `question_position`, sees all rows, and is thrown away.
+    Rows are numbered in prompt order: the prefix, then the frames of the blocks. A row attends to the rows up
+    to its own; positions never define the mask. Questions are not part of the plan: each follows at
+    `question_position`, sees all rows, and is then dropped.
 
     - `token_ids` int64 [rows]: text ids, `VISUAL` or `NEWLINE`.
     - `positions` int64 [axes, rows]: one axis for 1-D models, (t, h, w) for M-RoPE.
@@ -204,11 +206,11 @@ class WindowPlan:
     - `compute`: ascending runs of the rows to compute; the others are reused from `source`.
     - `layers`: None, or per layer the runs computed there; each layer's rows contain the next one's.
     - `select`: None, or rows that the engine adds by KV deviation.
-    - `parent`: digest of the plan whose KV this plan continues; None for a key window.
+    - `parent`: digest of the plan whose KV this plan continues; None for a window that reuses none.
     - `origin_us`: stream time from which labels count (start of the key window); `since_key` windows ago.
-    - `departed`: per block of `blocks`, what has left since it was last computed whole; () in key windows,
-      where nothing has.
-    - `salt`: names the stream, the window and its lineage; approximate KV under it meets no other cache.
+    - `departed`: per block of `blocks`, what has left since it was last computed whole; () in windows that
+      reuse none.
+    - `salt`: identifies the stream, the window and its lineage, so that approximate KV enters no other cache.
     """
 
     stream: str
@@ -242,19 +244,19 @@ class WindowPlan:
         return sum(len(run) for run in self.compute)
 
     def runs(self, layer: int) -> tuple[RowRange, ...]:
-        """The runs computed at `layer`."""
+        """Return the runs computed at `layer`."""
         return self.compute if self.layers is None else self.layers[layer]
 
 
 def rows_in(runs: Sequence[RowRange]) -> Rows:
-    """The rows of ascending runs, int64 [n]."""
+    """Return the rows of ascending runs, int64 [n]."""
     if not runs:
         return np.zeros(0, dtype=np.int64)
     return np.concatenate([np.arange(run.start, run.stop, dtype=np.int64) for run in runs])
 
 
 def ranges_of(rows: Rows) -> tuple[RowRange, ...]:
-    """The maximal runs of ascending, distinct rows."""
+    """Return the maximal runs of ascending, distinct rows."""
     return tuple(_runs(rows))
 
 
@@ -271,10 +273,10 @@ def _runs(rows: Rows) -> Iterator[RowRange]:
 
 @dataclass(frozen=True, slots=True)
 class LabelStyle:
-    """A frame's label: `head`, a number of fixed width, `tail`; so every label has as many tokens.
+    """A frame's label: `head`, a number of fixed width, `tail`; every label has the same number of tokens.
 
-    `counts` "frames" numbers the frames from 1 (`Frame001: `); "seconds" gives tenths of a second
-    (`<0012.5 seconds>`, with `point` between). `digits` holds the token ids of 0 to 9.
+    `counts` "frames" numbers the frames from 1 (`Frame001: `); "seconds" gives tenths of a second (`<0012.5
+    seconds>`, with `point` in between). `digits` has the token ids of 0 to 9.
     """
 
     counts: Literal["frames", "seconds"]
@@ -291,7 +293,7 @@ class LabelStyle:
         return len(self.head) + self.width + point + len(self.tail)
 
     def ids(self, number: int) -> tuple[int, ...]:
-        """The tokens of one label.
+        """Return the tokens of one label.
 
         Raises:
             WindowError: The number is too wide for the style.

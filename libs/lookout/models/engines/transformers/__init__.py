@@ -1,4 +1,4 @@
-"""Window plans executed by the stock transformers modules: the oracle, and the engine of small installs."""
+"""Runs window plans on the stock transformers modules: the reference, and the engine of small installs."""
 
 from lookout.models.engines.transformers.engine import (
     TransformersEngine as TransformersEngine,

@@ -1,13 +1,14 @@
-"""Attention of scattered rows: one registered function, called by the stock layers with canonical K and V.
+"""Attention of scattered rows: one registered function that the stock layers call with canonical K and V.
 
-The layers get the identity rotation, so that what reaches `Pass.update` is un-rotated. `update` writes the
-computed rows into the stream's KV and returns a handle; the attention function rotates the window's K once,
-in float32, and lets every chunk of rows see the rows up to its own. Cost follows the rows computed: a chunk
-of neighbouring rows reads no key after its last one. Measured on CPU at 302 scattered of 3 040 rows, against
-one masked call: chunks of neighbours 0.63, fixed chunks of 128 0.75, FlexAttention (compiled) 1.95. Unbroken
-rows (the `front` policy, a new block) need no mask at all: accelerators get one causal call aligned to the
-last row. CPU kernels know only the alignment to the first; there, chunks take 0.7 to 0.9 of one causal call
-over padded rows.
+The layers get the identity rotation, so the keys that reach `Pass.update` are un-rotated. `update` writes the
+computed rows into the stream's KV and returns a handle. The attention function rotates the window's K once,
+in float32, and lets every chunk of rows see the rows up to its own. The cost follows the rows computed: a
+chunk of neighbouring rows reads no key after its last one.
+
+Time on CPU at 302 scattered of 3 040 rows, relative to one masked call: chunks of neighbours 0.63, fixed
+chunks of 128 0.75, FlexAttention (compiled) 1.95. Consecutive rows (the `front` policy, a new block) need no
+mask at all: accelerators get one causal call aligned to the last row. CPU kernels can only align to the first
+row; there, chunks take 0.7 to 0.9 of the time of one causal call over padded rows.
 """
 
 from __future__ import annotations
@@ -28,15 +29,16 @@ CHUNK = 128
 FEW = 16
 GAP = 16
 IN_CACHE = 1 << 20
-"""Attention weights that a CPU's cache holds."""
+"""Number of attention weights that a CPU's cache holds."""
 
 
 @dataclass(slots=True, eq=False)
 class Chunk:
     """Rows [start, stop) of a stream's computed rows; they see the first `limit` rows of the window.
 
-    `mask` is additive [rows, limit], or None where they are the last rows of the first `limit`, unbroken
-    (causal)."""
+    `mask` is additive [rows, limit]. None: the chunk is the last rows of the first `limit`, consecutive
+    (causal).
+    """
 
     start: int
     stop: int
@@ -46,10 +48,12 @@ class Chunk:
 
 @dataclass(slots=True, eq=False)
 class StreamPass:
-    """One stream's share of a packed pass: rows [offset, offset + computed) are window rows, then come the
-    rows of its questions. `past` has rows of these questions from passes before, and takes this one's.
-    `ends` are the question rows whose attention to the window's rows is summed over layers and heads, in
-    `attention`, float32 [ends, window rows]."""
+    """One stream's share of a packed pass: window rows [offset, offset + computed), then its questions' rows.
+
+    `past` holds the KV of these questions' rows from earlier passes, and receives that of this pass. `ends`
+    are the question rows whose attention to the window's rows is summed over layers and heads into
+    `attention`, float32 [ends, window rows].
+    """
 
     kv: StreamKV
     rows: torch.Tensor
@@ -66,25 +70,25 @@ class StreamPass:
 
     @property
     def computed(self) -> int:
-        """Window rows in the pass at the present layer."""
+        """Window rows in the pass at the current layer."""
         return int(self.rows.shape[0])
 
     @property
     def size(self) -> int:
-        """All rows in the pass at the present layer."""
+        """All rows in the pass at the current layer."""
         return self.computed + self.question_rows
 
 
 @dataclass(slots=True, eq=False)
 class Pass:
-    """The cache object the layers see: streams packed into one sequence [1, heads, rows, head_dim]."""
+    """The cache object that the layers see: streams packed into one sequence [1, heads, rows, head_dim]."""
 
     streams: list[StreamPass]
     layers: int = 0
     _layer: int = field(default=0)
 
     def pack(self) -> None:
-        """Number the packed rows again after a stream's rows changed."""
+        """Compute the streams' offsets again after the rows of one changed."""
         offset = 0
         for stream in self.streams:
             stream.offset = offset
@@ -107,14 +111,14 @@ class Pass:
 
 @dataclass(slots=True, eq=False)
 class Handle:
-    """What `update` hands to the attention function in place of K."""
+    """Stands in for K on the way from `update` to the attention function."""
 
     owner: Pass
     key: torch.Tensor
     layer: int
 
     def attend(self, query: torch.Tensor, value: torch.Tensor, scaling: float) -> torch.Tensor:
-        """Outputs [rows, heads, head_dim] of un-rotated queries [heads, rows, head_dim]."""
+        """Return outputs [rows, heads, head_dim] for un-rotated queries [heads, rows, head_dim]."""
         out = torch.empty(
             (query.shape[1], query.shape[0], query.shape[2]), dtype=query.dtype, device=query.device
         )
@@ -166,7 +170,7 @@ class Handle:
     def _add_weights(
         stream: StreamPass, ends: torch.Tensor, queries: torch.Tensor, keys: torch.Tensor, scaling: float
     ) -> None:
-        """Add what the last row of each question looks at in the window."""
+        """Add the attention of each question's last row to the window's rows."""
         assert stream.question_mask is not None
         last = queries.index_select(1, ends)
         heads, rows, size = last.shape
@@ -182,7 +186,7 @@ def sdpa(
 ) -> torch.Tensor:
     """Grouped-query attention of [heads, rows, d] over [kv_heads, keys, d]; returns [rows, heads, d].
 
-    Without a mask the rows are the last ones of the keys', in order.
+    Without a mask, the query rows are the last of the key rows, in order.
     """
     heads, rows, size = query.shape
     groups = heads // key.shape[0]
@@ -206,15 +210,18 @@ def sdpa(
 def few_rows(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor, scaling: float
 ) -> torch.Tensor:
-    """`sdpa` of the few rows of a question. On CPU as two products in which the rows of all query heads of a
-    KV head stand together, softmax in float32 at least: the fused kernel reads the keys once for every query
-    head and takes 1.2 to 2.6 times as long."""
+    """Compute `sdpa` for the few rows of a question.
+
+    On CPU this takes two matrix products, in which the rows of all query heads of a KV head are stacked, with
+    the softmax in float32 at least. The fused kernel reads the keys once for every query head and takes 1.2
+    to 2.6 times as long.
+    """
     if query.device.type != "cpu":
         return sdpa(query, key, value, mask, scaling)
     heads, rows, size = query.shape
     kv_heads, count = key.shape[:2]
     together = (query * scaling).view(kv_heads, -1, size)
-    # Of long histories one KV head at a time, whose weights stay in the cache.
+    # With a long history one KV head at a time, so that its weights stay in the cache.
     step = 1 if together[..., 0].numel() * count > IN_CACHE else kv_heads
     out = torch.empty_like(together)
     for head in range(0, kv_heads, step):
@@ -227,7 +234,7 @@ def few_rows(
 
 
 def additive(seen: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """A boolean mask (True = seen) as the additive mask of `dtype`, made once for all layers."""
+    """Convert a boolean mask (True = seen) to an additive mask of `dtype`; done once for all layers."""
     return torch.zeros(seen.shape, dtype=dtype, device=seen.device).masked_fill_(~seen, float("-inf"))
 
 
@@ -239,14 +246,14 @@ def chunks_of(
     *,
     unbroken: bool | None = None,
 ) -> list[Chunk]:
-    """The block layout of scattered rows.
+    """Divide scattered rows into chunks.
 
     Args:
         rows: The rows to compute, int64, ascending.
         host: The same rows on the host. None (rows chosen on the device): every chunk reads the whole window.
         n: Rows of the window.
         dtype: Dtype of masks.
-        unbroken: Whether unbroken rows form one chunk without a mask; None: where the device is no CPU.
+        unbroken: Whether consecutive rows form one chunk without a mask; None: on every device but the CPU.
     """
     if host is not None and len(host) == n:
         return [Chunk(0, n, n, None)]
@@ -264,9 +271,12 @@ def chunks_of(
 
 
 def cuts(host: Sequence[int] | None, count: int, unbroken: bool = False) -> list[tuple[int, int]]:
-    """Cut `count` ascending rows where a gap begins, but into no chunk of fewer than `FEW` rows (a call has
-    its price too) and none of more than `CHUNK` (a chunk reads up to its last row). `unbroken` rows, from
-    `CHUNK` on, are a chunk of their own, however long."""
+    """Cut `count` ascending rows where a gap begins.
+
+    No gap cuts off a chunk of fewer than `FEW` rows, because every call has a fixed cost. No chunk has more
+    than `CHUNK` rows, because it reads up to its last row. With `unbroken`, `CHUNK` or more consecutive rows
+    are a chunk of their own, however long.
+    """
     out: list[tuple[int, int]] = []
     start = 0
     long = _long_runs(host, count) if unbroken and host is not None else {}
@@ -287,7 +297,7 @@ def cuts(host: Sequence[int] | None, count: int, unbroken: bool = False) -> list
 
 
 def _long_runs(host: Sequence[int], count: int) -> dict[int, int]:
-    """Start and stop of every unbroken run of at least `CHUNK` rows."""
+    """Start and stop of every run of at least `CHUNK` consecutive rows."""
     runs: dict[int, int] = {}
     start = 0
     for row in range(1, count + 1):
@@ -307,7 +317,7 @@ def window_attention(  # noqa: PLR0917 (the signature is transformers')
     scaling: float,
     **_: Any,
 ) -> tuple[torch.Tensor, None]:
-    """The function the stock attention modules call; `key` is the `Handle` from `Pass.update`."""
+    """The function that the stock attention modules call; `key` is the `Handle` from `Pass.update`."""
     if not isinstance(key, Handle):
         raise TypeError(f"{NAME} attention runs with a window pass as its cache, not {type(key).__name__}")
     return key.attend(query[0], value, scaling)[None], None

@@ -1,4 +1,4 @@
-"""The transformers engine: many streams' windows as one packed pass over the stock decoder layers."""
+"""The transformers engine: runs many streams' windows as one packed pass over the stock decoder layers."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ from lookout.past.memory import KVShape
 log = structlog.get_logger(__name__)
 GIB = 1 << 30
 EVIDENCE = 3
-"""Frames of a window that an answer names, at most."""
+"""Maximum number of frames of a window that an answer names."""
 
 
 def load_engine(
@@ -78,18 +78,15 @@ def load_engine(
     Args:
         checkpoint: Folder of the checkpoint.
         device: Where it runs.
-        dtype: Dtype of weights, embeddings and KV; None: as the device wants it
-            (`lookout.models.device.default_dtype`).
-        budget_bytes: Limit of the KV of all streams on the device. Where it does not hold them all, a
-            sticky subset stays (`lookout.models.engines.budget`). None:
-            `lookout.models.engines.sizing.kv_budget`.
-        spill_dir: Folder for the streams that do not stay; they come back with the same bits. None: they are
-            forgotten.
+        dtype: Data type of weights, embeddings and KV; None: `lookout.models.device.default_dtype`.
+        budget_bytes: Limit of the KV of all streams on the device. If it does not hold them all, a stable
+            subset stays (`lookout.models.engines.budget`). None: `lookout.models.engines.sizing.kv_budget`.
+        spill_dir: Folder for the KV of evicted streams, which comes back bit for bit. None: it is dropped.
         rows_per_pass: A batch of more rows runs in several passes.
-        layout: Replaces the checkpoint's own prompt.
+        layout: Replaces the checkpoint's own prompt layout.
 
     Raises:
-        UnsupportedModelError: The checkpoint is not one that window plans cover.
+        UnsupportedModelError: Window plans do not support the checkpoint.
     """
     kind = dtype_of(dtype, device)
     try:
@@ -97,7 +94,7 @@ def load_engine(
         tokenizer = load_tokenizer(Path(checkpoint))
     except WindowError as error:
         raise UnsupportedModelError(str(error)) from error
-    # Before the model takes its memory: on a GPU the budget is what is left of it.
+    # Before the model is loaded: on a GPU the budget is the memory that the model leaves.
     budget = kv_budget(
         Path(checkpoint),
         str(device),
@@ -122,7 +119,7 @@ class TransformersEngine:
 
     KV is kept canonical (K un-rotated) in prompt order, once per stream. Every window is one pass: the rows
     to compute and the questions of all streams in the batch, packed. Question KV is never stored. Calls from
-    several threads take turns.
+    several threads run one after the other.
     """
 
     def __init__(
@@ -153,7 +150,7 @@ class TransformersEngine:
 
     @property
     def layout(self) -> Layout:
-        """The prompt layout plans must be made with."""
+        """The prompt layout that plans must be made with."""
         return self._layout
 
     @property
@@ -162,16 +159,16 @@ class TransformersEngine:
         return sum(kv.device_bytes for kv in self._streams.values())
 
     def asked(self, question: str) -> AskedQuestion:
-        """A question as tokens.
+        """Return a question as tokens.
 
         Raises:
-            PlanError: It cannot be asked.
+            PlanError: The question cannot be asked.
         """
         return self._admission.asked(question)
 
     def suffix(self, question: str) -> Suffix:
-        """The token ids that a question adds after a window; of a structured one those up to where its
-        answers first part."""
+        """Return the token ids that a question adds after a window; for a structured one, those up to the
+        first point where its answers diverge."""
         return self.asked(question).suffixes[0]
 
     def text(self, ids: Sequence[int]) -> str:
@@ -180,7 +177,7 @@ class TransformersEngine:
 
     @contextmanager
     def in_turn(self) -> Iterator[None]:
-        """The model for one caller at a time, without gradients: for code that runs its layers itself."""
+        """Give the model to one caller at a time, without gradients: for code that runs its layers itself."""
         with self._lock, torch.inference_mode():
             yield
 
@@ -207,11 +204,11 @@ class TransformersEngine:
         return key_bias(self.model)
 
     def rows(self, plan: WindowPlan, begin: int, end: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """K (un-rotated) and V [layers, kv_heads, end - begin, head_dim] of rows of the window that was run
-        last for the plan's stream, on the host.
+        """Return K (un-rotated) and V [layers, kv_heads, end - begin, head_dim] of the plan's rows [begin,
+        end), on the host. The plan must be the last one run for its stream.
 
         Raises:
-            StreamLostError: Another window of this stream is held, or none.
+            StreamLostError: The engine holds another window of this stream, or none.
         """
         with self._lock:
             kv = self.kv(plan.stream)
@@ -231,7 +228,7 @@ class TransformersEngine:
             kv = self._streams.pop(stream, None)
             self._budget.release(stream)
             if kv is not None:
-                # Work of a batch under way may still name it: it then finds nothing to continue.
+                # Work of a running batch may still refer to it, and must find nothing to continue.
                 kv.drop()
 
     @property
@@ -287,7 +284,8 @@ class TransformersEngine:
         settings: TextSettings,
         going: Callable[[], bool] = lambda: True,
     ) -> Generator[str, None, Cost]:
-        """See `AskingEngine.write`. The rows of the question are computed once; a step adds a token."""
+        """See `AskingEngine.write`. The rows of the question are computed once; each step after that adds one
+        token."""
         if settings.schema is not None:
             raise UnsupportedModelError("a JSON schema needs the vLLM engine; this one writes free text")
         check_writable(question)
@@ -313,10 +311,10 @@ class TransformersEngine:
             return replace(self._cost(work), flops={"describe": spent})
 
     def _over_held(self, plan: WindowPlan, questions: Sequence[Question]) -> PassWork:
-        """Work that computes questions over the window that is held.
+        """Prepare work that computes questions over the held window.
 
         Raises:
-            EngineError: It cannot run, or the window is not held.
+            EngineError: The questions cannot be computed, or the window is not held.
         """
         if self._broken is not None:
             raise DeviceError(self._broken)
@@ -333,11 +331,12 @@ class TransformersEngine:
         return PassWork(0, request, suffixes, np.zeros(0, np.int64), kv, plan.stream)
 
     def _asked(self, work: PassWork) -> torch.Tensor:
-        """The normed states [questions, hidden] of questions over a held window, whose KV stays as it is
-        whatever fails.
+        """Compute the normed states [questions, hidden] of questions over a held window.
+
+        The window's KV stays as it is, whatever fails.
 
         Raises:
-            EngineError: They cannot be computed.
+            EngineError: The states cannot be computed.
         """
         try:
             return self._forward([work])[0]
@@ -356,7 +355,7 @@ class TransformersEngine:
             f"{work.plan.stream}: the question failed ({text}); window {work.plan.window} is held as before"
         ) from cause
 
-    # Admission: everything that can be refused is refused before any KV moves.
+    # Admission: every rejection comes before any KV moves.
 
     def _admit(self, index: int, request: WindowRequest, batch: Sequence[PassWork]) -> PassWork | None:
         plan, suffixes = request.plan, self._admission.suffixes(request)
@@ -378,7 +377,7 @@ class TransformersEngine:
         return PassWork(index, request, suffixes, rows_in(plan.compute), own, name)
 
     def _evict(self, stream: str) -> None:
-        """Take a stream's KV off the device: to the disk tier, or drop it.
+        """Remove a stream's KV from the device: move it to the disk tier, or drop it.
 
         Raises:
             DeviceError: The device failed permanently.
@@ -412,8 +411,10 @@ class TransformersEngine:
                     self._budget.release(work.name)
 
     def _execute(self, works: Sequence[PassWork], alone: bool = False) -> list[WindowAnswer]:
-        """Run a pass. Out of memory halves it, and a single window runs again with no other stream's KV
-        alongside it (`alone`); any other failure runs its streams one by one.
+        """Run a pass.
+
+        Out of memory: the pass runs again in two halves; a single window runs again after the KV of all other
+        streams has left the device (`alone`). Any other failure: its streams run again one by one.
 
         Raises:
             DeviceError: The device failed permanently, or has no memory for a single window.
@@ -449,7 +450,7 @@ class TransformersEngine:
         raise DeviceError(self._broken) from cause
 
     def _again(self, works: Sequence[PassWork]) -> list[WindowAnswer]:
-        """Run work of a failed pass again."""
+        """Run the work of a failed pass again."""
         lost = [work for work in works if not self._repeatable(work)]
         if not lost:
             return self._execute(works)
@@ -459,11 +460,11 @@ class TransformersEngine:
     @staticmethod
     def _repeatable(work: PassWork) -> bool:
         """Whether a second pass would compute what the first should have: CacheBlend chooses rows by the KV
-        that the first has overwritten."""
+        that the first pass has overwritten."""
         return not (work.started and work.plan.select is not None)
 
     def _free_others(self, work: PassWork) -> None:
-        """Take all KV but this work's off the device."""
+        """Remove the KV of all other streams from the device."""
         for stream, kv in list(self._streams.items()):
             if kv is not work.kv and kv.keys:
                 self._evict(stream)
@@ -471,12 +472,13 @@ class TransformersEngine:
             torch.cuda.empty_cache()
 
     def _forward(self, works: Sequence[PassWork]) -> list[torch.Tensor]:
-        """Run the packed pass; per request the normed state [questions, hidden] at each suffix's end."""
+        """Run the packed pass; returns for each request the normed states [questions, hidden] at the
+        suffixes' ends."""
         return forward(self.model, works)
 
     def _verdict(self, work: PassWork, last: torch.Tensor) -> _Logits:
-        """Logits on the host from states [suffixes, hidden]: two rows of the head for Yes and No, and of
-        structured questions those of their answers."""
+        """Compute logits on the host from states [suffixes, hidden]: with two rows of the head for Yes and
+        No, and for structured questions with the rows of their answers' tokens."""
         head, questions = self.model.head.weight, self._admission.questions(work.request)
         pairs = torch.nn.functional.linear(last[: len(questions)], head.index_select(0, self._answer_rows))
         trees = {
@@ -487,8 +489,9 @@ class TransformersEngine:
         return _Logits(pairs.float().cpu(), trees)
 
     def _describe(self, works: Sequence[PassWork], answers: Sequence[WindowAnswer]) -> list[WindowAnswer]:
-        """Continue the questions that were answered Yes and want text, all streams together, greedily: a step
-        computes one row of each, over the window's KV and that of the question's rows."""
+        """Write text for the questions that were answered Yes and want it, greedily, for all streams
+        together. A step computes one row of each question, over the KV of the window and of the question's
+        rows."""
         texts: dict[tuple[int, int], list[int]] = {}
         for index, (work, answer) in enumerate(zip(works, answers, strict=True)):
             for place, reply in enumerate(answer.answers):
@@ -531,7 +534,7 @@ class TransformersEngine:
         return out
 
     def _replies(self, work: PassWork, logits: _Logits) -> tuple[Answer, ...]:
-        """Answers from logits."""
+        """Build answers from logits."""
         tokens, frames = self._admission.questions(work.request), self._attended(work)
         yes, pairs = logits.pairs.softmax(-1)[:, 0].tolist(), logits.pairs.tolist()
         answers = []
@@ -543,10 +546,11 @@ class TransformersEngine:
         return tuple(answers)
 
     def _attended(self, work: PassWork) -> list[tuple[AttendedFrame, ...]]:
-        """The frames of the window with the tokens that each suffix looks at most, best first.
+        """Return, for each suffix, the frames of the window whose tokens it attends to most, best first.
 
-        The largest token counts, not the sum: whole frames have so many tokens that what little falls on
-        their background outweighs a subject (measured: 13 of 18 pictures show it by sums, 18 by the largest).
+        A frame ranks by its most attended token, not by the sum: whole frames have so many tokens that the
+        little attention on their background outweighs a subject (measured: the subject is in the first frame
+        of 18 of 18 pictures by the largest token, of 13 by the sum).
         """
         parts = [part for part in work.plan.parts[1:] if part.visual_stop > part.visual_start]
         if work.attention is None or not parts:
@@ -586,8 +590,8 @@ class _Logits:
     """The logits of a window's questions.
 
     Attributes:
-        pairs: Of each question those of Yes and No, float32 [questions, 2] on the host.
-        trees: Of each structured question, by number, those of every node's tokens.
+        pairs: Logits of Yes and No of each question, float32 [questions, 2] on the host.
+        trees: For each structured question, by its number, the logits of every node's tokens.
     """
 
     pairs: torch.Tensor
@@ -595,13 +599,14 @@ class _Logits:
 
     @property
     def finite(self) -> bool:
-        """Whether all are numbers."""
+        """Whether all logits are finite."""
         own = (logit for nodes in self.trees.values() for node in nodes for logit in node)
         return bool(torch.isfinite(self.pairs).all()) and all(map(math.isfinite, own))
 
 
 def _groups(works: Sequence[PassWork], limit: int) -> Iterator[list[PassWork]]:
-    """Passes of at most `limit` rows, but of one stream at least: activations stay bounded."""
+    """Divide work into passes of at most `limit` rows, but at least one stream, so that activations stay
+    bounded."""
     group: list[PassWork] = []
     rows = 0
     for work in works:
@@ -616,14 +621,15 @@ def _groups(works: Sequence[PassWork], limit: int) -> Iterator[list[PassWork]]:
 
 
 def _drawn(logits: torch.Tensor, temperature: float, draw: torch.Generator) -> int:
-    """The next token by logits [vocabulary]."""
+    """Choose the next token from logits [vocabulary]."""
     if temperature == 0:
         return int(logits.argmax())
     return int(torch.multinomial((logits / temperature).softmax(-1), 1, generator=draw))
 
 
 def _continued(work: PassWork, tokens: Mapping[int, int]) -> PassWork:
-    """Work that computes nothing of the window, only a further token of some questions, by their number."""
+    """Return work that computes no row of the window, only one more token of some questions, keyed by their
+    number."""
     plan = replace(work.plan, compute=(), layers=None, select=None)
     request = replace(work.request, plan=plan)
     suffixes: list[Suffix] = [(token,) for token in tokens.values()]

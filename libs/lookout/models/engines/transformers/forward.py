@@ -1,4 +1,4 @@
-"""One packed pass over the stock decoder layers: the computed rows of many streams, then their questions."""
+"""One packed pass over the stock decoder layers: the computed rows and the questions of many streams."""
 
 from __future__ import annotations
 
@@ -21,10 +21,16 @@ from lookout.models.windows.types import Rows
 
 @dataclass(slots=True, eq=False)
 class PassWork:
-    """One admitted request on its way through a pass. `name` is what its KV is counted under; `started`: a
-    pass has written rows of it. `past` keeps the KV of the questions' rows, where their answers are to be
-    written; `numbers` says which question each suffix continues. `attention` is what each
-    question looked at, float32 [questions, window rows], summed over layers and heads."""
+    """One admitted request on its way through a pass.
+
+    Attributes:
+        name: Name under which its KV is counted in the budget.
+        started: Whether a pass has written rows of it.
+        past: KV of the questions' rows, kept if their answers are to be written.
+        numbers: The question that each suffix continues; None: 0, 1, 2, ...
+        attention: What each question attended to, float32 [questions, window rows], summed over layers and
+            heads.
+    """
 
     index: int
     request: WindowRequest
@@ -44,7 +50,8 @@ class PassWork:
 
 
 def forward(model: LanguageModel, works: Sequence[PassWork]) -> list[torch.Tensor]:
-    """Run the packed pass; per request the normed state [questions, hidden] at each suffix's end."""
+    """Run the packed pass; returns for each request the normed states [questions, hidden] at the suffixes'
+    ends."""
     device = model.device
     indices = _uploaded(works, device)
     shares = [_share(model, work, index) for work, index in zip(works, indices, strict=True)]
@@ -52,7 +59,7 @@ def forward(model: LanguageModel, works: Sequence[PassWork]) -> list[torch.Tenso
     state.pack()
     hidden = torch.cat([_inputs(model, index) for index in indices])[None]
     deep = _deepstack(model, works, indices)
-    # The identity rotation: K is cached un-rotated and turned by the attention function (docs/engines.md).
+    # The identity rotation: K is cached un-rotated and rotated by the attention function (docs/engines.md).
     ones = torch.ones(1, hidden.shape[1], model.head_dim, dtype=hidden.dtype, device=device)
     zeros = torch.zeros_like(ones)
     for index, layer in enumerate(model.layers):
@@ -82,18 +89,18 @@ def forward(model: LanguageModel, works: Sequence[PassWork]) -> list[torch.Tenso
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Indices:
-    """What a stream's share of a pass is addressed by, int64 on the device.
+    """The indices that address a stream's share of a pass, int64 on the device.
 
     Attributes:
         frames: The frames with computed tokens.
         asked: The questions' rows, on the host.
         rows: The window rows to compute, [computed].
-        positions: Of all window rows, [axes, rows].
+        positions: Positions of all window rows, [axes, rows].
         places: Positions of the questions' rows, [axes, question rows].
-        ids: Token ids of the computed rows and the questions', [computed + question rows].
-        take: Of the concatenated tokens of `frames` those that are computed.
+        ids: Token ids of the computed rows and of the questions, [computed + question rows].
+        take: Which of the concatenated tokens of `frames` are computed.
         put: Their places among the computed rows.
-        ends: The last row of each question, counted from the first one's first.
+        ends: The last row of each question, counted from the first row of the first question.
         owners: The question of each row of earlier passes and of this one, [question rows].
     """
 
@@ -110,8 +117,8 @@ class _Indices:
 
 
 def _uploaded(works: Sequence[PassWork], device: torch.device) -> list[_Indices]:
-    """The indices of all streams of a pass, moved to the device at once: every transfer from ordinary memory
-    makes the host wait for the device."""
+    """Build the indices of all streams of a pass and copy them to the device at once: every copy from
+    pageable memory makes the host wait for the device."""
     host, named = [], []
     for work in works:
         plan, asked = work.plan, QuestionRows.of(work.suffixes, work.past, work.numbers)
@@ -217,7 +224,7 @@ def _schedule(  # noqa: PLR0917
 def _rows_at(
     model: LanguageModel, index: int, work: PassWork, share: StreamPass, hidden: torch.Tensor
 ) -> torch.Tensor | None:
-    """Which of the stream's present rows go on at layer `index`; None for all of them."""
+    """Return which of the stream's current rows continue at layer `index`; None: all of them."""
     plan = work.plan
     if index and plan.layers is not None and plan.layers[index] != plan.layers[index - 1]:
         before, now = rows_in(plan.layers[index - 1]), rows_in(plan.layers[index])
@@ -250,8 +257,8 @@ def _deviation(model: LanguageModel, index: int, share: StreamPass, hidden: torc
 
 
 def _visual_rows(work: PassWork) -> tuple[list[Any], Any, Any]:
-    """The frames with computed visual rows; of their concatenated tokens the rows `take`, and the places
-    `put` in the stream's share."""
+    """Return the frames with computed visual rows, which rows of their concatenated tokens are computed
+    (`take`), and the places of these rows in the stream's share (`put`)."""
     blocks = {block.index: block for block in work.request.blocks}
     frames, take, put, base = [], [], [], 0
     for part in work.plan.parts[1:]:

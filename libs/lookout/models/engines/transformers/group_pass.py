@@ -1,6 +1,7 @@
-"""The attention of a recording's group: kept KV before it, the group's rows, and which entries stay.
+"""The attention of one group of a recording, over the KV kept so far and its own rows, and the pruning after
+it.
 
-In every layer the entries of best score stay per KV head, equally many for each head, so that KV is
+In every layer each KV head keeps the entries with the highest scores, equally many per head, so that KV is
 rectangular. Positions never change in a recording, so keys are stored rotated.
 """
 
@@ -53,7 +54,7 @@ class RecordingKV:
 
     @property
     def capacity(self) -> int:
-        """Rows allocated in every layer; an allocation that failed half way leaves some with more."""
+        """Rows allocated in every layer. After an allocation that failed halfway, some layers have more."""
         return min(int(part.shape[1]) for part in (*self.keys, *self.values, *self.entries))
 
     @property
@@ -63,7 +64,7 @@ class RecordingKV:
         return 2 * len(self.keys) * key.shape[0] * key.shape[2] * key.element_size() * self.rows
 
     def reserve(self, rows: int) -> None:
-        """Make room for `rows` entries, layer by layer; what fails half way can be repeated."""
+        """Make room for `rows` entries, layer by layer; after a failure it can be called again."""
         for parts in (self.keys, self.values, self.entries):
             for index, old in enumerate(parts):
                 if old.shape[1] >= rows:
@@ -75,7 +76,7 @@ class RecordingKV:
 
 @dataclass(slots=True, eq=False)
 class GroupPass:
-    """The cache object the layers see: a group's rows, then the rows of questions."""
+    """The cache object that the layers see: a group's rows, then the rows of questions."""
 
     kv: RecordingKV
     plan: GroupPlan | None
@@ -87,9 +88,9 @@ class GroupPass:
     question_mask: torch.Tensor | None
     competing: torch.Tensor | None
     fixed: torch.Tensor | None
-    weigh: torch.Tensor | None = None  # question rows whose attention is gathered
+    weigh: torch.Tensor | None = None  # question rows whose attention is summed
     attention: torch.Tensor | None = None  # float32 [weighed, prompt rows]
-    past: QuestionKV | None = None  # of these questions from passes before; takes their rows of this one
+    past: QuestionKV | None = None  # KV of these questions from earlier passes; receives this one's
 
     def update(
         self, key: torch.Tensor, value: torch.Tensor, layer_idx: int, *_: Any, **__: Any
@@ -108,10 +109,10 @@ class GroupPass:
 
 
 class _GroupHandle(Handle):
-    """What `update` hands to the attention function in place of K."""
+    """Stands in for K on the way from `update` to the attention function."""
 
     def attend(self, query: torch.Tensor, value: torch.Tensor, scaling: float) -> torch.Tensor:
-        """Outputs [rows, heads, head_dim] of un-rotated queries [heads, rows, head_dim]."""
+        """Return outputs [rows, heads, head_dim] for un-rotated queries [heads, rows, head_dim]."""
         state: GroupPass = self.owner  # type: ignore[assignment]
         kv, layer, count = state.kv, self.layer, state.group_rows
         before, end = kv.rows, kv.rows + count
@@ -149,7 +150,7 @@ class _GroupHandle(Handle):
         return out
 
     def _prune(self, state: GroupPass, asked: torch.Tensor | None) -> None:
-        """Keep the group's entries of best score, in prompt order."""
+        """Keep the group's entries with the highest scores, in prompt order."""
         kv, layer, plan = state.kv, self.layer, state.plan
         assert plan is not None
         before, count = kv.rows, plan.rows
@@ -174,7 +175,7 @@ class _GroupHandle(Handle):
     def _chosen(
         self, state: GroupPass, keys: torch.Tensor, values: torch.Tensor, asked: torch.Tensor | None
     ) -> torch.Tensor:
-        """The competing rows that stay, int64 [kv_heads, keep], unordered."""
+        """Return the competing rows that stay, int64 [kv_heads, keep], unordered."""
         plan, settings, rows = state.plan, state.settings, state.competing
         assert plan is not None
         assert rows is not None
@@ -201,7 +202,7 @@ class _GroupHandle(Handle):
             return _norm(values)
         if settings.score is Score.ATTENTION:
             assert asked is not None
-            # The mean dot product over questions' rows and a KV head's queries is that of the mean query.
+            # The mean of the dot products with all queries equals the dot product with their mean.
             mean = asked.float().mean(1).view(keys.shape[0], -1, keys.shape[2]).mean(1)
             return (keys.float() @ mean[..., None])[..., 0]
         draw = torch.Generator(device="cpu")
@@ -209,7 +210,7 @@ class _GroupHandle(Handle):
         return torch.rand(keys.shape[:2], generator=draw).to(keys.device)
 
     def _weigh(self, state: GroupPass, asked: torch.Tensor, keys: torch.Tensor, scaling: float) -> None:
-        """Add the attention of some question rows to the prompt rows they fall on."""
+        """Add the attention of the weighed question rows to the prompt rows that receive it."""
         assert state.weigh is not None
         assert state.question_mask is not None
         assert state.attention is not None

@@ -1,4 +1,4 @@
-"""What a memory needs to know of a model."""
+"""The bias of a model's keys, which a memory needs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from lookout.models.engines.transformers.model import LanguageModel
 
 
 def key_bias(model: LanguageModel) -> torch.Tensor:
-    """The bias of every layer's key projection [layers, width]; zeros for a model without one."""
+    """Return the bias of every layer's key projection [layers, width]; zeros for a model without one, or that
+    norms its keys."""
     rows = []
     for layer in model.layers:
         attention: Any = layer.self_attn

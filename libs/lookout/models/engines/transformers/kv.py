@@ -18,14 +18,17 @@ from lookout.models.windows.types import Rows, WindowPlan
 from lookout.past.memory.types import raw
 
 ROUND = 64
-"""Rows are allocated in steps, so that a window a little longer than the last needs no new memory."""
+"""Rows are allocated in multiples of this, so that a slightly longer window needs no new memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Spilled:
-    """A window on disk: K of every layer, then V of every layer, each `shape` [kv_heads, rows, head_dim] of
-    `dtype`; `size` bytes in all, and their BLAKE2b. The file dies with the process, so this is its only
-    index."""
+    """A window on disk.
+
+    The file holds K of every layer, then V of every layer, each of `shape` [kv_heads, rows, head_dim] and
+    `dtype`; `size` is its length in bytes and `checksum` its BLAKE2b. The file is not used after this
+    process, so this is its only index.
+    """
 
     path: Path
     size: int
@@ -42,13 +45,13 @@ class StreamKV:
     Attributes:
         stream: Name of the stream.
         window: The last window begun.
-        digest: Digest of the plan that the rows are the complete result of; empty from the moment a window
-            changes them until it is finished.
-        placed: Digest of the plan whose reused rows are all in their places, while that window is computed.
+        digest: Digest of the plan whose complete result the rows are; empty from the moment a window changes
+            them until it is finished.
+        placed: Digest of the plan whose reused rows are all in place, while that window is computed.
         rows: Rows [0, rows) are the window.
         keys: Per layer K (un-rotated), [kv_heads, capacity, head_dim].
         values: Per layer V, same shape.
-        spilled: The file that holds them instead.
+        spilled: The file that holds the rows instead, if they are on disk.
     """
 
     stream: str
@@ -80,18 +83,20 @@ class StreamKV:
         return (self.capacity if self._fits(rows) else _rounded(rows)) * model.row_bytes
 
     def place(self, model: LanguageModel, plan: WindowPlan) -> None:
-        """Move the plan's reused rows to their places and make room for its other rows. A window on disk is
-        brought back before, unless this one reuses nothing of it.
+        """Move the plan's reused rows to their places and make room for its other rows.
 
-        The rows belong to no plan until `finish`: a move that stops half way leaves KV that nothing
-        continues. A complete move is not repeated, so that a batch that failed after it can run again.
+        A window on disk is read back first, unless the plan reuses none of it.
 
-        In place: the only scratch is the moved rows of one layer's K or V, allocated before anything moves. A
-        window that outgrows the capacity, or fills less than half of it, is reallocated layer by layer.
+        The rows belong to no plan until `finish`: after a move that fails halfway, no plan can continue this
+        KV. A complete move is not repeated, so that a batch that fails later can run again.
+
+        The move is in place: its only scratch memory is the moved rows of one layer's K or V, allocated
+        before anything moves. A window that outgrows the capacity, or fills less than half of it, is
+        reallocated layer by layer.
 
         Raises:
-            StreamLostError: The plan reuses rows of a window that these rows are not (any more), or that
-                could not be read back.
+            StreamLostError: The plan continues another window than the one held, or that window cannot be
+                read back.
         """
         if plan.parent is not None:
             self.restore(model.device)
@@ -108,14 +113,15 @@ class StreamKV:
         self.rows, self.placed = plan.rows, plan.digest
 
     def finish(self, plan: WindowPlan) -> None:
-        """All rows of the plan are computed: other plans may continue it."""
+        """Mark all rows of the plan as computed: other plans may now continue it."""
         self.digest, self.placed, self.window = plan.digest, "", plan.window
 
     def _fits(self, rows: int) -> bool:
         return bool(self.keys) and self.capacity >= rows and self.capacity <= 2 * _rounded(rows)
 
     def _clear(self) -> None:
-        """Before a key window: nothing is reused, so a file and parts of unequal size are given up."""
+        """Prepare for a key window, which reuses nothing: delete a spilled file, and drop layers of unequal
+        size."""
         self.forget()
         if len({part.shape[1] for part in (*self.keys, *self.values)}) > 1:
             self.keys, self.values = [], []
@@ -141,11 +147,12 @@ class StreamKV:
                     parts[index].index_copy_(1, end, scratch)
 
     def spill(self, folder: Path) -> None:
-        """Move the window to a file; `restore` brings back the same bits. K or V of one layer is copied at a
-        time, since a window is spilled when memory is short.
+        """Move the window to a file, from which `restore` brings it back bit for bit.
+
+        K or V of one layer is copied at a time, because a window is spilled when memory is short.
 
         Raises:
-            OSError: The disk refused it; the window stays on the device.
+            OSError: The file cannot be written; the window stays on the device.
         """
         state, size = hashlib.blake2b(digest_size=16), 0
 
@@ -165,7 +172,7 @@ class StreamKV:
         self.keys, self.values = [], []
 
     def restore(self, device: torch.device) -> None:
-        """Bring a spilled window back; the file stays where that fails for want of memory.
+        """Bring a spilled window back. If the device has no memory for it, the file stays.
 
         Raises:
             StreamLostError: The file cannot be read, or holds other bytes than were written.
@@ -200,12 +207,12 @@ class StreamKV:
         self.spilled = None
 
     def drop(self) -> None:
-        """Give up everything: nothing continues this KV."""
+        """Drop all KV, in memory and on disk: no plan can continue it."""
         self.forget()
         self.digest = self.placed = ""
         self.keys, self.values = [], []
 
 
 def _rounded(rows: int) -> int:
-    """Rows allocated for `rows`."""
+    """Rows to allocate for a window of `rows` rows."""
     return -(-rows // ROUND) * ROUND

@@ -19,7 +19,8 @@ from lookout.models.windows import NEWLINE, Rotary, WindowError
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LanguageModel:
-    """The stock modules a window needs. `linear` is the weights of one layer's projections and MLP."""
+    """The stock modules that a window needs. `linear` counts the weights of one layer's projections and
+    MLP."""
 
     layers: nn.ModuleList
     embedding: nn.Embedding
@@ -65,8 +66,8 @@ class LanguageModel:
         return 2 * len(self.layers) * self.kv_heads * self.head_dim * self.dtype.itemsize
 
     def embed(self, ids: torch.Tensor) -> torch.Tensor:
-        """Embeddings [n, hidden] of int64 ids [n]; `NEWLINE` is the learned newline, other negative ids are
-        left to the caller."""
+        """Return embeddings [n, hidden] of int64 ids [n]. `NEWLINE` gives the learned newline; rows of other
+        negative ids are left to the caller."""
         out: torch.Tensor = self.embedding(ids.clamp(min=0))
         if self.newline is not None:
             out = torch.where((ids == NEWLINE)[:, None], self.newline.to(out.dtype), out)
@@ -77,8 +78,8 @@ def load_language_model(checkpoint: Path | str, device: torch.device, dtype: tor
     """Load the language half of a checkpoint folder with the stock classes; the vision half is dropped.
 
     Raises:
-        UnsupportedModelError: For families, attention kinds or rotations that plans do not cover, and for a
-            folder that lacks weights.
+        UnsupportedModelError: Plans do not support the family, attention kind or rotation, or the folder
+            lacks weights.
     """
     from transformers import AutoModelForImageTextToText
 
@@ -101,7 +102,11 @@ def load_language_model(checkpoint: Path | str, device: torch.device, dtype: tor
 
 
 def take_language_model(whole: Any, family: str, device: torch.device) -> LanguageModel:
-    """The language half of a loaded stock model."""
+    """Take the language half of a loaded stock model.
+
+    Raises:
+        UnsupportedModelError: Plans do not support its attention kind or rotation.
+    """
     record = family_of(family)
     text = getattr(whole.model, record.language_model)
     config = text.config

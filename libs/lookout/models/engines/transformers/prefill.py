@@ -27,8 +27,14 @@ from lookout.recordings import GroupPlan, PrefillSettings, Score
 
 @dataclass(frozen=True, slots=True)
 class GroupCost:
-    """What one group cost: rows computed, entries kept per layer and KV head so far, KV bytes so far, and
-    FLOPs (2 per multiply-add; projections, MLP and attention of group rows and of question rows)."""
+    """What one group cost.
+
+    Attributes:
+        rows: Rows computed.
+        kept: Entries kept so far, per layer and KV head.
+        kv_bytes: KV bytes so far.
+        flops: 2 per multiply-add, for projections, MLP and attention of group rows and of question rows.
+    """
 
     rows: int
     kept: int
@@ -38,7 +44,7 @@ class GroupCost:
 
 @dataclass(frozen=True, slots=True)
 class RecordingAnswer:
-    """An answer, with the frames it attends to most, best first."""
+    """An answer, with the frames that it attends to most, best first."""
 
     answer: Answer
     evidence: tuple[Evidence, ...] = ()
@@ -49,12 +55,13 @@ class GroupPrefill:
 
     Args:
         engine: The engine whose model runs; its streams are not touched.
-        settings: What stays of each group.
-        questions: The questions that `Score.ATTENTION` looks with; KV pruned by it serves those only.
-        expected_rows: Prompt rows of the whole recording, to allocate KV once.
+        settings: Which entries stay of each group.
+        questions: The questions whose attention `Score.ATTENTION` scores by; KV pruned by it serves only
+            those.
+        expected_rows: Prompt rows of the whole recording, so that KV is allocated once.
 
     Raises:
-        EngineError: `Score.ATTENTION` without a question.
+        EngineError: `Score.ATTENTION` is set, and there is no question.
     """
 
     def __init__(
@@ -87,10 +94,10 @@ class GroupPrefill:
         """Prefill the next group.
 
         Args:
-            plan: Its plan.
+            plan: The group's plan.
             frames: The frames that were planned; those without a token are ignored.
-            question_position: Where the questions of `Score.ATTENTION` stand: the position after the whole
-                recording, where it is known; None: right after the group.
+            question_position: Position of the questions of `Score.ATTENTION`: the one after the whole
+                recording, if it is known; None: right after the group.
 
         Raises:
             PlanError: The plan does not continue the last one, or does not fit its frames.
@@ -123,15 +130,16 @@ class GroupPrefill:
         """Answer questions at the end of what was prefilled; KV stays as it is.
 
         Args:
-            questions: Any number; each sees the recording and itself.
-            evidence: So many frames that each answer attends to most are named.
+            questions: Any number; each sees only the recording and itself.
+            evidence: Number of frames to name for each answer, those that it attends to most.
 
         Returns:
             The answers in the order of the questions, and the FLOPs spent.
 
         Raises:
-            PlanError: Nothing was prefilled.
+            PlanError: Nothing was prefilled, or a question cannot be asked.
             PositionError: A question reaches beyond the model's positions.
+            EngineError: An answer is not finite.
         """
         if self._last is None:
             raise PlanError("no group of the recording was prefilled, so no question can be answered")
@@ -187,10 +195,11 @@ class GroupPrefill:
             )
 
     def _reserve(self, plan: GroupPlan) -> None:
-        """Room for the group before it is pruned; all at once where the recording's length is known."""
+        """Make room for the group before it is pruned; once for all groups if the recording's length is
+        known."""
         need = self.kv.rows + plan.rows
         if need > self.kv.capacity:
-            # Only the newest group stands there whole.
+            # Only the newest group is held unpruned.
             planned = int(self._expected * self.settings.rho) + plan.rows if self._expected else 0
             self.kv.reserve(max(need, planned, min(2 * self.kv.capacity, need + 64 * plan.rows)))
 
@@ -226,10 +235,11 @@ class GroupPrefill:
         )
 
     def _chunks(self, before: int, count: int) -> list[Chunk]:
-        """The group's rows in pieces, each of which reads no key after its last row.
+        """Divide the group's rows into chunks, each of which reads no key after its last row.
 
-        Accelerators align a causal call to the last row and need no mask. CPU kernels need one; all pieces
-        read the same, from its lower right corner, so that it never has more rows than a piece."""
+        Accelerators align a causal call to the last row and need no mask. CPU kernels need one. All chunks
+        read the same mask, from its lower right corner, so that it never has more rows than a chunk.
+        """
         if count and (before == 0 or self.model.device.type != "cpu"):
             return [Chunk(0, count, before + count, None)]
         total, rows = before + count, min(CHUNK, count)
@@ -242,9 +252,9 @@ class GroupPrefill:
         return out
 
     def _run(self, state: GroupPass, hidden: torch.Tensor, deep: torch.Tensor | None) -> torch.Tensor:
-        """Hidden states [rows, hidden] after the last layer."""
+        """Run the layers; returns the hidden states [rows, hidden] after the last one."""
         size = self.model.head_dim
-        # The stock layer rotates by nothing: `GroupPass` has the angles of the group and of the questions.
+        # The stock layer gets the identity rotation: `GroupPass` has the angles of group and questions.
         cosine = torch.ones(1, hidden.shape[0], size, dtype=hidden.dtype, device=hidden.device)
         sine = torch.zeros_like(cosine)
         hidden = hidden[None]
@@ -268,9 +278,11 @@ class GroupPrefill:
         past: QuestionKV | None,
         numbers: Sequence[int] | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Normed states [questions, hidden] at the ends of suffixes, and their attention to prompt rows.
+        """Compute normed states [questions, hidden] at the ends of suffixes, and their attention to prompt
+        rows.
 
-        `past` takes their KV; the questions of `numbers` go on after what it has of them.
+        `past` receives the suffixes' KV. With `numbers`, each suffix continues the question of that number
+        after the rows that `past` has of it.
         """
         assert self._last is not None
         asked = QuestionRows.of(suffixes, past, numbers)
@@ -292,7 +304,7 @@ class GroupPrefill:
         return self.model.norm(hidden.index_select(0, ends)), state.attention
 
     def _shares(self, attention: torch.Tensor) -> Ints:
-        """Share of attention by frame, float64 [questions, frames]."""
+        """Return the share of attention by frame, float64 [questions, frames]."""
         frame = np.concatenate(self.kv.frame_of_row)
         weight = attention.double().cpu().numpy() / (len(self.model.layers) * self.model.heads)
         out = np.zeros((weight.shape[0], len(self.kv.times_us)))
@@ -305,15 +317,16 @@ class GroupPrefill:
         return tuple(Evidence(self.kv.times_us[i], round(float(shares[i]), 4)) for i in order)
 
     def _flops(self, tails: Sequence[Sequence[int]]) -> int:
-        """Of rows after the kept KV, each tail seeing itself."""
+        """FLOPs of rows after the kept KV, where each tail sees itself."""
         pairs = sum(len(tail) * (self.kv.rows + len(tail)) for tail in tails)
         return self.model.shape.flops(sum(map(len, tails)), pairs)
 
     def _texts(
         self, questions: Sequence[Question], answers: Sequence[Answer], past: QuestionKV | None
     ) -> tuple[dict[int, str], dict[int, int]]:
-        """Descriptions of the questions that were answered Yes and want one, greedily, and the FLOPs of each.
-        `past` has the questions' rows: a step computes one more of each."""
+        """Write descriptions for the questions that were answered Yes and want one, greedily; returns them
+        and the FLOPs of each. `past` has the questions' rows, so that a step computes one more row of
+        each."""
         texts = {
             i: [self.layout.yes]
             for i, (question, answer) in enumerate(zip(questions, answers, strict=True))

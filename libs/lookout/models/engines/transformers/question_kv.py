@@ -1,4 +1,5 @@
-"""KV of questions' rows while their answers are written: a further token costs one row, not the question."""
+"""KV of questions' rows while their answers are written, so that a further token costs one row, not the
+question."""
 
 from __future__ import annotations
 
@@ -13,13 +14,14 @@ from lookout.models.windows.types import Rows
 
 @dataclass(slots=True, eq=False)
 class QuestionKV:
-    """KV of the rows of several questions over one window; it goes when the answers are written.
+    """KV of the rows of several questions over one window; it is dropped when the answers are written.
 
-    Rows count once a pass is complete (`commit`): one that failed half way is repeated over the rows before.
+    Rows count once a pass is complete (`commit`): a pass that failed halfway is repeated over the earlier
+    rows.
 
     Attributes:
         keys: Per layer K [kv_heads, rows, head_dim], rotated; `values` likewise.
-        owner: int64 [rows], the number of the question that each row is of.
+        owner: int64 [rows], the number of the question that each row belongs to.
     """
 
     keys: list[torch.Tensor] = field(default_factory=list)
@@ -29,7 +31,7 @@ class QuestionKV:
     def joined(
         self, layer: int, keys: torch.Tensor, values: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """K and V of a layer with the rows of this pass after those before, which are kept."""
+        """Store a layer's K and V of this pass after those of earlier passes, and return all of them."""
         if layer == len(self.keys):
             self.keys.append(keys.clone())
             self.values.append(values.clone())
@@ -40,7 +42,7 @@ class QuestionKV:
         return self.keys[layer], self.values[layer]
 
     def commit(self, owner: Rows) -> None:
-        """Take the rows of a complete pass; `owner` int64 [rows] says whose they are."""
+        """Count the rows of a complete pass; `owner` int64 [rows] is the question of each."""
         self.owner = np.concatenate([self.owner, owner])
 
 
@@ -49,9 +51,9 @@ class QuestionRows:
     """The rows of questions in a pass.
 
     Attributes:
-        owner: int64 [rows], the number of the question that each row is of.
-        steps: int64 [rows], how far each row lies after the first row of its question.
-        ends: int64 [questions], the last row of each.
+        owner: int64 [rows], the number of the question that each row belongs to.
+        steps: int64 [rows], the distance of each row from the first row of its question.
+        ends: int64 [questions], the last row of each question.
     """
 
     owner: Rows
@@ -62,12 +64,12 @@ class QuestionRows:
     def of(
         cls, suffixes: Sequence[Sequence[int]], past: QuestionKV | None, numbers: Sequence[int] | None
     ) -> QuestionRows:
-        """The rows of suffixes, after those that `past` has of the same questions.
+        """Number the rows of suffixes after the rows that `past` has of the same questions.
 
         Args:
             suffixes: Token ids of each.
             past: Rows of earlier passes.
-            numbers: The question that each suffix is of; None: 0, 1, 2, ...
+            numbers: The question that each suffix belongs to; None: 0, 1, 2, ...
         """
         lengths = [len(suffix) for suffix in suffixes]
         own = np.arange(len(lengths)) if numbers is None else np.array(numbers, np.int64)
@@ -77,12 +79,12 @@ class QuestionRows:
         return cls(np.repeat(own, lengths), np.concatenate([none, *steps]), np.cumsum(lengths) - 1)
 
     def owners(self, past: QuestionKV | None) -> Rows:
-        """Whose the rows of `past` and these are, int64 [`past` + rows]."""
+        """The question of each row of `past` and of these, int64 [`past` + rows]."""
         return self.owner if past is None else np.concatenate([past.owner, self.owner])
 
 
 def seen_rows(owners: torch.Tensor, rows: int, window: int) -> torch.Tensor:
-    """What each question row sees: the window, and its own question up to itself.
+    """Build the mask of what each question row sees: the window, and its own question up to itself.
 
     Args:
         owners: The number of the question of each row, int64 [rows of earlier passes + `rows`].

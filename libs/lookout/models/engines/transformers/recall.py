@@ -1,4 +1,4 @@
-"""Memories of the streams of one process, and answers over them: what the pipeline and `lookout ask` call."""
+"""Memories of the streams of one process, and answers over them; the pipeline and `lookout ask` call it."""
 
 from __future__ import annotations
 
@@ -49,7 +49,8 @@ CHAPTER_CACHE_BYTES = 256 << 20
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """A frame an answer is based on: seconds from the start of the source, and its share of attention."""
+    """A frame that an answer is based on: seconds from the start of the source, and its share of
+    attention."""
 
     time: float
     weight: float
@@ -60,15 +61,15 @@ class Recollection:
     """An answer about one camera's past.
 
     Attributes:
-        camera: whose past; `epoch` numbers the stream within its source.
-        question: what was asked.
-        p_yes: probability of yes, for a question of yes or no; None elsewhere.
-        text: the written answer, where one was asked for.
-        moments: the frames the answer is based on, in order of time.
-        covered_from: seconds from the start of the source from which KV was held; None: nothing.
-        covered_to: the newest frame, likewise.
+        camera: the camera; `epoch` is the number of the stream within its source.
+        question: the question.
+        p_yes: probability of yes for a yes/no question, else None.
+        text: the written answer, if one was asked for.
+        moments: the frames that the answer is based on, in order of time.
+        covered_from: seconds from the start of the source from which KV was held; None: none was.
+        covered_to: time of the newest frame, likewise.
         cost: what the answer cost.
-        answers: of a structured question the probability of each allowed answer; else empty.
+        answers: for a structured question the probability of each allowed answer; else empty.
     """
 
     camera: str
@@ -84,7 +85,7 @@ class Recollection:
 
 
 def fingerprint(model: LanguageModel) -> str:
-    """Names a model by some of its weights: KV of one model means nothing to another."""
+    """Identify a model by a checksum of some of its weights: KV of one model means nothing to another."""
     last: Any = model.layers[len(model.layers) - 1]
     parts = (model.embedding.weight[:16], last.self_attn.k_proj.weight[:16])
     return checksum(*(raw(part).data for part in parts)).hex()
@@ -93,8 +94,8 @@ def fingerprint(model: LanguageModel) -> str:
 class StreamRecall:
     """The memory of one stream: give it each window after the engine ran it, and ask.
 
-    One thread feeds it; `ask` may be called from any thread. With a folder every block is on disk when
-    `close_block` returns.
+    Only one thread may feed it; `ask` may be called from any thread. With a folder, every block is on disk
+    when `close_block` returns.
     """
 
     def __init__(
@@ -118,7 +119,7 @@ class StreamRecall:
 
     @classmethod
     def of(cls, engine: TransformersEngine, held: MemoryFolder) -> StreamRecall:
-        """The memory of an opened folder."""
+        """Wrap the memory of an opened folder."""
         out = cls(engine, held.memory.keep, settings=held.memory.settings, about=held.about)
         out._held = held
         return out
@@ -129,11 +130,11 @@ class StreamRecall:
         return self._held.memory if isinstance(self._held, MemoryFolder) else self._held
 
     def close_block(self, plan: WindowPlan, block: StrideBlock) -> BornBlock:
-        """Take in the block that `plan`'s window has closed; call it right after the engine ran the plan.
+        """Add the block that the window of `plan` closed; call it right after the engine ran the plan.
 
         Raises:
             StreamLostError: the engine no longer holds that window.
-            HistoryError: the block does not fit what is remembered.
+            HistoryError: the block does not fit the memory.
         """
         times = [frame.time_us for frame in block.frames]
         gap = times[0] - self._last_us if times and self._last_us is not None else None
@@ -155,11 +156,11 @@ class StreamRecall:
         )
 
     def ask(self, question: str, *, settle: bool = True, **options: Any) -> MemoryAnswer:
-        """Answer over everything remembered (options as in `memory.ask`); then, as the owner, carry out the
-        splits that its fetches allow.
+        """Answer over the whole memory (options as in `memory.ask`). With `settle`, as the owner, then carry
+        out the cluster splits that its fetches allow.
 
         Raises:
-            HistoryError: nothing is remembered yet.
+            HistoryError: the memory is empty.
         """
         memory = self.memory
         if memory is None or self._held is None:
@@ -187,18 +188,18 @@ class StreamRecall:
         on_text: Callable[[str], None] | None = None,
         settle: bool = True,
     ) -> Recollection:
-        """Answer with times in seconds from the start of the source.
+        """Answer a question, with times in seconds from the start of the source.
 
         Args:
-            question: what to ask; a question that begins with a verb such as "is" is one of yes or no.
-            since: only frames from here on; `until` only frames before.
-            words: tokens of text at most.
-            text: write text or not; None: unless it is a question of yes or no.
+            question: what to ask; one that begins with a verb such as "is" is a yes/no question.
+            since: only frames from this time on; `until`: only frames before.
+            words: maximum tokens of text.
+            text: whether to write text; None: unless it is a yes/no question.
             on_text: called with each piece of text.
             settle: whether this process owns the memory.
 
         Raises:
-            HistoryError: nothing is remembered of that time.
+            HistoryError: the memory has no frame of that time.
         """
         began = float(self.about.get("began_us", 0)) / 1e6
         yes_no = asks_yes_no(question)
@@ -226,7 +227,7 @@ class StreamRecall:
         )
 
     def close(self) -> None:
-        """Write what is not on disk yet, and let the folder go."""
+        """Write what is not on disk yet, and release the folder."""
         if isinstance(self._held, MemoryFolder):
             self._held.close()
 
@@ -236,20 +237,20 @@ class Recall:
 
     @staticmethod
     def check(keep: str | int) -> None:
-        """Refuse what is no length of a memory; needs no model.
+        """Check that `keep` is the length of a memory; needs no model.
 
         Raises:
-            HistoryError: `keep` is no duration and no size.
+            HistoryError: `keep` is neither a duration nor a size.
         """
         Keep.parse(keep)
 
     def __init__(
         self, engine: object, keep: str | int, window: int, folder: Path | str | None = None, model: str = ""
     ) -> None:
-        """`window` is the blocks of a window; `folder` keeps the memories on disk.
+        """`window` is the number of blocks in a window; `folder` keeps the memories on disk.
 
         Raises:
-            HistoryError: `keep` is no duration and no size, or the engine has no memory.
+            HistoryError: `keep` is neither a duration nor a size, or the engine cannot keep a memory.
         """
         if not isinstance(engine, TransformersEngine):
             raise HistoryError("only the transformers engine can keep a memory")
@@ -259,7 +260,7 @@ class Recall:
         self._streams: dict[str, StreamRecall] = {}
 
     def close_block(self, plan: WindowPlan, block: StrideBlock, began_us: int, source: str = "") -> None:
-        """Take in the newest block of a window that was just run; its stream began at `began_us` of its
+        """Add the newest block of a window that was just run; its stream began at `began_us` of its
         source."""
         recall = self._streams.get(plan.stream)
         if recall is None:
@@ -272,16 +273,17 @@ class Recall:
         recall.close_block(plan, block)
 
     def ask(self, question: str, **options: Any) -> Iterator[Recollection]:
-        """The answer of every stream, in the order they began (options as in `StreamRecall.recall`). A stream
-        without a frame in the asked-for time gives none.
+        """Yield the answer of every stream, in the order they began (options as in `StreamRecall.recall`). A
+        stream without a frame in the time range is left out.
 
         Raises:
-            HistoryError: no stream has a frame of that time, or nothing is remembered.
+            HistoryError: no stream has a frame in the range, or nothing is remembered.
         """
         return _ask_each(list(self._streams.values()), question, options)
 
     def close(self) -> None:
-        """Write and let go of everything; a stream whose folder fails keeps no other from its own."""
+        """Write and release all memories; one whose folder fails does not keep the others from being
+        written."""
         with contextlib.ExitStack() as stack:
             for stream in self._streams.values():
                 stack.callback(stream.close)
@@ -296,19 +298,20 @@ def ask_folder(
     device: str = "cpu",
     **options: Any,
 ) -> Iterator[Recollection]:
-    """Answers over memories on disk, one for each camera and epoch.
+    """Yield answers over memories on disk: one for each camera and epoch, and one for all chapters of a
+    camera.
 
     Args:
         folder: one memory, or a folder of them.
         question: what to ask.
-        camera: only of this camera.
+        camera: only memories of this camera.
         model: the checkpoint; None: the one that made the memory.
         device: where it runs.
         options: as in `StreamRecall.recall`.
 
     Raises:
-        DamagedMemoryError: some memories cannot be read; the others have answered before.
-        HistoryError: there is no memory, or it is of another model.
+        DamagedMemoryError: some memories cannot be read; the answers over the others were yielded before.
+        HistoryError: there is no memory, or another model made it.
     """
     shelf = entries(folder, camera)
     readable = [entry for entry in shelf if not entry.damage]
@@ -346,7 +349,7 @@ def ask_folder(
 
 
 def _check_made_by(engine: TransformersEngine, entry: Entry, opened: MemoryFolder) -> None:
-    """Refuse KV of another model.
+    """Check that the engine's model made a memory's KV.
 
     Raises:
         HistoryError: Its shape or the model's weights differ.
@@ -358,7 +361,7 @@ def _check_made_by(engine: TransformersEngine, entry: Entry, opened: MemoryFolde
 
 
 def _open(path: Path) -> tuple[MemoryFolder, bool]:
-    """A folder as its owner; where another process feeds it, or nobody may write it, as a reader."""
+    """Open a folder as its owner; as a reader if another process feeds it or it cannot be written."""
     try:
         return MemoryFolder.open(path), True
     except OwnedMemoryError:
@@ -370,7 +373,7 @@ def _open(path: Path) -> tuple[MemoryFolder, bool]:
 
 
 class ChaptersRecall:
-    """The past of one camera as the chapters that prefill wrote, read where they lie; nothing is changed.
+    """The past of one camera, from the chapters that prefill wrote, read where they lie; nothing is changed.
 
     Times are seconds from the first frame of the oldest chapter.
     """
@@ -399,7 +402,7 @@ class ChaptersRecall:
         """As `StreamRecall.recall`; `settle` has no effect on chapters.
 
         Raises:
-            HistoryError: nothing is remembered of that time.
+            HistoryError: the chapters have no frame of that time.
         """
         yes_no = asks_yes_no(question)
         write = not yes_no if text is None else text

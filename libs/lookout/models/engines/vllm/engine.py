@@ -79,25 +79,25 @@ class _Work:
 
     @property
     def name(self) -> str:
-        """Where the window's KV is kept."""
+        """Name under which the window's KV is kept."""
         return self.plan.stream if self.request.keep else f"{self.key}!"
 
     @property
     def load(self) -> int:
-        """Leading rows that are not part of the tail that vLLM prefills."""
+        """Number of leading rows before the tail that vLLM prefills."""
         last = self.plan.compute[-1] if self.plan.compute else None
         if last is None or last.stop != self.plan.rows:
             return self.plan.rows
         return last.start
 
     def prompt(self, suffix: Sequence[int]) -> list[int]:
-        """Token ids of the window and what follows it; visual rows and newlines are 0, their embeddings
-        come from the workers."""
+        """Token ids of the window and what follows it; 0 for visual rows and newlines, whose embeddings come
+        from the workers."""
         ids = self.plan.token_ids
         return [*np.where(ids < 0, 0, ids).tolist(), *(max(0, token) for token in suffix)]
 
     def newlines(self, suffix: Sequence[int]) -> tuple[int, ...]:
-        """Rows of the prompt with the learned newline."""
+        """Rows of the prompt that hold the learned newline."""
         inside = np.flatnonzero(self.plan.token_ids == NEWLINE).tolist()
         return (*inside, *(self.plan.rows + i for i, token in enumerate(suffix) if token == NEWLINE))
 
@@ -106,8 +106,8 @@ class VllmEngine:
     """Executes window plans inside unpatched vLLM (`Engine` protocol).
 
     A window is one vLLM request whose leading rows come from the stream's canonical KV; its further questions
-    are requests over the finished window. The block remainder that vLLM would compute again is loaded too, so
-    both engines compute the same rows.
+    are requests over the finished window. The rest of a partial block, which vLLM would compute again, is
+    loaded too, so both engines compute the same rows.
     """
 
     def __init__(
@@ -130,7 +130,7 @@ class VllmEngine:
 
     @property
     def layout(self) -> Layout:
-        """The prompt layout plans must be made with."""
+        """The prompt layout that plans must be made with."""
         return self._admission.limits.layout
 
     @property
@@ -145,11 +145,11 @@ class VllmEngine:
         return torch.cat(self.backend.call("lookout_key_bias"), 1)
 
     def rows(self, plan: WindowPlan, begin: int, end: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """K (un-rotated) and V [layers, kv_heads, end - begin, head_dim] of rows of the window that was run
-        last for the plan's stream, on the host.
+        """Return K (un-rotated) and V [layers, kv_heads, end - begin, head_dim] of the plan's rows [begin,
+        end), on the host. The plan must be the last one run for its stream.
 
         Raises:
-            StreamLostError: Another window of this stream is held, or none.
+            StreamLostError: The engine holds another window of this stream, or none.
         """
         ranks = (
             self.backend.call("lookout_rows", plan.stream, plan.digest, begin, end)
@@ -221,7 +221,8 @@ class VllmEngine:
         settings: TextSettings,
         going: Callable[[], bool] = lambda: True,
     ) -> Generator[str, None, Cost]:
-        """See `AskingEngine.write`. The rows of the question are computed once; a step adds a token."""
+        """See `AskingEngine.write`. The rows of the question are computed once; each step after that adds one
+        token."""
         check_writable(question)
         with self._over_held(plan, [Question("", question, describe=settings.tokens)]) as work:
             buffer = TextBuffer(self._decoded, settings.stop)
@@ -251,10 +252,10 @@ class VllmEngine:
 
     @contextmanager
     def _over_held(self, plan: WindowPlan, questions: Sequence[Question]) -> Iterator[_Work]:
-        """Work over the window that is held, whose KV stays as it is whatever fails.
+        """Prepare work over the held window, whose KV stays as it is, whatever fails.
 
         Raises:
-            EngineError: It cannot run, or the window is not held.
+            EngineError: The questions cannot be computed, or the window is not held.
         """
         if self._broken is not None:
             raise DeviceError(self._broken)
@@ -279,10 +280,10 @@ class VllmEngine:
             self.backend.call("lookout_release", [key], [])
 
     def _check_asked(self, work: _Work) -> None:
-        """Check that a worker could load the window for a question.
+        """Check that the workers could load the window for a question.
 
         Raises:
-            RuntimeError: It could not.
+            RuntimeError: A worker could not.
         """
         for cause in self._failures([work]).values():
             raise RuntimeError(cause)
@@ -304,7 +305,7 @@ class VllmEngine:
         return work
 
     def _batch(self, works: Sequence[_Work]) -> list[WindowAnswer]:
-        """Execute admitted work; what is not kept is counted no longer."""
+        """Execute admitted work, then stop counting the KV that is not kept."""
         try:
             return self._execute(works) if works else []
         finally:
@@ -313,9 +314,11 @@ class VllmEngine:
                     self._budget.release(work.name)
 
     def _execute(self, works: Sequence[_Work]) -> list[WindowAnswer]:
-        """Run a batch. Out of memory halves it, and a single window runs again with no other stream's KV
-        beside it; any other failure runs its streams one by one. No KV has moved then: every stream can run
-        again, under a new key.
+        """Run a batch.
+
+        Out of memory: the batch runs again in two halves; a single window runs again after the KV of all
+        other streams is dropped. Any other failure: its streams run again one by one. No KV has moved by
+        then, so that every stream can run again, under a new key.
 
         Raises:
             DeviceError: The device failed permanently, or has no memory for a single window.
@@ -323,7 +326,7 @@ class VllmEngine:
         try:
             self._windows(works)
         except FAILURES as error:
-            # First: a request that a failed step left keeps its pages, and every later step waits for it.
+            # Do this first: a request left by a failed step keeps its pages, and every later step waits.
             self._abandon(works, error)
             memory = self._fault(error, alone=works[0].alone) is Fault.MEMORY
             if len(works) > 1 or memory:
@@ -341,15 +344,15 @@ class VllmEngine:
         return [self._retried(work) if work in short else next(outcomes) for work in works]
 
     def _is_short(self, work: _Work) -> bool:
-        """Whether a worker had no memory for a window. Raises DeviceError where it had none for it alone."""
+        """Whether a worker had no memory for a window. Raises DeviceError if the window ran alone."""
         return self._fault(RuntimeError(work.error), alone=work.alone) is Fault.MEMORY
 
     def _retried(self, work: _Work) -> WindowAnswer:
-        """The answer of a window that runs again, alone."""
+        """Run a window again, alone, and return its answer."""
         return self._again([replace(work, error=None, outputs=[])], halve=True)[0]
 
     def _fault(self, error: Exception, *, alone: bool) -> Fault:
-        """The kind of a failure. Raises DeviceError where nothing more can run."""
+        """Return the kind of a failure. Raises DeviceError if nothing more can run."""
         fault = fault_of(error)
         if fault is Fault.DEVICE or (fault is Fault.MEMORY and alone):
             self._broken = f"the device failed ({type(error).__name__}: {error}): restart the process"
@@ -357,7 +360,7 @@ class VllmEngine:
         return fault
 
     def _again(self, works: Sequence[_Work], *, halve: bool) -> list[WindowAnswer]:
-        """Run work of a failed batch again: in halves, or each stream alone."""
+        """Run the work of a failed batch again: in halves, or each stream alone."""
         single = len(works) == 1
         if single:
             for stream in list(self._streams):
@@ -373,8 +376,8 @@ class VllmEngine:
         return [answer for part in parts for answer in self._execute(part)]
 
     def _guarded(self, works: Sequence[_Work], step: Callable[[Sequence[_Work]], None]) -> None:
-        """A step over finished windows. What fails in it runs again, each stream alone, so that only the
-        stream at fault is lost."""
+        """Run a step over finished windows. If it fails, run it again for each stream alone, so that only the
+        faulty stream is lost."""
         alive = [work for work in works if work.error is None]
         try:
             step(alive)
@@ -396,8 +399,8 @@ class VllmEngine:
                 self._guarded([work], step)
 
     def _failures(self, works: Sequence[_Work]) -> dict[str, str]:
-        """The causes of work that a worker could not load KV for: its step ran, over pages that hold other
-        rows, so that what it answered is void."""
+        """Return why workers could not load KV, by the work's key. Their step ran over pages that hold other
+        rows, so its answers are void."""
         causes: dict[str, str] = {}
         for rank in self.backend.call("lookout_failures", [work.key for work in works]):
             causes = {**rank, **causes}
@@ -409,7 +412,7 @@ class VllmEngine:
         self.backend.call("lookout_release", [work.key for work in works], [])
 
     def _key(self, plan: WindowPlan) -> str:
-        """A name for one run of a window, never used again: it salts the prefix cache."""
+        """Return a name for one run of a window that is never used again; it salts the prefix cache."""
         return f"{plan.salt}#{next(self._run)}"
 
     def _windows(self, works: Sequence[_Work]) -> None:
@@ -430,20 +433,20 @@ class VllmEngine:
                 self._streams.move_to_end(plan.stream)
 
     def _questions(self, works: Sequence[_Work]) -> None:
-        """The questions after the first: each over the finished window."""
+        """Run the questions after the first, each over the finished window."""
         for work in works:
-            del work.outputs[1:]  # of a step that is repeated
+            del work.outputs[1:]  # left by a failed attempt
         pairs = [(work, place) for work in works for place in range(1, len(work.suffixes))]
         calls = [self._call(work, place, ask=True) for work, place in pairs]
         for (work, _), output in zip(pairs, self.backend.generate(calls), strict=True):
             work.outputs.append(output)
 
     def _describe(self, works: Sequence[_Work]) -> None:
-        """Text for the questions that were answered Yes and want it, greedily."""
+        """Write text for the questions that were answered Yes and want it, greedily."""
         layout = self.layout
         calls: list[tuple[_Work, int, EngineCall]] = []
         for work in works:
-            work.texts.clear()  # of a step that is repeated
+            work.texts.clear()  # left by a failed attempt
             for place, question in enumerate(work.request.questions):
                 describes = question.describe > 0 and self._asked(work)[place].tree is None
                 if describes and self._pair(work.outputs[place])[0] > 0.5:
@@ -458,7 +461,8 @@ class VllmEngine:
         return self._admission.questions(work.request)
 
     def _call(self, work: _Work, place: int, *more: int, ask: bool = False) -> EngineCall:
-        """The request for a suffix by its place, with tokens after it; for the window alone without one."""
+        """Build the request for the suffix at `place` and the tokens `more` after it; without suffixes, for
+        the window alone."""
         suffix = (*work.suffixes[place], *more) if work.suffixes else ()
         node = work.nodes.get(place)
         return EngineCall(
@@ -473,7 +477,7 @@ class VllmEngine:
         )
 
     def _nodes(self, request: WindowRequest) -> dict[int, AnswerNode]:
-        """The nodes of structured questions, by the places of their suffixes."""
+        """Return the answer nodes of structured questions, by the indices of their suffixes."""
         questions = self._admission.questions(request)
         return {
             place: node
@@ -504,7 +508,7 @@ class VllmEngine:
         )
 
     def _visual(self, work: _Work) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
-        """Visual rows of frames with rows to compute, their embeddings and DeepStack features."""
+        """Return the visual rows of frames with rows to compute, their embeddings and DeepStack features."""
         blocks = {block.index: block for block in work.request.blocks}
         computed = rows_in(work.plan.compute)
         rows, tokens, deep = [], [], []
@@ -530,7 +534,8 @@ class VllmEngine:
         return float(pair.softmax(0)[0]), yes, no
 
     def _answer(self, work: _Work, *, keep_failed: bool = False) -> WindowAnswer:
-        """The answer of finished work. A stream that failed is dropped, unless its KV cannot be the cause."""
+        """Build the answer of finished work. A stream that failed is dropped, unless its KV cannot be the
+        cause (`keep_failed`)."""
         plan = work.plan
         answers = self._replies(work) if work.error is None else ()
         if not all(np.isfinite((answer.yes_logit, answer.no_logit)).all() for answer in answers):
@@ -547,7 +552,7 @@ class VllmEngine:
         return out
 
     def _replies(self, work: _Work) -> tuple[Answer, ...]:
-        """Answers from the outputs of all suffixes."""
+        """Build answers from the outputs of all suffixes."""
         tokens, answers = self._asked(work), []
         for question, own, places in zip(work.request.questions, tokens, places_of(tokens), strict=True):
             if own.tree is None:

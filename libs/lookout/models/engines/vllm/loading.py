@@ -1,4 +1,4 @@
-"""Starting vLLM on a checkpoint folder as a window engine."""
+"""Starts vLLM on a checkpoint folder as a window engine."""
 
 from __future__ import annotations
 
@@ -33,28 +33,26 @@ def load_engine(
     tensor_parallel: int = 1,
     eager: bool = True,
 ) -> VllmEngine:
-    """Start vLLM on a stock checkpoint folder as a window engine, on the device its wheel was built for.
+    """Start vLLM on a stock checkpoint folder as a window engine, on the device that its wheel was built for.
 
     Args:
         checkpoint: Folder of the checkpoint.
-        dtype: Dtype of weights, embeddings and KV; None: as the device wants it
-            (`lookout.models.device.default_dtype`).
-        budget_bytes: Limit of the canonical KV kept between windows, over all ranks. Where it does not hold
-            all streams, a sticky subset stays (`lookout.models.engines.budget`). None: as
-            `lookout.models.engines.sizing.kv_budget` says.
-        layout: Replaces the checkpoint's own prompt.
-        max_rows: Limit of one window with a question, in rows (80 frames of 256 tokens take about 21 500).
-            The model's own limit holds too.
+        dtype: Data type of weights, embeddings and KV; None: `lookout.models.device.default_dtype`.
+        budget_bytes: Limit of the canonical KV kept between windows, over all ranks. If it does not hold all
+            streams, a stable subset stays (`lookout.models.engines.budget`). None:
+            `lookout.models.engines.sizing.kv_budget`.
+        layout: Replaces the checkpoint's own prompt layout.
+        max_rows: Maximum rows of one window with a question (80 frames of 256 tokens take about 21 500). The
+            model's own limit applies too.
         max_batched_rows: Rows of one step; longer windows are prefilled in chunks.
         block_size: Rows of a page of vLLM's block table.
-        kv_cache_bytes: Size of vLLM's block table, in which windows run, per rank; it is outside of
+        kv_cache_bytes: Size per rank of vLLM's block table, in which windows run; it is not part of
             `budget_bytes`. None: 1 GiB, or what `max_rows` needs if that is more.
-        tensor_parallel: Ranks.
+        tensor_parallel: Number of ranks.
         eager: False: piecewise CUDA graphs and compiled layers.
 
     Raises:
-        UnsupportedModelError: The checkpoint is not one that window plans cover, or vLLM is not the pinned
-            version.
+        UnsupportedModelError: Window plans do not support the checkpoint, or vLLM is not the pinned version.
     """
     folder, place = Path(checkpoint), engine_device("vllm", "")
     dtype = dtype or default_dtype(place)
@@ -77,10 +75,10 @@ def load_engine(
 
 
 def _prompt_of(folder: Path, layout: Layout | None) -> tuple[Layout, Any]:
-    """The checkpoint's own prompt, where `layout` gives no other, and its tokenizer.
+    """Return the checkpoint's prompt layout, unless `layout` replaces it, and its tokenizer.
 
     Raises:
-        UnsupportedModelError: Window plans do not cover it, or it has no tokenizer that can be used.
+        UnsupportedModelError: Window plans do not support the checkpoint, or its tokenizer cannot be used.
     """
     try:
         return layout or load_layout(folder), load_tokenizer(folder)
@@ -89,12 +87,12 @@ def _prompt_of(folder: Path, layout: Layout | None) -> tuple[Layout, Any]:
 
 
 def _table_rows(rows: int, block_size: int) -> int:
-    """Rows of whole pages for a window: one page more than it fills, because vLLM keeps the first."""
+    """Rows of whole pages for a window: one page more than it fills, because vLLM reserves the first."""
     return (-(-rows // block_size) + 1) * block_size
 
 
 def _checked_shape(folder: Path, dtype: str, ranks: int) -> ModelShape:
-    """The shape of a checkpoint that this vLLM can run.
+    """Read the shape of a checkpoint and check that this vLLM can run it.
 
     Raises:
         UnsupportedModelError: It cannot.
@@ -114,7 +112,7 @@ def _checked_shape(folder: Path, dtype: str, ranks: int) -> ModelShape:
 
 
 def _newline(folder: Path, family: Family) -> torch.Tensor | None:
-    """The model's learned newline, where its prompt has one."""
+    """Read the model's learned newline, if its prompt has one."""
     if not family.prompt.newline:
         return None
     for path in sorted(folder.glob("*.safetensors")):

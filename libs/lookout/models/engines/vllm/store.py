@@ -1,7 +1,7 @@
-"""What a worker holds of windows: their inputs while they run, and the KV of every stream between windows.
+"""What a worker holds of windows: their inputs while they run, and every stream's KV between windows.
 
 Pure torch; vLLM is not imported here. K is canonical (un-rotated): a key is rotated once, when its window is
-placed, so that slides never add up rounding.
+placed, so that rounding does not add up over slides.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ Layer = tuple[torch.Tensor, torch.Tensor]
 class WindowInputs:
     """One window on its way through the engine; sent to every worker before its requests.
 
-    - `key` names this run of the window, `digest` its plan; `stream` the KV it continues, `parent` the digest
-      of that KV's plan (None: it continues none).
-    - `positions` int64 [axes, rows]; `question_position` is that of row `rows`, and so on.
+    - `key` names this run of the window, `digest` its plan; `stream` names the KV that it continues, `parent`
+    is
+      the digest of that KV's plan (None: it continues none).
+    - `positions` int64 [axes, rows]; `question_position` is the position of the first row after the window.
     - `token_ids` int64 [rows], 0 at visual rows; `visual_rows` int64 [n] have `embeddings` [n, hidden] and,
       for Qwen3-VL, `deepstack` [levels, n, hidden].
-    - `source` int64 [rows]: rows of the stream's present KV, or -1 for a new row.
+    - `source` int64 [rows]: rows of the stream's current KV, or -1 for a new row.
     - `computed` int64: ascending rows whose KV this window computes (and keeps); those below `load` are
       refreshed as the `runs`, the others are the tail that vLLM prefills.
     """
@@ -50,14 +51,14 @@ class WindowInputs:
         return int(self.token_ids.shape[0])
 
     def at(self, start: int, stop: int) -> torch.Tensor:
-        """Positions [axes, stop - start] of rows of the prompt, questions and answers included."""
+        """Return the positions [axes, stop - start] of rows of the prompt, questions and answers included."""
         axes = self.positions.shape[0]
         behind = torch.arange(max(start, self.rows), max(stop, self.rows)) - self.rows
         after = (self.question_position + behind).expand(axes, -1)
         return torch.cat([self.positions[:, start : min(stop, self.rows)], after], dim=1)
 
     def visual(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Of ascending `rows`: the places of the visual ones, and their rows in `embeddings`."""
+        """Return the places of the visual rows among ascending `rows`, and their rows in `embeddings`."""
         if not len(self.visual_rows):
             none = torch.zeros(0, dtype=torch.int64)
             return none, none
@@ -68,13 +69,13 @@ class WindowInputs:
 
 @dataclass(slots=True, eq=False)
 class Captured:
-    """The KV a window computed, canonical, per layer [computed, kv_heads, head_dim]."""
+    """The canonical KV that a window computed, per layer [computed, kv_heads, head_dim]."""
 
     layers: dict[str, Layer] = field(default_factory=dict)
     filled: dict[str, torch.Tensor] = field(default_factory=dict)
 
     def put(self, name: str, count: int, where: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> None:
-        """Rows `where` (numbers into the computed rows) of one layer."""
+        """Store rows of one layer at the places `where` among the computed rows."""
         if name not in self.layers:
             shape = (count, *key.shape[1:])
             self.layers[name] = (key.new_empty(shape), value.new_empty(shape))
@@ -86,7 +87,7 @@ class Captured:
         self.filled[name][where] = True
 
     def has_all(self, name: str) -> bool:
-        """Whether every computed row of a layer was caught."""
+        """Whether every computed row of a layer was captured."""
         return name in self.filled and bool(self.filled[name].all())
 
 
@@ -106,9 +107,10 @@ class SavedKV:
 
 @dataclass(slots=True, eq=False)
 class WindowStore:
-    """All windows and streams of one worker (one tensor-parallel rank holds its own heads).
+    """All windows and streams of one worker (each tensor-parallel rank holds its own heads).
 
-    `layers` names the attention layers of the model: a window's KV is whole when all of them were caught.
+    `layers` names the attention layers of the model: a window's KV is complete when all of them were
+    captured.
     """
 
     layers: tuple[str, ...] = ()
@@ -118,15 +120,15 @@ class WindowStore:
     failed: dict[str, str] = field(default_factory=dict)
 
     def fail(self, key: str, cause: str) -> None:
-        """Remember the first cause of a window's failure; its neighbours go on."""
+        """Remember the first cause of a window's failure; other windows are not affected."""
         self.failed.setdefault(key, cause)
 
     def failures(self, keys: Iterable[str]) -> dict[str, str]:
-        """The causes of windows that failed since this was last asked; a step after it begins again."""
+        """Return the causes of windows that failed since the last call, and forget them."""
         return {key: self.failed.pop(key) for key in keys if key in self.failed}
 
     def parent(self, window: WindowInputs) -> SavedKV:
-        """The KV that a window continues.
+        """Return the KV that a window continues.
 
         Raises:
             KeyError: The worker holds none, or that of another window.
@@ -139,8 +141,8 @@ class WindowStore:
         return stream
 
     def commit(self, key: str, name: str) -> str | None:
-        """Make the window's KV the KV of `name`, layer by layer; returns the cause where that failed. KV that
-        changed half way is held under no name."""
+        """Make the window's KV the KV of `name`, layer by layer. On failure, returns the cause and drops the
+        KV of `name`, which may be half changed."""
         try:
             return self.failed.get(key) or self._commit(self.windows[key], name)
         except (RuntimeError, IndexError, KeyError, MemoryError) as error:
@@ -150,7 +152,7 @@ class WindowStore:
             self.captured.pop(key, None)
 
     def release(self, keys: Iterable[str]) -> None:
-        """Forget windows that are done."""
+        """Forget finished windows."""
         for key in keys:
             self.windows.pop(key, None)
             self.captured.pop(key, None)
@@ -169,7 +171,7 @@ class WindowStore:
             return "some of its rows were never computed"
         if not names:
             return "it computed no rows"
-        # Committed in place: the old window goes layer by layer, so that both never stand whole in memory.
+        # In place: the old window is freed layer by layer, so that memory never holds both as a whole.
         if name == window.stream:
             self.streams.pop(name, None)
         reused = torch.ones(window.rows, dtype=torch.bool)
@@ -193,7 +195,7 @@ def _joined(
     before: torch.Tensor | None,
     fresh: torch.Tensor | None,
 ) -> torch.Tensor:
-    """One layer's K or V of the new window from reused rows and computed ones."""
+    """Join reused and computed rows to one layer's K or V of the new window."""
     like = fresh if fresh is not None else before
     assert like is not None
     out = like.new_empty(window.rows, *like.shape[1:])
@@ -206,7 +208,7 @@ def _joined(
 
 
 def turned(k: torch.Tensor, angles: Angles, back: bool = False) -> torch.Tensor:
-    """Rotate keys [n, heads, dim] by float32 (cosine, sine) [n, dim / 2], `rotate_half` convention; `back`
+    """Rotate keys [n, heads, dim] by float32 (cosine, sine) [n, dim / 2], `rotate_half` convention. `back`
     undoes exactly what the same angles did, their scaling (YaRN) and rounding included."""
     cos, sin = (part[:, None, :] for part in angles)
     if back:

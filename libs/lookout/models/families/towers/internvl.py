@@ -11,8 +11,8 @@ from lookout.models.vision.vit import GroupedTower
 
 
 class InternVLTower(GroupedTower):
-    """InternVL's ViT on kept 2x2 groups; each kept group sees the class token and the kept patches of its
-    frame."""
+    """InternVL's ViT on kept 2x2 groups; each kept group attends to the class token and the kept patches of
+    its frame."""
 
     family = "internvl"
     leading = 1

@@ -1,4 +1,4 @@
-"""What LLaVA's towers share: a stock CLIP or SigLIP whose feature layer the checkpoint names."""
+"""Base of LLaVA's towers: a stock CLIP or SigLIP whose feature layer the checkpoint names."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from lookout.models.vision.vit import PlainTower
 
 
 class LlavaTower(PlainTower):
-    """The encoder up to the checkpoint's feature layer, on squares of the size of its position table."""
+    """The encoder up to the checkpoint's feature layer, on squares of the size that its position table
+    has."""
 
     strategy: ClassVar[str]
     """The only `vision_feature_select_strategy` that the tower computes."""
@@ -44,7 +45,7 @@ class LlavaTower(PlainTower):
 
     @abstractmethod
     def _taps(self, patches: int) -> tuple[tuple[int, ...], ...]:
-        """The patches that each token of an axis is pooled from."""
+        """Return the patches along one axis that each token is pooled from."""
 
     def _embed(self, patches: torch.Tensor) -> torch.Tensor:
         rows: torch.Tensor = self.vision.embeddings.patch_embedding(patches)
@@ -55,7 +56,7 @@ class LlavaTower(PlainTower):
         return rows[self.leading :]
 
     def _used_layers(self) -> nn.ModuleList:
-        """Encoder layers that feed the model's feature layer (hidden state 0 is the embedding)."""
+        """Return the encoder layers up to the model's feature layer (hidden state 0 is the embedding)."""
         layers: nn.ModuleList = self.vision.encoder.layers
         layer = int(self.config.vision_feature_layer)
         return layers[: layer if layer >= 0 else len(layers) + 1 + layer]

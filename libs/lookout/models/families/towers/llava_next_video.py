@@ -12,7 +12,8 @@ from lookout.models.vision.vit import GroupedTower
 
 
 class LlavaNextVideoTower(LlavaTower, GroupedTower):
-    """CLIP on kept 2x2 groups; each kept group sees the class token and the kept patches of its frame."""
+    """CLIP on kept 2x2 groups; each kept group attends to the class token and the kept patches of its
+    frame."""
 
     family = "llava_next_video"
     strategy = "default"

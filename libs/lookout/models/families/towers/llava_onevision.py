@@ -14,10 +14,11 @@ from lookout.models.vision.types import FrameInput, FrameTokens, Grid, Mask
 
 
 def pooling(patches: int) -> tuple[tuple[tuple[int, float], ...], ...]:
-    """For each of ceil(patches / 2) tokens along an axis: the patches it taps and their weights.
+    """Return, for each of ceil(patches / 2) tokens along an axis, the patches that it is pooled from and
+    their weights.
 
-    The taps of `F.interpolate(mode="bilinear", align_corners=False)`. For 27 patches, row 13 feeds tokens 6
-    and 7.
+    These are the taps of `F.interpolate(mode="bilinear", align_corners=False)`. For 27 patches, row 13 feeds
+    tokens 6 and 7.
     """
     tokens = math.ceil(patches / 2)
     out = []
@@ -34,7 +35,8 @@ def pooling(patches: int) -> tuple[tuple[tuple[int, float], ...], ...]:
 
 
 class LlavaOnevisionTower(LlavaTower):
-    """SigLIP on every tap of the kept tokens, pooled as the model pools the frames of a video."""
+    """SigLIP on every patch that a kept token is pooled from, pooled as the model pools the frames of a
+    video."""
 
     family = "llava_onevision"
     strategy = "full"
@@ -52,7 +54,7 @@ class LlavaOnevisionTower(LlavaTower):
         ]
 
     def _pooled(self, rows: torch.Tensor, kept: torch.Tensor, grid: Grid, keep: Mask) -> torch.Tensor:
-        """Projected patches of one frame to its kept tokens, [kept tokens, hidden]."""
+        """Pool one frame's projected patches into its kept tokens, [kept tokens, hidden]."""
         axis = torch.zeros(grid.group_rows, grid.rows, dtype=torch.float64)
         for token, taps in enumerate(pooling(grid.rows)):
             for patch, weight in taps:

@@ -1,4 +1,4 @@
-"""What the Qwen towers share: whole 2x2 groups in block-major order, two frames a temporal patch."""
+"""Base of the Qwen towers: whole 2x2 groups in block-major order, two frames per temporal patch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from lookout.models.vision.types import FrameInput, FrameTokens, Grid, Mask
 
 
 def block_major(pixels: NDArray[np.uint8], patch: int, merge: int) -> NDArray[np.uint8]:
-    """Pixels [t, height, width, 3] as patches [groups, merge * merge, 3, t, patch, patch], groups in
+    """Cut pixels [t, height, width, 3] into patches [groups, merge * merge, 3, t, patch, patch], groups in
     row-major order."""
     frames, height, width, _ = pixels.shape
     side = patch * merge
@@ -28,8 +28,8 @@ def block_major(pixels: NDArray[np.uint8], patch: int, merge: int) -> NDArray[np
 
 
 class QwenTower(BaseTower):
-    """Kept groups through the stock tower: it takes positions and boundaries of the caller's instead of its
-    own."""
+    """Runs kept groups through the stock tower, which takes the caller's positions and boundaries instead of
+    its own."""
 
     def _vision(self) -> nn.Module:
         vision: nn.Module = self.model.visual
@@ -56,7 +56,7 @@ class QwenTower(BaseTower):
 
     @property
     def _width(self) -> int:
-        """Of a row inside the tower."""
+        """The width of a row inside the tower."""
         return int(self.vision.config.hidden_size)
 
     @property
@@ -106,7 +106,7 @@ class QwenTower(BaseTower):
     def _layout(
         self, grids: Sequence[Grid], kept: Sequence[torch.Tensor]
     ) -> tuple[dict[str, Any], tuple[Sequences, ...]]:
-        """The family's further arguments of the tower, and segments other than whole frames."""
+        """Return the tower's further arguments in this family, and segments other than whole frames."""
 
     def _flops(self, grid: Grid, keep: Mask) -> int:
         groups = int(keep.sum())
@@ -122,4 +122,4 @@ class QwenTower(BaseTower):
 
     @abstractmethod
     def _pairs(self, grid: Grid, keep: Mask) -> int:
-        """Query-key pairs over all layers for one frame."""
+        """Count the query-key pairs of one frame over all layers."""

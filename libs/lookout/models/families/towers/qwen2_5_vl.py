@@ -1,4 +1,4 @@
-"""Qwen2.5-VL: attention windows cut on the full grid, then compacted; empty windows dropped."""
+"""Qwen2.5-VL: attention windows are cut on the full grid, then compacted; empty ones are dropped."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Qwen25Tower(QwenTower):
     family = "qwen2_5_vl"
 
     def _windows(self, grid: Grid) -> tuple[torch.Tensor, torch.Tensor]:
-        """Groups of the full grid in window order, and the window of each of those places."""
+        """Return the groups of the full grid in window order, and the window of each."""
         config = self.vision.config
         order, edges = get_vision_window_index(
             self._shape(grid), config.spatial_merge_size, config.window_size, config.patch_size
@@ -29,7 +29,8 @@ class Qwen25Tower(QwenTower):
         return order, torch.repeat_interleave(torch.arange(len(sizes)), sizes)
 
     def _kept_windows(self, grid: Grid, groups: torch.Tensor) -> tuple[torch.Tensor, list[int]]:
-        """Order of the kept groups by window, as numbers into `groups`, and groups per non-empty window."""
+        """Return the kept groups ordered by window, as indices into `groups`, and the group counts of
+        non-empty windows."""
         order, window = self._windows(grid)
         place = torch.full((grid.tokens,), -1)
         place[groups] = torch.arange(len(groups))

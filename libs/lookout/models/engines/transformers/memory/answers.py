@@ -38,15 +38,28 @@ from lookout.past.memory import (
 )
 
 EVIDENCE = 8
-"""Frames named as evidence at most."""
+"""Maximum number of frames named as evidence."""
 SIDE_BY_SIDE = 4
-"""Pasts that are read at the same time: a holder answers as many readers (`MemoryLimits.readers`)."""
+"""Number of pasts read at the same time; a holder serves as many readers (`MemoryLimits.readers`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class AskCost:
-    """What an answer cost: rows of the question; the mean over layers of tokens and representatives read;
-    bytes and copies moved to the device in all layers; FLOPs; wall seconds to the first token by stage."""
+    """What an answer cost.
+
+    Attributes:
+        question_tokens: Rows of the question.
+        memory_tokens: Tokens of the memory that were read, mean over layers.
+        representatives: Representatives that were read, mean over layers.
+        window_tokens: Rows of the window that were read.
+        bytes_moved: Bytes moved to the device, over all layers.
+        copies: Copies to the device, over all layers.
+        flops: FLOPs up to the first token.
+        first_token_s: Seconds to the first token.
+        retrieve_s: Seconds of choosing clusters, over all layers.
+        move_s: Seconds of moving them to the device, over all layers.
+        attend_s: Seconds of attention over all layers, that of written text included.
+    """
 
     question_tokens: int
     memory_tokens: float
@@ -65,10 +78,12 @@ class AskCost:
 class MemoryAnswer:
     """The answer to a question about the past.
 
-    `covered_from_us` is the stream time from which KV was held when it was asked, `covered_to_us`
-    that of the newest frame. `evidence` names the frames with most attention, in order of time.
-    `traces` say what each layer read. `shares`: of a structured question the probability of each allowed
-    answer, in their order.
+    Attributes:
+        covered_from_us: Stream time from which KV was held when the question was asked.
+        covered_to_us: Stream time of the newest frame.
+        evidence: The frames with most attention, in order of time.
+        traces: What each layer read.
+        shares: For a structured question, the probability of each allowed answer, in their order.
     """
 
     question: str
@@ -85,7 +100,7 @@ class MemoryAnswer:
 
     @property
     def fetched(self) -> Mapping[int, tuple[int, ...]]:
-        """Clusters that each layer's verified retrieval read."""
+        """The clusters that verified retrieval read, by layer."""
         return {layer: trace.ids for layer, trace in enumerate(self.traces) if trace.ids}
 
 
@@ -108,25 +123,25 @@ def ask(
     """Answer a question over a snapshot of a camera's memory.
 
     Args:
-        engine: gives the model, its prompt layout and tokenizer; its streams are not touched.
-        snapshot: of the memory, or a past of chapters, which has its own budgets and time range; what it
-            shows does not change meanwhile.
+        engine: provides the model, its prompt layout and tokenizer; its streams are not touched.
+        snapshot: a snapshot of the memory, or a past of chapters, which has its own budgets and time range;
+            its content does not change during the call.
         question: text; the checkpoint's question head and tail are put around it.
         retrieval: budgets.
-        predictor: how clusters are fetched ahead; None: `RESIDUAL` where the device is not the host, else
-            nothing is.
-        resident: which clusters are on the device already.
-        since_us: only frames from here on (stream time); `until_us` only frames before.
-        describe: tokens of text to write at most; 0 for p(yes) alone.
+        predictor: how clusters are fetched ahead; None: `RESIDUAL` if the device is not the host, else none
+            are.
+        resident: whether a cluster is on the device already.
+        since_us: only frames from this stream time on; `until_us`: only frames before.
+        describe: maximum tokens of text to write; 0 for p(yes) alone.
         on_text: called with each piece of the text as it is written.
-        reader: makes what replaces two-stage retrieval (for comparisons).
+        reader: makes a replacement for two-stage retrieval (for comparisons).
         gathered: one attention call over everything; else partial softmaxes that are merged.
         observer: sees every layer's attention (for measurements).
 
     Raises:
         PlanError: the question cannot be asked, or lists its answers where text is to be written.
-        PositionError: the question would stand beyond the model's positions.
-        HistoryError: nothing of the memory lies in the given time range, or nothing was read of it.
+        PositionError: the question would lie beyond the model's positions.
+        HistoryError: the memory has nothing in the time range, or nothing of it was read.
     """
     if describe:
         check_writable(question)
@@ -143,22 +158,23 @@ def ask_many(
     since_us: int | None = None,
     until_us: int | None = None,
 ) -> list[MemoryAnswer | HistoryError]:
-    """Answer one question over several pasts in one pass through the layers, which reads them side by side.
+    """Answer one question over several pasts, read in parallel, in one pass through the layers.
 
     An answer equals that of `ask` up to rounding: products of more rows are summed in another order.
 
     Args:
         engine: As in `ask`.
-        pasts: Of each camera its chapters.
+        pasts: The chapters of each camera.
         question: As in `ask`; no text is written.
-        since_us: As in `ask`, and `until_us` likewise; without both, each past's own range counts.
+        since_us: As in `ask`, and so is `until_us`; without both, each past's own range counts.
 
     Returns:
-        In the order of the pasts; an error where one has no frame of that time, or could not be read.
+        Answers in the order of the pasts; an error for a past that has no frame in the range or could not be
+        read.
 
     Raises:
         PlanError: The question cannot be asked.
-        PositionError: The question would stand beyond the model's positions.
+        PositionError: The question would lie beyond the model's positions.
     """
     asked = engine.asked(question)
     out: list[MemoryAnswer | HistoryError | None] = [None] * len(pasts)
@@ -213,7 +229,7 @@ class _Asking:
     observer: Observer | None = None
 
     def run(self, allowed: FrameChoice) -> MemoryAnswer:
-        """Answer over the frames that are allowed."""
+        """Answer over the allowed frames."""
         engine, model = self.engine, self.engine.model
         asked, lasts, states = engine.asked(self.question), [], []
         with torch.inference_mode(), contextlib.ExitStack() as moving:
@@ -230,7 +246,7 @@ class _Asking:
             return self.answered(state, asked, answer, spent, text)
 
     def state(self, moving: contextlib.ExitStack, rows: int, allowed: FrameChoice) -> AskPass:
-        """Where a question of so many rows stands, and what reads the past for it."""
+        """Prepare a pass for a question of `rows` rows: where it stands, and the reader of the past."""
         snapshot, model = self.snapshot, self.engine.model
         settings = snapshot.settings if isinstance(snapshot, Past) else self.retrieval or RetrievalSettings()
         predictor = self.predictor
@@ -248,10 +264,10 @@ class _Asking:
     def answered(
         self, state: AskPass, asked: AskedQuestion, answer: Answer, spent: float, text: str | None = None
     ) -> MemoryAnswer:
-        """The answer of a pass that has run.
+        """Build the answer from a pass that has run.
 
         Raises:
-            HistoryError: It has read nothing.
+            HistoryError: The pass has read nothing.
         """
         snapshot = self.snapshot
         read = sum(trace.tokens + trace.representatives for trace in state.traces)
@@ -279,7 +295,7 @@ class _Asking:
         traces: list[LayerTrace],
         allowed: FrameChoice,
     ) -> Reader:
-        """What chooses the past that each layer reads."""
+        """Return the reader that chooses what each layer reads of the past."""
         device = self.engine.model.device
         reading: Reader
         if isinstance(self.snapshot, Past):
@@ -293,10 +309,10 @@ class _Asking:
         return reading if self.reader is None else self.reader(traces)
 
     def read(self, asked: AskedQuestion, lasts: Sequence[torch.Tensor]) -> Answer:
-        """The answer by the states [hidden] at the suffixes' ends.
+        """Compute the answer from the states [hidden] at the suffixes' ends.
 
         Raises:
-            EngineError: It is not finite.
+            EngineError: The answer is not finite.
         """
         head = self.engine.model.head.weight
         if asked.tree is not None:
@@ -311,13 +327,13 @@ class _Asking:
 
 
 def _allowed(snapshot: Snapshot | Past, since_us: int | None, until_us: int | None) -> FrameChoice:
-    """The frames with since <= time < until.
+    """Choose the frames with since <= time < until.
 
     Raises:
         HistoryError: The memory holds none of them.
     """
     if isinstance(snapshot, Past) and since_us is None and until_us is None:
-        allowed = snapshot.span  # pasts that are asked together may be of different times
+        allowed = snapshot.span  # pasts that are asked together may cover different times
     else:
         allowed = snapshot.choice(since_us, until_us)
     if not allowed.whole and not allowed.holds(snapshot.held_frames()).any():
@@ -344,7 +360,7 @@ def _write(  # noqa: PLR0917
     count: int,
     on_text: Callable[[str], None] | None,
 ) -> Iterator[str]:
-    """Greedy text over what the question has read, token by token."""
+    """Yield greedy text over what the question has read, token by token."""
     ids: list[int] = []
     shown = ""
     for _ in range(count):

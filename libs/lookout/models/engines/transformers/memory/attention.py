@@ -30,7 +30,7 @@ from lookout.past.memory.attention import merged, partial
 from lookout.past.memory.types import Ints
 
 POSITIONS = 4096
-"""Positions whose angles are computed at a time."""
+"""Angles are computed for a multiple of this many positions."""
 
 
 @functools.lru_cache(maxsize=8)
@@ -41,7 +41,7 @@ def _angles_below(rotary: Rotary, count: int, dtype: torch.dtype) -> Angles:
 
 
 class AngleTable:
-    """Rotation angles of the positions below `count`: computed once for all questions, then looked up."""
+    """Rotation angles of the positions below `count`, computed once for all questions and then looked up."""
 
     def __init__(self, model: LanguageModel, count: int) -> None:
         self._axis = model.rotary.axis
@@ -49,7 +49,7 @@ class AngleTable:
         self._cos, self._sin = _angles_below(model.rotary, room, model.dtype)
 
     def of(self, positions: Ints) -> Angles:
-        """Angles [n, head_dim / 2] of positions int64 [axes, n]; equal to computing them."""
+        """Look up the angles [n, head_dim / 2] of positions int64 [axes, n]; they equal computed ones."""
         rows = torch.from_numpy(np.ascontiguousarray(positions)).to(self._cos.device)
         if len(rows) == 1:
             return self._cos.index_select(0, rows[0]), self._sin.index_select(0, rows[0])
@@ -59,10 +59,13 @@ class AngleTable:
 
 @dataclass(slots=True, eq=False)
 class _LayerState:
-    """What a layer keeps for the rows to come: placed K and V [kv_heads, room, d], of which `size` rows are
-    filled; the bias of the memory's rows; and the frame of each row before the question (that of the prefix
-    and of representatives is one after the last). `last` is the question's last row, rotated and scaled
-    [heads, 1, d], with its mask [1, keys]."""
+    """What a layer keeps for later rows.
+
+    `keys` and `values` are K and V in their places [kv_heads, room, d], of which `size` rows are filled.
+    `bias` is that of the rows before the question. `frames` is the frame of each of those rows; the prefix
+    and representatives count as one frame after the last. `last` is the question's last row, rotated and
+    scaled [heads, 1, d], with its mask [1, keys].
+    """
 
     keys: torch.Tensor
     values: torch.Tensor
@@ -81,8 +84,10 @@ class _LayerState:
 
 @dataclass(slots=True, eq=False)
 class AskPass:
-    """The cache object the layers see: one question over prefix, memory and window. `room` is how many rows
-    the question and its answer may have."""
+    """The cache object that the layers see: one question over prefix, memory and window.
+
+    `room` is the maximum number of rows of the question and its answer.
+    """
 
     model: LanguageModel
     snapshot: Readable
@@ -120,7 +125,7 @@ class AskPass:
         return 0
 
     def place(self, layer: int, query: torch.Tensor) -> _LayerState:
-        """Read the memory for a layer and rotate everything to its place, once per question."""
+        """Read the memory for a layer and rotate all keys to their places, once per question."""
         state = self.states[layer]
         if state is not None:
             return state
@@ -147,7 +152,7 @@ class AskPass:
         return state
 
     def _fixed(self, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """K (un-rotated) and V of a layer's prefix and window [kv_heads, rows, d]."""
+        """Return K (un-rotated) and V of a layer's prefix and window, [kv_heads, rows, d]."""
         prefix, blocks = self.snapshot.prefix, [entry.block for entry in self.snapshot.window]
         rows = self.layout.window_rows
         subset = None if len(rows) == sum(block.rows for block in blocks) else torch.from_numpy(rows)
@@ -161,8 +166,8 @@ class AskPass:
         return out[0], out[1]
 
     def mask(self, state: _LayerState, rows: int) -> torch.Tensor:
-        """The additive mask [rows, keys] of a layer's last rows. Without a bias it is zero before the
-        question, so one serves all layers."""
+        """Return the additive mask [rows, keys] of a layer's last rows. Without a bias it is zero before the
+        question, so one mask serves all layers."""
         if state.bias is not None:
             return causal_bias(state.size, rows, state.bias, state.keys.dtype, state.keys.device)
         mask = self._mask
@@ -172,8 +177,8 @@ class AskPass:
         return mask[:, mask.shape[1] - state.size :]
 
     def weight_of_frames(self) -> torch.Tensor:
-        """What the question's last row looked at, summed over layers: [frames + 1], by frame, and at the end
-        what names no frame: prefix and representatives."""
+        """Return what the question's last row attended to, summed over layers: [frames + 1]. The last entry
+        is for rows of no frame: prefix and representatives."""
         out = torch.zeros(len(self.snapshot.times_us) + 1, device=self.model.device)
         for state in self.states:
             if state is None or state.last is None:
@@ -189,10 +194,10 @@ class AskPass:
 
 @dataclass(slots=True, eq=False)
 class AskHandle(Handle):
-    """What `AskPass.update` hands to the attention function in place of K."""
+    """Stands in for K on the way from `AskPass.update` to the attention function."""
 
     def attend(self, query: torch.Tensor, value: torch.Tensor, scaling: float) -> torch.Tensor:
-        """Outputs [rows, heads, d] of un-rotated queries [heads, rows, d]."""
+        """Return outputs [rows, heads, d] for un-rotated queries [heads, rows, d]."""
         owner: Any = self.owner
         trace: LayerTrace = owner.traces[self.layer]
         first = owner.states[self.layer] is None
@@ -227,8 +232,11 @@ class AskHandle(Handle):
 def causal_bias(
     keys: int, rows: int, bias: torch.Tensor | None, dtype: torch.dtype, device: torch.device
 ) -> torch.Tensor:
-    """Additive mask [rows, keys]: all but the last `rows` keys are seen by every row, with their bias; those
-    up to the row's own."""
+    """Build an additive mask [rows, keys].
+
+    The last `rows` keys are the rows' own; every row sees those up to itself. Every row sees all keys before
+    them, with their bias.
+    """
     out = torch.zeros(rows, keys, dtype=dtype, device=device)
     if bias is not None:
         out[:, : len(bias)] = bias
@@ -237,20 +245,21 @@ def causal_bias(
 
 
 def mean_query(query: torch.Tensor, kv_heads: int) -> torch.Tensor:
-    """Mean over question rows and each KV head's query heads, [kv_heads * d], of queries [heads, rows, d]."""
+    """Average queries [heads, rows, d] over rows and over the query heads of each KV head, giving [kv_heads *
+    d]."""
     heads, rows, size = query.shape
     return query.view(kv_heads, heads // kv_heads, rows, size).mean((1, 2)).reshape(-1)
 
 
 def angles_of(model: LanguageModel, positions: Ints) -> Angles:
-    """Rotation angles of positions int64 [axes, n] for a model."""
+    """Compute a model's rotation angles of positions int64 [axes, n]."""
     return model.rotary.angles(
         torch.from_numpy(np.ascontiguousarray(positions)).to(model.device), model.dtype
     )
 
 
 def foreseen_query(model: LanguageModel, layer: int, hidden: torch.Tensor) -> torch.Tensor:
-    """A coming layer's mean query from the hidden state [1, rows, hidden] before the present layer."""
+    """Predict a later layer's mean query from a hidden state [1, rows, hidden] of the layer before it."""
     following: Any = model.layers[layer]
     attention = following.self_attn
     rows = hidden.shape[1]
@@ -262,10 +271,10 @@ def foreseen_query(model: LanguageModel, layer: int, hidden: torch.Tensor) -> to
 
 @dataclass(slots=True, eq=False)
 class ManyPass:
-    """The cache object of one question to several pasts: `rows` rows for each, one after the other.
+    """The cache object of one question over several pasts: `rows` rows for each, one past after the other.
 
-    The layers' products are computed for all of them together; each reads its own past on a thread of `pool`.
-    `lost` says by number whose past could not be read: its rows mean nothing from there on.
+    The layers' products are computed for all of them together; each past is read on a thread of `pool`.
+    `lost` has, by number, the error of each past that could not be read; its rows mean nothing from then on.
     """
 
     passes: Sequence[AskPass]
@@ -286,10 +295,10 @@ class ManyPass:
 
 @dataclass(slots=True, eq=False)
 class ManyHandle(Handle):
-    """What `ManyPass.update` hands to the attention function in place of K."""
+    """Stands in for K on the way from `ManyPass.update` to the attention function."""
 
     def attend(self, query: torch.Tensor, value: torch.Tensor, scaling: float) -> torch.Tensor:
-        """Outputs [rows, heads, d] of un-rotated queries [heads, rows, d], of all pasts."""
+        """Return outputs [rows, heads, d] for un-rotated queries [heads, rows, d], of all pasts."""
         owner: Any = self.owner
 
         def own_rows(number: int) -> torch.Tensor:
@@ -307,7 +316,8 @@ class ManyHandle(Handle):
 
 
 def run_many(model: LanguageModel, many: ManyPass, ids: Sequence[int]) -> torch.Tensor:
-    """Run a question through the layers for every past; the normed states [pasts, hidden] of its last row."""
+    """Run a question through the layers for every past; returns the normed states [pasts, hidden] of its last
+    row."""
     for ask in many.passes:
         ask.angles = angles_of(model, _places(ask, ask.layout.question, len(ids)))
     hidden = model.embed(torch.tensor(list(ids) * len(many.passes), device=model.device))[None]
@@ -327,13 +337,13 @@ def run_many(model: LanguageModel, many: ManyPass, ids: Sequence[int]) -> torch.
 
 
 def _places(ask: AskPass, position: int, count: int) -> Ints:
-    """Positions [axes, count] of rows of text from one on."""
+    """Positions [axes, count] of `count` rows of text from `position` on."""
     axes = ask.layout.prefix_positions.shape[0]
     return np.broadcast_to(np.arange(position, position + count), (axes, count)).astype(np.int64)
 
 
 def run_pass(model: LanguageModel, ask: AskPass, ids: Sequence[int], position: int) -> torch.Tensor:
-    """Run rows of text through the layers; the normed state [hidden] of the last one."""
+    """Run rows of text through the layers; returns the normed state [hidden] of the last one."""
     ask.angles = angles_of(model, _places(ask, position, len(ids)))
     hidden = model.embed(torch.tensor(ids, device=model.device))[None]
     ones = torch.ones(1, len(ids), model.head_dim, dtype=hidden.dtype, device=model.device)
@@ -365,8 +375,8 @@ def run_pass(model: LanguageModel, ask: AskPass, ids: Sequence[int], position: i
 
 
 def _answer_row(layer: Any, ask: AskPass, hidden: torch.Tensor, **options: Any) -> torch.Tensor:
-    """The state [1, 1, hidden] of the last row after the last layer: nothing reads that of the others. Keys
-    and values of all rows are kept for the text that may follow."""
+    """Run the last layer and return the state [1, 1, hidden] of the last row: nothing reads the others. Keys
+    and values of all rows are kept for text that may follow."""
     ask.answering = True
     out = layer.self_attn(hidden_states=layer.input_layernorm(hidden), **options)[0]
     ask.answering = False
@@ -376,7 +386,8 @@ def _answer_row(layer: Any, ask: AskPass, hidden: torch.Tensor, **options: Any) 
 
 
 def _residual_hooks(model: LanguageModel, ask: AskPass) -> list[Any]:
-    """Hooks that foresee the next layer's clusters from the state between attention and feed-forward."""
+    """Register hooks that predict the next layer's clusters from the state between attention and
+    feed-forward."""
 
     def hook_of(layer: int) -> Callable[[Any, tuple[torch.Tensor, ...]], None]:
         def hook(_: Any, inputs: tuple[torch.Tensor, ...]) -> None:

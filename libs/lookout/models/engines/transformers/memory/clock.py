@@ -1,4 +1,4 @@
-"""What times an answer's stages."""
+"""The clock that times an answer's stages."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from collections.abc import Callable
 
 
 class Clock:
-    """What times an answer's stages: the wall clock. Benches on a busy CPU put the thread's own time here."""
+    """The clock that times an answer's stages: wall time. Benches on a busy CPU replace it with the thread's
+    own time."""
 
     now: Callable[[], float] = staticmethod(time.perf_counter)
 
 
 def clock() -> float:
-    """Seconds of the present clock."""
+    """Return the current time of the clock in seconds."""
     return Clock.now()

@@ -1,4 +1,4 @@
-"""Where everything of an answer stands."""
+"""The positions of everything that an answer attends to."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from lookout.past.memory.types import Ints
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AskLayout:
-    """Where everything of an answer stands: prefix, `slots` for memory, window frames, then the question.
+    """The order of an answer: prefix, `slots` for memory, window frames, then the question.
 
-    `window_frames` int64 and `window_positions` int64 [axes, n] are those of the window rows that are read
-    (`window_rows` among all of them); `question` is the position of the question's first row.
+    `window_rows` are the rows of the window that are read; `window_frames` int64 and `window_positions` int64
+    [axes, n] are their frames and positions. `question` is the position of the question's first row.
     """
 
     slots: Slots
@@ -28,8 +28,11 @@ class AskLayout:
 
 
 def slot_step(snapshot: Readable, rule: PositionRule) -> Ints:
-    """From slot to slot, int64 [axes]: of the usual time between frames, so that one that is missing, or a
-    newest block of a single frame, moves nothing."""
+    """Return the distance from slot to slot, int64 [axes].
+
+    It follows the usual time between frames, so that a missing frame, or a newest block of a single frame,
+    moves nothing.
+    """
     gaps = np.diff(snapshot.times_us)
     gaps = np.sort(gaps[gaps > 0])
     if not len(gaps):
@@ -38,7 +41,7 @@ def slot_step(snapshot: Readable, rule: PositionRule) -> Ints:
 
 
 def ask_layout(snapshot: Readable, span: int, allowed: FrameChoice, rule: PositionRule) -> AskLayout:
-    """Lay out an answer. Without anything clustered the memory takes no positions."""
+    """Lay out an answer. If nothing is clustered, the memory takes no positions."""
     step = slot_step(snapshot, rule)
     width = span if snapshot.clustered else 0
     start = snapshot.prefix.positions.shape[1]

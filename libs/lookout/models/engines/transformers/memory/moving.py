@@ -1,4 +1,4 @@
-"""How a cluster gets to the device."""
+"""Moves clusters to the device."""
 
 from __future__ import annotations
 
@@ -11,18 +11,21 @@ from lookout.past.memory.prefetch import Move
 
 
 def mover(device: torch.device) -> Move:
-    """How a cluster gets to the device: one copy. On CPU memory is the device, and what is read from a file
-    is read here; elsewhere through pinned memory on a stream of its own."""
+    """Return a function that moves a cluster to the device in one copy.
+
+    On a CPU device, memory is used as it is, and a cluster on disk is read. Elsewhere a cluster goes through
+    pinned memory on a stream of its own.
+    """
     if device.type == "cpu":
         return lambda cluster: cluster.slab.data.clone() if cluster.slab.on_disk else cluster.slab.data
     return streamed(device)
 
 
 def streamed(device: torch.device) -> Move:
-    """Copies on a stream of their own, alongside the compute of the calling thread's present stream.
+    """Return a function that copies on a stream of its own, parallel to the calling thread's current stream.
 
-    The calling thread waits for its copy: a prediction moves on a thread of its own, so that only what was
-    not foreseen holds the compute up. Memory is not pinned for a device that shares the host's.
+    The calling thread waits for its copy. Predicted clusters are moved on a thread of their own, so that only
+    what was not predicted holds up the compute. Memory is not pinned for a device that shares the host's.
     """
     module: Any = torch.get_device_module(device)
     side, compute = module.Stream(), module.current_stream()
@@ -37,7 +40,7 @@ def streamed(device: torch.device) -> Move:
             module.synchronize()
             return out
         side.synchronize()
-        # Its memory belongs to the side stream: not to be used again before the compute has read it.
+        # Its memory belongs to the side stream and must not be reused before the compute has read it.
         out.record_stream(compute)
         return out
 

@@ -1,4 +1,4 @@
-"""Reads chapters of a camera's past inside attention; a predicted layer's bytes are fetched ahead."""
+"""Reads chapters of a camera's past inside attention, and fetches ahead what a prediction names."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lookout.past.memory.past import Choice
 
 
 class PastReader:
-    """Two-stage retrieval over chapters (`Reader` of an answer).
+    """Two-stage retrieval over chapters (the `Reader` of an answer).
 
     A prediction only decides when bytes travel: the layer's own query selects, and what is missing is fetched
     before attention begins.
@@ -35,7 +35,7 @@ class PastReader:
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def foresee(self, layer: int, query: torch.Tensor) -> None:
-        """Begin to fetch what a coming layer will probably need."""
+        """Begin to fetch what a later layer will probably need."""
         guess = query.detach().cpu().clone()
         self._pool.submit(self._fetch, layer, guess)
 
@@ -45,10 +45,10 @@ class PastReader:
             self._foreseen[layer] = frozenset(choice.ids)
             self.past.read(choice, layer)
         except HistoryError:
-            return  # the layer itself asks again, and tells
+            return  # the layer's own read will fail too, and raise
 
     def read(self, layer: int, query: torch.Tensor) -> LayerContext | None:
-        """Choose with the layer's own query, and put what is read into temporal order.
+        """Choose with the layer's own query, and return what is read in temporal order.
 
         Raises:
             LostChapterError: a chapter cannot be read.

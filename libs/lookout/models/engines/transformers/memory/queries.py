@@ -1,4 +1,4 @@
-"""What a question looks for in each layer, before any of the past is read."""
+"""The queries with which a question searches the past, computed before any of the past is read."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lookout.past.memory.types import Ints, Prefix
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Nothing:
-    """A past without anything (`Readable`), of which nothing is read (`Reader`)."""
+    """An empty past (`Readable`), and the reader of it (`Reader`)."""
 
     prefix: Prefix
     step: Ints
@@ -46,7 +46,7 @@ class _Nothing:
 
 @dataclass(slots=True, eq=False)
 class _QueryPass(AskPass):
-    """Runs prefix and question, and keeps the mean query of the question's rows in each layer."""
+    """Runs prefix and question, and keeps each layer's mean query of the question's rows."""
 
     skip: int = 0
     queries: list[torch.Tensor] = field(default_factory=list)
@@ -57,10 +57,10 @@ class _QueryPass(AskPass):
 
 
 def question_queries(engine: TransformersEngine, question: str) -> torch.Tensor:
-    """The query of the first stage of retrieval in each layer, as if there were no past.
+    """Return the query of the first stage of retrieval in each layer, as if there were no past.
 
     Args:
-        engine: Gives the model and its prompt layout; its streams are not touched.
+        engine: Provides the model and its prompt layout; its streams are not touched.
         question: The question.
 
     Returns:

@@ -26,15 +26,20 @@ from lookout.past.memory import (
 from lookout.past.memory.types import Ints
 
 TOGETHER = 1 << 20
-"""Bytes of slabs that are copied together before they are placed."""
+"""Maximum bytes of slabs that are copied together before they are placed."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LayerContext:
-    """Memory rows of one layer: `parts`, each keys and values [kv_heads, some, d] (keys un-rotated), read
-    once and in order; where the rows of all parts stand (`frames` int64 [n], `places` int64 [axes, n]), and
-    `weights` [n], the log of how many tokens a row stands for, or None where each counts once. The first
-    `tokens` rows are tokens, the others stand for several."""
+    """The memory rows of one layer.
+
+    Attributes:
+        parts: Keys (un-rotated) and values [kv_heads, some, d], read once and in order.
+        frames: int64 [n], the frame of each row of all parts; `places` int64 [axes, n], its place in the
+            frame.
+        tokens: How many of the first rows are tokens; the others are representatives of several.
+        weights: [n], the log of how many tokens each row stands for; None: each counts once.
+    """
 
     parts: Iterable[tuple[torch.Tensor, torch.Tensor]]
     frames: Ints
@@ -44,25 +49,25 @@ class LayerContext:
 
 
 Observer = Callable[[int, torch.Tensor, torch.Tensor, torch.Tensor, float], None]
-"""Sees each layer's rotated queries [heads, rows, d], rotated keys [kv_heads, n, d] (prefix, window, memory,
-question), additive mask [rows, n] and scaling; for measurements."""
+"""Called with each layer's rotated queries [heads, rows, d], rotated keys [kv_heads, n, d] (prefix, window,
+memory, question), additive mask [rows, n] and scaling; for measurements."""
 
 
 class Reader(Protocol):
     """Chooses what each layer of an answer reads of the past."""
 
     def read(self, layer: int, query: torch.Tensor) -> LayerContext | None:
-        """The rows for one layer, given its mean query [width]; None for nothing."""
+        """Return the rows for one layer, given its mean query [width]; None: it reads nothing."""
         ...
 
     def foresee(self, layer: int, query: torch.Tensor) -> None:
-        """A guess of a coming layer's mean query [width], to fetch ahead."""
+        """Take a guess of a later layer's mean query [width], to fetch ahead."""
         ...
 
 
 @dataclass(slots=True)
 class LayerTrace:
-    """One layer of one answer: what was read and moved, and how long it took (wall seconds)."""
+    """What one layer of one answer read and moved, and how long it took in seconds."""
 
     tokens: int = 0
     clusters: int = 0
@@ -76,7 +81,7 @@ class LayerTrace:
 
 
 class ClusterReader:
-    """Two-stage retrieval over a snapshot, with clusters moved to the device, ahead where foreseen."""
+    """Two-stage retrieval over a snapshot; clusters are moved to the device, ahead of time if predicted."""
 
     def __init__(
         self,
@@ -96,7 +101,7 @@ class ClusterReader:
         self.budget = token_budget(snapshot, settings)
 
     def foresee(self, layer: int, query: torch.Tensor) -> None:
-        """Begin to move what a coming layer will probably need."""
+        """Begin to move what a later layer will probably need."""
         self.prefetcher.foresee(layer, self._choose(layer, query).clusters)
 
     def _choose(self, layer: int, query: torch.Tensor) -> Retrieved:
@@ -105,7 +110,7 @@ class ClusterReader:
         )
 
     def read(self, layer: int, query: torch.Tensor) -> LayerContext | None:
-        """Choose with the layer's own query, complete what was moved, and put it into temporal order."""
+        """Choose with the layer's own query, move what is missing, and return it in temporal order."""
         trace, begun = self.traces[layer], clock()
         choice = self._choose(layer, query)
         chosen_at = clock()
@@ -124,7 +129,7 @@ def context_of(
     device: torch.device,
     weighted: bool = True,
 ) -> LayerContext | None:
-    """Retrieved slabs and representatives as one layer's memory rows."""
+    """Build one layer's memory rows from retrieved slabs and representatives."""
     stands = found.representatives
     if not data and not len(stands):
         return None
@@ -153,8 +158,11 @@ def context_of(
 def parts_of(
     slabs: Sequence[torch.Tensor], inside: np.ndarray | None
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Keys and values [kv_heads, some, d] of the rows of slabs [rows, 2, kv_heads, d] that are `inside`:
-    small slabs together, and never so many that a CPU's cache loses them before they are placed."""
+    """Yield keys and values [kv_heads, some, d] of the rows of slabs [rows, 2, kv_heads, d] that are
+    `inside`.
+
+    Small slabs are joined, but never so many that a CPU's cache loses them before they are placed.
+    """
     offset = 0
     for group in _grouped(slabs):
         rows = torch.cat(group) if len(group) > 1 else group[0]

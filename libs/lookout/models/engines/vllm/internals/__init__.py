@@ -1,24 +1,26 @@
-"""The only code that imports vLLM: four files, and this face.
+"""The only code that imports vLLM: four modules behind this package.
 
-Written for the one version in `VERSION`; `tests/vllm/test_contract.py` names what moved when another one is
-installed.
+Written for the one version in `VERSION`; when another one is installed, `tests/vllm/test_contract.py` names
+what has changed.
 
-- `model`: the language half of a checkpoint as vLLM's model, its input buffers and its rotation.
-- `scheduler`: how many leading rows of a request are external, and which rows of which window a step holds.
-- `worker`: places stored KV, recomputes refreshed ranges, catches what windows compute; the calls the engine
-  makes to every rank.
+- `model`: the language half of a checkpoint as a vLLM model, its input buffers and its rotation.
+- `scheduler`: how many leading rows of a request are external, and which rows of which window a step has.
+- `worker`: places stored KV, recomputes refreshed ranges, captures what windows compute; the calls that the
+  engine makes to every rank.
 - `backend`: one vLLM engine; requests in, logits out.
 
-The mechanism, in the order of a step:
+How it works, in the order of a step:
 
-1. The engine sends a window's inputs to every worker (`collective_rpc`), then asks with plain token ids.
+1. The engine sends a window's inputs to every worker (`collective_rpc`), then sends a request with plain
+   token ids.
 2. The scheduler's side says how many leading rows come from the stream's own KV, and tells the workers which
-   rows of which window the step holds.
-3. Before the forward, the worker rotates stored keys to their new positions, writes them into the request's
-   pages, and recomputes the refreshed ranges: each is a sequence of its own over the same block table, so
-   every row sees the rows up to its own.
-4. `WindowModel.forward` puts the plan's positions and the visual embeddings in place of the runner's.
-5. Keys and values that a window computes are caught where the attention layers write them, and kept
+   rows of which window the step has.
+3. Before the forward pass, the worker rotates stored keys to their new positions, writes them into the
+   request's pages, and recomputes the refreshed ranges: each is a sequence of its own over the same block
+   table, so every row sees the rows up to its own.
+4. `WindowModel.forward` replaces the runner's positions and embeddings by the plan's positions and the
+   visual embeddings.
+5. Keys and values that a window computes are captured where the attention layers write them, and kept
    un-rotated.
 """
 

@@ -24,11 +24,11 @@ from lookout.models.engines.vllm.internals.model import ARCHITECTURE
 
 VERSION = "0.32.0"
 STEP_S = 600.0
-"""Longest time without an output before an engine counts as stuck: the first step may compile kernels."""
+"""Seconds without an output after which an engine counts as stuck; the first step may compile kernels."""
 
 
 class StuckEngineError(RuntimeError):
-    """vLLM runs on and answers nothing: its process must be started again."""
+    """vLLM runs but gives no answer: its process must be restarted."""
 
 
 def installed_version() -> str:
@@ -38,9 +38,16 @@ def installed_version() -> str:
 
 @dataclass(frozen=True, slots=True)
 class EngineCall:
-    """One vLLM request: prompt ids, the window they belong to, and how many leading rows are loaded from the
-    KV held under a name. `ask`: the window is complete, only what follows it is computed. `answers`: the
-    tokens whose logits come back."""
+    """One vLLM request.
+
+    Attributes:
+        window: Key of the window that the prompt belongs to.
+        held: Name under which the KV of the leading rows is held.
+        prompt: Token ids.
+        load: Number of leading rows to load from the held KV.
+        ask: Whether the window is complete, so that only what follows it is computed.
+        answers: The tokens whose logits are returned.
+    """
 
     window: str
     held: str
@@ -59,7 +66,7 @@ class EngineCall:
 
 @dataclass(frozen=True, slots=True)
 class EngineOutput:
-    """What came back: generated ids, and the raw logits of the answer tokens at the first of them."""
+    """Generated ids, and the raw logits of the answer tokens at the first of them."""
 
     tokens: tuple[int, ...]
     logits: dict[int, float]
@@ -77,7 +84,7 @@ def _prompt(ask: EngineCall) -> TokensPrompt:
 
 
 class Backend:
-    """One vLLM engine in this process (and one process more per further tensor-parallel rank)."""
+    """One vLLM engine in this process (with one more process for each further tensor-parallel rank)."""
 
     def __init__(
         self,
@@ -101,7 +108,7 @@ class Backend:
             model=checkpoint,
             dtype=dtype,
             max_model_len=max_rows,
-            # An unsure model writes blanks for ever where the grammar lets it. vLLM reads this here alone.
+            # An unsure model writes blanks forever if the grammar allows them. vLLM reads this only here.
             structured_outputs_config={"backend": "xgrammar", "disable_any_whitespace": True},
             max_num_batched_tokens=max_batched_rows,
             block_size=block_size,
@@ -124,15 +131,15 @@ class Backend:
             self.call("lookout_newline", newline)
 
     def call(self, method: str, *arguments: Any) -> list[Any]:
-        """Call every rank."""
+        """Call a method on every rank; returns the results by rank."""
         out: list[Any] = self.llm.collective_rpc(method, args=arguments)
         return out
 
     def generate(self, asks: Sequence[EngineCall]) -> list[EngineOutput]:
-        """Run requests as one batch, greedily; the answers in their order.
+        """Run requests as one batch, greedily; returns the outputs in their order.
 
         Raises:
-            StuckEngineError: No answer came for `STEP_S`.
+            StuckEngineError: No output came for `STEP_S`.
         """
         engine = self.llm.llm_engine
         names = [f"window-{next(self._names)}" for _ in asks]
@@ -148,10 +155,10 @@ class Backend:
         return [_output_of(ended[name], ask) for name, ask in zip(names, asks, strict=True)]
 
     def _outputs(self) -> Iterator[Any]:
-        """What the engine's steps bring until no request is left.
+        """Yield the outputs of the engine's steps until no request is left.
 
         Raises:
-            StuckEngineError: Nothing came for `STEP_S`.
+            StuckEngineError: No output came for `STEP_S`.
         """
         engine, since = self.llm.llm_engine, time.monotonic()
         while engine.has_unfinished_requests():
@@ -159,30 +166,31 @@ class Backend:
             if outputs:
                 since = time.monotonic()
             elif time.monotonic() - since > STEP_S:
-                raise StuckEngineError(f"vLLM has brought no output for {STEP_S:g} s")
+                raise StuckEngineError(f"vLLM has returned no output for {STEP_S:g} s")
             yield from outputs
 
     def stream(self, ask: EngineCall) -> Iterator[int]:
-        """Run one request alone; the tokens as they come. A request that the caller leaves is for `abort`.
+        """Run one request alone and yield its tokens as they come. If the caller stops early, `abort` ends
+        the request.
 
         Raises:
-            PlanError: vLLM does not take the request, for example because of its JSON schema.
+            PlanError: vLLM rejects the request, for example because of its JSON schema.
             StuckEngineError: No token came for `STEP_S`.
         """
         engine, count = self.llm.llm_engine, 0
         try:
             engine.add_request(f"text-{next(self._names)}", _prompt(ask), self._params(ask))
         except VLLMClientError as error:
-            raise PlanError(f"vLLM does not take the question: {error}") from error
+            raise PlanError(f"vLLM rejects the question: {error}") from error
         for output in self._outputs():
             if output.outputs[0].finish_reason == "error":
-                raise RuntimeError("vLLM gave the request up, see its log")
+                raise RuntimeError("vLLM gave up on the request; see its log")
             tokens = output.outputs[0].token_ids
             yield from (int(token) for token in tokens[count:])
             count = len(tokens)
 
     def abort(self) -> None:
-        """Throw away every request that an error left behind."""
+        """Drop every request that an error left behind."""
         engine = self.llm.llm_engine
         unfinished = list(engine.output_processor.request_states)
         if unfinished:

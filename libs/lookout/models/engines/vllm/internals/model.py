@@ -1,4 +1,4 @@
-"""The language half of a stock checkpoint as a model of vLLM's, fed by windows."""
+"""The language half of a stock checkpoint as a vLLM model that windows feed."""
 
 from __future__ import annotations
 
@@ -24,12 +24,13 @@ from lookout.models.windows import Rotary
 ARCHITECTURE = "LookoutWindowModel"
 VISION = ("visual.", "vision_tower.", "multi_modal_projector.", "image_newline", "mlp1.", "vision_model.")
 AGREE = 0.02
-"""The model's own cosines may differ by so much from ours: float32 angles and a bfloat16 table do."""
+"""Largest difference between the model's own cosines and ours: float32 angles and a bfloat16 table cause that
+much."""
 
 
 def renamed(name: str) -> str | None:
-    """A checkpoint's weight name, published or saved by transformers, as `WindowModel` holds it; None for the
-    vision half."""
+    """Return the name under which `WindowModel` has a checkpoint's weight, as published or as saved by
+    transformers; None for the vision half."""
     bare = name.removeprefix("model.")
     if bare.startswith(VISION):
         return None
@@ -44,13 +45,13 @@ def renamed(name: str) -> str | None:
 def missing_weights(
     expected: Iterable[str], names: Collection[str], packed: Mapping[str, Sequence[str]]
 ) -> list[str]:
-    """Names of the weights that a model needs and a checkpoint lacks, as the model names them.
+    """Return the names of the weights that a model needs and a checkpoint lacks, as the model names them.
 
     Args:
         expected: The model's parameters.
         names: The checkpoint's weights, as the model names them.
-        packed: What the model's packed layers are made of: `qkv_proj` of `q_proj`, `k_proj` and `v_proj`. A
-            checkpoint may have the packed layer instead of its parts.
+        packed: The parts of the model's packed layers, such as `q_proj`, `k_proj` and `v_proj` of `qkv_proj`.
+            A checkpoint may have the packed layer instead of its parts.
     """
     missing = []
     for name in set(expected) - set(names):
@@ -65,8 +66,8 @@ def _in_place(name: str, layer: str, part: str) -> str:
 
 
 def rotation_of(text: Any, interleaved: bool) -> Rotary:
-    """The rotation of a text configuration, as transformers has it: angles in float64. `interleaved`: its
-    axes take turns over the frequencies."""
+    """Return the rotation of a text configuration as transformers computes it, with angles in float64.
+    `interleaved`: its axes alternate over the frequencies."""
     parameters = dict(text.rope_parameters)
     kind = parameters.get("rope_type", "default")
     if kind == "default":
@@ -85,7 +86,7 @@ def rotation_of(text: Any, interleaved: bool) -> Rotary:
 class WideRotary(nn.Module):
     """vLLM's rotation in float32 with float64 angles, whatever the model's dtype.
 
-    Keys are un-rotated when they are kept and rotated again in every window, so its table must not be rounded
+    Keys are un-rotated when they are kept and rotated again in every window, so the table must not be rounded
     to bfloat16.
 
     Args:
@@ -112,14 +113,15 @@ class WideRotary(nn.Module):
     def forward(
         self, positions: torch.Tensor, query: torch.Tensor, key: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Rotated queries and keys, in their dtype."""
+        """Return rotated queries and keys, in their dtype."""
         turned, placed = self.inner(positions, query.float(), key.float())
         return turned.to(query.dtype), placed.to(key.dtype)
 
 
 @dataclass(slots=True, eq=False)
 class StepInputs:
-    """A forward's inputs: positions [n] or [3, n], embeddings [n, hidden], DeepStack [levels, n, hidden]."""
+    """The inputs of a forward pass: positions [n] or [3, n], embeddings [n, hidden], DeepStack [levels, n,
+    hidden]."""
 
     positions: torch.Tensor
     embeds: torch.Tensor
@@ -127,7 +129,7 @@ class StepInputs:
 
 
 class InputBuffers(nn.Module):
-    """Inputs of every step at the same addresses, for the largest step.
+    """Buffers for the inputs of every step, at constant addresses and as large as the largest step.
 
     Args:
         rows: Rows of the largest step.
@@ -150,13 +152,14 @@ class InputBuffers(nn.Module):
 
     @classmethod
     def of(cls, config: VllmConfig, levels: int) -> InputBuffers:
-        """Buffers for a model's configuration."""
+        """Allocate buffers for a model's configuration."""
         model = config.model_config
         rows = int(config.scheduler_config.max_num_batched_tokens)
         return cls(rows, int(model.get_hidden_size()), levels, model.dtype)
 
     def take(self, positions: torch.Tensor, embeds: torch.Tensor) -> StepInputs:
-        """Views that hold a step's positions and embeddings; DeepStack is zero."""
+        """Copy a step's positions and embeddings into the buffers and return views of them; DeepStack is
+        zero."""
         count = embeds.shape[0]
         where = self.positions[:, :count] if positions.ndim == 2 else self.positions[0, :count]
         where.copy_(positions)
@@ -166,8 +169,7 @@ class InputBuffers(nn.Module):
 
 
 class WindowModel(nn.Module, SupportsMRoPE):  # type: ignore[misc]
-    """The language half of a stock checkpoint, fed by windows: the plan's positions, the blocks'
-    embeddings."""
+    """The language half of a stock checkpoint, fed with a plan's positions and the blocks' embeddings."""
 
     def __init__(self, *, vllm_config: VllmConfig, prefix: str = "") -> None:
         super().__init__()
@@ -192,14 +194,14 @@ class WindowModel(nn.Module, SupportsMRoPE):  # type: ignore[misc]
         self.feed: Callable[[StepInputs], None] | None = None
 
     def _widen(self) -> None:
-        """Give every layer the same rotation in float32 or better."""
+        """Give every layer the same rotation, in float32."""
         layers = self.language_model.model.layers
         wide = WideRotary(layers[0].self_attn.rotary_emb, self.rotation)
         for layer in layers:
             layer.self_attn.rotary_emb = wide
 
     def embed_input_ids(self, input_ids: torch.Tensor) -> torch.Tensor:
-        """Token embeddings [n, hidden]."""
+        """Return token embeddings [n, hidden]."""
         out: torch.Tensor = self.language_model.embed_input_ids(input_ids)
         return out
 
@@ -211,9 +213,9 @@ class WindowModel(nn.Module, SupportsMRoPE):  # type: ignore[misc]
         inputs_embeds: torch.Tensor | None = None,
         **_: Any,
     ) -> torch.Tensor:
-        """The runner's forward; a step of windows brings its own positions and embeddings.
+        """The runner's forward pass; a step of windows brings its own positions and embeddings.
 
-        The layers get views of the same buffers in every step: captured graphs replay addresses.
+        The layers get views of the same buffers in every step, because captured graphs replay addresses.
         """
         assert input_ids is not None
         inputs = self.inputs.take(positions, self.embed_input_ids(input_ids))
@@ -222,7 +224,8 @@ class WindowModel(nn.Module, SupportsMRoPE):  # type: ignore[misc]
         return self.run(inputs)
 
     def run(self, inputs: StepInputs) -> torch.Tensor:
-        """Decoder layers on rows with explicit positions and embeddings; their last states [n, hidden]."""
+        """Run the decoder layers on rows with explicit positions and embeddings; returns the last states [n,
+        hidden]."""
         levels: list[IntermediateTensors] = []
         if inputs.deepstack is not None:
             named = {f"deepstack_input_embeds_{i}": level for i, level in enumerate(inputs.deepstack)}
@@ -231,21 +234,21 @@ class WindowModel(nn.Module, SupportsMRoPE):  # type: ignore[misc]
         return out
 
     def compute_logits(self, hidden_states: torch.Tensor) -> torch.Tensor | None:
-        """Logits [n, vocabulary]."""
+        """Return logits [n, vocabulary]."""
         out: torch.Tensor | None = self.language_model.compute_logits(hidden_states)
         return out
 
     def get_mrope_input_positions(
         self, input_tokens: list[int], mm_features: Sequence[Any]
     ) -> tuple[torch.Tensor, int]:
-        """Placeholders: every step of a window brings the plan's positions."""
+        """Return placeholders: every step of a window brings the plan's positions."""
         return torch.arange(len(input_tokens)).expand(3, -1).clone(), 0
 
     def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]]) -> set[str]:
-        """The language half of the checkpoint's weights.
+        """Load the language half of the checkpoint's weights.
 
         Raises:
-            ModelError: One of them is missing, or holds a number that is not finite.
+            ModelError: A weight is missing, or holds a number that is not finite.
         """
         tied = "language_model.lm_head." if self.config.tie_word_embeddings else " "
         names: set[str] = set()
@@ -266,7 +269,7 @@ class WindowModel(nn.Module, SupportsMRoPE):  # type: ignore[misc]
 
 
 def register() -> None:
-    """Make `WindowModel` known to this process; idempotent."""
+    """Register `WindowModel` with vLLM in this process; idempotent."""
     if ARCHITECTURE not in ModelRegistry.get_supported_archs():
         # The class, not its name: a name would be inspected in a process of its own, with another import.
         ModelRegistry.register_model(ARCHITECTURE, WindowModel)

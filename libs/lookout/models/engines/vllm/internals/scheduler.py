@@ -10,7 +10,8 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorMetadat
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """Rows [start, stop) of one request in a step; rows [low, high) are loaded before it (none: equal)."""
+    """Rows [start, stop) of one request in a step. Rows [low, high) are loaded before it; low equals high if
+    none are."""
 
     request: str
     window: str
@@ -34,7 +35,7 @@ class StepMeta(KVConnectorMetadata):  # type: ignore[misc]
 
 @dataclass(slots=True, eq=False)
 class _Tracked:
-    """The scheduler's memory of one request."""
+    """What the scheduler's side remembers of one request."""
 
     window: str
     held: str
@@ -52,7 +53,7 @@ class SchedulerSide:
         self.requests: dict[str, _Tracked] = {}
 
     def new(self, request: Any) -> None:
-        """Remember what a request asks for."""
+        """Remember the parameters of a new request."""
         parameters = (request.kv_transfer_params or {}).get("lookout")
         if parameters is not None:
             self.requests[request.request_id] = _Tracked(
@@ -64,7 +65,8 @@ class SchedulerSide:
             )
 
     def matched(self, request: Any, num_computed_tokens: int) -> tuple[int, bool]:
-        """Leading rows that come from the stream's KV, after those of this window that are still cached."""
+        """Return how many rows come from the stream's KV, after the leading rows of this window that are
+        still cached."""
         tracked = self.requests.get(request.request_id)
         if tracked is None:
             return 0, False
@@ -73,7 +75,7 @@ class SchedulerSide:
         return max(0, end - num_computed_tokens), False
 
     def allocated(self, request: Any, blocks: Any, num_external_tokens: int) -> None:
-        """Pages of a request that is about to run."""
+        """Remember the pages of a request that is about to run."""
         tracked = self.requests.get(request.request_id)
         if tracked is None:
             return
@@ -82,7 +84,7 @@ class SchedulerSide:
             tracked.pending = (0, 0)
 
     def step(self, scheduler_output: Any) -> StepMeta:
-        """The step as windows see it."""
+        """Describe a step for the workers: the rows of each window in it."""
         start: dict[str, int] = {}
         for new in scheduler_output.scheduled_new_reqs:
             start[new.req_id] = new.num_computed_tokens

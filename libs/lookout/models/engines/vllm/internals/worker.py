@@ -1,4 +1,4 @@
-"""The worker's side: places stored KV, recomputes refreshed ranges, and catches what windows compute."""
+"""The worker's side: places stored KV, recomputes refreshed ranges, and captures what windows compute."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ else:
 
 @dataclass(slots=True, eq=False)
 class _Catch:
-    """Rows of a forward whose KV a window keeps."""
+    """The rows of a forward pass whose KV a window keeps."""
 
     window: str
     count: int
@@ -41,7 +41,7 @@ class _Catch:
 
 
 class WorkerSide:
-    """Moves streams' KV into requests, refreshes ranges, and catches what windows compute."""
+    """Moves streams' KV into requests, refreshes ranges, and captures what windows compute."""
 
     def __init__(self, vllm_config: VllmConfig) -> None:
         self.vllm_config = vllm_config
@@ -55,7 +55,7 @@ class WorkerSide:
         self._catching: list[_Catch] = []
 
     def bind(self, runner: Any) -> None:
-        """Take the runner once the model is loaded, and wrap the function by which layers write KV."""
+        """Take the runner once the model is loaded, and wrap the function with which layers write KV."""
         self.runner, self.model = runner, runner.get_model()
         self.model.feed = self.feed
         for name, layer in self.layers():
@@ -63,7 +63,7 @@ class WorkerSide:
         self.store.layers = tuple(name for name, _ in self.layers())
 
     def feed(self, inputs: StepInputs) -> None:
-        """Put the step's positions, embeddings and DeepStack features in place, and note what to catch."""
+        """Set the step's positions, embeddings and DeepStack features, and note what to capture."""
         self._catching = []
         if self.step is None:
             return
@@ -99,18 +99,18 @@ class WorkerSide:
             self._refresh_safely(group)
 
     def done(self) -> None:
-        """The step is over."""
+        """End the step."""
         self.step, self._catching = None, []
 
     def layers(self) -> Iterator[tuple[str, Any]]:
-        """The attention layers with their names in the forward context."""
+        """Yield the attention layers with their names in the forward context."""
         context = self.vllm_config.compilation_config.static_forward_context
         for name, layer in context.items():
             if isinstance(getattr(layer, "kv_cache", None), torch.Tensor) and hasattr(layer, "impl"):
                 yield name, layer
 
     def _placed(self, meta: StepMeta) -> Iterator[tuple[int, Share]]:
-        """The step's shares with their first row in the batch."""
+        """Yield the step's shares, each with its first row in the batch."""
         shares = {share.request: share for share in meta.shares}
         offset = 0
         for request in self.runner.input_batch.req_ids:
@@ -132,7 +132,8 @@ class WorkerSide:
     def _embed(
         window: WindowInputs, rows: torch.Tensor, embeds: torch.Tensor, deep: torch.Tensor | None
     ) -> None:
-        """Visual embeddings of ascending `rows` into `embeds` [n, hidden] and `deep` [levels, n, hidden]."""
+        """Write the visual embeddings of ascending `rows` into `embeds` [n, hidden] and `deep` [levels, n,
+        hidden]."""
         put, take = window.visual(rows)
         if not len(put):
             return
@@ -142,8 +143,8 @@ class WorkerSide:
             deep.index_copy_(1, put, window.deepstack[:, take].to(deep))
 
     def _window_angles(self, window: WindowInputs) -> Angles:
-        """Cosine and sine, float32 [rows, head_dim / 2], of a window, as the model's own rotation has
-        them."""
+        """Return a window's cosine and sine, float32 [rows, head_dim / 2], the same as in the model's own
+        rotation."""
         if window.key not in self._angles:
             self._angles = {key: value for key, value in self._angles.items() if key in self.store.windows}
             self._angles[window.key] = self.angles(window.positions)
@@ -180,7 +181,8 @@ class WorkerSide:
     def _groups(
         self, runs: Sequence[tuple[Share, WindowInputs, int, int]]
     ) -> Iterator[list[tuple[Share, WindowInputs, int, int]]]:
-        """Runs in batches within the activation budget vLLM has measured; long runs are cut, in order."""
+        """Divide runs into batches within the activation budget that vLLM measured; long runs are cut, in
+        order."""
         limit = int(self.vllm_config.scheduler_config.max_num_batched_tokens)
         group: list[tuple[Share, WindowInputs, int, int]] = []
         size = 0
@@ -196,7 +198,8 @@ class WorkerSide:
             yield group
 
     def _refresh_safely(self, group: Sequence[tuple[Share, WindowInputs, int, int]]) -> None:
-        """Refresh a batch of ranges; when it fails, each stream alone: only the stream at fault is lost."""
+        """Refresh a batch of ranges. If that fails, refresh each stream alone, so that only the faulty stream
+        is lost."""
         alive = [run for run in group if run[0].window not in self.store.failed]
         windows = list(dict.fromkeys(run[0].window for run in alive))
         try:
@@ -210,7 +213,7 @@ class WorkerSide:
                 self._refresh_safely([run for run in alive if run[0].window == window])
 
     def _refresh(self, runs: Sequence[tuple[Share, WindowInputs, int, int]]) -> None:
-        """Recompute runs as varlen sequences over their requests' block tables, causal to the row."""
+        """Recompute runs as variable-length sequences over their requests' block tables, each row causal."""
         assert self.model is not None
         model, device = self.model, self.runner.device
         rows = [torch.arange(first, last) for *_, first, last in runs]
@@ -271,7 +274,7 @@ class WorkerSide:
         return metadata, mapping
 
     def _catch(self, offset: int, share: Share, window: WindowInputs, device: torch.device) -> None:
-        """Note the rows of a share that the window keeps; they lie at `offset` in the batch."""
+        """Note the rows of a share whose KV the window keeps; they lie at `offset` in the batch."""
         rows = torch.arange(min(share.start, window.rows), min(share.stop, window.rows))
         self._catch_rows(offset, rows, window, device)
 
@@ -315,7 +318,8 @@ def _cut(deep: torch.Tensor | None, rows: slice) -> torch.Tensor | None:
 
 
 class WindowConnector(KVConnectorBase_V1):  # type: ignore[misc]
-    """vLLM's connector, one object per process and role: hands on to the scheduler's or the worker's side."""
+    """vLLM's connector, one object per process and role; passes calls on to the scheduler's or the worker's
+    side."""
 
     def __init__(self, vllm_config: VllmConfig, role: KVConnectorRole, kv_cache_config: Any) -> None:
         super().__init__(vllm_config, role, kv_cache_config)
@@ -323,53 +327,54 @@ class WindowConnector(KVConnectorBase_V1):  # type: ignore[misc]
         self.worker = WorkerSide(vllm_config)
 
     def on_new_request(self, request: Any) -> None:
-        """A request enters the scheduler."""
+        """Called when a request enters the scheduler."""
         self.scheduler.new(request)
 
     def get_num_new_matched_tokens(self, request: Any, num_computed_tokens: int) -> tuple[int, bool]:
-        """Rows that are external, and that they are loaded within the step."""
+        """Return how many rows are external, and False: they are loaded within the step."""
         return self.scheduler.matched(request, num_computed_tokens)
 
     def update_state_after_alloc(self, request: Any, blocks: Any, num_external_tokens: int) -> None:
-        """A request has its pages."""
+        """Called when a request has its pages."""
         self.scheduler.allocated(request, blocks, num_external_tokens)
 
     def build_connector_meta(self, scheduler_output: Any) -> StepMeta:
-        """What the workers are told of a step."""
+        """Return what the workers are told about a step."""
         return self.scheduler.step(scheduler_output)
 
     def request_finished(self, request: Any, block_ids: list[int]) -> tuple[bool, dict[str, Any] | None]:
-        """Pages are free at once: what is kept lies in the store."""
+        """Return False: the pages are free at once, because everything that is kept is in the store."""
         self.scheduler.finished(request)
         return False, None
 
     def bind_connector_metadata(self, connector_metadata: KVConnectorMetadata) -> None:
-        """A step begins."""
+        """Called when a step begins."""
         super().bind_connector_metadata(connector_metadata)
         assert isinstance(connector_metadata, StepMeta)
         self.worker.step = connector_metadata
 
     def clear_connector_metadata(self) -> None:
-        """A step is over."""
+        """Called when a step is over."""
         super().clear_connector_metadata()
         self.worker.done()
 
     def start_load_kv(self, forward_context: Any, **_: Any) -> None:
-        """Before the forward of a step with rows to load."""
+        """Called before the forward pass of a step with rows to load."""
         self.worker.load()
 
     def wait_for_layer_load(self, layer_name: str) -> None:
-        """Loads are complete before the forward starts."""
+        """Do nothing: loads are complete before the forward pass starts."""
 
     def save_kv_layer(self, layer_name: str, kv_layer: torch.Tensor, attn_metadata: Any, **_: Any) -> None:
-        """KV is caught where it is written."""
+        """Do nothing: KV is captured where it is written."""
 
     def wait_for_save(self) -> None:
-        """Nothing is in flight."""
+        """Do nothing: no transfer is pending."""
 
 
 class WindowWorker(BaseWorker):  # type: ignore[misc, valid-type]
-    """vLLM's worker, with a connector that knows its runner and the calls the engine makes to every rank."""
+    """vLLM's worker, with the connector bound to its runner and the calls that the engine makes to every
+    rank."""
 
     def compile_or_warm_up_model(self) -> Any:
         """Warm up, then bind the connector to the runner."""
@@ -385,48 +390,48 @@ class WindowWorker(BaseWorker):  # type: ignore[misc, valid-type]
         return connector.worker
 
     def lookout_newline(self, newline: torch.Tensor | None) -> None:
-        """The model's learned newline, where it has one."""
+        """Set the model's learned newline, if it has one."""
         self.lookout.newline = newline
 
     def lookout_admit(self, windows: Sequence[WindowInputs]) -> None:
-        """Take the inputs of windows whose requests follow."""
+        """Store the inputs of windows whose requests follow."""
         for window in windows:
             self.lookout.store.windows[window.key] = window
 
     def lookout_commit(self, pairs: Sequence[tuple[str, str]]) -> dict[str, str]:
-        """Keep what windows computed; returns the causes of those that failed."""
+        """Keep what windows computed; returns the causes of those that failed, by key."""
         causes = {key: self.lookout.store.commit(key, name) for key, name in pairs}
         return {key: cause for key, cause in causes.items() if cause is not None}
 
     def lookout_failures(self, keys: Sequence[str]) -> dict[str, str]:
-        """The causes of windows whose KV could not be loaded, or that had no inputs, since this was last
-        called: what they answered since then is void."""
+        """Return why windows failed since the last call, by key: their KV could not be loaded, or their
+        inputs were missing. Their answers since then are void."""
         return self.lookout.store.failures(keys)
 
     def lookout_release(self, keys: Sequence[str], names: Sequence[str]) -> None:
-        """Forget windows that are done and free streams."""
+        """Forget finished windows and free streams."""
         self.lookout.store.release(keys)
         self.lookout.store.drop(names)
 
     def lookout_clean(self) -> None:
-        """Remove what is not finite from the block table. Kernels read whole pages, and a masked slot that is
-        not a number makes the answer of the next window on its page none either."""
+        """Replace numbers in the block table that are not finite. Kernels read whole pages, so a masked slot
+        with NaN would make the next window's answer NaN too."""
         for _, layer in self.lookout.layers():
             layer.kv_cache.nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)
 
     def lookout_memory(self) -> dict[str, int]:
-        """Bytes of each stream's KV on this rank."""
+        """Return the bytes of each stream's KV on this rank."""
         return {name: kv.bytes for name, kv in self.lookout.store.streams.items()}
 
     def lookout_stream(self, name: str) -> SavedKV:
-        """A stream's canonical KV on this rank, for tests."""
+        """Return a stream's canonical KV on this rank, for tests."""
         return self.lookout.store.streams[name]
 
     def lookout_rows(
         self, name: str, digest: str, begin: int, end: int
     ) -> tuple[torch.Tensor, torch.Tensor] | None:
-        """Canonical K and V [layers, kv_heads, rows, head_dim] of rows of a stream on this rank, on the host;
-        None where it holds another window of the stream, or none."""
+        """Return canonical K and V [layers, kv_heads, rows, head_dim] of a stream's rows on this rank, on the
+        host; None if it holds another window of the stream, or none."""
         kv = self.lookout.store.streams.get(name)
         if kv is None or kv.digest != digest:
             return None
@@ -437,8 +442,8 @@ class WindowWorker(BaseWorker):  # type: ignore[misc, valid-type]
         return keys, values
 
     def lookout_key_bias(self) -> torch.Tensor:
-        """The bias of every layer's key projection [layers, width] on this rank; zeros without one, or
-        where keys are normed after it."""
+        """Return the bias of every layer's key projection [layers, width] on this rank; zeros without one, or
+        if keys are normed after it."""
         parents = {
             id(module.attn): module
             for module in self.model_runner.get_model().modules()
@@ -455,13 +460,13 @@ class WindowWorker(BaseWorker):  # type: ignore[misc, valid-type]
         return torch.stack(rows)
 
     def lookout_tables(self) -> list[torch.Tensor]:
-        """The block table of every layer, for tests."""
+        """Return the block table of every layer, for tests."""
         return [layer.kv_cache for _, layer in self.lookout.layers()]
 
     def lookout_windows(self) -> list[str]:
-        """Keys of the windows in flight, for tests."""
+        """Return the keys of the windows in flight, for tests."""
         return list(self.lookout.store.windows)
 
     def lookout_held(self) -> tuple[int, int]:
-        """Windows and captures in flight, for tests that nothing leaks."""
+        """Count windows and captures in flight, for tests that nothing leaks."""
         return len(self.lookout.store.windows), len(self.lookout.store.captured)

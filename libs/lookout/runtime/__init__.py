@@ -1,1 +1,1 @@
-"""What every service shares: worker, network, tensor store, observation and tenants."""
+"""The parts that every service shares: worker, network, tensor store, observability and tenants."""

@@ -1,14 +1,15 @@
-"""Fair shares of one device: whose request is computed next, by measured work.
+"""Fair sharing of one device between owners, by measured work.
 
 Start-time fair queueing (Goyal, Vin and Cheng, 1996) over batches. Every owner has a virtual time: the work
-it was given, divided by its weight. The next request is one of the owner whose virtual time is least. An
-owner that had nothing waiting begins at the present of the others: what it did not use is not saved up. So an
-owner alone gets everything, and virtual times of owners that always wait differ by one batch at most.
+it was given, divided by its weight. The owner with the smallest virtual time is served next. An owner that
+had nothing waiting restarts at the current virtual time, so unused shares are not saved up. An owner that is
+alone gets the whole device, and the virtual times of owners that always have requests waiting differ by at
+most one batch.
 
-Requests of an owner may be bound to some devices of several. Shares of all devices together are fair where
-the owner that was given least comes first (max-min fairness with constraints: Ghodsi, Zaharia, Shenker and
-Stoica, "Choosy", 2013). `FairShares.part` says who was given more than that; `learn` tells it of the other
-devices.
+With several devices, an owner's requests may be bound to some of them. The shares over all devices are fair
+if the owner that was given least comes first (max-min fairness with constraints: Ghodsi, Zaharia, Shenker and
+Stoica, "Choosy", 2013). `FairShares.part` tells who was given more than that; `FairShares.learn` takes the
+work of the other devices.
 """
 
 from __future__ import annotations
@@ -25,19 +26,19 @@ from typing import Final
 HALF_LIFE_S: Final = 10.0
 #: share of the newest measurement in the expected work of a request
 _NEWEST: Final = 0.2
-#: owners that are remembered; those with the least work are forgotten beyond
+#: owners that are remembered; beyond that, those whose virtual time has passed are dropped
 _OWNERS: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
 class DevicePart:
-    """What an owner has of the devices.
+    """One owner's share of the devices' recent work.
 
     Attributes:
-        share: Of the work of the last seconds, of all devices that are known.
-        fair: The share at which it would have, by its weight, as much as the owners of this device have on
-            average, where each of them counts by its work on this device.
-        owners: That use this device, this one included.
+        share: The owner's share of the recent work on all known devices.
+        fair: The share at which the owner would have as much, by its weight, as this device's owners have on
+            average. In the average each owner counts by its work on this device.
+        owners: Number of owners that use this device, this one included.
     """
 
     share: float
@@ -46,10 +47,10 @@ class DevicePart:
 
 
 class FairShares:
-    """Orders requests of owners that share a device. Thread-safe.
+    """Order the requests of owners that share a device. Thread-safe.
 
     Args:
-        weight: The weight of an owner, above 0.
+        weight: Returns the weight of an owner, above 0.
         clock: Monotonic seconds.
     """
 
@@ -63,22 +64,22 @@ class FairShares:
         self._times: dict[str, float] = {}
         self._now = 0.0
         self._expected: float | None = None
-        # Work of the last seconds by owner, as of `_recent_at`: of this device; what of it no sum of all
-        # devices contains yet; and the last sum, empty where no other device is known.
+        # Recent work by owner, as of `_recent_at`: on this device; the part of it that is in no sum over all
+        # devices yet; and the last sum, which is empty if no other device is known.
         self._recent: dict[str, float] = {}
         self._unsent: dict[str, float] = {}
         self._sums: dict[str, float] = {}
         self._recent_at = clock()
 
     def order(self, owners: Sequence[str]) -> list[int]:
-        """The order in which waiting requests are served.
+        """Return the order in which waiting requests are served.
 
         Args:
-            owners: Of each request, in order of arrival.
+            owners: The owner of each request, in order of arrival.
 
         Returns:
-            Indices into `owners`: of one owner in order of arrival, between owners the one that was given
-            least first.
+            Indices into `owners`. Requests of one owner keep their order of arrival; between owners, the
+            one that was given least comes first.
         """
         queues: dict[str, deque[int]] = {}
         for index, owner in enumerate(owners):
@@ -91,7 +92,7 @@ class FairShares:
             expected = self._expected or 1.0
         ordered: list[int] = []
         while queues:
-            # The first that arrived decides between equal times: names decide nothing.
+            # Between equal times the first to arrive wins: names decide nothing.
             owner = min(queues, key=lambda name: (times[name], queues[name][0]))
             ordered.append(queues[owner].popleft())
             times[owner] += expected / self._weight(owner)
@@ -100,11 +101,11 @@ class FairShares:
         return ordered
 
     def charge(self, work: Mapping[str, float], requests: int) -> None:
-        """Note what a batch cost.
+        """Record the cost of a batch.
 
         Args:
-            work: Seconds (or any unit) by owner.
-            requests: Requests of the batch.
+            work: Seconds (or any other unit) by owner.
+            requests: Number of requests in the batch.
         """
         total = sum(work.values())
         with self._lock:
@@ -121,36 +122,37 @@ class FairShares:
             self._forget()
 
     def shares(self) -> dict[str, float]:
-        """The share of the work of the last seconds that each owner had; empty where there was none."""
+        """Return each owner's share of this device's recent work; empty if there was none."""
         with self._lock:
             self._decay()
             total = sum(self._recent.values())
             return {owner: work / total for owner, work in self._recent.items()} if total > 0 else {}
 
     def part(self, owner: str, *, alone: bool = False) -> DevicePart | None:
-        """What an owner has of the work of the last seconds, and what is fair.
+        """Compare an owner's share of the recent work with its fair share.
 
-        Of owners that want more, the one that was given most has more than is fair, until it has no more than
-        the next one. What small owners leave is for the others: it makes none of these an owner of too much.
+        Of the owners that want more, the one that was given most is above its fair share, until the next
+        one has as much. What small owners leave unused goes to the others and puts none of them above
+        their fair share.
 
         Args:
             owner: Its name.
-            alone: As if this device were the only one.
+            alone: Count this device only, as if there were no other.
 
         Returns:
-            None: nobody else used this device.
+            The comparison; None if nobody else used this device.
         """
         with self._lock:
             self._decay()
             here = dict(self._recent)
-            # All of one moment: what this device did since would count, and what the others did would not.
+            # Everything from one moment: later work of this device would count, that of the others would not.
             sums = here if alone or not self._sums else dict(self._sums)
         if not here.keys() - {owner}:
             return None
         work = {name: sums.get(name, 0.0) for name in {*here, *sums, owner}}
         whole, total = sum(work.values()), sum(here.values())
         level = sum(mine / total * work[name] / self._weight(name) for name, mine in here.items())
-        if whole <= 0:  # the sums do not have this device's first work yet
+        if whole <= 0:  # the sums do not include this device's first work yet
             return None
         owners = len({*here, owner})
         return DevicePart(work[owner] / whole, level * self._weight(owner) / whole, owners)
@@ -162,20 +164,27 @@ class FairShares:
             return bool(self._sums)
 
     def take_unsent(self) -> dict[str, float]:
-        """The work of this device that no sum of all devices contains yet, to be added to one."""
+        """Take the work of this device that is in no sum over all devices yet.
+
+        The caller adds it to such a sum, or gives it back with `lose`.
+        """
         with self._lock:
             self._decay()
             unsent, self._unsent = self._unsent, {}
             return unsent
 
     def learn(self, sums: Mapping[str, float]) -> None:
-        """The work of the last seconds on all devices by owner, with what was taken to be sent."""
+        """Set the recent work on all devices by owner; it includes what `take_unsent` returned."""
         with self._lock:
             self._decay()
             self._sums = dict(sums)
 
     def lose(self, unsent: Mapping[str, float]) -> None:
-        """The other devices cannot be known: go on alone. `unsent` was taken, and is in no sum."""
+        """Continue with this device alone, because the other devices' work is unknown.
+
+        Args:
+            unsent: What `take_unsent` returned; it reached no sum and is taken back.
+        """
         with self._lock:
             self._decay()
             self._sums = {}
@@ -187,7 +196,7 @@ class FairShares:
             self._arrive_locked(owners)
 
     def _arrive_locked(self, owners: Mapping[str, object]) -> dict[str, float]:
-        """The virtual times of owners that wait, and the present they give."""
+        """Return the virtual times of waiting owners; the smallest becomes the current virtual time."""
         times = {owner: max(self._times.get(owner, 0.0), self._now) for owner in owners}
         self._now = min(times.values())
         self._times.update(times)
@@ -202,11 +211,12 @@ class FairShares:
         )
 
     def _forget(self) -> None:
-        """Owners whose time lies behind the present begin at the present anyway."""
+        """Drop owners whose virtual time has passed: they would restart at the current one anyway."""
         if len(self._times) > _OWNERS:
             self._times = {owner: at for owner, at in self._times.items() if at > self._now}
 
 
 def _faded(work: Mapping[str, float], factor: float) -> dict[str, float]:
-    """Older work. Below a millionth of a second an owner is gone: it takes no part of others' shares."""
+    """Scale down older work. Owners with less than a microsecond left are dropped, so that they take no part
+    of others' shares."""
     return {owner: seconds * factor for owner, seconds in work.items() if seconds * factor > 1e-6}

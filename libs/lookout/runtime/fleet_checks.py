@@ -1,4 +1,4 @@
-"""Checks of what a fleet needs: Kafka with its topics and workers, Redis."""
+"""Checks of a fleet's dependencies: Kafka with its topics and workers, and Redis."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _ASK_AGAIN_S: Final = 0.2
 
 
 class State(StrEnum):
-    """How well something is."""
+    """Severity of a check's result."""
 
     GOOD = "ok"
     NOTE = "note"
@@ -32,7 +32,7 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """The result of one check. `advice` says what to do where the state is not ok."""
+    """The result of one check. `advice` says what to do if the state is not ok."""
 
     about: str
     state: State
@@ -51,11 +51,11 @@ def kafka_checks(
     """Check a broker, the topics of a fleet and the workers of its stages.
 
     Args:
-        admin: Asks it.
-        address: Its bootstrap servers, as they are shown.
-        last_error: What the client's library said last; empty: nothing.
-        advice: What to do where it does not answer.
-        answer_s: Seconds for each answer.
+        admin: The client that asks the broker.
+        address: Its bootstrap servers, for messages.
+        last_error: Returns what the client library reported last; empty if nothing.
+        advice: What to do if the broker does not answer.
+        answer_s: Seconds to wait for each answer.
     """
     try:
         metadata = admin.list_topics(timeout=answer_s)
@@ -84,9 +84,9 @@ def redis_check(security: Callable[[], RedisSecurity], url: str, answer_s: float
     """Check that a Redis answers.
 
     Args:
-        security: Its credentials; may raise StartupError.
+        security: Returns its credentials; may raise StartupError, which becomes a bad result.
         url: Its URL.
-        answer_s: Seconds for the answer.
+        answer_s: Seconds to wait for the answer.
     """
     try:
         with security().redis_client(url, socket_timeout=answer_s, socket_connect_timeout=answer_s) as client:
@@ -98,7 +98,7 @@ def redis_check(security: Callable[[], RedisSecurity], url: str, answer_s: float
 
 
 def _tiers(admin: AdminClient, broker: int, answer_s: float) -> CheckResult:
-    """Whether topics can keep more than the brokers' disks hold."""
+    """Check whether topics can keep more than the brokers' disks hold."""
     (pending,) = admin.describe_configs([ConfigResource(ResourceType.BROKER, str(broker))]).values()
     try:
         entry = pending.result(answer_s).get("remote.log.storage.system.enable")
@@ -126,7 +126,7 @@ def _topics(admin: AdminClient, partitions: dict[str, int], answer_s: float) -> 
             ", ".join(f"{topic.name} {partitions[topic.name]}" for topic in cameras),
             "the cameras' topics share one partition count: `lookout topics grow` completes it",
         )
-    # All are asked for before the first answer is awaited.
+    # All requests are sent before the first answer is awaited.
     resources = [ConfigResource(ResourceType.TOPIC, topic.name) for topic in present]
     pending = admin.describe_configs(resources) if resources else {}
     settings = {
@@ -145,8 +145,8 @@ def _topics(admin: AdminClient, partitions: dict[str, int], answer_s: float) -> 
 
 
 def _stages(admin: AdminClient, answer_s: float) -> Iterator[CheckResult]:
-    """Which stages have members; a stage without one processes nothing."""
-    # A new broker first makes the topic of its groups.
+    """Check that each stage has workers; a stage without one processes nothing."""
+    # A new broker first creates the topic of its groups.
     retrying = Retrying(
         stop=stop_after_delay(answer_s),
         wait=wait_fixed(_ASK_AGAIN_S),
@@ -166,7 +166,7 @@ def _stages(admin: AdminClient, answer_s: float) -> Iterator[CheckResult]:
 
 
 def _members(admin: AdminClient, answer_s: float) -> dict[Stage, int]:
-    """Workers of every stage."""
+    """Return the number of workers by stage."""
     groups = admin.describe_consumer_groups(
         [flow.group for flow in PIPELINE.values()], request_timeout=answer_s
     )

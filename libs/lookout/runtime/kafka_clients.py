@@ -1,10 +1,10 @@
-"""Clients of Kafka that log in with the user and password which their files have now.
+"""Kafka clients that follow the files with their user name and password.
 
-librdkafka wants a password when a client is made. A password that changes in its file (a mounted secret) is
-handed to the clients that live: each logs in with it at its next connection, or when the broker asks again
-(`connections.max.reauth.ms`). No client is made again and no connection ends. All of Lookout makes its
-clients here. Certificates, and the secret of OAUTHBEARER, are read when a client is made: librdkafka takes
-no others later.
+librdkafka takes a password when a client is created. If the password changes in its file (a mounted secret),
+this module hands the new one to the running clients. Each uses it at its next connection, or when the broker
+asks again (`connections.max.reauth.ms`). No client is recreated and no connection is closed. All of Lookout
+creates its clients here. Certificates and the secret of OAUTHBEARER are read once, when a client is created:
+librdkafka accepts no others later.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ READ_EVERY_S: Final = 2.0
 _log = logging.getLogger("kafka.login")
 
 
-#: the group's coordinator moves, or reads its offsets first; the client does not ask again by itself
+#: the group's coordinator moves, or is still loading offsets; the client does not retry by itself
 _COORDINATOR_MOVES = frozenset(
     {
         confluent_kafka.KafkaError.NOT_COORDINATOR,
@@ -38,28 +38,28 @@ _COORDINATOR_MOVES = frozenset(
 
 
 def coordinator_moves(error: BaseException) -> bool:
-    """Whether the same question may be answered a moment later: a group's coordinator moves or starts."""
+    """Whether the same call may succeed a moment later, because a group's coordinator moves or starts."""
     return isinstance(error, confluent_kafka.KafkaException) and error.args[0].code() in _COORDINATOR_MOVES
 
 
 def error_text(error: confluent_kafka.KafkaError) -> str:
-    """What Kafka or its client says of an error; where that breaks off, with the meaning of its code."""
+    """Return the text of a Kafka error; if it is empty or ends with a colon, add the meaning of its code."""
     text = str(error.str()).strip()
     meaning = str(confluent_kafka.KafkaError(error.code()).str())
     return f"{text} {meaning}".strip() if not text or text.endswith(":") else text
 
 
 Login = Callable[[], tuple[str, str]]
-"""Gives user name and password as the files have them now; raises `StartupError` where it cannot."""
+"""Reads the current user name and password from their files; raises `StartupError` if it cannot."""
 
 
 class FilePassword(str):
-    """A password, and where it is from. As an option of librdkafka it is a text like any other."""
+    """A password that knows how to read itself again. librdkafka takes it as any other text."""
 
     login: Login
 
     def __new__(cls, text: str, login: Login) -> Self:
-        """The password of now, which `login` gives again later."""
+        """Make a password of its current text; `login` reads user name and password again."""
         password = super().__new__(cls, text)
         password.login = login
         return password
@@ -67,15 +67,15 @@ class FilePassword(str):
 
 class _Client(Protocol):
     def take_login(self, user: str, password: str) -> None:
-        """Log in so from now on. Called by the thread that reads the files."""
+        """Use this login from now on. Called by the thread that reads the files."""
 
 
 class _Logins:
-    """The logins of this process's clients: one thread reads all files."""
+    """The logins of this process's clients; one thread reads all files."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        #: with what each logged in last
+        #: how to read each client's login, and the login that it used last
         self._clients: weakref.WeakKeyDictionary[Any, tuple[Login, tuple[str, str]]]
         self._clients = weakref.WeakKeyDictionary()
         self._thread: threading.Thread | None = None
@@ -98,7 +98,7 @@ class _Logins:
                 clients = list(self._clients.items())
             for client, (login, last) in clients:
                 self._follow(client, login, last)
-            # Nothing but the dictionary of weak references may know a client between two readings.
+            # Between two readings only the dictionary of weak references may refer to a client.
             del clients
             client = None
 
@@ -118,11 +118,11 @@ class _Logins:
             return
         with self._lock:
             self._clients[client] = (login, now)
-        _log.info("the user or password of Kafka has changed: clients log in with the new one")
+        _log.info("Kafka's user or password has changed: clients log in with the new one")
 
     def _complain(self, why: str) -> None:
         if why != self._why:
-            _log.warning("Kafka's user or password cannot be followed, the one before stays in use: %s", why)
+            _log.warning("cannot read Kafka's user or password, the previous login stays in use: %s", why)
         self._why = why
 
 
@@ -130,27 +130,27 @@ _logins = _Logins()
 
 
 class _LogsIn:
-    """A client that takes a login at once, for its next connection."""
+    """A client that accepts a new login at any time and uses it for its next connection."""
 
     def __init__(self, options: Mapping[str, Any], **more: Any) -> None:
         super().__init__(dict(options), **more)  # type: ignore[call-arg]  # of the class behind this one
         _logins.add(self, options)
 
     def take_login(self, user: str, password: str) -> None:
-        """Log in so from the next connection on."""
+        """Use this login from the next connection on."""
         self.set_sasl_credentials(user, password)  # type: ignore[attr-defined]
 
 
 class Producer(_LogsIn, confluent_kafka.Producer):  # type: ignore[misc]  # it has no types
-    """As confluent_kafka's."""
+    """confluent_kafka's producer, with logins that follow their files."""
 
 
 class AdminClient(_LogsIn, confluent_kafka.admin.AdminClient):  # type: ignore[misc]
-    """As confluent_kafka's."""
+    """confluent_kafka's admin client, with logins that follow their files."""
 
 
 def _behind_login(call: Callable[..., Any]) -> Callable[..., Any]:
-    """A call of a consumer, after the login that waits for one."""
+    """Wrap a method of a consumer so that it applies a pending login first."""
 
     @functools.wraps(call)
     def logged_in(self: Consumer, *arguments: Any, **more: Any) -> Any:
@@ -163,13 +163,13 @@ def _behind_login(call: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class Consumer(confluent_kafka.Consumer):  # type: ignore[misc]
-    """As confluent_kafka's.
+    """confluent_kafka's consumer, with logins that follow their files.
 
-    It lets one thread in at a time, and one that polls in a loop keeps the others out: a login waits for the
-    next call of the thread that uses it.
+    Only one thread may use it at a time, and a thread that polls in a loop keeps the others out. A new login
+    therefore waits for the next call of the thread that uses the consumer.
 
     Attributes:
-        login: User and password that wait for that call.
+        login: The user name and password to apply at that call.
     """
 
     def __init__(self, options: Mapping[str, Any], **more: Any) -> None:
@@ -178,7 +178,7 @@ class Consumer(confluent_kafka.Consumer):  # type: ignore[misc]
         _logins.add(self, options)
 
     def take_login(self, user: str, password: str) -> None:
-        """Log in so from the first connection after the next call on."""
+        """Use this login for connections made after the next call."""
         self.login = (user, password)
 
     poll = _behind_login(confluent_kafka.Consumer.poll)

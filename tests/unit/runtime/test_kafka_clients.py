@@ -71,7 +71,7 @@ def test_a_client_is_told_once_and_a_file_that_is_away_is_waited_for(
     file.unlink()
     eventually(lambda: "No such file" in caplog.text)
     time.sleep(0.1)
-    assert caplog.text.count("cannot be followed") == 1
+    assert caplog.text.count("cannot read Kafka") == 1
     replace_file(file, b"two")
     eventually(lambda: client.logins == [("lookout", "two")])
     time.sleep(0.1)

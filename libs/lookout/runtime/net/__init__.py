@@ -1,7 +1,7 @@
-"""How Kafka, Redis, gRPC and foreign hosts are reached safely.
+"""Secure connections to Kafka, Redis, gRPC services and foreign hosts.
 
-Connection settings are imported at once, what needs gRPC when it is first named: commands that only read
-Kafka need no server.
+Connection settings are imported at once, names that need gRPC on first use: commands that only read Kafka
+need no server.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Limits of a gRPC server: how many calls a peer may hold, and for how long a reader may not read."""
+"""Limits of a gRPC server: how many calls a peer may hold, and how long a caller may stall."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ Clock = Callable[[], float]
 
 @dataclass(frozen=True, slots=True)
 class CallLimits:
-    """What callers may hold of a server.
+    """How much of a server its callers may occupy.
 
     Attributes:
         calls: calls at the same time.
-        calls_a_peer: of one host at the same time.
+        calls_a_peer: calls of one host at the same time.
         idle_s: seconds that a caller may take to send its request, or to read one part of the answer.
-        stream_s: seconds that a caller may take to read an answer, all parts together. Time in which the
-            server works between two parts does not count.
-        health_calls: calls of the health service at the same time, apart from the others.
+        stream_s: seconds that a caller may take to read a whole answer. The server's own work between two
+            parts does not count.
+        health_calls: calls of the health service at the same time; they are counted apart from the others.
     """
 
     calls: int = 24
@@ -39,22 +39,22 @@ class CallLimits:
 
     @property
     def threads(self) -> int:
-        """Threads that the server needs: two are left for refusals."""
+        """Threads that the server needs; two of them are for rejecting calls."""
         return self.calls + self.health_calls + 2
 
 
 @dataclass(slots=True)
 class _Call:
     context: grpc.ServicerContext
-    deadline: float | None  # unset: the server works, the caller is not to blame
-    waited: float = 0.0  # seconds that the caller took so far to read parts
+    deadline: float | None  # None while the server works: the caller is not to blame
+    waited: float = 0.0  # seconds that the caller has taken to read parts
 
 
 class LimitCalls(grpc.ServerInterceptor):  # type: ignore[misc]
-    """Holds callers to the limits.
+    """Enforce the limits on every call.
 
-    A call counts from its first byte until it is over. One whose caller does not send its request, or does
-    not read, is cancelled: it would keep a thread of the server for as long as it likes.
+    A call counts from its first byte until it ends. A call whose caller sends no request, or does not read
+    the answer, is cancelled: otherwise it could hold a thread of the server for any length of time.
     """
 
     def __init__(self, limits: CallLimits, clock: Clock = time.monotonic) -> None:
@@ -67,18 +67,18 @@ class LimitCalls(grpc.ServerInterceptor):  # type: ignore[misc]
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop looking."""
+        """Stop looking for stalled calls."""
         self._stopped.set()
 
     def intercept_service(self, continuation: Callable[[Any], Any], details: Any) -> Any:
-        """The handler within the limits."""
+        """Wrap the handler so that its calls stay within the limits."""
         handler = continuation(details)
         if handler is None or handler.request_streaming:
             return handler
         health = details.method.startswith(HEALTH)
         if health and handler.response_streaming:
             return handler  # Watch holds no thread
-        # As a stream of requests the call is known before its request has come.
+        # A streamed request lets the call be counted before the request arrives.
         if handler.response_streaming:
             return grpc.stream_stream_rpc_method_handler(
                 self._streamed(handler.unary_stream),
@@ -130,11 +130,11 @@ class LimitCalls(grpc.ServerInterceptor):  # type: ignore[misc]
     def _begin(self, context: grpc.ServicerContext, health: bool) -> _Call:
         limits, host = self._limits, host_of(context)
         limit = limits.health_calls if health else limits.calls
-        # Kubernetes asks from the node's address, which pods may share: half at most, never all.
+        # Kubernetes probes from the node's address, which pods may share: one host gets half at most.
         limit_a_peer = max(1, limit // 2) if health else limits.calls_a_peer
         call = _Call(context, self._clock() + limits.idle_s)
         with self._lock:
-            # Health checks are counted apart: full threads must not look like a dead process.
+            # Health checks are counted apart: a busy server must not look like a dead process.
             total = sum(count for (kind, _), count in self._held.items() if kind == health)
             free = total < limit and self._held[health, host] < limit_a_peer
             if free:
@@ -150,18 +150,18 @@ class LimitCalls(grpc.ServerInterceptor):  # type: ignore[misc]
 
         if not free:
             context.abort(
-                grpc.StatusCode.RESOURCE_EXHAUSTED, f"{host} holds too many calls, or all peers together do"
+                grpc.StatusCode.RESOURCE_EXHAUSTED, f"too many calls from {host}, or from all peers together"
             )
-        if not context.add_callback(end):  # it is over already: nobody reads what follows
+        if not context.add_callback(end):  # the call is over already: nobody reads the answer
             end()
         return call
 
 
 class PeerBytes:
-    """Bounds the bytes that are on their way to one host at the same time. Thread-safe.
+    """Limit the bytes being sent to one host at the same time. Thread-safe.
 
     Args:
-        limit: bytes; one answer alone may exceed it.
+        limit: bytes; an answer that is sent alone may exceed it.
     """
 
     def __init__(self, limit: int) -> None:
@@ -171,7 +171,8 @@ class PeerBytes:
 
     @contextmanager
     def share(self, length: int, context: grpc.ServicerContext) -> Iterator[None]:
-        """Count an answer's bytes while it is sent; RESOURCE_EXHAUSTED where they are too many."""
+        """Count an answer's bytes while it is sent; abort with RESOURCE_EXHAUSTED if they exceed the
+        limit."""
         host = host_of(context)
         with self._lock:
             full = self._sending[host] > 0 and self._sending[host] + length > self._limit
@@ -179,7 +180,7 @@ class PeerBytes:
                 self._sending[host] += length
         if full:
             context.abort(
-                grpc.StatusCode.RESOURCE_EXHAUSTED, f"more than {self._limit} bytes on their way to {host}"
+                grpc.StatusCode.RESOURCE_EXHAUSTED, f"more than {self._limit} bytes in transfer to {host}"
             )
         try:
             yield
@@ -193,11 +194,11 @@ class PeerBytes:
 def _request(requests: Iterator[Any], context: grpc.ServicerContext) -> Any:
     request = next(requests, None)
     if request is None:
-        context.abort(grpc.StatusCode.INVALID_ARGUMENT, "no request came")
+        context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the call has no request")
     return request
 
 
 def host_of(context: grpc.ServicerContext) -> str:
-    """The caller's host: ports change from connection to connection."""
+    """Return the caller's host, without the port: ports differ between connections."""
     kind, _, place = str(context.peer()).partition(":")
     return place.rpartition(":")[0] if kind in ("ipv4", "ipv6") else str(context.peer())

@@ -1,4 +1,4 @@
-"""How Kafka, Redis and gRPC are reached safely: settings that every service and every command shares."""
+"""Secure connections to Kafka, Redis and gRPC: the settings that every service and command shares."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ T = TypeVar("T", bound=BaseSettings)
 
 
 class KafkaSecurity(BaseSettings):
-    """How Kafka is reached. Each field is `LOOKOUT_<FIELD>`."""
+    """How to reach Kafka. Each field is `LOOKOUT_<FIELD>`."""
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, extra="ignore", frozen=True)
 
@@ -119,8 +119,10 @@ class KafkaSecurity(BaseSettings):
             raise ValueError("LOOKOUT_KAFKA_TOKEN_URL is not https://host/path")
 
     def kafka_security(self) -> dict[str, str]:
-        """librdkafka options of the security settings; secrets from files are read now. Clients of
-        `lookout.runtime.kafka_clients` follow the files of user and password.
+        """Return the librdkafka options for these settings; secrets are read from their files now.
+
+        Clients of `lookout.runtime.kafka_clients` follow later changes of the files with user name and
+        password.
 
         Raises:
             StartupError: a file cannot be read.
@@ -161,7 +163,7 @@ class KafkaSecurity(BaseSettings):
 
 
 class RedisSecurity(BaseSettings):
-    """How Redis is reached. Each field is `LOOKOUT_<FIELD>`. TLS is chosen by `rediss://` in the URL."""
+    """How to reach Redis. Each field is `LOOKOUT_<FIELD>`. `rediss://` in the URL selects TLS."""
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, extra="ignore", frozen=True)
 
@@ -208,7 +210,7 @@ class RedisSecurity(BaseSettings):
         return self
 
     def redis_client(self, url: str, **more: Any) -> redis.Redis:
-        """A client that connects on first use; that of a cluster asks for its nodes at once.
+        """Return a client that connects on first use; a client of a cluster asks for its nodes at once.
 
         Args:
             url: redis:// or rediss:// (TLS).
@@ -241,7 +243,7 @@ class RedisSecurity(BaseSettings):
 
                 return primary_client(url, self.redis_sentinel, options, auth=self.redis_sentinel_auth)
             if self.redis_cluster:
-                # What is used of it is what both have.
+                # Only methods that both clients have are used.
                 return cast("redis.Redis", redis.RedisCluster.from_url(url, **options))
             return redis.Redis.from_url(url, **options)
         except ValueError:
@@ -254,7 +256,8 @@ class RedisSecurity(BaseSettings):
 class GrpcSecurity(BaseSettings):
     """Who may read tensors, and from whom. Each field is `LOOKOUT_<FIELD>`.
 
-    With certificate files both sides prove who they are (mutual TLS). A token alone is for one machine.
+    With certificate files both sides authenticate (mutual TLS). A token without certificates is meant for a
+    single machine.
     """
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, extra="ignore", frozen=True)
@@ -289,28 +292,28 @@ class GrpcSecurity(BaseSettings):
 
     @property
     def grpc_tls(self) -> bool:
-        """Whether both sides show certificates."""
+        """Whether connections use mutual TLS."""
         return self.grpc_cert_file is not None
 
 
 class Connections(KafkaSecurity, RedisSecurity, GrpcSecurity):
-    """All of them."""
+    """The settings for Kafka, Redis and gRPC together."""
 
 
 def load_connections(kind: type[T], environ: Mapping[str, str] | None = None) -> T:
-    """Connection settings alone, from the environment, for the command line and tests.
+    """Read connection settings alone from the environment, for the command line and tests.
 
     Raises:
-        StartupError: naming every setting that is wrong.
+        StartupError: The message names every setting that is wrong.
     """
     return read_settings(kind, os.environ if environ is None else environ)
 
 
 def read_settings(kind: type[T], environ: Mapping[str, str], **values: Any) -> T:
-    """Settings from an environment (`values` win).
+    """Read settings from an environment; `values` take precedence.
 
     Raises:
-        StartupError: Naming every setting that is wrong.
+        StartupError: The message names every setting that is wrong.
     """
     try:
         return kind(**{**given(kind, environ), **values})
@@ -325,17 +328,19 @@ def read_settings(kind: type[T], environ: Mapping[str, str], **values: Any) -> T
 
 
 def without_security() -> Connections:
-    """Plain connections whatever the environment says: for servers that this process started itself."""
+    """Return settings for plain connections, whatever the environment says: for servers that this process
+    started itself."""
     return Connections.model_validate(Connections.model_construct().model_dump())
 
 
 def setting(field: str) -> str:
-    """The environment variable of a field."""
+    """Return the environment variable of a field."""
     return PREFIX + field.upper()
 
 
 def given(kind: type[BaseSettings], environ: Mapping[str, str]) -> dict[str, Any]:
-    """Values in `environ`; nothing when it is the process's own, which pydantic reads itself."""
+    """Return the settings in `environ`; empty for the process's own environment, which pydantic reads
+    itself."""
     if environ is os.environ:
         return {}
 
@@ -348,7 +353,7 @@ def given(kind: type[BaseSettings], environ: Mapping[str, str]) -> dict[str, Any
 
 
 def explain(error: ValidationError) -> str:
-    """What is wrong with settings, each by its name, without the values that may hold secrets."""
+    """Describe every invalid setting by its name; values that may hold secrets are left out."""
     lines = []
     for fault in error.errors():
         where = "__".join(str(part) for part in fault["loc"])
@@ -363,13 +368,13 @@ def explain(error: ValidationError) -> str:
 
 
 def read_secret(path: Path, name: str) -> str:
-    """A secret from a file, without the line's end.
+    """Read a secret from a file, without the newline at its end.
 
     Raises:
         StartupError: the file of setting `name` cannot be read or is empty.
     """
     try:
-        # Editors end a file with a line's end; spaces may belong to the secret.
+        # Editors end a file with a newline; spaces may belong to the secret.
         text = path.read_text().strip("\r\n")
     except (OSError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", None) or "it is not text"

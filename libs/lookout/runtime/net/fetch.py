@@ -1,4 +1,5 @@
-"""Bytes that a URI names: from allowed hosts, at the address that was checked, without redirects, in time."""
+"""Fetching what a URI names: from allowed hosts only, at the address that was checked, without redirects and
+within a time limit."""
 
 from __future__ import annotations
 
@@ -22,8 +23,8 @@ from lookout.errors import BadRecordError, TransientError
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Resolver = Callable[[str, int], Sequence[str]]
 PORTS = {"http": 80, "https": 443}
-#: a host that sends nothing for so many seconds, or fewer bytes a second over as many, is given up: else a
-#: byte now and then keeps a connection until the deadline of a whole recording
+#: a host that sends nothing for this many seconds, or fewer bytes a second than this over that time, is given
+#: up: otherwise a byte now and then would hold the connection until the deadline of a whole recording
 QUIET_S: Final = 20.0
 LEAST_RATE: Final = 1 << 14
 # IPv6 addresses that carry an IPv4 address, with the bits to its right: RFC 4291 (compatible, mapped), 6052
@@ -33,10 +34,10 @@ _HIDING = tuple(ipaddress.ip_network(network) for network in ("2001::/32", "64:f
 
 
 def uri_of(value: bytes) -> str:
-    """The URI of a `text/uri-list` value (RFC 2483: comments begin with #).
+    """Return the URI of a `text/uri-list` value (RFC 2483: comments begin with #).
 
     Raises:
-        BadRecordError: The record cannot be used.
+        BadRecordError: The value is not ASCII, or does not hold exactly one URI.
     """
     try:
         lines = [line.strip() for line in value.decode("ascii").splitlines()]
@@ -49,7 +50,7 @@ def uri_of(value: bytes) -> str:
 
 
 def resolve(host: str, port: int) -> list[str]:
-    """All addresses of a host."""
+    """Return all addresses of a host."""
     return sorted({str(entry[4][0]) for entry in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)})
 
 
@@ -58,12 +59,12 @@ class UriFetcher:
     """Fetches bytes by HTTP.
 
     Args:
-        schemes: those that are allowed.
-        hosts: globs of hosts that are allowed. A host that is an address must be named without wildcards.
-        networks: private networks (CIDR) that are allowed all the same.
-        limit: bytes.
-        timeout_s: seconds for one fetch in all, from the first look-up to the last byte.
-        settings: how the names of the settings begin that allow hosts and networks, for messages.
+        schemes: allowed schemes.
+        hosts: globs of allowed hosts. A host given as an address must be listed without wildcards.
+        networks: private networks (CIDR) that are allowed although they are not public.
+        limit: most bytes of one answer.
+        timeout_s: seconds for one whole fetch, from the first look-up to the last byte.
+        settings: prefix of the settings that allow schemes, hosts and networks, for messages.
     """
 
     schemes: Sequence[str]
@@ -75,18 +76,18 @@ class UriFetcher:
     settings: str = "LOOKOUT_URI"
 
     def fetch(self, uri: str) -> bytes:
-        """The bytes that a URI names, tried once.
+        """Fetch what a URI names, in one attempt.
 
         Raises:
-            BadRecordError: it may not be fetched, or it names nothing of use.
-            TransientError: the host does not answer, or says that it cannot just now.
+            BadRecordError: it may not be fetched, or the answer is of no use.
+            TransientError: the host does not answer, or is unavailable for now.
         """
         body = bytearray()
         self.stream(uri, body.extend)
         return bytes(body)
 
     def place(self, uri: str) -> tuple[SplitResult, str]:
-        """Where a URI leads: its parts, and the address that was checked.
+        """Return the parts of a URI and the checked address of its host.
 
         Raises:
             BadRecordError: it may not be fetched.
@@ -96,15 +97,16 @@ class UriFetcher:
         return url, self._checked(url)
 
     def stream(self, uri: str, take: Callable[[bytes], object]) -> None:
-        """Fetch the bytes that a URI names, tried once; where that fails some may have been taken.
+        """Fetch what a URI names in one attempt, piece by piece; before a failure, `take` may have been
+        called.
 
         Args:
-            uri: Which.
-            take: Called with every piece of them, in order.
+            uri: The URI.
+            take: Called with every piece, in order.
 
         Raises:
-            BadRecordError: it may not be fetched, or it names nothing of use.
-            TransientError: the host does not answer, or says that it cannot just now.
+            BadRecordError: it may not be fetched, or the answer is of no use.
+            TransientError: the host does not answer, or is unavailable for now.
         """
         deadline = time.monotonic() + self.timeout_s
         url, address = self.place(uri)
@@ -127,7 +129,7 @@ class UriFetcher:
             )
         if url.username is not None or url.password is not None:
             raise BadRecordError("uri-refused", "a URI with a user name or password is not fetched")
-        # A line's end within a URI would begin another header of the request.
+        # A newline within a URI would start another header of the request.
         if not uri.isprintable() or " " in uri:
             raise BadRecordError("bad-uri", "a URI has no spaces or control characters")
         self.check_host(host)
@@ -137,7 +139,7 @@ class UriFetcher:
         """Check that a host is allowed, whatever its addresses are.
 
         Raises:
-            BadRecordError: It is not; the text names the setting.
+            BadRecordError: The host is not allowed; the text names the setting.
         """
         host = host.lower()
         named = any(host == pattern.lower() for pattern in self.hosts)
@@ -149,7 +151,7 @@ class UriFetcher:
             )
 
     def _checked(self, url: SplitResult) -> str:
-        """One address of the host, all of them checked: the fetch goes there whatever DNS says later."""
+        """Check all addresses of the host and return one: the fetch uses it, whatever DNS says later."""
         host = url.hostname or ""
         try:
             addresses = self.resolver(host, url.port or PORTS[url.scheme])
@@ -164,10 +166,10 @@ class UriFetcher:
         """Check that every address of a host may be reached.
 
         Raises:
-            BadRecordError: One may not; the text names it and the setting.
+            BadRecordError: An address is not allowed; the text names it and the setting.
         """
         for address in addresses:
-            # Without the zone (`fe80::1%eth0`), which `ipaddress` compares, too.
+            # Without the zone (`fe80::1%eth0`), which `ipaddress` would compare too.
             if not self._reachable(ipaddress.ip_address(address.split("%")[0])):
                 raise BadRecordError(
                     "uri-refused",
@@ -189,7 +191,7 @@ class UriFetcher:
         headers = {name.lower(): value for name, value in answer.headers}
         coding = headers.get(b"content-encoding", b"identity").strip().lower()
         if coding not in {b"", b"identity"}:
-            raise BadRecordError("uri-encoding", f"the host sends it encoded ({coding[:40]!r})")
+            raise BadRecordError("uri-encoding", f"the host sends a content encoding ({coding[:40]!r})")
         length = headers.get(b"content-length", b"")
         if length.isdigit() and (len(length) > 18 or int(length) > self.limit):
             announced = length[:20].decode()
@@ -207,21 +209,21 @@ class UriFetcher:
 
 @dataclass
 class Deadline:
-    """When what is under way must have ended, monotonic seconds."""
+    """The time by which a fetch must have ended, in monotonic seconds."""
 
     at: float
 
     def left(self) -> float:
-        """Seconds until then.
+        """Return the seconds left.
 
         Raises:
-            httpcore.ReadTimeout: It is over.
+            httpcore.ReadTimeout: The deadline has passed.
         """
         return _left(self.at)
 
 
 def request_of(url: SplitResult) -> tuple[httpcore.URL, dict[bytes | str, bytes | str]]:
-    """What is asked for, and the headers that every request has."""
+    """Return a request's target and the headers that every request has."""
     host, port = url.hostname or "", url.port or PORTS[url.scheme]
     name = f"[{host}]" if ":" in host else host
     target = (url.path or "/") + (f"?{url.query}" if url.query else "")
@@ -235,15 +237,16 @@ def request_of(url: SplitResult) -> tuple[httpcore.URL, dict[bytes | str, bytes 
 
 
 def connected(address: str, deadline: Deadline) -> httpcore.ConnectionPool:
-    """Connections to one address, whatever a host is called; every wait ends with the deadline."""
+    """Return a connection pool to one address, whatever name the URL has; every wait ends at the deadline."""
     tls = _authorities(os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"))
     return httpcore.ConnectionPool(ssl_context=tls, network_backend=_Pinned(address, deadline))
 
 
 @lru_cache(maxsize=2)
 def _authorities(_file: str | None, _folder: str | None) -> ssl.SSLContext:
-    """The certificate authorities of the system, or of SSL_CERT_FILE and SSL_CERT_DIR. They are read once:
-    that costs more than a small request.
+    """Return the certificate authorities of the system, or of SSL_CERT_FILE and SSL_CERT_DIR.
+
+    They are cached, because reading them costs more than a small request.
     """
     return ssl.create_default_context()
 
@@ -252,8 +255,8 @@ def check_status(answer: httpcore.Response, *good: int) -> None:
     """Check the status of an answer.
 
     Raises:
-        BadRecordError: there is nothing of use.
-        TransientError: the host says that it cannot just now.
+        BadRecordError: the status is not among `good` and will not change.
+        TransientError: the host is unavailable for now (429 or 5xx).
     """
     if answer.status == 429 or answer.status >= 500:
         raise TransientError(f"the host answers with status {answer.status}")
@@ -265,7 +268,7 @@ def check_status(answer: httpcore.Response, *good: int) -> None:
 
 @contextmanager
 def passing(url: SplitResult) -> Iterator[None]:
-    """Around what a later try may do.
+    """Turn network failures and time-outs within the block into transient errors.
 
     Raises:
         TransientError: The network failed, or time was up.
@@ -277,7 +280,7 @@ def passing(url: SplitResult) -> Iterator[None]:
 
 
 def is_address(host: str) -> bool:
-    """Whether a host is an address in any form that a resolver takes: 127.1, 0x7f.1, 2130706433, ::1."""
+    """Whether a host is an address in any form that a resolver accepts: 127.1, 0x7f.1, 2130706433, ::1."""
     try:
         socket.inet_aton(host)
     except OSError:
@@ -286,7 +289,7 @@ def is_address(host: str) -> bool:
 
 
 def carried(address: Address) -> Address | None:
-    """The IPv4 address that an IPv6 address stands for, if any."""
+    """Return the IPv4 address that an IPv6 address carries, if any."""
     if isinstance(address, ipaddress.IPv4Address) or int(address) <= 1:
         return None
     for network, right in _CARRIERS:
@@ -303,7 +306,7 @@ def _left(deadline: float) -> float:
 
 
 class _Pinned(httpcore.SyncBackend):
-    """Connects to one address, whatever the host is called; every wait ends with the fetch."""
+    """Connects to one address, whatever name the URL has; every wait ends at the deadline."""
 
     def __init__(self, address: str, deadline: Deadline) -> None:
         self._address, self._deadline = address, deadline
@@ -316,7 +319,7 @@ class _Pinned(httpcore.SyncBackend):
         local_address: str | None = None,
         socket_options: Iterable[Any] | None = None,
     ) -> httpcore.NetworkStream:
-        """A connection to the address."""
+        """Connect to the pinned address."""
         stream = super().connect_tcp(
             self._address, port, self._deadline.left(), local_address, socket_options
         )
@@ -324,16 +327,16 @@ class _Pinned(httpcore.SyncBackend):
 
 
 class _Timed(httpcore.NetworkStream):
-    """A connection whose waits end with the deadline, and whose host must send at a rate."""
+    """A connection whose waits end at the deadline, and whose host must send at a minimum rate."""
 
     def __init__(self, stream: httpcore.NetworkStream, deadline: Deadline) -> None:
         self._stream, self._deadline = stream, deadline
-        self._waited_s, self._came = 0.0, 0  # since the request, or since the rate was looked at
+        self._waited_s, self._came = 0.0, 0  # since the request, or since the rate was checked
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
         since = time.monotonic()
         data = self._stream.read(max_bytes, min(self._deadline.left(), QUIET_S))
-        self._waited_s += time.monotonic() - since  # not the time in which nobody reads
+        self._waited_s += time.monotonic() - since  # without the time in which nobody reads
         self._came += len(data)
         if self._waited_s >= QUIET_S:
             if self._came < QUIET_S * LEAST_RATE:

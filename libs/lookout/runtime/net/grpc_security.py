@@ -1,4 +1,4 @@
-"""gRPC credentials: certificates and tokens from files, taken up again when the files change."""
+"""gRPC credentials: certificates and tokens from files, reloaded when the files change."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Token:
 
     @classmethod
     def of(cls, settings: GrpcSecurity) -> Token | None:
-        """The token that the settings ask for, if any.
+        """Return the token that the settings configure, if any.
 
         Raises:
             StartupError: its file cannot be read.
@@ -46,7 +46,7 @@ class Token:
         return token
 
     def value(self) -> str:
-        """The token now. A file that has gone leaves the token as it was."""
+        """Return the current token. If its file has gone, the last one stays in use."""
         if self._path is None:
             return self._fixed or ""
         try:
@@ -65,7 +65,10 @@ class Token:
 
 
 class Certificates:
-    """The three files of mutual TLS. Thread-safe; a pair that does not fit leaves the last one in use."""
+    """The three files of mutual TLS. Thread-safe.
+
+    If certificate and key do not match, the previous pair stays in use.
+    """
 
     def __init__(self, settings: GrpcSecurity) -> None:
         self._paths = [_path(settings, name) for name in _FILES]
@@ -77,7 +80,7 @@ class Certificates:
 
     @property
     def version(self) -> int:
-        """Grows each time other certificates are in use; looks at the files."""
+        """A number that grows each time new certificates are loaded; reading it checks the files."""
         with self._lock:
             self._load(first=False)
             return self._version
@@ -115,27 +118,27 @@ class Certificates:
             _log.info("new certificates are in use")
 
 
-#: Services of a fleet reach each other directly: gRPC would send calls to the proxy that `https_proxy` names
-#: for addresses outside, where they wait for ever. Exporters of traces open channels of their own, with it.
+#: Services of a fleet reach each other directly: gRPC would send calls to the proxy in `https_proxy`, which
+#: is for outside addresses, and they would wait for ever. Trace exporters open channels that do use it.
 _NO_PROXY: Final = ("grpc.enable_http_proxy", 0)
 
 
 class Channels:
-    """Opens channels to other services as the settings say."""
+    """Opens channels to other services with the credentials of the settings."""
 
     def __init__(self, settings: GrpcSecurity) -> None:
-        """Raises StartupError where a file cannot be used."""
+        """Raises StartupError if a file cannot be used."""
         self._certificates = Certificates(settings) if settings.grpc_tls else None
         self._token = Token.of(settings)
         self._name = settings.grpc_tls_name
 
     @property
     def version(self) -> int:
-        """Channels opened at an earlier version show certificates that have been replaced."""
+        """The version of the certificates; channels opened at an earlier one show replaced certificates."""
         return self._certificates.version if self._certificates is not None else 0
 
     def open(self, address: str, options: Sequence[tuple[str, Any]] = ()) -> grpc.Channel:
-        """A channel to host:port."""
+        """Open a channel to host:port."""
         options = [*options, _NO_PROXY]
         if self._certificates is None:
             channel = grpc.insecure_channel(address, options=options)
@@ -148,7 +151,7 @@ class Channels:
 
 
 def listen(server: grpc.Server, address: str, host: str, settings: GrpcSecurity) -> int:
-    """Add the port that the settings allow; returns its number.
+    """Add a port to the server, with TLS if it is configured, and return its number.
 
     Raises:
         StartupError: other machines would be served without TLS, or a file cannot be used.
@@ -165,7 +168,7 @@ def listen(server: grpc.Server, address: str, host: str, settings: GrpcSecurity)
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches an address."""
+    """Whether only this machine can reach an address."""
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
@@ -180,7 +183,7 @@ def _server_credentials(certificates: Certificates) -> grpc.ServerCredentials:
     used = certificates.version
 
     def changed() -> Any:
-        """Asked at each handshake."""
+        """Return new credentials if the files changed; gRPC calls it at each handshake."""
         nonlocal used
         version = certificates.version
         if version == used:
@@ -197,15 +200,15 @@ def _path(settings: GrpcSecurity, name: str) -> Path:
 
 
 class AskForToken(grpc.ServerInterceptor):  # type: ignore[misc]
-    """Refuses calls without the token. Health may be asked by anybody."""
+    """Rejects calls without the token. Health checks need none."""
 
     def __init__(self, token: Token) -> None:
         self._token = token
-        # It does not wait for the request, which may never come.
+        # A stream, so that it does not wait for the request, which may never come.
         self._refusal = grpc.stream_unary_rpc_method_handler(_refuse)
 
     def intercept_service(self, continuation: Callable[[Any], Any], details: Any) -> Any:
-        """The handler, or a refusal."""
+        """Return the handler, or one that rejects the call."""
         if details.method.startswith(HEALTH):
             return continuation(details)
         shown = next((value for key, value in details.invocation_metadata or () if key == _KEY), "")
@@ -213,7 +216,7 @@ class AskForToken(grpc.ServerInterceptor):  # type: ignore[misc]
 
 
 def _refuse(_requests: Any, context: grpc.ServicerContext) -> None:
-    context.abort(grpc.StatusCode.UNAUTHENTICATED, "show this fleet's token")
+    context.abort(grpc.StatusCode.UNAUTHENTICATED, "the fleet's token is missing or wrong")
 
 
 _Unary: Any = grpc.UnaryUnaryClientInterceptor

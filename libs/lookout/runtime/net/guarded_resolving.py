@@ -1,11 +1,11 @@
-"""An allow-list for libraries that open connections themselves: it stands where they resolve names.
+"""An allow-list for libraries that open their own connections, enforced where they resolve names.
 
-Apprise, paho and their like call `socket.create_connection`, which resolves and connects in one step. Where a
-guard holds, look-ups answer only for hosts that are allowed, and only if all of their addresses are: the
-connection goes to an address that was checked, also after a redirect, whatever DNS says later.
+Apprise, paho and similar libraries call `socket.create_connection`, which resolves and connects in one step.
+Under a guard, a look-up answers only if the host and all of its addresses are allowed. So the connection goes
+to an address that was checked, even after a redirect, whatever DNS says later.
 
-Libraries deliver on threads of their own. `guard_process` therefore holds for all threads of a process, and
-what checks its addresses itself says so with `unguarded`.
+Libraries deliver on their own threads. `guard_process` therefore covers all threads of a process, and code
+that checks its addresses itself opts out with `unguarded`.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from lookout.errors import BadRecordError
 from lookout.runtime.net.fetch import UriFetcher
 
 _resolve = socket.getaddrinfo
-_process: list[UriFetcher] = []  # the guard of all threads, if there is one
-#: the guard of a context; one entry without a guard: it checks by itself
+_process: list[UriFetcher] = []  # the guard of all threads, if any
+#: the guard of a context; a tuple of None: the context opted out
 _context: ContextVar[tuple[UriFetcher | None] | None] = ContextVar("guard", default=None)
 
 
 def guard_process(allowed: UriFetcher) -> None:
-    """Let every thread of this process resolve allowed hosts alone.
+    """Let every thread of this process resolve allowed hosts only.
 
     Args:
-        allowed: Which hosts and networks are.
+        allowed: The allowed hosts and networks.
     """
     _process[:] = [allowed]
     socket.getaddrinfo = _guarded_resolve
@@ -38,10 +38,10 @@ def guard_process(allowed: UriFetcher) -> None:
 
 @contextmanager
 def guarded(allowed: UriFetcher) -> Iterator[None]:
-    """Let this context resolve allowed hosts alone.
+    """Let this context resolve allowed hosts only.
 
     Args:
-        allowed: Which hosts and networks are.
+        allowed: The allowed hosts and networks.
     """
     socket.getaddrinfo = _guarded_resolve
     token = _context.set((allowed,))
@@ -53,7 +53,7 @@ def guarded(allowed: UriFetcher) -> Iterator[None]:
 
 @contextmanager
 def unguarded() -> Iterator[None]:
-    """Let this context resolve every host: it checks where it connects to."""
+    """Let this context resolve every host, because it checks its addresses itself."""
     token = _context.set((None,))
     try:
         yield
@@ -73,6 +73,6 @@ def _guarded_resolve(host: Any, *arguments: Any, **more: Any) -> Any:
         answers = _resolve(host, *arguments, **more)
         allowed.check_addresses(name, [str(answer[4][0]) for answer in answers])
     except BadRecordError as error:
-        # What libraries expect of a name that does not resolve: they report it, and connect nowhere.
+        # Libraries handle a name that does not resolve: they report it and do not connect.
         raise socket.gaierror(socket.EAI_FAIL, error.detail) from error
     return answers

@@ -1,4 +1,4 @@
-"""Links that show one thing for a while, without a sign-in: signed with a key that two services share."""
+"""Signed links that show one thing for a limited time without a sign-in. Two services share the key."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from urllib.parse import urlencode
 from lookout.disk import read_file
 from lookout.errors import StartupError
 
-#: bytes that a key must have
+#: least bytes of a key
 _LEAST_KEY: Final = 16
 
 
 def read_link_key(path: Path, setting: str) -> bytes:
-    """The key in a file.
+    """Read the signing key from a file.
 
     Args:
         path: The file.
         setting: The setting that names it, for messages.
 
     Raises:
-        StartupError: It cannot be read, or is too short to be a secret.
+        StartupError: The file cannot be read, or the key is too short.
     """
     try:
         key = read_file(path, links=True).strip()
@@ -37,13 +37,13 @@ def read_link_key(path: Path, setting: str) -> bytes:
 
 
 def signed_link(key: bytes, base: str, path: str, seconds: float) -> str:
-    """A link that ends.
+    """Return a link that expires.
 
     Args:
-        key: The key.
+        key: The signing key.
         base: Scheme and host.
         path: What it shows, such as /v1/shared/incidents/ID/picture.jpg.
-        seconds: How long it shows it.
+        seconds: How long it is valid.
     """
     until = int(time.time() + seconds)
     query = urlencode({"until": until, "signature": _signature(key, path, until)})
@@ -51,7 +51,7 @@ def signed_link(key: bytes, base: str, path: str, seconds: float) -> str:
 
 
 def is_signed(key: bytes, path: str, until: int, signature: str) -> bool:
-    """Whether a link was signed with this key and has not ended."""
+    """Whether a link was signed with this key and has not expired."""
     own = _signature(key, path, until)
     return hmac.compare_digest(own.encode(), signature.encode()) and time.time() < until
 

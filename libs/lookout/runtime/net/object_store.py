@@ -18,20 +18,21 @@ if TYPE_CHECKING:
 
 ACCESS_KEY_FILE: Final = "AWS_ACCESS_KEY_ID_FILE"
 SECRET_KEY_FILE: Final = "AWS_SECRET_ACCESS_KEY_FILE"
-#: the files are read again after so long: old and new credentials must both be valid for a while anyway
+#: time after which the files are read again: old and new credentials must both be valid for a while anyway
 FRESH: Final = timedelta(minutes=1)
 
 
 def open_store(url: str) -> Any:
-    """A store of obstore: `s3://bucket/prefix`, `gs://...`, `az://...`, or a folder, which is made.
+    """Open an obstore store: `s3://bucket/prefix`, `gs://...`, `az://...`, or a folder, which is created.
 
-    Credentials come from the usual variables (`AWS_ACCESS_KEY_ID`, ...), or for s3:// from the two files that
-    `AWS_ACCESS_KEY_ID_FILE` and `AWS_SECRET_ACCESS_KEY_FILE` name, which are followed.
+    Credentials come from the usual variables (`AWS_ACCESS_KEY_ID`, ...). For s3:// they may instead come from
+    the two files that `AWS_ACCESS_KEY_ID_FILE` and `AWS_SECRET_ACCESS_KEY_FILE` name, which are read again as
+    they change.
 
     Raises:
-        OSError: The folder cannot be made.
-        ValueError: The address cannot be used, or one of the files is not named.
-        obstore.exceptions.BaseError: The same.
+        OSError: The folder cannot be created.
+        ValueError: The address cannot be used, or only one of the two files is named.
+        obstore.exceptions.BaseError: The address cannot be used.
     """
     # Here, because not every service has it.
     from obstore.store import LocalStore, from_url
@@ -57,10 +58,10 @@ def open_store(url: str) -> Any:
 
 
 def store_of_setting(name: str, url: str) -> Any:
-    """The store that a setting names, as `open_store` opens it.
+    """Open the store that a setting names, as `open_store` does.
 
     Raises:
-        StartupError: It cannot be used; the text names the setting.
+        StartupError: The store cannot be opened; the text names the setting.
     """
     from obstore.exceptions import BaseError
 
@@ -72,10 +73,10 @@ def store_of_setting(name: str, url: str) -> Any:
 
 @contextmanager
 def asking_store(what: str) -> Iterator[None]:
-    """Let a failure of a store be a TransientError; `FileNotFoundError` passes as it is.
+    """Turn a store's failures within the block into TransientError; `FileNotFoundError` passes unchanged.
 
     Args:
-        what: How messages call the store.
+        what: What messages call the store.
     """
     from obstore.exceptions import BaseError
 

@@ -1,4 +1,4 @@
-"""The key with which an installation proves to push services that a message is its own (VAPID, RFC 8292)."""
+"""The key with which an installation authenticates its messages to push services (VAPID, RFC 8292)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def new_push_key() -> bytes:
-    """A new private key, as PEM."""
+    """Generate a private key; returns its PEM."""
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric import ec
 
@@ -24,14 +24,14 @@ def new_push_key() -> bytes:
 
 
 def read_push_key(path: Path, setting: str) -> ec.EllipticCurvePrivateKey:
-    """The private key in a file.
+    """Read the private key from a file.
 
     Args:
         path: The file.
         setting: The setting that names it, for messages.
 
     Raises:
-        StartupError: It cannot be read, or is not a key of P-256.
+        StartupError: The file cannot be read, or the key is not of P-256.
     """
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric import ec
@@ -49,7 +49,7 @@ def read_push_key(path: Path, setting: str) -> ec.EllipticCurvePrivateKey:
 
 
 def public_push_key(key: ec.EllipticCurvePrivateKey) -> str:
-    """The public key as browsers take it: an uncompressed point, base64url without padding."""
+    """Return the public key as browsers take it: an uncompressed point, base64url without padding."""
     from cryptography.hazmat.primitives import serialization
 
     point = key.public_key().public_bytes(
@@ -59,7 +59,7 @@ def public_push_key(key: ec.EllipticCurvePrivateKey) -> str:
 
 
 def push_key_pair(path: Path, setting: str) -> tuple[bytes, bytes]:
-    """The private key in a file and its public key, as PEM.
+    """Return the private key in a file and its public key, both as PEM.
 
     Raises:
         StartupError: As `read_push_key`.

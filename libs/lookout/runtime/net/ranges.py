@@ -1,4 +1,4 @@
-"""Ranges of what a URI names, by HTTP (RFC 9110, section 14): from a checked address, all of one version."""
+"""HTTP range requests (RFC 9110, section 14) to a checked address, all for the same version of a resource."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from lookout.runtime.net.fetch import Deadline, UriFetcher, check_status, connec
 from lookout.video.files.content_version import version_of
 
 RANGE_S = 60.0
-"""Seconds for one range at most."""
+"""Most seconds for one range."""
 _CONTENT_RANGE = re.compile(rb"bytes (\d{1,18})-(\d{1,18})/(\d{1,18})")
 
 
 class UriRanges:
-    """A URI that is read in ranges, over one connection while it lasts.
+    """A URI that is read in ranges, over one connection where the host keeps it open.
 
-    Every range is asked for with `If-Range`, and every answer must name the first one's version and size:
-    what is read is of one version. The host is looked up and checked once.
+    Every range request carries `If-Range`, and every answer must name the version and size of the first one,
+    so all bytes come from one version. The host is looked up and checked once.
 
     Args:
-        fetcher: What may be fetched, and from where.
-        uri: Which.
+        fetcher: Says what may be fetched, and from where.
+        uri: The URI.
 
     Raises:
         BadRecordError: It may not be fetched.
@@ -46,12 +46,11 @@ class UriRanges:
         """Ask for the first byte.
 
         Returns:
-            Whether the host serves ranges of something whose version it names; `size` and `version` are known
-            then.
+            Whether the host serves ranges and names a version; then `size` and `version` are set.
 
         Raises:
-            BadRecordError: There is nothing of use.
-            TransientError: The host does not answer, or says that it cannot just now.
+            BadRecordError: The URI names nothing of use.
+            TransientError: The host does not answer, or is unavailable for now.
         """
         with passing(self._url):
             answer = self._ask(0, 1)
@@ -64,17 +63,17 @@ class UriRanges:
             return span[:2] == (0, 0)
 
     def read(self, start: int, stop: int, take: Callable[[bytes], object]) -> None:
-        """Read the bytes [start, stop), tried once; where that fails some may have been taken.
+        """Read the bytes [start, stop) in one attempt; before a failure, `take` may have been called.
 
         Args:
             start: First byte.
-            stop: Behind the last one.
-            take: Called with every piece of them, in order.
+            stop: The byte after the last one.
+            take: Called with every piece, in order.
 
         Raises:
-            BadRecordError: The recording is another one by now (`uri-changed`), or the answer is not what was
-                asked for.
-            TransientError: The host does not answer, breaks off, or says that it cannot just now.
+            BadRecordError: The recording has changed (`uri-changed`), or the answer is not the range asked
+                for.
+            TransientError: The host does not answer, breaks off, or is unavailable for now.
         """
         wanted = stop - start
         with passing(self._url):
@@ -101,10 +100,12 @@ class UriRanges:
                     take(piece)
                     self._deadline.left()
         if wanted:
-            raise TransientError(f"{self._url.hostname}: {wanted} bytes of a range did not come")
+            raise TransientError(
+                f"{self._url.hostname}: the connection closed {wanted} bytes before the end of the range"
+            )
 
     def _ask(self, start: int, stop: int) -> httpcore.Response:
-        """An answer whose body is not read: a host without ranges begins to send the whole."""
+        """Return an answer without reading its body: a host without ranges begins to send everything."""
         self._deadline.at = time.monotonic() + self._seconds
         where, headers = request_of(self._url)
         ranged = {**headers, "range": f"bytes={start}-{stop - 1}"}
@@ -125,7 +126,8 @@ class UriRanges:
 
 
 def _span(answer: httpcore.Response) -> tuple[int, int, int] | None:
-    """First and last byte of an answer, and the size of the whole; None where it does not say them."""
+    """Return first byte, last byte and total size from `Content-Range`; None if the answer has no valid
+    one."""
     headers = {name.lower(): value for name, value in answer.headers}
     match = _CONTENT_RANGE.fullmatch(headers.get(b"content-range", b"").strip())
     if match is None:

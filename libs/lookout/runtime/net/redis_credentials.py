@@ -1,4 +1,5 @@
-"""Redis's password, read when a connection is made. A module of its own: importing redis takes long."""
+"""Redis credentials that are read at each connection. A module of its own, because importing redis is
+slow."""
 
 from __future__ import annotations
 
@@ -11,18 +12,18 @@ from lookout.errors import StartupError
 
 
 class RedisCredentials(CredentialProvider):
-    """User name and password at the moment of connecting: a password file may have changed.
+    """User name and password, read at each connection because a password file may have changed.
 
     Args:
         user: The user name; None: the default user.
-        password: Reads the password; raises `StartupError` where it cannot be read.
+        password: Reads the password; raises `StartupError` if it cannot.
     """
 
     def __init__(self, user: str | None, password: Callable[[], str]) -> None:
         self._user, self._password = user, password
 
     def get_credentials(self) -> tuple[str] | tuple[str, str]:
-        """The password, after the user name if there is one."""
+        """Return the password, with the user name before it if there is one."""
         try:
             password = self._password()
         except StartupError as error:

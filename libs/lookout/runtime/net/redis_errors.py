@@ -1,4 +1,4 @@
-"""What Redis raises where it does not answer, alone or as a cluster."""
+"""The exceptions that redis-py raises when Redis, single or as a cluster, does not answer."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ import redis
 from redis.exceptions import RedisClusterException
 
 REDIS_ERRORS = (redis.RedisError, RedisClusterException)
-"""A cluster without a node that answers raises the second one, which is no RedisError."""
+"""The second one is raised for a cluster in which no node answers; it does not derive from RedisError."""

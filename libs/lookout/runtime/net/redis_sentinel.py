@@ -1,4 +1,4 @@
-"""A client of the Redis that Sentinels call the primary. A module of its own: importing redis takes long."""
+"""A client of the primary that Redis Sentinels name. A module of its own, because importing redis is slow."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ import redis
 from redis.sentinel import Sentinel
 
 PORT = 26379
-#: what a connection to a Sentinel shares with one to the primary
+#: options that a connection to a Sentinel shares with one to the primary
 _SHARED = ("socket_timeout", "socket_connect_timeout", "ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
 
 
 def primary_client(url: str, service: str, options: Mapping[str, Any], *, auth: bool) -> redis.Redis:
-    """A client that asks the Sentinels for the primary at each new connection.
+    """Return a client that asks the Sentinels for the primary at each new connection.
 
     Args:
         url: redis://host:port,host:port/db of the Sentinels, or rediss:// (TLS, also to the primary).
-        service: Name of the primary there.
-        options: Of a connection to the primary.
-        auth: The Sentinels ask for the credentials of the primary.
+        service: The primary's name at the Sentinels.
+        options: Connection options for the primary.
+        auth: Whether the Sentinels ask for the credentials of the primary.
 
     Raises:
         ValueError: The URL cannot be read.
     """
     parts = urlsplit(url)
     if parts.scheme not in ("redis", "rediss") or "@" in parts.netloc:
-        raise ValueError("no address of Sentinels")
+        raise ValueError("not an address of Sentinels")
     hosts = [_place(place) for place in parts.netloc.split(",")]
     tls = {"ssl": True} if parts.scheme == "rediss" else {}
     shared = (*_SHARED, "credential_provider") if auth else _SHARED

@@ -1,6 +1,6 @@
-"""Redis as others may have written it: a key of another type, or a text that is not one, counts as absent.
+"""Defensive reads of Redis: a key of another type, or a value that is not valid, counts as absent.
 
-Redis is an index and never the truth, so what does not fit is removed and made again by whoever holds it.
+Redis is only an index, so an invalid entry is removed and its holder writes it again.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ import structlog
 from lookout.text import clean
 
 Kind = Literal["hash", "string", "zset"]
-#: what a text that is not UTF-8 becomes where a client decodes: something that no fleet writes
+#: how a client decodes text that is not UTF-8: into something that no fleet writes
 ENCODING_ERRORS: Final = "backslashreplace"
 
 _log = structlog.get_logger(__name__)
 
 
 def with_types(client: redis.Redis, kinds: Mapping[str, Kind], ask: Callable[[], Any]) -> Any:
-    """Ask Redis about keys; those of another type are removed, and it is asked once more.
+    """Run a Redis call; if a key has another type, remove it and run the call once more.
 
     Args:
         client: Redis.
-        kinds: The type that each key has.
-        ask: Reads or writes them; may be called twice.
+        kinds: The expected type of each key.
+        ask: Reads or writes the keys; may be called twice.
 
     Raises:
-        RedisError: What `ask` raises for another reason.
+        RedisError: `ask` failed for another reason.
     """
     try:
         return ask()
@@ -40,22 +40,24 @@ def with_types(client: redis.Redis, kinds: Mapping[str, Kind], ask: Callable[[],
     for key, kind in kinds.items():
         actual = client.type(key)
         if actual not in (kind, kind.encode(), "none", b"none"):
-            _log.warning("a key of another type is removed", key=clean(key), type=str(actual), needed=kind)
+            _log.warning("a key of the wrong type was removed", key=clean(key), type=str(actual), needed=kind)
             client.delete(key)
     return ask()
 
 
 def is_wrong_type(error: redis.ResponseError) -> bool:
-    """Whether Redis refused a command because its key holds another type. The code is the first word of what
-    Redis said; of a pipeline, redis-py puts the command in front of it."""
+    """Whether Redis rejected a command because its key holds another type.
+
+    The code is the first word of Redis's message. For a pipeline, redis-py puts the command before it.
+    """
     return str(error).rpartition(" of pipeline caused error: ")[2].startswith("WRONGTYPE")
 
 
 def required(answers: list[Any]) -> list[Any]:
-    """The answers of a pipeline that was run with `raise_on_error=False`.
+    """Return the answers of a pipeline that was run with `raise_on_error=False`.
 
     Raises:
-        RedisError: One of them is an error.
+        RedisError: An answer is an error; the first one is raised.
     """
     for answer in answers:
         if isinstance(answer, Exception):
@@ -64,7 +66,7 @@ def required(answers: list[Any]) -> list[Any]:
 
 
 def number_of(value: bytes | str) -> float | None:
-    """A finite number; None where it is not one."""
+    """Parse a finite number; None if the value is not one."""
     try:
         number = float(value)
     except ValueError:
@@ -73,7 +75,7 @@ def number_of(value: bytes | str) -> float | None:
 
 
 def text_of(value: bytes | str) -> str | None:
-    """A text; None where it is not UTF-8."""
+    """Decode a text; None if it is not UTF-8."""
     try:
         return value if isinstance(value, str) else value.decode()
     except UnicodeDecodeError:

@@ -1,4 +1,4 @@
-"""A gRPC server with health, trace context, credentials and, if asked for, reflection."""
+"""A gRPC server with health checks, trace context, credentials and optional reflection."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ MAX_MESSAGE_BYTES = 8 << 20  # tensors travel in chunks of 1 MiB; records that c
 
 
 class GrpcServer:
-    """Add services, then `start`. The health service says NOT_SERVING until `serving(True)`.
+    """Serves gRPC: add services, then call `start`. Health is NOT_SERVING until `serving(True)`.
 
     Args:
-        host: address to listen on; 0.0.0.0: all, of IPv6 too.
+        host: address to listen on; 0.0.0.0: all addresses, IPv6 included.
         port: 0 takes any free one.
-        limits: what callers may hold.
+        limits: how much of the server its callers may occupy.
         security: who may call; unset: anybody on this machine.
 
     Raises:
@@ -71,7 +71,7 @@ class GrpcServer:
         self._names.extend(names)
 
     def start(self) -> None:
-        """Listen."""
+        """Listen for calls."""
         if self._reflection:
             health = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
             reflection.enable_server_reflection((*self._names, health, reflection.SERVICE_NAME), self._server)
@@ -79,7 +79,7 @@ class GrpcServer:
         self._server.start()
 
     def serving(self, ready: bool) -> None:
-        """What the health service answers for "" and every added service."""
+        """Set what the health service answers for "" and every added service."""
         status = (
             health_pb2.HealthCheckResponse.SERVING if ready else health_pb2.HealthCheckResponse.NOT_SERVING
         )
@@ -87,7 +87,7 @@ class GrpcServer:
             self._health.set(name, status)
 
     def stop(self, grace_s: float = 1.0) -> None:
-        """Refuse new calls at once, let running ones end for `grace_s`."""
+        """Reject new calls at once; running ones may take `grace_s` to end."""
         self._health.enter_graceful_shutdown()
         self._server.stop(grace_s).wait(grace_s + 1.0)
         self._limits.stop()

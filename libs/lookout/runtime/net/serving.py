@@ -1,4 +1,4 @@
-"""Asks a service by gRPC whether it serves."""
+"""A gRPC health check of another service."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 
 def serving_fault(channel: grpc.Channel, timeout_s: float) -> str | None:
-    """Why a service does not serve calls; None: it does.
+    """Return why a service does not serve calls; None if it does.
 
     Args:
-        channel: To the service.
-        timeout_s: Seconds until it must have answered.
+        channel: A channel to the service.
+        timeout_s: Seconds to wait for the answer.
     """
     stub = health_pb2_grpc.HealthStub(channel)
     try:

@@ -1,4 +1,4 @@
-"""What is wrong with a setting, in the words of this documentation instead of pydantic's."""
+"""Descriptions of invalid settings in this project's words instead of pydantic's."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _WORDS: Final[Mapping[str, str]] = {
     "extra_forbidden": "there is no such field",
     "missing": "it is missing",
 }
-"""By pydantic's name of the fault."""
+"""By pydantic's error type."""
 
 
 def fault_text(fault: Mapping[str, Any]) -> str:
-    """What is wrong with a value.
+    """Describe what is wrong with a value.
 
     Args:
         fault: One of pydantic's `ValidationError.errors()`, with its context.

@@ -1,4 +1,4 @@
-"""What a running service shows: health, metrics, logs and traces."""
+"""Observability of a running service: health, metrics, logs and traces."""
 
 from lookout.runtime.observe.health import Health as Health
 from lookout.runtime.observe.limited_log import LimitedLog as LimitedLog

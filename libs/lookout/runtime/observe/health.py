@@ -1,4 +1,5 @@
-"""Alive: the polling thread runs. Ready: a settled member of the group, and Kafka can be reached."""
+"""Liveness and readiness. Alive: the polling thread runs. Ready: a settled member of the group that can reach
+Kafka."""
 
 from __future__ import annotations
 
@@ -8,10 +9,10 @@ from collections.abc import Callable
 
 
 class Health:
-    """Shared between the polling thread (writes) and the probes (read).
+    """Health of a service. The polling thread writes it, the probes read it.
 
     Args:
-        stall_s: Seconds without a turn of the polling thread after which it hangs.
+        stall_s: Seconds without a round of the polling thread after which it counts as hanging.
         clock: Monotonic seconds.
     """
 
@@ -24,15 +25,15 @@ class Health:
         self._notes: dict[str, Callable[[], object]] = {}
 
     def beat(self) -> None:
-        """The polling thread has finished one round."""
+        """Note that the polling thread has finished a round."""
         self._beat = self._clock()
 
     def allow(self, seconds: float) -> None:
-        """Alive for `seconds` more without a turn of the polling thread: a model loads."""
+        """Count as alive for `seconds` more without a round of the polling thread, while a model loads."""
         self._beat = self._clock() + seconds
 
     def block(self, part: str, why: str) -> None:
-        """Not ready until `part` is cleared."""
+        """Block readiness until `part` is cleared."""
         with self._lock:
             self._blockers[part] = why
 
@@ -42,28 +43,27 @@ class Health:
             self._blockers.pop(part, None)
 
     def alive(self) -> bool:
-        """False: the polling thread hangs; only a restart helps."""
+        """Whether the polling thread runs; if it hangs, only a restart helps."""
         return self._clock() - self._beat < self._stall_s
 
     def blockers(self) -> dict[str, str]:
-        """Why it is not ready; empty: it is."""
+        """Return why the service is not ready, by part; empty if it is."""
         with self._lock:
             return dict(self._blockers)
 
     def note(self, part: str, tell: Callable[[], object]) -> None:
-        """Say something alongside readiness: `tell` gives what JSON can hold; nothing is said while that is
-        empty.
-        """
+        """Report something alongside readiness. `tell` returns JSON-compatible data; nothing is shown while
+        it is empty."""
         with self._lock:
             self._notes[part] = tell
 
     def notes(self) -> dict[str, object]:
-        """What is said alongside readiness, by part."""
+        """Return what is reported alongside readiness, by part."""
         with self._lock:
-            # `tell` may take locks of its own: it is called outside of this one.
+            # `tell` may take locks of its own, so it is called without this one.
             notes = dict(self._notes)
         return {part: text for part, tell in notes.items() if (text := tell())}
 
     def ready(self) -> bool:
-        """Whether the service does its work right now."""
+        """Whether the service can do its work now."""
         return self.alive() and not self.blockers()

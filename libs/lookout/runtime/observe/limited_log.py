@@ -1,4 +1,7 @@
-"""Log lines that a stranger's records cause: a few an interval, then one that says how many were left out."""
+"""Rate-limited log lines for events that untrusted records cause.
+
+Each subject gets a few lines per interval; the next one tells how many were left out.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,9 @@ from typing import Any, Final
 from lookout.text import clean
 
 INTERVAL_S: Final = 60.0
-#: lines of one subject in an interval
+#: most lines of one subject in an interval
 LINES: Final = 10
-#: subjects that are told apart; beyond, all are one
+#: most subjects that are counted separately; further ones share one count
 SUBJECTS: Final = 1000
 
 
@@ -24,7 +27,7 @@ class _Count:
 
 
 class LimitedLog:
-    """Warnings and errors by subject (a camera and a reason), limited. Thread-safe.
+    """Warnings and errors, rate-limited by subject (such as a camera and a reason). Thread-safe.
 
     Args:
         log: Where lines go (structlog).
@@ -38,11 +41,11 @@ class LimitedLog:
         self._counts: dict[Hashable, _Count] = {}
 
     def warning(self, subject: Hashable, event: str, **facts: object) -> None:
-        """Write a line, unless the subject had its number in this interval."""
+        """Log a warning, unless the subject has used up its lines in this interval."""
         self._write(self._log.warning, subject, event, facts)
 
     def error(self, subject: Hashable, event: str, **facts: object) -> None:
-        """The same as an error."""
+        """Log an error, unless the subject has used up its lines in this interval."""
         self._write(self._log.error, subject, event, facts)
 
     def _write(
@@ -56,7 +59,7 @@ class LimitedLog:
         write(event, **{name: clean(fact) for name, fact in facts.items()})
 
     def _left_out(self, subject: Hashable) -> int | None:
-        """How many lines were left out before this one; None where this one is, too."""
+        """Return how many lines were left out before this one; None if this one is left out too."""
         now = self._clock()
         with self._lock:
             if subject not in self._counts and len(self._counts) >= SUBJECTS:

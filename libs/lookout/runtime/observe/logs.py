@@ -1,4 +1,4 @@
-"""Structured logs: one JSON object a line on stderr, bound with stage, instance, camera, offset and trace."""
+"""Structured logs: one JSON object a line on stderr, with stage, instance, camera, offset and trace."""
 
 from __future__ import annotations
 
@@ -14,14 +14,13 @@ from opentelemetry import trace
 from lookout.text import clean_event
 
 Event = MutableMapping[str, Any]
-#: kinds of messages that are told apart at a time
+#: kinds of messages that are remembered at a time
 _KINDS = 1000
 
 
 def setup(stage: str, instance: str, level: str = "INFO", human: bool = False) -> None:
     """Configure structlog and the standard library's logging for this process.
-    `human`: plain lines for a terminal.
-    """
+    `human`: plain lines for a terminal instead of JSON."""
     renderer: Any = structlog.dev.ConsoleRenderer() if human else structlog.processors.JSONRenderer()
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,
@@ -33,7 +32,7 @@ def setup(stage: str, instance: str, level: str = "INFO", human: bool = False) -
     structlog.configure(
         processors=[*shared, structlog.processors.format_exc_info, clean_event, renderer],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelName(level)),
-        # The stream is looked up at each line: a caller may replace it, or close the one it had.
+        # stderr is looked up for each line: a caller may replace it, or close the earlier one.
         logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),
         cache_logger_on_first_use=False,
     )
@@ -49,15 +48,15 @@ def setup(stage: str, instance: str, level: str = "INFO", human: bool = False) -
             ],
         )
     )
-    handler.addFilter(Quiet())  # gRPC writes a traceback for every request that is no message
+    handler.addFilter(Quiet())  # gRPC writes a traceback for every request that is not a valid message
     root = logging.getLogger()
     root.handlers = [handler]
-    # Libraries speak at INFO about every connection.
+    # Libraries log every connection at INFO.
     root.setLevel(max(logging.getLevelName(level), logging.WARNING))
 
 
 def get(name: str = "") -> structlog.stdlib.BoundLogger:
-    """A logger; `bind` it, or use `structlog.contextvars.bound_contextvars`."""
+    """Return a logger; `bind` it, or use `structlog.contextvars.bound_contextvars`."""
     return cast(
         structlog.stdlib.BoundLogger, structlog.get_logger(log=name) if name else structlog.get_logger()
     )
@@ -81,9 +80,7 @@ def _trace_ids(_logger: Any, _method: str, event: Event) -> Event:
 
 
 class Quiet(logging.Filter):
-    """Lets one message of a kind through in `seconds`: a client that reconnects says so once, not a thousand
-    times.
-    """
+    """Lets one message of a kind through every `seconds`, so that a client that reconnects logs it once."""
 
     def __init__(self, seconds: float = 30.0) -> None:
         super().__init__()
@@ -91,8 +88,8 @@ class Quiet(logging.Filter):
         self._last: dict[str, float] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether this one is said."""
-        # The first words: librdkafka puts numbers and addresses after them, which differ each time.
+        """Whether to log this message."""
+        # Only the first words: librdkafka puts numbers and addresses after them, which differ each time.
         kind = f"{record.name}:{record.levelno}:{str(record.msg)[:12]}"
         now = time.monotonic()
         if now - self._last.get(kind, -self._seconds) < self._seconds:
@@ -104,7 +101,7 @@ class Quiet(logging.Filter):
 
 
 def client_logger(name: str) -> logging.Logger:
-    """The logger given to a Kafka client."""
+    """Return the logger for a Kafka client."""
     logger = logging.getLogger(f"kafka.{name}")
     if not any(isinstance(installed, Quiet) for installed in logger.filters):
         logger.addFilter(Quiet())

@@ -1,4 +1,4 @@
-"""Prometheus metrics of a stage, and the small HTTP server for them and the probes."""
+"""Prometheus metrics of a stage, and the HTTP server for metrics and probes."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from lookout.runtime.observe.health import Health
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIEnvironment
 
-#: a scraper that asked within this time is waited for
+#: seconds since its last request within which a scraper is waited for
 SCRAPED_WITHIN_S = 120.0
-#: how transactions end, and kinds of failures after which work is tried again: values of labels
+#: values of labels: how transactions end, and the kinds of failures that are retried
 OUTCOMES: Final = ("committed", "aborted", "unknown", "failed")
 FAILURES: Final = ("transient", "device", "unknown")
 _SECONDS = (0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
 
 class _Numbers(Collector):
-    """Metrics that are read when somebody asks for them."""
+    """Metrics that are computed at each scrape."""
 
     def __init__(self, read: Callable[[], Iterable[Metric]]) -> None:
         self._read = read
@@ -97,11 +97,11 @@ class Metrics:
         self.ready = self._gauge("ready", "1 if the service is ready, else 0")
 
     def begin(self, events: Iterable[str], reasons: Iterable[str] = ()) -> None:
-        """Make the series of what may be counted, so that its first count is seen as an increase.
+        """Create the series of everything that may be counted, so that a first count shows as an increase.
 
         Args:
-            events: Labels of `events`.
-            reasons: Labels of `dead_letters`.
+            events: Values of the `event` label of `events`.
+            reasons: Values of the `reason` label of `dead_letters`.
         """
         self.fenced.labels(self.stage)
         self.forgotten.labels(self.stage)
@@ -117,23 +117,24 @@ class Metrics:
             self.retries.labels(self.stage, kind)
 
     def computing(self, slots: int = 1) -> Callable[[float], None]:
-        """What a computation tells how long it took. Autoscaling divides the sum by the slots: how busy the
-        stage is, in pods.
+        """Return a function to which computations report their seconds.
+
+        Autoscaling divides the sum by the slots: the stage's load, in pods.
 
         Args:
-            slots: Computations that run at a time in this process.
+            slots: Computations that this process runs at a time.
         """
         self.slots.labels(self.stage).set(slots)
         return self.busy_seconds.labels(self.stage).inc
 
     def partition_gone(self, number: int) -> None:
-        """Drop the series of a partition that belongs to another process now."""
+        """Drop the series of a partition that another process owns now."""
         for gauge in (self.lag, self.lag_seconds):
             with suppress(KeyError):
                 gauge.remove(self.stage, str(number))
 
     def show(self, read: Callable[[], Iterable[Metric]]) -> None:
-        """Show what `read` gives, too: it is called whenever somebody asks."""
+        """Also expose what `read` returns; it is called at each scrape."""
         self.registry.register(_Numbers(read))
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
@@ -152,7 +153,10 @@ _ALL = "0.0.0.0"
 
 
 class Probes:
-    """HTTP on `host:port` (0: any free port; 0.0.0.0: all addresses, IPv6 too): /metrics, /livez, /readyz."""
+    """HTTP server on `host:port` for /metrics, /livez and /readyz.
+
+    Port 0 takes any free one. Host 0.0.0.0 means all addresses, IPv6 included.
+    """
 
     def __init__(self, metrics: Metrics, health: Health, port: int, host: str = "0.0.0.0") -> None:
         self._scraped = threading.Condition()
@@ -169,9 +173,7 @@ class Probes:
         self._thread.start()
 
     def wait_for_scrape(self, seconds: float) -> None:
-        """Wait until /metrics is read once more from now on, `seconds` at most; not at all where nobody reads
-        it.
-        """
+        """Wait at most `seconds` until /metrics is scraped once more; return at once if nobody scrapes it."""
         with self._scraped:
             if time.monotonic() - self._scraped_at > SCRAPED_WITHIN_S:
                 return
@@ -199,7 +201,7 @@ class Probes:
                 return _text(start, 404, "/metrics, /livez or /readyz\n")
 
     def _scrape(self, request: WSGIEnvironment, start: StartResponse) -> Iterator[bytes]:
-        """One read of /metrics; it counts as read once it is sent: WSGI asks for the part after it then."""
+        """Answer a scrape of /metrics. It counts once it is sent: WSGI then asks for the next part."""
         with self._scraped:
             self._begun, self._scraped_at = self._begun + 1, time.monotonic()
             number = self._begun
@@ -224,7 +226,7 @@ class _Ipv4Server(ThreadingWSGIServer):
 
 
 class _Ipv6Server(ThreadingWSGIServer):
-    """All addresses are those of both families, as gRPC has it: a pod may have an IPv6 address alone."""
+    """Listens on IPv4 and IPv6 if the host is 0.0.0.0, as gRPC does: a pod may have only an IPv6 address."""
 
     address_family = socket.AF_INET6
 
@@ -237,4 +239,4 @@ class _Ipv6Server(ThreadingWSGIServer):
 
 class _SilentHandler(WSGIRequestHandler):
     def log_message(self, format: str, *args: Any) -> None:
-        """Probes are not worth a line."""
+        """Log nothing: probes are too frequent."""

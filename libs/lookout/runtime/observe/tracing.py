@@ -1,4 +1,4 @@
-"""Trace context through Kafka headers and gRPC metadata (W3C `traceparent`)."""
+"""Trace context in Kafka headers and gRPC metadata (W3C `traceparent`)."""
 
 from __future__ import annotations
 
@@ -24,9 +24,8 @@ _PROPAGATOR = TraceContextTextMapPropagator()
 
 
 def setup(stage: str, instance: str, endpoint: str | None = None) -> None:
-    """Start tracing for this process; spans go to `endpoint` (OTLP over gRPC), or only travel on where it is
-    None.
-    """
+    """Set up tracing for this process. Spans go to `endpoint` (OTLP over gRPC); with None, trace context is
+    only passed on."""
     provider = TracerProvider(
         resource=Resource.create({"service.name": f"lookout-{stage}", "service.instance.id": instance})
     )
@@ -38,25 +37,25 @@ def setup(stage: str, instance: str, endpoint: str | None = None) -> None:
 
 
 def exporter(endpoint: str) -> SpanExporter:
-    """What sends spans to a collector: with TLS to an https:// address, else without."""
+    """Return an exporter to a collector; it uses TLS for an https:// address."""
     from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
 
     return OTLPSpanExporter(endpoint=endpoint, insecure=not endpoint.startswith("https://"))
 
 
 def tracer() -> trace.Tracer:
-    """The runtime's tracer."""
+    """Return the runtime's tracer."""
     return trace.get_tracer("lookout")
 
 
 def extract(headers: Headers) -> Context:
-    """The context that a record's headers carry."""
+    """Return the trace context in a record's headers."""
     parent = names.text(headers, names.TRACEPARENT)
     return _PROPAGATOR.extract({names.TRACEPARENT: parent} if parent else {})
 
 
 def inject(context: Context | None = None) -> Headers:
-    """Headers that carry the present (or the given) context; empty without one."""
+    """Return headers with the given or current trace context; empty if there is none."""
     carrier: dict[str, str] = {}
     _PROPAGATOR.inject(carrier, context)
     return names.encode(carrier)
@@ -64,7 +63,7 @@ def inject(context: Context | None = None) -> Headers:
 
 @contextmanager
 def span(name: str, headers: Headers = (), **attributes: str | int | float) -> Iterator[trace.Span]:
-    """A span under the context in `headers`, or under the present one."""
+    """Open a span under the trace context in `headers`, or under the current one."""
     parent = extract(headers) if headers else None
     with tracer().start_as_current_span(name, context=parent, attributes=attributes) as current:
         yield current
@@ -75,14 +74,14 @@ _Stream: Any = grpc.UnaryStreamClientInterceptor
 
 
 class ClientTracing(_Unary, _Stream):  # type: ignore[misc]
-    """Sends the present trace context with every call."""
+    """Sends the current trace context with every call."""
 
     def intercept_unary_unary(self, call: Callable[..., Any], details: Any, request: Any) -> Any:
-        """Unary answers."""
+        """Add the context to a call with a single answer."""
         return call(_traced(details), request)
 
     def intercept_unary_stream(self, call: Callable[..., Any], details: Any, request: Any) -> Any:
-        """Streamed answers."""
+        """Add the context to a call with a streamed answer."""
         return call(_traced(details), request)
 
 
@@ -96,7 +95,7 @@ class ServerTracing(grpc.ServerInterceptor):  # type: ignore[misc]
     """Runs every call under the caller's trace context."""
 
     def intercept_service(self, continuation: Callable[[Any], Any], details: Any) -> Any:
-        """Wrap the handler of a call that carries a context."""
+        """Wrap the handler if the call carries a context."""
         handler = continuation(details)
         carrier = {key: value for key, value in details.invocation_metadata or () if key == names.TRACEPARENT}
         if handler is None or not carrier:
@@ -129,11 +128,11 @@ def _within(call: Callable[..., Any], context: Context) -> Callable[..., Any]:
 
 
 def _within_stream(call: Callable[..., Any], context: Context) -> Callable[..., Any]:
-    """A generator's body runs between its yields, so each step is given the context."""
+    """Run each step of a generator under the context, since its body runs between its yields."""
 
     def wrapped(request: Any, servicer: Any) -> Iterator[Any]:
         carried = contextvars.copy_context()
-        # In a copy of the context: the server's thread runs other calls between two parts of this one.
+        # In a copy of the context, because the server's thread runs other calls between two parts.
         carried.run(otel.attach, context)
         stream = carried.run(lambda: iter(call(request, servicer)))
         while (part := carried.run(next, stream, None)) is not None:
@@ -143,7 +142,7 @@ def _within_stream(call: Callable[..., Any], context: Context) -> Callable[..., 
 
 
 def traced(channel: grpc.Channel) -> grpc.Channel:
-    """The channel with `ClientTracing`."""
+    """Wrap a channel with `ClientTracing`."""
     return grpc.intercept_channel(channel, ClientTracing())
 
 

@@ -1,5 +1,5 @@
-"""Tensors by reference: tiers of memory and disk, a directory in Redis, peers over gRPC, and making them
-again."""
+"""Tensors by reference: tiers of memory and disk, a directory in Redis, transfers between peers over gRPC,
+and recomputation of lost tensors."""
 
 from typing import TYPE_CHECKING
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from lookout.runtime.store.unread import Unread as Unread
     from lookout.runtime.store.wait_budget import WaitBudget as WaitBudget
 
-# The key that addresses are signed with is read by services that hold no tensor: they import no numpy.
+# Services that hold no tensors still read the key that signs addresses, and must not import numpy for it.
 _LAZY = {
     "client": ["Fetched", "TensorClient"],
     "directory": ["Announcer", "Directory"],

@@ -1,4 +1,5 @@
-"""Byte accounting of one tier: least recently used first, pinned entries last or never."""
+"""Byte accounting of one tier. The least recently used entry leaves first; pinned entries leave last or
+never."""
 
 from collections import OrderedDict
 from dataclasses import dataclass, field
@@ -6,7 +7,7 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class TierAccounting:
-    """Sizes of the entries of one tier. Not locked: its owner is."""
+    """Sizes of the entries of one tier. Not thread-safe: the owner holds a lock."""
 
     budget: int
     used: int = 0
@@ -21,7 +22,7 @@ class TierAccounting:
         return len(self._free) + len(self._pinned)
 
     def keys(self) -> list[str]:
-        """Least recently used first, pinned ones last."""
+        """Return all keys, least recently used first, pinned ones last."""
         return [*self._free, *self._pinned]
 
     def pinned(self, key: str) -> bool:
@@ -61,7 +62,8 @@ class TierAccounting:
             self.pinned_bytes -= self._free[key]
 
     def victims(self, size: int, pinned_too: bool = False) -> list[str] | None:
-        """What must leave so that `size` bytes fit, least recently used first; None where that cannot be."""
+        """Return what must leave so that `size` bytes fit, least recently used first; None if they cannot
+        fit."""
         need = self.used + size - self.budget
         if need <= 0:
             return []

@@ -1,11 +1,11 @@
-"""Which directory entries a store holds tensors of, and who hears when that changes."""
+"""Counts which directory entries a store holds tensors of, and announces changes."""
 
 import threading
 from typing import Protocol
 
 
 class Holdings(Protocol):
-    """Hears which directory entries a store begins and ceases to hold."""
+    """Is told when a store begins or ceases to hold a directory entry."""
 
     def held(self, entry: str) -> None: ...
 
@@ -15,8 +15,8 @@ class Holdings(Protocol):
 class Announcements:
     """Counts the tensors of each directory entry and tells `holdings` what changed. Thread-safe.
 
-    `add` and `remove` only count, so that they may be called under a store's lock; `tell` calls `holdings`
-    and is called outside of it.
+    `add` and `remove` only count, so they may be called under a store's lock. `tell` calls `holdings`, so it
+    must be called without the lock.
     """
 
     def __init__(self, holdings: Holdings | None = None) -> None:
@@ -26,12 +26,12 @@ class Announcements:
         self._ended: list[str] = []  # entries to take back, not told yet
 
     def add(self, entry: str) -> None:
-        """One more tensor of an entry is held."""
+        """Count one more tensor of an entry."""
         with self._lock:
             self._tensors[entry] = self._tensors.get(entry, 0) + 1
 
     def remove(self, entry: str) -> None:
-        """One tensor of an entry is held no more."""
+        """Count one tensor of an entry less."""
         with self._lock:
             self._tensors[entry] -= 1
             if self._tensors[entry] == 0:
@@ -39,14 +39,14 @@ class Announcements:
                 self._ended.append(entry)
 
     def entries(self) -> list[str]:
-        """Entries of which at least one tensor is held."""
+        """Return the entries of which at least one tensor is held."""
         with self._lock:
             return list(self._tensors)
 
     def tell(self, entry: str | None = None) -> None:
-        """Take back the entries that ended, and announce `entry` if something of it is held."""
+        """Withdraw the entries that are no longer held, and announce `entry` if a tensor of it is held."""
         with self._lock:
-            # A tensor of the entry may have come again since: then it is not taken back.
+            # A tensor of the entry may have been added again since: then the entry stays.
             ended = [old for old in self._ended if old not in self._tensors]
             self._ended.clear()
             present = entry is not None and entry in self._tensors

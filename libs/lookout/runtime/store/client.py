@@ -1,4 +1,4 @@
-"""Getting a tensor, wherever it is, or making it again."""
+"""Fetches a tensor from wherever it is held, or has it made again."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -26,8 +26,10 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """A tensor (read-only) and how it came. `degraded`: the directory did not answer, so it was made again by
-    lineage."""
+    """A tensor (read-only) and where it came from.
+
+    `degraded`: the directory did not answer, so no holder was asked and the tensor was made again by lineage.
+    """
 
     array: Array
     source: Literal["local", "peer", "made"]
@@ -35,11 +37,11 @@ class Fetched:
 
 
 class TensorClient:
-    """Local store, then the holders the directory names, then made again: here, or at any replica of the
-    stage.
+    """Fetches tensors: from the local store, else from the holders in the directory, else made again, here or
+    by a replica of the stage.
 
-    `replicas` are fixed addresses of a stage's pods (a service name, or a list), used beside those the
-    directory knows, and alone where it is away.
+    `replicas` are fixed addresses of a stage's pods (a service name, or a list). They are used in addition to
+    those that the directory knows, and alone if the directory is away.
     """
 
     def __init__(
@@ -55,13 +57,13 @@ class TensorClient:
         self._replicas = replicas or {}
 
     def fetch(self, ref: TensorRef, record: Message, rows: Rows | None = None) -> Fetched:
-        """The tensor, or `rows` of it. `record` is the one that carries `ref`; it is what the tensor is made
-        from.
+        """Return the tensor, or `rows` of it. It is made again, if need be, from `record`, which carries
+        `ref`.
 
         Raises:
             LineageBrokenError: It can never be made again.
-            TensorNotMadeError: Nobody has it, and a replica of its stage answers and cannot make it.
-            TensorUnavailableError: Nobody has it, or can make it, now.
+            TensorNotMadeError: Nobody holds it, and a replica of its stage answers but cannot make it.
+            TensorUnavailableError: Nobody can send or make it now.
         """
         if self._store is not None and (array := self._store.get(ref, rows)) is not None:
             return Fetched(array, "local")
@@ -77,7 +79,7 @@ class TensorClient:
         if self._directory is None:
             return [], False
         try:
-            # Sorted, so that all readers of a tensor try its holders in one order.
+            # Sorted, so that all readers of a tensor try its holders in the same order.
             return sorted(h.address for h in self._directory.find(ref)), False
         except DirectoryDownError as error:
             _log.debug("fetching by lineage", ref=ref.id, error=str(error))
@@ -97,12 +99,11 @@ class TensorClient:
                 return self._peers.materialize(address, ref, record, rows)
             except StoreError as error:
                 failures.append(error)
-        # One replica that says it can never be made is believed before those that could not be reached:
-        # waiting for them would not help.
+        # If one replica says that it can never be made, waiting for those that were not reached is no use.
         broken = [error for error in failures if isinstance(error, LineageBrokenError)]
         if broken:
             raise broken[0]
-        # All replicas make a tensor from the same record, so what one cannot make the others cannot either.
+        # All replicas make a tensor from the same record, so if one cannot, the others cannot either.
         answered = any(isinstance(error, (TensorNotMadeError, TensorCorruptError)) for error in failures)
         kind = TensorNotMadeError if answered else TensorUnavailableError
         raise kind(f"{ref.id} could not be made again: {'; '.join(map(str, failures))}")

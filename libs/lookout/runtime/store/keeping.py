@@ -1,4 +1,4 @@
-"""How a producing stage puts its tensors into its store, and how long it waits for room."""
+"""How a producing stage puts tensors into its store, and how long it waits for room."""
 
 import time
 from collections.abc import Callable
@@ -12,11 +12,11 @@ from lookout.v1.lineage_pb2 import TensorRef
 
 
 class Keeper:
-    """Puts tensors into a store; a camera over its quota waits once, then its tensors are refused by name.
+    """Puts tensors into a store; a camera over its quota waits once, then its tensors are rejected.
 
-    A camera is over its quota because its consumer is slower than the camera is. While it waits, the commits
+    A camera is over its quota if its consumer is slower than the camera. While the camera waits, the commits
     of its partition wait too. After `camera_wait_s` its segments or blocks are left out, with an outcome that
-    says so, until there is room again.
+    gives the reason, until there is room again.
 
     Args:
         store: Where tensors are put.
@@ -29,11 +29,11 @@ class Keeper:
         self._since: dict[str, float] = {}  # cameras over their quota, and since when
 
     def check(self, camera: str) -> None:
-        """Whether anything of a camera can be kept; asked before work is done for it.
+        """Check that a camera has room for more tensors; call it before doing work for the camera.
 
         Raises:
-            TransientError: Nothing, for now.
-            CameraQuotaError: Nothing, and it has waited long enough.
+            TransientError: The camera is over its quota; retry later.
+            CameraQuotaError: The camera stayed over its quota longer than `camera_wait_s`.
         """
         try:
             self._store.check_quota(camera)
@@ -41,11 +41,11 @@ class Keeper:
             raise self._refusal(camera, error) from error
 
     def put(self, ref: TensorRef, array: Array, unread: Unread, dtype: str | None = None) -> TensorRef:
-        """`TensorStore.put` of something that the next stage reads.
+        """Put a tensor that the next stage reads (`TensorStore.put`).
 
         Raises:
-            TransientError: There is no room, for now.
-            CameraQuotaError: The camera's unread tensors leave no room, and it has waited long enough.
+            TransientError: The store is full, or the camera is over its quota; retry later.
+            CameraQuotaError: The camera stayed over its quota longer than `camera_wait_s`.
         """
         try:
             return self._store.put(ref, array, unread, dtype)
@@ -55,12 +55,11 @@ class Keeper:
             raise TransientError(str(error)) from error
 
     def forget(self, camera: str) -> None:
-        """Everything of a record could be kept, or the camera was given away: the next wait begins again."""
+        """Reset a camera's wait: all tensors of a record fitted, or the camera was given away."""
         self._since.pop(camera, None)
 
     def _refusal(self, camera: str, error: CameraQuotaError) -> Exception:
         now = self._clock()
-        # `setdefault`: the wait began at the first refusal, and later tries of the record do not begin it
-        # again.
+        # `setdefault`: the wait began at the first rejection; later attempts at the record do not restart it.
         over = now - self._since.setdefault(camera, now) >= self._store.settings.camera_wait_s
         return CameraQuotaError(str(error)) if over else TransientError(str(error))

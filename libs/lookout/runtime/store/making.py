@@ -1,4 +1,4 @@
-"""Tensors that are made again on request."""
+"""Makes tensors again on request."""
 
 import threading
 from collections.abc import Callable
@@ -12,15 +12,15 @@ from lookout.runtime.store.turns import Turns
 from lookout.v1.lineage_pb2 import TensorRef
 
 Materializer = Callable[[TensorRef, Message], Array]
-"""Makes a tensor again from its reference and the record that carries it: a pure function of these and the
-segments' bytes. Raises LineageBrokenError where that cannot be."""
+"""Makes a tensor again from its reference and the record that carries it: a pure function of these and
+the segments' bytes. Raises LineageBrokenError if the tensor can never be made."""
 
 
 class Makers:
-    """The materializer of each stage. Thread-safe.
+    """The functions that make tensors again, one for each stage. Thread-safe.
 
     Args:
-        workers: How many tensors are made at one time; others wait for their turn (`Turns`).
+        workers: How many tensors are made at a time; others wait for their turn (`Turns`).
     """
 
     def __init__(self, workers: int) -> None:
@@ -31,24 +31,24 @@ class Makers:
         self._turns = Turns(workers)
 
     def register(self, stage: int, materializer: Materializer) -> None:
-        """How tensors of a stage are made."""
+        """Set the function that makes the tensors of a stage."""
         self._materializers[stage] = materializer
 
     def can_make(self, ref: TensorRef) -> bool:
-        """Whether tensors of its stage can be made here."""
+        """Whether tensors of this stage can be made here."""
         return ref.stage in self._materializers
 
     def make(self, ref: TensorRef, record: Message, keep: Callable[[Array], Array]) -> Array:
-        """Make a tensor. Requests at one time for one tensor are one; all get its result or its error.
+        """Make a tensor. Concurrent requests for one tensor share one computation, and its result or error.
 
         Args:
             ref: The tensor.
             record: The record that carries the reference.
-            keep: Called once with what was made; gives what the callers get.
+            keep: Called once with the new tensor; returns what the callers get.
 
         Raises:
-            StoreError: No materializer is registered for the stage.
-            Exception: What the materializer or `keep` raises.
+            StoreError: No function is registered for the stage.
+            Exception: What that function or `keep` raises.
         """
         with self._lock:
             ours = ref.id not in self._running

@@ -1,4 +1,4 @@
-"""Records of `masks.v1` carry the fleet's signature: nobody else changes or lifts a privacy mask."""
+"""Signatures on records of `masks.v1`, so that only the fleet can change or lift a privacy mask."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from lookout.runtime.store.signing import FleetSigner
 from lookout.v1.masks_pb2 import CameraMasks
 from lookout.v1.watches_pb2 import Zone
 
-_KEPT: Final = "the mask before it stays in force"
+_KEPT: Final = "the previous mask stays in force"
 #: why a record of `masks.v1` without a value cannot be used
-DELETED: Final = f"a deleted record lifts no mask: {_KEPT}"
+DELETED: Final = f"deleting a record does not lift a mask: {_KEPT}"
 
 
 class MaskSigner:
-    """Signs a camera's masks with the fleet's token, and checks them. Without a token all masks count.
+    """Signs a camera's masks with the fleet's token and checks them. Without a token all masks are accepted.
 
     Args:
-        token: The fleet's, or None if it has no token.
+        token: The fleet's token, or None if it has none.
     """
 
     def __init__(self, token: Token | None) -> None:
@@ -31,7 +31,7 @@ class MaskSigner:
 
     @classmethod
     def of(cls, security: GrpcSecurity | None) -> MaskSigner:
-        """As the settings say."""
+        """Make a signer from the settings."""
         return cls(None if security is None else Token.of(security))
 
     @property
@@ -44,11 +44,11 @@ class MaskSigner:
         masks.signature = self._signer.mark(_content(masks))
 
     def check(self, masks: CameraMasks) -> bool:
-        """Whether the fleet signed them."""
+        """Whether the fleet signed the masks."""
         return self._signer.is_right(masks.signature, _content(masks))
 
     def read(self, key: str, value: bytes | None, before: CameraMasks | None) -> CameraMasks:
-        """The masks in a record, where they take the place of those before.
+        """Return the masks in a record that replaces the camera's previous ones.
 
         Args:
             key: The record's key, which is the camera's id.
@@ -56,7 +56,8 @@ class MaskSigner:
             before: The camera's masks so far.
 
         Raises:
-            RuleError: They do not: the record was deleted, cannot be applied, is not signed, or is older.
+            RuleError: The record replaces nothing: it was deleted, cannot be read, is not signed, or is
+                older.
         """
         if value is None:
             raise RuleError(DELETED)
@@ -71,10 +72,10 @@ class MaskSigner:
 
 
 class SignedMasks:
-    """The newest masks of cameras that the fleet signed. Thread-safe for one writer.
+    """The newest signed masks of each camera. Thread-safe for one writer.
 
     Args:
-        signer: Says what the fleet signed.
+        signer: Checks that the fleet signed them.
     """
 
     def __init__(self, signer: MaskSigner) -> None:
@@ -84,7 +85,7 @@ class SignedMasks:
         self._values: dict[str, bytes] = {}
 
     def take(self, key: str, value: bytes | None) -> str | None:
-        """Take a record; why it changes nothing, or None where it does."""
+        """Take a record. Returns why it changes nothing; None if it was applied."""
         try:
             masks = self._signer.read(key, value, self.cameras.get(key))
         except RuleError as error:
@@ -93,19 +94,21 @@ class SignedMasks:
         return None
 
     def newest(self, camera: str) -> bytes | None:
-        """The newest record of a camera; None: it never had one."""
+        """Return the newest accepted record of a camera; None if it never had one."""
         return self._values.get(camera)
 
 
 def _is_older(masks: CameraMasks, before: CameraMasks) -> bool:
-    """Whether masks were written before others. The time alone counts: after a lost record versions begin
-    again, and a signed one of before has a higher number.
+    """Whether masks were written before others.
+
+    Only the time counts: after a lost record version numbers restart, and an earlier signed record may have a
+    higher number.
     """
     return masks.versions[-1].since.ToNanoseconds() < before.versions[-1].since.ToNanoseconds()
 
 
 def _content(masks: CameraMasks) -> bytes:
-    """Everything but the signature; the same bytes for the same facts in every release."""
+    """Return everything but the signature, as the same bytes for the same facts in every release."""
     versions = [
         [each.version, each.since.ToNanoseconds(), _zones(each.hide), _zones(each.keep), each.by]
         for each in masks.versions

@@ -1,4 +1,4 @@
-"""Everything a service needs of this room, put together."""
+"""The parts of the tensor store that a service needs, assembled."""
 
 from collections.abc import Mapping, Sequence
 
@@ -16,8 +16,8 @@ from lookout.runtime.worker import Supervisor
 class Node:
     """A store with its client, its gRPC service and, once it has joined, its lease.
 
-    `Node(settings, redis_url)` reads only. A holder adds `service` to its gRPC server, starts that, and then
-    joins: `node.join(stage, pod, address)`.
+    `Node(settings, redis_url)` can only read from others. A holder adds `service` to its gRPC server, starts
+    the server, and then joins: `node.join(stage, pod, address)`.
     """
 
     def __init__(
@@ -37,8 +37,7 @@ class Node:
         self._announcer: Announcer | None = None
 
     def join(self, stage: int, pod: str, address: str, supervisor: Supervisor | None = None) -> None:
-        """Announce this node's tensors of `stage` under a lease; `address` is where peers reach its gRPC
-        server."""
+        """Announce this node's tensors of `stage` under a lease; peers reach its gRPC server at `address`."""
         if self._announcer is not None:
             raise ValueError(f"{pod} has joined already")
         lines = self.store.lines
@@ -47,8 +46,8 @@ class Node:
         self._announcer.start()
 
     def close(self) -> None:
-        """Give the lease back and close the connections."""
-        # Before the lease is given back: what leaves the store from now on needs no announcement.
+        """Release the lease and close the connections."""
+        # Before the lease is released: tensors that leave the store from now on need no announcement.
         self.store.holdings = None
         if self._announcer is not None:
             self._announcer.stop()

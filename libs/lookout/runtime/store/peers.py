@@ -1,4 +1,4 @@
-"""Reading tensors from other pods."""
+"""Fetches tensors from other pods."""
 
 import math
 import threading
@@ -36,8 +36,8 @@ Traced = Callable[[grpc.Channel], grpc.Channel]
 class Peers:
     """Channels to tensor services, one for each address. Thread-safe.
 
-    `traced` wraps each channel (trace context); `security` says how peers are reached. Bytes that are on
-    their way from one peer stay below `peer_bytes`: further requests wait.
+    `traced` wraps each channel (trace context); `security` says how to reach peers. At most `peer_bytes` are
+    in transfer from one peer; further requests wait.
     """
 
     def __init__(
@@ -49,29 +49,29 @@ class Peers:
         self._version = self._opener.version
         self._channels: dict[str, tuple[grpc.Channel, Any]] = {}
         self._on_the_way: dict[str, int] = {}
-        self._turns: dict[str, Turns] = {}  # at what each address makes for this process
+        self._turns: dict[str, Turns] = {}  # for making tensors, by address
         self._room = threading.Condition()
 
     def get(self, address: str, ref: TensorRef, rows: Rows | None = None) -> Array:
-        """The tensor from a pod that holds it.
+        """Fetch the tensor from a pod that holds it.
 
         Raises:
-            TensorUnavailableError: It does not, or does not answer.
+            TensorUnavailableError: The pod does not hold it, or does not answer.
             TensorCorruptError: The bytes do not match the reference.
         """
         request = GetTensorRequest(ref=ref, rows=_ranges(rows))
         return self._receive(address, "GetTensor", request, self._settings.fetch_s)
 
     def materialize(self, address: str, ref: TensorRef, record: Message, rows: Rows | None = None) -> Array:
-        """The tensor from a pod of its stage, made again where nobody holds it.
+        """Fetch the tensor from a pod of its stage, which makes it again if it does not hold it.
 
-        Twice as many as the pod makes at one time are under way; others wait here for their turn, since the
-        pod would refuse them.
+        At most twice as many requests as the pod makes at a time are sent to it. Others wait here for their
+        turn, because the pod would reject them.
 
         Raises:
             LineageBrokenError: It can never be made again.
-            TensorNotMadeError: The pod answers and cannot make it.
-            TensorUnavailableError: Nobody can send or make it now.
+            TensorNotMadeError: The pod answers but cannot make it.
+            TensorUnavailableError: The pod does not answer, or has no turn in time.
             TensorCorruptError: The bytes do not match the reference.
         """
         request = MaterializeTensorRequest(ref=ref, rows=_ranges(rows))
@@ -109,23 +109,23 @@ class Peers:
             except grpc.RpcError as error:
                 raise _translated(error, address, ref) from error
             finally:
-                # After an error in the middle of the stream the peer would go on sending.
+                # After an error in the middle of the stream, the peer would continue to send.
                 stream.cancel()
 
     def _stub(self, address: str) -> Any:
         with self._room:
             if (version := self._opener.version) != self._version:
-                # Calls on their way keep their channel; it is closed with the last of them.
+                # Running calls keep their channel; it is closed with the last of them.
                 self._version, self._channels = version, {}
             if address not in self._channels:
                 channel = self._opener.open(
                     address,
                     [
-                        # A peer sends chunks; twice that leaves room for the header, and a larger message is
-                        # refused unread.
+                        # A peer sends chunks; twice their size leaves room for the header, and larger
+                        # messages are rejected unread.
                         ("grpc.max_receive_message_length", 2 * CHUNK_BYTES),
                         ("grpc.enable_retries", 0),  # another holder is asked, or its stage
-                        # A pod that comes back under its address is tried soon, not after minutes of
+                        # A pod that returns under its address is retried soon, not after minutes of
                         # back-off.
                         ("grpc.initial_reconnect_backoff_ms", 100),
                         ("grpc.max_reconnect_backoff_ms", 2000),
@@ -142,7 +142,7 @@ class Peers:
 
         def fits() -> bool:
             used = self._on_the_way.get(address, 0)
-            # A tensor larger than the limit goes alone; otherwise it would wait without end.
+            # A tensor larger than the limit is sent alone; otherwise it would wait for ever.
             return used == 0 or used + length <= limit
 
         with self._room:
@@ -153,7 +153,7 @@ class Peers:
             yield
         finally:
             with self._room:
-                # An empty tensor's entry may have left with another transfer of the same holder.
+                # An empty tensor's entry may have been removed with another transfer from this holder.
                 remaining = self._on_the_way.pop(address, 0) - length
                 if remaining > 0:
                     self._on_the_way[address] = remaining
@@ -165,27 +165,27 @@ def _ranges(rows: Rows | None) -> list[RowRange]:
 
 
 def _expected(ref: TensorRef, rows: Rows | None) -> int:
-    """Bytes that the rows of a tensor have, as its reference says."""
+    """Return the size in bytes of these rows of a tensor, according to its reference."""
     if not ref.shape:
         return int(ref.length)
     return math.prod(shape_of_rows(ref.shape, rows)) * numpy_dtype(ref.dtype).itemsize
 
 
 def _assemble(stream: Any, ref: TensorRef, rows: Rows | None, limit: int) -> Array:
-    """Header, then chunks into one buffer of the promised length, checked."""
+    """Read the header, then the chunks into one buffer of the announced length, and check them."""
     parts = iter(stream)
     first = next(parts, None)
     if first is None or first.WhichOneof("part") != "header":
         raise TensorCorruptError(f"{ref.id}: the peer sent no header")
     header: TensorHeader = first.header
     _check_header(header, ref, rows, limit)
-    # Allocated only after the header is checked against the reference: a peer may promise any length.
+    # Allocated only after the header is checked against the reference: a peer may announce any length.
     buffer = np.empty(header.length, np.uint8)
     filled = crc = 0
     for part in parts:
         chunk = part.chunk
         if filled + len(chunk) > header.length:
-            raise TensorCorruptError(f"{ref.id}: more bytes than the {header.length} promised")
+            raise TensorCorruptError(f"{ref.id}: more bytes than the {header.length} announced")
         buffer[filled : filled + len(chunk)] = np.frombuffer(chunk, np.uint8)
         crc = google_crc32c.extend(crc, chunk)
         filled += len(chunk)
@@ -209,7 +209,7 @@ def _check_header(header: TensorHeader, ref: TensorRef, rows: Rows | None, limit
             f"{ref.id}: shape {list(header.shape)} was sent, not rows of {list(ref.shape)}"
         )
     if ref.dtype and kind != numpy_dtype(ref.dtype):
-        raise TensorCorruptError(f"{ref.id}: {header.dtype} came, not {ref.dtype}")
+        raise TensorCorruptError(f"{ref.id}: {header.dtype} was sent, not {ref.dtype}")
 
 
 def _translated(error: grpc.RpcError, address: str, ref: TensorRef) -> StoreError:
@@ -225,6 +225,6 @@ def _translated(error: grpc.RpcError, address: str, ref: TensorRef) -> StoreErro
 
 
 def rank(address: str, key: str) -> int:
-    """Rendezvous order: requests for one tensor meet at the same replica first."""
-    # Not `hash`: every process of the fleet must come to the same order.
+    """Return a replica's rendezvous rank: requests for one tensor go to the same replica first."""
+    # Not `hash`: every process of the fleet must get the same order.
     return zlib.crc32(f"{address}|{key}".encode())

@@ -1,4 +1,5 @@
-"""Which tensors wait for their reader, how much a camera may have waiting, and who should pause."""
+"""Tracks which tensors wait for their reader, how much each camera may have waiting, and which partitions
+should pause."""
 
 from collections.abc import Iterable
 
@@ -9,7 +10,7 @@ from lookout.v1.lineage_pb2 import TensorRef
 
 
 class Pins:
-    """The tensors that nobody has read yet. Not locked: its owner is.
+    """The tensors that nobody has read yet. Not thread-safe: the owner holds a lock.
 
     Methods that end a wait return the keys of tensors that are no longer pinned.
 
@@ -23,17 +24,19 @@ class Pins:
         self._camera_bytes = camera_bytes
         self._index = UnreadIndex()
         self._gauge = Gauge(unread_bytes, unread_seconds)
-        self._pressure: tuple[int, Pressure] | None = None  # at which change of the index it was read
+        self._pressure: tuple[int, Pressure] | None = None  # with the index's number of changes at that time
 
     def check(self, camera: str, label: Label | None = None) -> None:
-        """Whether a camera may pin one more tensor, or (None) anything; a tensor alone is never too large.
+        """Check that a camera may pin this tensor or, without a label, anything at all.
+
+        A single tensor is never too large.
 
         Raises:
             CameraQuotaError: The camera's unread tensors leave no room for it.
         """
         pinned_bytes, limit = self._index.bytes_of(camera), self._camera_bytes
         size = 1 if label is None else label.length
-        # A record that is tried again puts the tensors it had pinned before: they need no new room.
+        # A record that is retried puts tensors that it pinned before: they need no new room.
         replaces = label is not None and label.key in self._index
         if not replaces and pinned_bytes and pinned_bytes + size > limit:
             raise CameraQuotaError(
@@ -42,42 +45,42 @@ class Pins:
             )
 
     def add(self, label: Label, camera: str, unread: Unread) -> None:
-        """Pin a tensor; one that is pinned already waits again."""
+        """Pin a tensor; if it is pinned already, its wait begins again."""
         self._index.add(label.key, camera, label.length, unread)
 
     def forget(self, key: str) -> None:
-        """The tensor is gone."""
+        """Drop a tensor that is gone."""
         self._index.remove(key)
 
     def bytes_of(self, camera: str) -> int:
-        """Unread bytes of a camera."""
+        """Return the unread bytes of a camera."""
         return self._index.bytes_of(camera)
 
     def pressure(self) -> Pressure:
-        """What waits to be read, and which partitions should pause. Costs nothing while nothing changes."""
+        """Return what waits to be read and which partitions should pause; cached until something changes."""
         if self._pressure is None or self._pressure[0] != self._index.changes:
             self._pressure = self._index.changes, self._gauge.read(self._index)
         return self._pressure[1]
 
     def published(self, refs: Iterable[TensorRef], partition: int, offset: int) -> None:
-        """The record at an offset of the output topic carries these references."""
+        """Note that the record at an offset of the output topic carries these references."""
         for ref in refs:
             self._index.published(ref.id, partition, offset)
 
     def consumed(self, partition: int, committed: int) -> list[str]:
-        """The consumer has read everything before this offset."""
+        """Unpin the tensors of records before this offset: the consumer has read them."""
         return self._ended(self._index.before(partition, committed))
 
     def release(self, refs: Iterable[TensorRef]) -> list[str]:
-        """Nobody will read these."""
+        """Unpin tensors that nobody will read."""
         return self._ended(ref.id for ref in refs)
 
     def release_partition(self, partition: int) -> list[str]:
-        """The partition was given away."""
+        """Unpin the tensors of a partition that was given away."""
         return self._ended(self._index.of_partition(partition))
 
     def release_camera(self, camera: str) -> list[str]:
-        """The camera was given away."""
+        """Unpin the tensors of a camera that was given away."""
         return self._ended(self._index.of_camera(camera))
 
     def _ended(self, keys: Iterable[str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""The gRPC side of a store: streams of tensors to peers."""
+"""The gRPC service that streams a store's tensors to peers."""
 
 import threading
 from collections.abc import Iterator
@@ -34,8 +34,8 @@ from lookout.v1.tensors_pb2 import (
 )
 from lookout.wire import WireError, check_message
 
-#: requests that are made or wait for their turn; they occupy threads of the server (`CallLimits.calls`, 24),
-#: and plain reads need some. A reader sends few at one time (`Peers.materialize`)
+#: most requests that run or wait for their turn. They occupy threads of the server (`CallLimits.calls`, 24),
+#: and plain reads need some too. A reader sends only a few at a time (`Peers.materialize`)
 WAITING = 16
 M = TypeVar("M", bound=Message)
 R = TypeVar("R", GetTensorResponse, MaterializeTensorResponse)
@@ -44,10 +44,10 @@ R = TypeVar("R", GetTensorResponse, MaterializeTensorResponse)
 class TensorService(tensors_pb2_grpc.TensorServiceServicer):  # type: ignore[misc]
     """Serves one store: `server.add(service.register, service.NAME)`.
 
-    Codes: NOT_FOUND not held here; RESOURCE_EXHAUSTED too many bytes on their way to this peer, or too much
-    being made again; FAILED_PRECONDITION it can never be made again; UNIMPLEMENTED another stage's tensor;
-    ABORTED this one could not be made, others may; UNAVAILABLE nothing can be made just now; OUT_OF_RANGE
-    rows that the tensor does not have.
+    Status codes: NOT_FOUND: not held here. RESOURCE_EXHAUSTED: too many bytes in transfer to this peer, or
+    too many tensors being made. FAILED_PRECONDITION: it can never be made again. UNIMPLEMENTED: a tensor of
+    another stage. ABORTED: this tensor could not be made, others may. UNAVAILABLE: nothing can be made just
+    now. OUT_OF_RANGE: rows that the tensor does not have.
     """
 
     NAME: str = DESCRIPTOR.services_by_name["TensorService"].full_name
@@ -67,7 +67,7 @@ class TensorService(tensors_pb2_grpc.TensorServiceServicer):  # type: ignore[mis
         with _rows_checked(context):
             array = self._store.get(request.ref, _rows(request))
         if array is None:
-            context.abort(grpc.StatusCode.NOT_FOUND, f"{request.ref.id} is not here")
+            context.abort(grpc.StatusCode.NOT_FOUND, f"{request.ref.id} is not held here")
         else:
             yield from self._stream(array, GetTensorResponse, context)
 
@@ -80,7 +80,7 @@ class TensorService(tensors_pb2_grpc.TensorServiceServicer):  # type: ignore[mis
             return
         if not self._store.can_make(request.ref) and request.ref not in self._store:
             context.abort(grpc.StatusCode.UNIMPLEMENTED, f"{request.ref.id}: not a stage of this service")
-        # Before a worker's turn is taken: a request that is refused must not make others wait.
+        # Before a turn is taken: a request that is rejected must not make others wait.
         try:
             self._check(request)
         except WireError as error:
@@ -102,14 +102,14 @@ class TensorService(tensors_pb2_grpc.TensorServiceServicer):  # type: ignore[mis
 
     @staticmethod
     def _check(request: MaterializeTensorRequest) -> None:
-        """Check what a tensor would be made from. A caller must not have other records read for it.
+        """Check the record that a tensor would be made from, so that a caller cannot have other records read.
 
         Raises:
-            WireError: The record refers to what it cannot have been made from, or does not name this tensor.
+            WireError: The record is invalid, or does not name this tensor.
         """
         record = getattr(request, str(request.WhichOneof("record")))
         check_message(record)
-        if request.ref.stage == STAGE_SAMPLES:  # its name is a digest of the part; nothing is read for it
+        if request.ref.stage == STAGE_SAMPLES:  # its id is a digest of the part, which is all that is needed
             return
         if request.ref not in list(_references(record)):
             raise WireError("the record does not name this tensor")
@@ -128,7 +128,7 @@ class TensorService(tensors_pb2_grpc.TensorServiceServicer):  # type: ignore[mis
 
 
 def _messages(message: Message, kind: type[M]) -> Iterator[M]:
-    """Every message of a kind within another."""
+    """Yield every message of a kind within another, itself included."""
     if isinstance(message, kind):
         yield message
     for field, value in message.ListFields():
@@ -142,8 +142,10 @@ def _references(record: Message) -> Iterator[TensorRef]:
 
 
 def _code(error: Exception) -> grpc.StatusCode:
-    """What a failure to make a tensor means for whoever asked: whether another attempt may help, and whether
-    the fault is this tensor's or this service's."""
+    """Return the status for a failure to make a tensor.
+
+    It tells the caller whether another attempt may help, and whether the tensor or this service is at fault.
+    """
     if isinstance(error, LineageBrokenError):
         return grpc.StatusCode.FAILED_PRECONDITION
     if isinstance(error, TensorCorruptError):

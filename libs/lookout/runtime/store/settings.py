@@ -11,7 +11,7 @@ CHUNK_BYTES = MIB
 
 
 class StoreSettings(BaseModel):
-    """Budgets in bytes, times in seconds. `spool` is a folder of this process alone; none: no disk tier."""
+    """Budgets in bytes, times in seconds. `spool` is a folder of this process alone; unset: no disk tier."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -63,13 +63,13 @@ class StoreSettings(BaseModel):
         "takes longer to decode",
     )
 
-    # What nobody could choose better:
+    # Not settings, because nobody could choose better values:
     reserve_workers: ClassVar[int] = 2
     """Threads that make tensors again for other instances."""
     unread_seconds: ClassVar[float] = 120.0
-    """Seconds of unread stream time of a camera at which producing pauses."""
+    """Unread stream time of a camera, in seconds, at which producing pauses."""
     camera_wait_s: ClassVar[float] = 120.0
-    """Seconds that a camera over camera_bytes waits before it is left out."""
+    """Seconds that a camera over camera_bytes waits before its tensors are left out."""
     redis_timeout_s: ClassVar[float] = 0.5
     """Seconds to wait for an answer of the directory."""
     redis_retry_s: ClassVar[float] = 1.0

@@ -1,8 +1,9 @@
-"""What the fleet's token signs. An address in the directory: a caller shows the token to no other.
+"""Signatures made with the fleet's token; without one, a caller shows the token to no address in the
+directory.
 
-Redis is an index that others may write. Anyone who does could name an address of his own, and callers would
-show it their token. So a holder signs its address with the token (HMAC-SHA256), and a reader that has a
-token leaves out what is not signed.
+Redis is an index that others may write to. Anyone who can write there could enter an address of his own, and
+callers would show it their token. So a holder signs its address with the token (HMAC-SHA256), and a reader
+that has a token ignores addresses that are not signed.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from lookout.runtime.net.grpc_security import Token
 
 
 class FleetSigner:
-    """Marks facts with the fleet's token: who cannot read the token cannot make one.
+    """Signs facts with the fleet's token; without the token nobody can make a valid signature.
 
     Args:
-        token: The fleet's, read again when its file changes, or None: then nothing is marked.
-        purpose: What is marked: a mark for one purpose is not valid for another.
+        token: The fleet's token, read again when its file changes, or None: then nothing is signed.
+        purpose: What is signed: a signature for one purpose is not valid for another.
     """
 
     def __init__(self, token: Token | None, purpose: str) -> None:
@@ -31,24 +32,24 @@ class FleetSigner:
         return self._token is not None
 
     def mark(self, *facts: bytes) -> str:
-        """The mark of facts; empty where there is no token."""
+        """Return the signature of facts; empty if there is no token."""
         if self._token is None:
             return ""
         parts = (self._purpose, *facts)
-        # Lengths stand before the parts, so that no two lists of facts give the same bytes.
+        # Each part is preceded by its length, so that no two lists of facts give the same bytes.
         message = b"".join(len(part).to_bytes(4, "big") + part for part in parts)
         return hmac.new(self._token.value().encode(), message, hashlib.sha256).hexdigest()
 
     def is_right(self, mark: str, *facts: bytes) -> bool:
-        """Whether a mark is that of the facts; without a token every mark is."""
+        """Whether a signature matches the facts; without a token every one does."""
         return self._token is None or hmac.compare_digest(mark.encode(), self.mark(*facts).encode())
 
 
 class AddressSigner:
-    """Signs and checks addresses of holders. Without a token every address counts as it is.
+    """Signs and checks addresses of holders. Without a token every address is accepted.
 
     Args:
-        token: The fleet's, or None if it has no token.
+        token: The fleet's token, or None if it has none.
     """
 
     def __init__(self, token: Token | None) -> None:
@@ -56,17 +57,17 @@ class AddressSigner:
 
     @classmethod
     def of(cls, security: GrpcSecurity | None) -> AddressSigner:
-        """As the settings say."""
+        """Make a signer from the settings."""
         return cls(None if security is None else Token.of(security))
 
     def sign(self, stage: int, pod: str, address: str) -> str:
-        """The address as it stands in the directory."""
+        """Return the address with its signature, as it is written to the directory."""
         if not self._signer.signs:
             return address
         return f"{address} {self._signer.mark(*_facts(stage, pod, address))}"
 
     def check(self, stage: int, pod: str, signed: str) -> str | None:
-        """The address of an entry; None where the fleet's signature is missing or wrong."""
+        """Return the address of an entry; None if the fleet's signature is missing or wrong."""
         address, _, mark = signed.partition(" ")
         return address if self._signer.is_right(mark, *_facts(stage, pod, address)) else None
 

@@ -1,4 +1,4 @@
-"""The disk tier's files: one tensor each, written whole or not at all, checked when read."""
+"""The disk tier's files: one tensor each, written whole or not at all, and checked when read."""
 
 import hashlib
 import json
@@ -16,15 +16,16 @@ from lookout.runtime.store.tensors import Array, checksum, payload, tensor
 
 _MAGIC = b"LKT1"
 _HEAD = struct.Struct("<4sI")
-# A damaged length must not be allocated.
+# Limits the allocation for a damaged length.
 _LONGEST_LABEL = 1 << 16
 
 
 class Spool:
-    """Tensor files in one folder: magic, length of the label, the label as JSON, the bytes.
+    """Tensor files in one folder. Each holds a magic number, the label's length, the label as JSON, and the
+    bytes.
 
-    A file is written under another name, flushed and renamed, so a crash leaves no half tensor. There is no
-    fsync: a lost page shows in the checksum, and a lost tensor is made again.
+    A file is written under another name and renamed, so a crash leaves no partial tensor. There is no fsync:
+    a lost page fails the checksum, and a lost tensor is made again.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -44,10 +45,10 @@ class Spool:
             raise
 
     def read(self, label: Label) -> Array:
-        """The tensor of `label`, checked against its checksum.
+        """Read the tensor of `label` and check its checksum.
 
         Raises:
-            TensorCorruptError: Its bytes are others, or the file is gone.
+            TensorCorruptError: The file is gone or holds other bytes.
         """
         try:
             with open(self._path(label.key), "rb") as file:
@@ -64,8 +65,8 @@ class Spool:
         self._path(key).unlink(missing_ok=True)
 
     def labels(self) -> Iterator[Label]:
-        """Labels of the files found, oldest first; what cannot be read or was never finished is removed."""
-        # The folder is one process's alone, so nobody is writing these.
+        """Yield the labels of the files found, oldest first; unreadable or incomplete files are removed."""
+        # The folder belongs to this process alone, so nobody is writing these.
         for leftover in self.folder.glob("*.part"):
             leftover.unlink(missing_ok=True)
         for path in sorted(self.folder.glob("*.tensor"), key=lambda p: p.stat().st_mtime_ns):

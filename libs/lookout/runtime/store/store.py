@@ -1,4 +1,4 @@
-"""The tensor store of one process: tiers, pins, announcements and makers, put together."""
+"""The tensor store of one process: tiers, pins, announcements and makers, assembled."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from lookout.v1.lineage_pb2 import TensorRef
 
 @dataclass(frozen=True, slots=True)
 class StoreStats:
-    """Bytes now, and counts since the start."""
+    """Bytes and tensors held now, and counts since the start."""
 
     memory_bytes: int
     disk_bytes: int
@@ -34,10 +34,11 @@ class StoreStats:
 
 
 class TensorStore:
-    """Tensors of one process by reference. Thread-safe; arrays come back read-only and shared.
+    """Tensors of one process by reference. Thread-safe; returned arrays are read-only and shared.
 
-    Tensors that nobody has read yet (`put(..., unread=)`) are never evicted, only moved to disk; `published`
-    and `consumed` say when they have been read, `pressure` names the partitions that should pause meanwhile.
+    Tensors that nobody has read yet (`put(..., unread=)`) are never evicted, only moved to disk. `published`
+    and `consumed` tell the store when they have been read; `pressure` names the partitions that should pause
+    meanwhile.
     """
 
     def __init__(self, settings: StoreSettings) -> None:
@@ -46,11 +47,11 @@ class TensorStore:
         self._pins = Pins(settings.unread_bytes, settings.unread_seconds, settings.camera_bytes)
         self._makers = Makers(settings.reserve_workers)
         self._tiers = Tiers(settings, kept=self._kept, left=self._left)
-        self._lock = self._tiers.lock  # of the pins too: a tensor comes and is pinned in one step
+        self._lock = self._tiers.lock  # guards the pins too: a tensor is added and pinned in one step
 
     @property
     def holdings(self) -> Holdings | None:
-        """Who hears which directory entries this store holds."""
+        """Who is told which directory entries this store holds."""
         return self._announcements.holdings
 
     @holdings.setter
@@ -62,10 +63,10 @@ class TensorStore:
     def put(
         self, ref: TensorRef, array: Array, unread: Unread | None = None, dtype: str | None = None
     ) -> TensorRef:
-        """Hold `array` and return `ref` with shape, dtype, length and checksum filled in.
+        """Store `array`; return `ref` with shape, dtype, length and checksum filled in.
 
-        A tensor already held stays; its pin is renewed. Without `unread` a full store forgets the newcomer
-        rather than something unread.
+        A tensor that is held already stays, and its pin is renewed. Without `unread`, a full store drops the
+        new tensor rather than an unread one.
 
         Args:
             ref: The tensor's reference.
@@ -75,38 +76,38 @@ class TensorStore:
 
         Raises:
             StoreFullError: Unread tensors leave no room.
-            CameraQuotaError: Those of this camera leave none.
-            TensorCorruptError: A dtype that cannot travel.
+            CameraQuotaError: This camera's unread tensors leave no room.
+            TensorCorruptError: A dtype that cannot be sent.
         """
         label, array = labelled(ref, array, dtype)
         with self._lock:
             if unread is not None:
-                # Checked before a place is taken: a refused tensor leaves everything as it was.
+                # Checked before anything is evicted: a rejected tensor leaves everything as it was.
                 self._pins.check(ref.camera, label)
             spilling = self._tiers.add(label, array, pinned=unread is not None)
             if unread is not None:
                 self._pins.add(label, ref.camera, unread)
-        # Outside the lock: a slow disk must not hold readers of other tensors up.
+        # Outside the lock: a slow disk must not hold up readers of other tensors.
         self._tiers.write(spilling)
         self._announcements.tell(label.entry)
         return filled(ref, label)
 
     def get(self, ref: TensorRef, rows: Rows | None = None) -> Array | None:
-        """The tensor, or rows of it, where this process holds it intact; else None."""
+        """Return the tensor, or rows of it, if this process holds it intact; else None."""
         array = self._read(ref.id)
         return None if array is None else select(array, rows)
 
     def drop(self, ref: TensorRef) -> None:
-        """Forget a tensor, pinned or not."""
+        """Drop a tensor, pinned or not."""
         with self._lock:
             self._tiers.forget(ref.id)
         self._announcements.tell()
 
     def forget_camera(self, camera: str) -> int:
-        """Forget every tensor of a camera, pinned or not: each can be made again, unless its time is erased.
+        """Drop every tensor of a camera, pinned or not. Each can be made again, unless its time was erased.
 
         Returns:
-            The tensors that were here.
+            The number of tensors dropped.
         """
         with self._lock:
             keys = self._tiers.keys_of(camera)
@@ -119,11 +120,11 @@ class TensorStore:
         return isinstance(ref, TensorRef) and ref.id in self._tiers
 
     def lines(self) -> list[str]:
-        """The directory entries this store holds tensors of."""
+        """Return the directory entries of which this store holds tensors."""
         return self._announcements.entries()
 
     def stats(self) -> StoreStats:
-        """Bytes now, and counts since the start."""
+        """Return the bytes and tensors held now, and counts since the start."""
         tiers = self._tiers
         with self._lock:
             return StoreStats(
@@ -147,58 +148,62 @@ class TensorStore:
     # -- unread
 
     def published(self, refs: Iterable[TensorRef], partition: int, offset: int) -> None:
-        """The record at `offset` of the output topic carries these references: they are read when it is."""
+        """Note that the record at `offset` of the output topic carries these references.
+
+        They are read once that record is.
+        """
         with self._lock:
             self._pins.published(refs, partition, offset)
 
     def consumed(self, partition: int, committed: int) -> None:
-        """The consumer's committed offset (the next it will read) in the output topic."""
+        """Note the consumer's committed offset (the next it will read) in the output topic."""
         with self._lock:
             self._tiers.unpin(self._pins.consumed(partition, committed))
 
     def consumed_all(self, committed: Mapping[int, int]) -> None:
-        """`consumed` for every partition."""
+        """Call `consumed` for every partition."""
         for partition, offset in committed.items():
             self.consumed(partition, offset)
 
     def release(self, refs: Iterable[TensorRef]) -> None:
-        """Nobody will read these: their transaction was aborted. They stay as long as there is room."""
+        """Unpin tensors that nobody will read, because their transaction was aborted. They stay while there
+        is room."""
         with self._lock:
             self._tiers.unpin(self._pins.release(refs))
 
     def release_partition(self, partition: int) -> None:
-        """The partition was given away; what it holds stays as long as there is room."""
+        """Unpin the tensors of a partition that was given away. They stay while there is room."""
         with self._lock:
             self._tiers.unpin(self._pins.release_partition(partition))
 
     def release_camera(self, camera: str) -> None:
-        """The camera was given away; what it holds stays as long as there is room."""
+        """Unpin the tensors of a camera that was given away. They stay while there is room."""
         with self._lock:
             self._tiers.unpin(self._pins.release_camera(camera))
 
     def unread_bytes(self, camera: str) -> int:
-        """Bytes of a camera that nobody has read yet."""
+        """Return the bytes of a camera that nobody has read yet."""
         with self._lock:
             return self._pins.bytes_of(camera)
 
     def check_quota(self, camera: str) -> None:
-        """Whether a camera may have more unread tensors.
+        """Check that a camera may have more unread tensors.
 
         Raises:
-            CameraQuotaError: Those it has leave no room.
+            CameraQuotaError: Its unread tensors leave no room.
         """
         with self._lock:
             self._pins.check(camera)
 
     def pressure(self) -> Pressure:
-        """What waits to be read, and which partitions should pause."""
+        """Return what waits to be read and which partitions should pause."""
         with self._lock:
             return self._pins.pressure()
 
     # -- making again
 
     def makes(self, stage: int, materializer: Materializer) -> None:
-        """Register how tensors of a stage are made again."""
+        """Register the function that makes a stage's tensors again."""
         self._makers.register(stage, materializer)
 
     def can_make(self, ref: TensorRef) -> bool:
@@ -206,11 +211,12 @@ class TensorStore:
         return self._makers.can_make(ref)
 
     def materialize(self, ref: TensorRef, record: Message, rows: Rows | None = None) -> Array:
-        """The tensor as held, else made again and kept in the reserve. Requests at one time for one tensor
-        are one.
+        """Return the tensor if it is held; else make it again and keep it in the reserve.
+
+        Concurrent requests for one tensor share one computation.
 
         Raises:
-            LineageBrokenError: What was made has another shape than the reference says.
+            LineageBrokenError: The new tensor has another shape than the reference says.
             StoreError: No materializer is registered for the stage.
             Exception: What the materializer raises.
         """

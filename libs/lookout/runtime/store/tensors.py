@@ -1,4 +1,4 @@
-"""Plain facts about tensors as they are stored and sent: dtypes, bytes, rows, checksums."""
+"""How tensors are stored and sent: dtypes, bytes, rows and checksums."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -19,12 +19,15 @@ _DTYPES: dict[str, np.dtype[Any]] = {
     name: np.dtype(name).newbyteorder("<")
     for name in ("bool", "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64")
 } | {name: np.dtype(name).newbyteorder("<") for name in ("float16", "float32", "float64")}
-_DTYPES["bfloat16"] = np.dtype("<u2")  # numpy has none: its bits travel, torch views them
+_DTYPES["bfloat16"] = np.dtype("<u2")  # numpy has no bfloat16: its bits are sent, and torch reinterprets them
 
 
 def numpy_dtype(name: str) -> np.dtype[Any]:
-    """The dtype of a name on the wire; bfloat16 comes as its bits in uint16. Object and text types are
-    refused."""
+    """Return the dtype of a name on the wire; bfloat16 is carried as its bits in uint16.
+
+    Raises:
+        TensorCorruptError: No tensor has this dtype; object and text types are not allowed.
+    """
     try:
         return _DTYPES[name]
     except KeyError:
@@ -33,17 +36,18 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
 
 
 def payload(array: Array) -> memoryview:
-    """The bytes of a C-contiguous array, without a copy, read-only."""
+    """Return the bytes of a C-contiguous array as a read-only view, without a copy."""
     return array.reshape(-1).view(np.uint8).data.toreadonly() if array.size else memoryview(b"")
 
 
 def checksum(array: Array) -> int:
-    """CRC-32C (Castagnoli) of the array's bytes."""
+    """Return the CRC-32C (Castagnoli) of the array's bytes."""
     return crc_of(payload(array))
 
 
 def crc_of(data: memoryview) -> int:
-    """CRC-32C of bytes, a chunk at a time: the library takes `bytes` only."""
+    """Return the CRC-32C of bytes. They are copied a chunk at a time, since the library takes only
+    `bytes`."""
     crc = 0
     for start in range(0, len(data), CHUNK_BYTES):
         crc = google_crc32c.extend(crc, bytes(data[start : start + CHUNK_BYTES]))
@@ -51,10 +55,10 @@ def crc_of(data: memoryview) -> int:
 
 
 def tensor(data: bytearray | bytes | Array, dtype: str, shape: Sequence[int]) -> Array:
-    """A read-only array over received bytes.
+    """Return a read-only array over received bytes.
 
     Raises:
-        TensorCorruptError: Their number does not fit.
+        TensorCorruptError: The number of bytes does not fit dtype and shape.
     """
     kind = numpy_dtype(dtype)
     flat = np.frombuffer(data, dtype=np.uint8)
@@ -66,11 +70,11 @@ def tensor(data: bytearray | bytes | Array, dtype: str, shape: Sequence[int]) ->
 
 
 def shape_of_rows(shape: Sequence[int], rows: Rows | None) -> tuple[int, ...]:
-    """The shape that `rows` of a tensor of `shape` have.
+    """Return the shape of `rows` of a tensor of `shape`.
 
     Raises:
-        IndexError: A range leaves the tensor, or they are more rows than it has: a reader that asks for one
-            row a million times must not have them all in memory.
+        IndexError: A range exceeds the tensor, or the rows are more than it has. The second limits memory: a
+            reader could otherwise ask for one row a million times.
     """
     if not rows:
         return tuple(shape)
@@ -85,7 +89,7 @@ def shape_of_rows(shape: Sequence[int], rows: Rows | None) -> tuple[int, ...]:
 
 
 def select(array: Array, rows: Rows | None) -> Array:
-    """Rows of an array: a view for one range, a copy for several."""
+    """Return rows of an array: a view for one range, a copy for several."""
     if not rows:
         return array
     shape_of_rows(array.shape, rows)
@@ -97,7 +101,7 @@ def select(array: Array, rows: Rows | None) -> Array:
 
 
 def ranges(rows: Iterable[int]) -> list[tuple[int, int]]:
-    """Row numbers as half-open ranges, neighbours joined, order kept."""
+    """Return row numbers as half-open ranges; consecutive numbers are joined, the order is kept."""
     joined: list[tuple[int, int]] = []
     for row in rows:
         if joined and joined[-1][1] == row:

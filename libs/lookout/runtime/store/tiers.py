@@ -1,4 +1,4 @@
-"""Where the tensors of one process lie: in memory, then on disk, and in a reserve."""
+"""The tiers in which a process holds tensors: memory, disk, and a reserve."""
 
 import threading
 from collections.abc import Callable, Iterable
@@ -26,7 +26,7 @@ class _Place(Enum):
 
 @dataclass(slots=True)
 class Held:
-    """A tensor and its place. `array` None: it is on disk."""
+    """A tensor and its tier. `array` is None while it is on disk only."""
 
     label: Label
     place: _Place
@@ -43,15 +43,15 @@ class _Counts:
 
 
 class Tiers:
-    """Keeps tensors within the budgets of memory, disk and reserve; least recently used leave first.
+    """Keeps tensors within the budgets of memory, disk and reserve; the least recently used leave first.
 
-    Pinned tensors are moved from memory to disk and never evicted. `read` and `write` reach the disk and take
-    the lock themselves; everything else is called under `lock`.
+    Pinned tensors are moved from memory to disk and never evicted. `read` and `write` access the disk and
+    take the lock themselves; everything else must be called under `lock`.
 
     Args:
         settings: Budgets, and the folder of the disk tier.
-        kept: Called with the label of each tensor that comes, under the lock.
-        left: Called with the label of each tensor that is gone, under the lock.
+        kept: Called with the label of each new tensor, under the lock.
+        left: Called with the label of each tensor that leaves, under the lock.
     """
 
     def __init__(
@@ -79,21 +79,22 @@ class Tiers:
         return self.memory.pinned_bytes + self.disk.pinned_bytes
 
     def keys_of(self, camera: str) -> list[str]:
-        """The tensors of a camera. Under the lock."""
+        """Return the keys of a camera's tensors. Call it under the lock."""
         prefix = camera_entries(camera)
         return [key for key, entry in self._held.items() if entry.label.entry.startswith(prefix)]
 
     # -- coming
 
     def add(self, label: Label, array: Array, *, pinned: bool) -> list[Held]:
-        """Hold a tensor that the process made for the pipeline. One that is held stays; one in the reserve
-        moves out of it.
+        """Hold a tensor that this process made for the pipeline.
+
+        A tensor that is held already stays; one in the reserve is moved out of it.
 
         Returns:
             Tensors to hand to `write`, outside the lock.
 
         Raises:
-            StoreFullError: Pinned tensors leave no room for a pinned one. An unpinned one is forgotten then.
+            StoreFullError: Pinned tensors leave no room for a pinned one. An unpinned one is dropped instead.
         """
         present = self._held.get(label.key)
         if present is not None and present.place is _Place.RESERVE:
@@ -110,7 +111,7 @@ class Tiers:
         needed = sum(self.memory.size(key) for key in leaving if self.memory.pinned(key))
         if self.disk.victims(needed) is None:
             raise self._full(newcomer)
-        # Pinned ones go first: they must find the room that was just counted.
+        # Pinned ones go first, while the room that was just counted is there.
         leaving.sort(key=lambda key: not self.memory.pinned(key))
         spilling = [moved for key in leaving if (moved := self._leave_memory(key))]
         self.memory.add(label.key, label.length, pinned)
@@ -118,7 +119,7 @@ class Tiers:
         return spilling
 
     def add_to_reserve(self, label: Label, array: Array) -> None:
-        """Hold a tensor that was made on request, unless it is held or larger than the reserve."""
+        """Hold a tensor that was made on request, unless it is held already or larger than the reserve."""
         if label.key in self._held:
             return
         victims = self.reserve.victims(label.length)
@@ -130,7 +131,7 @@ class Tiers:
         self._keep(Held(label, _Place.RESERVE, array))
 
     def write(self, spilling: Iterable[Held]) -> None:
-        """Write tensors to disk that `add` moved there. Not under the lock."""
+        """Write the tensors that `add` returned to disk. Call it without the lock."""
         for entry in spilling:
             array = entry.array
             if self._spool is None or array is None:
@@ -139,7 +140,7 @@ class Tiers:
             try:
                 self._spool.write(entry.label, array)
             except OSError as error:
-                # A broken disk must not turn into unbounded memory: the tensor can be made again.
+                # A broken disk must not lead to unbounded memory: the tensor can be made again.
                 _log.error("spool write failed", key=key, folder=str(self._spool.folder), error=str(error))
                 with self.lock:
                     if self._held.get(key) is entry:
@@ -150,18 +151,18 @@ class Tiers:
                 if now is entry and entry.place is _Place.SPILLING:
                     entry.place, entry.array = _Place.DISK, None
                 elif now is None or now.place not in (_Place.SPILLING, _Place.DISK):
-                    self._spool.remove(key)  # evicted meanwhile, and nobody else's file
+                    self._spool.remove(key)  # evicted meanwhile, and no other entry uses the file
 
     # -- staying
 
     def pin(self, key: str) -> None:
-        """Never evict a tensor that is held."""
+        """Protect a tensor that is held from eviction."""
         entry = self._held[key]
         entry.pinned = True
         self._tier(entry.place).pin(key)
 
     def unpin(self, keys: Iterable[str]) -> None:
-        """These may be evicted again."""
+        """Let these tensors be evicted again."""
         for key in keys:
             entry = self._held.get(key)
             if entry is not None and entry.pinned:
@@ -169,7 +170,7 @@ class Tiers:
                 self._tier(entry.place).unpin(key)
 
     def read(self, key: str) -> Array | None:
-        """A tensor where it is held intact; else None. Not under the lock: it may read the disk."""
+        """Return a tensor if it is held intact; else None. Call it without the lock: it may read the disk."""
         with self.lock:
             entry = self._held.get(key)
             if entry is None:
@@ -196,14 +197,14 @@ class Tiers:
                     self.counts.corrupt += 1
                     self.forget(key)
             if lost:
-                # Logged outside the lock: a slow log must not hold every reader up.
+                # Logged outside the lock: a slow log must not hold up every reader.
                 _log.warning("spooled tensor lost", key=key, error=str(error))
             return None
 
     # -- going
 
     def forget(self, key: str) -> None:
-        """Let a tensor go, pinned or not, if it is held."""
+        """Drop a tensor, pinned or not, if it is held."""
         entry = self._held.get(key)
         if entry is None:
             return
@@ -227,8 +228,8 @@ class Tiers:
         return []
 
     def _leave_memory(self, key: str) -> Held | None:
-        """Move a tensor from memory to disk; None where it was read already and disk has no room: it is
-        evicted."""
+        """Move a tensor from memory to disk. If disk has no room for it, evict it and return None; that
+        happens only to tensors that have been read."""
         entry = self._held[key]
         self.memory.remove(key)
         if self._take_disk(entry):
@@ -248,12 +249,12 @@ class Tiers:
         return True
 
     def _recover(self) -> None:
-        """Take over what an earlier process of this pod left in the spool."""
+        """Adopt the files that an earlier process of this pod left in the spool."""
         if self._spool is None:
             return
         for label in self._spool.labels():
-            # The folder may hold more than a lowered budget allows: oldest files were read first, so the
-            # newest are the ones that go.
+            # The folder may hold more than a lowered budget allows. The oldest files come first, so the
+            # newest ones are removed.
             if label.key in self._held or self.disk.victims(label.length) != []:
                 self._spool.remove(label.key)
             else:

@@ -1,4 +1,4 @@
-"""Turns at making tensors, in the order in which their records are committed."""
+"""Queues requests to make tensors, in the order in which their records are committed."""
 
 import threading
 from collections.abc import Iterator
@@ -18,12 +18,12 @@ class _Waiter:
 class Turns:
     """A number of slots and a queue for them. Thread-safe.
 
-    The partition whose request has waited longest is next, and of its requests the lowest offset first. A
-    partition is committed in the order of its offsets, so a later tensor made first would help nobody, and
-    what a tensor is made from is read without jumping back.
+    The partition whose request has waited longest is next; of its requests, the lowest offset comes first. A
+    partition is committed in offset order, so making a later tensor first would help nobody, and in this
+    order the input is read without jumping back.
 
     Args:
-        slots: How many have their turn at one time.
+        slots: How many requests hold a slot at a time.
     """
 
     def __init__(self, slots: int) -> None:
@@ -36,11 +36,11 @@ class Turns:
         """Wait for a slot, and hold it within the block.
 
         Args:
-            ref: The tensor that is wanted.
-            patience_s: How long to wait; None: without limit.
+            ref: The requested tensor.
+            patience_s: Seconds to wait; None: without limit.
 
         Raises:
-            TimeoutError: There was no slot in that time.
+            TimeoutError: No slot became free in that time.
         """
         waiter = _Waiter((ref.input.topic, ref.input.partition), ref.input.offset)
         with self._changed:

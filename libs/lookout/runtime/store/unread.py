@@ -1,4 +1,4 @@
-"""What waits to be read: pins, and the pressure that pauses producing."""
+"""Indexes the tensors that wait to be read, and measures the pressure that pauses producing."""
 
 import heapq
 from dataclasses import dataclass, field
@@ -9,8 +9,7 @@ _EASE = 0.75
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """Pins a tensor until its consumer has read it: the partition it travels in, and its stream time in
-    seconds."""
+    """How a tensor waits for its reader: the partition that carries it, and its stream time in seconds."""
 
     partition: int
     seconds: float = 0.0
@@ -18,7 +17,7 @@ class Unread:
 
 @dataclass(frozen=True, slots=True)
 class Pressure:
-    """What waits to be read, and which partitions should not produce more for now."""
+    """What waits to be read, and the partitions that should not produce more for now."""
 
     unread_bytes: int
     unread_seconds: float
@@ -27,16 +26,20 @@ class Pressure:
 
 @dataclass(slots=True)
 class Gauge:
-    """Decides who pauses: partitions with at least their share of too many unread bytes, and those
-    with a camera whose unread stream time exceeds its limit. They resume at three quarters, so
-    that pausing does not flutter."""
+    """Decides which partitions pause.
+
+    If there are too many unread bytes in all, partitions with at least their share of them pause. Partitions
+    with a camera whose unread stream time exceeds its limit pause as well. A partition resumes at three
+    quarters of the limit, so that it does not alternate between pausing and reading.
+    """
 
     unread_bytes: int
     unread_seconds: float
     paused: set[int] = field(default_factory=set)
 
     def read(self, unread: "UnreadIndex") -> Pressure:
-        """Decide again. Costs as much as there are cameras with something unread, whatever that is."""
+        """Decide again. The cost grows with the number of cameras that have unread tensors, not with the
+        tensors."""
         lengths = unread.bytes_by_partition
         total = sum(lengths.values())
         longest = {
@@ -61,30 +64,29 @@ class _Item:
     unread: Unread
     camera: str
     length: int
-    offset: int | None = None  # of the record that announced it; unknown until its transaction commits
+    offset: int | None = None  # of the record that carries it; unknown until its transaction commits
 
 
 @dataclass(slots=True)
 class _Camera:
-    """What is unread of one camera in one partition."""
+    """The unread tensors of one camera in one partition."""
 
     keys: set[str] = field(default_factory=set)
     seconds: float = 0.0
 
 
 class UnreadIndex:
-    """Which tensors wait to be read, found by partition, camera and offset without looking at the others. Not
-    locked: its owner is.
-    """
+    """The tensors that wait to be read, indexed by partition, camera and offset. Not thread-safe: the owner
+    holds a lock."""
 
     def __init__(self) -> None:
         self.cameras: dict[int, dict[str, _Camera]] = {}  # partition -> camera
         self.bytes_by_partition: dict[int, int] = {}
         self.changes = 0
         self._items: dict[str, _Item] = {}
-        self._partitions: dict[str, set[int]] = {}  # camera -> where it has something unread
+        self._partitions: dict[str, set[int]] = {}  # camera -> partitions in which it has unread tensors
         self._bytes: dict[str, int] = {}  # by camera
-        self._offsets: dict[int, list[tuple[int, str]]] = {}  # partition -> heap; entries may be out of date
+        self._offsets: dict[int, list[tuple[int, str]]] = {}  # partition -> heap; entries may be stale
 
     def __contains__(self, key: str) -> bool:
         return key in self._items
@@ -93,11 +95,11 @@ class UnreadIndex:
         return len(self._items)
 
     def bytes_of(self, camera: str) -> int:
-        """Unread bytes of a camera."""
+        """Return the unread bytes of a camera."""
         return self._bytes.get(camera, 0)
 
     def add(self, key: str, camera: str, length: int, unread: Unread) -> None:
-        """A tensor waits; one that waits already waits again."""
+        """Add a tensor that waits; if it waits already, its wait begins again."""
         self.remove(key)
         self.changes += 1
         self._items[key] = _Item(unread, camera, length)
@@ -109,7 +111,7 @@ class UnreadIndex:
         self.bytes_by_partition[unread.partition] = self.bytes_by_partition.get(unread.partition, 0) + length
 
     def remove(self, key: str) -> None:
-        """It waits no more."""
+        """Drop a tensor that no longer waits."""
         item = self._items.pop(key, None)
         if item is None:
             return
@@ -131,7 +133,7 @@ class UnreadIndex:
             self._offsets.pop(partition, None)
 
     def published(self, key: str, partition: int, offset: int) -> None:
-        """The record at an offset of the output topic carries it."""
+        """Note that the record at an offset of the output topic carries the tensor."""
         item = self._items.get(key)
         if item is None:
             return
@@ -141,7 +143,7 @@ class UnreadIndex:
         heapq.heappush(self._offsets.setdefault(partition, []), (offset, key))
 
     def before(self, partition: int, committed: int) -> list[str]:
-        """Those whose record lies before an offset."""
+        """Take the keys of tensors whose record is before an offset."""
         heap, keys = self._offsets.get(partition, []), []
         while heap and heap[0][0] < committed:
             offset, key = heapq.heappop(heap)
@@ -151,10 +153,10 @@ class UnreadIndex:
         return keys
 
     def of_partition(self, partition: int) -> list[str]:
-        """Those that travel in a partition."""
+        """Return the keys of tensors in a partition."""
         return [key for tensors in self.cameras.get(partition, {}).values() for key in tensors.keys]
 
     def of_camera(self, camera: str) -> list[str]:
-        """Those of a camera."""
+        """Return the keys of a camera's tensors."""
         partitions = self._partitions.get(camera, ())
         return [key for partition in partitions for key in self.cameras[partition][camera].keys]

@@ -1,4 +1,4 @@
-"""What tenants may use, and what they use: quotas, and counters that all instances share.
+"""Tenants: their quotas, and counters of their use that all instances share.
 
 A tenant is a name on cameras and jobs (`lookout.wire.tenants`).
 """

@@ -1,4 +1,4 @@
-"""Counters that all instances share."""
+"""Counters that all instances of a service share."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from lookout.runtime.net.redis_values import number_of, required, text_of, with_
 from lookout.runtime.tenants.quotas import Kind
 from lookout.wire import REDIS_KEYS
 
-#: what was used, by tenant and kind
+#: amounts used, by tenant and kind
 Used = dict[tuple[str, Kind], float]
 
 _USED: Final = REDIS_KEYS + "{{tenants}}:used:{interval}"
 _CAMERAS: Final = REDIS_KEYS + "{{tenants}}:cameras:{tenant}"
-#: Places of cameras among those of their tenant; one that does not send for a while loses its place.
-#: KEYS: 1 the places. ARGV: 1 the time, 2 seconds that a place is places, 3 places, then cameras.
-#: Returns the cameras without a place.
+#: Gives cameras their tenant's slots; a camera that does not send for a while loses its slot.
+#: KEYS: 1 the slots. ARGV: 1 the time, 2 seconds that a slot is kept, 3 the number of slots, then cameras.
+#: Returns the cameras without a slot.
 _PLACES: Final = """
 -- others may have written here
 if redis.call('TYPE', KEYS[1]).ok ~= 'zset' then redis.call('DEL', KEYS[1]) end
@@ -34,29 +34,29 @@ end
 redis.call('EXPIRE', KEYS[1], math.ceil(2 * ARGV[2]))
 return refused
 """
-#: cameras of one call: Redis serves nobody else while it runs a script
+#: most cameras in one call: Redis serves nobody else while it runs a script
 _BATCH: Final = 500
 
 
 class Counters(Protocol):
-    """What instances share."""
+    """Counts that instances share."""
 
     def exchange(self, interval: int, keep_s: float, used: Mapping[tuple[str, Kind], float]) -> Used:
-        """Add to the counts of an interval, and return all of them."""
+        """Add to the counts of an interval and return the totals of all instances."""
 
     def without_place(self, tenant: str, limit: int, keep_s: float, cameras: Sequence[str]) -> frozenset[str]:
-        """Give cameras that send a place among the `limit` of their tenant; return those without one."""
+        """Give sending cameras one of their tenant's `limit` slots; return the cameras that got none."""
 
 
 class AloneCounters:
-    """The counters of an instance without others."""
+    """Counters of a single instance."""
 
     def __init__(self) -> None:
         self._interval, self._used = 0, Counter[tuple[str, Kind]]()
         self._places: dict[str, list[str]] = {}
 
     def exchange(self, interval: int, keep_s: float, used: Mapping[tuple[str, Kind], float]) -> Used:
-        """The sum of what was given in the interval."""
+        """Add to the counts of an interval and return the totals."""
         if interval != self._interval:
             self._interval, self._used = interval, Counter()
         for key, amount in used.items():
@@ -64,7 +64,7 @@ class AloneCounters:
         return cast("Used", dict(self._used))
 
     def without_place(self, tenant: str, limit: int, keep_s: float, cameras: Sequence[str]) -> frozenset[str]:
-        """Those that came when all places were taken by cameras that still send."""
+        """Return the cameras that came when cameras that still send held all slots."""
         places = [camera for camera in self._places.get(tenant, ()) if camera in cameras]
         free = [camera for camera in cameras if camera not in places]
         self._places[tenant] = (places + free)[:limit]
@@ -72,10 +72,10 @@ class AloneCounters:
 
 
 class RedisCounters:
-    """Counters in Redis: a hash for each interval, a sorted set of cameras for each limited tenant.
+    """Counters in Redis: a hash for each interval, and a sorted set of cameras for each limited tenant.
 
     Args:
-        client: Redis; every method raises what it raises.
+        client: Redis; every method raises its errors.
         clock: Unix seconds; instances' clocks may differ by less than an interval.
     """
 
@@ -83,7 +83,7 @@ class RedisCounters:
         self._client, self._clock = client, clock
 
     def exchange(self, interval: int, keep_s: float, used: Mapping[tuple[str, Kind], float]) -> Used:
-        """Add to the counts of an interval, and return all of them."""
+        """Add to the counts of an interval and return the totals of all instances."""
         key = _USED.format(interval=interval)
 
         def ask() -> list[Any]:
@@ -92,20 +92,20 @@ class RedisCounters:
                     pipe.hincrbyfloat(key, f"{kind}:{tenant}", amount)
                 pipe.expire(key, max(1, round(3 * keep_s)))
                 pipe.hgetall(key)
-                # Others may have written no number for one tenant: what the others used is counted there.
+                # Somebody may have written an invalid number for one tenant: the others still count.
                 return required(pipe.execute(raise_on_error=False)[-1:])
 
         (answers,) = with_types(self._client, {key: "hash"}, ask)
         counted: Used = {}
         for field, text in answers.items():
             name, number = text_of(field), number_of(text)
-            # A count that others wrote may be wrong, and never gives a tenant more than its quota.
+            # A count that somebody else wrote may be wrong, but must not give a tenant more than its quota.
             if name is not None and number is not None:
                 counted[_named(name)] = max(0.0, number)
         return counted
 
     def without_place(self, tenant: str, limit: int, keep_s: float, cameras: Sequence[str]) -> frozenset[str]:
-        """Give cameras that send a place among the `limit` of their tenant; return those without one."""
+        """Give sending cameras one of their tenant's `limit` slots; return the cameras that got none."""
         key, refused = _CAMERAS.format(tenant=tenant), set[str]()
         for first in range(0, len(cameras), _BATCH):
             batch = cameras[first : first + _BATCH]

@@ -1,7 +1,7 @@
-"""Shares of devices that are fair over all instances.
+"""Fair shares of devices over all instances.
 
-Once a second every instance adds what it computed for each tenant to a sum in Redis, and reads the sum of
-all. Sums are no facts: without Redis an instance shares its own device fairly, and no other one.
+Once a second every instance adds its work for each tenant to a sum in Redis and reads the total. The sums are
+advisory: without Redis an instance still shares its own device fairly, but ignores the others.
 """
 
 from __future__ import annotations
@@ -23,37 +23,37 @@ from lookout.runtime.worker import Context
 from lookout.wire import REDIS_KEYS
 
 _WORK: Final = REDIS_KEYS + "{{tenants}}:device:{epoch}"
-#: of one hash; older work than that of the epoch before counts less than a sixtieth, and is left out
+#: seconds of one hash; work older than the previous epoch counts less than a sixtieth, and is ignored
 _EPOCH_S: Final = 6 * HALF_LIFE_S
-#: of one hash: what a million devices compute in its time; more was not computed
+#: most seconds in one hash: what a million devices compute in that time; more cannot be true
 _MOST_S: Final = 1e6 * _EPOCH_S * 2**6
 
 _log = logs.get("tenants")
 
 
 class RedisWork:
-    """The work of all instances' devices in the last seconds, by tenant.
+    """The recent work of all instances' devices, by tenant.
 
-    Work counts half after `HALF_LIFE_S`. Nothing in Redis is multiplied for that: what is added grows with
-    time instead, and what is read is divided by as much (forward decay: Cormode, Shkapenyuk, Srivastava and
-    Xu, 2009). A hash for each epoch keeps the numbers small.
+    Work counts half after `HALF_LIFE_S`. Nothing in Redis is scaled down for that: instead, what is added
+    grows with time, and what is read is divided by the same factor (forward decay: Cormode, Shkapenyuk,
+    Srivastava and Xu, 2009). A new hash for each epoch keeps the numbers small.
 
     Args:
-        client: Redis; `exchange` raises what it raises.
-        clock: Unix seconds. Where two clocks differ by a second, the work of one instance counts 7 % more.
+        client: Redis; `exchange` raises its errors.
+        clock: Unix seconds. If two clocks differ by a second, the work of one instance counts 7 % more.
     """
 
     def __init__(self, client: Any, clock: Callable[[], float] = time.time) -> None:
         self._client, self._clock = client, clock
 
     def exchange(self, work: Mapping[str, float]) -> dict[str, float]:
-        """Add work to the sums, and return them.
+        """Add work to the sums and return them.
 
         Args:
-            work: Seconds by tenant, that no sum contains yet.
+            work: Seconds by tenant that are in no sum yet.
 
         Returns:
-            The seconds of all instances, those just added too.
+            The seconds of all instances, those just added included.
         """
         now = self._clock()
         epoch = int(now // _EPOCH_S)
@@ -67,7 +67,7 @@ class RedisWork:
                 pipe.expire(keys[epoch], round(2 * _EPOCH_S))
                 for key in keys.values():
                     pipe.hgetall(key)
-                # Others may have written no number for one tenant: the others' sums are right all the same.
+                # Somebody may have written an invalid number for one tenant: the other sums are still right.
                 return required(pipe.execute(raise_on_error=False)[-len(keys) :])
 
         sums = Counter[str]()
@@ -80,16 +80,16 @@ class RedisWork:
 
 
 def _growth(now: float, epoch: int) -> float:
-    """What work of this moment counts in the hash of an epoch."""
+    """Return the factor by which work of this moment counts in the hash of an epoch."""
     return float(2 ** ((now - epoch * _EPOCH_S) / HALF_LIFE_S))
 
 
 class FleetShares:
-    """Keeps the shares of this instance's device informed of the work of all instances. Thread-safe.
+    """Supplies the shares of this instance's device with the work of all instances. Thread-safe.
 
     Args:
-        shares: Of this instance's device.
-        work: What instances share.
+        shares: The shares of this instance's device.
+        work: The sums that instances share.
     """
 
     def __init__(self, shares: FairShares, work: RedisWork) -> None:
@@ -99,16 +99,16 @@ class FleetShares:
         self._thread: threading.Thread | None = None
 
     def exchange(self) -> None:
-        """Tell what this instance computed since the last call, and learn what all did."""
+        """Report what this instance computed since the last call, and read the work of all instances."""
         unsent = self._shares.take_unsent()
         try:
             sums = self._work.exchange(unsent)
-        # ValueError: others wrote what is no number there.
+        # ValueError: somebody else wrote a value that is not a number.
         except (*REDIS_ERRORS, ValueError) as error:
             self._shares.lose(unsent)
             if not self._failed:
                 _log.warning(
-                    "shares of tenants are fair on this instance alone: what others compute is unknown",
+                    "shares of tenants are fair on this instance only: the work of the others is unknown",
                     error=str(error),
                 )
             self._failed = True
@@ -123,7 +123,7 @@ class FleetShares:
         self._thread = run("tenant-shares", self._follow)
 
     def stop(self) -> None:
-        """Exchange no more: Redis may be closed."""
+        """Stop the exchange, so that Redis may be closed."""
         self._stop.set()
         if self._thread is not None:
             self._thread.join(timeout=5)
@@ -134,7 +134,7 @@ class FleetShares:
 
 
 def fleet_numbers(shares: FairShares) -> Iterator[Metric]:
-    """Whether shares are fair over all instances."""
+    """Yield the metric that tells whether shares are fair over all instances."""
     yield GaugeMetricFamily(
         "lookout_tenant_shares_together",
         "1: tenants' shares count the devices of all instances; 0: this instance's alone, as nothing was "
@@ -144,14 +144,14 @@ def fleet_numbers(shares: FairShares) -> Iterator[Metric]:
 
 
 def open_fleet_shares(context: Context[Any], shares: FairShares) -> FleetShares:
-    """Make a service's shares fair over all its instances, over its Redis, until it ends.
+    """Make a service's shares fair over all its instances through Redis, until the service ends.
 
     Args:
-        context: The service's.
-        shares: Of its device.
+        context: The service's context.
+        shares: The shares of its device.
     """
     settings = context.settings
-    # No retries by the client: work that arrived in a call that failed would count once more.
+    # No retries by the client: work that arrived in a failed call would be added twice.
     client = settings.redis_client(
         settings.redis_url, socket_timeout=1.0, socket_connect_timeout=1.0, retry=None
     )

@@ -1,4 +1,4 @@
-"""Quotas of tenants as an operator writes them."""
+"""Quotas of tenants, as an operator writes them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lookout.wire import WireError, check_tenant
 
 Kind = Literal["bytes", "cameras", "questions", "device_s", "searched"]
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
-#: stands for the tenants that no quota names
+#: the name that stands for tenants without a quota of their own
 OTHERS: Final = "*"
 #: what a quota counts, for people
 NOUNS: Final[dict[Kind, str]] = {
@@ -27,7 +27,7 @@ NOUNS: Final[dict[Kind, str]] = {
 
 
 class TenantQuota(BaseModel):
-    """What one tenant may use in an interval, all instances together. None: no limit; 0: nothing."""
+    """What all instances together may use for one tenant in an interval. None: no limit; 0: nothing."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -43,7 +43,7 @@ class TenantQuota(BaseModel):
     )
 
     def limit(self, kind: Kind) -> float | None:
-        """The limit of one kind."""
+        """Return the limit of one kind."""
         value: float | None = getattr(self, kind)
         return value
 
@@ -53,17 +53,17 @@ Quota = TypeVar("Quota", bound=BaseModel)
 
 @dataclass(frozen=True, slots=True)
 class Quotas:
-    """Quotas by tenant. `default` is that of tenants without one of their own."""
+    """Quotas by tenant. `default` applies to tenants without a quota of their own."""
 
     named: dict[str, TenantQuota] = field(default_factory=dict)
     default: TenantQuota = field(default_factory=TenantQuota)
 
     def of(self, tenant: str) -> TenantQuota:
-        """A tenant's quota."""
+        """Return a tenant's quota."""
         return self.named.get(tenant, self.default)
 
     def weight(self, tenant: str) -> float:
-        """A tenant's part of a device that is short, alongside others' weights."""
+        """Return a tenant's weight where tenants compete for a device."""
         return self.of(tenant).weight
 
     @property
@@ -74,13 +74,13 @@ class Quotas:
 
 
 def read_quotas(text: str) -> Quotas:
-    """Quotas out of JSON: `{"acme": {"bytes": 1000000000, "weight": 2}, "*": {"cameras": 100}}`.
+    """Parse quotas from JSON: `{"acme": {"bytes": 1000000000, "weight": 2}, "*": {"cameras": 100}}`.
 
     Args:
         text: The JSON; empty: no quotas.
 
     Raises:
-        ValueError: It cannot be followed; the text names the tenant and the field.
+        ValueError: The JSON is invalid; the text names the tenant and the field.
     """
     quotas = read_by_tenant(text, TenantQuota)
     default = quotas.pop(OTHERS, TenantQuota())
@@ -88,17 +88,17 @@ def read_quotas(text: str) -> Quotas:
 
 
 def read_by_tenant(text: str, kind: type[Quota]) -> dict[str, Quota]:
-    """What an operator writes for tenants, out of JSON.
+    """Parse settings by tenant from JSON.
 
     Args:
         text: An object with a field for each tenant, and `*` for tenants that it does not name; empty: none.
-        kind: What each field holds.
+        kind: The model of each field's value.
 
     Returns:
-        By the name of a tenant, or `*`.
+        The values by tenant name, or `*`.
 
     Raises:
-        ValueError: It cannot be followed; the text names the tenant and the field.
+        ValueError: The JSON is invalid; the text names the tenant and the field.
     """
     if not text.strip():
         return {}
@@ -114,7 +114,11 @@ def read_by_tenant(text: str, kind: type[Quota]) -> dict[str, Quota]:
 
 
 def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """An object of JSON. Raises ValueError for a name that it has twice: one of them would be lost."""
+    """Make a JSON object of its pairs.
+
+    Raises:
+        ValueError: A name occurs twice: one of the values would be lost.
+    """
     names = [name for name, _ in pairs]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise ValueError(f"{clean(twice, 40)} is there twice")
@@ -123,7 +127,7 @@ def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 def _tenant(name: str) -> str:
     if not name:
-        raise ValueError(f"a tenant without a name: write {OTHERS} for tenants that are not named")
+        raise ValueError(f"a tenant's name is empty: write {OTHERS} for tenants that are not named")
     try:
         return name if name == OTHERS else check_tenant(name)
     except WireError as error:

@@ -1,8 +1,8 @@
-"""What tenants use, counted by all instances together, and what is refused by it.
+"""What tenants use, counted over all instances, and the quotas that limit it.
 
-Every instance counts by itself and exchanges its counts with the others' once a second, over Redis. So a
-quota may be exceeded by what the instances take in a second. While Redis is away an instance goes on with the
-last answer and its own counts. Counts are no facts: an emptied Redis begins the interval again.
+Every instance counts by itself and exchanges its counts with the others once a second through Redis, so a
+quota may be exceeded by what the instances accept in a second. While Redis is away, an instance continues
+with the last totals and its own counts. Counts are advisory: an emptied Redis restarts the interval.
 """
 
 from __future__ import annotations
@@ -23,22 +23,23 @@ from lookout.runtime.tenants.settings import TenantSettings
 from lookout.runtime.worker import Context, Supervisor
 
 EXCHANGE_S: Final = 1.0
-#: tenants that an instance counts by name: names come with footage, so others decide how many there are
+#: most tenants that an instance counts by name: names come with footage, so their number is not ours to limit
 TENANTS: Final = 1000
-#: under which the others are counted
+#: the name under which further tenants are counted
 REST: Final = "(others)"
 
 _log = logs.get("tenants")
 
 
 class TenantUsage:
-    """Counts what tenants use, and says what they may use no more. Thread-safe.
+    """Counts what tenants use, and tells when a quota is used up. Thread-safe.
 
     Args:
         quotas: What each tenant may use.
-        kinds: Which of them are checked here; the others are another stage's.
-        counters: What instances share; None: this instance is alone.
-        interval_s: Of the quotas. Intervals begin at multiples of it, on every instance at the same time.
+        kinds: The quotas that are checked here; other stages check the others.
+        counters: The counts that instances share; None: this instance is alone.
+        interval_s: Length of the quotas' interval. Intervals begin at multiples of it, at the same time on
+            every instance.
         clock: Unix seconds.
     """
 
@@ -60,15 +61,15 @@ class TenantUsage:
         self._sent: dict[str, dict[str, float]] = {}  # by tenant: when each camera sent last
         self._without_place: dict[str, frozenset[str]] = {}
         self.totals: defaultdict[tuple[str, Kind], float] = defaultdict(float)
-        """Used since the start, by tenant and kind."""
+        """Amounts used since the start, by tenant and kind."""
         self.refusals: Counter[tuple[str, Kind]] = Counter()
-        """Refusals since the start; of each limit that somebody was asked about, from 0 on."""
+        """Rejections since the start. Every limit that was checked has a count, even if it is 0."""
         for name, quota in quotas.named.items():
             self.refusals.update({(name, kind): 0 for kind in kinds if quota.limit(kind) is not None})
         self._stop = threading.Event()
 
     def add(self, tenant: str, kind: Kind, amount: float) -> None:
-        """Count what was used."""
+        """Count an amount as used."""
         with self._lock:
             key = (self._counted(tenant), kind)
             self.totals[key] += amount
@@ -77,14 +78,15 @@ class TenantUsage:
                 self._unsent[key] += amount
 
     def refusal(self, tenant: str, camera: str = "") -> str | None:
-        """Why a tenant may use no more now, for a record of one of its cameras.
+        """Return why a tenant may use nothing more now, for a record of one of its cameras.
 
         Args:
             tenant: Its name.
             camera: The camera's id; it counts as a camera that sends.
 
         Returns:
-            The reason, which names the tenant, the quota and what to do; None: the tenant may go on.
+            The reason, which names the tenant, the quota and what to do; None if the tenant is within its
+            quotas.
         """
         with self._lock:
             self._roll()
@@ -101,7 +103,7 @@ class TenantUsage:
         return None
 
     def exchange(self) -> None:
-        """Add what this instance counted to what all have, and learn their sum."""
+        """Add this instance's counts to the shared ones, and read the totals."""
         with self._lock:
             self._roll()
             interval, unsent = self._interval, self._unsent
@@ -109,7 +111,7 @@ class TenantUsage:
             sent = self._limited_cameras(self._clock())
         try:
             used = self._counters.exchange(interval, self._interval_s, unsent)
-        # ValueError: others wrote what is no number there.
+        # ValueError: somebody else wrote a value that is not a number.
         except (*REDIS_ERRORS, ValueError) as error:
             with self._lock:
                 if interval == self._interval:
@@ -117,7 +119,7 @@ class TenantUsage:
                         self._unsent[key] += amount
             _log.warning("counts of tenants cannot be exchanged", error=str(error))
             return
-        with self._lock:  # before places are asked for: what is counted there is not sent again
+        with self._lock:  # before asking for slots: if that fails, these counts must not be sent again
             if interval == self._interval:
                 self._used = used
         try:
@@ -132,12 +134,12 @@ class TenantUsage:
             self._without_place = without_place
 
     def start(self, supervisor: Supervisor) -> None:
-        """Exchange once a second on a thread of its own, where anything is limited."""
+        """Exchange counts once a second on a thread of its own, if anything is limited."""
         if self._quotas.any:
             supervisor.start("tenants", self._follow)
 
     def stop(self) -> None:
-        """Exchange no more."""
+        """Stop exchanging counts."""
         self._stop.set()
 
     def _follow(self) -> None:
@@ -156,7 +158,7 @@ class TenantUsage:
         return tenant if by_name or room else REST
 
     def _roll(self) -> None:
-        """Begin the interval that the clock is in."""
+        """Begin a new interval if the clock has reached one."""
         interval = int(self._clock() // self._interval_s)
         if interval != self._interval:
             self._interval, self._used, self._unsent = interval, {}, defaultdict(float)
@@ -165,14 +167,15 @@ class TenantUsage:
         return self._used.get((tenant, kind), 0.0) + self._unsent.get((tenant, kind), 0.0)
 
     def _cameras(self, tenant: str, camera: str, limit: float) -> float:
-        """Cameras of the tenant that have a place, not counting this one where it has one."""
+        """Note that the camera sends; return the limit if it has no slot, else 0."""
         cameras = self._sent.setdefault(tenant, {})
         cameras[camera] = self._clock()
         refused = limit == 0 or camera in self._without_place.get(tenant, frozenset())
         return limit if refused else 0
 
     def _limited_cameras(self, now: float) -> dict[str, tuple[int, list[str]]]:
-        """The cameras of each limited tenant that sent within an interval, those that sent first, first."""
+        """Return the limit and the cameras of each limited tenant that sent within an interval, the first to
+        send first."""
         limited = {}
         for tenant, cameras in self._sent.items():
             for camera, at in list(cameras.items()):
@@ -194,7 +197,7 @@ class TenantUsage:
 
 
 def tenant_numbers(usage: TenantUsage) -> Iterator[Metric]:
-    """What tenants used so far, and what was left out."""
+    """Yield the metrics of what tenants used and of the records rejected by a quota."""
     used = CounterMetricFamily(
         "lookout_tenant_used", "what tenants used of this instance, by kind", labels=["tenant", "kind"]
     )
@@ -215,17 +218,17 @@ def tenant_numbers(usage: TenantUsage) -> Iterator[Metric]:
 
 
 def open_usage(context: Context[Any], settings: TenantSettings, kinds: Collection[Kind]) -> TenantUsage:
-    """A service's counts, exchanged over its Redis until it ends, and shown in its metrics.
+    """Count a service's use by tenant, exchanged through its Redis and shown in its metrics, until it ends.
 
     Args:
-        context: The service's.
+        context: The service's context.
         settings: Its settings.
         kinds: The quotas that it checks.
     """
     counters = None
     if settings.quotas.any:
         url = context.settings.redis_url
-        # No retries by the client: what arrived in a call that failed would count once more.
+        # No retries by the client: counts that arrived in a failed call would be added twice.
         client = context.settings.redis_client(
             url, socket_timeout=1.0, socket_connect_timeout=1.0, retry=None
         )

@@ -1,4 +1,5 @@
-"""Which partitions are read: nothing is read that cannot be used, and none uses the space of the others."""
+"""Decides which partitions are read, so that nothing is fetched that cannot be used and no partition takes
+the memory of the others."""
 
 from __future__ import annotations
 
@@ -8,14 +9,14 @@ from typing import Protocol
 
 from lookout.runtime.worker.partitions import Partition
 
-# The polling thread turns up to a hundred times a second while work is under way: what follows costs a walk
-# over all partitions, and the second interval a question to the handler's store, which takes its lock.
+# The polling thread runs up to a hundred rounds a second under load. An update walks over all partitions; the
+# second interval is for asking the handler's store, which takes its lock.
 UPDATE_EVERY_S = 0.02
 ASK_EVERY_S = 0.05
 
 
 class Pausable(Protocol):
-    """What is read (`Source`)."""
+    """The consumer whose partitions are paused (`Source`)."""
 
     def pause(self, numbers: Collection[int]) -> None: ...
     def resume(self, numbers: Collection[int]) -> None: ...
@@ -26,13 +27,13 @@ class Pausable(Protocol):
 class Backpressure:
     """Pauses and resumes partitions. Only the polling thread calls it.
 
-    The bytes that a process reads ahead are shared evenly by its partitions; each may always hold one record.
+    The process's partitions share its read-ahead budget in bytes evenly; each may always hold one record.
 
     Args:
-        source: what is paused.
-        records: of one partition, read ahead of their commit.
-        bytes_: of all partitions, read ahead of their commit.
-        over_budget: partitions that the handler wants to stop for now.
+        source: the consumer that is paused.
+        records: records of one partition that may be read ahead of their commit.
+        bytes_: bytes of all partitions that may be read ahead of their commit.
+        over_budget: returns the partitions that the handler wants paused.
         clock: monotonic seconds.
     """
 
@@ -55,11 +56,11 @@ class Backpressure:
         self.paused: set[int] = set()
 
     def gone(self, number: int) -> None:
-        """The partition is another worker's."""
+        """Forget a partition that belongs to another worker now."""
         self.paused.discard(number)
 
     def update(self, partitions: Mapping[int, Partition]) -> set[int]:
-        """Go to places, pause and resume as needed; the partitions that are read, or read on, from now on."""
+        """Seek, pause and resume as needed; return the partitions whose reading starts or resumes now."""
         now = self._clock()
         if now - self._updated_at < UPDATE_EVERY_S:
             return set()
@@ -75,14 +76,14 @@ class Backpressure:
             ):
                 partition.seek_to = None
                 placed.add(partition.number)
-        # A share for each, not one budget for all: large segments of a camera would pause every partition.
+        # Each has its share: with one common budget, a camera's large segments would pause every partition.
         share = self._bytes / max(1, len(partitions))
         paused = {
             number
             for number, partition in partitions.items()
             if self._source.reads(number) and self._must_wait(partition, share)
         }
-        # A partition that was placed is resumed by its new start: the client's pause of before is gone.
+        # A seek resumes a partition: the client has dropped its earlier pause.
         self.paused = (self.paused & set(partitions)) - placed
         stopped, resumed = paused - self.paused, self.paused - paused
         if stopped:

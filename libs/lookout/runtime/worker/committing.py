@@ -1,4 +1,4 @@
-"""When finished slots are committed, and what follows from how their transaction ended."""
+"""Decides when finished slots are committed, and handles the outcome of their transaction."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from lookout.runtime.worker.transactions import Ended, Transaction, TransactionR
 
 MAX_SLOTS = 500  # of one partition in one transaction
 HANG_S = 5.0  # beyond the transaction's own time
-#: longest wait of results that nobody waits for; after a crash at most so much is computed again
+#: longest wait of results that nobody waits for; a crash repeats at most this much work
 UNAWAITED_S = 2.0
-#: share of the latency between the beginnings of two transactions
+#: least time between the beginnings of two transactions, as a share of the latency
 _INTERVAL_SHARE = 1 / 3
 
 
 class RunsTransactions(Protocol):
-    """What brings transactions to their end (`Committer`)."""
+    """Runs transactions to their end (`Committer`)."""
 
     def submit(self, transaction: Transaction) -> None: ...
     def replace(self, transaction: Transaction) -> None: ...
 
 
 class Commits:
-    """One transaction at a time. Only the polling thread calls it.
+    """Commits finished slots, one transaction at a time. Only the polling thread calls it.
 
     A transaction costs Kafka and this process the same for one record as for many, so results are gathered:
 
@@ -40,19 +40,20 @@ class Commits:
     | checkpoints and offsets without outputs | `UNAWAITED_S`                                              |
 
     The first stage's transactions set the rhythm: what it commits together reaches the later stages together.
-    Everywhere two transactions begin at least a third of `latency_s` apart. Whatever waits goes with the next
-    transaction. A partition that reads no more, or has half of what it may read ahead, is committed at once.
+    In every stage two transactions begin at least a third of `latency_s` apart. Everything that waits joins
+    the next transaction. A partition that is paused, or has half of what it may read ahead, is committed at
+    once.
 
     Args:
         committer: runs transactions.
-        handler: is called with what is durable and with what will never be written.
-        refusals: forgotten once their record is committed.
-        metrics: counted here, at the commit.
-        latency_s: what a record may wait to be committed with others.
+        handler: is told what is durable and what will never be written.
+        refusals: what Kafka rejected; a record's entry is dropped at its commit.
+        metrics: counted at the commit.
+        latency_s: how long a record may wait to be committed with others.
         first: whether this is the pipeline's first stage.
         in_flight: records of a partition that may be read ahead of their commit.
-        paused: partitions that are not read on until something is committed.
-        timeout_s: of a transaction.
+        paused: returns the partitions that are paused until something is committed.
+        timeout_s: seconds that a transaction may take.
         again: called with a partition, its slots that were not committed, and whether Kafka has to be asked
             what was.
         clock: monotonic seconds.
@@ -96,7 +97,7 @@ class Commits:
         self.transaction: Transaction | None = None
 
     def may_have(self, partition: Partition) -> None:
-        """A slot of `partition` is finished."""
+        """Note that a slot of `partition` is finished, so the partition may have something to commit."""
         now, due = self._clock(), float("inf")
         for slot in partition.prefix():
             awaited = slot.result is not None and slot.result.awaited
@@ -108,19 +109,19 @@ class Commits:
             self._due[partition] = now if len(partition.slots) >= self._half_full else due
 
     def _patience_s(self, slot: Slot) -> float:
-        """Seconds for which an awaited result may wait from now on."""
+        """Return the seconds that an awaited result may wait from now on."""
         if not self._first:
             return self._interval_s
-        # What comes from a backlog waits less, or not at all. The time stamp is another machine's: whatever
-        # it says, nothing waits longer than `latency_s`.
+        # A backlog's records wait less, or not at all. The time stamp is another machine's, so nothing waits
+        # longer than `latency_s`, whatever it says.
         age_s = self._wall() - slot.arrived_ms / 1000 if slot.arrived_ms else 0.0
         return min(max(0.0, 2 * self._latency_s - age_s), self._latency_s)
 
     def wait_s(self, *, computing: bool = False) -> float | None:
-        """Seconds until something finished must be committed; None: nothing waits for that.
+        """Return the seconds until finished slots must be committed; None if there are none.
 
         Args:
-            computing: whether other records are computed now.
+            computing: whether other records are being computed.
         """
         if self.transaction is not None or not self._due:
             return None
@@ -136,13 +137,13 @@ class Commits:
         computing: bool = False,
         at_once: bool = False,
     ) -> None:
-        """Begin a transaction if there is something to commit, or watch the one that runs.
+        """Begin a transaction if one is due, or check on the one that runs.
 
         Args:
-            metadata: the group's, asked for when a transaction begins.
+            metadata: returns the group's metadata; called when a transaction begins.
             kafka_up: whether Kafka answers; a client that hangs while it does is replaced.
-            computing: whether other records are computed now.
-            at_once: without waiting for others.
+            computing: whether other records are being computed.
+            at_once: do not wait for others.
         """
         now = self._clock()
         if self.transaction is not None:
@@ -170,11 +171,11 @@ class Commits:
         return any(partition.number in paused for partition in self._due)
 
     def kafka_is_back(self) -> None:
-        """A transaction that could not go on gets its full time again."""
+        """Restart the deadline of a transaction that could not continue during an outage."""
         self._deadline = self._clock() + HANG_S + self._timeout_s
 
     def give_up(self, why: str, numbers: Iterable[int] | None = None) -> None:
-        """Abort the transaction that runs, if it is over one of the partitions `numbers` (None: any)."""
+        """Abort the running transaction if it covers one of the partitions `numbers` (None: any)."""
         if self.transaction is None:
             return
         partitions = None if numbers is None else set(numbers)
@@ -184,7 +185,7 @@ class Commits:
             self.transaction.give_up(why)
 
     def end(self, event: Ended) -> None:
-        """Take the end of the transaction. Raises what must end the process."""
+        """Handle the end of the transaction. Raises errors that must end the process."""
         self.transaction = None
         outcome = "failed" if event.error is not None else event.outcome.name.lower()
         self._metrics.transactions.labels(self._metrics.stage, outcome).inc()
@@ -205,7 +206,7 @@ class Commits:
 
     def _batch(self) -> list[tuple[Partition, list[Slot]]]:
         batch = []
-        # In the order of their numbers: one batch writes the same records in the same order at every try.
+        # Sorted by number, so that a batch writes the same records in the same order at every attempt.
         for partition in sorted(self._due, key=lambda each: each.number):
             if partition.dead:
                 continue
@@ -249,7 +250,7 @@ class Commits:
 
 
 def discard(handler: Handler[Any], slots: Iterable[Slot]) -> None:
-    """Tell the handler of results that will never be written."""
+    """Tell the handler about outputs that will never be written."""
     outputs = [output for slot in slots if slot.result is not None for output in slot.result.outputs]
     if outputs:
         handler.dropped(outputs)

@@ -1,4 +1,4 @@
-"""Which failures of a handler are worth another try, and which are the device's."""
+"""Classifies a handler's failures: which ones are worth another try, and which are the device's."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from confluent_kafka import KafkaException
 
 from lookout.errors import DeviceFailedError, TransientError
 
-# RESOURCE_EXHAUSTED is what a peer's own limits answer (`net.call_limits`): it takes calls again a moment
-# later.
+# A peer whose limits are reached answers RESOURCE_EXHAUSTED (`net.call_limits`); it takes calls again a
+# moment later.
 _GRPC_TRANSIENT = frozenset({"UNAVAILABLE", "DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED", "ABORTED"})
 # By name: the classes of the Redis client derive from no builtin of that name, and not every service has it.
 _NETWORK_ERRORS = frozenset({"ConnectionError", "TimeoutError", "BusyLoadingError"})
@@ -19,9 +19,8 @@ _DEVICE_WORDS = ("CUDA error", "CUDA out of memory", "cuDNN error", "CUBLAS erro
 
 
 def is_transient(error: BaseException) -> bool:
-    """Whether trying again may help: TransientError, and what networks, stores and peers raise when they are
-    away.
-    """
+    """Whether another try may help: TransientError, and what networks, stores and peers raise while they
+    are away."""
     if isinstance(error, (TransientError, ConnectionError, TimeoutError)):
         return True
     if isinstance(error, KafkaException):
@@ -33,9 +32,9 @@ def is_transient(error: BaseException) -> bool:
 
 
 def is_device_failure(error: BaseException) -> bool:
-    """Whether the device failed, or an error of the device caused this one.
+    """Whether this error, or one of its causes, is a failure of the device.
 
-    torch is not imported for it: its exceptions are known by their module and name.
+    torch's exceptions are recognised by module and name, so that torch need not be imported.
     """
     return any(_names_device(cause) for cause in _causes(error))
 

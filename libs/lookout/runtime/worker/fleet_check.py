@@ -1,4 +1,5 @@
-"""What all instances of a stage must share: written into the client id, checked before joining the group."""
+"""Settings that all instances of a stage must share. They are written into the client id and compared before
+an instance joins the group."""
 
 from __future__ import annotations
 
@@ -21,8 +22,10 @@ PAUSE_S = 0.5
 
 
 def client_id(stage: str, shared: Mapping[str, str], release: str = "", version: str = "") -> str:
-    """`decode_fps-2_grid-16x16_1.4.0`: the stage, what it shares, its release where that has a name, and its
-    version, which is not compared; letters, digits, `.`, `-` and `_` only.
+    """Return a client id such as `decode_fps-2_grid-16x16_1.4.0`.
+
+    It holds the stage, the shared settings, the release if it has a name, and the version, which is not
+    compared. Characters are letters, digits, `.`, `-` and `_` only.
     """
     facts = {**shared, **({RELEASE: release} if release else {})}
     parts = [stage, *(f"{_safe(name)}-{_safe(value)}" for name, value in sorted(facts.items()))]
@@ -30,13 +33,14 @@ def client_id(stage: str, shared: Mapping[str, str], release: str = "", version:
 
 
 def version_of(identity: str) -> str:
-    """The version in a client id; empty: it has none, as those of older releases."""
+    """Return the version in a client id; empty if it has none, as in older releases."""
     last = identity.rpartition("_")[2]
     return last if last[:1].isdigit() else ""
 
 
 def differences(ours: str, theirs: str) -> list[str]:
-    """What two client ids of one stage do not share, in words; nothing where `theirs` is of another kind."""
+    """Describe the shared settings in which two client ids of one stage differ; empty if `theirs` is of
+    another stage or format."""
     if ours == theirs or ours.partition("_")[0] != theirs.partition("_")[0]:
         return []
     own, other_facts = _facts(ours), _facts(theirs)
@@ -53,7 +57,8 @@ def differences(ours: str, theirs: str) -> list[str]:
 
 
 def mark(shared: Mapping[str, str], config_digest: str) -> str:
-    """What checkpoints are marked with: what the fleet shares, then what one instance computes with."""
+    """Return the configuration mark of checkpoints: a digest of what the fleet shares, then this
+    instance's digest."""
     return f"{digest(dict(shared))}.{config_digest}"
 
 
@@ -72,17 +77,20 @@ def check_group(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Raise StartupError if a live member of the group works with other shared settings.
+    """Check that all live members of the group use the same shared settings.
 
-    A member that was killed stays in the group until its session is over, so it is asked again until then.
+    A killed member stays in the group until its session ends, so members are listed again until then.
 
     Args:
         settings: how Kafka is reached, and how long a session lasts.
         group: the consumer group.
         own: this process's client id.
-        members: client ids of the group's members; asked of Kafka if not given.
+        members: returns the members' client ids; default: asks Kafka.
         clock: monotonic seconds.
-        sleep: waits.
+        sleep: waits for a number of seconds.
+
+    Raises:
+        StartupError: a live member has other shared settings.
     """
     ask = members or _asker(settings, group)
     # A second beyond: the session of a member that was killed just now has to run out first.

@@ -1,8 +1,8 @@
-"""More partitions for the cameras' topics while a fleet runs.
+"""Adds partitions to the cameras' topics while a fleet runs.
 
 A client chooses a camera's partition by its key and the number of partitions, so cameras move when partitions
-are added. In its new partition a camera begins an epoch of its own, after a key window. Its old partition is
-told by a record of this room: without it the camera would count as silent there.
+are added. In its new partition a camera begins a new epoch, with a key window. This module writes a record to
+its old partition: without it the camera would count as silent there.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from lookout.wire import PIPELINE, SEGMENTS, Stage, WireError, camera_topics, he
 
 #: as in the chart (`charts/derive.py`)
 MOST_PARTITIONS = 10_000
-#: milliseconds of which the number of an epoch has a thousand parts
+#: an epoch's number is this many times its record time in milliseconds, plus its partition
 _PER_MS = 1000
-#: seconds for which a camera must be seen in two partitions, and speak in the newer one only
+#: seconds for which a camera must be known in two partitions and send to the newer one only
 SETTLED_S = 3.0
-#: milliseconds without a segment, alongside a partition that has some, after which a camera has left; below
-#: decode's default silence, so that it does not count as offline
+#: milliseconds without a segment, while another partition gets some, after which a camera has left; less than
+#: decode's default silence, so that the camera does not count as offline
 QUIET_MS = 20_000
 _CALL_S = 30.0
 _CONFIRMED_S = 60.0
@@ -37,7 +37,7 @@ _CONFIRMED_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Departure:
-    """A camera that has left a partition. epoch: the one that ends there; target: where it is now."""
+    """A camera that has left a partition. epoch: the epoch that ends there; target: its new partition."""
 
     camera: str
     partition: int
@@ -46,39 +46,38 @@ class Departure:
 
 
 def added_by_hand(topic: str, partition: int, source: str) -> str:
-    """What to do about a partition that one topic has and another has not.
+    """Return advice for a partition that one topic has and another lacks.
 
     Args:
-        topic: The one without it.
+        topic: The topic without it.
         partition: Its number.
         source: The topic that is read, which has it.
     """
     return (
-        f"{source} has a partition {partition} and {topic} has none: nothing of it is processed. Partitions "
-        f"that were added to a single topic are completed with `lookout topics grow --partitions "
-        f"{partition + 1}` (or as many as {source} has)"
+        f"{source} has a partition {partition} that {topic} lacks, so it is not processed. Add it with "
+        f"`lookout topics grow --partitions {partition + 1}` (or as many as {source} has)"
     )
 
 
 def add_partitions(
     options: Mapping[str, Any], partitions: int, own_topics: Collection[str] = ()
 ) -> tuple[str, ...]:
-    """Bring the cameras' topics to this number of partitions. It may be called again, also after a kill.
+    """Bring the cameras' topics to this number of partitions. Safe to repeat, also after a kill.
 
-    What a service writes grows before what it reads: a service that starts in between finds a partition of
-    every output for each that it reads.
+    Topics that a service writes grow before the one it reads, so a service that starts meanwhile finds an
+    output partition for each input partition.
 
     Args:
-        options: Of a Kafka client.
-        partitions: How many.
-        own_topics: State topics, and others, of services that are not Lookout's but read its topics.
+        options: Kafka client options.
+        partitions: The new number of partitions.
+        own_topics: State topics and others of third-party services that read Lookout's topics.
 
     Returns:
         The topics that were changed.
 
     Raises:
-        LookoutRuntimeError: A topic is missing or has more partitions, or Kafka refuses. A number that is
-            wrong changes nothing.
+        LookoutRuntimeError: The number is invalid, a topic is missing or has more partitions, or Kafka
+            refuses. An invalid number changes nothing.
     """
     admin = AdminClient({**options})
     names = [*own_topics, *(topic.name for topic in reversed(camera_topics()))]
@@ -104,7 +103,7 @@ def _counts(admin: AdminClient, names: Iterable[str]) -> dict[str, int]:
 def _check(counts: Mapping[str, int], partitions: int) -> None:
     if not 1 <= partitions <= MOST_PARTITIONS:
         raise LookoutRuntimeError(f"{partitions} partitions: 1 to {MOST_PARTITIONS} are possible")
-    # Of topics with the same number, that of the cameras' segments: it is the one that users know.
+    # Among topics with the same number, name that of the cameras' segments: users know it.
     name, count = max(counts.items(), key=lambda item: (item[1], item[0] == SEGMENTS.name))
     if count > partitions:
         raise LookoutRuntimeError(
@@ -113,7 +112,7 @@ def _check(counts: Mapping[str, int], partitions: int) -> None:
 
 
 def _add(admin: AdminClient, names: Collection[str], partitions: int) -> None:
-    """Add to these topics, and wait until the brokers' metadata says so.
+    """Add partitions to these topics, and wait until the brokers' metadata shows them.
 
     Raises:
         LookoutRuntimeError: Kafka refuses, or does not show them in time.
@@ -135,12 +134,12 @@ def _add(admin: AdminClient, names: Collection[str], partitions: int) -> None:
 
 @dataclass(slots=True)
 class Places:
-    """Where cameras are, by decode's checkpoints."""
+    """The partitions that cameras are in, according to decode's checkpoints."""
 
     _of: dict[str, dict[int, DecodeState]] = field(default_factory=dict)
 
     def note(self, camera: str, partition: int, state: DecodeState | None) -> None:
-        """The newest checkpoint of a camera in a partition; None: it is forgotten there."""
+        """Record the newest checkpoint of a camera in a partition; None: the camera is forgotten there."""
         places = self._of.setdefault(camera, {})
         if state is not None and state.epoch:
             places[partition] = state
@@ -150,9 +149,11 @@ class Places:
             del self._of[camera]
 
     def departures(self) -> list[Departure]:
-        """Cameras whose segments come in another partition: since its epoch began there, or for `QUIET_MS`.
+        """Return cameras whose segments arrive in another partition.
 
-        The second, because a segment that was sent again may open an epoch after the notice.
+        A camera has left a partition if nothing arrived there since its epoch in the other one began, or for
+        `QUIET_MS`. The second condition is needed because a segment that is sent again may open an epoch in
+        the old partition after the notice.
         """
         departures = []
         for camera, places in self._of.items():
@@ -172,7 +173,7 @@ class Moves:
     """Follows decode's checkpoints and tells partitions which cameras have left them.
 
     Args:
-        options: Of a Kafka client.
+        options: Kafka client options.
         clock: Monotonic seconds.
     """
 
@@ -195,10 +196,10 @@ class Moves:
         self._consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in numbers])
 
     def follow(self, wait_s: float) -> list[Departure]:
-        """Read checkpoints for `wait_s`, and tell the partitions that cameras have left since.
+        """Read checkpoints for `wait_s`, then notify the partitions that cameras have left.
 
         Returns:
-            The departures that were told now; the records are on the brokers.
+            The departures that were written now; their records are on the brokers.
 
         Raises:
             LookoutRuntimeError: Kafka does not take a record.
@@ -214,7 +215,7 @@ class Moves:
         return self._tell()
 
     def close(self) -> None:
-        """Drop the clients."""
+        """Close the consumer."""
         self._consumer.close()
 
     def _tell(self) -> list[Departure]:
@@ -238,7 +239,7 @@ class Moves:
 
 
 def decode_state(message: Message) -> DecodeState | None:
-    """What a checkpoint says of the stream; None for a deleted one, and for one that is rejected."""
+    """Return decode's part of a checkpoint; None if the checkpoint is deleted or invalid."""
     try:
         return None if message.value() is None else received(Checkpoint, record_of(message)).decode
     except WireError:

@@ -1,4 +1,4 @@
-"""Which camera computes next: lanes, retries that are due, and time passing for cameras that are idle."""
+"""Decides which camera computes next: queued records, due retries, and timer ticks for idle cameras."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ DAY_MS = 86_400_000
 
 
 class Processes(Protocol):
-    """What runs on compute threads (`Processor`)."""
+    """Runs slots on compute threads (`Processor`)."""
 
     def process(self, lane: Lane, slot: Slot, refusal: Refusal | None) -> Finished: ...
     def tick(self, lane: Lane, clock: bool, record_ms: int | None) -> Finished: ...
 
 
 class Lanes:
-    """Hands slots to compute threads, one at a time for a camera. Only the polling thread calls it.
+    """Hands slots to compute threads, one at a time for each camera. Only the polling thread calls it.
 
     Args:
         processor: tries a slot.
-        handler: gives the interval of its ticks, and is called with results that nobody will write.
-        refusals: what Kafka refused before.
-        compute: runs tries.
-        finished: called on a compute thread with the end of every try; the polling thread passes it to
+        handler: gives the interval of its ticks, and is told of outputs that will never be written.
+        refusals: what Kafka rejected before.
+        compute: runs the attempts.
+        finished: called on a compute thread with the end of every attempt; the polling thread passes it to
             `finish`.
-        forget_after_days: cameras that sent nothing for so long are forgotten; None: never.
+        forget_after_days: cameras that sent nothing for this long are forgotten; None: never.
         clock: monotonic seconds.
         wall_ms: Unix milliseconds.
     """
@@ -68,11 +68,11 @@ class Lanes:
         self.computing = 0
 
     def close(self) -> None:
-        """Begin nothing any more."""
+        """Start no more work."""
         self._closed = True
 
     def dispatch(self, lane: Lane) -> None:
-        """Hand the camera's next slot to a compute thread, if it has one and may."""
+        """Hand the camera's next slot to a compute thread, if there is one and the camera is free."""
         partition = lane.partition
         if self._closed or lane.busy or not lane.waiting or lane.retry_at is not None:
             return
@@ -85,16 +85,17 @@ class Lanes:
         self._compute.submit(self._process, lane, slot, refusal)
 
     def finish(self, event: Finished) -> bool:
-        """Take the end of a try. True: a slot is finished, so its partition may have something to commit.
+        """Handle the end of an attempt. True: a slot is finished, so its partition may have something to
+        commit.
 
-        Raises what must end the process.
+        Raises errors that must end the process.
         """
         lane, slot, partition = event.lane, event.slot, event.lane.partition
         self.computing -= 1
         lane.busy = False
         if event.fatal is not None:
             raise event.fatal
-        # Another worker owns the partition by now, or it is read again: the result counts no more.
+        # Another worker owns the partition by now, or it is read again: the result no longer counts.
         if partition.dead:
             if event.result is not None and event.result.outputs:
                 self._handler.dropped(event.result.outputs)
@@ -106,10 +107,10 @@ class Lanes:
             return False
         ordered = bool(lane.waiting) and lane.waiting[0] is slot
         if event.result is None:
-            if not ordered:  # a tick that failed takes its place in the order now
+            if not ordered:  # a failed tick gets its place in the order now
                 self._insert(lane, slot)
             lane.retry_at = self._clock() + event.delay
-            # The number in between decides between equal times: lanes cannot be compared.
+            # The counter breaks ties between equal times: lanes cannot be compared.
             heappush(self._retries, (lane.retry_at, next(self._order), lane))
             return False
         slot.result = event.result
@@ -121,20 +122,19 @@ class Lanes:
         return ordered or not event.result.empty
 
     def abandon(self, lane: Lane, slot: Slot, result: Result) -> None:
-        """Give a slot its result although its try still runs. Its camera stays busy: the process is
-        about to end.
-        """
+        """Give a slot its result although its attempt still runs. The camera stays busy: the process is about
+        to end."""
         slot.result = result
         if lane.waiting and lane.waiting[0] is slot:
             lane.waiting.popleft()
 
     def wake(self, partitions: Iterable[Partition], catches_up: Callable[[Partition], bool]) -> None:
-        """Start retries that are due, tell idle cameras the time, and begin to forget cameras.
+        """Start due retries, send timer ticks to idle cameras, and begin to forget silent ones.
 
         Args:
             partitions: all that are assigned.
-            catches_up: whether everything that was sent to a partition is read. Only then does the clock
-                count: an outage or a backlog is no silence.
+            catches_up: whether everything that was sent to a partition has been read. Wall-clock ticks and
+                forgetting require it, because an outage or a backlog is not silence.
         """
         now = self._clock()
         while self._retries and self._retries[0][0] <= now:
@@ -165,15 +165,15 @@ class Lanes:
             self._tick(partition, due and caught_up, partition.record_ms if passed else None)
 
     def _has_passed(self, partition: Partition, now: float, every: float) -> bool:
-        """Whether the partition's record time moved on enough to tell the cameras that sent nothing."""
+        """Whether the partition's record time advanced enough to tell the cameras that sent nothing."""
         if now < partition.next_passed or partition.record_ms - partition.passed_ms < every * 1000:
             return False
         partition.passed_ms, partition.next_passed = partition.record_ms, now + every
         return True
 
     def _tick(self, partition: Partition, clock: bool, record_ms: int | None) -> None:
-        # After a takeover a camera that sends nothing has a checkpoint and no lane: its silence has to be
-        # told, too.
+        # After a takeover a camera that sends nothing has a checkpoint but no lane. Its silence has to be
+        # reported too.
         for camera in partition.checkpoints:
             partition.lane(camera)
         idle = [lane for lane in partition.lanes.values() if self._wants_tick(lane)]

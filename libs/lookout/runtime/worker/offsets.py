@@ -1,4 +1,4 @@
-"""What another group has read: a store keeps every tensor that the next stage has not."""
+"""Follows what another group has read: a store keeps every tensor that the next stage has not read."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ ASK_S = 5.0
 
 
 class Downstream:
-    """Committed offsets of `group` in `topic`, asked for every `every_s` on a thread of its own.
+    """Committed offsets of `group` in `topic`, read every `every_s` on a thread of its own.
 
-    `changed` is called there with {partition: next unread offset} after each answer. While Kafka is away the
-    last answer stands: nothing is thought read that may not be.
+    `changed` is called on that thread with {partition: next unread offset} after each answer. While Kafka is
+    away the last answer stays valid, so nothing counts as read too early.
     """
 
     def __init__(
@@ -40,26 +40,25 @@ class Downstream:
         self._thread: threading.Thread | None = None
 
     def start(self, supervisor: Supervisor | None = None) -> None:
-        """Begin asking."""
+        """Start reading the offsets."""
         self._thread = (supervisor or Supervisor()).start(f"offsets-{self._group}", self._follow)
 
     def stop(self) -> None:
-        """Stop asking."""
+        """Stop reading the offsets."""
         self._stop.set()
         if self._thread is not None:
             self._thread.join(ASK_S)
-            # It hangs in a call to Kafka, and the client is not safe for two threads: it is left to the end
-            # of the process.
+            # It hangs in a call to Kafka, and the client is not thread-safe: leave it until the process ends.
             if self._thread.is_alive():
                 return
         self._reader.close()
 
     def committed(self) -> Mapping[int, int]:
-        """The last answer; a partition that was never committed is absent."""
+        """Return the last answer; a partition without a commit is absent."""
         return self._offsets
 
     def ask(self) -> Mapping[int, int]:
-        """Ask now.
+        """Read the offsets now.
 
         Raises:
             KafkaException: Kafka does not answer, or refuses.

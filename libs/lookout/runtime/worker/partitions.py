@@ -1,4 +1,4 @@
-"""The order inside one partition: lanes by camera, and the finished prefix that may be committed."""
+"""The order inside one partition: a queue for each camera, and the finished prefix that may be committed."""
 
 from __future__ import annotations
 
@@ -17,9 +17,8 @@ UNLOADED: Any = object()
 
 @dataclass(slots=True)
 class Lane:
-    """One camera: its records in order, one at a time. While `busy` a compute thread owns `state` and
-    `stored`.
-    """
+    """One camera's queue: its records are processed in order, one at a time. While `busy`, a compute thread
+    owns `state` and `stored`."""
 
     camera: str
     partition: Partition
@@ -36,7 +35,7 @@ class Lane:
         return not self.busy and not self.waiting
 
     def give_up(self, handler: Handler[Any]) -> None:
-        """Use the state no more; the handler frees what it holds."""
+        """Drop the state; the handler frees what it holds."""
         state, self.state = self.state, UNLOADED
         if state is not UNLOADED:
             handler.leave(state)
@@ -48,12 +47,12 @@ class UnreadableBatch:
 
     Attributes:
         first: Its first offset.
-        why: What the client says.
-        since: When it was met, monotonic seconds.
+        why: The client's error.
+        since: When it was first met, monotonic seconds.
         within: The last offset that is known to be in it.
-        after: The first offset that is known to be after it; None until it is looked for.
-        tried: The offset that is tried now.
-        repeats: Whether it was met again.
+        after: The first offset that is known to be after it; None until the search for its end begins.
+        tried: The offset that is being tried.
+        repeats: Whether it was met more than once.
     """
 
     first: int
@@ -67,9 +66,8 @@ class UnreadableBatch:
 
 @dataclass(slots=True, eq=False)
 class Partition:
-    """One assigned partition. A new object takes its place after a seek back; `dead` ones only wait for their
-    threads.
-    """
+    """One assigned partition. After a seek back a new object replaces it; a `dead` one only waits for its
+    threads."""
 
     number: int
     loaded: bool = False
@@ -92,23 +90,24 @@ class Partition:
     waits_for: str = ""  # why it is not taken over yet
     waits_since: float | None = None
     read_to: int | None = None  # the offset after the newest record read
-    jump: tuple[int, int] | None = None  # the widest run of offsets passed over since `lost` was asked
+    jump: tuple[int, int] | None = None  # the widest run of offsets skipped since `lost` was called
     lost_to: int = 0  # offsets below this that are gone were counted
     loss: Loss | None = None  # the newest run of offsets that retention removed
     unreadable: UnreadableBatch | None = None  # what the client cannot read comes next
 
     def note_read(self, offset: int, record_ms: int = 0, low: Callable[[], int] = lambda: 0) -> None:
-        """A record was read. Offsets passed over are ends of transactions, or are gone.
+        """Note that a record was read. Skipped offsets are ends of transactions, or were removed by
+        retention.
 
         Args:
-            offset: The record's.
+            offset: The record's offset.
             record_ms: Its time in Kafka, Unix milliseconds.
-            low: The first offset that the topic still holds; asked only where more than the end of one
-                transaction was passed over.
+            low: Returns the first offset that the topic still holds; called only if more than the end of one
+                transaction was skipped.
         """
         start = self.read_to if self.read_to is not None else self.committed
-        # The end of a transaction takes an offset of its own, so a gap of one is the usual case and asks
-        # nothing.
+        # The end of a transaction takes an offset of its own, so a gap of one is the usual case and needs no
+        # question to Kafka.
         if start is not None and offset > start:
             widest = self.jump[1] - self.jump[0] if self.jump else 0
             self.jump = (start, offset) if offset - start > widest else self.jump
@@ -117,7 +116,7 @@ class Partition:
         self.read_to = offset + 1
 
     def lost(self, low: int) -> int:
-        """Offsets that retention removed before they were read.
+        """Count the offsets that retention removed before they were read.
 
         Args:
             low: The first offset that the topic still holds.
@@ -135,7 +134,7 @@ class Partition:
         return count
 
     def done_to(self, low: int) -> int:
-        """The offset below which nothing is left to do.
+        """Return the offset below which nothing is left to do.
 
         Args:
             low: The first offset that the topic still holds.
@@ -145,11 +144,11 @@ class Partition:
 
     @property
     def in_place(self) -> bool:
-        """Whether what is read now is what comes next."""
+        """Whether the partition is taken over and no seek is pending."""
         return self.loaded and self.seek_to is None
 
     def add(self, slot: Slot) -> Lane:
-        """Append to the order."""
+        """Append a slot to the order and to its camera's lane."""
         slot.received = time.monotonic()
         self.slots.append(slot)
         self.bytes += slot.size
@@ -159,7 +158,8 @@ class Partition:
         return lane
 
     def insert(self, slot: Slot, lane: Lane) -> None:
-        """Put what came of time passing into the order, before what arrived for its camera meanwhile."""
+        """Insert a slot that no record caused, such as a tick, before the records waiting for its
+        camera."""
         slot.received = time.monotonic()
         lane.uncommitted += 1
         if lane.waiting:
@@ -168,18 +168,18 @@ class Partition:
             self.slots.append(slot)
 
     def lane(self, camera: str) -> Lane:
-        """The camera's lane."""
+        """Return the camera's lane, creating it if need be."""
         if camera not in self.lanes:
             self.lanes[camera] = Lane(camera, self, self.stored(camera))
         return self.lanes[camera]
 
     def stored(self, camera: str) -> StoredCheckpoint | None:
-        """The camera's committed checkpoint."""
+        """Return the camera's committed checkpoint."""
         checkpoint = self.checkpoints.get(camera)
         return StoredCheckpoint(checkpoint, self.number) if checkpoint is not None else None
 
     def prefix(self) -> Iterator[Slot]:
-        """The finished slots before the first one that is not."""
+        """Return the finished slots before the first unfinished one."""
         return takewhile(lambda slot: slot.result is not None, self.slots)
 
     def finished(self, limit: int) -> list[Slot]:
@@ -192,7 +192,7 @@ class Partition:
         return taken
 
     def apply(self, slots: list[Slot]) -> None:
-        """`slots` are committed: remember what a rewind goes back to."""
+        """Record that `slots` are committed: a rewind returns to this state."""
         for slot in slots:
             result = slot.result
             assert result is not None
@@ -208,10 +208,10 @@ class Partition:
             elif result.checkpoint is not None and slot.camera:
                 self.checkpoints[slot.camera] = result.checkpoint
             elif slot.camera not in self.checkpoints:
-                self._forget(slot.camera)  # whatever keys a producer invents, they take no memory
+                self._forget(slot.camera)  # keys that a producer invents must not take memory
 
     def _forget(self, camera: str) -> None:
-        """Nothing is kept of a camera without a checkpoint."""
+        """Drop everything known about a camera without a checkpoint."""
         self.checkpoints.pop(camera, None)
         self.active_ms.pop(camera, None)
         lane = self.lanes.get(camera)
@@ -219,7 +219,7 @@ class Partition:
             del self.lanes[camera]
 
     def fresh(self) -> Partition:
-        """The same partition as committed, with nothing read."""
+        """Return the same partition as it was committed, with nothing read."""
         return Partition(
             self.number,
             loaded=self.loaded,

@@ -1,4 +1,5 @@
-"""The group's consumer: records, ends of partitions, rebalances and what the client says of Kafka."""
+"""The group's consumer: delivers records, ends of partitions, rebalances and the client's reports on
+Kafka."""
 
 from __future__ import annotations
 
@@ -19,23 +20,23 @@ from lookout.runtime.worker.settings import ServiceSettings
 from lookout.runtime.worker.topic_reader import TopicReader
 
 MESSAGES_A_TURN = 256
-#: share of a session that is for loading; the rest is for a container, Python and its imports
+#: share of a session that loading may take; the rest is for the container's start, Python and its imports
 LOAD_SHARE = 0.5
 #: longest time between two heartbeats; the client's default
 HEARTBEAT_MS = 3000
-#: age of what the client knows of topics
+#: longest age of the client's metadata of topics
 METADATA_MS = 30_000
-#: share of the session for which the coordinator must have been silent for a standstill
+#: share of a session of silence after which the coordinator counts as having stood still
 _SILENT_SHARE = 0.7
 #: sessions after a standstill in which the group may still read a join that was sent before it
 _ECHO_SESSIONS = 4.0
-#: seconds in which Kafka says where a partition begins
+#: seconds to wait until Kafka tells where a partition begins
 LOW_S = 2.0
 _FENCED = frozenset({KafkaError._FENCED, KafkaError.FENCED_INSTANCE_ID})
 #: a fatal error's own `fatal()` is False where it arrives as a message; its text then says what it is
 _FENCED_TEXT = ("FENCED", "Static consumer fenced", "fenced by other")
 _UNREADABLE = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_AUTHORIZATION_FAILED})
-#: what the client says of a batch that it cannot read; it tries again without an end
+#: the client's errors for a batch that it cannot read; it retries for ever
 _BROKEN_BATCH = frozenset(
     {
         KafkaError._BAD_COMPRESSION,
@@ -48,7 +49,7 @@ _BROKEN_BATCH = frozenset(
 
 
 class Listener(Protocol):
-    """Receives what is read (`Worker`), always on the polling thread."""
+    """Receives what the consumer reads (`Worker`), always on the polling thread."""
 
     def on_assigned(self, numbers: Collection[int]) -> None: ...
     def on_revoked(self, numbers: Collection[int]) -> None: ...
@@ -62,10 +63,10 @@ class Listener(Protocol):
 
 
 def is_static(settings: ServiceSettings, load_s: float) -> bool:
-    """Whether to join as a static member, which does not leave the group when it stops.
+    """Whether to join as a static member, which stays in the group when it stops.
 
-    One that loads for long does not come back within its session: its cameras would wait for the session to
-    end, and be taken over all the same.
+    A process that loads for long does not return within its session. As a static member its cameras would
+    first wait for the session to end, and then move to others anyway.
     """
     if settings.static_member is not None:
         return settings.static_member
@@ -73,14 +74,14 @@ def is_static(settings: ServiceSettings, load_s: float) -> bool:
 
 
 def static_name(settings: ServiceSettings, topic: str, identity: str) -> str:
-    """The name of a static member: who it is, and how many partitions its topic has.
+    """Return a static member's name: its identity and the number of partitions of its topic.
 
-    Kafka gives a restarted member of the same name its partitions back without a rebalance: partitions that
-    were added while it was away would have no reader. With another name it is a new member, and the group
-    shares all partitions out once the session of the old one is over.
+    Kafka gives a restarted member of the same name its partitions back without a rebalance, so partitions
+    added while it was away would have no reader. Under another name it is a new member, and the group
+    redistributes all partitions once the session of the old one is over.
 
     Raises:
-        StartupError: Kafka does not tell the partitions in time.
+        StartupError: Kafka does not report the partitions in time.
     """
     reader = TopicReader(settings, "partitions")
     try:
@@ -97,7 +98,7 @@ class Source:
         topic: the input topic.
         identity: names this process in messages about fencing.
         listener: receives what is read.
-        clock: seconds, monotonic.
+        clock: monotonic seconds.
     """
 
     def __init__(
@@ -121,13 +122,13 @@ class Source:
         """Join the group.
 
         Args:
-            settings: The service's.
-            group: Its name.
-            client_id: What members compare.
-            load_s: Seconds that this process needed to load what its handler needs.
+            settings: The service's settings.
+            group: The group's name.
+            client_id: The client id that members compare.
+            load_s: Seconds that this process took to load its handler.
 
         Raises:
-            StartupError: Kafka does not tell the topic's partitions in time.
+            StartupError: Kafka does not report the topic's partitions in time.
         """
         options: dict[str, Any] = {
             "group.id": group,
@@ -135,18 +136,18 @@ class Source:
             "group.protocol": "classic",  # of which cooperative-sticky is
             "partition.assignment.strategy": "cooperative-sticky",
             "isolation.level": "read_committed",
-            "enable.auto.commit": False,  # offsets are committed in transactions alone
+            "enable.auto.commit": False,  # offsets are committed in transactions only
             "enable.auto.offset.store": False,
             "enable.partition.eof": True,  # time counts only at the end of a partition
             "auto.offset.reset": "earliest",
             "session.timeout.ms": int(settings.session_timeout_s * 1000),
-            # A member learns of a rebalance by its next heartbeat, so a long session has no rare ones.
+            # A member learns of a rebalance at its next heartbeat, so a long session must not make them rare.
             "heartbeat.interval.ms": max(200, min(HEARTBEAT_MS, int(settings.session_timeout_s * 1000 / 5))),
             # librdkafka refuses an interval below the session.
             "max.poll.interval.ms": max(60_000, int(settings.session_timeout_s * 1000) + 1),
             # The client reads ahead alongside the worker: half of the bytes that may be in flight.
             "queued.max.messages.kbytes": max(1024, settings.in_flight_bytes >> 11),
-            # After at most so long the group reads partitions that were added; the default is five minutes.
+            # The group reads added partitions after at most this time; the default is five minutes.
             "topic.metadata.refresh.interval.ms": METADATA_MS,
             "statistics.interval.ms": 1000,
             "stats_cb": self.on_statistics,
@@ -162,7 +163,7 @@ class Source:
         )
 
     def use(self, client: Callable[[], Any], session_s: float) -> None:
-        """Read with a client that `client` makes, and with another one if the group throws it out wrongly.
+        """Read with a client from `client`; make another one if the group wrongly fences this member.
 
         Args:
             client: makes a client that is not subscribed yet.
@@ -185,15 +186,17 @@ class Source:
             self._consumer.close()
 
     def metadata(self) -> object:
-        """The group's metadata, for transactions."""
+        """Return the group's metadata, for transactions."""
         return self._consumer.consumer_group_metadata()
 
     def read(self, wait_s: float) -> None:
-        """Give the listener what is there, waiting `wait_s` for the first. Rebalances happen in here.
+        """Deliver what is available to the listener; wait up to `wait_s` for the first record.
+
+        Rebalances happen within this call.
 
         Raises:
-            FencedError: Another process has taken over its identity.
-            LookoutRuntimeError: The client cannot go on.
+            FencedError: Another process has taken over this one's identity.
+            LookoutRuntimeError: The client cannot continue.
         """
         if self._fatal is not None:
             self._raise(self._fatal)
@@ -210,24 +213,24 @@ class Source:
                 return
 
     def pause(self, numbers: Iterable[int]) -> None:
-        """Read these partitions no more for now."""
+        """Stop reading these partitions for now."""
         self._consumer.pause(self._places(numbers))
 
     def resume(self, numbers: Iterable[int]) -> None:
-        """Read them on."""
+        """Continue to read these partitions."""
         self._consumer.resume(self._places(numbers))
 
     def reads(self, number: int) -> bool:
-        """Whether the partition is read at all."""
+        """Whether the client reads the partition, paused or not."""
         return number in self._reading
 
     def low(self, number: int) -> int:
-        """The first offset that the partition still holds; 0 where Kafka does not answer."""
+        """Return the first offset that the partition still holds; 0 if Kafka does not answer."""
         marks = self._marks(number)
         return max(0, marks[0]) if marks else 0
 
     def high(self, number: int) -> int | None:
-        """The offset after the partition's last record; None where Kafka does not answer."""
+        """Return the offset after the partition's last record; None if Kafka does not answer."""
         marks = self._marks(number)
         return marks[1] if marks else None
 
@@ -240,7 +243,7 @@ class Source:
         return marks
 
     def place(self, number: int, offset: int) -> bool:
-        """Read the partition from `offset` on; False: the client is busy with it, try again later."""
+        """Read the partition from `offset` on. False: the client cannot seek yet; try again later."""
         where = TopicPartition(self._topic, number, offset)
         try:
             if number in self._reading:
@@ -275,7 +278,7 @@ class Source:
             self._raise(error)
 
     def _raise(self, error: KafkaError) -> None:
-        """Raise what the client cannot get over; log the rest."""
+        """Raise errors from which the client cannot recover; log the others."""
         fatal = error.fatal() or error.code() == KafkaError._FATAL
         if error.code() in _FENCED or (fatal and any(phrase in error.str() for phrase in _FENCED_TEXT)):
             if self._stood_still():
@@ -293,10 +296,11 @@ class Source:
         self._log.warning("Kafka reports an error", error=error.str())
 
     def _stood_still(self) -> bool:
-        """Whether the group may have fenced this member by a join of its own.
+        """Whether the group may have fenced this member because of its own second join.
 
-        A broker that stands still beyond the session reads, once it goes on, the join that it had before and
-        the one that the client sent after its time-out: the second takes the static name of the first.
+        A broker that is suspended for longer than the session may, once it resumes, process a join from
+        before and the one that the client sent after its time-out. The second takes over the static name of
+        the first.
         """
         if self._standstill is None:
             return False
@@ -315,14 +319,14 @@ class Source:
         self._join()
 
     def on_error(self, error: KafkaError) -> None:
-        """The client's error callback."""
+        """Handle the client's error callback."""
         if error.fatal() or error.code() in (*_FENCED, KafkaError._FATAL):
             self._fatal = error
         elif error.code() == KafkaError._ALL_BROKERS_DOWN:
             self._listener.on_kafka(False)
 
     def on_statistics(self, text: str) -> None:
-        """The client's statistics callback: which brokers answer, and where partitions begin and end."""
+        """Handle the client's statistics: which brokers answer, and where partitions begin and end."""
         facts = json.loads(text)
         brokers = facts.get("brokers", {})
         silent_us = brokers.get("GroupCoordinator", {}).get("rxidle", 0)
@@ -341,8 +345,8 @@ class Source:
     # -- rebalances
 
     def _assigned(self, consumer: Any, given: list[TopicPartition]) -> None:
-        # Each is read from its own offset once it is taken over (`place`). Left to itself the client asks for
-        # the committed offsets of all in one request, and one open transaction would hold them all.
+        # Each is read from its own offset once it is taken over (`place`). By itself the client would ask for
+        # all committed offsets in one request, and one open transaction would hold them all up.
         consumer.incremental_assign([])
         self._member |= {place.partition for place in given}
         self._listener.on_assigned([place.partition for place in given])

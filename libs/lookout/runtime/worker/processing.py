@@ -1,4 +1,4 @@
-"""One try of one record (or tick) on a compute thread, and what a failure means for it."""
+"""Runs one attempt at a record or tick on a compute thread, and decides what a failure means."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ from lookout.runtime.worker.settings import ServiceSettings
 from lookout.runtime.worker.watchdog import OverdueError, Running, Watchdog
 from lookout.wire import WireError
 
-# Doubled by every try up to `retry_max_s`; see `_pause`.
+# Doubled at every attempt up to `retry_max_s`; see `_pause`.
 FIRST_PAUSE_S = 0.1
-DEVICE_PAUSE_S = 2.0  # longest pause between tries of a device
+DEVICE_PAUSE_S = 2.0  # longest pause between attempts on a device
 
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """How a try ended. `result` None: try again after `delay` seconds. `fatal`: the process must end."""
+    """How an attempt ended. `result` None: try again after `delay` seconds. `fatal`: the process must end."""
 
     lane: Lane
     slot: Slot
@@ -50,15 +50,15 @@ class Finished:
 
 
 class Processor:
-    """Calls the handler. Safe from any thread; one call at a time for a lane.
+    """Calls the handler. Any thread may use it, with one call at a time for a lane.
 
     Args:
-        settings: the service's.
+        settings: the service's settings.
         stage: names spans and metrics.
         handler: the stage's logic.
-        metrics: where tries and retries are counted.
-        health: not ready while the device fails.
-        config_digest: what its checkpoints are marked with.
+        metrics: where attempts and retries are counted.
+        health: blocked while the device fails.
+        config_digest: returns the digest that checkpoints are marked with.
         clock: monotonic seconds.
     """
 
@@ -88,11 +88,11 @@ class Processor:
         self._letters = LimitedLog(self._log, clock)
 
     def kafka_is_back(self) -> None:
-        """Time in which Kafka was away does not count as a dependency's absence."""
+        """Note the end of an outage: time without Kafka does not count against a record's retry limit."""
         self._kafka_back_at = self._clock()
 
     def process(self, lane: Lane, slot: Slot, refusal: Refusal | None) -> Finished:
-        """Try `slot`. Never raises an Exception: what must end the process is in `fatal`."""
+        """Try `slot` once. Never raises an Exception: errors that must end the process are in `fatal`."""
         try:
             if lane.partition.dead:
                 return Finished(lane, slot, NOTHING)
@@ -105,12 +105,12 @@ class Processor:
             return Finished(lane, slot, fatal=LookoutRuntimeError(f"the runtime failed: {error!r}"))
 
     def tick(self, lane: Lane, clock: bool, record_ms: int | None) -> Finished:
-        """Tell the handler that time passes. Cheap where nothing comes of it: no span, no log context.
+        """Tell the handler that time has passed. The usual case is cheap: no span and no log context.
 
         Args:
             lane: an idle camera.
-            clock: whether the wall clock counts now.
-            record_ms: the partition's record time, if that counts.
+            clock: whether to report the wall clock.
+            record_ms: the partition's record time, if it is to be reported.
         """
         slot = Slot(lane.camera, tick=clock, record_ms=record_ms)
         if lane.partition.dead:
@@ -175,9 +175,9 @@ class Processor:
             return self._reject(lane, slot.record, DeadLetter(error.reason, error.detail))
 
     def _fitting(self, lane: Lane, slot: Slot, result: Result) -> Result:
-        """The result, or a dead letter where one of its records is too large for its topic.
+        """Return the result, or a dead letter if one of its records is too large for its topic.
 
-        Kafka would refuse it too, but then the whole transaction, with the records of other cameras, is
+        Kafka would reject it too, but then the whole transaction, with the records of other cameras, would be
         repeated.
         """
         why = oversize(result)
@@ -211,7 +211,7 @@ class Processor:
     # -- failures
 
     def _overdue(self, lane: Lane, slot: Slot) -> Finished:
-        """The record is a dead letter at once: a second try would take as long."""
+        """Make the record a dead letter at once: a second try would take as long."""
         lane.state = UNLOADED
         self._log.error("work on a record took too long and was stopped", limit_s=self._settings.work_limit_s)
         try:
@@ -222,9 +222,9 @@ class Processor:
             return self._finished(lane, slot, Result(dead_letter=self._overdue_letter()))
 
     def overdue(self, running: Running) -> None:
-        """Put the dead letter of work that does not end into `running`, with what the handler adds to it.
+        """Set the result of work that does not end: a dead letter, with the handler's additions.
 
-        The work still has its camera's state, so the handler loads another.
+        The running work still uses its camera's state, so the handler loads another copy.
         """
         record, reason = running.slot.record, self._overdue_letter()
         if record is None:
@@ -248,7 +248,7 @@ class Processor:
         # The guide asks handlers to raise TransientError before they change the state; any other error may
         # have come after.
         if not isinstance(error, TransientError):
-            lane.state = UNLOADED  # nobody knows how far it came
+            lane.state = UNLOADED  # it may have been changed in part
         if slot.failing_since is None:
             slot.failing_since = self._clock()
         if is_device_failure(error):
@@ -287,7 +287,7 @@ class Processor:
         return Finished(lane, slot, delay=self._pause(slot))
 
     def _give_up(self, lane: Lane, slot: Slot, reason: DeadLetter) -> Finished:
-        """The record becomes a dead letter, with what the handler has to add to it if that works."""
+        """Make the record a dead letter, with the handler's additions unless they fail too."""
         if slot.record is None:
             return Finished(lane, slot, NOTHING)
         try:
@@ -302,7 +302,8 @@ class Processor:
         return self._finished(lane, slot, result)
 
     def _device_failed(self, lane: Lane, slot: Slot, error: Exception) -> Finished:
-        """Nothing is committed for a fault of the device; a new process gets a new device context."""
+        """Retry, or end the process after `device_retry_s`. Nothing is committed for a fault of the device; a
+        new process gets a new device context."""
         now = self._clock()
         with self._lock:
             # Several cameras share the device: it counts as working again once none of them fails.

@@ -1,4 +1,4 @@
-"""Reading named records again: the open window's, after a takeover."""
+"""Reads named records again, such as those of the open window after a takeover."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from lookout.runtime.worker.settings import ServiceSettings
 from lookout.runtime.worker.topic_reader import End, TopicReader
 from lookout.wire.headers import Headers
 
-#: records of other cameras between two wanted ones that are read past rather than sought over
+#: most records between two wanted ones that are read and skipped rather than sought over
 # A seek drops what the client has fetched ahead and asks the broker again, so near records are read past.
 NEAR = 64
 
 
 class RecordReader:
-    """Reads given offsets of a topic, read committed. Safe from any thread; one call at a time."""
+    """Reads given committed records of a topic. Safe from any thread; one call at a time."""
 
     def __init__(self, settings: ServiceSettings) -> None:
         self._lock = threading.Lock()
@@ -29,7 +29,7 @@ class RecordReader:
     def read(
         self, topic: str, partition: int, offsets: Iterable[int], timeout_s: float = 30.0
     ) -> list[Record]:
-        """The records at `offsets`, in their order.
+        """Return the records at `offsets`, sorted by offset, each once.
 
         Raises:
             RecordsGoneError: Retention has removed one, or the topic never had it.
@@ -49,7 +49,7 @@ class RecordReader:
                 raise
 
     def close(self) -> None:
-        """Leave."""
+        """Close the client."""
         with self._lock:
             self._reader.close()
 
@@ -102,7 +102,7 @@ def _gone(topic: str, partition: int, offset: int, why: str) -> str:
 
 
 def record_of(message: Message) -> Record:
-    """A consumed message as a Record; the key must be a camera id."""
+    """Convert a consumed message to a Record; its key should be a camera id."""
     headers, damage = _headers(message)
     key = message.key() or b""
     camera = key.decode("utf-8", "replace")
@@ -120,10 +120,10 @@ def record_of(message: Message) -> Record:
 
 
 def _headers(message: Message) -> tuple[Headers, str]:
-    """The headers of a message, and what is wrong with them.
+    """Return the headers of a message, and what is wrong with them.
 
-    Where the name of a header is not UTF-8 the client (confluent-kafka 2.16) returns with an exception set,
-    so it is raised by this call or by one of the next.
+    If the name of a header is not UTF-8, the client (confluent-kafka 2.16) returns with an exception set, so
+    it is raised by this call or by a later one.
     """
     try:
         return _decoded(message.headers() or ()), ""

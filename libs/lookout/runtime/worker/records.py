@@ -1,4 +1,4 @@
-"""What handlers see: records in, results out. Nothing here knows Kafka."""
+"""The handler's interface: records in, results out. Nothing here depends on Kafka."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class Record:
     value: bytes
     headers: Headers = ()
     timestamp_ms: int = 0
-    damage: str = ""  # what of the record could not be read, for people
-    loss: Loss | None = None  # the newest one of its partition, as far as this process has seen it
-    raw_key: bytes = b""  # the record's key where it is no UTF-8: `camera` has U+FFFD for what was not
+    damage: str = ""  # which part of the record could not be read, for people
+    loss: Loss | None = None  # the newest loss in its partition that this process has seen
+    raw_key: bytes = b""  # the key, if it is not UTF-8: `camera` has U+FFFD for the invalid bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Loss:
 
     Attributes:
         offsets: Their number, ends of transactions included.
-        until_ms: Record time of the first one after them.
+        until_ms: Record time of the first record after them.
     """
 
     offsets: int
@@ -47,10 +47,10 @@ class Loss:
 
 
 class RecordSource(Protocol):
-    """Where records are read again (`lookout.runtime.worker.RecordReader`)."""
+    """Reads records again (`lookout.runtime.worker.RecordReader`)."""
 
     def read(self, topic: str, partition: int, offsets: Iterable[int]) -> Sequence[Record]:
-        """The records at `offsets`, in their order.
+        """Return the records at `offsets`, sorted by offset, each once.
 
         Raises:
             RecordsGoneError: Retention has removed one.
@@ -61,11 +61,10 @@ class RecordSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """One record to write, to the partition number that its input came from, or to `partition`. `value` None
-    deletes (compacted topics).
+    """One record to write, to `partition`, or by default to the partition number of its input.
 
-    `tensors` are the references that the record carries: they come back with its offset in
-    `Handler.committed`, or in `Handler.dropped`.
+    `value` None deletes the key (compacted topics). `tensors` are the references that the record carries;
+    they come back in `Handler.committed` with the record's offset, or in `Handler.dropped`.
     """
 
     topic: str
@@ -88,12 +87,12 @@ WORKER_REASONS: Final[Mapping[str, str]] = {
     "output-refused": "an output that is too large or that Kafka rejects",
     "quota": "records over a camera's quota, or over one of its tenant",
 }
-"""Reasons of dead letters that any stage may write, with what each means."""
+"""Reasons for dead letters that any stage may write, with their meanings."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """Sends the input record, as it came, to the dead letters of its topic."""
+    """A request to send the input record, as it came, to the dead letters of its topic."""
 
     reason: str
     detail: str = ""
@@ -101,11 +100,11 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What one record gave; all of it, and the record's offset, are committed together or not at all.
+    """What a handler made of one record; all of it is committed with the record's offset, or none of it.
 
     `checkpoint` None: unchanged. The worker fills in the config digest and the time. `forget` deletes the
-    camera's checkpoint. `counts`: events by name, added to `lookout_events_total` once they are committed.
-    `then` is called once all of it is committed, on the polling thread: it returns at once.
+    camera's checkpoint. `counts` are events by name, added to `lookout_events_total` at the commit. `then` is
+    called on the polling thread after the commit; it must return at once.
     """
 
     outputs: Sequence[Output] = ()
@@ -117,21 +116,22 @@ class Result:
 
     @property
     def awaited(self) -> bool:
-        """Whether somebody waits for what it writes; a checkpoint or an offset alone is only for restarts."""
+        """Whether somebody waits for its records; a checkpoint or an offset alone only matters after a
+        restart."""
         return bool(self.outputs) or self.dead_letter is not None
 
     @property
     def empty(self) -> bool:
-        """Whether committing it writes nothing."""
+        """Whether committing it writes nothing but the offset."""
         return not (self.outputs or self.checkpoint is not None or self.dead_letter or self.forget)
 
 
 @dataclass(frozen=True, slots=True)
 class StoredCheckpoint:
-    """A camera's newest checkpoint, as `Handler.load` gets it.
+    """A camera's newest checkpoint, as `Handler.load` receives it.
 
-    `config_changed`: it was written under another config digest: by another model or release that runs beside
-    this one, or before the settings were changed.
+    `config_changed`: it was written under another config digest, either by another model or release running
+    alongside this one, or before the settings were changed.
     """
 
     checkpoint: Checkpoint
@@ -139,10 +139,10 @@ class StoredCheckpoint:
     config_changed: bool = False
 
     def own(self, kind: type[M]) -> M | None:
-        """The service's own message in it; None where it holds none of that kind.
+        """Return the service's own message in it; None if it holds none of this kind.
 
         Args:
-            kind: The message that `own_checkpoint` was given.
+            kind: The type of the message that was passed to `own_checkpoint`.
         """
         message = kind()
         return message if self.checkpoint.own.Unpack(message) else None
@@ -150,7 +150,7 @@ class StoredCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """An output that is now committed, and where."""
+    """An output that is committed, with its partition and offset."""
 
     output: Output
     partition: int
@@ -159,7 +159,7 @@ class Delivery:
 
 
 def own_checkpoint(state: Message) -> Checkpoint:
-    """A checkpoint with a message of the service's own: `StoredCheckpoint.own` reads it."""
+    """Wrap a service's own message in a checkpoint; `StoredCheckpoint.own` reads it."""
     checkpoint = Checkpoint()
     checkpoint.own.Pack(state)
     return checkpoint
@@ -171,49 +171,50 @@ NOTHING = Result()
 class Handler(ABC, Generic[S]):
     """One stage's logic, without Kafka. See the package's guide."""
 
-    #: of every setting and weight that changes this stage's results
+    #: digest of every setting and weight that changes this stage's results
     config_digest: str = ""
     #: what all running instances of the stage must share, by name: `settings.shared`, {"grid": "16x16"}
     shared_settings: Mapping[str, str] = {}
     #: seconds between `tick` calls for a camera that has nothing else to do; None: never
     tick_every: float | None = None
-    #: what `Result.counts` may name, with its meaning; each is a series of `lookout_events_total`
+    #: events that `Result.counts` may name, with their meanings; each is a series of `lookout_events_total`
     events: Mapping[str, str] = {}
-    #: what `BadRecordError` may name beyond `WORKER_REASONS`, with its meaning; each is a series of
-    #: `lookout_dead_letters_total`
+    #: reasons that `BadRecordError` may name besides `WORKER_REASONS`, with their meanings; each is a series
+    #: of `lookout_dead_letters_total`
     reasons: Mapping[str, str] = {}
-    #: tries of a record that fails for no known reason before it becomes a dead letter
+    #: attempts at a record that fails for an unknown reason before it becomes a dead letter
     attempts: int = 3
 
     @abstractmethod
     def load(self, camera: str, stored: StoredCheckpoint | None) -> S:
-        """The camera's state from its newest checkpoint (None: a camera never seen). Runs on a compute
-        thread.
-        """
+        """Build the camera's state from its newest checkpoint (None: a new camera). Runs on a compute
+        thread."""
 
     @abstractmethod
     def handle(self, state: S, record: Record) -> Result:
-        """Process one record; may change `state` in place. One call at a time for a camera, cameras in
-        parallel.
-        """
+        """Process one record; may change `state` in place. One call at a time for a camera; cameras run in
+        parallel."""
 
     def tick(self, state: S, now: float) -> Result | None:
-        """What the mere passing of time gives (`now`: Unix seconds): a gap after silence. None: nothing.
+        """React to the wall clock (`now`: Unix seconds), such as with a gap after silence. None: nothing.
 
-        Called only while everything that was sent is read, so a backlog or an outage is no silence.
+        Called only while everything that was sent has been read, so a backlog or an outage is no silence.
         """
         return None
 
     def passed(self, state: S, record_ms: int) -> Result | None:
-        """What the partition's record time gives: `record_ms` (Unix milliseconds) is the time stamp of its
-        newest record, of any camera; everything this camera sent before it is processed. None: nothing.
+        """React to the partition's record time. None: nothing.
 
-        Called every `tick_every` seconds at most, also while other cameras keep the partition from its end.
+        `record_ms` (Unix milliseconds) is the time stamp of the partition's newest record, of any camera.
+        Everything that this camera sent before it has been processed.
+
+        Called every `tick_every` seconds at most, also while other cameras keep the worker from reaching the
+        partition's end.
         """
         return None
 
     def ends(self, camera: str, active_ms: float) -> bool:
-        """Whether an idle camera is to be forgotten now, whatever `LOOKOUT_FORGET_AFTER_DAYS` says.
+        """Whether to forget an idle camera now, whatever `LOOKOUT_FORGET_AFTER_DAYS` says.
 
         Args:
             camera: Its id.
@@ -222,47 +223,48 @@ class Handler(ABC, Generic[S]):
         return False
 
     def forget(self, state: S) -> Result | None:
-        """What to write when the camera sent nothing for `LOOKOUT_FORGET_AFTER_DAYS`, or `ends` says so.
-        None: nothing.
+        """Return what to write when a camera is forgotten. None: nothing.
 
-        Its checkpoint is deleted in the same transaction.
+        A camera is forgotten if it sent nothing for `LOOKOUT_FORGET_AFTER_DAYS`, or `ends` returns True. Its
+        checkpoint is deleted in the same transaction.
         """
         return None
 
     def rejected(self, state: S, record: Record, reason: DeadLetter) -> Result | None:
-        """What else to write when `record` becomes a dead letter: a gap, or an outcome with its reason."""
+        """Return what else to write when `record` becomes a dead letter: a gap, or an outcome with its
+        reason."""
         return None
 
     def committed(self, deliveries: Sequence[Delivery]) -> None:
-        """Outputs that are now durable. Called on the polling thread: return at once."""
+        """Outputs became durable. Called on the polling thread: return at once."""
 
     def dropped(self, outputs: Sequence[Output]) -> None:
-        """Outputs that will never be written (an aborted transaction, a partition given back): release their
-        tensors.
-        """
+        """Outputs will never be written (an aborted transaction, a partition given back): release their
+        tensors."""
 
     def revoked(self, partition: int) -> None:
-        """The partition is no longer this worker's. Polling thread: return at once."""
+        """A partition no longer belongs to this worker. Called on the polling thread: return at once."""
 
     def released(self, camera: str, partition: int) -> None:
-        """The camera belongs to another worker now, or is started again. Polling thread: return at once."""
+        """A camera moved to another worker, or its state is reloaded. Called on the polling thread: return at
+        once."""
 
     def leave(self, state: S) -> None:
-        """Free what a state holds outside itself: it is used no more, and nothing computes with it.
+        """Free what a state holds outside itself; nothing uses the state any more.
 
-        Unlike `released` it waits for a record that was being processed. Any thread: return at once.
+        Unlike `released`, it is called only after a running record of the camera has finished. Called on any
+        thread: return at once.
         """
 
     def over_budget(self) -> Collection[int]:
-        """Partitions to stop reading for now (the store is full of unread tensors). Polling thread: return at
-        once.
-        """
+        """Return partitions to pause (the store is full of unread tensors). Called on the polling thread:
+        return at once."""
         return ()
 
 
 @dataclass(slots=True)
 class Slot:
-    """A place in a partition's order: a record, a timer tick, or the removal of a camera."""
+    """One entry in a partition's order: a record, a timer tick, or the removal of a camera."""
 
     camera: str
     record: Record | None = None
@@ -275,13 +277,13 @@ class Slot:
     failing_since: float | None = None
     device_failing_since: float | None = None
     received: float = 0.0
-    arrived_ms: int = 0  # when what the record came from reached Kafka
+    arrived_ms: int = 0  # when the segment that the record derives from reached Kafka
     traceparent: Headers = field(default=())
-    due: float | None = None  # when it has to be committed, monotonic seconds; None: it cannot be yet
+    due: float | None = None  # when it has to be committed, monotonic seconds; None: it is not finished
 
     @property
     def size(self) -> int:
-        """Bytes waiting."""
+        """Bytes of the record's value and headers; 0 without a record."""
         record = self.record
         if record is None:
             return 0

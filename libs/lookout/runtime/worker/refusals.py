@@ -1,4 +1,5 @@
-"""What Kafka refused, record by record: each record is gone after a bounded number of tries."""
+"""Remembers what Kafka rejected, record by record, so that each record is done after a bounded number of
+attempts."""
 
 from __future__ import annotations
 
@@ -12,16 +13,17 @@ from lookout.wire import MAX_MESSAGE_BYTES, all_topics, headers as names
 from lookout.wire.headers import Headers
 
 DETAIL_CHARS: Final = 4000
-#: of a record batch around one record: its own header, lengths as varints, the producer's id
+#: overhead of a record batch with one record: its header, lengths as varints, the producer's id
 _BATCH_BYTES = 256
 _HEADER_BYTES = 12
 _LIMITS = {topic.name: topic.max_message_bytes for topic in all_topics()}
-#: bytes of a checkpoint: of a record of a state topic, less its key and its config digest
+#: most bytes of a checkpoint: a state topic's largest record, less room for key and config digest
 STATE_BYTES: Final = 1024 * 1024 - 4096
 
 
 class LetterContent(IntEnum):
-    """How much of the original record its dead letter holds; each refusal by Kafka leaves one part less."""
+    """How much of the original record its dead letter holds; each rejection by Kafka removes one more
+    part."""
 
     ALL = 0
     WITHOUT_HEADERS = 1
@@ -37,8 +39,10 @@ class LetterContent(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """What is known about one record. `reason`: an output of it was refused, so it becomes a dead letter;
-    `bare`: so were outputs alongside the dead letter; `kept`: of the dead letter.
+    """What Kafka rejected of one record.
+
+    `reason`: an output was rejected, so the record becomes a dead letter. `bare`: outputs written along with
+    the dead letter were rejected too. `kept`: how much of the record the dead letter may hold.
     """
 
     reason: DeadLetter | None = None
@@ -48,8 +52,9 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """Records of one camera that were left out on purpose. `first` and `last` are offsets; records between
-    them may be of other cameras, or may have been processed.
+    """Records of one camera that were left out on purpose.
+
+    `first` and `last` are offsets. Records between them may be of other cameras, or may have been processed.
     """
 
     topic: str
@@ -60,9 +65,10 @@ class LeftOut:
 
 
 class Refusals:
-    """Refusals by partition and offset, until the record's offset is committed.
+    """Rejections by partition and offset, kept until the record's offset is committed.
 
-    Written by the thread that runs transactions, read by the polling thread: single dictionary calls.
+    The thread that runs transactions writes them and the polling thread reads them, with single dictionary
+    operations.
     """
 
     def __init__(self) -> None:
@@ -70,11 +76,11 @@ class Refusals:
         self._ticks: set[tuple[int, str]] = set()
 
     def of(self, record: Record) -> Refusal | None:
-        """What was refused of `record` before."""
+        """Return what was rejected of `record` before."""
         return self._known.get((record.partition, record.offset))
 
     def output_refused(self, record: Record, topic: str, why: str) -> None:
-        """An output of `record` is too large, or otherwise will never be taken."""
+        """Note that Kafka will never take an output of `record`, because it is too large or invalid."""
         before = self.of(record) or Refusal()
         if before.reason is None:
             after = replace(before, reason=DeadLetter("output-refused", f"{topic}: {why}"))
@@ -83,26 +89,26 @@ class Refusals:
         self._known[record.partition, record.offset] = after
 
     def dead_letter_refused(self, record: Record, kept: LetterContent) -> None:
-        """A dead letter that held `kept` of the record was refused."""
+        """Note that a dead letter with `kept` of the record was rejected."""
         before = self.of(record) or Refusal()
         content = LetterContent(min(kept + 1, LetterContent.NOTHING))
         self._known[record.partition, record.offset] = replace(before, kept=max(before.kept, content))
 
     def tick_refused(self, partition: int, camera: str) -> None:
-        """What a tick of `camera` gave will never be taken."""
+        """Note that Kafka will never take an output of a tick of `camera`."""
         self._ticks.add((partition, camera))
 
     def may_tick(self, partition: int, camera: str) -> bool:
-        """Whether ticks of `camera` are worth a try."""
+        """Whether to tick `camera`; false after the output of a tick was rejected."""
         return (partition, camera) not in self._ticks
 
     def committed(self, record: Record) -> None:
-        """Forget the record: its offset is committed."""
+        """Drop the entry: the record's offset is committed."""
         self._known.pop((record.partition, record.offset), None)
         self._ticks.discard((record.partition, record.camera))
 
     def forget(self, partition: int) -> None:
-        """The partition belongs to another worker."""
+        """Drop the entries of a partition that belongs to another worker now."""
         self._known = {key: refusal for key, refusal in self._known.items() if key[0] != partition}
         self._ticks = {tick for tick in self._ticks if tick[0] != partition}
 
@@ -116,18 +122,18 @@ def dead_letter(
     topic: str,
     limit: int,
 ) -> tuple[Output | None, LetterContent]:
-    """The record as it came, as far as it fits, with the reason and its place in headers.
+    """Make a dead letter: the original record as far as it fits, with its reason and origin in headers.
 
     Args:
         record: the record.
         why: the reason.
-        kept: at most so much of it (Kafka refused more before).
-        stage: the stage that refuses it.
+        kept: the most that may be kept of the record (Kafka rejected more before).
+        stage: the stage that rejects it.
         topic: the topic of dead letters.
-        limit: bytes of a record that `topic` takes.
+        limit: largest record that `topic` takes, in bytes.
 
     Returns:
-        The output and how much of the record it holds; None where nothing of it can be written.
+        The output and how much of the record it holds; None if not even an empty letter fits.
     """
     while kept < LetterContent.NOTHING:
         output = _dead_letter(stage, topic, record, why, kept)
@@ -138,7 +144,7 @@ def dead_letter(
 
 
 def quota_letter(left_out: LeftOut, camera: str, detail: str, *, stage: str, topic: str) -> Output:
-    """One dead letter, without their bytes, for records that a camera sent over its quota.
+    """Make one dead letter, without their bytes, for records that a camera sent over its quota.
 
     Args:
         left_out: the records.
@@ -154,7 +160,7 @@ def quota_letter(left_out: LeftOut, camera: str, detail: str, *, stage: str, top
 
 
 def oversize(result: Result) -> str | None:
-    """Which record of a result is too large for its topic; None where all fit."""
+    """Return which record of a result is too large for its topic; None if all fit."""
     for output in result.outputs:
         limit = _LIMITS.get(output.topic, MAX_MESSAGE_BYTES)
         # Headers are far smaller than half of a limit: only a large value is worth the exact count.
@@ -166,7 +172,7 @@ def oversize(result: Result) -> str | None:
 
 
 def size_of(output: Output) -> int:
-    """Bytes of an output in a record batch of its own; never too few."""
+    """Return an upper bound on the bytes of an output in a record batch of its own."""
     size = _BATCH_BYTES + len(output.key.encode()) + len(output.value or b"")
     return size + sum(len(name.encode()) + len(value) + _HEADER_BYTES for name, value in output.headers)
 

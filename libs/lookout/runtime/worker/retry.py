@@ -1,4 +1,4 @@
-"""Waiting for what a service depends on, for as long as `start_timeout_s` allows."""
+"""Waits at start-up for a service's dependencies, for at most `start_timeout_s`."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_d
 from lookout.errors import StartupError
 from lookout.runtime.worker.settings import ServiceSettings
 
-#: one call to Kafka at start-up; a broker that starts just then is asked again
+#: seconds for one call to Kafka at start-up; it is repeated if the broker is just starting
 CALL_S = 5.0
 
 R = TypeVar("R")
 
 
 class NotReadyError(Exception):
-    """A dependency is not there yet."""
+    """A dependency is not available yet."""
 
 
 def retry_until(ask: Callable[[], R], settings: ServiceSettings, what: str) -> R:
-    """The answer of `ask` as soon as it has one.
+    """Call `ask` until it succeeds, and return its answer.
 
     Raises:
-        StartupError: "`what`: why" when it has none in time.
+        StartupError: "`what`: why", if it does not succeed in time.
     """
     try:
         for attempt in Retrying(

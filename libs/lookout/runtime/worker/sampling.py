@@ -1,4 +1,4 @@
-"""How streams are sampled and cut into blocks and windows: three settings that every stage must agree on."""
+"""How streams are sampled and cut into blocks and windows: three settings that all stages must share."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from pydantic_settings import BaseSettings
 from lookout.models import TINY, SamplingNumbers, window_defaults
 from lookout.v1.lineage_pb2 import Sampling
 
-#: the model's folder says it
+#: replaced by the value from the model's folder
 _UNSET: Any = None
 
 
 class SamplingSettings(BaseSettings, SamplingNumbers):
     """Sample rate, stride and window, with the numbers that follow from them.
 
-    What is not set comes from the model's folder (`lookout.models.window_defaults`); without a folder, from
-    that of the model that comes with Lookout.
+    Unset values come from the model's folder (`lookout.models.window_defaults`); without a folder, from the
+    model that is bundled with Lookout.
     """
 
     model_dir: Path | None = Field(None, description="folder of the model's checkpoint")
@@ -61,19 +61,19 @@ class SamplingSettings(BaseSettings, SamplingNumbers):
 
     @property
     def shared(self) -> dict[str, str]:
-        """What all instances of a stage must agree on, for `Handler.shared_settings`."""
+        """The values that all instances of a stage must share, for `Handler.shared_settings`."""
         return {"fps": f"{self.fps:g}", "stride": f"{self.stride_s:g}", "window": f"{self.window_s:g}"}
 
     @property
     def sampling(self) -> Sampling:
-        """The same as records carry it."""
+        """The sampling as records carry it."""
         return Sampling(
             step_us=self.step_us, block_samples=self.block_samples, window_blocks=self.window_blocks
         )
 
 
 def sampling_text(sampling: Sampling) -> str:
-    """A sampling for messages to people: `2 FPS, blocks of 4 samples, windows of 5 blocks`."""
+    """Describe a sampling for people: `2 FPS, blocks of 4 samples, windows of 5 blocks`."""
     rate = 1_000_000 / sampling.step_us if sampling.step_us else 0
     blocks = f"blocks of {sampling.block_samples} samples, windows of {sampling.window_blocks} blocks"
     return f"{rate:g} FPS, {blocks}"

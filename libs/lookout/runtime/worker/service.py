@@ -1,4 +1,5 @@
-"""A service: settings, checks, servers, worker, signals. A service's `__main__` is one call of `main`."""
+"""Runs a service: settings, checks, servers, worker, signals. A service's `__main__` is one call of
+`main`."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ from lookout.wire import PIPELINE, Flow, Stage, Topic
 
 T = TypeVar("T", bound=ServiceSettings)
 
-#: a process that was fenced is done: it may wait so long for its number to be read
+#: seconds that a fenced process, which has no more work, waits for its metrics to be scraped
 LAST_SCRAPE_S = 60.0
 _BEAT_S = 1.0
 STOPPED, FAILED, MISCONFIGURED, FENCED, DEVICE_FAILED = 0, 1, 2, 3, 4
@@ -38,9 +39,9 @@ STOPPED, FAILED, MISCONFIGURED, FENCED, DEVICE_FAILED = 0, 1, 2, 3, 4
 
 @dataclass(slots=True)
 class Context(Generic[T]):
-    """What a service may build on; made before its handler, closed after it.
+    """What a service may use; created before its handler and closed after it.
 
-    `partitions`: of every topic of the pipeline; 0 for a service of calls alone.
+    `partitions`: partitions of every topic of the pipeline; 0 for a service that only answers calls.
     """
 
     name: str
@@ -68,13 +69,13 @@ class Context(Generic[T]):
         kept: int = KEPT,
         deletion_fault: str = "",
     ) -> Table:
-        """A compacted topic, read to its end and then followed.
+        """Read a compacted topic to its end, then follow it.
 
         Rows that cannot be used are named in /readyz and counted in `lookout_left_out_rows`.
 
         Args:
             topic: Its name.
-            check: Why a value cannot be used; None: every value can.
+            check: Returns why a value cannot be used; None: every value can.
             limit: Most keys; None: any number.
             kept: Newest values of a key that are kept.
             deletion_fault: Why no row can be deleted: a null value is left out. Empty: it deletes its row.
@@ -88,7 +89,7 @@ class Context(Generic[T]):
         return table
 
     def downstream(self, reader: Flow | Stage, changed: Callable[[Any], None] | None = None) -> Downstream:
-        """What a service has read of its input (its group must have its default name)."""
+        """Follow what a service has read of its input (its group must have its default name)."""
         flow = flow_of(reader)
         watcher = Downstream(self.settings, flow.group, flow.source.name, changed)
         watcher.start(self.supervisor)
@@ -96,11 +97,11 @@ class Context(Generic[T]):
         return watcher
 
     def on_close(self, close: Callable[[], None]) -> None:
-        """Called at the end, last added first."""
+        """Call `close` at the end; the last one added is called first."""
         self._closers.append(close)
 
     def close(self) -> None:
-        """Undo everything."""
+        """Call everything that `on_close` registered."""
         while self._closers:
             self._closers.pop()()
 
@@ -109,12 +110,14 @@ MakeHandler = Callable[[Context[T]], Handler[Any]]
 
 
 def main(service: Flow | Stage, kind: type[T], make_handler: MakeHandler[T]) -> NoReturn:
-    """Run a service of records and exit: 0 stopped, 1 failed, 2 misconfigured, 3 fenced by a process of the
-    same name, 4 the device failed.
+    """Run a service of records and exit.
+
+    Exit codes: 0 stopped, 1 failed, 2 misconfigured, 3 fenced by a process of the same name, 4 the device
+    failed.
 
     Args:
         service: What it reads and writes: `Flow("recorder", VERDICTS)`, or one of the pipeline's stages.
-        kind: Its settings.
+        kind: The class of its settings.
         make_handler: Builds its handler.
     """
     flow = flow_of(service)
@@ -125,9 +128,9 @@ def serve(name: str, kind: type[T], add: Callable[[Context[T]], object]) -> NoRe
     """Run a service that only answers gRPC calls, and exit as `main` does.
 
     Args:
-        name: Of the service.
-        kind: Its settings.
-        add: Adds its servicers to `context.grpc`; what it opens it closes by `context.on_close`.
+        name: The service's name.
+        kind: The class of its settings.
+        add: Adds its servicers to `context.grpc`; registers what it opens with `context.on_close`.
     """
     _exit(name, kind, lambda settings: run_calls(name, settings, add))
 
@@ -142,16 +145,16 @@ def _exit(name: str, kind: type[T], run: Callable[[T], int]) -> NoReturn:
 
 
 def end_process(code: int) -> NoReturn:
-    """Exit, although a compute thread may still be busy: what it does can no longer count."""
+    """Exit even if a compute thread is still running: its work no longer counts."""
     sys.stderr.flush()
     if any(not thread.daemon for thread in threading.enumerate() if thread is not threading.main_thread()):
-        # Python's exit would join the threads of the compute pool, also one that hangs in a call into C.
+        # Python's exit would join the compute pool's threads, even one that hangs in a call into C.
         os._exit(code)
     sys.exit(code)
 
 
 def run_service(service: Flow | Stage, settings: T, make_handler: MakeHandler[T]) -> int:
-    """Check, start, work until SIGTERM or SIGINT; the exit code. Call it on the main thread."""
+    """Check, start, and work until SIGTERM or SIGINT; return the exit code. Call it on the main thread."""
     flow = flow_of(service)
 
     def work(context: Context[T]) -> None:
@@ -177,7 +180,8 @@ def run_service(service: Flow | Stage, settings: T, make_handler: MakeHandler[T]
 
 
 def run_calls(name: str, settings: T, add: Callable[[Context[T]], object]) -> int:
-    """Check, start, answer calls until SIGTERM or SIGINT; the exit code. Call it on the main thread."""
+    """Check, start, and answer calls until SIGTERM or SIGINT; return the exit code. Call it on the main
+    thread."""
 
     def work(context: Context[T]) -> None:
         add(context)
@@ -202,7 +206,7 @@ def _run(name: str, settings: T, topics: Sequence[Topic], work: Callable[[Contex
     log = logs.get("service")
     context: Context[T] | None = None
     try:
-        # Probes answer before the model is loaded: Kubernetes would end a process whose /livez is closed.
+        # Probes must answer before the model is loaded: Kubernetes kills a process whose /livez is closed.
         context = _open(name, settings, topics)
         work(context)
         log.info("stopped")
@@ -229,12 +233,12 @@ def _run(name: str, settings: T, topics: Sequence[Topic], work: Callable[[Contex
 
 
 def flow_of(service: Flow | Stage) -> Flow:
-    """What a service reads and writes."""
+    """Return what a service reads and writes."""
     return service if isinstance(service, Flow) else PIPELINE[service]
 
 
 def topics_of(flow: Flow) -> Topics:
-    """The names of a service's topics."""
+    """Return the names of a service's topics."""
     letters = flow.dead_letters
     return Topics(flow.source.name, flow.state.name, letters.name, letters.max_message_bytes)
 

@@ -1,4 +1,5 @@
-"""Checks before a service starts: what it depends on answers, and the topics are as the wire says."""
+"""Checks before a service starts: its dependencies answer, and the topics are configured as the wire format
+requires."""
 
 from __future__ import annotations
 
@@ -21,20 +22,22 @@ from lookout.text import public_url
 from lookout.wire import FRAMES, SEGMENTS, TOKENS, Topic
 
 OPEN_FILES = 512
-"""Files and connections that a process needs: with 128 a service's Kafka clients cannot connect."""
+"""Files and connections that a process needs; with 128, a service's Kafka clients cannot connect."""
 MOST_FILES = 65536
-"""What the soft limit is raised to. Kafka clients of many partitions and the JVM want more than 1024."""
+"""The value that the soft limit is raised to. Kafka clients of many partitions, and the JVM, need more
+than 1024."""
 
 #: topics that takeovers read again, so they must outlive the longest outage
 REREAD = frozenset({SEGMENTS.name, FRAMES.name, TOKENS.name})
 
 
 def check_open_files() -> None:
-    """Raise the limit of open files to what this process may have, and refuse to start where that is too
-    little: later, connections fail with messages that blame Kafka.
+    """Raise the soft limit of open files as far as allowed, and check that it is enough.
+
+    With too few, connections would fail later with messages that blame Kafka.
 
     Raises:
-        StartupError: The limit is too low.
+        StartupError: The hard limit is too low.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     unlimited = resource.RLIM_INFINITY
@@ -50,10 +53,12 @@ def check_open_files() -> None:
 
 
 def check_kafka(settings: ServiceSettings, topics: Iterable[Topic]) -> int:
-    """The partition count of the first of these topics of the pipeline: a service's source.
+    """Check the topics; return the partition count of the first pipeline topic among them, a service's
+    source.
 
     Raises:
-        StartupError: The message names the topic or setting that is wrong.
+        StartupError: Kafka does not answer, or a topic is missing or wrongly configured; the message names
+            the topic or setting.
     """
     admin = AdminClient(settings.kafka(), logger=logs.client_logger("startup"))
     required = {topic.name: topic for topic in topics}
@@ -69,11 +74,11 @@ def check_kafka(settings: ServiceSettings, topics: Iterable[Topic]) -> int:
     existing = retry_until(ask, settings, unusable)
     counts = {name: len(existing[name].partitions) for name, topic in required.items() if topic.pipeline}
     source = next(iter(counts.values()), 0)
-    # More are no fault: partitions are being added, and what is written grows before what is read.
+    # More is fine: partitions are being added, and topics that are written grow before those that are read.
     if counts and min(counts.values()) < source:
         raise StartupError(
-            f"the pipeline's topics must share one partition count, but have {counts}; where partitions were "
-            "being added, `lookout topics grow` completes that"
+            f"the pipeline's topics must share one partition count, but have {counts}; if adding partitions "
+            "was interrupted, complete it with `lookout topics grow`"
         )
     problems = _wrong(settings, required, retry_until(lambda: _configs(admin, required), settings, unusable))
     if problems:
@@ -82,10 +87,10 @@ def check_kafka(settings: ServiceSettings, topics: Iterable[Topic]) -> int:
 
 
 def check_redis(settings: ServiceSettings) -> None:
-    """Redis answers.
+    """Check that Redis answers.
 
     Raises:
-        StartupError: What the service needs is missing or wrong; the message names it.
+        StartupError: Redis does not answer in time, or its settings are wrong.
     """
 
     def ask() -> None:
@@ -102,10 +107,10 @@ def check_redis(settings: ServiceSettings) -> None:
 
 
 def model_folder(folder: Path | None) -> Path:
-    """The folder of a checkpoint, of which nothing is read.
+    """Check that the folder of a checkpoint exists, without reading any of it.
 
     Raises:
-        StartupError: It is missing.
+        StartupError: The folder is not set or does not exist.
     """
     if folder is None or not folder.is_dir():
         raise StartupError(f"LOOKOUT_MODEL_DIR={folder}: give the folder of a model's checkpoint")
@@ -115,16 +120,17 @@ def model_folder(folder: Path | None) -> Path:
 def checked_model(
     settings: ServiceSettings, folder: Path | None, *, tower_only: bool = False
 ) -> tuple[Path, str]:
-    """The model's folder and its digest, if it is the one that was asked for.
+    """Return the model's folder and its digest, after checking that it is the configured model.
 
     Args:
-        settings: Of the service.
-        folder: Of the checkpoint.
-        tower_only: Whether the service uses nothing of the language model: a vision half is enough for it.
+        settings: The service's settings.
+        folder: The checkpoint's folder.
+        tower_only: Whether the service uses only the vision tower; then the vision half of a checkpoint is
+            enough.
 
     Raises:
-        StartupError: There is no such folder, it holds another model, or only the half of one; the message
-            names the setting.
+        StartupError: There is no such folder, it holds another model, or only the vision half of one; the
+            message names the setting.
     """
     folder = model_folder(folder)
     if not tower_only and is_vision_half(folder):
@@ -141,10 +147,10 @@ def checked_model(
 
 @contextmanager
 def loading(folder: Path, what: str = "the model") -> Iterator[None]:
-    """Turn what goes wrong while a model loads into one message that names its folder.
+    """Turn errors while a model loads into one message that names its folder.
 
     Raises:
-        StartupError: What is inside raised an error of files, values or torch.
+        StartupError: The block raised an OSError, ValueError or RuntimeError (files, values, torch).
     """
     try:
         yield
@@ -153,10 +159,10 @@ def loading(folder: Path, what: str = "the model") -> Iterator[None]:
 
 
 def check_digest(settings: ServiceSettings, actual: str) -> None:
-    """Whether the model in `model_dir` is the one that was asked for.
+    """Check that the model has the digest that `model_digest` asks for, if it is set.
 
     Raises:
-        StartupError: What the service needs is missing or wrong; the message names it.
+        StartupError: The digests differ.
     """
     if settings.model_digest is not None and settings.model_digest != actual:
         raise StartupError(

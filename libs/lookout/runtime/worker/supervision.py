@@ -1,4 +1,4 @@
-"""Threads whose death must not go unnoticed."""
+"""Supervises threads whose death must not go unnoticed."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from lookout.runtime.observe import logs
 
 
 class ThreadDiedError(LookoutRuntimeError):
-    """A thread that the service needs has ended: this process must end too."""
+    """A thread that the service needs has died: this process must end too."""
 
 
 class Supervisor:
-    """Starts threads and remembers the first that raised; the worker asks on every turn.
+    """Starts threads and remembers the first that raised; the worker checks in every round.
 
     A target that returns has done its work; only an exception is a fault.
     """
@@ -30,7 +30,7 @@ class Supervisor:
         return thread
 
     def check(self) -> None:
-        """Check that all threads live.
+        """Check that no thread has died.
 
         Raises:
             ThreadDiedError: A thread has died.

@@ -22,12 +22,12 @@ from lookout.runtime.worker.topic_reader import BEGINNING, End, TopicReader
 from lookout.text import clean
 from lookout.wire import key_text
 
-#: newest values of a key that are kept, unless fewer are asked for: a version that begins later leaves the
-#: one before it in force
+#: newest values of a key that are kept by default: while a version has not begun yet, an earlier one is in
+#: force
 KEPT = 16
-#: deleted keys whose values are kept
+#: most deleted keys whose values are kept
 PAST_KEYS = 10_000
-#: rows that were left out and are known by name; of more there is only the number
+#: most left-out rows that are listed by name; the others are only counted
 NAMED = 100
 _FIRST = 5
 FOLLOW_WAIT_MS = 500
@@ -39,12 +39,13 @@ Check = Callable[[str, bytes], str | None]
 
 
 class ShorterTopicError(TransientError):
-    """A record names an offset that its topic has not: it was made again, or the offset was invented."""
+    """A record names an offset that its topic does not have: the topic was recreated, or the offset was
+    invented."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnusableRows:
-    """Rows whose newest value cannot be used: how many, and of some the reason by key."""
+    """Rows whose newest value cannot be used: their number, and the reasons of some of them by key."""
 
     rows: int = 0
     reasons: Mapping[str, str] = field(default_factory=dict)
@@ -52,7 +53,7 @@ class UnusableRows:
 
 @dataclass(frozen=True, slots=True)
 class PastRow:
-    """A value and the offset at which it stands, or stood, in the topic."""
+    """A value and its offset in the topic."""
 
     offset: int
     value: bytes
@@ -60,17 +61,17 @@ class PastRow:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A moment of a table.
+    """A snapshot of a table.
 
-    `history`: of every key the values that stand in the topic, oldest first, back to its last deletion.
-    `offset`: everything below it was read (of a one-partition topic; the sum of several).
+    `history`: the kept values of every key, oldest first, back to its last deletion. `offset`: everything
+    below it was read (of a topic with one partition; for several, the sum).
     """
 
     history: Mapping[str, tuple[bytes, ...]]
     offset: int
 
     def newest(self, key: str) -> bytes | None:
-        """The row as a table has it."""
+        """Return the newest value of a key."""
         values = self.history.get(key)
         return values[-1] if values else None
 
@@ -80,9 +81,9 @@ class _Rows:
     """What was read of a topic.
 
     Attributes:
-        history: Of every key the values that stand in the topic.
-        past: Of every key its newest values; deleted keys stay.
-        left_out: Why the newest value of a key cannot be used.
+        history: The kept values of every key, back to its last deletion.
+        past: The newest values of every key; those of deleted keys stay.
+        left_out: By key, why its newest value cannot be used.
     """
 
     history: dict[str, tuple[bytes, ...]] = field(default_factory=dict)
@@ -93,14 +94,14 @@ class _Rows:
 class Table:
     """Follows a compacted topic on a thread of its own, read committed; a null value deletes the row.
 
-    `start` returns once everything that stood in the topic at the call was read. A value that cannot be used
-    is left out and named by `left_out`; the values before it stay. Where the topic was deleted and made
-    again, it is read from its beginning, and what it has then takes the place of what there was before.
+    `start` returns once everything that was in the topic at the call is read. A value that cannot be used is
+    left out and listed by `left_out`; earlier values stay. If the topic is deleted and recreated, it is read
+    from its beginning, and its rows then replace the previous ones.
 
     Args:
         settings: How Kafka is reached.
         topic: The topic.
-        check: Why a value cannot be used. None: every value can.
+        check: Returns why a value cannot be used. None: every value can.
         limit: Most keys; further ones are left out. None: any number.
         kept: Newest values of a key that are kept.
         deletion_fault: Why no row can be deleted: a null value is left out. Empty: it deletes its row.
@@ -126,8 +127,8 @@ class Table:
         self._log = logs.get("table").bind(table=topic)
         self._limited = LimitedLog(self._log)
         self._rows = _Rows()
-        self._served = self._rows  # the rows before, until a topic that was made again is read
-        self._unread: set[int] = set()  # partitions of which it is not
+        self._served = self._rows  # the previous rows, until a topic that was recreated is read to its end
+        self._unread: set[int] = set()  # partitions that are not
         self._view: View | None = None  # made when asked for
         self._next: dict[int, int] = {}
         self._unseen: set[str] | None = None  # keys that changed since `changes`; None until it is called
@@ -142,7 +143,7 @@ class Table:
         """Read the whole table, then follow it.
 
         Raises:
-            StartupError: What the service needs is missing or wrong; the message names it.
+            StartupError: The topic is missing or cannot be read in time.
         """
         # Asked before the thread reads: rows written after this do not delay the start.
         ends = self._ends()
@@ -157,28 +158,29 @@ class Table:
             self._tell_left_out()
 
     def view(self) -> View:
-        """The table now; never changes once given. Copied only when it is asked for after a change."""
+        """Return an immutable snapshot of the table. It is copied only at the first call after a change."""
         with self._changed:
             if self._view is None:
                 self._view = View(MappingProxyType(dict(self._served.history)), self._offset())
             return self._view
 
     def newest(self, key: str) -> bytes | None:
-        """The row of a key now."""
+        """Return the newest usable value of a key; None if the row was deleted."""
         with self._changed:
             values = self._served.history.get(key)
             return values[-1] if values else None
 
     def standing(self, key: str) -> bytes | None:
-        """The row of a key now; None where its newest value is deleted or cannot be used."""
+        """Return the newest value of a key; None if it is deleted or cannot be used."""
         with self._changed:
             if key in self._served.left_out or not (values := self._served.history.get(key)):
                 return None
             return values[-1]
 
     def changes(self) -> set[str]:
-        """Keys whose rows changed since the last call, for one reader; the first call returns all keys,
-        those of deleted rows with them.
+        """Return the keys whose rows changed since the last call; for a single reader.
+
+        The first call returns all keys, those of deleted rows included.
         """
         with self._changed:
             keys = set(self._served.past) if self._unseen is None else self._unseen
@@ -186,32 +188,34 @@ class Table:
             return keys
 
     def at_least(self, offset: int, timeout_s: float = 10.0) -> View:
-        """The table once it was read up to `offset` (from a checkpoint); where Kafka has no such offset,
-        because the topic was made again, the table as it is: its rows are those that hold now.
+        """Return the table once it is read up to `offset` (from a checkpoint).
+
+        If Kafka has no such offset, because the topic was recreated, return the table as it is: its rows are
+        the ones in force.
 
         Raises:
-            TransientError: It does not get there.
+            TransientError: The offset is not reached in time.
         """
         try:
             self.reach(offset, timeout_s)
         except ShorterTopicError as error:
             self._log.warning(
-                "a checkpoint is older than the topic: it goes on with what is there", why=str(error)
+                "the topic was recreated after a checkpoint: its current rows are used", why=str(error)
             )
         return self.view()
 
     def reach(self, offset: int, timeout_s: float = 10.0) -> None:
-        """Return once the table was read up to `offset`.
+        """Wait until the table is read up to `offset`.
 
         Raises:
             ShorterTopicError: Kafka has no such offset.
-            TransientError: It does not get there.
+            TransientError: The offset is not reached in time.
         """
         if self._reaches(offset, timeout_s):
             return
-        # Anybody can write an offset that never comes; an outage of Kafka does not count.
+        # Anybody can write an offset that never comes, so the wait is limited; Kafka's outages do not count.
         why = f"{self.topic} is read to {self._offset()}, a record needs {offset}; "
-        why += "a topic that was restored or made again has other offsets"
+        why += "a topic that was restored or recreated has other offsets"
         kind = ShorterTopicError if self._is_shorter(offset) else TransientError
         raise kind(why, give_up_s=REACH_S)
 
@@ -224,19 +228,19 @@ class Table:
             return True
 
     def _is_shorter(self, offset: int) -> bool:
-        """Whether Kafka itself has no such offset."""
+        """Whether Kafka's topic ends before this offset."""
         try:
             return sum(self._reader.ends(self.topic, list(self._next), CALL_S).values()) < offset
         except KafkaException:
             return False
 
     def past(self, key: str) -> tuple[PastRow, ...]:
-        """The newest values that a key had, oldest first, also where it is deleted by now."""
+        """Return the newest values that a key had, oldest first, even if it is deleted by now."""
         with self._changed:
             return self._served.past.get(key, ())
 
     def left_out(self) -> UnusableRows:
-        """The rows whose newest value cannot be used."""
+        """Return the rows whose newest value cannot be used."""
         with self._changed:
             named = dict(islice(self._served.left_out.items(), NAMED))
             return UnusableRows(len(self._served.left_out), MappingProxyType(named))
@@ -297,8 +301,8 @@ class Table:
             self._changed.notify_all()
 
     def _begin_again(self, number: int) -> None:
-        """Offsets went back: the topic was deleted and made again. All of it is read, whatever came first."""
-        self._log.warning("the topic was made again: it is read from its beginning", partition=number)
+        """Read everything again: offsets went back, so the topic was deleted and recreated."""
+        self._log.warning("the topic was recreated: reading it from its beginning", partition=number)
         if self._unseen is not None:
             self._unseen.update(self._rows.history)
         self._rows, self._unread = _Rows(), set(self._next)
@@ -307,8 +311,7 @@ class Table:
 
     def _put(self, message: Message) -> None:
         rows, key, value = self._rows, key_text(message.key()), message.value()
-        # The newest value of a key decides, so a row that was left out is forgiven by the next one that
-        # fits.
+        # The newest value of a key decides, so the next valid one clears an entry.
         rows.left_out.pop(key, None)
         if self._unseen is not None:
             self._unseen.add(key)
@@ -333,7 +336,7 @@ class Table:
             self._limited.error(self.topic, "a row cannot be used and is left out", key=key, reason=why)
 
     def _tell_left_out(self) -> None:
-        """One line for all rows that were left out at the start: they are the same at every start."""
+        """Log one line for all rows left out at the start: they are the same at every start."""
         left_out = self._rows.left_out
         if left_out:
             first = {clean(key, 100): clean(why, 200) for key, why in islice(left_out.items(), _FIRST)}

@@ -1,6 +1,5 @@
-"""Taking over a partition: its committed offset and every camera's newest checkpoint, read when nobody else
-can write.
-"""
+"""Takes over a partition: reads its committed offset and every camera's newest checkpoint, once nobody else
+can write."""
 
 from __future__ import annotations
 
@@ -26,15 +25,15 @@ from lookout.wire import WireError, check_message, from_bytes
 
 #: partitions that are read at the same time
 CONCURRENT = 4
-#: one try waits so long for an open transaction; then other partitions have their turn
+#: seconds that one attempt waits for an open transaction; then other partitions have their turn
 PATIENCE_S = 1.5
-#: a call that waits for nobody's transaction: longer, so that a busy broker gets through
+#: seconds for a call that waits for no transaction; longer, so that a loaded broker can answer
 CALL_S = 5.0
 LONGEST_PAUSE_S = 2.0
 IDLE_S = 10.0
-#: tries after which a partition that a topic does not have is no growth on its way
+#: attempts after which a missing partition is reported: partitions being added would have shown up by then
 GROWN_TRIES = 4
-#: from that many tries on it is said again, at every doubling: about every two minutes, then more seldom
+#: from this many attempts on it is reported again at every doubling: after two minutes, then less often
 SAID_AGAIN_TRIES = 64
 _NO_LEADER = frozenset({KafkaError._NOENT, KafkaError.UNKNOWN_TOPIC_OR_PART})
 
@@ -46,10 +45,10 @@ class Takeover:
     Attributes:
         partition: Its number.
         offset: What the group committed; None: nothing was ever committed.
-        checkpoints: By camera.
-        unreadable: Checkpoints that are no message, by camera; these cameras start again.
+        checkpoints: Checkpoints by camera.
+        unreadable: Checkpoints that cannot be parsed, by camera; these cameras start without one.
         places: Offsets of checkpoints in the state topic, by camera.
-        mark: The configuration of the worker that committed `offset`; empty where an earlier release did.
+        mark: The configuration of the worker that committed `offset`; empty if an earlier release did.
     """
 
     partition: int
@@ -69,10 +68,15 @@ class NoPartitionError(NotYetError):
 
 
 class ReadsState(Protocol):
-    """What reads one partition's state (`StateReader`)."""
+    """Reads one partition's state (`StateReader`)."""
 
     def take(self, partition: int) -> Takeover:
-        """Raises NotYetError, and KafkaException where Kafka does not answer."""
+        """Read one partition's state.
+
+        Raises:
+            NotYetError: The partition cannot be taken over now.
+            KafkaException: Kafka does not answer, or refuses.
+        """
         ...
 
     def close(self) -> None: ...
@@ -81,9 +85,9 @@ class ReadsState(Protocol):
 class StateReader:
     """Reads `<stage>.state.v1` to its end.
 
-    Order matters: first the group's committed offset, which Kafka gives only once no transaction over it is
-    open (from then on the last owner cannot commit any more), then the state partition up to the high
-    watermark of that moment, read committed. So offset and checkpoints belong together.
+    The order matters. First comes the group's committed offset, which Kafka returns only once no transaction
+    over it is open; from then on the last owner cannot commit any more. Then comes the state partition, read
+    committed, up to the high watermark of that moment. So offset and checkpoints are consistent.
     """
 
     def __init__(self, settings: ServiceSettings, group: str, source: str, state: str) -> None:
@@ -97,7 +101,7 @@ class StateReader:
         )
 
     def take(self, partition: int) -> Takeover:
-        """Everything of one partition.
+        """Read the offset and checkpoints of one partition.
 
         Raises:
             NoPartitionError: The state topic does not have it.
@@ -126,7 +130,7 @@ class StateReader:
         return takeover
 
     def close(self) -> None:
-        """Drop the clients."""
+        """Close the clients."""
         self._reader.close()
 
     def _read(self, takeover: Takeover, end: int) -> None:
@@ -154,7 +158,7 @@ class StateReader:
 
 
 def _keep(takeover: Takeover, record: Record, *, deleted: bool) -> None:
-    """Put one state record in its place."""
+    """Add one state record to the takeover."""
     camera = record.camera
     if camera.startswith("\x00"):
         return  # an earlier release wrote its owner here
@@ -173,12 +177,12 @@ def _keep(takeover: Takeover, record: Record, *, deleted: bool) -> None:
 
 
 class Takeovers:
-    """Takes partitions over on a few threads. One that has to wait gives way to the others.
+    """Takes partitions over on a few threads. A partition that has to wait lets others go first.
 
     Args:
-        reader: makes what reads the state; one for each thread.
-        done: called with the takeover, or with the error that must end the process; on any thread.
-        waits: called with why a partition still waits; on any thread.
+        reader: makes a state reader; each thread has its own.
+        done: called with the takeover, or with an error that must end the process; on any thread.
+        waits: called with the reason while a partition has to wait; on any thread.
         threads: partitions read at the same time.
     """
 
@@ -205,11 +209,11 @@ class Takeovers:
             thread.start()
 
     def request(self, partition: Partition) -> None:
-        """Take `partition` over; given up once it is dead."""
+        """Take `partition` over; the request is dropped once it is dead."""
         self._put(_Request(partition), 0.0)
 
     def close(self) -> None:
-        """Begin no more; wait for what is being read."""
+        """Start no more takeovers; wait for those that are running."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -222,7 +226,7 @@ class Takeovers:
             self._changed.notify()
 
     def _get(self) -> _Request | None:
-        """The next request that is due; None: there was none for a while, or it is closed."""
+        """Return the next request that is due; None if there was none for a while, or after `close`."""
         with self._changed:
             while not self._closed:
                 if not self._queue:
@@ -240,7 +244,7 @@ class Takeovers:
             while not self._closed:
                 request = self._get()
                 if request is None:
-                    reader.close()  # no connections are kept for what happens once in hours
+                    reader.close()  # takeovers are rare: no connections are kept for them
                 elif not request.partition.dead:
                     self._try(reader, request)
         except Exception as error:
@@ -252,7 +256,7 @@ class Takeovers:
         try:
             takeover = reader.take(request.partition.number)
         except (NotYetError, KafkaException) as error:
-            reader.close()  # its clients keep what they knew of a broker that has been away
+            reader.close()  # its clients may hold stale metadata of a broker that was away
             why = str(error.args[0])
             request.tries += 1
             if request.tries & (request.tries - 1) == 0:

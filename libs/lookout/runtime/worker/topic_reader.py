@@ -1,4 +1,4 @@
-"""A consumer that belongs to no group's assignment: it reads partitions from a place of one's choice."""
+"""A consumer outside any group's assignment, which reads partitions from chosen offsets."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from lookout.runtime.worker.settings import ServiceSettings
 from lookout.wire import prefixed
 
 BEGINNING = OFFSET_BEGINNING
-#: how long Kafka holds a fetch for which it has no record; the client's default is half a second
-# The end of a partition is told after one such fetch, and a fetch for another place is sent once the one
-# before is answered: a reader that goes from place to place would wait for it every time.
+#: milliseconds that Kafka holds a fetch for which it has no record; the client's default is 500
+# The client reports the end of a partition after one such fetch, and sends a fetch for another offset only
+# once the previous one is answered: a reader that seeks often would wait for it every time.
 WAIT_MS: Final = 10
 _READ_S: Final = 60.0
 _GONE = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})
@@ -36,7 +36,7 @@ _ASK_AGAIN_S: Final = 0.1
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """Everything of `partition` below `offset` that is committed was read."""
+    """The end of `partition`: everything committed below `offset` was read."""
 
     partition: int
     offset: int
@@ -44,19 +44,19 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """What a group committed of a partition. mark: what its worker wrote alongside the offset."""
+    """A group's committed offset of a partition. mark: what its worker wrote alongside the offset."""
 
     offset: int
     mark: str = ""
 
 
 class TopicReader:
-    """Reads committed records. Clients are made on first use; not safe for several threads at a time.
+    """Reads committed records. Clients are made on first use; use it from one thread at a time.
 
     Args:
         settings: how Kafka is reached.
-        name: of the clients, in logs.
-        group: whose committed offsets `committed` tells; it is never joined.
+        name: the clients' name, for logs.
+        group: the group whose committed offsets `committed` returns; it is never joined.
         options: more librdkafka options.
     """
 
@@ -74,10 +74,10 @@ class TopicReader:
         self._options = dict(options or {})
         self._consumer: Consumer | None = None
         self._admin: AdminClient | None = None
-        self._known: dict[str, frozenset[int]] = {}  # partitions that topics were seen to have
+        self._known: dict[str, frozenset[int]] = {}  # partitions seen, by topic
 
     def partitions(self, topic: str, timeout_s: float) -> list[int]:
-        """The topic's partitions.
+        """Return the topic's partitions.
 
         Raises:
             KafkaException: Kafka does not answer, or refuses.
@@ -88,7 +88,7 @@ class TopicReader:
         return sorted(metadata.partitions)
 
     def check_partition(self, topic: str, partition: int, timeout_s: float) -> None:
-        """Check that a partition exists, so that nobody waits for records of one that never will.
+        """Check that a partition exists, so that nobody waits for records that can never come.
 
         Raises:
             RecordsGoneError: The topic does not have it.
@@ -101,9 +101,9 @@ class TopicReader:
             raise RecordsGoneError(f"{topic} has {len(partitions)} partitions, and no partition {partition}")
 
     def committed(self, topic: str, partitions: Collection[int], timeout_s: float) -> dict[int, int]:
-        """The group's offsets; a partition that was never committed is absent.
+        """Return the group's offsets; a partition without a commit is absent.
 
-        Kafka tells them once no transaction over them is open. Asked by a consumer, because the admin
+        Kafka returns them once no transaction over them is open. A consumer asks for them, because the admin
         client's call dereferences a missing group when the broker answers NOT_COORDINATOR (librdkafka 2.16,
         seen as a segmentation fault while a broker settles).
 
@@ -114,7 +114,7 @@ class TopicReader:
         return {partition: commit.offset for partition, commit in commits.items()}
 
     def commits(self, topic: str, partitions: Collection[int], timeout_s: float) -> dict[int, Commit]:
-        """As `committed`, with what was committed alongside each offset.
+        """Return the group's offsets as `committed` does, with what was committed alongside each.
 
         Raises:
             KafkaException: Kafka does not answer, or refuses.
@@ -141,7 +141,7 @@ class TopicReader:
         return answers
 
     def ends(self, topic: str, partitions: Collection[int], timeout_s: float) -> dict[int, int]:
-        """High watermarks, open transactions included.
+        """Return the high watermarks, open transactions included.
 
         Raises:
             KafkaException: Kafka does not answer, or refuses.
@@ -149,7 +149,7 @@ class TopicReader:
         return self._edges(topic, partitions, OffsetSpec.latest(), timeout_s)
 
     def begins(self, topic: str, partitions: Collection[int], timeout_s: float) -> dict[int, int]:
-        """Offsets below which retention has removed everything.
+        """Return the first offsets that retention has left.
 
         Raises:
             KafkaException: Kafka does not answer, or refuses.
@@ -170,8 +170,8 @@ class TopicReader:
         return {place.partition: int(future.result().offset) for place, future in futures.items()}
 
     def at(self, topic: str, partitions: Collection[int], time_ms: int, timeout_s: float) -> dict[int, int]:
-        """Offsets of the first records with this time stamp (Unix milliseconds) or a later one; where there
-        is none, of the end.
+        """Return the offsets of the first records with this time stamp (Unix milliseconds) or a later one;
+        the end of a partition that has none.
 
         Raises:
             KafkaException: Kafka does not answer, or refuses.
@@ -184,22 +184,22 @@ class TopicReader:
         return {place.partition: int(place.offset) for place in answers}
 
     def read_from(self, topic: str, starts: Mapping[int, int]) -> None:
-        """Read these partitions from now on, each from its offset (or BEGINNING)."""
+        """Start reading these partitions, each from its offset (or BEGINNING), and no others."""
         self._open().assign(
             [TopicPartition(topic, partition, offset) for partition, offset in starts.items()]
         )
 
     def stop_reading(self) -> None:
-        """Read nothing."""
+        """Stop reading all partitions."""
         if self._consumer is not None:
             self._consumer.unassign()
 
     def next(self, timeout_s: float) -> Message | End | None:
-        """The next record or end of a partition; None: nothing in time.
+        """Return the next record or end of a partition; None if nothing arrives in time.
 
         Raises:
             RecordsGoneError: An offset is no longer in the topic.
-            KafkaException: For what the client cannot get over by itself.
+            KafkaException: The client reports another error.
         """
         message = self._open().poll(timeout_s)
         if message is None:
@@ -214,7 +214,8 @@ class TopicReader:
         raise KafkaException(error)
 
     def close(self) -> None:
-        """Drop the clients and what they knew of a broker that was away; the next call makes new ones."""
+        """Close the clients, and with them what they knew of a broker that was away; the next call makes new
+        ones."""
         self._admin = None
         if self._consumer is not None:
             self._consumer.close()
@@ -236,13 +237,13 @@ class TopicReader:
 
 
 def read_topic(settings: ServiceSettings, name: str, topic: str, start_ms: int = 0) -> Iterator[Message]:
-    """The committed records of a topic up to its end now.
+    """Yield the committed records of a topic up to its current end.
 
     Args:
         settings: How Kafka is reached.
-        name: Of the client, in logs.
+        name: The client's name, for logs.
         topic: Its name.
-        start_ms: From which time on, Unix milliseconds; 0: all.
+        start_ms: Time of the first record to read, Unix milliseconds; 0: all.
 
     Raises:
         TimeoutError: The topic cannot be read to its end.
@@ -268,7 +269,7 @@ def read_topic(settings: ServiceSettings, name: str, topic: str, start_ms: int =
 
 @contextmanager
 def tried_again() -> Iterator[None]:
-    """What Kafka does not answer within this block is tried again with the record in work.
+    """Turn Kafka's errors and time-outs within the block into transient ones, so that the record is retried.
 
     Raises:
         TransientError: Instead of Kafka's errors.

@@ -1,4 +1,4 @@
-"""One short transaction at a time: outputs, dead letters, checkpoints and offsets, together or not at all."""
+"""Runs one short transaction at a time: outputs, dead letters, checkpoints and offsets, all or nothing."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from lookout.runtime.worker.settings import ServiceSettings
 from lookout.v1.state_pb2 import Checkpoint
 from lookout.wire import MAX_MESSAGE_BYTES, headers as names
 
-#: codes that say that another client took this one's identity over, or that its time ran out
+#: codes for a client whose identity another one took over, or whose transaction timed out
 _FENCED = frozenset({KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH})
-#: refusals of one record permanently
+#: permanent rejections of one record
 _REFUSALS = frozenset(
     {KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_RECORD, KafkaError.RECORD_LIST_TOO_LARGE}
 )
-MAX_BROKEN = 5  # clients in a row that fail for another reason than fencing, before the process ends
-TELL_AGAIN_S = 120.0  # a partition that a topic does not have is named again after so long
-STEP_S = 5.0  # a call that Kafka does not answer is made again after so long
+MAX_BROKEN = 5  # clients in a row that may fail for another reason than fencing before the process ends
+TELL_AGAIN_S = 120.0  # seconds after which a missing partition is logged again
+STEP_S = 5.0  # seconds after which a call that Kafka does not answer is repeated
 
 
 class Step(Enum):
-    """What the transaction has to do next."""
+    """The transaction's next step."""
 
     PRODUCE = auto()
     OFFSETS = auto()
@@ -45,9 +45,9 @@ class Step(Enum):
 
 @dataclass(slots=True)
 class Transaction:
-    """Finished slots on their way.
+    """Finished slots that are being committed.
 
-    `metadata` is the group's from when the batch was taken: a later generation must not stand for it.
+    `metadata` is the group's from when the batch was taken; that of a later generation must not replace it.
     """
 
     batch: list[tuple[Partition, list[Slot]]]
@@ -58,20 +58,21 @@ class Transaction:
     deliveries: list[Delivery] = field(default_factory=list)
     outputs: list[str] = field(default_factory=list)  # topics, one each
     unplaced: list[Callable[[], None]] = field(default_factory=list)  # to be asked why no partition took them
-    abandoned: str = ""  # why it is not wanted any more
+    abandoned: str = ""  # why it is to be aborted
     why: str = ""
 
     def give_up(self, why: str) -> None:
-        """Abort it unless it is committing already; the next owner of its partitions waits for its end."""
+        """Abort the transaction unless it is committing already; the next owner of its partitions waits for
+        its end."""
         self.abandoned = why
 
     def offsets(self, topic: str, mark: str = "") -> list[TopicPartition]:
-        """Next unread offsets, with this configuration's mark alongside them.
+        """Return the next unread offsets, with this configuration's mark alongside them.
 
-        Only members of the group commit offsets: the mark tells a changed configuration from a record that
-        somebody else wrote into the state topic.
+        Only members of the group commit offsets, so the mark distinguishes a changed configuration from a
+        record that somebody else wrote to the state topic.
 
-        A partition in which only time passed commits its offset again: Kafka then checks that this worker
+        A partition with ticks but no records commits its offset again: Kafka then checks that this worker
         still owns it.
         """
         reads = []
@@ -84,7 +85,7 @@ class Transaction:
 
 
 class TransactionResult(Enum):
-    """How a transaction ended. UNKNOWN: Kafka has decided, but its answer was lost: ask what is committed."""
+    """How a transaction ended. UNKNOWN: Kafka has decided, but its answer was lost; ask what is committed."""
 
     COMMITTED = auto()
     ABORTED = auto()
@@ -92,13 +93,13 @@ class TransactionResult(Enum):
 
     @property
     def committed(self) -> bool:
-        """Whether it counts."""
+        """Whether the transaction was committed."""
         return self is TransactionResult.COMMITTED
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A transaction is over, or the worker is (`error`)."""
+    """The end of a transaction, or of the worker (`error`)."""
 
     transaction: Transaction
     outcome: TransactionResult
@@ -116,7 +117,7 @@ class Topics:
 
 
 class Client(Enum):
-    """What is known of the transactional client.
+    """How far the transactional client can be trusted.
 
     | from     | what happens                                              | to       |
     | -------- | --------------------------------------------------------- | -------- |
@@ -126,9 +127,9 @@ class Client(Enum):
     | REPLACED | a transaction commits                                     | SOUND    |
     | REPLACED | Kafka goes away; a call ends without an answer; a refusal | SUSPECT  |
 
-    SOUND: an error tells how the transaction ended, and a fencing code means another process. SUSPECT: it is
-    replaced before the next transaction; an error leaves the end of this one unknown. REPLACED: the client
-    that hung may still fence its successor.
+    SOUND: an error tells how the transaction ended, and a fencing code means another process. SUSPECT: the
+    client is replaced before the next transaction; an error leaves the end of this one unknown. REPLACED: the
+    client that hung may still fence its successor.
     """
 
     SOUND = auto()
@@ -139,7 +140,8 @@ class Client(Enum):
 class Committer:
     """Owns the transactional producer and the thread that runs transactions.
 
-    A thread of its own, because calls to a broker that is away can take far longer than their time-outs say.
+    They have a thread of their own, because calls to a broker that is away can take far longer than their
+    time-outs.
     """
 
     def __init__(
@@ -178,22 +180,22 @@ class Committer:
         return thread
 
     def outage(self) -> None:
-        """Kafka is away: the client will not be trusted with another transaction afterwards."""
+        """Note that Kafka is away: the client is replaced before the next transaction."""
         self._client = Client.SUSPECT
 
     def replace(self, transaction: Transaction) -> None:
-        """The client does not return from `transaction`: replace it. The new client fences the old one."""
+        """Replace a client that hangs in `transaction`. The new client fences the old one."""
         self._log.warning("a transaction does not end: replacing the producer", step=transaction.step.name)
         self._work = SimpleQueue()
         self._client = Client.REPLACED
         self._thread = self._begin(transaction)
 
     def submit(self, transaction: Transaction) -> None:
-        """Run it; `ended` is called with its end on the committer's thread. One at a time."""
+        """Run a transaction, one at a time; `ended` is called with its end on the committer's thread."""
         self._work.put(transaction)
 
     def close(self) -> None:
-        """No more transactions. One that hangs is left to Kafka, which aborts it."""
+        """Run no more transactions. One that hangs is left to Kafka, which aborts it."""
         self._stop.set()
         self._work.put(None)
         self._thread.join(1.0)
@@ -244,7 +246,7 @@ class Committer:
                 if outcome is TransactionResult.COMMITTED:
                     self._committed()
                 elif outcome is TransactionResult.ABORTED and not transaction.abandoned:
-                    # A client whose record was refused skips sequence numbers in its next transactions.
+                    # After a rejected record, a client skips sequence numbers in its next transactions.
                     self._client = Client.SUSPECT
                 self._say(turn, Ended(transaction, outcome))
         except Exception as error:
@@ -261,15 +263,20 @@ class Committer:
             self._ended(ended)
 
     def _renew(self, turn: int) -> None:
-        """A new client of the same identity: its first act is to abort what the old one left open."""
+        """Make a new client of the same identity; it first aborts what the old one left open."""
         if self._client is Client.SUSPECT:
             self._client = Client.SOUND
         producer = self._start(float("inf"))
-        if turn == self._turns:  # a thread that was left behind may come round this late
+        if turn == self._turns:  # a thread that was replaced may get here much later
             self._producer = producer
 
     def _end(self, transaction: Transaction, turn: int) -> TransactionResult:
-        """Bring it to its end. Raises FencedError."""
+        """Run the transaction to its end.
+
+        Raises:
+            FencedError: Another process has this one's identity.
+            LookoutRuntimeError: Clients keep failing, or the committer was stopped.
+        """
         while not self._stop.is_set():
             try:
                 self._advance(transaction)
@@ -312,11 +319,11 @@ class Committer:
             self._producer.abort_transaction(STEP_S)
 
     def _decide(self, transaction: Transaction, error: KafkaError) -> None:
-        """After an error: abort it, doubt the client, or end the process."""
+        """Decide after an error: abort the transaction, distrust the client, or end the process."""
         transaction.why = transaction.abandoned or error.str()
         if error.code() in _FENCED:
-            # Kafka aborts a transaction that outlasts its time and fences its producer: that is no other
-            # process.
+            # Kafka aborts a transaction that exceeds its time-out and fences its producer: that does not
+            # mean another process.
             lasted = time.monotonic() - transaction.started
             if self._client is Client.SOUND and lasted < self._settings.transaction_timeout_s:
                 raise FencedError(
@@ -360,7 +367,7 @@ class Committer:
         self._produce(transaction, partition, slot, letter, kept=kept)
 
     def _write_checkpoints(self, transaction: Transaction, partition: Partition, slots: list[Slot]) -> None:
-        """The last one of each camera is enough."""
+        """Write the newest checkpoint of each camera."""
         newest: dict[str, Slot] = {}
         for slot in slots:
             if slot.result is not None and (slot.result.checkpoint is not None or slot.result.forget):
@@ -437,7 +444,7 @@ class Committer:
         if error.code() in _REFUSALS:
             self._never_taken(partition, slot, output, error, kept)
         elif error.code() == KafkaError._UNKNOWN_PARTITION:
-            # A client that does not know the topic yet takes the record and says so when it commits.
+            # A client that does not know the topic yet accepts the record and reports this when it commits.
             transaction.unplaced.append(
                 lambda: self._look_for_partition(partition, slot, output, error, kept)
             )
@@ -451,10 +458,14 @@ class Committer:
     def _look_for_partition(
         self, partition: Partition, slot: Slot, output: Output, error: KafkaError, kept: LetterContent | None
     ) -> None:
-        """Partitions were added since the client asked last, and the next try finds them, or none were."""
+        """Look for the partition of a record that the client could not place.
+
+        If partitions were added since the client last looked, the next attempt finds it. Otherwise report the
+        missing partition, or reject the record if a message named it.
+        """
         number = partition.number if output.partition is None else output.partition
         known = self._producer.list_topics(output.topic, timeout=STEP_S).topics[output.topic].partitions
-        # Its own number is on its way (`lookout topics grow`); another one came from a message.
+        # The input's own number is being added (`lookout topics grow`); another one came from a message.
         if output.partition not in (None, *known):
             self._never_taken(partition, slot, output, error, kept)
         elif number not in known:

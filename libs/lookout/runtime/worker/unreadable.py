@@ -1,8 +1,8 @@
-"""Batches of records that the client cannot read: reported, then passed over with one dead letter.
+"""Batches of records that the client cannot read: reported, then skipped with one dead letter.
 
-Such a batch is damaged, or larger than a fetch once it is decompressed. The client names its first offset at
-every attempt and reads nothing after it. It does not say where the batch ends, so offsets are tried: one in
-the batch fails with the same first offset, one after it does not.
+Such a batch is damaged, or exceeds a fetch once it is decompressed. The client reports its first offset at
+every attempt and reads nothing after it. It does not report the end of the batch, so the end is searched for:
+an offset in the batch fails with the same first offset, one after it does not.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class UnreadableBatches:
     Args:
         topic: The input topic.
         current: The worker's partitions.
-        health: Not ready while a batch cannot be read.
-        high: The offset after a partition's last record, where the client knows it.
+        health: Blocked while a batch cannot be read.
+        high: Returns the offset after a partition's last record, if the client knows it.
         finished: Called with a partition that has something to commit.
         clock: Monotonic seconds.
     """
@@ -50,7 +50,7 @@ class UnreadableBatches:
         self._reported = False
 
     def met(self, number: int, offset: int, why: str) -> None:
-        """The client cannot read the batch that begins at `offset` of a partition."""
+        """Note that the client cannot read the batch that begins at `offset` of a partition."""
         partition = self._current.get(number)
         if partition is None or not partition.in_place:
             return
@@ -69,10 +69,10 @@ class UnreadableBatches:
                     self._try(partition, batch)
 
     def passed(self, partition: Partition) -> bool:
-        """A record, or the end of the partition, was read.
+        """Note that a record, or the end of the partition, was read.
 
         Returns:
-            True where that only shows that the offset tried is after the batch: the record is read again.
+            True if it only shows that the tried offset is after the batch; the record will be read again.
         """
         batch = partition.unreadable
         if batch is None:
@@ -87,7 +87,7 @@ class UnreadableBatches:
         return True
 
     def tell(self) -> None:
-        """Say in `/readyz` what cannot be read."""
+        """Report in `/readyz` what cannot be read."""
         faults = [
             f"{self._topic} [{number}] cannot be read at offset {partition.unreadable.first}: "
             f"{partition.unreadable.why}"
@@ -96,7 +96,7 @@ class UnreadableBatches:
         ]
         self._reported = bool(faults)
         if faults:
-            self._health.block(_PART, f"{'; '.join(faults)}. After {PATIENCE_S:g} s it is a dead letter")
+            self._health.block(_PART, f"{'; '.join(faults)}. After {PATIENCE_S:g} s it becomes a dead letter")
         else:
             self._health.clear(_PART)
 
@@ -109,13 +109,13 @@ class UnreadableBatches:
         self._try(partition, batch)
 
     def _try(self, partition: Partition, batch: UnreadableBatch) -> None:
-        """Read from the middle of what is not known, or pass the batch over."""
+        """Try the middle of the unknown range, or skip the batch once its end is known."""
         assert batch.after is not None
         if batch.after - batch.within > 1:
             batch.tried = partition.seek_to = (batch.within + batch.after) // 2
             return
         _log.error(
-            "records cannot be read and are passed over",
+            "records cannot be read and are skipped",
             topic=self._topic,
             partition=partition.number,
             first=batch.first,

@@ -1,4 +1,5 @@
-"""Work on compute threads that does not end: it is stopped, or the process ends without its record."""
+"""Stops work on compute threads that takes too long; if it does not stop, the process ends without its
+record."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from lookout.errors import LookoutRuntimeError
 from lookout.runtime.worker.partitions import Lane
 from lookout.runtime.worker.records import Result, Slot
 
-#: seconds that work has to end once it was told to
+#: seconds that work may take to end once it was told to
 GRACE_S: Final = 10.0
 
 
@@ -24,16 +25,16 @@ class OverdueError(LookoutRuntimeError):
 
 @dataclass(slots=True, eq=False)
 class Running:
-    """One try on a compute thread. Times are of the watchdog's clock.
+    """One attempt on a compute thread. Times are of the watchdog's clock.
 
     Attributes:
         thread: The thread.
-        lane: The camera's.
-        slot: What is tried.
-        since: When it began.
+        lane: The camera's lane.
+        slot: The slot that is tried.
+        since: When the attempt began.
         told_at: When it was told to end.
-        reported: It did not, and the log says so.
-        result: What its record gives instead, once that is known.
+        reported: Whether the log says that it did not end.
+        result: The result that replaces its own, once that is known.
     """
 
     thread: int
@@ -46,15 +47,15 @@ class Running:
 
 
 class Watchdog:
-    """Knows what runs. Threads enter and leave; the polling thread looks.
+    """Tracks running attempts. Compute threads enter and leave; the polling thread looks for overdue ones.
 
-    Python cannot stop a thread. It can raise an exception in one, which ends loops of Python within
-    milliseconds; a call into C sees it when it returns.
+    Python cannot stop a thread. It can raise an exception in one, which ends Python loops within
+    milliseconds; a call into C sees it only when it returns.
 
     Args:
-        limit_s: Seconds that one try may take.
+        limit_s: Seconds that one attempt may take.
         clock: Monotonic seconds.
-        interrupt: Raises OverdueError in a thread (None: takes an exception back that was not raised yet).
+        interrupt: Raises OverdueError in a thread (None: withdraws an exception that was not raised yet).
     """
 
     def __init__(
@@ -71,7 +72,7 @@ class Watchdog:
 
     @contextmanager
     def watching(self, lane: Lane, slot: Slot) -> Iterator[None]:
-        """Around one try."""
+        """Track one attempt within the block."""
         thread = threading.get_ident()
         running = Running(thread, lane, slot, self._clock())
         with self._lock:
@@ -85,14 +86,15 @@ class Watchdog:
         with self._lock:
             del self._running[thread]
             if running.told_at is not None:
-                # Too late for this try, and the next one on this thread has done nothing wrong.
+                # It is too late for this attempt, and must not hit the next one on this thread.
                 self._interrupt(thread, None)
 
     def find_overdue(self) -> tuple[list[Running], list[Running]]:
-        """What is overdue.
+        """Find overdue attempts and tell them to end.
 
         Returns:
-            The tries that are overdue now, and those of them that did not end although they were told to.
+            The attempts that are overdue, and those of them that did not end within `GRACE_S` of being told
+            to.
         """
         now = self._clock()
         with self._lock:

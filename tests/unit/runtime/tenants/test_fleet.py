@@ -107,7 +107,7 @@ def test_without_redis_an_instance_is_fair_alone_and_says_so_once(
             for _ in range(3):
                 instance.fleet.exchange()
         assert [event["log_level"] for event in events] == ["warning"]
-        assert "fair on this instance alone" in events[0]["event"]
+        assert "fair on this instance only" in events[0]["event"]
         assert (instance.excess("acme"), instance.excess("globex")) == (False, True)
         assert together(instance.shares) == 0.0
         instance.shares.charge({"globex": 0.5}, 1)

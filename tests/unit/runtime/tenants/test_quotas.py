@@ -26,7 +26,7 @@ def test_a_tenant_without_a_quota_has_that_of_the_others() -> None:
         ("{", "no JSON"),
         ("[" * 100_000, "no JSON"),
         ("[]", "an object is needed"),
-        ('{"": {}}', "a tenant without a name"),
+        ('{"": {}}', "a tenant's name is empty"),
         ('{"a b": {}}', "tenant 'a b'"),
         ('{"' + "9" * 5000 + '": {}}', "63 letters"),
         ('{"acme": {"weight": -1}}', r"acme.weight: a number above 0 is expected, not -1"),
